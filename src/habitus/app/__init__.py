@@ -1,4 +1,4 @@
-"""The composition root: from settings to a working Habitus, the one place that names concrete classes."""
+"""The composition root: it turns settings into a working Habitus, and is the only place that names concrete classes."""
 
 from habitus.app.habitus import Habitus
 from habitus.app.home_directory import DATABASE, read_settings

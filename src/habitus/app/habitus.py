@@ -1,4 +1,4 @@
-"""Habitus, the facade: a home with the doors that a Python program uses."""
+"""`Habitus`, the facade for Python programs: a home with sessions, turns and outcomes."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ if TYPE_CHECKING:
 
 
 class Habitus(Home):
-    """Everything, opened on one home. Close it, or use it in a `with` block."""
+    """An open home. Close it, or use it in a `with` block."""
 
     @classmethod
     def open(cls, settings: Settings | None = None, *, clock: Clock = utc_now, has_pages: bool = True) -> Self:
-        """Open the home that the settings name, creating it if it does not exist; `has_pages` keeps the pages of
-        memory as files of the owner."""
+        """Open the home that the settings name, creating it if needed; `has_pages` writes memory to pages as files."""
         return open_home_as(cls, settings, clock=clock, has_pages=has_pages)
 
     def close(self) -> None:
-        with ExitStack() as closing:  # one that fails keeps nothing else open
+        """End every hosted conversation, then close the home."""
+        # Each part is closed even if another one fails.
+        with ExitStack() as closing:
             closing.callback(super().close)
+            # Touching the cached property would open it just to close it.
             if "hosting" in self.__dict__:
                 closing.callback(self.hosting.close)
 
     def at(self, cwd: Path) -> Self:
-        """The same home as seen from another working directory, with connections of its own."""
+        """Open the same home for another working directory, with connections of its own."""
         return self.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
 
     def session(
@@ -55,10 +57,10 @@ class Habitus(Home):
         learner: Learner | None = None,
         read: Sequence[Path] = (),
     ) -> Session:
-        """A conversation with a model, by default the one of the settings. Close it, or use `async with`.
+        """Open a conversation with a model, by default the configured one. Close it, or use `async with`.
 
         `cheap` is the model that draws lessons from failed cells; with a model of your own there is none by default.
-        `learner` takes the place of what otherwise learns from its errors. `read` are folders that its cells may read.
+        `learner` replaces the default learner. `read` lists folders that cells may read.
         """
         from habitus.app.conversations.sessions import open_session  # the sandbox and the models, for those who talk
 
@@ -92,10 +94,10 @@ class Habitus(Home):
         tools: Collection[str] = (),
         ask: AskPerson = nobody,
     ) -> TurnDoor:
-        """A turn of your own loop, for `with` or `async with`; `tools` are the names of your own.
+        """Open a turn of your own loop, for `with` or `async with`; `tools` are the names of your own tools.
 
-        `paths` are the files the work is about, `resources` and `features` what else is there, `reply_to` the turn
-        that is directly answered, `caller_id` your own id of this one; `ask` asks the person where one is needed.
+        `paths` are the files the work is about, `resources` and `features` what else is available, `reply_to` the turn
+        that this one answers, `caller_id` your own id for it; `ask` asks the person for consent.
         """
         from habitus.agent.user_input import Asking
         from habitus.app.conversations.hosting import HostRequest  # the sandbox, for those who run a loop
@@ -120,14 +122,14 @@ class Habitus(Home):
         return self.hosting.turn(request)
 
     def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
-        """Somebody knows how a turn went; it may be over for long. `by` says who: the same source corrects itself."""
+        """Record how a turn went, even long after it ended; a second report by the same source replaces the first."""
         from habitus.app.learning.learning import judge  # the recorder, for those who judge
 
         judge(self, turn, ok=ok, by=by, reason=reason)
 
     @functools.cached_property
     def hosting(self) -> Hosting:
-        """The conversations of loops that are not ours, which `turn` opens."""
+        """Return the open conversations of foreign loops, which `turn` uses."""
         from habitus.app.conversations.hosting import Hosting  # the sandbox, for those who run a loop
 
         return Hosting(self)

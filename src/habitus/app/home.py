@@ -1,4 +1,4 @@
-"""Home: the parts that everything works with, opened on one directory and one database. No use case is known here."""
+"""Home: the parts that use cases work with, opened on one directory and one database. It knows no use case."""
 
 from __future__ import annotations
 
@@ -53,11 +53,12 @@ Clock = Callable[[], datetime]
 
 
 def utc_now() -> datetime:
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 class Wiring(Protocol):
-    """Puts the larger parts of a home together; some are opened only when they are first asked for."""
+    """Builds the larger parts of a home; most of them on first use."""
 
     def furnish(self, home: Home) -> None: ...
     def importer(self, home: Home) -> Importer: ...
@@ -68,12 +69,13 @@ class Wiring(Protocol):
 
 
 class Home:
-    """Settings, databases, library, memory and journal of one user. `wiring.open_home` opens one; close it."""
+    """Settings, databases, library, memory and journal of one user. Open one with `wiring.open_home`, and close it."""
 
     pause: Pause
     scans: KeptScans
     trust: Trust
-    approvals: Trust  # kept with the skills they are about: code that one host's person approved, every host may run
+    # Stored with the skills, so code that a person approved on one host may run on every host.
+    approvals: Trust
     skills: Library
     vault: Vault
     redactor: Redactor
@@ -95,20 +97,29 @@ class Home:
         stores: dict[Hashable, SkillStore] | None = None,
     ) -> None:
         self.settings, self.clock = settings, clock
-        self.stores = {} if stores is None else stores  # of directories: one look at each is for all users
-        self._is_derived = is_derived  # from one that is open, whose connections it uses
-        self.ending = ExitStack()  # what goes on beside it, and ends before it is closed
-        self.has_pages = has_pages and not there.is_read_only  # whether memory is shown in files of this home
+        # Stores of directories, shared by all users of a process: each directory is scanned once.
+        self.stores = {} if stores is None else stores
+        # A derived home uses the connections of another one, and must not close them.
+        self._is_derived = is_derived
+        # Background work that must end before the home is closed.
+        self.ending = ExitStack()
+        # Whether memory is also written to files of this home.
+        self.has_pages = has_pages and not there.is_read_only
         self.is_read_only = there.is_read_only
-        self.local = local  # what is known of this machine's directories
-        self.shared = shared  # what every host shares; the same database where there is only one host
+        # Data about this machine's directories.
+        self.local = local
+        # Data that all hosts share; the same database if there is only one host.
+        self.shared = shared
         self.there = there
-        self.place = there.place  # where what is not kept may be written
+        # A directory for temporary data; not the home itself if that is read-only.
+        self.place = there.place
         self._wiring = wiring
         wiring.furnish(self)
 
     def close(self) -> None:
-        with ExitStack() as closing:  # one that fails keeps nothing else open
+        """Close databases and background work, in the reverse order of opening."""
+        # Each part is closed even if another one fails.
+        with ExitStack() as closing:
             if not self._is_derived:
                 closing.callback(self.there.leaving.close)
                 closing.callback(self.shared.dispose)
@@ -126,26 +137,28 @@ class Home:
         self.close()
 
     def as_user(self, name: str, *, is_admin: bool | None = None) -> Self:
-        """The same home and connections in another user's name, which is borne as claimed unless their role is given;
-        none of their memory comes into the files of this home. Closing it ends what was begun with it, and no more."""
+        """Return the same home for another user, over the same connections.
+
+        The name is used as claimed unless a role is given. Closing the result ends only what was started with it.
+        """
         if name == self.settings.user and is_admin is None:
             return self
         from habitus import sql  # the database's toolkit, for those who use it
 
         theirs = self.settings.as_user(name, is_admin=is_admin)
         shared = sql.acting_as(self.shared, name, is_admin=theirs.is_admin)
+        # Another user's memory must not be written to this home's files.
         return self._derive(theirs, shared, has_pages=False)
 
     def as_nobody(self) -> Self:
-        """The same home and connections in nobody's name, which reaches every row: for what Habitus has decided it may
-        do."""
+        """Return the same home for Habitus itself, with access to every row."""
         from habitus import sql
 
         shared = sql.acting_as(self.shared, "", is_admin=True)
         return self if shared is self.shared else self._derive(self.settings, shared, has_pages=True)
 
     def seen_from(self, cwd: Path) -> Self:
-        """The same home and connections as seen from another working directory."""
+        """Return the same home for another working directory, over the same connections."""
         return self._derive(self.settings.model_copy(update={"cwd": cwd}), self.shared, has_pages=False)
 
     def _derive(self, settings: Settings, shared: sa.Engine, *, has_pages: bool) -> Self:
@@ -163,28 +176,28 @@ class Home:
 
     @property
     def fill(self) -> dict[str, str]:
-        """The values of placeholders in skills."""
+        """Return the values for placeholders in skills."""
         return {"BOT_NAME": self.settings.bot_name, "BOT_DIR": str(self.settings.home), "USER": self.settings.user}
 
     @property
     def project(self) -> str:
-        """Which project the working directory belongs to: what its lessons are kept under."""
+        """Return the project of the working directory, under which its lessons are stored."""
         return str(project_root(self.settings.cwd))
 
     def person(self, reason: str = "", *, user: str = "") -> Author:
-        """The person at this process, or the user of a session, as the author of a change."""
+        """Return this process's user, or the user of a session, as the author of a change."""
         name = user if user not in ("", self.settings.user) else self.settings.signature
         return Author(actor=Actor.USER, name=name, reason=reason, change=secrets.token_hex(4))
 
     def user(self, name: str | None = None) -> User:
-        """Somebody as the settings know them."""
+        """Return a user with the role the settings give them, by default the user of this home."""
         from habitus.skills.choosing.selection import User  # its rules, for those who choose
 
         known = self.settings.model_copy(update={"user": name or self.settings.user})
         return User(name=known.user, is_admin=known.is_admin)
 
     def gates(self, user: User) -> GateContext:
-        """The skills that are switched off or closed for somebody, whoever this process belongs to."""
+        """Return the gates that decide which skills a user sees, whoever runs this process."""
         known = self.settings.model_copy(update={"user": user.name})
         return GateContext(
             disabled=frozenset(names.canonical(name) for name in known.switched_off),
@@ -195,12 +208,12 @@ class Home:
 
     @functools.cached_property
     def importer(self) -> Importer:
-        """Takes skills of other people into the library."""
+        """The importer for skills from other sources."""
         return self._wiring.importer(self)
 
     @functools.cached_property
     def journal(self) -> Journal:
-        """The turns so far, with what was offered in them and how they went."""
+        """The recorded turns, with what was offered in them and their outcomes."""
         from habitus.journal.journal import Journal  # its records, for those who remember turns
 
         kept_for = timedelta(days=self.settings.retention.turn_days)
@@ -215,44 +228,44 @@ class Home:
 
     @functools.cached_property
     def models(self) -> Models:
-        """The models that the settings name, opened when they are first asked."""
+        """The models of the settings, opened on first use."""
         from habitus.app.conversations.models import models  # a provider's library, for those who call a model
 
         return models(self.settings, os.environ)
 
     @functools.cached_property
     def memory(self) -> Cortex:
-        """Facts, rules and lessons. Opened when it is first asked for."""
+        """Facts, rules and lessons of this user, opened on first use."""
         return self.open_memory()
 
     def open_memory(self, *, user: str = "", all_users: bool = False) -> Cortex:
-        """Another view of the same memory: for a thread of its own, for another user, for an admin."""
+        """Open another view of the same memory: for another thread, another user, or an admin."""
         return self._wiring.memory(self, user, all_users)
 
     @functools.cached_property
     def machine(self) -> Machine:
-        """The protections that this machine can give a sandbox, found out by trying once."""
+        """The protections that this machine offers to sandboxes, probed once."""
         from habitus.sandbox.machine import probe  # the sandbox is for those who run code
 
         return probe()
 
     @functools.cached_property
     def tools(self) -> Tools:
-        """The code stages of the skills. Make and run them inside `async with home.tools`."""
+        """The code stages of skills. Create and run them inside `async with home.tools`."""
         return self._wiring.tools(self)
 
     @functools.cached_property
     def recipes(self) -> RecipeCatalogue:
-        """The recipes of the skills, how they fare, and which may run."""
+        """The recipes of skills, their results so far, and which of them may run."""
         return self._wiring.recipes(self)
 
     def scratchpads(self) -> Scratchpads:
-        """The scratchpads of this home, or of the machine that the settings name."""
+        """Open the scratchpads of this home, on the machine that the settings name."""
         return self._wiring.scratchpads(self)
 
     @functools.cached_property
     def evidence(self) -> Evidence:
-        """The offers and outcomes so far, and what they prove."""
+        """The offers and outcomes so far, and their statistics."""
         from habitus.app.learning.evidence import Evidence  # its arithmetic, for those who ask
 
         return Evidence(
@@ -264,37 +277,38 @@ class Home:
 
     @functools.cached_property
     def screening(self) -> Policy:
-        """The rules that this home's screening.toml silences and holds."""
+        """The screening policy of this home's screening.toml."""
         from habitus.screening.findings import read_policy
 
         return read_policy(self.settings.home)
 
     def scan(self, tree: Tree) -> list[str]:
-        """Findings that a person must see before content from outside is used, one line each."""
+        """Return the findings a person must see before foreign content is used, one line each."""
         return self.scans.high_findings(tree, self.screening)
 
     def redact(self, text: str) -> str:
-        """The text without secrets, fit to be kept and shown."""
+        """Return the text with secrets redacted."""
         return self.redactor.redact(text).text
 
     def reading(self) -> AbstractContextManager[object]:
-        """One transaction for all that is read inside, where there is one database: nobody holds two connections."""
+        """Open one transaction for all reads inside, if there is only one database."""
         from habitus import sql
 
+        # With two databases a thread could hold two connections, and many threads exhaust the pool.
         return sql.reading(self.local) if self.local is self.shared else nullcontext()
 
     def reading_of(self, *layers: str) -> AbstractContextManager[object]:
-        """One transaction for all that is read inside of these layers and their use, where one database has both."""
+        """Open one transaction for all reads of these layers and their usage, if one database holds both."""
         from habitus import sql
 
         return sql.reading(self.shared) if all(map(self.is_shared, layers)) else nullcontext()
 
     def is_shared(self, layer: str) -> bool:
-        """Whether the skills of a layer are in the database that has their use."""
+        """Whether a layer's skills are stored in the database that counts their uses."""
         return self.skills.layer(layer).store.is_in(self.shared)
 
     def waiting_count(self) -> int:
-        """How many changes and lessons wait for a person."""
+        """Return how many changes and lessons are pending review."""
         from habitus import sql
         from habitus.memory.tables import waiting_lessons
         from habitus.sql.notifications import Topic, news_of
@@ -306,46 +320,49 @@ class Home:
 
     @property
     def is_stand_in(self) -> bool:
-        """Whether the shared database is away, and a copy that is only read stands in for it."""
+        """Whether the shared database is away and the offline snapshot is used instead."""
         from habitus.app.home_directory import STAND_IN
 
         copy = str(self.settings.home / STAND_IN)
         return self.shared is not self.local and self.shared.url.database == copy
 
     def refuse_if_read_only(self) -> None:
-        """Refuse a change in the copy of a database, which would be gone with it."""
+        """Raise if the home can't be written: changes to its copied database would be lost."""
         if self.is_read_only:
             from habitus.app.home_directory import refuse_to_write
 
             refuse_to_write(self.settings.home)
 
     def refuse_unless_kept(self) -> None:
-        """Refuse a change where it can't be kept and would be lost."""
+        """Raise if a change could not be stored, because the home is read-only or the database is away."""
         self.refuse_if_read_only()
         if self.is_stand_in:
             raise DatabaseAway(f"{AWAY} Nothing can be changed until it is back.", mend="See 'habitus doctor'.")
 
     def allow(self, author: Author) -> None:
-        """Refuse a change that can't be kept, or that somebody has paused."""
+        """Raise if a change by this author could not be stored, or if automatic changes are paused."""
         self.refuse_unless_kept()
         if author.is_automatic:
             self.pause.refuse_if_paused()
 
 
 def whose(settings: Settings, all_users: bool, user: str = "") -> str | None:
-    """The user to look for, who may be named; None is everybody."""
+    """Return the user to filter by, or None for all users. Raises `Refused` if a non-admin asks for others."""
     if (all_users or user not in ("", settings.user)) and not settings.is_admin:
         raise Refused("Only an admin sees what is other users'.", mend="Leave --all-users and --user out to see yours.")
     return None if all_users else user or settings.user
 
 
 def refuse_unless_admin(home: Home, what: str, author: Author | None = None) -> None:
-    """Refuse a change for everybody on a shared database to all but admins; `author` may be the user of a session."""
+    """Raise `Refused` if a non-admin changes something for everyone on a shared database.
+
+    `author` may be the user of a session.
+    """
     name = None if author is None or author.name == home.settings.signature else author.name
     if home.settings.database and not home.user(name).is_admin:
         raise Refused(f"Only an admin may {what} on a shared database.", mend="Ask one, or propose it.")
 
 
 def memory_of(home: Home, all_users: bool) -> Cortex:
-    """Memory with one's own lessons and those for all, or with everybody's."""
+    """Return the user's memory, or that of all users for an admin."""
     return home.memory if whose(home.settings, all_users) is not None else home.open_memory(all_users=True)

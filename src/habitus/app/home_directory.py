@@ -1,4 +1,4 @@
-"""A home on disk: made where it is new, kept private, and read from a copy where it can't be written; its index."""
+"""A home on disk: create it, keep it private, read it from a copy if it isn't writable, and locate its parts."""
 
 from __future__ import annotations
 
@@ -23,23 +23,31 @@ from habitus.app.operating import replacing_a_home
 from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"
-HOST = "host"  # the name of this home
-WORKSPACE = "workspace"  # the one that this home is in
-CHAT_HISTORY = "chat-history"  # what was typed at the prompt
-PADS = "sessions"  # where the files of each session's scratchpads lie
+# The file with this home's name among hosts.
+HOST = "host"
+# The file with the workspace this home belongs to.
+WORKSPACE = "workspace"
+# Lines typed at the prompt.
+CHAT_HISTORY = "chat-history"
+# The scratchpads of each session.
+PADS = "sessions"
 BACKUPS = "backups"
-_LEAST_ROOM = 1 << 16  # what SQLite needs beside a database to read it, and a few rows
+# SQLite needs this much next to a database to read it and write a few rows.
+_LEAST_ROOM = 1 << 16
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-STAND_IN = "cache/shared.db"  # what was last seen of a shared database
-WAITING = "spool"  # turns that wait for a database that is away
-PLUGIN = "plugin"  # how the hooks of our plugin are run
+# The offline snapshot of a shared database.
+STAND_IN = "cache/shared.db"
+# The outbox of turns to write once the database is back.
+WAITING = "spool"
+# How the hooks of our plugin are run.
+PLUGIN = "plugin"
 
 
 def can_write(home: Path) -> bool:
-    """Make the home where it is new, and find out whether files can be made in it.
+    """Create the home if needed, and return whether files can be created in it.
 
-    Root could, in anybody's: but what root leaves there its owner can't change. So root only looks. On a full disk
-    SQLite can't even read: what is there is then shown from a copy elsewhere.
+    False for root in another user's home, because that user could not change the files root leaves there. False on a
+    full disk, where SQLite can't even read; the home is then read from a copy.
     """
     if foreign_owner(home):
         if not home.is_dir():
@@ -59,14 +67,16 @@ def can_write(home: Path) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entered:
-    """A home that somebody is in: nobody replaces it meanwhile. One that can't be written is read from a copy."""
+    """A home in use, which can't be replaced meanwhile; one that isn't writable is read from a copy."""
 
-    place: Path  # where what is not kept may be written
+    # A directory for temporary data.
+    place: Path
     is_read_only: bool
     leaving: ExitStack
 
 
 def enter(home: Path) -> Entered:
+    """Lock the home against replacement, or copy its database if it isn't writable."""
     leaving = ExitStack()
     if can_write(home):
         leaving.enter_context(replacing_a_home.inside(home))
@@ -76,15 +86,16 @@ def enter(home: Path) -> Entered:
 
 
 def host_of(home: Path) -> str:
-    """A name for this home among those that share a database, made once and kept in it."""
+    """Return this home's name among those that share a database, created once."""
     return _write_once(home / HOST, f"{socket.gethostname()}-{secrets.token_hex(4)}")
 
 
 def settle(home: Path, workspace: str) -> None:
-    """A home is in one workspace: what it has on disk of one, turns that wait say, must not come into another."""
+    """Bind the home to a workspace. Raises `Refused` if it belongs to another one."""
     file = home / WORKSPACE
     if not file.exists() and not can_write(home):
         return
+    # Turns in the outbox belong to one workspace and must not be written to another.
     if (kept := _write_once(file, workspace)) != workspace:
         raise Refused(
             f"{home} is in {_describe_workspace(kept)}, not in {_describe_workspace(workspace)}.",
@@ -97,18 +108,19 @@ def _describe_workspace(workspace: str) -> str:
 
 
 def _write_once(file: Path, value: str) -> str:
-    """The text of a file of the home, which is written once."""
+    """Return the content of a file, writing the value if the file doesn't exist yet."""
     if not file.exists():
         new = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
         new.write_text(value, "utf-8")
-        with suppress(FileExistsError):  # another process was first
+        # Another process was first; a hard link, unlike a rename, never overwrites its file.
+        with suppress(FileExistsError):
             file.hardlink_to(new)
         new.unlink()
     return file.read_text("utf-8")
 
 
 def refuse_to_write(home: Path) -> NoReturn:
-    """Say in one line why nothing can be changed in a home, and what to do."""
+    """Raise the error that says why the home isn't writable, and what to do."""
     if owner := foreign_owner(home):
         raise Refused(
             f"{home} belongs to {owner}, and root would leave files there that {owner} can't change.",
@@ -120,6 +132,7 @@ def refuse_to_write(home: Path) -> NoReturn:
 
 
 def why_read_only(home: Path) -> str:
+    """Describe in a few words why the home isn't writable."""
     return f"No space is left in {home}" if _is_full(home) else f"{home} is read-only"
 
 
@@ -128,13 +141,14 @@ def _is_full(home: Path) -> bool:
 
 
 def foreign_owner(home: Path) -> str:
-    """Whose home it is, or is to be in, where we are root and it is somebody else's."""
+    """Return the other user who owns the home, or its nearest existing parent, if we are root; else empty."""
     if os.geteuid() != 0:
         return ""
     try:
         owner = next(place for place in (home, *home.parents) if place.exists()).stat().st_uid
     except OSError:
-        return ""  # whoever uses it hears why it can't be
+        # Using the home will raise a clearer error.
+        return ""
     if owner == 0:
         return ""
     try:
@@ -144,13 +158,14 @@ def foreign_owner(home: Path) -> str:
 
 
 def copy_of_database(home: Path) -> tempfile.TemporaryDirectory[str]:
-    """A home that can't be written is shown as it is, from a copy of its database."""
+    """Copy the database of a read-only home to a temporary directory."""
     scratch = tempfile.TemporaryDirectory(prefix="habitus-")
     for path in home.glob(f"{DATABASE}*"):
         try:
             shutil.copyfile(path, Path(scratch.name) / path.name)
         except FileNotFoundError:
-            continue  # a log that another process has just put back into the database
+            # A write-ahead log may vanish when another process checkpoints it.
+            continue
         except OSError as error:
             scratch.cleanup()
             is_full = error.errno in _FULL
@@ -162,14 +177,15 @@ def copy_of_database(home: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def keep_private(home: Path) -> None:
-    """For the owner's eyes only. Who shares a home leaves it as its owner has it; a log may be gone by now."""
+    """Restrict the home and its database to the owner."""
     for path, mode in ((home, 0o700), *((path, 0o600) for path in home.glob(f"{DATABASE}*"))):
+        # A shared home stays as its owner set it, and a write-ahead log may be gone by now.
         with suppress(PermissionError, FileNotFoundError):
             path.chmod(mode)
 
 
 def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> settings_module.Settings:
-    """The settings of this process: environment, then habitus.toml, then defaults."""
+    """Read the settings of this process: environment, then habitus.toml, then defaults."""
     account = settings_module.account_name() if environ is None else ""
     return read_settings_of(os.environ if environ is None else environ, Path.cwd(), home, account=account)
 
@@ -177,8 +193,9 @@ def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = 
 def read_settings_of(
     environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, account: str = ""
 ) -> settings_module.Settings:
-    """The settings of a process with these variables in this directory."""
+    """Read the settings of a process with these variables in this directory."""
     found = settings_module.load(environ, cwd, home, account=account)
+    # A process was killed while it replaced the home: finish that before anything is read.
     if replacing_a_home.is_begun(found.home):
         replacing_a_home.complete(found.home)
         found = settings_module.load(environ, cwd, home, account=account)
@@ -186,17 +203,17 @@ def read_settings_of(
 
 
 def address(settings: settings_module.Settings) -> str:
-    """Of the database that every host shares, or of this home's own."""
+    """Return the URL of the shared database, or of the home's own."""
     return settings.database or sql.sqlite_url(settings.home / DATABASE)
 
 
 def open_index(
     settings: settings_module.Settings, engine: sa.Engine, collection: str = "skills", folder: Path | None = None
 ) -> search.Index:
-    """The index of skills or lessons, with the encoder of the settings."""
+    """Open the search index of skills or lessons with the configured encoder."""
     return search.open_index(engine, collection, settings.search.encoder, weights_folder(settings), folder)
 
 
 def weights_folder(settings: settings_module.Settings) -> Path:
-    """Where the weights of the better encoder are, once they were fetched; no backup has them."""
+    """Return the folder for downloaded encoder weights; backups leave it out."""
     return settings.home / "cache" / "minilm"

@@ -1,4 +1,4 @@
-"""The result of a use case as JSON: the same shape on the command line and over HTTP."""
+"""The result of a use case as JSON, with the same shape on the command line and over HTTP."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from habitus.plain_data import plain
 
 
 def result(done: object) -> Any:
-    """The result of a use case as JSON, the same on every surface: a type with an `as_json` of its own gives that."""
+    """Return a result as JSON data; a type with an `as_json` method defines its own shape."""
     return plain(done, shaped=True)

@@ -1,4 +1,4 @@
-"""Wiring: a home opened from its settings, and its larger parts put together from concrete classes."""
+"""Wiring: open a home from its settings, and build its parts from concrete classes."""
 
 from __future__ import annotations
 
@@ -48,11 +48,12 @@ def open_home(
     clock: Clock = utc_now,
     has_pages: bool = True,
 ) -> Home:
-    """Open the home that the settings name, creating it where it is new; its pages of memory are the owner's."""
+    """Open the home that the settings name, creating it if needed; `has_pages` writes memory to files as well."""
     return open_home_as(Home, settings, clock=clock, has_pages=has_pages)
 
 
 def open_home_as(kind: Callable[..., AnyHome], settings: Settings | None, *, clock: Clock, has_pages: bool) -> AnyHome:
+    """Open a home as an instance of `kind`; everything opened so far is closed if a step fails."""
     settings = settings or home_directory.read_settings()
     there = home_directory.enter(settings.home)
     with ExitStack() as failing:
@@ -65,6 +66,7 @@ def open_home_as(kind: Callable[..., AnyHome], settings: Settings | None, *, clo
         home = kind(
             settings, local=local, shared=shared, clock=clock, there=there, wiring=_Parts(), has_pages=has_pages
         )
+        # A restored backup or another host may bring back data of a person who was erased.
         if missing := missing_tombstones(home):
             from habitus.app.operating.forgetting import forget_again  # every table there is, for the rare case
 
@@ -74,12 +76,13 @@ def open_home_as(kind: Callable[..., AnyHome], settings: Settings | None, *, clo
             from habitus.app.sharing.approvals import catch_up  # what hosts share, for those who share a database
 
             catch_up(home)
+        # From here on, the home itself closes them.
         failing.pop_all()
         return home
 
 
 def _open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
-    """The database that hosts share; without one, the home's own."""
+    """Open the database that hosts share, or return the home's own if there is none."""
     if not settings.database and not settings.workspace:
         return local
     from habitus.app.sharing.offline_copy import open_shared  # a copy that stands in, for those who share a database
@@ -88,10 +91,10 @@ def _open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
 
 
 class _Parts:
-    """The concrete classes; what only some need is imported when it is asked for."""
+    """Builds parts from concrete classes; heavy modules are imported on first use."""
 
     def furnish(self, home: Home) -> None:
-        """Give a home its parts, in the order in which one needs another."""
+        """Give a home its parts, in the order of their dependencies."""
         settings, clock = home.settings, home.clock
         home.pause = Pause(home.shared, clock)
         home.scans = KeptScans(home.place / "cache" / "scans.json")
@@ -105,7 +108,7 @@ class _Parts:
         home.review = self._review(home)
 
     def _finder(self, home: Home) -> Finder:
-        """One view of the directories makes one index, so it is kept with what is known of this machine."""
+        """Build the finder; its index is local, because it covers the directories of this machine."""
         return Finder(
             home.skills,
             home.local,
@@ -136,6 +139,7 @@ class _Parts:
             if brings_code(proposal.change.tree):
                 home.tools.on_approval(proposal)
 
+        # Without other hosts, proposals need not say whose directory they change.
         is_alone = home.shared is home.local or home.is_read_only
         review = Review(
             home.skills,
@@ -217,17 +221,18 @@ class _Parts:
 
 
 def _index_folder(home: Home) -> Path | None:
-    """Where the index of skills is kept as a file; nowhere in a home that is only read."""
+    """Return the folder for the skill index file; None in a read-only home."""
     return None if home.is_read_only else home.settings.home / "cache"
 
 
 def _shared_index(settings: Settings, shared: sa.Engine) -> SharedIndex | None:
-    """Only PostgreSQL searches by itself."""
+    """Return the server-side index; None unless the database is PostgreSQL, the only one that can search."""
     if not settings.database or sa.make_url(settings.database).get_backend_name() != "postgresql":
         return None
 
     def open_server(embedder: search.Embedder) -> search.ServerIndex:
-        if shared.dialect.name != "postgresql":  # what stands in for it here has no index
+        # The offline snapshot is SQLite and has no such index.
+        if shared.dialect.name != "postgresql":
             raise DatabaseAway(f"{AWAY} So is the index of its skills.", mend="Retry when it is back.")
         return search.ServerIndex(shared, embedder)
 

@@ -1,1 +1,1 @@
-"""Conversations put together: sessions of our own agent, turns of other loops, their code and their secrets."""
+"""Assemble conversations: sessions of our own agent, turns of other loops, the code they run and their secrets."""

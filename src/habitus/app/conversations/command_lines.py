@@ -1,4 +1,4 @@
-"""Command lines of skills: gates checked, grants looked up, put together for pads, tools and a person's shell."""
+"""Command lines of skills: check gates, look up grants, and offer the calls to scratchpads, tools and a shell."""
 
 from __future__ import annotations
 
@@ -45,25 +45,31 @@ if TYPE_CHECKING:
     from habitus.app.home import Home
 
 
-FILES = "skill-files"  # below the home: files that began as a skill's, and are the person's now
+# Copies of skills' files that belong to the user from then on.
+FILES = "skill-files"
 
 
 class CommandLines:
-    """The `SkillDirectory` of one user. Nothing is remembered: a gate that was closed meanwhile is closed."""
+    """The `SkillDirectory` of one user.
+
+    Nothing is cached: a gate that was closed meanwhile is closed.
+    """
 
     def __init__(self, home: Home, user: User) -> None:
         self._home = home
         self._user = user
 
     def names(self) -> Sequence[str]:
-        """Those with a command line that no gate keeps from the user; what they ask for may still be missing."""
+        """Return the skills with a command line that no gate closes for this user; their secrets may be missing."""
         return [item.name for item in self._home.skills.listing() if _has_cli(item) and not self._closed_gate(item)]
 
     def command_line(self, name: str) -> CommandLine:
+        """Return a skill's command line with its grants. Raises `Refused` if it may not be called."""
         item = self._find(name)
         files, digest = self._files(item)
         granted = self._grant_for(item, digest, self._values(item, files))
         for value in granted.sensitive:
+            # From now on the value is redacted in everything that is stored or shown.
             self._home.vault.keep_out_of_sight(value)
         return CommandLine(
             skill=item.name,
@@ -76,7 +82,10 @@ class CommandLines:
         )
 
     def refusals(self) -> dict[str, Refused | None]:
-        """Each with a command line, and why a call would be refused. No secret is opened for that and no file made."""
+        """Map each skill with a command line to the error a call would raise, or None.
+
+        No secret is opened for this, and no file is created.
+        """
         items = [item for item in self._home.skills.listing() if _has_cli(item)]
         return {item.name: self._refusal(item) for item in items}
 
@@ -95,7 +104,7 @@ class CommandLines:
         return None
 
     def _files(self, item: Listed) -> tuple[SkillFiles, str]:
-        """Its files with their hash, if every gate is open."""
+        """Return a skill's files and their hash. Raises `Refused` if a gate is closed."""
         if reason := self._closed_gate(item):
             raise Refused(f"'{item.name}' can't be called: {reason}.", mend="")
         files = self._home.skills.files(item)
@@ -111,7 +120,7 @@ class CommandLines:
         return item
 
     def _closed_gate(self, item: Listed) -> str:
-        """The first gate that is closed, and what opens it; nothing when all are open."""
+        """Return the first closed gate and how to open it; empty if all are open."""
         assert item.summary is not None
         context = self._home.gates(self._user)
         if item.state in (State.HELD, State.UNTRUSTED):
@@ -125,10 +134,11 @@ class CommandLines:
         return self._missing_approval(item)
 
     def _missing_approval(self, item: Listed) -> str:
-        """Why no person stands behind what an agent wrote; nothing when one does, or a person wrote it."""
+        """Return why no person has approved what an agent wrote; empty if approved, or written by a person."""
         if not self._home.skills.unreviewed_origin(item):
             return ""
         approvals = self._home.approvals
+        # Reads approvals that other processes have stored since.
         approvals.revision()
         address = f"{item.name}@{item.layer}"
         return approvals.objection(APPROVED, item.name, item.tree_hash, lambda: self._home.skills.tree(address))
@@ -157,7 +167,7 @@ class CommandLines:
         return self._home.vault.get(name) if name in self._home.vault.names() else None
 
     def _own_file(self, skill: str, path: str, files: SkillFiles) -> Path | None:
-        """The user's own copy of a file of the skill, made when it is first asked for."""
+        """Return the user's own copy of a skill's file, created on first use; None if the skill has no such file."""
         own = self._home.place / FILES / harmless(self._user.name) / skill / path
         if path not in files.tree or ".." in Path(path).parts:
             return None
@@ -172,7 +182,7 @@ def _has_cli(item: Listed) -> bool:
 
 
 def _dependencies(item: Listed, files: SkillFiles) -> tuple[str, ...]:
-    """Packages that its manifest names, and those of the script's header."""
+    """Return the packages named in the manifest and in the script's header."""
     assert item.summary is not None
     script = (files.tree[CLI_CODE].content or b"").decode("utf-8", "replace")
     return tuple(dict.fromkeys((*item.summary.manifest.dependencies, *dependencies_of(script))))
@@ -188,7 +198,7 @@ def _refuse_if_changed(skill: str, grants: Sequence[Grant], digest: str) -> None
 
 
 async def run(home: Home, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> Answer:
-    """Call a skill's command line as the person of the settings, with what they granted it."""
+    """Run a skill's command line as the user of the settings, with their grants."""
     user, name = home.user(), names.canonical(skill)
     # Whichever they name: the gates say to a person which of them is closed.
     caller = _open(home, CommandLines(home, user), lambda: [name], who=user.name)
@@ -199,14 +209,17 @@ async def run(home: Home, skill: str, arguments: Sequence[str], stdin: bytes = b
 
 
 class SessionCalls:
-    """Which command lines the code of a conversation may call, fixed when somebody first needs to know; and its ways
-    to them: a service on its own line, and where it has one the command `habitus-skill`."""
+    """The command lines that a conversation's code may call, through a service and the command `habitus-skill`.
+
+    The list is fixed on first use.
+    """
 
     def __init__(self, home: Home, view: View, given: Given, outage: Outage, *, user: User, source_type: str) -> None:
         self._directory = CommandLines(home, user)
         self._view = view
         self._outage = outage
         self._lock = threading.Lock()
+        # Only real conversations may call them: a trial or self-play must not use a person's accounts.
         self._names: Collection[str] | None = None if origin_of(source_type) is Origin.REAL else ()
         who = f"{user.name}, session {view.conversation}"
         self._caller = _open(home, self._directory, self.allowed_calls, who=who)
@@ -215,14 +228,14 @@ class SessionCalls:
         self.services: Services = {"skills.run": self._ask}
 
     def allowed_calls(self) -> Collection[str]:
-        """It looks into the database."""
+        """Return the skills whose command line may be called; reads the database on first use."""
         with self._lock:
             if self._names is None:
                 self._names = self._outage.unless_away(self._callable, None)
             return self._names or ()
 
     def how_to_call(self, skill: Skill) -> str:
-        """The lines below a skill's text that say how to call it; none for one that code may not call."""
+        """Return the lines that tell the model how to call a skill's command line; empty if it may not."""
         if not skill.manifest.cli or skill.name not in self.allowed_calls():
             return ""
         command = f"; `{COMMAND} {skill.name} --help` in a subprocess is the same" if self._proxy is not None else ""
@@ -233,7 +246,7 @@ class SessionCalls:
         )
 
     async def ready(self) -> None:
-        """Have the command there, where there is anything to call."""
+        """Open the proxy for `habitus-skill`, if there is anything to call."""
         if self._proxy is None:
             return
         names = await in_thread(self.allowed_calls) if self._names is None else self._names
@@ -246,9 +259,10 @@ class SessionCalls:
         await self._caller.close()
 
     def _callable(self) -> frozenset[str]:
-        """Those of skills that a model may use; most libraries have none, which costs no look at gates."""
+        """Return the callable skills among those that the model may load."""
         named = loadable(self._view.snapshot)
         stated = (item.summary for item in self._view.snapshot.listing if item.name in named)
+        # Most libraries have no command line at all, so gates need not be checked.
         if not any(summary is not None and summary.manifest.cli for summary in stated):
             return frozenset()
         return frozenset(named.intersection(self._directory.names()))

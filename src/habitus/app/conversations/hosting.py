@@ -1,4 +1,4 @@
-"""Conversations of loops that are not ours, kept open from turn to turn, and the one keeper of open things."""
+"""Conversations of foreign agent loops, kept open between turns; and the pool that keeps them."""
 
 from __future__ import annotations
 
@@ -31,30 +31,36 @@ from habitus.skills.choosing.selection import Request, User
 if TYPE_CHECKING:
     from habitus.app.home import Home
 
-MOST_OPEN = 100  # conversations; of those where no turn runs, the one that was silent longest is closed for another
+# Beyond this, the conversation that was idle longest is closed.
+MOST_OPEN = 100
 _UNKNOWN: tuple[str, Sequence[Turn]] = ("", ())
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRequest:
-    """A request of somebody's loop. A conversation keeps its user, its `source_type` and its `ask`."""
+    """A turn that a foreign loop requests. User, `source_type` and `ask` are fixed by a conversation's first turn."""
 
     asking: Asking
     user: User
     conversation: str = ""
     source_type: str = "api"
-    tools: frozenset[str] = frozenset()  # names of the host's own
+    # The names of the host's own tools.
+    tools: frozenset[str] = frozenset()
     ask: AskPerson = nobody
-    shows_prompt: bool = True  # whether its model reads our texts; else what tools return is all that was shown
-    told: Composed | None = None  # what its model was told of ours before the turn was opened,
-    offers: Offers | None = None  # and where that is noted
-    learns: bool = True  # whether we learn from what we see of it; else somebody learns from all of it later
+    # Whether the host's model reads our texts; if not, it only sees what tools return.
+    shows_prompt: bool = True
+    # What the host's model was shown before the turn was opened, and
+    told: Composed | None = None
+    # the record of it.
+    offers: Offers | None = None
+    # Whether to learn from this turn; if not, the whole transcript is studied later.
+    learns: bool = True
 
 
 @dataclass(kw_only=True, slots=True)
 class _Hosted:
-    """A conversation, and its last turn."""
+    """An open conversation and its last turn."""
 
     conversation: Conversation
     turn: HostedTurn | None = None
@@ -70,28 +76,32 @@ class _Hosted:
 
 
 class Hosting:
+    """The open conversations of foreign loops, on an event loop of their own."""
+
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._tools = open_tools(home)  # of its own: its processes belong to this loop
+        # Not the home's tools: processes belong to the event loop that started them.
+        self._tools = open_tools(home)
         self._loop = LoopThread("habitus-turns")
         self._open: Keeper[str, _Hosted] = Keeper(_Hosted.close, most=MOST_OPEN, is_idle=lambda one: one.is_idle)
         self._background = Background()
         self._serving = Serving(home)
 
     def turn(self, request: HostRequest) -> TurnDoor:
+        """Return the turn as a context manager, for `with` or `async with`."""
         return TurnDoor(self._loop, partial(self._begin, request))
 
     async def offered_tools(self, request: HostRequest) -> tuple[Tool, ...]:
-        """The tools that a turn of this conversation would be offered now, without beginning one."""
+        """Return the tools that a turn of this conversation would offer now, without opening one."""
         return await self._loop.ask(self._offered_tools(request))
 
     async def leave(self, conversation: str) -> None:
-        """Whoever had the conversation has gone."""
+        """End a conversation whose client has disconnected."""
         if self._open.get(conversation) is not None:
             await self._loop.ask(self._open.end(conversation))
 
     def close(self) -> None:
-        """End every conversation; a turn that nobody ended is written down as such."""
+        """End every conversation; a turn that is still open is recorded as unfinished."""
         try:
             self._loop.wait(self._close())
         finally:
@@ -111,12 +121,13 @@ class Hosting:
             turn = await held.conversation.turn(asking, hosted.emit)
             await hosted.begin(turn, shows_prompt=request.shows_prompt, told=request.told)
             held.turn = hosted
-        self._background.spawn(self._open.make_room())  # nobody waits while another's conversation ends
+        # In the background, so this turn doesn't wait while another conversation closes.
+        self._background.spawn(self._open.make_room())
         return hosted
 
     @asynccontextmanager
     async def _hold(self, id: str, request: HostRequest) -> AsyncIterator[_Hosted]:
-        """The conversation, for whoever has it and nobody else."""
+        """Hold the conversation for one caller at a time. Raises `Refused` if it belongs to another user."""
         async with self._open.hold(id, lambda: in_thread(lambda: self._open_conversation(id, request))) as held:
             if held.conversation.parts.view.user.name != request.user.name:
                 raise _somebody_elses(id)
@@ -158,12 +169,13 @@ class Hosting:
         home = self._home
         if not request.learns:
             return open_adviser(home)
-        cheap = home.models.cheap if home.settings.cheap_model else None  # nothing is spent unasked
+        # Only if configured: nothing is spent without being asked for.
+        cheap = home.models.cheap if home.settings.cheap_model else None
         memory = home.open_memory(user=request.user.name)
         return open_learner(home, memory, cheap, memory)
 
     def _owner_and_last_turn(self, id: str) -> tuple[str, Sequence[Turn]]:
-        """Whose a conversation is, and its last turn."""
+        """Return a conversation's user and last turn."""
         return self._home.journal.user_of(id), self._home.journal.recent(id, limit=1)
 
     async def _close(self) -> None:
@@ -194,14 +206,14 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Place(Generic[T]):
-    """Whoever opens or closes something here holds the lock."""
+    """A slot of the pool; opening and closing its resource requires the lock."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     thing: T | None = None
 
 
 class Keeper(Generic[K, T]):
-    """On one event loop. Of more than `most` the idle one that was silent longest is closed."""
+    """A pool of resources by key, for one event loop; above `most`, the longest idle ones are closed."""
 
     def __init__(
         self, close: Callable[[T], Awaitable[None]], *, most: int, is_idle: Callable[[T], bool] = lambda thing: True
@@ -212,16 +224,17 @@ class Keeper(Generic[K, T]):
         self._places: OrderedDict[K, _Place[T]] = OrderedDict()
 
     def get(self, key: K) -> T | None:
-        """The conversation that is open under a key, whoever holds it."""
+        """Return the open resource for a key, even while it is held; None if there is none."""
         place = self._places.get(key)
         return None if place is None else place.thing
 
     def open(self) -> dict[K, T]:
+        """Return all open resources by key."""
         return {key: place.thing for key, place in self._places.items() if place.thing is not None}
 
     @asynccontextmanager
     async def hold(self, key: K, opening: Callable[[], Awaitable[T]]) -> AsyncIterator[T]:
-        """For one caller at a time, opened where it is not; who waited while it was closed has it opened anew."""
+        """Hold a resource exclusively, opening it if needed."""
         async with self._hold(key) as place:
             if place.thing is None:
                 try:
@@ -236,12 +249,14 @@ class Keeper(Generic[K, T]):
         while True:
             place = self._places.setdefault(key, _Place())
             async with place.lock:
+                # While we waited for the lock, the slot may have been closed and removed: then start over.
                 if self._places.get(key) is place:
                     self._places.move_to_end(key)
                     yield place
                     return
 
     async def make_room(self) -> None:
+        """Close idle resources, longest idle first, until the pool is within its limit."""
         while len(self._places) > self._most:
             idle = next((key for key, place in self._places.items() if self._may_go(place)), None)
             if idle is None:
@@ -252,7 +267,7 @@ class Keeper(Generic[K, T]):
         return not place.lock.locked() and (place.thing is None or self._is_idle(place.thing))
 
     async def end(self, key: K) -> None:
-        """Close what is open under a key."""
+        """Close the resource for a key."""
         if key not in self._places:
             return
         async with self._hold(key) as place:

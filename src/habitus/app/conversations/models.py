@@ -1,4 +1,4 @@
-"""Models of a session: those of the settings, or of the provider whose key is there."""
+"""The models of a session: those in the settings, or those of a provider whose key is set."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from habitus.settings import Settings
 
 
 def models(settings: Settings, environ: Mapping[str, str]) -> Models:
+    """Return the main and cheap model, opened on first use. Using one without a name raises `NoModel`."""
     main, cheap = model_names(settings, environ)
 
     def open_named(name: str) -> Model:
@@ -32,9 +33,10 @@ def models(settings: Settings, environ: Mapping[str, str]) -> Models:
 
 
 def refuse_in_chat(name: str, environ: Mapping[str, str]) -> None:
-    """A program of an agent reads the whole talk anew for every answer: too slow and too dear to talk with."""
+    """Refuse an agent program as a chat model."""
     if not name:
         raise _no_model(environ, [])
+    # A program rereads the whole conversation for every reply: too slow and too expensive for a chat.
     if program := program_of(name):
         raise Refused(
             f"{program.title} can be the model for drafts, lessons and self-play, not for a chat.",
@@ -43,7 +45,7 @@ def refuse_in_chat(name: str, environ: Mapping[str, str]) -> None:
 
 
 def _no_model(environ: Mapping[str, str], agents: Sequence[Program]) -> NoModel:
-    """With what the person can do next."""
+    """Return the error for a missing model, with every way to get one."""
     here = running_here(environ)
     local = "Or run one on this machine: 'ollama serve' is one way."
     if here:
@@ -60,7 +62,7 @@ def _no_model(environ: Mapping[str, str], agents: Sequence[Program]) -> NoModel:
 
 
 def model_names(settings: Settings, environ: Mapping[str, str]) -> tuple[str, str]:
-    """The names of the main and the cheap model; empty when nothing says which."""
+    """Return the names of the main and the cheap model; empty if nothing determines them."""
     if settings.model:
         return settings.model, settings.cheap_model
     default = default_models(environ)
@@ -68,10 +70,10 @@ def model_names(settings: Settings, environ: Mapping[str, str]) -> tuple[str, st
 
 
 def chosen_by(settings: Settings, environ: Mapping[str, str]) -> str:
-    """The reason for a choice that nobody made by name, in words to go on with."""
+    """Return the reason for a default model, to append to a sentence; empty if the settings name the model."""
     return "" if settings.model else f" (chosen by {default_models(environ).key})"
 
 
 def models_named(settings: Settings, name: str) -> Models:
-    """A model by its name, whatever the settings say."""
+    """Open a model by name, ignoring the settings."""
     return models(settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)

@@ -1,4 +1,4 @@
-"""Past sessions of a user, or for an admin of everybody, found by the beginning of their id, and turns to read."""
+"""Past sessions of a user (or of all users, for admins), found by a prefix of their id; and their turns in detail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from habitus.llm.model import Answered, Asked, Returned, Text
 from habitus.settings import Settings
 
 _USED = (Place.EAGER, Place.STICKY, Place.LOADED)
-_KNOWN = 1000  # sessions that are looked through for an id
+# Sessions searched for an id.
+_KNOWN = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +28,7 @@ class PastSession:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownStep:
-    """A tool that was called, what for, and what it came to; none where the call never came back."""
+    """A tool call with its purpose and result; the result is None if the call never returned."""
 
     tool: str
     about: str
@@ -37,32 +38,35 @@ class ShownStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownTurn:
-    """A turn as people read it: the answer, what it used, what else it was offered, what it did and was told."""
+    """A turn as people read it: reply, outcome, skills used and offered, steps, and nudges."""
 
     turn: Turn
-    attached: tuple[str, ...]  # names of files
+    # File names.
+    attached: tuple[str, ...]
     reply: str
     outcome: TurnOutcome | None
     used: tuple[Selected, ...]
     others: tuple[Selected, ...]
     steps: tuple[ShownStep, ...]
-    nudges: tuple[str, ...]  # what was said to the agent while it worked
+    # What the agent was told while it worked.
+    nudges: tuple[str, ...]
 
 
 def past_sessions(settings: Settings, journal: Journal, limit: int, *, all_users: bool = False) -> list[KeptSession]:
-    """The last conversations, the latest first."""
+    """Return the latest sessions, most recent first."""
     return journal.sessions(limit=limit, user=whose(settings, all_users))
 
 
 def past_session(
     settings: Settings, journal: Journal, wanted: str | None = None, *, all_users: bool = False
 ) -> PastSession:
-    """The last session, or the one whose id begins like this."""
+    """Return the latest session, or the one whose id starts with this text."""
     id = _resolve_session(settings, journal, wanted, all_users)
     return PastSession(session=id, turns=tuple(journal.turns_of(id, user=whose(settings, all_users))))
 
 
 def _resolve_session(settings: Settings, journal: Journal, wanted: str | None, all_users: bool) -> str:
+    """Return the full id. Raises `NotFound` if no session, or more than one, matches."""
     known = past_sessions(settings, journal, 1 if wanted is None else _KNOWN, all_users=all_users)
     ids = [session.id for session in known]
     if not ids:
@@ -79,9 +83,11 @@ def _resolve_session(settings: Settings, journal: Journal, wanted: str | None, a
 
 
 def shown_turn(turn: Turn) -> ShownTurn:
+    """Return a turn with its messages unpacked for reading."""
     said = [message for kept in turn.messages if (message := unpack(kept)) is not None]
     answers = [message for message in said if isinstance(message, Answered)]
     returned = {message.call: message for message in said if isinstance(message, Returned)}
+    # The first message is the request; later ones are nudges.
     asked = [message for message in said if isinstance(message, Asked)]
     return ShownTurn(
         turn=turn,

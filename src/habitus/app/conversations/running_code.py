@@ -1,4 +1,4 @@
-"""Running code put together: scratchpads, with an agent or without, and the tools with their workshop."""
+"""Running code: scratchpads with and without an agent, and the tools with their workshop."""
 
 from __future__ import annotations
 
@@ -43,13 +43,15 @@ from habitus.tools.tools import Tools
 from habitus.tools.workshop import Workshop
 
 ENVIRONMENTS = "cache/environments"  # below the home
-_GIVEN, MADE = ".given", "_made"  # no pad can be called that
+# Neither is a valid scratchpad name, so they never collide with one.
+_GIVEN, MADE = ".given", "_made"
 
 Done = TypeVar("Done")
 MayInstall = Callable[[str], Awaitable[bool]]
 
 
 def open_tools(home: Home) -> Tools:
+    """Open the tools of a home; the sandbox is probed on first use."""
     return Tools(
         home.skills,
         home.review,
@@ -69,7 +71,7 @@ def open_tools(home: Home) -> Tools:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownTool:
-    """A tool whole: its code and kept cases, where its files make one, and how its calls went."""
+    """A tool with its code, test cases and counters; code and cases are empty if its files are broken."""
 
     tool: CodeTool = field(metadata=INLINE)
     code: str
@@ -78,6 +80,7 @@ class ShownTool:
 
 
 def show_tool(home: Home, name: str) -> ShownTool:
+    """Return a tool with its code, test cases and counters."""
     found = home.tools.get(name)
     counters = home.skills.counters(f"{found.name}@{found.layer}").get(Stage.CODE, Counters())
     if found.status is ToolStatus.BROKEN:
@@ -86,14 +89,14 @@ def show_tool(home: Home, name: str) -> ShownTool:
 
 
 def run_tool(home: Home, name: str, payload: Json) -> ToolRun:
-    """Call a tool by hand, in an event loop of its own: nothing of the sandbox is left behind."""
+    """Run a tool in an event loop of its own, which leaves no sandbox process behind."""
     return asyncio.run(with_tools(home, lambda tools: tools.run(name, payload)))
 
 
 def check_tools(
     home: Home, names: Sequence[str], begin: Callable[[str], None] = lambda name: None
 ) -> dict[str, Regression]:
-    """Run the kept cases of tools again, in the same way; `begin` is told of each before."""
+    """Run the test cases of tools; `begin` is called with each name before."""
 
     async def check(tools: Tools) -> dict[str, Regression]:
         reports = {}
@@ -106,18 +109,18 @@ def check_tools(
 
 
 async def with_tools(home: Home, work: Callable[[Tools], Awaitable[Done]]) -> Done:
+    """Open the tools, run `work` with them, and close them."""
     async with open_tools(home) as tools:
         return await work(tools)
 
 
 def _view(home: Home) -> View:
-    """The library as code sees it that no conversation has called."""
+    """Return the library as seen by code that no conversation has called."""
     return View(library=home.skills, review=home.review, outage=Outage(), redactor=home.redactor)
 
 
 def open_given(home: Home, folder: str) -> Given:
-    """The files given to the code of these pads, kept here; the path is the one that the machine has which runs
-    them."""
+    """Return the store of files given to the cells of these scratchpads; its path is valid where they run."""
     runtime = _runtime(home, folder, None, ())
     if isinstance(runtime, SshRuntime):
         return Given(home.place / folder / _GIVEN, seen_at=runtime.given_at)
@@ -125,7 +128,7 @@ def open_given(home: Home, folder: str) -> Given:
 
 
 def given_files(home: Home, digest: str) -> Given:
-    """Where the files lie that have this hash, for code that no session gives any."""
+    """Return the store of files with this hash, for code outside any session."""
     return _given_folder(home, f"cache/given/{digest}")
 
 
@@ -143,9 +146,10 @@ def open_scratchpads(
     read: Sequence[Path] = (),
     begin_with: Callable[[], Sequence[str]] = tuple,
 ) -> Scratchpads:
-    """Pads in a folder of the home, here or elsewhere. The settings may say to install missing modules unasked.
+    """Open scratchpads in a folder of the home, run here or on another machine.
 
-    What the cells of a session make for a person to open is kept beside its pads, so that it outlives them.
+    With `install_missing` in the settings, missing modules are installed without asking. Files that cells make for a
+    person are kept next to the scratchpads, and outlive them.
     """
     if home.settings.install_missing:
         may_install = _always
@@ -159,10 +163,10 @@ def open_scratchpads(
 
 
 def _services(home: Home) -> Services:
-    """Answers to questions of cells that no conversation runs: a pad lives long, so each question sees the library
-    anew."""
+    """Return the services for cells that no conversation runs."""
 
     async def answer(question: str, asked: Any) -> Any:
+        # A scratchpad lives long, so each question reads the library again.
         view = await in_thread(lambda: _view(home))
         return await sandbox_services(view)[question](asked)
 
@@ -170,7 +174,7 @@ def _services(home: Home) -> Services:
 
 
 def readable(settings: Settings, folders: Sequence[Path]) -> tuple[Path, ...]:
-    """Folders of a person's that cells may read where they are; an error for what no cell should see."""
+    """Resolve folders that cells may read. Raises `Invalid` for the home, and for folders that don't exist."""
     found = tuple((settings.cwd / folder).resolve() for folder in folders)
     if found and settings.sandbox.runtime != "local":
         raise Invalid("Cells run on another machine, which can't read folders of this one.", mend="Attach files.")
@@ -178,6 +182,7 @@ def readable(settings: Settings, folders: Sequence[Path]) -> tuple[Path, ...]:
     for folder in found:
         if not folder.is_dir():
             raise Invalid(f"There is no folder {folder} to read.", mend="For a file, use --attach.")
+        # The home holds secrets and the database: neither it nor a folder around it may be read.
         if folder.is_relative_to(own) or own.is_relative_to(folder):
             raise Invalid(
                 f"{folder} holds the home of Habitus, which no cell may read.", mend="Name a folder beside it."
@@ -214,12 +219,13 @@ def _workshop(home: Home) -> Workshop:
 
 
 def open_warm(home: Home) -> Warm:
+    """Open the pool of warm processes for tool calls."""
     folder = home.place / "cache" / "calls"
     return Warm(home.machine, folder, allow_weaker=home.settings.allow_weaker_sandbox)
 
 
 def open_environments(place: Path) -> Environments:
-    """One cache for the tools and the pads of this home."""
+    """Open the cache of virtual environments that tools and scratchpads share."""
     return Environments(place / ENVIRONMENTS, Venvs(os.environ, python=base_python()))
 
 
@@ -227,18 +233,24 @@ async def _always(package: str) -> bool:
     return True
 
 
-_CELLS = TypeAdapter(tuple[Cell, ...])  # as they are kept on disk
+# Cells as stored on disk.
+_CELLS = TypeAdapter(tuple[Cell, ...])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PadState:
+    """The state of a scratchpad."""
+
     name: str
-    running: bool  # whether its variables are still there
+    # Whether its variables are still in memory.
+    running: bool
     cells: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResetPad:
+    """The result of resetting a scratchpad."""
+
     name: str
     was_running: bool
     forgotten_cells: int
@@ -254,7 +266,8 @@ def execute(
     idle_s: float,
     said: Callable[[str], None],
 ) -> Cell:
-    """Run a cell; `said` hears what it prints meanwhile. A keeper holds the pad until it was idle for so long."""
+    """Run a cell; `said` receives its output meanwhile. A process keeps the scratchpad until it is idle for
+    `idle_s`."""
     home.refuse_if_read_only()
     folder = _folder(home.settings, name)
     habitus_at_home = [sys.executable, "-m", "habitus", "--home", str(home.settings.home)]
@@ -263,7 +276,8 @@ def execute(
     scratchpads.ensure_running(folder, keep_it)
     try:
         answer = scratchpads.ask(folder, request, said=said)
-    except ConnectionError:  # it was killed before it read the cell
+    # The process was killed before it read the cell, so running it again is safe.
+    except ConnectionError:
         scratchpads.ensure_running(folder, keep_it)
         answer = scratchpads.ask(folder, request, said=said)
     if "cell" not in answer:
@@ -273,12 +287,13 @@ def execute(
 
 
 async def keep(home: Home, name: str, idle_s: float) -> None:
-    """Be the process that holds a pad."""
+    """Run the process that keeps a scratchpad in memory."""
     folder = _folder(home.settings, name)
     await scratchpads.keep(home.scratchpads(), folder, redactor=home.redactor, idle_s=idle_s)
 
 
 def pads(settings: Settings) -> tuple[PadState, ...]:
+    """Return the scratchpads of the home."""
     top = _top(settings)
     return tuple(
         PadState(name=name, running=scratchpads.is_running(top / name), cells=len(scratchpads.cells(top / name)))
@@ -287,12 +302,12 @@ def pads(settings: Settings) -> tuple[PadState, ...]:
 
 
 def cells(settings: Settings, name: str) -> Sequence[Cell]:
-    """The cells that ran since the pad was made or reset."""
+    """Return the cells run since the scratchpad was created or reset."""
     return _CELLS.validate_python(scratchpads.cells(existing(settings, name)))
 
 
 def reset(home: Home, name: str) -> ResetPad:
-    """Forget the variables and cells; files and packages stay."""
+    """Drop the variables and cells; files and packages stay."""
     home.refuse_if_read_only()
     folder = existing(home.settings, name)
     was_running = scratchpads.stop(folder)
@@ -300,11 +315,12 @@ def reset(home: Home, name: str) -> ResetPad:
 
 
 async def remove(home: Home, name: str) -> None:
-    """Delete a pad with its files and packages, wherever they are."""
+    """Delete a scratchpad with its files and packages, also on another machine."""
     folder = existing(home.settings, name)
     scratchpads.stop(folder)
     pads = home.scratchpads()
-    with suppress(NotFound):  # it never got as far as to have any there
+    # It may never have got as far as having files there.
+    with suppress(NotFound):
         await pads.remove(name)
     await pads.close()
     if folder.exists():
@@ -312,7 +328,7 @@ async def remove(home: Home, name: str) -> None:
 
 
 def existing(settings: Settings, name: str) -> Path:
-    """The folder of a pad that is there."""
+    """Return the folder of a scratchpad. Raises `NotFound`, with a suggestion, if there is none."""
     folder, names = _folder(settings, name), _names(settings)
     if folder.name not in names:
         near = did_you_mean(name, names) or "See 'habitus pad list'."

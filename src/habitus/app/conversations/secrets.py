@@ -1,4 +1,4 @@
-"""Secrets put together: the vault, what skills ask for, what a person granted them, and what was called with it."""
+"""Secrets: the vault, what skills ask for, what a person granted them, and the log of calls."""
 
 from __future__ import annotations
 
@@ -23,18 +23,22 @@ if TYPE_CHECKING:
 
 
 class Standing(StrEnum):
-    """How a request of a skill stands."""
+    """The status of a secret that a skill asks for."""
 
     GRANTED = "granted"
-    NOT_SET = "not set"  # granted, and the vault has no such secret
-    WAITING = "waiting"  # nobody has granted it
-    CHANGED = "changed"  # granted to the skill as it was before
-    UNTRUSTED = "untrusted"  # nobody trusts the skill as it is
+    # Granted, but the vault has no such secret.
+    NOT_SET = "not set"
+    # Not granted yet.
+    WAITING = "waiting"
+    # Granted to an earlier version of the skill.
+    CHANGED = "changed"
+    # The skill is not trusted as it is now.
+    UNTRUSTED = "untrusted"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """A secret that a skill asks for, and what to do about it."""
+    """A secret that a skill asks for, its status, and the command that fixes it."""
 
     skill: str
     variable: str
@@ -45,7 +49,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """A secret of the vault by its name, and the skills that may have it."""
+    """A secret in the vault, by name, and the skills that may use it."""
 
     name: str
     granted_to: tuple[str, ...]
@@ -53,38 +57,42 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecretsOverview:
-    """Names, grants, requests and calls, the newest first; never a value."""
+    """Names, grants, requests and calls, newest first; never a value."""
 
     secrets: tuple[Kept, ...]
     grants: tuple[Grant, ...]
     requests: tuple[Request, ...]
-    problems: tuple[str, ...]  # declarations that make no sense
+    # Declarations that can't be parsed.
+    problems: tuple[str, ...]
     calls: tuple[Call, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asking:
-    """The wishes of a skill as it is now."""
+    """The secrets that a skill declares in its current version."""
 
     item: Listed
     content_hash: str
     specs: tuple[EnvSpec, ...]
     problems: tuple[str, ...]
-    untrusted: str  # why its declaration has no force; nothing where it has
+    # Why the declaration has no force; empty if it has.
+    untrusted: str
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The names that can be granted: of secrets, and of variables of this host that may stand in for one."""
+        """Return the names that can be granted: secrets, and environment variables that may replace one."""
         asked = [name for spec in self.specs for name in (spec.name if spec.is_secret else "", spec.fallback)]
         return tuple(dict.fromkeys(name for name in asked if name))
 
 
 def open_calls(home: Home) -> Calls:
+    """Open the log of command line calls."""
     kept_for = timedelta(days=home.settings.retention.turn_days)
     return Calls(home.local, redacted=home.redact, kept_for=kept_for)
 
 
 def overview(home: Home) -> SecretsOverview:
+    """Return all secrets, grants, requests and calls of the home."""
     grants, names = Grants(home.local, home.clock).list(), home.vault.names()
     config, mine = home.settings.skill_config, (home.settings.user, EVERYBODY)
     found = [asking(home.skills, item) for item in home.skills.listing() if _may_ask(item)]
@@ -109,18 +117,21 @@ def overview(home: Home) -> SecretsOverview:
 
 
 def askers(skills: Library, among: Collection[str]) -> tuple[str, ...]:
-    """Those of some skills that declare variables for a command line."""
+    """Return those of the given skills that declare variables for a command line."""
     layers = [layer.store.contents().summaries for layer in skills.layers]
     if not any(found.manifest.env for known in layers for name in among if (found := known.get(name)) is not None):
-        return ()  # no copy of any does, so that nothing need be composed
+        # No copy in any layer declares any, so composing the listing can be skipped.
+        return ()
     return tuple(item.name for item in skills.listing() if item.name in among and _may_ask(item))
 
 
 def asking(skills: Library, item: Listed) -> Asking:
+    """Read the secrets that a skill declares."""
     files = skills.files(item)
     untrusted = skills.untrusted_notice(item)
     assert item.summary is not None
     stated = item.summary.manifest.env
+    # An untrusted skill's summary has no claims, so read what its file would ask for.
     if untrusted and (skill := trees.parse(item.name, files.tree).skill) is not None:
         stated = skill.manifest.env
     declared = read_env(stated)
@@ -134,7 +145,7 @@ def asking(skills: Library, item: Listed) -> Asking:
 
 
 def secrets_to_grant(vault: Vault, asked: Asking) -> tuple[str, ...]:
-    """All that it asks for; a variable of this host only where the vault has no such secret and the host has it."""
+    """Return every secret a skill asks for, replaced by a variable of this host if only that exists."""
     names = set(vault.names())
     wanted = [
         spec.fallback if spec.name not in names and spec.fallback in os.environ else spec.name
@@ -172,6 +183,7 @@ def _is_of(grant: Grant, name: str) -> bool:
 
 
 def asking_skill(skills: Library, skill: str) -> Asking:
+    """Find a skill and read the secrets it declares. Raises `Invalid` if it is broken."""
     item = skills.find(skill)
     if item.summary is None:
         raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
@@ -179,6 +191,7 @@ def asking_skill(skills: Library, skill: str) -> Asking:
 
 
 def check_asked(asked: Asking, name: str) -> None:
+    """Raise `Invalid` if the skill does not ask for this secret."""
     if name not in asked.secrets:
         known = f"It asks for: {', '.join(asked.secrets)}." if asked.secrets else "It asks for none."
         raise Invalid(
@@ -187,6 +200,7 @@ def check_asked(asked: Asking, name: str) -> None:
 
 
 def refuse_unless_admin(home: Home, what: str) -> None:
+    """Raise `Refused` unless this user may change secrets."""
     home.refuse_if_read_only()
     if not home.settings.is_admin:
         raise Refused(f"Only an admin may {what}.", mend="Ask one.")

@@ -1,4 +1,4 @@
-"""Opening a session: the parts of a conversation, put together from one Habitus."""
+"""Open a session: build the parts of a conversation from a home."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def open_session(
     fixed: Fixed | None = None,
     tools: Tools | None = None,
 ) -> Session:
-    """A session of its own, or one that goes on where the journal has it; `tools` that are given stay open after it."""
+    """Open a new session, or resume one from the journal; `tools` that are passed in stay open after it."""
     home.refuse_if_read_only()
     user = user or home.user()
     past = home.journal.turns_of(id, user=user.name) if id and resume else []
@@ -75,7 +75,8 @@ def open_session(
         raise Refused(f"'{id}' can't be a session of yours.", mend="Leave the id out, or take another.")
     cheap = cheap or (home.models.cheap if model is None else None)
     history = resume_history(past)
-    memory = home.open_memory(user=user.name)  # a view for the learner's own thread
+    # A separate view, because the learner runs in a thread of its own.
+    memory = home.open_memory(user=user.name)
     conversation = open_conversation(
         home,
         tools or home.tools,
@@ -117,9 +118,11 @@ def open_conversation(
     fixed: Fixed | None = None,
     offers: Offers | None = None,
 ) -> Conversation:
-    """A conversation without a model behind it. Whoever does not show our prompt keeps its own count of what it has
-    seen, and takes a list of tools that changes. A trial has `fixed` what chance decides elsewhere. `offers` is where
-    whoever told its model something before has noted it."""
+    """Open a conversation without a model.
+
+    A host that doesn't show our prompt tracks itself what its model has seen, and accepts a changing list of tools. In
+    a trial, `fixed` replaces random assignments. `offers` records what the host's model was shown before.
+    """
     outage, person = open_outage(home), TimedPerson(ask)
     offers = offers or Offers(lots(home.settings, home.journal, id, outage, fixed))
     view = View(
@@ -199,21 +202,24 @@ def open_conversation(
 
 
 def open_outage(home: Home) -> Outage:
+    """Return the monitor that tells whether the shared database answers."""
     frozen = AWAY if home.is_stand_in else ""
     return Outage(partial(silence, home.shared), frozen=frozen)
 
 
 def lots(settings: Settings, journal: Journal, unit: str, outage: Outage, fixed: Fixed | None = None) -> Lots:
-    """The lots of a conversation: none unless somebody has set it, nor without the seed."""
+    """Return the random assignment of a conversation; nothing is withheld unless configured, nor without a seed."""
     share = settings.evidence.withhold if fixed is None else 0.0
     seed = outage.unless_away(journal.seed, "") if share else ""
     return Lots(unit=unit, seed=seed, share=share if seed else 0.0, fixed=fixed or {})
 
 
 def let_go_of_the_old(home: Home, user: str) -> None:
-    """Turns are kept for a time, and the files of a session's pads no longer than its turns; memory is tidied."""
-    with suppress(*away()):  # another time, then
-        memory = home.open_memory(user=user)  # this is another thread than the session's
+    """Prune old turns, scratchpads and environments, tidy memory, and refresh the offline snapshot."""
+    # If the database is away, the next session that ends does this.
+    with suppress(*away()):
+        # This runs in another thread than the session.
+        memory = home.open_memory(user=user)
         if memory.is_taking():
             tidy(memory)
         offline_copy.keep(home)
@@ -230,7 +236,7 @@ def let_go_of_the_old(home: Home, user: str) -> None:
 def _scratchpads(
     home: Home, ask: AskPerson, session: str, services: Services, given: Given, read: Sequence[Path]
 ) -> Scratchpads:
-    """Pads of this session's own, so that two sessions never share a process by accident."""
+    """Open the session's own scratchpads, so that two sessions never share a process by accident."""
     return open_scratchpads(
         home,
         f"{PADS}/{session}",

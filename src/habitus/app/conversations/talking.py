@@ -1,4 +1,4 @@
-"""Talking to an agent while coming and going: conversations that stay open, and turns that go on whoever listens."""
+"""Chats over the web: conversations that stay open, and turns that continue whether or not a client listens."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ from habitus.app.library.uploading import Upload, laid_out
 from habitus.errors import HabitusError, Invalid, NotFound
 from habitus.memory.model import Engram
 
-MOST_OPEN = 20  # conversations
-_ANSWER_S = 600.0  # how long a question waits for somebody who may have gone
-_LEARNING_S = 5.0  # how long the end of a turn waits for what it teaches
+# Open conversations per home; each may hold a sandbox process.
+MOST_OPEN = 20
+# How long a question waits for a person who may have left.
+_ANSWER_S = 600.0
+# How long the end of a turn waits for its lessons.
+_LEARNING_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """The turn waits for a person's word."""
+    """The turn asks a person for consent."""
 
     number: int
     question: Question
@@ -39,10 +42,11 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Over:
-    """The end of a turn, exactly once: with its id where it was written down, and what it taught."""
+    """The end of a turn, sent exactly once: its id if it was recorded, and its lessons."""
 
     turn: str = ""
-    reason: str = ""  # why there is no answer
+    # Why there is no reply.
+    reason: str = ""
     learned: tuple[Engram, ...] = ()
 
 
@@ -51,7 +55,7 @@ Happening = TurnEvent | Wanted | Over
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GoingOn:
-    """The request that is being answered, the names of what came with it, and from where to listen."""
+    """The request being answered, the names of its attachments, and the index of its first event."""
 
     request: str = ""
     attached: tuple[str, ...] = ()
@@ -63,7 +67,7 @@ _opened: WeakKeyDictionary[Home, Talks] = WeakKeyDictionary()
 
 
 def open_talks(home: Home) -> Talks:
-    """The conversations of this home, opened when they are first asked for; they end before it is closed."""
+    """Return the chats of this home, opened on first use; they end before the home closes."""
     with _opening:
         if home not in _opened:
             _opened[home] = Talks(home)
@@ -72,48 +76,49 @@ def open_talks(home: Home) -> Talks:
 
 
 class Talks:
-    """The conversations of one person, on an event loop in a thread of its own. Call it from any thread."""
+    """The chats of one person, on an event loop in a thread of its own. Safe to call from any thread."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._models = models(home.settings, os.environ)
-        self._tools = open_tools(home)  # of its own: its processes belong to this loop
+        # Not the home's tools: processes belong to the event loop that started them.
+        self._tools = open_tools(home)
         self._loop = LoopThread("habitus-talks")
         self._open: Keeper[str, _Talk] = Keeper(
             lambda talk: talk.session.close(), most=MOST_OPEN, is_idle=lambda talk: not talk.is_running
         )
 
     def check(self) -> None:
-        """Say what is missing before anybody can talk."""
+        """Raise an error if no usable model is configured."""
         refuse_in_chat(model_names(self._home.settings, os.environ)[0], os.environ)
         self._models.main  # noqa: B018  # opening it is the check
 
     def say(self, text: str, id: str = "", files: Sequence[Upload] = ()) -> str:
-        """Begin a turn, in a new conversation or one that the journal has; returns the conversation's id."""
+        """Start a turn in a new conversation, or in one from the journal; return the conversation's id."""
         if not text.strip() and not files:
             raise Invalid("There is nothing to answer.", mend="Write something first, or attach a file.")
         return self._loop.wait(self._say(text, id, files))
 
     def going_on(self, id: str) -> GoingOn | None:
-        """The request that is being answered; None where nothing runs."""
+        """Return the turn being answered; None if nothing runs."""
         talk = self._open.get(id)
         return None if talk is None or not talk.is_running else talk.now
 
     def find(self, id: str) -> None:
-        """`NotFound` where nobody talks under this id."""
+        """Raise `NotFound` if no chat is open under this id."""
         self._talk(id)
 
     async def events_since(self, id: str, after: int) -> tuple[Happening, ...]:
-        """The events since then, as soon as there are any. The last one of a turn is `Over`."""
+        """Wait until there are events after this index, and return them. The last one of a turn is `Over`."""
         return await self._loop.ask(self._talk(id).events_since(after))
 
     def stop(self, id: str) -> None:
-        """Stop the turn that runs; the conversation goes on."""
+        """Stop the running turn; the conversation stays open."""
         talk = self._talk(id)
         self._loop.wait(_as_coroutine(talk.session.cancel))
 
     def answer(self, id: str, number: int, consent: Consent) -> None:
-        """The person's word on what a turn waits for; nothing happens where it waits no longer."""
+        """Pass on a person's answer; ignored if the turn no longer waits for it."""
         talk = self._talk(id)
         self._loop.wait(_as_coroutine(partial(talk.answer, number, consent)))
 
@@ -162,7 +167,7 @@ class Talks:
 
 
 class _Talk:
-    """One conversation, on the loop of them all; what happens in it is counted from its first turn on."""
+    """One chat, on the shared loop; its events are numbered from its first turn on."""
 
     session: Session
 
@@ -204,7 +209,9 @@ class _Talk:
             self._put(Over(turn=last.id if last is not None else "", reason=reason, learned=learned))
 
     def _put(self, happening: Happening) -> None:
+        """Append an event, and wake every listener."""
         self._happened.append(happening)
+        # A fresh event per wake-up: listeners of the next event can't see this one's flag.
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -214,7 +221,7 @@ class _Talk:
         return tuple(self._happened[after:])
 
     async def ask(self, question: Question) -> Consent:
-        """Whoever does not answer has not said yes."""
+        """Ask the person and wait for the answer; no answer in time is a no."""
         number = len(self._happened)
         self._asked[number] = answer = asyncio.get_running_loop().create_future()
         self._put(Wanted(number=number, question=question))
@@ -232,7 +239,7 @@ class _Talk:
 
 
 def _as_coroutine(step: Callable[[], None]) -> Coroutine[Any, Any, None]:
-    """A step that belongs to the loop, as work for it."""
+    """Wrap a function that must run on the loop as a coroutine."""
 
     async def call() -> None:
         step()

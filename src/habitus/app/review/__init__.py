@@ -1,1 +1,1 @@
-"""Everything that waits for a person: one list, the effect of approving, and word that something waits."""
+"""Pending reviews: the inbox, the effect of approving, notifications and reminders."""

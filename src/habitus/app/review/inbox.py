@@ -1,4 +1,4 @@
-"""The inbox: everything that waits for a person, changes of skills and lessons in one list."""
+"""The inbox: pending changes to skills and pending lessons in one list."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from habitus.skills.choosing.finding import DUPLICATE, Finder, document_of
 from habitus.skills.review import Proposal, ProposalState, Review
 
 APPROVED = (ProposalState.ACCEPTED, ProposalState.CARRYING, ProposalState.APPROVED)
-LEARN = "learn"  # what approving a lesson does, beside the actions of proposals
+# The action of approving a lesson, next to the actions of proposals.
+LEARN = "learn"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InboxItem:
-    """One thing a person decides about, or has decided; `subject` is what it is about, whole."""
+    """A pending or decided item; `subject` is the whole proposal or lesson."""
 
     id: str
     state: str
@@ -31,7 +32,7 @@ class InboxItem:
     subject: Proposal | Engram
 
     def as_json(self) -> dict[str, Any]:
-        """Proposals and lessons have the same keys where they mean the same."""
+        """Return the item as JSON; proposals and lessons share keys with the same meaning."""
         told: dict[str, Any] = {"state": self.state, "action": self.action, "reasons": list(self.reasons)}
         match self.subject:
             case Proposal() as proposal:
@@ -67,7 +68,7 @@ class InboxItem:
 def waiting(
     home: Home, *, with_decided: bool = False, all_users: bool = False, with_contents: bool = True
 ) -> tuple[InboxItem, ...]:
-    """Proposals, then lessons, each with the reason why it waits; without contents, with no files of theirs."""
+    """Return pending proposals, then lessons, each with the reason for review; `with_contents` reads their files."""
     state = None if with_decided else ProposalState.WAITING
     found = home.review.list(state, everywhere=True, with_contents=with_contents)
     # Memory is opened only where lessons wait.
@@ -77,7 +78,7 @@ def waiting(
 
 
 def decided_items(review: Review, limit: int) -> tuple[InboxItem, ...]:
-    """The changes that were decided last, without their files, the latest first."""
+    """Return the changes decided last, most recent first, without their files."""
     states = (*APPROVED, ProposalState.REJECTED)
     found = [one for state in states for one in review.list(state, with_contents=False, everywhere=True)]
     dated = sorted(found, key=lambda one: (one.decided_on or one.made_on, one.id), reverse=True)
@@ -85,10 +86,11 @@ def decided_items(review: Review, limit: int) -> tuple[InboxItem, ...]:
 
 
 def together(finder: Finder, items: Sequence[InboxItem]) -> tuple[tuple[InboxItem, ...], ...]:
-    """The same in groups to decide at once: changes of one skill, and new skills that say much the same."""
+    """Group items to decide together: changes to one skill, and new skills that say nearly the same."""
     groups: list[list[InboxItem]] = []
     near = _alike(finder, items)
     for item in items:
+        # An item may connect groups that were separate so far, so they are merged.
         mine = [group for group in groups if any(_belong(one, item, near) for one in group)]
         groups = [group for group in groups if group not in mine]
         groups.append([*(one for group in mine for one in group), item])
@@ -97,7 +99,7 @@ def together(finder: Finder, items: Sequence[InboxItem]) -> tuple[tuple[InboxIte
 
 
 def alike(home: Home, item: InboxItem) -> tuple[InboxItem, ...]:
-    """The others that wait and are best decided with it: of the same skill, or new ones that say much the same."""
+    """Return the other pending items that are best decided with this one; empty for a lesson."""
     if not isinstance(item.subject, Proposal):
         return ()
     others = [one for one in waiting(home) if one.id != item.id]
@@ -113,7 +115,7 @@ def _belong(one: InboxItem, other: InboxItem, near: Mapping[str, Collection[str]
 
 
 def _alike(finder: Finder, items: Sequence[InboxItem], only: str = "") -> dict[str, set[str]]:
-    """Which of the new skills that wait say much the same, of each or of one."""
+    """Map each new pending skill, or only one, to the others that say nearly the same."""
     changes = [item.subject.change for item in items if isinstance(item.subject, Proposal) and item.subject.is_new]
     parsed = {change.name: trees.parse(change.name, change.tree).skill for change in changes}
     skills = [skill for skill in parsed.values() if skill is not None]
@@ -128,7 +130,8 @@ def _alike(finder: Finder, items: Sequence[InboxItem], only: str = "") -> dict[s
 
 
 def get(home: Home, id: str, *, all_users: bool = False) -> InboxItem:
-    """By a proposal's number, or a lesson's id, which begins with a letter."""
+    """Return an item by a proposal's number or a lesson's id."""
+    # A lesson's id starts with a letter, so the two can't be confused.
     if (number := number_of(id)) is not None:
         return of_proposal(home.review.get(number))
     try:
@@ -138,11 +141,13 @@ def get(home: Home, id: str, *, all_users: bool = False) -> InboxItem:
 
 
 def number_of(id: str) -> int | None:
-    """Of a proposal; none where it is not a number that any could have."""
+    """Return the number of a proposal; None if the id can't be one."""
+    # At most nine digits: larger numbers overflow the column in some databases.
     return int(id) if id.isascii() and id.isdigit() and len(id) < 10 else None
 
 
 def of_proposal(proposal: Proposal) -> InboxItem:
+    """Return a proposal as an inbox item."""
     return InboxItem(
         id=str(proposal.id),
         state=proposal.state,
@@ -155,6 +160,7 @@ def of_proposal(proposal: Proposal) -> InboxItem:
 
 
 def of_lesson(lesson: Engram) -> InboxItem:
+    """Return a lesson as an inbox item."""
     return InboxItem(
         id=lesson.id,
         state=lesson.state,

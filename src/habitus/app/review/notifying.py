@@ -1,4 +1,4 @@
-"""Word to an address when something begins to wait for a person: names and never texts, in a thread of its own."""
+"""Notify a URL when something becomes pending: names only, never texts, sent from a background thread."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TIMEOUT_S = 5.0  # of one try
-_PAUSES_S = (0.0, 1.0, 5.0)  # before each try; who is closing waits for none
-_GRACE_S = 2.0  # in which a command that ends lets the last word out
+# Per attempt.
+_TIMEOUT_S = 5.0
+# The pause before each attempt; closing skips them.
+_PAUSES_S = (0.0, 1.0, 5.0)
+# How long a command that ends waits for the last notification.
+_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waits:
+    """A notice about one pending item."""
+
     kind: str
     id: str
     name: str
@@ -30,7 +35,7 @@ class Waits:
 
 
 class Notifier:
-    """Called once for each thing, when it begins to wait. Nobody who calls it is kept, whoever listens or not."""
+    """Sends a notice for each item that becomes pending. Callers never block, whether or not the URL answers."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -40,14 +45,17 @@ class Notifier:
         self._is_closing = threading.Event()
 
     def proposal(self, made: Proposal) -> None:
+        """Notify about a pending proposal."""
         change, by = made.change, f"{made.author.actor.value} {made.author.name}".strip()
         self._tell(Waits(kind="skill", id=str(made.id), name=change.name, action=change.action.value, by=by))
 
     def lesson(self, engram: Engram) -> None:
-        """By its id: what a lesson is called is its text."""
+        """Notify about a pending lesson, by its id."""
+        # The id stands for the name, because a lesson's name is its text, which stays private.
         self._tell(Waits(kind="lesson", id=engram.id, name=engram.id, action="learn", by=engram.produced_by.value))
 
     def close(self) -> None:
+        """Skip the pauses, and wait briefly for the last notices to be sent."""
         self._is_closing.set()
         if (teller := self._teller) is not None:
             teller.join(_GRACE_S)
@@ -62,7 +70,7 @@ class Notifier:
                 self._teller.start()
 
     def _tell_all(self) -> None:
-        """Send word; news that comes meanwhile is told together."""
+        """Send notices until there are none left; those that arrive meanwhile go out together."""
         while True:
             with self._lock:
                 batch, self._untold = self._untold, []

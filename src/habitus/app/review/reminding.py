@@ -1,4 +1,4 @@
-"""Reminding a person of what waits for them, once a day, and of what a home left behind when it joined others, once."""
+"""Remind a person once a day of pending items, and once of content left in a home that joined a shared database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEFT = "left behind"
 
 
 def due(home: Home) -> int:
-    """How many changes and lessons to remind the person of; none when that was done within a day."""
+    """Return the number of pending items to mention; 0 if the person was reminded within a day."""
     user, now = home.settings.user, home.clock()
     mine = switches.c.name == f"reminded {user}"
     count = home.waiting_count()
@@ -31,7 +31,8 @@ def due(home: Home) -> int:
         last = connection.execute(sa.select(switches.c.set_on).where(mine)).scalar()
     if last is not None and now - last < _A_DAY:
         return 0
-    with suppress(StorageFailed), sql.writing(home.local) as connection:  # busy: then it is said once more
+    # A busy database only means that the reminder is shown twice.
+    with suppress(StorageFailed), sql.writing(home.local) as connection:
         connection.execute(switches.delete().where(mine))
         connection.execute(switches.insert().values(name=f"reminded {user}", set_on=now, set_by=user))
     return count
@@ -39,12 +40,14 @@ def due(home: Home) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftBehind:
+    """Content of the home's own database that was never copied to the shared one."""
+
     skills: int
     lessons: int
 
 
 def left_behind(home: Home) -> LeftBehind | None:
-    """Things in the home's own database that the shared one was never given; told once."""
+    """Count skills and lessons that were never copied to the shared database; None after the first report."""
     if home.local is home.shared or home.is_read_only:
         return None
     with sql.reading(home.local) as connection:
@@ -60,7 +63,7 @@ def left_behind(home: Home) -> LeftBehind | None:
 
 
 def tell_no_more(own: sa.Engine, now: datetime) -> None:
-    """Whoever has been told, or has copied it, need not hear of it again."""
+    """Record that the notice was shown, or that the content was copied."""
     with suppress(StorageFailed), sql.writing(own) as connection:
         row = {"name": _LEFT, "set_on": now, "set_by": ""}
         sql.insert_missing(connection, switches, [row])

@@ -1,6 +1,6 @@
-"""Replaying: who of the last requests would get a skill, or no longer, if a proposal were approved.
+"""Replay recent requests: which would gain or lose a skill if a proposal were approved.
 
-Rules and fit decide, as they would now; what a conversation carries on from turn to turn is left out.
+Rules and relevance decide as they would now. Skills that a conversation carries from turn to turn are ignored.
 """
 
 from __future__ import annotations
@@ -29,33 +29,38 @@ from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Skill, Source, State
 from habitus.skills.review import Action, Change, Proposal
 
-LAST = 200  # requests
+# Enough requests to show a trend, and few enough to replay in seconds.
+LAST = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Affected:
-    """A request that would get the skill and does not now, or the other way round."""
+    """A request that would gain the skill, or lose it."""
 
     turn: str
     session: str
     request: str
     asked_on: datetime
     gets_it: bool
-    instead: tuple[str, ...]  # what it would lose for it, or get in its place
+    # The skills that it would displace, or that would replace it.
+    instead: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replay:
-    """The effect of a change on the last requests; `without_line` have no room on the list of names any more."""
+    """The effect of a change on recent requests; `without_line` lists skills that lose their line on the menu."""
 
     name: str
     requests: int
-    looked_at: int  # of the requests; fewer while it goes on
-    affected: tuple[Affected, ...]  # the latest first
+    # How many requests were replayed so far.
+    looked_at: int
+    # Most recent first.
+    affected: tuple[Affected, ...]
     without_line: tuple[str, ...] = ()
 
     @property
     def is_whole(self) -> bool:
+        """Whether all requests were replayed."""
         return self.looked_at == self.requests
 
     @property
@@ -68,21 +73,22 @@ class Replay:
 
     @property
     def displaced_skills(self) -> Mapping[str, int]:
-        """Skills that would lose their place to it, and how often; the most first."""
+        """Return the skills that would be displaced, with how often, most frequent first."""
         return dict(Counter(name for one in self.gaining_requests for name in one.instead).most_common())
 
 
 class Replays:
-    """Replays that go on while nobody waits for them; each is kept until the library or the requests have changed."""
+    """Runs replays in background threads; a report is reused until the library or the requests change."""
 
     def __init__(self, home: Home) -> None:
+        # A weak reference: the registry below is keyed by the home and must not keep it alive.
         self._home = proxy(home)
         self._lock = threading.Lock()
         self._running: dict[str, _Running] = {}
         self._is_closed = False
 
     def look(self, proposal: Proposal, within: float) -> Replay:
-        """As far as it is after so many seconds; asking again goes on from there."""
+        """Return the report as far as it is after `within` seconds; a later call returns more."""
         latest = self._home.journal.latest(limit=1, user=self._home.user().name)
         of = (proposal.id, self._home.skills.snapshot().revision, [turn.id for turn in latest], proposal.change)
         with self._lock:
@@ -101,12 +107,14 @@ class Replays:
             for running.so_far in replaying(self._home, change):
                 if self._is_closed:
                     return
-        except Exception as error:  # whoever asks hears of it
+        # Any error is raised again in the thread that asks for the report.
+        except Exception as error:
             running.failure = error
         finally:
             running.is_over.set()
 
     def close(self) -> None:
+        """Stop all replays, and wait until their threads have noticed."""
         self._is_closed = True
         for running in self._running.values():
             running.is_over.wait()
@@ -116,7 +124,7 @@ _OF: WeakKeyDictionary[Home, Replays] = WeakKeyDictionary()
 
 
 def replays_of(home: Home) -> Replays:
-    """Those of a home, which end with it."""
+    """Return the background replays of a home, which end when it closes."""
     if home not in _OF:
         _OF[home] = Replays(home)
         home.ending.callback(_OF[home].close)
@@ -133,7 +141,7 @@ class _Running:
 
 
 def replaying(home: Home, change: Change, last: int = LAST) -> Iterator[Replay]:
-    """Of the user's own requests, as far as it is after each of them."""
+    """Replay the user's recent requests, and yield a report after each."""
     user = home.user()
     now = home.skills.snapshot(user=user.name)
     then = _library_after(home.skills, now, change)
@@ -156,23 +164,24 @@ def replaying(home: Home, change: Change, last: int = LAST) -> Iterator[Replay]:
 
 
 class _Library:
-    """The skills at one moment, real or supposed, and what a request gets of them."""
+    """The library in one state, actual or hypothetical, and what a request gets from it."""
 
     def __init__(self, at: Snapshot, gates: GateContext, search: Callable[..., Results], user: User) -> None:
         self._at = at
         self._gates = gates
         self._search = search
         self._user = user
-        self._selected = functools.cache(self._select)  # without what is attached, rules look at nothing else
+        # Without attachments, the rules depend on the source type only.
+        self._selected = functools.cache(self._select)
 
     def skills_given(self, text: str, source_type: str) -> tuple[str, ...]:
-        """Skills a request gets in full by a rule, and those it is pointed to because they fit."""
+        """Return the skills a request gets in full by a rule, and those it is pointed to as relevant."""
         chosen, on_menu = self._selected(source_type)
         fitting = near(partial(self._search, text), on_menu)
         return (*(choice.name for choice in chosen.eager), *(hit.id for hit in fitting))
 
     def lines(self, home: Home) -> set[str]:
-        """Skills with a line of their own on the list of names that every session has."""
+        """Return the skills with a line of their own on a session's menu."""
         chosen, _ = self._selected("repl")
         return {*menu.make_menu(chosen, home.skills.all_counters(), home.settings.context_tokens).shown}
 
@@ -185,7 +194,9 @@ class _Library:
 
 
 def _effect_on(name: str, turn: Turn, before: _Library, after: _Library) -> Affected | None:
+    """Compare what a turn's request got before and after; None if nothing changes for this skill."""
     has = after.skills_given(turn.request, turn.source_type)
+    # A new skill that isn't chosen can't displace anything: skip the second search.
     if name not in before and name not in has:
         return None
     had = before.skills_given(turn.request, turn.source_type)
@@ -203,7 +214,7 @@ def _effect_on(name: str, turn: Turn, before: _Library, after: _Library) -> Affe
 
 
 def _library_after(skills: Library, now: Snapshot, change: Change) -> Snapshot | None:
-    """The library if the change were made; None where a copy of another layer stands before it."""
+    """Return the library as if the change were made; None if a higher layer hides it."""
     old = now.by_name.get(change.name)
     layers = [layer.name for layer in skills.layers]
     if old is not None and layers.index(old.layer) > layers.index(change.layer):
@@ -221,7 +232,7 @@ def _library_after(skills: Library, now: Snapshot, change: Change) -> Snapshot |
 
 
 def _as_approved(change: Change, old: Listed | None) -> Listed | None:
-    """A skill as it would be listed; what it claims has force only where it is the person's own."""
+    """Return the skill as it would be listed; its claims only have force in the user's own layers."""
     skill = trees.parse(change.name, change.tree).skill
     if skill is None:
         return None
@@ -240,6 +251,6 @@ def _switch(old: Listed | None, *, on: bool) -> Listed | None:
 
 
 def _differing(change: Change) -> tuple[tuple[Skill, ...], tuple[str, ...]]:
-    """Skills that search would have anew, and those it would no longer have."""
+    """Return the skills that the search index would gain, and the names it would lose."""
     skill = trees.parse(change.name, change.tree).skill if change.action is Action.WRITE else None
     return ((skill,), ()) if skill is not None else ((), (change.name,) if change.action is Action.REMOVE else ())

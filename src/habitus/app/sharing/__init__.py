@@ -1,1 +1,1 @@
-"""A database that hosts share: reached, copied, stood in for while it is away, and what others decide carried out."""
+"""A database shared by several hosts: reachability, copies, the offline snapshot, and approvals from other hosts."""

@@ -1,7 +1,7 @@
-"""Carrying out what was approved for a directory of this host, whoever approved it on which host, once.
+"""Apply changes that were approved on another host but concern a directory of this one, exactly once.
 
-When a home is opened, before each turn of a conversation, and in a process that serves within seconds: it is told of
-changes, or asks.
+This happens when a home is opened, before each turn of a conversation, and within seconds in a serving process, which
+is notified of changes or polls.
 """
 
 from __future__ import annotations
@@ -34,30 +34,33 @@ _COPY_EVERY_S = 60.0
 
 
 def catch_up(home: Home) -> None:
-    """Do what was approved for the directories of this host meanwhile, and let all hosts know its proposals."""
+    """Apply what was approved for this host's directories, and publish this host's proposals to the others."""
     if is_among_hosts(home):
         try:
             if home.review.left_here():
                 with lock(home.settings.home / _LOCK):
                     home.review.hand_over()
             _carry_all(home, home.review.due())
-        except HabitusError as error:  # nobody who opens a home is kept by what others want of it
+        # Opening a home must never fail because of what other hosts want from it.
+        except HabitusError as error:
             log.warning("What was approved for this host waits: %s", error)
 
 
 def is_among_hosts(home: Home) -> bool:
-    """Whether others share its database, and it can be reached and written."""
+    """Whether the home has a shared database that is reachable and writable."""
     return home.shared is not home.local and not home.is_read_only and not home.is_stand_in
 
 
 def carry_out(home: Home, number: int) -> int | None:
-    """The version that a change has made here, and no other process of this home makes again."""
+    """Apply an approved change and return the version it made; None if it made none."""
     with lock(home.settings.home / _LOCK):
+        # Under the lock, because two processes of one home may see the same approval.
         return where_it_is(home, home.review.get(number)).review.carry_out(number)
 
 
 def where_it_is(home: Home, proposal: Proposal) -> Home:
-    """The home as seen from the project whose directory is meant: skills are in .claude/skills, say, of that."""
+    """Return the home as seen from the project whose directory the proposal changes."""
+    # A project's skills are two levels down, in .claude/skills for example.
     place = Path(proposal.root).parent.parent
     if home.review.is_open(proposal) or not place.is_dir():
         return home
@@ -67,7 +70,8 @@ def where_it_is(home: Home, proposal: Proposal) -> Home:
 def _carry_all(home: Home, due: Sequence[Proposal]) -> None:
     for proposal in due:
         by = proposal.decided_by
-        is_begun = proposal.state is ProposalState.CARRYING  # by a person here, or by a process that was killed
+        # Begun by a person here, or by a process that was killed: both may be finished without asking again.
+        is_begun = proposal.state is ProposalState.CARRYING
         try:
             if is_begun or home.user(by.removesuffix(CLAIMED)).is_admin:
                 carry_out(home, proposal.id)
@@ -78,9 +82,9 @@ def _carry_all(home: Home, due: Sequence[Proposal]) -> None:
 
 
 class Serving:
-    """A process that serves hears what others change, and does what they approve for its directories.
+    """Watches for changes by other hosts, and applies what they approve for this host's directories.
 
-    With `keeps_copy` it brings the copy that stands in for the database up to date, when something has changed.
+    With `keeps_copy` it also refreshes the offline snapshot when something has changed.
     """
 
     def __init__(self, home: Home, *, listens: bool = True, keeps_copy: bool = False) -> None:
@@ -109,7 +113,8 @@ class Serving:
                 _carry_all(self._home, ask())
                 self._keep_copy()
             except DatabaseAway as error:
-                log.debug("What was approved for this host waits: %s", error)  # whoever is asked something says it
+                # Only debug: the next command reports the outage anyway.
+                log.debug("What was approved for this host waits: %s", error)
             except HabitusError as error:
                 log.info("What was approved for this host waits: %s", error)
 
@@ -118,12 +123,14 @@ class Serving:
         if began >= self._copy_at:
             offline_copy.keep(self._home)
             now = time.monotonic()
-            self._copy_at = now + max(_COPY_EVERY_S, 20 * (now - began))  # a large one less often
+            # A slow copy is made less often, so that it never takes more than a twentieth of the time.
+            self._copy_at = now + max(_COPY_EVERY_S, 20 * (now - began))
 
 
 @contextmanager
 def serving(home: Home) -> Iterator[None]:
-    """As a worker does, which has no connection to spare for listening."""
+    """Watch for approvals while a worker runs."""
+    # A worker has no database connection to spare for listening, so it polls.
     served = Serving(home, listens=False)
     try:
         yield

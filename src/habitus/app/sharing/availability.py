@@ -1,4 +1,4 @@
-"""Reaching a database server: whether it answers in time, and whether a process has all it works with."""
+"""Check whether a database server answers in time, and whether a process is ready to serve."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from habitus.settings import Settings
 from habitus.sql.outage import ANSWERS_S
 
 _PORT = 5432
-_MAY_WE_ENCRYPT = struct.pack("!ii", 8, 80877103)  # a server answers with one letter, before anybody signs in
+# PostgreSQL's SSLRequest: a server answers it with one letter, before authentication.
+_MAY_WE_ENCRYPT = struct.pack("!ii", 8, 80877103)
 _AWAY = "The database is away ({})."
 _NOT_YET = "The database was away, and is not used again yet."
 _LATE = "no answer within {:.0f} ms"
 
 
 def silence(engine: sa.Engine, within: float) -> str:
-    """Why a server does not answer a question within these seconds; nothing where it does, or where there is none.
-
-    Somebody may be there who does not answer for long: a pooler, say, that waits for its server.
-    """
+    """Return why a server does not answer a query within these seconds; empty if it does, or if there is none."""
+    # An open port is not enough: a pooler accepts connections while its server is down.
     if (absent := absence(engine.url, within)) or engine.dialect.name != "postgresql":
         return absent
     try:
@@ -43,13 +42,13 @@ def silence(engine: sa.Engine, within: float) -> str:
 
 
 def is_back(settings: Settings) -> bool:
-    """Whether the database that a copy stands in for answers."""
+    """Whether the database that the offline snapshot replaces answers again."""
     connections = settings.database_connections or sql.CONNECTIONS
     return not silence(sql.create_engine(address(settings), settings.workspace, connections=connections), ANSWERS_S)
 
 
 def absence(url: sa.URL, within: float) -> str:
-    """Why nobody is there within these seconds; nothing where somebody is, or where there is no server."""
+    """Return why no server is reachable within these seconds; empty if one is, or if the database is a file."""
     if url.get_backend_name() != "postgresql":
         return ""
     problem = ""
@@ -70,7 +69,7 @@ def absence(url: sa.URL, within: float) -> str:
 
 
 def _places(url: sa.URL) -> list[tuple[str, int]]:
-    """An address may name several servers, or the folder of a local one's socket."""
+    """Return host and port of each server; a URL may name several, or the directory of a Unix socket."""
     hosts, ports = url.query.get("host", url.host or "localhost"), url.query.get("port", str(url.port or _PORT))
     named = hosts.split(",") if isinstance(hosts, str) else list(hosts)
     numbers = ports.split(",") if isinstance(ports, str) else list(ports)
@@ -94,13 +93,18 @@ def _connect(host: str, port: int, until: float) -> socket.socket:
 
 
 class ReadyState(StrEnum):
+    """Whether a process can serve."""
+
     READY = "ready"
-    DEGRADED = "degraded"  # it serves, from what was known before
+    # It serves, from the data last seen.
+    DEGRADED = "degraded"
     UNUSABLE = "unusable"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Readiness:
+    """The readiness of a process, with reasons; none of them is secret."""
+
     state: ReadyState
     reasons: tuple[str, ...] = ()
 
@@ -110,7 +114,7 @@ class Readiness:
 
 
 def readiness(settings: Settings, *, is_stand_in: bool = False) -> Readiness:
-    """Found out anew; nothing in it is secret. `is_stand_in` where a copy of the database is served."""
+    """Check storage, database and outbox now; `is_stand_in` if the process serves the offline snapshot."""
     try:
         reasons = [] if can_write(settings.home) else [f"{why_read_only(settings.home)}."]
     except StorageFailed as error:

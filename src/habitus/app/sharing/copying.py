@@ -1,6 +1,6 @@
-"""Copying a database into an empty one: a home's into a shared one or back, and a shared one into a file and back.
+"""Copy a database into an empty one: a home's into a shared one or back, or a shared one to a file and back.
 
-The tables are those that both databases have, so a new one is never forgotten. All of it is one transaction of the
+Tables are discovered in both databases, so a new table is never forgotten. Everything happens in one transaction of the
 target: a copy that fails or is killed leaves nothing behind.
 """
 
@@ -57,14 +57,17 @@ _STAYS = {
 _FOLLOWS = frozenset(
     ("agent_skills", "agent_skill_files", "blobs", "evidence_sums", "memory_revision", "sequences", "skill_intents")
 )
-_OF_THE_SERVER = frozenset(("search_skills", "search_skill_vectors", "search_terms"))  # made anew where it is needed
+# Rebuilt by the server when needed.
+_OF_THE_SERVER = frozenset(("search_skills", "search_skill_vectors", "search_terms"))
 _OF_THE_SCHEMA = frozenset(("alembic_version", "schema_compatibility"))
 _ONLY = {
     "skills": ("layer", USER),
     "skill_proposals": ("layer", USER),
-    "trusted_skills": ("root", APPROVED),  # the rest are folders of one machine
+    # Other roots are folders of one machine.
+    "trusted_skills": ("root", APPROVED),
 }
-_MARKS = frozenset(("evidence_seed", "switches"))  # an empty database may have some, and keeps them
+# Even an empty database may have rows here, which it keeps.
+_MARKS = frozenset(("evidence_seed", "switches"))
 _NAMES = {"skills": "skill", "engrams": "lesson", "turns": "turn", "skill_proposals": "proposal"}
 # Numbers that hosts have seen, so a copy gets new ones; and what tells how files looked on one disk.
 _ANEW: Mapping[str, Mapping[str, Callable[[sa.Connection], object]]] = {
@@ -79,7 +82,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """One side of a copy: a database, and where the skills that belong to it lie."""
+    """One end of a copy: a database, and the shelf with the skill files that belong to it."""
 
     engine: sa.Engine
     shelf: Shelf
@@ -91,22 +94,29 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableCopy:
+    """The verified copy of one table."""
+
     table: str
     rows: int
-    checksum: str  # over the rows as the target has them, in whichever order
+    # Over the rows in the target, independent of their order.
+    checksum: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copied:
+    """The result of a copy."""
+
     source: str
     target: str
     tables: tuple[TableCopy, ...]
-    left: tuple[str, ...]  # skills whose files can't be read, each with the reason
-    stays: Mapping[str, int]  # what belongs to one machine, with how many there are of it
+    # Skills whose files can't be read, each with the reason.
+    left: tuple[str, ...]
+    # Rows that belong to one machine and are not copied, counted by kind.
+    stays: Mapping[str, int]
 
 
 def copy(source: Place, target: Place, *, progress: Callable[[int], None] = lambda done: None) -> Copied:
-    """Copy all that hosts share into an empty database; one that is in use is refused, and left as it is."""
+    """Copy everything that hosts share into an empty database. Raises `Refused` if the target is in use."""
     if sql.key_of(source.engine) == sql.key_of(target.engine):
         raise Refused(f"{source.name} can't be copied onto itself.", mend="Name another database.")
     with snapshot(source.engine) as rows, sql.writing(target.engine, durable=True, lock=USER) as out:
@@ -123,7 +133,7 @@ def copy(source: Place, target: Place, *, progress: Callable[[int], None] = lamb
 
 
 class _Copying:
-    """The tables of both sides, and what is added to numbers of rows that the target may have given already."""
+    """The tables of both databases, and the offsets added to row ids that the target may have assigned already."""
 
     def __init__(self, rows: sa.Connection, out: sa.Connection) -> None:
         self._rows, self._out = rows, out
@@ -133,7 +143,7 @@ class _Copying:
         self._checksums = dict.fromkeys(self.here, 0)
 
     def copy_table(self, name: str) -> Iterator[int]:
-        """Copy some rows at a time, and say how many."""
+        """Copy a table in batches, and yield the size of each."""
         here, there = self.here[name], self.there[name]
         for some in _partitions(self._rows, sa.select(here).where(*_ours(here, self.here))):
             moved = [self._move(name, row) for row in some]
@@ -146,7 +156,7 @@ class _Copying:
         _count_on(self._out, there)
 
     def _move(self, name: str, row: Row) -> Row:
-        """A row with the numbers it has in the target."""
+        """Return a row with its ids and references shifted to those of the target."""
         moved = dict(row)
         if name in self._offsets:
             moved["id"] += self._offsets[name]
@@ -156,8 +166,7 @@ class _Copying:
         return moved
 
     def shelve(self, source: Shelf, target: Shelf) -> tuple[str, ...]:
-        """Put the files of skills that are not archived where the target keeps them; those that can't be read, with
-        the reason."""
+        """Write the files of active skills to the target's shelf; return those that can't be read, with the reason."""
         skills, left = self.there["skills"], []
         present = sa.select(skills).where(*_ours(skills, self.there), skills.c.archived_on.is_(None))
         for some in list(_partitions(self._out, present)):
@@ -173,7 +182,7 @@ class _Copying:
         return tuple(left)
 
     def compare(self, name: str, target: str) -> TableCopy:
-        """Hold the rows that came against those that were read."""
+        """Compare the copied rows with those read. Raises `StorageFailed` if they differ."""
         table, count, checksum = self.there[name], 0, 0
         names = [column.name for column in self.here[name].columns]
         for some in _partitions(self._out, sa.select(table).where(*_ours(table, self.there))):
@@ -190,8 +199,9 @@ def _shared(connection: sa.Connection) -> dict[str, sa.Table]:
 
 
 def reflect(connection: sa.Connection) -> dict[str, sa.Table]:
-    """Every table with rows of its own, before those that point to it."""
-    apart = _OF_THE_SERVER | _OF_THE_SCHEMA  # the types of the former are not known here
+    """Return every table with data of its own, referenced tables first."""
+    # SQLAlchemy doesn't know the column types of the server's index tables.
+    apart = _OF_THE_SERVER | _OF_THE_SCHEMA
     found = sa.MetaData()
     found.reflect(connection, only=lambda name, _: name not in apart)
     return {table.name: table for table in found.sorted_tables}
@@ -199,16 +209,17 @@ def reflect(connection: sa.Connection) -> dict[str, sa.Table]:
 
 @contextmanager
 def snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """One state of a database, however long it is read."""
+    """Open a consistent view of a database, however long it is read."""
     with sql.storage_errors(engine), engine.connect() as connection:
         if engine.dialect.name == "postgresql":
+            # PostgreSQL's default would show later commits between two queries; SQLite has a snapshot anyway.
             connection.execution_options(isolation_level="REPEATABLE READ")
         with connection.begin():
             yield connection
 
 
 def _describe_use(connection: sa.Connection, tables: Mapping[str, sa.Table], names: Iterable[str]) -> str:
-    """How many rows of ours the named tables hold, what people know first; nothing where there are none."""
+    """Describe how many of our rows the tables hold, best-known tables first; empty if there are none."""
     found = []
     for name in sorted(names, key=lambda name: ([*_NAMES, name].index(name), name)):
         query = sa.select(sa.func.count()).select_from(tables[name]).where(*_ours(tables[name], tables))
@@ -218,7 +229,7 @@ def _describe_use(connection: sa.Connection, tables: Mapping[str, sa.Table], nam
 
 
 def _stays(engine: sa.Engine) -> dict[str, int]:
-    """What is left where it is, with how many there are of it."""
+    """Count the rows that are not copied because they belong to one machine."""
     with sql.reading(engine) as connection:
         count = {
             what: int(connection.execute(sa.select(sa.func.count()).select_from(sa.table(name))).scalar_one())
@@ -237,7 +248,7 @@ def _highest(connection: sa.Connection, table: sa.Table) -> int:
 
 
 def _ours(table: sa.Table, tables: Mapping[str, sa.Table]) -> list[sa.ColumnElement[bool]]:
-    """Which rows of a table are copied: also of those that point to another one."""
+    """Return the conditions for the rows to copy, also for tables that reference a filtered one."""
     column, value = _ONLY.get(table.name, ("", ""))
     own = [table.c[column] == value] if column else []
     for link in table.foreign_keys:
@@ -254,14 +265,15 @@ def _partitions(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[li
 
 
 def _checksum(name: str, rows: Sequence[Row]) -> int:
-    """Adds up, so that the order in which two databases sort does not matter."""
+    """Return a sum of row hashes."""
     apart = _ANEW.get(name, {}).keys()
     digests = (hashlib.sha256(repr([row[key] for key in row if key not in apart]).encode()) for row in rows)
+    # Addition ignores the order of rows, which differs between databases.
     return sum(int.from_bytes(digest.digest()[:8], "big") for digest in digests)
 
 
 def _blobs_of(connection: sa.Connection, rows: Sequence[Row]) -> Iterator[Row]:
-    """The contents that the trees of versions and proposals name."""
+    """Yield the file contents that the trees of versions and proposals refer to."""
     trees = [row["tree"] for row in rows if row.get("tree")]
     wanted = sorted({file.sha256 for tree in trees for file in records.unpack_tree(tree).values()})
     for start in range(0, len(wanted), _AT_A_TIME):
@@ -270,7 +282,7 @@ def _blobs_of(connection: sa.Connection, rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _read_files(shelf: Shelf, folder: str) -> Tree | str:
-    """All files of a skill with their contents, the large ones too; or why they can't be read."""
+    """Return all files of a skill with their contents, large ones included; or the reason why they can't be read."""
     found = shelf.read(folder)
     if found is None or found.problem is not None:
         return "its files are gone" if found is None or not found.problem else found.problem.what
@@ -295,7 +307,7 @@ def _facts(row: Row) -> Facts:
 
 
 def dump(settings: Settings, file: Path) -> None:
-    """Write all that hosts share into a new file, as it is at one moment."""
+    """Write everything that hosts share to a new file, in one consistent state."""
     source, target = _open(settings), sql.open_engine(sql.sqlite_url(file))
     try:
         with snapshot(source) as rows, sql.writing(target, durable=True) as out:
@@ -305,8 +317,10 @@ def dump(settings: Settings, file: Path) -> None:
 
 
 def load(file: Path, settings: Settings) -> str:
-    """Put a dump into the database that the settings name, in one transaction; where that is in use nothing is
-    changed, and what it holds is returned."""
+    """Load a dump into the configured database, in one transaction.
+
+    If the database is in use, nothing is changed and a description of its contents is returned; else an empty string.
+    """
     source, target = sql.open_engine(sql.sqlite_url(file)), _open(settings)
     try:
         with sql.reading(source) as rows, sql.writing(target, durable=True, lock=USER) as out:
@@ -326,20 +340,21 @@ def _copy_whole(rows: sa.Connection, out: sa.Connection) -> None:
     here, there = reflect(rows), reflect(out)
     tables = [name for name in here if name in there and name != signing_keys.name]
     for name in reversed(tables):
-        out.execute(there[name].delete())  # numbers that a new database begins with
+        # A new database starts with counters of its own, which the dump replaces.
+        out.execute(there[name].delete())
     for name in tables:
         copy_rows(rows, out, here[name], there[name])
         _count_on(out, there[name])
 
 
 def copy_rows(rows: sa.Connection, out: sa.Connection, here: sa.Table, there: sa.Table) -> None:
-    """Copy a table as it is."""
+    """Copy a table unchanged."""
     for some in _partitions(rows, sa.select(here)):
         out.execute(there.insert(), some)
 
 
 def _count_on(connection: sa.Connection, table: sa.Table) -> None:
-    """New rows get numbers after those that came."""
+    """Advance the id sequence beyond the copied rows; PostgreSQL does not do so itself."""
     if connection.dialect.name != "postgresql" or "id" not in table.c:
         return
     sequence = connection.execute(sa.select(sa.func.pg_get_serial_sequence(table.name, "id"))).scalar()

@@ -1,4 +1,4 @@
-"""The database of a home, or the one it shares: how it stands, bringing it up to date, copying it elsewhere."""
+"""The database of a home, or the shared one: its status, migration, and copies to another database."""
 
 from __future__ import annotations
 
@@ -22,20 +22,26 @@ from habitus.skills.stores.files import DirectoryShelf
 from habitus.skills.stores.sql import SqlShelf
 from habitus.skills.stores.versioned import SkillStore
 
-HOME = "home"  # what people call the database and the folders of their own home
+# The name people use for their own home's database and folders.
+HOME = "home"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatabaseStatus:
+    """The state of a database and its row counts."""
+
     address: str
     server: str
-    schema: str | None  # None where there are no tables yet
+    # None if there are no tables yet.
+    schema: str | None
     needs: str
     is_usable: bool
     note: str
     latency_ms: float
-    pgvector: str  # its version; empty where there is none
-    search: str  # where skills are searched
+    # Its version; empty if it is not installed.
+    pgvector: str
+    # Where skills are searched.
+    search: str
     rows: Mapping[str, int]
 
     @property
@@ -45,14 +51,17 @@ class DatabaseStatus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Migrated:
+    """The schema before and after a migration."""
+
     address: str
     before: str | None
     after: str
-    oldest: str  # the oldest schema whose Habitus may go on using it
+    # The oldest schema whose Habitus can still use the database.
+    oldest: str
 
 
 def status(settings: Settings) -> DatabaseStatus:
-    """How the database stands, whether or not this Habitus can use it; nothing is changed."""
+    """Return the state of the database, whether or not this Habitus can use it; nothing is changed."""
     with _engine(settings) as engine:
         schema = sql.revision(engine)
         with sql.reading(engine) as connection:
@@ -103,9 +112,9 @@ def _count(name: str) -> sa.Select[int]:
 
 
 def migrate(settings: Settings, *, even_so: bool = False) -> Migrated:
-    """Bring the database up to what this Habitus needs; the only thing that does so where many hosts share it.
+    """Migrate the database to the schema this Habitus needs; shared databases are only migrated here.
 
-    `even_so` strands processes of an older Habitus that run on it and can't use it afterwards.
+    `even_so` proceeds even if older processes are running that can't use the database afterwards.
     """
     _refuse_unless_admin(settings, "migrate the database")
     with _engine(settings) as engine:
@@ -124,7 +133,7 @@ def copy_between(
     *,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Copied:
-    """Copy everything from one database into an empty one; each is an address, or `home` for this home's own."""
+    """Copy everything from one database into an empty one; each is a URL, or `home` for this home's own."""
     _refuse_unless_admin(settings, "copy a database")
     with ExitStack() as opened:
         here = opened.enter_context(_open_place(settings, source))
@@ -139,7 +148,8 @@ def copy_between(
 
 
 def _waiting_jobs(engine: sa.Engine) -> int:
-    """They stay, since whoever still works in this home would do them a second time."""
+    """Count the pending jobs, which are not copied."""
+    # A worker of this home would run a copied job a second time.
     return JobQueue(engine).count_left()
 
 
@@ -180,7 +190,7 @@ def _now() -> datetime:
 
 
 def _take_down(source: Place) -> None:
-    """Write down changes by hand and unfinished ones, before they are copied."""
+    """Record edits on disk and unfinished writes before they are copied."""
     SkillStore(source.shelf, source.engine, layer=USER, clock=_now).contents()
 
 

@@ -1,7 +1,7 @@
-"""Standing in for a shared database: what a turn needs of it, as this host last saw it, in a file that is only read.
+"""The offline snapshot of a shared database: what a turn needs, as this host last saw it, in a read-only file.
 
-It is copied when conversations end. A process that starts while the server is away works from it, and leaves what it
-would write to the spool.
+It is refreshed when conversations end. A process that starts while the server is away reads it, and leaves its writes
+in the outbox.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _LEFT_OUT = frozenset(
 
 
 def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
-    """The shared database in the name of this user; where its server is away, the copy that stands in for it here.
+    """Open the shared database for this user; if its server is away, the offline snapshot.
 
-    Where there is only one host, the home's own database.
+    Without a shared database, return the home's own.
     """
     if not settings.database and not settings.workspace:
         return local
@@ -72,7 +72,8 @@ def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
         return found
     try:
         opened = sql.open_engine(address, settings.workspace, connections=connections)
-    except DatabaseAway:  # somebody was there, who is not the server
+    # The port answered, but not as a database: a pooler without its server, say.
+    except DatabaseAway:
         if (found := _read_only(file)) is None:
             raise
         return found
@@ -80,7 +81,7 @@ def open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
 
 
 def keep(home: Home) -> None:
-    """Bring the copy on this host up to date; costs one look while nothing has changed."""
+    """Refresh the offline snapshot; one query if nothing has changed."""
     if home.is_read_only or home.shared.dialect.name != "postgresql":
         return
     file = home.settings.home / home_directory.STAND_IN
@@ -95,9 +96,10 @@ def keep(home: Home) -> None:
 
 
 def _mark(connection: sa.Connection) -> str:
-    """Differs when anything differs that is copied and grows with every change; of the rest, when it was looked at."""
+    """Return a fingerprint of everything that is copied."""
     from habitus.search.store import collections  # loads numpy, which a home without a shared database can do without
 
+    # These counters grow with every change, so comparing them is enough for most tables.
     columns = (sequences.c.value, memory_revision.c.revision, collections.c.generation)
     numbers = [int(connection.execute(sa.select(sa.func.sum(column))).scalar() or 0) for column in columns]
     trusted = connection.execute(sa.select(sa.func.count(), sa.func.max(switches.c.set_on))).one()
@@ -111,7 +113,8 @@ def _copy(connection: sa.Connection, file: Path, mark: str, now: datetime) -> No
     engine = sa.create_engine(sql.sqlite_url(file))
     try:
         sql.metadata.create_all(engine)
-        assert spending.metadata is sql.metadata  # whoever copies knows this table, also where nothing is learned
+        # Imports the table's module: `create_all` only creates tables that are known by then.
+        assert spending.metadata is sql.metadata
         with engine.begin() as copy:
             for table in sql.metadata.sorted_tables:
                 if table.name not in _LEFT_OUT:
@@ -128,7 +131,7 @@ def _copy_rows(connection: sa.Connection, copy: sa.Connection, table: sa.Table) 
 
 
 def _read_only(file: Path) -> sa.Engine | None:
-    """None where there is none, or one that another version made."""
+    """Open the snapshot read-only; None if there is none, or if it has another schema."""
     if not file.exists() or not _read_mark(file).startswith(f"{_MARK}{sql.HEAD} "):
         return None
     engine = sql.create_engine(sql.sqlite_url(file))
@@ -148,6 +151,7 @@ def _read_mark(file: Path) -> str:
             query = sa.select(switches.c.name).where(switches.c.name.startswith(_MARK))
             return str(connection.execute(query).scalar() or "")
     except sa.exc.SQLAlchemyError:
-        return ""  # cut off, or damaged: it is made anew
+        # Damaged or truncated: an empty fingerprint causes a new snapshot.
+        return ""
     finally:
         engine.dispose()
