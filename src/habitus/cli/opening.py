@@ -32,7 +32,7 @@ def share_habitus(habitus: Habitus) -> Iterator[None]:
 @contextmanager
 def open_habitus(context: typer.Context, *, model: str = "", serves: bool = False) -> Iterator[Habitus]:
     """Open the home of this command line; `model` overrides the settings, a server gets more connections."""
-    # A slash command in the chat runs inside an open home, which only one process may write.
+    # A slash command in the chat runs on the home that the chat has open.
     if (already := _open.get()) is not None:
         yield already
         return

@@ -1,1 +1,1 @@
-"""Habitus for agents that speak MCP: its tools, the code of skills, skills as resources, and prompts."""
+"""Habitus as an MCP server: its tools, the code of skills, skills as resources, and prompts."""

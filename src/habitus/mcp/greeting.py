@@ -1,7 +1,7 @@
-"""Greeting on a pipe: a client's first questions are answered as they were the last time, before anything heavy is
-imported. The server hears them too; what it would answer otherwise by now, the client is told as a change.
+"""Answers an MCP client's first requests from a cache, before anything heavy is imported.
 
-An agent goes on without the tools of a server that takes a second to start. Only the standard library is imported.
+An agent goes on without the tools of a server that takes a second to start. The server gets the same requests later; if
+its answer differs by then, the client is notified of a change. Only the standard library is imported here.
 """
 
 from __future__ import annotations
@@ -17,21 +17,30 @@ from typing import Any
 
 _LISTEN, _LISTENS = "subscriptions/listen", "notifications/subscriptions/acknowledged"
 _REMEMBERED = ("initialize", "server/discover", _LISTEN, "tools/list", "prompts/list", "resources/list")
-_FIRST = _REMEMBERED[:2]  # the server wants to have answered them before it is asked more
+# The server must have answered these before it gets the next request.
+_FIRST = _REMEMBERED[:2]
 _PREFIX = "io.modelcontextprotocol/"
 _VERSION, _SUBSCRIPTION = f"{_PREFIX}protocolVersion", f"{_PREFIX}subscriptionId"
 _META = {"clientInfo": "clientInfo", "capabilities": "clientCapabilities"}
-_GREETED = ("2025-06-18", "2025-11-25")  # versions of the protocol in which a client greets first
+# Protocol versions in which a client starts with `initialize`.
+_GREETED = ("2025-06-18", "2025-11-25")
 _CHANGES = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
-VERSIONS = (*_GREETED, "2026-07-28")  # which agents speak
-_QUIET_S = 1.0  # without another question, after which the server is started
-_WAITING_S = 0.2  # the same, where something waits for it
-_MOST_S = 60.0  # for an answer of the server to its greeting
-_OPTIONS = {"--tools": 1, "--user": 1, "--read-only": 0}  # with which the answers are remembered, and their words
+# The protocol versions that today's agents speak.
+VERSIONS = (*_GREETED, "2026-07-28")
+# Start the server after this long without a further request.
+_QUIET_S = 1.0
+# The same, if a request is waiting that only the server can answer.
+_WAITING_S = 0.2
+# The longest wait for the server's own handshake.
+_MOST_S = 60.0
+# Options that don't prevent caching, with the number of words that follow each.
+_OPTIONS = {"--tools": 1, "--user": 1, "--read-only": 0}
 
 
 def answers_file(words: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Where the answers of `habitus WORDS…` are remembered, by home, user and profile; "" where they are not."""
+    """Return the cache file for `habitus ARGUMENTS…`, by home, user and profile; empty if the answers
+    are not cached.
+    """
     rest, home = list(words), environ.get("HABITUS_HOME") or "~/.habitus"
     if rest[:1] == ["--home"]:
         home, rest = rest[1] if len(rest) > 1 else home, rest[2:]
@@ -43,30 +52,38 @@ def answers_file(words: Sequence[str], environ: Mapping[str, str]) -> str:
             return ""
         left = left[1 + _OPTIONS[left[0]] :]
     whose = json.dumps([*rest, environ.get("HABITUS_USER", "")]).encode()
+    # A checksum keeps the file name short whatever the options are.
     return os.path.abspath(os.path.join(os.path.expanduser(home), "cache", f"mcp-{zlib.crc32(whose):08x}.json"))
 
 
 class Greeting:
-    """The client's end of a pipe as the server sees it: what was asked early comes first, and what was answered early
-    is not answered again."""
+    """The client's end of the pipe as the server sees it.
+
+    Requests answered early are passed on first, and the server's answers to them are dropped.
+    """
 
     def __init__(self, file: str) -> None:
         self._file = file
         self._in, self._out = 0, 1
         self._answers: dict[str, Any] = _read(file)
         self._early: list[bytes] = []
-        self._is_answered: set[str] = set()  # ids of questions that the client has an answer to
-        self._asked: dict[str, str] = {}  # by id, what the server was asked
-        self._version = ""  # of the protocol, where the client greets with it
-        self._listens: Any = None  # the id under which it wants to hear of changes where it does not
+        # Ids of requests that the client already has an answer to.
+        self._is_answered: set[str] = set()
+        # Request keys by id, as passed on to the server.
+        self._asked: dict[str, str] = {}
+        # The protocol version, if the client starts with `initialize`.
+        self._version = ""
+        # The id of the client's subscription to changes, in the later protocol.
+        self._listens: Any = None
         self._first_is_answered = threading.Event()
 
     @property
     def is_known(self) -> bool:
+        """Whether answers are cached."""
         return bool(self._answers)
 
     def answer_early(self) -> None:
-        """Until the client has its tools, or asks for something else."""
+        """Answer cached requests until the client has its tools or asks for something else."""
         limit: float | None = None
         while self.is_known and select.select([self._in], [], [], limit)[0]:
             line = self._read_line()
@@ -75,7 +92,8 @@ class Greeting:
             key = self._key(message)
             if answer := self._remembered_answer(key, message):
                 self._is_answered.add(json.dumps(message["id"]))
-                with contextlib.suppress(BrokenPipeError):  # it has left, as the server will see
+                # The client has gone; the server will notice by itself.
+                with contextlib.suppress(BrokenPipeError):
                     self._write(json.dumps({"jsonrpc": "2.0", **answer}).encode() + b"\n")
                 limit = limit or (_QUIET_S if message["method"] == "tools/list" else None)
             elif "id" in message and message.get("method") in _REMEMBERED:
@@ -84,18 +102,20 @@ class Greeting:
                 return
 
     def _remembered_answer(self, key: str, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the cached answer to a request, or an empty dict."""
         if key not in self._answers:
             return {}
         if message["method"] != _LISTEN:
             return {"id": message["id"], "result": self._answers[key]}
         wanted = message["params"].get("notifications")
+        # The cache knows the answer only for subscriptions that the server confirmed before.
         if not isinstance(wanted, dict) or not wanted.items() <= self._answers[key].items():
             return {}
         about = {"_meta": {_SUBSCRIPTION: message["id"]}, "notifications": wanted}
         return {"method": _LISTENS, "params": about}
 
     def take_over(self) -> None:
-        """Whatever else reads and writes the standard streams reaches nobody, as the SDK has it."""
+        """Take the standard streams over, as the SDK does, so stray prints can't corrupt the protocol."""
         self._in, self._out = os.dup(0), os.dup(1)
         with open(os.devnull, "rb") as nothing:
             os.dup2(nothing.fileno(), 0)
@@ -103,7 +123,8 @@ class Greeting:
         self._lines = os.fdopen(self._in, "rb", closefd=False)
 
     def readline(self) -> str:
-        """For the server: the next line."""
+        """Return the next line for the server."""
+        # The SDK rejects requests that arrive before it has answered the handshake.
         if self._early and any(key.startswith(_FIRST) for key in list(self._asked.values())):
             self._first_is_answered.wait(_MOST_S)
         line = self._early.pop(0) if self._early else self._next_line()
@@ -115,14 +136,15 @@ class Greeting:
         return self._lines.readline()
 
     def write(self, line: str) -> None:
-        """From the server: an answer, or word of a change."""
+        """Pass a line of the server on to the client, unless it was answered early."""
         if (said := self._on_line(line) if self._asked else line) is not None:
             self._write(said.encode())
 
     def flush(self) -> None:
-        """Every line is written at once."""
+        """Do nothing: each line is written at once."""
 
     def _note(self, message: dict[str, Any]) -> None:
+        """Remember which request the server gets under which id."""
         if message.get("method") == _LISTEN:
             self._listens = message.get("id")
         if key := self._key(message):
@@ -130,7 +152,7 @@ class Greeting:
             self._asked[json.dumps(message["id"])] = key
 
     def _on_line(self, line: str) -> str | None:
-        """The lines that the client is to read."""
+        """Return the line for the client: an answer, a change notification, or None if it is answered already."""
         message = _parse_message(line.encode())
         id, result = json.dumps(message.get("id")), message.get("result")
         if message.get("method") == _LISTENS:
@@ -140,6 +162,7 @@ class Greeting:
         if key.startswith(_FIRST):
             self._first_is_answered.set()
         is_news = bool(result) and self._answers.get(key) != result
+        # A narrower subscription must not replace the widest one known.
         if is_news and result and not (key.startswith(_LISTEN) and len(result) < len(self._answers.get(key, ()))):
             self._answers[key] = result
             self._remember()
@@ -148,6 +171,7 @@ class Greeting:
         return self._change(key) if is_news else None
 
     def _change(self, key: str) -> str | None:
+        """Return a notification that a list changed, or None if the client didn't subscribe."""
         what, _, kind = key.partition(" ")[0].partition("/")
         if kind != "list" or not (self._version or self._listens):
             return None
@@ -155,6 +179,7 @@ class Greeting:
         return json.dumps({"jsonrpc": "2.0", "method": f"notifications/{what}/list_changed", **about}) + "\n"
 
     def _remember(self) -> None:
+        """Save the answers atomically; skipped if the home doesn't exist."""
         if not self._file or not os.path.isdir(os.path.dirname(os.path.dirname(self._file))):
             return
         aside = f"{self._file}.{os.getpid()}"
@@ -164,10 +189,11 @@ class Greeting:
                 json.dump({"by": _program(), "answers": self._answers}, file)
             os.replace(aside, self._file)
         except OSError:
-            pass  # a home that nobody may write to; the next client waits for the server
+            # A read-only home; the next client waits for the server.
+            pass
 
     def _key(self, message: dict[str, Any]) -> str:
-        """The question without what differs from client to client; "" for one whose answer is not remembered."""
+        """Return a request's method and protocol version as cache key; empty if its answer is not cached."""
         method, params = message.get("method"), message.get("params") or {}
         if method not in _REMEMBERED or "id" not in message or not isinstance(params, dict) or params.get("cursor"):
             return ""
@@ -177,19 +203,21 @@ class Greeting:
         return f"{method} {(told.get(_VERSION) if isinstance(told, dict) else '') or self._version}"
 
     def _read_line(self) -> bytes:
-        """Byte by byte, so that what follows stays for whoever reads next."""
+        """Read a line byte by byte, so that nothing after it is consumed."""
         found = bytearray()
+        # A buffered reader would swallow bytes that belong to the server.
         while not found.endswith(b"\n") and (byte := os.read(self._in, 1)):
             found += byte
         return bytes(found)
 
     def _write(self, line: bytes) -> None:
+        # A pipe can take fewer bytes than offered.
         while line:
             line = line[os.write(self._out, line) :]
 
 
 class Rehearsal(Greeting):
-    """A client that asks what clients ask first, so that the answers are known before one comes."""
+    """A client that sends the usual first requests, to cache the answers before a real one connects."""
 
     def __init__(self, file: str, version: str) -> None:
         super().__init__(file)
@@ -210,7 +238,7 @@ class Rehearsal(Greeting):
         self._is_over = threading.Event()
 
     def _next_line(self) -> bytes:
-        """The end, when everything is answered."""
+        """Wait until everything is answered and return the end of input."""
         self._is_over.wait(_MOST_S)
         return b""
 
@@ -229,11 +257,12 @@ def _parse_message(line: bytes) -> dict[str, Any]:
 
 
 def _program() -> int:
-    """Another after each installation, whose answers may be others."""
+    """Return a mark that changes with each installation, which may answer differently."""
     return os.stat(__file__).st_mtime_ns
 
 
 def _read(file: str) -> dict[str, Any]:
+    """Return the cached answers of this installation, or an empty dict."""
     try:
         with open(file, "rb") as kept:
             found = _parse_message(kept.read())

@@ -1,4 +1,4 @@
-"""The server over HTTP: for whoever has a token, each as what they may, and for no page of another site."""
+"""The MCP server over HTTP: requires a token, applies each person's access, and refuses pages of other sites."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ ALIVE, READY = "/healthz", "/readyz"
 
 
 async def serve_http(scope: Scope, port: int, say: Callable[[str], None]) -> None:
-    """Serve until somebody stops it; `say` tells the address and the token."""
-    import uvicorn  # for those who serve HTTP
+    """Serve until interrupted; `announce` receives the address and the token."""
+    # Imported only to serve HTTP.
+    import uvicorn
 
     token, behind = secrets.token_urlsafe(24), await Behind(scope).check()
     with listening(HOST, port) as door:
@@ -41,17 +42,20 @@ async def serve_http(scope: Scope, port: int, say: Callable[[str], None]) -> Non
 
 
 def guarded_app(behind: Behind, hosts: Sequence[str], scope: Scope, token: str) -> ASGIApp:
-    """The SDK's own, which looks at Host and Origin, behind the door. `token` is that of whoever started it."""
+    """Return the SDK's application, which checks Host and Origin, behind the token check; `token` is the owner's."""
     origins = [f"{kind}://{host}" for kind in ("http", "https") for host in hosts]
     security = TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=origins)
     app = make_server(behind).streamable_http_app(
-        streamable_http_path=PATH, transport_security=security, session_idle_timeout=scope.idle_s * 2
+        # A session outlives an idle turn, so a client that pauses keeps its conversation.
+        streamable_http_path=PATH,
+        transport_security=security,
+        session_idle_timeout=scope.idle_s * 2,
     )
     return Guarded(app, token, behind)
 
 
 class Guarded:
-    """Lets in whoever has a token, and notices who says good-bye."""
+    """Middleware that requires a token and notices when a client ends its session."""
 
     def __init__(self, app: ASGIApp, token: str, behind: Behind) -> None:
         self._app = app
@@ -65,6 +69,7 @@ class Guarded:
         headers = Headers(scope=asked)
         kind, _, token = headers.get("authorization", "").partition(" ")
         given = token.encode("utf-8", "replace")
+        # Compared in constant time, so the token can't be guessed byte by byte.
         is_own = secrets.compare_digest(given, self._own)
         try:
             person = None if is_own or not token else await self._behind.person(token)
@@ -86,7 +91,7 @@ class Guarded:
 
 
 class Watched:
-    """Tells those who watch over processes, who have no token, that this one lives, and what it makes do without."""
+    """Middleware that answers liveness and readiness probes without a token."""
 
     def __init__(self, app: ASGIApp, behind: Behind) -> None:
         self._app = app
@@ -105,11 +110,14 @@ class Watched:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that takes connections at once: who is told the address may use it."""
+    """Return a listening socket, so the address works as soon as it is printed; raise `Invalid` if the
+    port is taken.
+    """
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
+        # uvicorn's own default backlog.
         made.listen(2048)
     except OSError as error:
         made.close()

@@ -1,7 +1,7 @@
-"""Which tools a client of MCP is offered, and how: schemas, annotations, results, every text within its limit.
+"""Which tools an MCP client is offered, with their schemas, annotations and results.
 
-The tools themselves are those of the agent, in `agent/tools`; `Tool.access` and its profiles say who has one here.
-Resources and prompts are for everybody whom the server lets in.
+The tools are those of the agent, in `agent/tools`; `Tool.access` and the profiles decide who gets one. Resources and
+prompts are for everybody who may connect.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from habitus.agent.tools.registry import Reach, Tool
 from habitus.events import ToolResult
 from habitus.mcp.scope import Scope
 
-TEXT_BYTES = 2000  # of one description; clients cut longer ones, or leave the tool out
+# Clients truncate longer descriptions or drop the tool.
+TEXT_BYTES = 2000
 
 
 def is_offered(tool: Tool, scope: Scope) -> bool:
-    """Whether a client of this scope has the tool."""
+    """Return whether a client with these options gets the tool."""
     if tool.access is None or not tool.is_in(scope.profile) or _access(scope) < tool.access:
         return False
     return tool.reach is Reach.NOTHING or bool(tool.skill) or not scope.read_only
 
 
 def is_admin(scope: Scope) -> bool:
-    """Who may call the code of skills whatever it does, also by a name that is not listed."""
+    """Return whether the client may call any code of skills, also by a name that is not listed."""
     return _access(scope) >= Access.ADMIN
 
 
@@ -36,6 +37,7 @@ def _access(scope: Scope) -> Access:
 
 
 def as_tool(tool: Tool) -> types.Tool:
+    """Return a tool as MCP describes it."""
     always: Any = {"anthropic/alwaysLoad": True} if tool.is_pinned else None
     return types.Tool(
         name=tool.name,
@@ -48,8 +50,7 @@ def as_tool(tool: Tool) -> types.Tool:
 
 
 def _annotations(tool: Tool) -> types.ToolAnnotations:
-    """Annotations a client may rely on when it asks the person; of code and recipes, what the person has granted
-    them."""
+    """Return hints for the client's own consent dialog; for code and recipes, according to their grants."""
     is_looking = tool.reach is Reach.NOTHING
     return types.ToolAnnotations(
         read_only_hint=is_looking,
@@ -60,13 +61,15 @@ def _annotations(tool: Tool) -> types.ToolAnnotations:
 
 
 def only_looks(tool: types.Tool | None) -> bool:
+    """Return whether a listed tool is marked as read-only."""
     return tool is not None and tool.annotations is not None and tool.annotations.read_only_hint is True
 
 
 def as_result(result: ToolResult, declared: types.Tool | None = None) -> types.CallToolResult:
-    """What is one JSON object is handed over as such, too, and so is whatever a tool returns that declared one."""
+    """Return a tool's result for MCP, also as structured content if it is a JSON object or a schema was declared."""
     structured = _structured_content(result.content)
     if structured is None and declared is not None and declared.output_schema is not None:
+        # A client may reject a result without structured content if a schema was declared.
         structured = {"result": result.content}
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=result.content)],
@@ -76,10 +79,12 @@ def as_result(result: ToolResult, declared: types.Tool | None = None) -> types.C
 
 
 def refusal(text: str) -> types.CallToolResult:
+    """Return an error as tool result, which the model can read."""
     return types.CallToolResult(content=[types.TextContent(type="text", text=f"Error: {text}")], is_error=True)
 
 
 def _structured_content(content: str) -> dict[str, Any] | None:
+    """Return the content as a JSON object, or None if it is none."""
     if not content.startswith("{"):
         return None
     try:
@@ -90,6 +95,6 @@ def _structured_content(content: str) -> dict[str, Any] | None:
 
 
 def within(text: str, limit: int = TEXT_BYTES) -> str:
-    """The text, cut where it has more bytes than a client takes."""
+    """Return a text cut to the number of bytes that clients accept."""
     written = text.encode()
     return text if len(written) <= limit else written[: limit - 3].decode("utf-8", "ignore") + "…"

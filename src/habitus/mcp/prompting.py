@@ -1,4 +1,4 @@
-"""Prompts that a person picks in their own agent: its model does the drafting, and no key is needed."""
+"""Prompts that a person picks in their own agent, whose model does the drafting; no key is needed."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ FILES_OF_SKILLS = types.ResourceTemplate(
 
 
 def blank_of(params: types.CompleteRequestParams) -> tuple[str, str]:
-    """The blank that somebody fills in, of a prompt or of the address of a file: an argument, and the skill it is
-    about."""
+    """Return the argument to complete, of a prompt or a resource template, and the skill it is about."""
     ref, argument = params.ref, params.argument.name
     if isinstance(ref, types.PromptReference):
         blanks = {one.name for each in PROMPTS if each.name == ref.name for one in each.arguments or ()}
@@ -60,14 +59,14 @@ def blank_of(params: types.CompleteRequestParams) -> tuple[str, str]:
 
 
 def text_of(name: str) -> str:
-    """One of the texts that stand beside this file as Markdown."""
+    """Return a prompt text stored as Markdown beside this module."""
     return files("habitus.mcp").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
 
 
 def prompt(
     name: str, arguments: Mapping[str, str], waiting: Sequence[InboxItem], practice: Callable[[str], str]
 ) -> types.GetPromptResult:
-    """`practice` tells what was practised with a skill."""
+    """Return a prompt with its arguments filled in; `describe_practice` returns what practice with a skill showed."""
     known = {one.name: one for one in PROMPTS}
     if name not in known:
         raise Invalid(f"There is no prompt '{name}'.", mend=f"There are: {', '.join(known)}.")

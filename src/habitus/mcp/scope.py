@@ -1,4 +1,4 @@
-"""Scope of a server: whose skills it shows, which tools it offers, and whether anything may be changed."""
+"""Options of an MCP server: whose skills it serves, which tools it offers, and whether it may change anything."""
 
 from __future__ import annotations
 
@@ -9,18 +9,27 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from habitus.app.operating.people import Person
 
-IDLE_S = 600.0  # without a call, after which a turn is over
+# A turn ends after this long without a call.
+IDLE_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
+    """What one MCP server serves, to whom, and within which limits."""
+
     home: Path | None = None
-    person: Person | None = None  # one of the home's people, with their role; without, whoever started the server
-    user: str = ""  # without a name, the one of the settings
+    # One of the home's users, with their role; None is the owner, who started the server.
+    person: Person | None = None
+    # Empty is the user of the settings.
+    user: str = ""
     profile: str = "default"
     read_only: bool = False
-    layers: tuple[str, ...] = ()  # all without
+    # Empty means all layers.
+    layers: tuple[str, ...] = ()
     idle_s: float = IDLE_S
-    most_calls: int = 200  # of one turn, which holds on to all of them until it ends
-    serves_many: bool = False  # over HTTP, with more connections to a shared database
-    look_s: float = 2.0  # between two looks for what others have changed
+    # A turn holds all its calls in memory until it ends.
+    most_calls: int = 200
+    # Over HTTP, with more connections to a shared database.
+    serves_many: bool = False
+    # Seconds between two checks for changes made elsewhere.
+    look_s: float = 2.0

@@ -1,4 +1,4 @@
-"""The MCP server: which request is answered by what. Habitus itself is opened after the greeting."""
+"""The MCP server: maps each request to its handler. The home is opened after the handshake."""
 
 from __future__ import annotations
 
@@ -37,20 +37,21 @@ _ASKED_EVERY_S = 1.0
 
 
 class Behind:
-    """Habitus behind a server, opened with the first request that needs it: importing it takes a second."""
+    """Opens the home on the first request that needs it, because importing it takes a second."""
 
     def __init__(self, scope: Scope, is_stand_in: Callable[[], bool] = lambda: False) -> None:
-        """`is_stand_in` says whether what is served beside makes do with a copy of the database."""
+        """`is_offline` says whether the web server beside it works on an offline snapshot."""
         self._is_stand_in = is_stand_in
         self.bus = InMemorySubscriptionBus()
         self._scope = scope
         self._one_at_a_time = asyncio.Lock()
         self._serving: dict[Person | None, Serving] = {}
-        self._left: list[Serving] = []  # which served the copy of a database, while it was away
+        # Services on the offline snapshot; their clients may still be finishing.
+        self._left: list[Serving] = []
         self._asked_at = time.monotonic()
 
     async def __call__(self, person: Person | None = None) -> Serving:
-        """As one of the home's people has it; without, as whoever started the server."""
+        """Return the service as this person may use it; None is the owner."""
         async with self._one_at_a_time:
             await self._leave_copy()
             if None not in self._serving:
@@ -60,7 +61,7 @@ class Behind:
         return self._serving[person]
 
     async def _leave_copy(self) -> None:
-        """Begin anew where the database is back; it is asked at most once a second."""
+        """Reopen the home if the database is back; probes at most once a second."""
         own = self._serving.get(None)
         if own is None or time.monotonic() - self._asked_at < _ASKED_EVERY_S:
             return
@@ -74,12 +75,14 @@ class Behind:
         return serving
 
     async def person(self, token: str) -> Person | None:
-        """Whose token it is, of the home's people."""
+        """Return the user with this token, or None."""
 
         serving = await self()
         return await asyncio.to_thread(serving.people.with_token, token)
 
     async def readiness(self) -> Readiness:
+        """Return whether the home can serve, and what is degraded."""
+
         def look() -> Readiness:
             serving = importlib.import_module("habitus.mcp.serving")
             found: Readiness = serving.readiness_of(self._scope, self._is_stand_in())
@@ -88,16 +91,18 @@ class Behind:
         return await asyncio.to_thread(look)
 
     async def check(self) -> Behind:
-        """Itself; a layer that is not there is said now, before anybody connects."""
+        """Return itself; raise `NotFound` for an unknown layer before a client connects."""
         if self._scope.layers:
             await self()
         return self
 
     async def leave(self, person: Person | None, client: str) -> None:
+        """End the conversation of a client that has gone."""
         if person in self._serving:
             await self._serving[person].leave(client)
 
     async def close(self) -> None:
+        """Close all services, last the one whose connections the others share."""
         for serving in reversed(
             [*self._left, *self._serving.values()]
         ):  # last the one whose connections the others use
@@ -105,13 +110,18 @@ class Behind:
 
 
 class HabitusServer(Server[Any]):
+    """An MCP server that announces changing lists on every transport."""
+
     def create_initialization_options(self, *given: Any, **more: Any) -> InitializationOptions:
-        """With the lists that change, whichever transport asks."""
+        """Return the options with change notifications for tools and resources."""
+        # The HTTP transport of the SDK passes no options, which would switch notifications off.
         changing = NotificationOptions(tools_changed=True, resources_changed=True)
         return super().create_initialization_options(changing, *given[1:], **more)
 
 
 def make_server(behind: Behind) -> Server[Any]:
+    """Return an MCP server whose handlers call the lazily opened home."""
+
     async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return await (await behind(person_of(ctx))).tools(client_of(ctx), ctx.session)
 
@@ -174,19 +184,19 @@ def make_server(behind: Behind) -> Server[Any]:
 
 
 class OfOne(types.PaginatedRequestParams):
-    """Of one skill, or one directory of it."""
+    """Parameters that name a skill or a directory of it."""
 
     uri: str
 
 
 def person_of(ctx: Context) -> Person | None:
-    """Who asks, as the door over HTTP has found out; on a pipe it is whoever started the server."""
+    """Return who sent the request, as the token check found; None on a pipe is the owner."""
     person: Person | None = None if ctx.request is None else ctx.request.state.person
     return person
 
 
 def client_of(ctx: Context) -> str:
-    """Which client asks: on a pipe there is one, over HTTP a session, or whoever it says it is."""
+    """Return an id of the client: one per pipe; over HTTP the session, or else the client's name."""
     if ctx.request is None:
         return "pipe"
     params = ctx.session.client_params
@@ -196,7 +206,7 @@ def client_of(ctx: Context) -> str:
 def _with_client_errors(
     handler: Callable[[Context, Any], Awaitable[Any]],
 ) -> Callable[[Context, Any], Awaitable[Any]]:
-    """An error that is the client's to mend reaches it in words."""
+    """Wrap a handler so that user errors reach the client with message and hint."""
 
     async def answer(ctx: Context, params: Any) -> Any:
         try:
@@ -208,7 +218,7 @@ def _with_client_errors(
 
 
 async def serve_pipe(scope: Scope, greeting: Greeting) -> None:
-    """Serve one client on standard input and output until it goes away."""
+    """Serve one client on standard input and output until it disconnects."""
     behind = await Behind(scope).check()
     greeting.take_over()
     loop = asyncio.get_running_loop()
@@ -216,13 +226,14 @@ async def serve_pipe(scope: Scope, greeting: Greeting) -> None:
     try:
         await _serve(behind, greeting)
     except* BrokenPipeError:
-        pass  # it went away before it had its answer
+        # The client left before it got its answer.
+        pass
     finally:
         await behind.close()
 
 
 async def rehearse(scope: Scope, file: str) -> None:
-    """Ask what clients ask first, so that the answers are remembered before one comes."""
+    """Send the first requests of every protocol version, to cache their answers."""
     behind = Behind(scope)
     try:
         for version in VERSIONS:
@@ -238,8 +249,9 @@ async def _serve(behind: Behind, greeting: Greeting) -> None:
 
 
 async def _stop(behind: Behind) -> None:
-    """A thread waits for standard input and can't be told to stop: write down what there is, and go."""
+    """Close the home and end the process."""
     try:
         await behind.close()
     finally:
+        # A thread blocks on standard input and can't be stopped; 143 is the exit code for SIGTERM.
         os._exit(143)

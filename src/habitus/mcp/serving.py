@@ -1,6 +1,6 @@
-"""Serving clients: Habitus opened in a scope, its tools and their calls, and word of what has changed.
+"""Serves MCP clients: lists and calls tools, and notifies of changes.
 
-Each client has a conversation, and a turn that is open between its first call and its last.
+Each client has a conversation, with a turn that is open from its first call to its last.
 """
 
 from __future__ import annotations
@@ -38,17 +38,20 @@ from habitus.skills.names import BUILT_IN_TOOLS
 from habitus.text import one_line
 
 log = logging.getLogger(__name__)
-_MOST_LOGGED = 300  # characters of what a call said that failed
+# The most characters of a failed call's result that are logged.
+_MOST_LOGGED = 300
 
 
 def open_serving(scope: Scope, bus: SubscriptionBus) -> Serving:
+    """Open the home and return the service; raise `NotFound` for an unknown layer."""
     settings = read_settings(scope.home)
     if scope.layers:
         settings = settings.model_copy(update={"layers": scope.layers})
     habitus = Habitus.open(settings.for_many() if scope.serves_many else settings)
     try:
         for layer in scope.layers:
-            habitus.skills.layer(layer)  # an error that names those there are
+            # Raises an error that names the existing layers.
+            habitus.skills.layer(layer)
         return Serving(habitus, scope, bus)
     except BaseException:
         habitus.close()
@@ -56,10 +59,13 @@ def open_serving(scope: Scope, bus: SubscriptionBus) -> Serving:
 
 
 def readiness_of(scope: Scope, is_stand_in: bool) -> Readiness:
+    """Return whether the home can serve, and what is degraded."""
     return readiness(read_settings(scope.home), is_stand_in=is_stand_in)
 
 
 class Serving:
+    """The home served to the clients of one person."""
+
     def __init__(self, habitus: Habitus, scope: Scope, bus: SubscriptionBus) -> None:
         self._habitus = habitus
         self._scope = scope
@@ -70,21 +76,24 @@ class Serving:
         self._clients: dict[str, Client] = {}
         self._mark: Hashable = None
         self._looked_at = 0.0
-        self._calls = 0  # since cycles were looked for
-        self._one_look = asyncio.Lock()  # who comes second waits until the first has told everybody
+        # Calls since the last garbage collection.
+        self._calls = 0
+        # A second caller waits until the first has notified all clients.
+        self._one_look = asyncio.Lock()
         self._is_closed = False
         self._watching: asyncio.Task[None] | None = None
 
     def is_outdated(self) -> bool:
-        """Whether it serves the copy of a database that is back."""
+        """Return whether this serves an offline snapshot although the database is back."""
         return self._habitus.is_stand_in and is_back(self._habitus.settings)
 
     def as_person(self, person: Person) -> Serving:
-        """The same home, served to one of its people."""
+        """Return a service on the same home for one of its users."""
         theirs = self._habitus.as_user(person.name, is_admin=person.role is Role.ADMIN)
         return Serving(theirs, replace(self._scope, person=person, user=""), self._bus)
 
     async def tools(self, client: str, session: ServerSession) -> types.ListToolsResult:
+        """List the tools that the client is offered and remember what it has seen."""
         known = self._client_of(client, session)
         known.listed = await self._offered_tools(known)
         return types.ListToolsResult(tools=list(known.listed.values()))
@@ -95,6 +104,7 @@ class Serving:
     async def call(
         self, client: str, session: ServerSession, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
+        """Call a tool and return its result; errors are results that the model can read."""
         loop, steps = asyncio.get_running_loop(), 0
         began = loop.time()
         self._calls += 1
@@ -108,6 +118,7 @@ class Serving:
             known = self._client_of(client, session)
             if not await self._may_call(params.name, known):
                 return await self._unknown(params.name, known)
+            # Changes made elsewhere must be visible to the call, but checking on each one is too slow.
             if self._one_look.locked() or loop.time() - self._looked_at >= self._scope.look_s:
                 await self.look()
             result = await known.run(params.name, params.arguments or {}, watch)
@@ -119,45 +130,53 @@ class Serving:
         took = f"{params.name} took {(loop.time() - began) * 1000:.0f} ms"
         await known.log("warning" if said else "info", f"{took}{said}")
         declared = (known.listed or {}).get(params.name)
+        # The call may have changed skills itself, so its client should hear at once.
         if params.name not in BUILT_IN_TOOLS or not only_looks(declared):
             await self.look()
         return as_result(result, declared)
 
     async def _may_call(self, name: str, client: Client) -> bool:
-        """Everybody calls what they are shown, and an admin also code that is not listed any more."""
+        """Return whether the client may call the tool: anybody a listed one, an admin also unlisted code."""
         is_built_in = name in BUILT_IN_TOOLS
         if not is_built_in and is_admin(self._scope):
             return True
-        listed = client.listed if is_built_in else None  # the built-in ones stay what they are
+        # Built-in tools never change, so the list the client has is enough.
+        listed = client.listed if is_built_in else None
         return name in (listed or await self._offered_tools(client))
 
     async def _unknown(self, name: str, client: Client) -> types.CallToolResult:
-        """Names only what this client has."""
+        """Return an error that suggests only tools this client has."""
         offered = list(await self._offered_tools(client))
         near = did_you_mean(name, offered) or f"There are: {', '.join(offered)}."
         return refusal(f"There is no tool '{name}' here. {near}")
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
+        """Return a prompt with its arguments filled in."""
         home = self._habitus
         return await asyncio.to_thread(lambda: prompt(name, arguments, waiting(home), self._practice))
 
     async def complete(self, params: types.CompleteRequestParams) -> types.CompleteResult:
+        """Return completions for an argument of a prompt or a resource address."""
         blank, skill = blank_of(params)
         return await self.skills.complete(blank, params.argument.value, skill)
 
     def set_level(self, client: str, session: ServerSession, level: types.LoggingLevel) -> None:
+        """Set from which level on the client gets log messages."""
         self._client_of(client, session).level = level
 
     def _practice(self, skill: str) -> str:
-        from habitus.app.learning.improving import describe_practice  # its arithmetic, for those who ask
+        # Imports numerical libraries, which only this prompt needs.
+        from habitus.app.learning.improving import describe_practice
 
         return describe_practice(self._habitus, skill)
 
     async def leave(self, client: str) -> None:
+        """End the conversation of a client."""
         if (gone := self._clients.pop(client, None)) is not None:
             await gone.leave()
 
     async def close(self) -> None:
+        """End all conversations and close the home."""
         self._is_closed = True
         if self._watching is not None:
             self._watching.cancel()
@@ -166,6 +185,7 @@ class Serving:
         await asyncio.to_thread(self._habitus.close)
 
     def _client_of(self, client: str, session: ServerSession) -> Client:
+        """Return the state of a client, created on its first request."""
         if self._is_closed:
             raise Refused("Habitus is stopping.", mend="Start it again.")
         if self._watching is None:
@@ -182,20 +202,21 @@ class Serving:
         return self._clients[client]
 
     async def _watch(self) -> None:
-        """Notice what others change, as long as anybody is served; and between calls, free the cycles they leave: the
-        collector would wait so long that they lie all over the heap, which then grows for weeks."""
+        """Check for changes made elsewhere while any client is connected, and collect garbage between calls."""
         while True:
+            # Collected late, cycles fragment the heap, which then grows for weeks.
             if self._calls >= self._scope.most_calls:
                 self._calls = 0
                 gc.collect()
             try:
                 await self.look()
+            # Watching must survive any single failure, such as a database that is briefly away.
             except Exception:
                 log.warning("Could not look for changes; the next look will.", exc_info=True)
             await asyncio.sleep(self._scope.look_s)
 
     async def look(self) -> None:
-        """Where something has changed: tell the clients which lists to ask for again."""
+        """Tell the clients which lists to fetch again if something changed."""
         async with self._one_look:
             self._looked_at = asyncio.get_running_loop().time()
             mark = await asyncio.to_thread(revision, self._habitus)
@@ -208,8 +229,10 @@ class Serving:
                 await self._tell_of_tools(client)
 
     async def _tell_of_tools(self, client: Client) -> None:
+        """Notify a client if its list of tools differs from the one it has."""
         if client.listed is None or client not in self._clients.values():
-            return  # it never asked, or has left meanwhile
+            # The client never listed its tools, or has left meanwhile.
+            return
         now = await self._offered_tools(client)
         if now != client.listed:
             client.listed = now
@@ -217,18 +240,26 @@ class Serving:
             await self._bus.publish(ToolsListChanged())
 
 
-LEVELS: Sequence[types.LoggingLevel] = get_args(types.LoggingLevel)  # the least grave first
+# Least severe first.
+LEVELS: Sequence[types.LoggingLevel] = get_args(types.LoggingLevel)
 
 
 class Client:
-    """A turn begins with a call. It ends when the model says how it went, when nobody calls for a while, when it has
-    had many calls, or when the client leaves."""
+    """The conversation of one client.
+
+    A turn begins with a call. It ends when the model reports the outcome, after a while without calls, after many
+    calls,
+    or when the client leaves.
+    """
 
     def __init__(self, hosting: Hosting, user: User, session: ServerSession, *, idle_s: float, most_calls: int) -> None:
         self.id = new_id()
-        self.session = session  # the last, to send word to
-        self.listed: Mapping[str, types.Tool] | None = None  # by name, the tools as it has seen them
-        self.level: types.LoggingLevel | None = None  # from which on it wants to hear how calls went
+        # The latest session, for notifications.
+        self.session = session
+        # The tools as the client has last seen them; None if it never asked.
+        self.listed: Mapping[str, types.Tool] | None = None
+        # From this level on the client wants log messages.
+        self.level: types.LoggingLevel | None = None
         self._hosting = hosting
         self._user = user
         self._idle_s = idle_s
@@ -237,16 +268,18 @@ class Client:
         self._running = 0
         self._calls = 0  # in this turn
         self._has_left = False
-        self._one_at_a_time = asyncio.Lock()  # for opening and ending
+        # Serialises opening and ending of turns.
+        self._one_at_a_time = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
     async def tools(self) -> Sequence[Tool]:
+        """Return the tools of this conversation."""
         async with self._one_at_a_time:
             return await self._hosting.offered_tools(self._request(""))
 
     async def run(self, name: str, arguments: Mapping[str, object], watch: Watch) -> ToolResult | None:
-        """The result of a call; None where there is no such tool."""
+        """Run a tool in the open turn; None if there is no such tool."""
         turn = await self._begun(name, arguments)
         try:
             if not turn.has(name):
@@ -260,19 +293,20 @@ class Client:
         return result
 
     async def log(self, level: types.LoggingLevel, text: str) -> None:
-        """Tell it, where it has asked for word from such a level on; the later protocol has no way to ask."""
+        """Send a log message if the client asked for this level; the later protocol has no way to ask."""
         if self.level is not None and LEVELS.index(level) >= LEVELS.index(self.level):
             params = types.LoggingMessageNotificationParams(level=level, data=text, logger="habitus")
             await self.session.send_notification(types.LoggingMessageNotification(params=params))
 
     async def leave(self) -> None:
-        """The client has gone; a call of its that is read only now begins no other turn."""
+        """End the conversation; a call that arrives later starts no new turn."""
         self._has_left = True
         await self._end(self._turn)
         async with self._one_at_a_time:
             await self._hosting.leave(self.id)
 
     async def _begun(self, name: str, arguments: Mapping[str, object]) -> AsyncHostTurn:
+        """Return the open turn, or open one."""
         async with self._one_at_a_time:
             if self._timer is not None:
                 self._timer.cancel()
@@ -293,18 +327,20 @@ class Client:
         )
 
     def _rest(self) -> None:
-        """Nothing runs any more: the turn waits for the next call, but not for ever."""
+        """Start the idle timer once no call is running."""
         if self._running or self._turn is None:
             return
         turn, loop = self._turn, asyncio.get_running_loop()
         self._timer = loop.call_later(self._idle_s, lambda: self._later(turn))
 
     def _later(self, turn: AsyncHostTurn) -> None:
+        """End the turn in a task of its own; the set keeps it from being garbage-collected."""
         task = asyncio.get_running_loop().create_task(self._end(turn, only_if_idle=True))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
     async def _end(self, turn: AsyncHostTurn | None, *, only_if_idle: bool = False) -> None:
+        """End the turn unless it has ended already or, with `only_if_idle`, is busy again."""
         async with self._one_at_a_time:
             if turn is None or self._turn is not turn or (only_if_idle and self._running):
                 return

@@ -1,4 +1,4 @@
-"""Skills as resources: plain ones for every client, and the skills extension with its manifests and digests."""
+"""Skills as MCP resources: plain ones for every client, and the skills extension with manifests and digests."""
 
 from __future__ import annotations
 
@@ -20,23 +20,30 @@ from habitus.skills.formats import frontmatter
 from habitus.skills.model import Summary, Unreadable
 
 MAIN = "SKILL.md"
-MOST_FILES, MOST_BYTES = 512, 16 * 1024 * 1024  # of one skill, by the extension
-MOST_COMPLETIONS = 100  # by the protocol
-PAGE, MANIFESTS = 200, 50  # entries at once: names are cheap, manifests read every file
+# Limits of one skill, set by the extension.
+MOST_FILES, MOST_BYTES = 512, 16 * 1024 * 1024
+# Limit set by the protocol.
+MOST_COMPLETIONS = 100
+# Page sizes: names are cheap, while a manifest reads every file of its skill.
+PAGE, MANIFESTS = 200, 50
 
 _SCHEME = "skill://"
 _FRESH = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
 
 
 class SkillResources:
+    """Serves the skills that this user may see."""
+
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
 
     async def resources(self, cursor: str | None) -> types.ListResourcesResult:
+        """Return a page of skills as resources."""
         page, more = _page(await asyncio.to_thread(self._publisher.summaries), cursor, PAGE)
         return types.ListResourcesResult(resources=[_resource(skill) for skill in page], next_cursor=more)
 
     async def read(self, uri: str) -> types.ReadResourceResult:
+        """Return a file of a skill; raise `NotFound` if it doesn't exist."""
         name, path = _parse_uri(uri)
         published = await self._skill(name, uri)
         content = published.files.get(path)
@@ -45,6 +52,8 @@ class SkillResources:
         return types.ReadResourceResult(contents=[_contents(uri, path, content)])
 
     async def entries(self, cursor: str | None) -> dict[str, Any]:
+        """Return a page of manifests."""
+
         def manifests() -> dict[str, Any]:
             page, more = _page(self._publisher.summaries(), cursor, MANIFESTS)
             found = [entry for skill in page if (entry := self._entry_if_any(skill.name)) is not None]
@@ -53,12 +62,14 @@ class SkillResources:
         return await asyncio.to_thread(manifests)
 
     async def entry(self, uri: str) -> dict[str, Any]:
+        """Return the manifest of one skill."""
         name, path = _parse_uri(uri)
         if path != MAIN:
             raise Invalid(f"'{uri}' is not the {MAIN} of a skill.", mend=f"Ask for {_SCHEME}NAME/{MAIN}.")
         return {"skill": manifest(await self._skill(name, uri)), **_FRESH}
 
     async def directory(self, uri: str) -> dict[str, Any]:
+        """Return the files and folders in a directory of a skill."""
         name, path = _parse_uri(uri)
         published = await self._skill(name, uri)
         inside = [file.removeprefix(f"{path}/") for file in published.files if not path or file.startswith(f"{path}/")]
@@ -77,7 +88,7 @@ class SkillResources:
         return {"resources": listed, **_FRESH}
 
     async def complete(self, blank: str, begun: str, skill: str) -> types.CompleteResult:
-        """Names of skills, or paths of files of one of them, that begin so; those with it inside come after."""
+        """Return skill names, or file paths of one skill, that start with the prefix, then those that contain it."""
 
         def look() -> list[str]:
             if blank == "name":
@@ -101,15 +112,16 @@ class SkillResources:
             raise NotFound(f"Nothing is served at {uri}.", mend=error.mend) from None
 
     def _entry_if_any(self, name: str) -> dict[str, Any] | None:
-        """A skill that is gone, or that the extension's rules would have a client refuse, is not in the list."""
+        """Return a skill's manifest, or None if the skill is gone or a client would have to reject it."""
         try:
             return manifest(self._publisher.skill(name))
+        # One invalid entry would make a strict client reject the whole list.
         except (NotFound, Invalid):
             return None
 
 
 def manifest(skill: Published) -> dict[str, Any]:
-    """The entry of a skill: its front matter as it is written, and every file with its digest."""
+    """Return a skill's entry: its front matter as written, and each file with digest and size."""
     name, files = skill.summary.name, skill.files
     if len(files) > MOST_FILES or sum(map(len, files.values())) > MOST_BYTES:
         raise Invalid(f"The skill '{name}' is too large to be served whole.", mend="Read its files one by one.")
@@ -124,7 +136,7 @@ def manifest(skill: Published) -> dict[str, Any]:
 
 
 class _Loader(yaml.CSafeLoader):
-    """Numbers and truth values are such; a date stays what the author wrote, since JSON has none."""
+    """A YAML loader that keeps dates as written, since JSON has no dates."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -145,7 +157,7 @@ def _front_matter(name: str, content: bytes) -> dict[str, Any]:
 
 
 def _is_standard(name: str, fields: Mapping[Any, Any]) -> bool:
-    """Whether a client that checks it would take it; one entry that it can't take spoils the whole list."""
+    """Return whether a client that validates the front matter would accept it."""
     description, compatibility = fields.get("description"), fields.get("compatibility", "any")
     metadata = fields.get("metadata", {})
     return (
@@ -167,6 +179,7 @@ def _is_json(value: object) -> bool:
         return all(isinstance(key, str) and _is_json(below) for key, below in value.items())
     if isinstance(value, list):
         return all(map(_is_json, value))
+    # NaN and infinity minus themselves are not 0, and JSON has neither.
     return value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and value - value == 0)
 
 
@@ -199,7 +212,7 @@ def _uri(name: str, path: str) -> str:
 
 
 def _parse_uri(uri: str) -> tuple[str, str]:
-    """The name of the skill, and the path inside it; its root has none."""
+    """Return the skill's name and the path in it; the path of its root is empty."""
     if not uri.startswith(_SCHEME):
         raise Invalid(f"'{uri[:200]}' is no address of a skill.", mend=f"Write {_SCHEME}NAME/{MAIN}.")
     name, _, path = uri.removeprefix(_SCHEME).partition("/")
@@ -207,7 +220,8 @@ def _parse_uri(uri: str) -> tuple[str, str]:
 
 
 def _page(items: Sequence[Summary], cursor: str | None, size: int) -> tuple[Sequence[Summary], str | None]:
-    """Those after the name that the last page ended with; what was renamed meanwhile moves nothing else."""
+    """Return the items after the name in the cursor, and the next cursor."""
+    # A name, unlike an offset, stays right when skills are added or removed between two pages.
     rest = [item for item in items if cursor is None or item.name > cursor]
     page = rest[:size]
     return page, page[-1].name if len(rest) > size else None

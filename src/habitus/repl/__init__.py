@@ -1,1 +1,1 @@
-"""The chat: what a person types, what a turn shows, and the commands in between."""
+"""The chat: parses typed lines, shows turns, and runs slash commands."""

@@ -1,4 +1,4 @@
-"""A chat: takes one line after another, does what it means, and shows what comes of it on its surface."""
+"""A chat: handles one typed line after another and shows the results on its surface."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from habitus.text import clean, short_line
 
 
 def prompt_report(session: Session) -> CommandReport:
-    """Every section of the prompt with its tokens, its budget and what there was no room for."""
+    """Return each section of the prompt with its tokens, its budget and what was cut."""
     sections = session.sections()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("section")
@@ -69,7 +69,7 @@ def prompt_report(session: Session) -> CommandReport:
 
 
 def skill_report(habitus: Habitus, session: Session, name: str) -> CommandReport:
-    """Why a skill did, or did not, reach the prompt of the last turn."""
+    """Return why a skill did or did not reach the last turn's prompt."""
     found, past = explaining.why_in_session(habitus, session, name)
     said = found.sentences
     said += [f"In the last turn {entry.reason}." for entry in past.selected if entry.place is Place.LOADED]
@@ -79,10 +79,11 @@ def skill_report(habitus: Habitus, session: Session, name: str) -> CommandReport
 
 
 def dropped_files(line: str, cwd: Path) -> list[Path]:
-    """The files that a line consists of; none where it has any other word, because then it is for the model."""
+    """Return the files that a line consists of; empty if it has any other word, since it is then a message."""
     said = line.strip()
     if not said or "\n" in said:
         return []
+    # A path with spaces is tried as a whole before the line is split.
     for words in ([said], _words(said)):
         if words and all(_looks_like_a_path(word) for word in words):
             files = [_file(word, cwd) for word in words]
@@ -92,7 +93,7 @@ def dropped_files(line: str, cwd: Path) -> list[Path]:
 
 
 def named_files(given: str, cwd: Path) -> list[Path]:
-    """The files that a command was given; an error where there is none."""
+    """Return the files given to a command; raise `NotFound` if one doesn't exist."""
     for words in ([given], _words(given)):
         files = [_file(word, cwd) for word in words]
         if words and all(files):
@@ -103,16 +104,18 @@ def named_files(given: str, cwd: Path) -> list[Path]:
 def _words(said: str) -> list[str]:
     try:
         return shlex.split(said)
-    except ValueError:  # an apostrophe is not a quote
+    # An apostrophe in a message is not an opening quote.
+    except ValueError:
         return []
 
 
 def _looks_like_a_path(word: str) -> bool:
-    """`notes` may be a word and a file; `notes.txt` and `./notes` are files."""
+    """Return whether a word can only be a path: `notes` is also a word, `notes.txt` and `./notes` are not."""
     return "/" in word or "." in word.strip(".")
 
 
 def _file(word: str, cwd: Path) -> Path | None:
+    """Return the file that a word names, or None."""
     try:
         path = cwd / given_path(_plain(word))
         return path if path.is_file() else None
@@ -121,26 +124,32 @@ def _file(word: str, cwd: Path) -> Path | None:
 
 
 def _plain(word: str) -> str:
-    """The path in an address of this machine; any other word as it is."""
+    """Return the path of a `file://` address of this machine; any other word unchanged."""
+    # Terminals paste dropped files as file:// addresses.
     address = urlsplit(word) if word.startswith("file://") else None
     return unquote(address.path) if address and address.netloc in ("", "localhost") else word
 
 
-_LEARNING_S = 1.0  # how long the next prompt waits for what a turn teaches; the rest is told later
-RunCommand = Callable[[Sequence[str]], list[tuple[str, ...]]]  # does what `habitus …` does; what takes it back
+# The next prompt waits this long for lessons of the turn; later ones are reported after the next turn.
+_LEARNING_S = 1.0
+# Runs a command of the command line and returns the commands that undo it.
+RunCommand = Callable[[Sequence[str]], list[tuple[str, ...]]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatContext:
-    """What every request of a chat is sent with."""
+    """What is sent along with every request of a chat."""
 
     paths: Sequence[str] = ()
     resources: Sequence[str] = ()
     features: Sequence[str] = ()
-    read: Sequence[Path] = ()  # folders that its cells may read
+    # Folders that scratchpad cells may read.
+    read: Sequence[Path] = ()
 
 
 class Chat:
+    """A conversation on one surface, with its attachments and undo history."""
+
     def __init__(
         self,
         habitus: Habitus,
@@ -154,7 +163,9 @@ class Chat:
         context: ChatContext = ChatContext(),  # noqa: B008  # frozen
         typed: lines.Typed = slash_command,
     ) -> None:
-        """`open_session` goes on with the session of that id, or begins one. `typed` is a command as it is typed."""
+        """`open_session` resumes the session with an id or starts one; `format_command` formats a command as it is
+        typed.
+        """
         self.habitus = habitus
         self.session = open_session(resume)
         self.went_well = True
@@ -164,12 +175,15 @@ class Chat:
         self._models = models
         self._context = context
         self._typed = typed
-        self._undos: list[tuple[str, ...]] = []  # commands that take back what was changed here, the last one last
-        self._known: dict[str, str] = {}  # what a person may call, as it was when the library last answered
-        self._attached = [*attached]  # goes along with what is said next
+        # Undo commands of this chat's changes, newest last.
+        self._undos: list[tuple[str, ...]] = []
+        # Invocable skills as of the library's last answer.
+        self._known: dict[str, str] = {}
+        # Sent along with the next message.
+        self._attached = [*attached]
 
     async def handle(self, line: str) -> bool:
-        """Do what a line says; False when it says to leave."""
+        """Handle a typed line; return False if it leaves the chat."""
         if not line.strip():
             return True
         try:
@@ -187,7 +201,7 @@ class Chat:
         return True
 
     async def say(self, text: str, attach: Sequence[Path] = (), *, invoked: Skill | None = None) -> Done | None:
-        """One turn."""
+        """Run one turn and report the lessons it taught; None if it was cancelled."""
         context = self._context
         events = self.session.turn_stream(
             text,
@@ -205,12 +219,15 @@ class Chat:
         return done
 
     async def close(self) -> None:
+        """Close the session and the models."""
         await self.session.close()
         self._tell_learned()
         await self._models.close()
 
     def invocable(self) -> dict[str, str]:
-        """The skills a person may call by name, each with its cue; while the library is away, those it had."""
+        """Return the skills a person may call by name, with their when-to-use; the last known ones if the library is
+        unreachable.
+        """
         with suppress(*away()):
             self._known = {
                 item.name: item.summary.cue
@@ -225,7 +242,7 @@ class Chat:
         return list(self._known)
 
     async def _note_events(self, events: AsyncGenerator[TurnEvent, None]) -> AsyncGenerator[TurnEvent, None]:
-        """The events of a turn, and among them what can be taken back."""
+        """Pass the events of a turn on and collect the undo commands of its changes."""
         arguments: dict[str, str] = {}
         async with aclosing(events):
             async for event in events:
@@ -236,6 +253,7 @@ class Chat:
                 yield event
 
     def _tell_learned(self) -> None:
+        """Report lessons that were learned or are pending, with the command to undo or review them."""
         for encoded in self.session.learned():
             engram = encoded.engram
             if engram is None:
@@ -248,6 +266,7 @@ class Chat:
             self._surface.note(_line("learned", f"{said} ({then})", "dim", id=engram.id, status=encoded.status.value))
 
     def _say_failure(self, message: str, mend: str = "") -> None:
+        """Show an error with its hint; in a chat, commands in it become slash commands."""
         self.went_well = False
         self._surface.complain(message, in_chat(mend) if self._typed is slash_command else mend)
 
@@ -293,7 +312,7 @@ class Chat:
         await self.say(text, attached, invoked=invoked)
 
     def _nearest(self, wanted: str) -> str:
-        """The skill that is meant by a misspelt name, which is said."""
+        """Return the closest existing skill for a misspelt name, and say so."""
         address = names.parse_address(wanted)
         if self.habitus.skills.is_taken(address.name):
             return wanted
@@ -380,11 +399,13 @@ def _line(type: str, text: str, style: str = "", **data: object) -> CommandRepor
 
 
 def _cost(usage: Usage) -> CommandReport:
+    """Return a report of the tokens and money spent so far."""
     spent = " · ".join(lines.spent(usage)) or "nothing yet"
     return _line("cost", f"This conversation has taken: {spent}.", **asdict(usage))
 
 
 def _draft_report(draft: Skill) -> CommandReport:
+    """Return a report that shows a drafted skill."""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column()
@@ -399,6 +420,7 @@ def _draft_report(draft: Skill) -> CommandReport:
 
 
 def _help() -> CommandReport:
+    """Return a report with all slash commands."""
     table = Table.grid(padding=(0, 2))
     table.add_column(width=38)
     table.add_column()

@@ -1,4 +1,4 @@
-"""Parse a typed line: a message for the model, or one of the slash commands. Pure functions."""
+"""Parses a typed line into a message or a slash command. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from habitus.skills import names
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
+    """Usage and help of a slash command."""
+
     usage: str
     help: str
 
@@ -54,14 +56,14 @@ LESSON_ACTIONS = ("show", "remove", "restore")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UserMessage:
-    """Text for the model."""
+    """A message for the model."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkillCall:
-    """A skill called by its name, with the text typed behind it."""
+    """A skill called by name, with the text typed after it."""
 
     name: str
     arguments: str
@@ -69,7 +71,7 @@ class SkillCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlashCommand:
-    """A command of the chat itself, such as `/cost`, with the text typed behind it; `save` is `/skill save`."""
+    """A command of the chat itself, such as `/cost`, with the text typed after it; `save` is `/skill save`."""
 
     name: str
     arguments: str = ""
@@ -77,7 +79,7 @@ class SlashCommand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandLine:
-    """A command of `habitus` on the command line; `looks_at` is the skill it only reads, whose name may be misspelt."""
+    """A command of the `habitus` command line; `viewed_skill` is a skill it only reads, whose name may be misspelt."""
 
     words: tuple[str, ...]
     looks_at: str = ""
@@ -87,7 +89,7 @@ ParsedLine = UserMessage | SkillCall | SlashCommand | CommandLine
 
 
 def parse_line(line: str, skills: Collection[str] = ()) -> ParsedLine:
-    """Parse a typed line; `skills` are those a person may call. `//` and paths begin an ordinary message."""
+    """Parse a typed line; `skills` may be called by name. A line that starts with `//` or a path is a message."""
     said = line.strip()
     if not said.startswith("/") or _is_path(said, skills):
         return UserMessage(text=said)
@@ -105,7 +107,7 @@ def parse_line(line: str, skills: Collection[str] = ()) -> ParsedLine:
 
 
 def _is_path(said: str, skills: Collection[str]) -> bool:
-    """`/usr/lib is full`: a second slash in the first word, and nothing that goes by that name."""
+    """Return whether a line starts with a path, such as `/usr/lib is full`, and not with a skill's name."""
     first = said.split(maxsplit=1)[0]
     return "/" in first[1:] and not first.startswith("//") and names.canonical(first[1:]) not in skills
 
@@ -171,7 +173,8 @@ def _skill(rest: str) -> SlashCommand | CommandLine:
 def _action(rest: str, known: Iterable[str], command: str) -> tuple[str, list[str]]:
     try:
         action, *words = shlex.split(rest)
-    except ValueError:  # an apostrophe is not a quote
+    # An apostrophe in a reason is not an opening quote.
+    except ValueError:
         action, *words = rest.split()
     if action in known:
         return action, words
@@ -181,7 +184,7 @@ def _action(rest: str, known: Iterable[str], command: str) -> tuple[str, list[st
 
 
 def slash_command(*words: str) -> str:
-    """How a command of the command line is typed here: `skills rollback NAME --to 2` is `/skill rollback NAME 2`."""
+    """Return a command line as typed in the chat: `skills rollback NAME --to 2` is `/skill rollback NAME 2`."""
     first, *rest = words
     return " ".join(["/skill" if first == "skills" else f"/{first}", *(word for word in rest if word != "--to")])
 
@@ -191,11 +194,12 @@ _LISTS = {"lessons list": "/lessons", "sessions list": "/resume"}
 
 
 def in_chat(advice: str) -> str:
-    """What an error tells a person to run, as it is typed here; what there is no command for stays as it is."""
+    """Replace commands in a hint by slash commands; those without one stay unchanged."""
     actions = {"skills": SKILL_ACTIONS, "lessons": LESSON_ACTIONS, "review": REVIEW_ACTIONS}
 
     def as_typed(found: re.Match[str]) -> str:
         first, action, *rest = found[1].split()
+        # A command with other options has no equivalent in the chat.
         is_here = action in actions.get(first, ()) and not {word for word in rest if word[0] == "-"} - {"--to"}
         return _LISTS.get(found[1]) or (slash_command(first, action, *rest) if is_here else found[0])
 
@@ -204,14 +208,19 @@ def in_chat(advice: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
+    """A word that the Tab key offers."""
+
     text: str
-    start: int  # how many characters before the cursor it takes the place of
+    # Number of characters before the cursor that it replaces.
+    start: int
     help: str = ""
 
 
 def completions(text: str, invocable: Mapping[str, str], known: Iterable[str]) -> list[Completion]:
-    """The offers of the Tab key for the text before the cursor: `invocable` are the skills a person may call, with
-    their cues; `known` are the names of all."""
+    """Return what the Tab key offers for the text before the cursor.
+
+    `invocable` maps the skills a person may call to their when-to-use; `known` are all skill names.
+    """
     if not text.startswith("/") or "\n" in text:
         return []
     words = text[1:].split(" ")
@@ -246,5 +255,5 @@ def _completions(words: Iterable[str], beginning: str) -> list[Completion]:
 
 
 def fill_arguments(body: str, arguments: str) -> str:
-    """A skill's text with what was typed behind its name; a text that has no place for it is left as it is."""
+    """Return a skill's text with `$ARGUMENTS` replaced; unchanged if it has none."""
     return body.replace("$ARGUMENTS", arguments)

@@ -1,4 +1,4 @@
-"""A turn as it happens, on a terminal: what is finished scrolls up; what still moves is drawn anew at the bottom."""
+"""Draws a turn on a terminal: finished text scrolls up, the live part at the bottom is redrawn."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ from habitus.repl import lines
 from habitus.repl.commands import slash_command
 from habitus.text import clean, shown_seconds
 
+# Ten frames a second look fluent and cost little.
 _REFRESH_S = 0.1
-_KEPT_FREE = 4  # lines of the terminal that the moving part leaves alone
+# Lines of the terminal that the live part leaves free.
+_KEPT_FREE = 4
 
 
 @dataclass(kw_only=True, slots=True)
 class _Running:
+    """A tool call in progress."""
+
     label: Text
     arguments: str
     began: float
@@ -39,23 +43,28 @@ class _Running:
 
 @dataclass(kw_only=True, slots=True)
 class TurnDisplay:
-    """Draws the events of one turn. `is_held` while somebody is asked something."""
+    """Draws the events of one turn; `is_paused` while a person is asked something."""
 
     console: Console
     typed: lines.Typed = slash_command
     clock: Callable[[], float] = time.monotonic
     is_held: bool = False
     _live: Live | None = None
-    _tail: str = ""  # of the answer: the block that is still being written
-    _look_at: int = 0  # how long it has to be to be worth a look for finished blocks
-    _last: str = ""  # whether a line or a block of text was printed last
+    # The last block of the reply, still being written.
+    _tail: str = ""
+    # The length from which splitting off finished blocks is worth another parse.
+    _look_at: int = 0
+    # Whether a line or a block was printed last.
+    _last: str = ""
     _calls: dict[str, _Running] = field(default_factory=dict)
     _spinner: Spinner = field(default_factory=lambda: Spinner("dots", style="cyan"))
     _began: float = 0.0
-    _reasons: list[str] = field(default_factory=list)  # why calls failed, as far as it was told
+    # Reasons of failed calls that were already shown.
+    _reasons: list[str] = field(default_factory=list)
 
     @asynccontextmanager
     async def drawing(self) -> AsyncIterator[None]:
+        """Redraw the live part periodically while the block runs."""
         self._began = self.clock()
         self._start()
         ticking = asyncio.create_task(self._tick())
@@ -70,7 +79,7 @@ class TurnDisplay:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Leave the terminal to somebody else for a moment."""
+        """Leave the terminal to a question while the block runs."""
         self._flush()
         self._stop()
         self.is_held, began = True, self.clock()
@@ -78,14 +87,15 @@ class TurnDisplay:
             yield
         finally:
             self.is_held = False
-            took = self.clock() - began  # a person's time, and nobody else's
+            # The person's time to answer doesn't count as running time.
+            took = self.clock() - began
             self._began += took
             for running in self._calls.values():
                 running.began += took
             self._start()
 
     def show_cancelled(self) -> None:
-        """Leave the interrupted turn on the screen as far as it came."""
+        """Leave the cancelled turn on the screen as far as it came."""
         self._flush()
         for running in self._calls.values():
             self._print(lines.cancelled_call(running.label))
@@ -93,6 +103,7 @@ class TurnDisplay:
         self._print(Text(f"{lines.INDENT}Cancelled.", style="yellow"))
 
     def show(self, event: TurnEvent) -> None:
+        """Draw one event."""
         match event:
             case Said(text=text):
                 self._add_text(text)
@@ -116,7 +127,8 @@ class TurnDisplay:
             case Noticed():
                 self._flush()
                 said = lines.notice(event)[len(lines.INDENT) :]
-                self._print(Padding(said, (0, 0, 0, len(lines.INDENT)), expand=False))  # also where it goes on
+                # Padding also indents the lines of a long notice that wraps.
+                self._print(Padding(said, (0, 0, 0, len(lines.INDENT)), expand=False))
             case Done():
                 self._flush()
                 for line in lines.done_lines(event, self._reasons, self.typed):
@@ -125,9 +137,9 @@ class TurnDisplay:
                 assert_never(never)
 
     def _add_text(self, text: str) -> None:
-        """Blocks that can't change any more leave the moving part; a line's end is the earliest they can.
-        A long block is looked at less often, so that the work grows with the text and no faster."""
+        """Add text and print the blocks that are finished."""
         self._tail += clean(text)
+        # A block can only end at a line's end; a long one is parsed less often, which keeps the work linear.
         if "\n" in text and len(self._tail) >= self._look_at:
             finished, self._tail = split(self._tail)
             self._look_at = len(self._tail) + len(self._tail) // 20
@@ -143,11 +155,12 @@ class TurnDisplay:
             self._last = "block"
 
     def _print(self, line: RenderableType) -> None:
-        self.console.print(Group(*self._gap("line"), line))  # a text alone would forget that it must not wrap
+        # Inside a group, a text keeps its no-wrap setting.
+        self.console.print(Group(*self._gap("line"), line))
         self._last = "line"
 
     def _gap(self, before: str) -> list[Text]:
-        """Blocks stand apart; lines only from blocks."""
+        """Return a blank line unless two lines follow each other."""
         return [] if self._last == before == "line" else [Text()]
 
     # The part that moves
@@ -176,6 +189,7 @@ class TurnDisplay:
                 self._live.refresh()
 
     def _moving(self) -> RenderableType:
+        """Return the live part: the unfinished block and the running calls, or a thinking spinner."""
         now = self.clock()
         calls = [
             self._spun(lines.running(running.label, now - running.began, running.progress))
@@ -194,11 +208,12 @@ class TurnDisplay:
         return Text.assemble(lines.INDENT, frame, " ", line, no_wrap=True, overflow="ellipsis")
 
 
-_MOST_DRAWN = 10_000  # characters of the moving part
+# Parsing more than this ten times a second would be visible.
+_MOST_DRAWN = 10_000
 
 
 def _end(text: str) -> str:
-    """The last lines of a long block; code stays code."""
+    """Return the last lines of a long block, with its opening fence if it is code."""
     if len(text) <= _MOST_DRAWN:
         return text
     first = text.partition("\n")[0]
@@ -206,12 +221,13 @@ def _end(text: str) -> str:
     return opening + text[-_MOST_DRAWN:].partition("\n")[2]
 
 
-WIDEST = 100  # columns of prose; longer lines are hard to read
+# Longer lines of prose are hard to read.
+WIDEST = 100
 _PARSER = MarkdownIt().enable("strikethrough").enable("table")
 
 
 class _Heading(Heading):
-    """Left, bold, without a frame."""
+    """A heading that is bold and left-aligned, without a frame."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         style = "bold underline" if self.tag == "h1" else "bold"
@@ -221,7 +237,7 @@ class _Heading(Heading):
 
 
 class _Code(CodeBlock):
-    """Indented, in the terminal's own colours."""
+    """A code block that is indented, in the terminal's own colours."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = str(self.text).rstrip()
@@ -231,6 +247,8 @@ class _Code(CodeBlock):
 
 
 class _Markdown(Markdown):
+    """Markdown with plain headings and indented code."""
+
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": _Heading,
@@ -240,7 +258,7 @@ class _Markdown(Markdown):
 
 
 class MarkdownBlock:
-    """Markdown that draws itself wherever it is printed."""
+    """Markdown that renders itself when printed."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -250,13 +268,13 @@ class MarkdownBlock:
 
 
 def split(text: str) -> tuple[str, str]:
-    """The blocks that can't change any more, and the one that is still being written."""
+    """Return the finished blocks and the one still being written."""
     *finished, last = _blocks(text)
     return "".join(finished), last
 
 
 def _blocks(text: str) -> list[str]:
-    """A text cut where its paragraphs, lists, tables and the like begin; one piece at least."""
+    """Split a text at the start of each top-level block; returns at least one piece."""
     tokens = _PARSER.parse(text)
     starts = [token.map[0] for token in tokens if token.level == 0 and token.map and token.nesting >= 0]
     lines = text.split("\n")
@@ -266,7 +284,7 @@ def _blocks(text: str) -> list[str]:
 
 
 def draw_markdown(text: str, console: Console, most: int | None = None) -> Text:
-    """A text as it stands on the screen, one blank line between its blocks; of a long one the last `most` lines."""
+    """Return Markdown as terminal text with a blank line between blocks, cut to the last `max_lines`."""
     blocks = [lines for block in _blocks(clean(text)) if (lines := _drawn_block(block, console))]
     lines = [line for block in blocks for line in (*block, Text())][:-1]
     shown = Text("\n").join(lines[-most:] if most else lines)

@@ -1,7 +1,4 @@
-"""Lines of a turn: what each event looks like, made of nothing but the event, and where they go.
-
-Without a terminal: the answers as plain text, or every event as one line of JSON; nobody is asked.
-"""
+"""Formats the events of a turn as lines, and writes them without a terminal as plain text or JSON Lines."""
 
 from __future__ import annotations
 
@@ -39,17 +36,18 @@ from habitus.repl.commands import slash_command
 from habitus.text import clean, count_of, short_line, shown_seconds
 
 INDENT = "  "
-Typed = Callable[..., str]  # how a person types a command of these words
+# Formats the words of a command as a person types it.
+Typed = Callable[..., str]
 _MARKS = {OutcomeKind.OK: ("✓", "green"), OutcomeKind.FAILED: ("✗", "red"), OutcomeKind.INFRA: ("!", "yellow")}
 
 
 def call_label(tool: str, arguments: str) -> Text:
-    """`scratchpad  sum the columns`: the tool, and what the call is about."""
+    """Return a call's label, the tool and its purpose: `scratchpad  sum the columns`."""
     return Text.assemble((short_line(tool, 40), "cyan"), "  ", (short_line(about(arguments), 120), ""))
 
 
 def running(label: Text, seconds: float, progress: str) -> Text:
-    """A call at work; a spinner stands before it."""
+    """Return the line of a running call; a spinner goes before it."""
     parts: list[Text | tuple[str, str]] = [label, (f"  {shown_seconds(seconds)}", "dim")]
     if progress:
         parts.append((f"  {short_line(progress, 100)}", "dim"))
@@ -57,6 +55,7 @@ def running(label: Text, seconds: float, progress: str) -> Text:
 
 
 def finished_line(event: ToolFinished, label: Text) -> Text:
+    """Return the line of a finished call: mark, label, time and why it failed."""
     mark, colour = _MARKS[event.outcome.kind]
     took = (f"  {shown_seconds(event.seconds)}", "dim")
     parts: list[str | Text | tuple[str, str]] = [INDENT, (mark, colour), " ", label, took]
@@ -66,12 +65,13 @@ def finished_line(event: ToolFinished, label: Text) -> Text:
 
 
 def undo(event: ToolFinished, arguments: str, typed: Typed = slash_command) -> Text | None:
+    """Return a line with the undo command, or None if there is nothing to undo."""
     words = undoing(event, arguments)
     return Text(f"{INDENT}  Undo: {short_line(typed(*words))}", style="dim", overflow="fold") if words else None
 
 
 def undoing(event: ToolFinished, arguments: str) -> tuple[str, ...]:
-    """The command that takes back what a tool has changed, where the person said yes to it."""
+    """Return the command that undoes a tool's change; empty for a proposal, a failure or a read."""
     given, told = as_object(arguments), as_object(event.content)
     name, version = told.get("name") or given.get("name"), told.get("version")
     if not event.outcome.is_ok or not isinstance(name, str) or "proposal" in told:
@@ -92,7 +92,7 @@ def undoing(event: ToolFinished, arguments: str) -> tuple[str, ...]:
 
 
 def made_lines(event: ToolFinished) -> list[Text]:
-    """Where the files are that a call made for the person."""
+    """Return a line per file that a call created for the person."""
     return [Text(f"{INDENT}  open: {short_line(path, 400)}", style="green", overflow="fold") for path in event.made]
 
 
@@ -101,7 +101,7 @@ def cancelled_call(label: Text) -> Text:
 
 
 def nudge(event: Nudged) -> Text:
-    """A nudge: words to the model that are not the person's."""
+    """Return the line of a nudge."""
     return Text.assemble(INDENT, ("↪ nudge ", "magenta"), (short_line(event.text, 400), "dim"))
 
 
@@ -110,8 +110,10 @@ def notice(event: Noticed) -> Text:
 
 
 def done_lines(event: Done, told: Collection[str] = (), typed: Typed = slash_command) -> list[Text]:
-    """The end of a turn: that it failed, if it did (a fault of the provider was a notice); then what it took, and
-    what waits. Reasons that stand above were `told`, and are not said again."""
+    """Return the last lines of a turn: its failure, if any, then its cost and the pending changes.
+
+    Reasons in `shown_reasons` already stand above and are not repeated.
+    """
     parts = [*spent(event.usage), shown_seconds(event.seconds)]
     if event.waiting:
         parts.append(f"{waiting(event.waiting)}: {typed('review', 'list')}")
@@ -133,18 +135,20 @@ def _ending(outcome: Outcome, told: Collection[str]) -> Text:
 
 
 def spent(usage: Usage) -> list[str]:
+    """Return tokens and cost as short texts; empty if nothing was spent."""
     parts = []
     if usage.input_tokens or usage.output_tokens:
         cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
         parts.append(f"{usage.input_tokens:,}{cached} → {usage.output_tokens:,} tokens")
     if usage.cost is not None:
+        # A turn often costs less than a cent.
         parts.append(f"${usage.cost:.4f}" if usage.cost < 0.1 else f"${usage.cost:.2f}")
     return parts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandReport:
-    """A command's report: for people as it looks, for programs as data of a type."""
+    """The result of a command: rendered for people, typed data for programs."""
 
     type: str
     shown: RenderableType
@@ -152,29 +156,31 @@ class CommandReport:
 
 
 class Surface(Protocol):
+    """Where a chat takes place: a terminal, plain text or JSON Lines."""
+
     @property
     def can_ask(self) -> bool:
-        """Whether somebody is there who can be asked something."""
+        """Whether a person can be asked."""
         ...
 
     async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
-        """Show a turn to its end; None when it was cancelled."""
+        """Show a turn to its end; return None if it was cancelled."""
         ...
 
     def tell(self, report: CommandReport) -> None: ...
 
     def note(self, report: CommandReport) -> None:
-        """Something that nobody asked for, beside the answers."""
+        """Show something unasked, beside the replies."""
         ...
 
     def complain(self, message: str, mend: str = "") -> None:
-        """Something went wrong, and the chat goes on."""
+        """Show an error; the chat goes on."""
         ...
 
     async def ask(self, question: Question) -> Consent: ...
 
     def waiting(self, for_what: str, cancel: Callable[[], object]) -> AbstractContextManager[None]:
-        """Say what is being waited for; the person can break it off."""
+        """Show what is being waited for, while the person can cancel it."""
         ...
 
 
@@ -190,13 +196,13 @@ _TYPES: dict[type[TurnEvent], str] = {
 
 
 def event_json(event: TurnEvent) -> dict[str, Any]:
-    """An event as data; `type` says which."""
+    """Return an event as JSON with its `type`."""
     return {"type": _TYPES[type(event)], **asdict(event)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JsonPipe:
-    """JSON Lines. `write` takes a text that ends its line."""
+    """Writes every event as one line of JSON; `write` takes a complete line."""
 
     write: Callable[[str], None]
     is_ascii: bool = False
@@ -234,7 +240,7 @@ class JsonPipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextPipe:
-    """The answer to `write`; what happens beside it to `remark`, a line at a time."""
+    """Writes replies to `write` and everything else, line by line, to `write_remark`."""
 
     write: Callable[[str], None]
     remark: Callable[[str], None]
@@ -295,6 +301,7 @@ class TextPipe:
 
 
 def _plain(report: CommandReport, *, width: int) -> str:
+    """Return a report as plain text."""
     text = io.StringIO()
     console = Console(file=text, width=width, highlight=False, markup=False, emoji=False, color_system=None)
     console.print(report.shown)
@@ -302,12 +309,13 @@ def _plain(report: CommandReport, *, width: int) -> str:
 
 
 async def typed_lines() -> AsyncIterator[str]:
-    """The lines of standard input as they come. They are read beside the loop, where learning may go on."""
+    """Yield the lines of standard input; a thread reads them, so that learning can go on meanwhile."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | None] = asyncio.Queue()
 
     def read() -> None:
-        with suppress(RuntimeError):  # the chat has ended
+        # The event loop is closed because the chat has ended.
+        with suppress(RuntimeError):
             with suppress(OSError), os.fdopen(os.dup(0), encoding="utf-8", errors="replace") as stream:
                 for line in stream:
                     loop.call_soon_threadsafe(queue.put_nowait, line)

@@ -1,7 +1,4 @@
-"""A chat at a terminal: type, watch the turn, answer questions; Ctrl-C stops what runs and not the chat.
-
-The keyboard has lines with history and completion.
-"""
+"""A chat at a terminal: line editor with history and completion, live turns, questions. Ctrl-C cancels the turn."""
 
 from __future__ import annotations
 
@@ -39,13 +36,17 @@ from habitus.repl.display import TurnDisplay
 from habitus.repl.lines import CommandReport, Typed
 from habitus.text import clean
 
-_MOST_DETAIL = 200  # lines of a change that are shown before its question
+# The most lines of a change that are shown before its question.
+_MOST_DETAIL = 200
 
 
 class Terminal:
+    """The surface of a chat at a terminal."""
+
     def __init__(self, console: Console | None = None, *, typed: Typed = slash_command) -> None:
         self.console = console or Console(highlight=False, markup=False, emoji=False)
-        self.prompt: LineEditor | None = None  # without one nobody is asked
+        # Without an editor, questions are answered with "later".
+        self.prompt: LineEditor | None = None
         self._typed = typed
         self._display: TurnDisplay | None = None
         self._cancel: Callable[[], object] = lambda: None
@@ -61,6 +62,7 @@ class Terminal:
             with _interrupted_by_ctrl_c(cancel), silent_keyboard():
                 async with aclosing(events), display.drawing():
                     async for event in events:
+                        # Events wait while a question is on the screen.
                         await self._is_free.wait()
                         display.show(event)
                         done = event if isinstance(event, Done) else done
@@ -83,7 +85,7 @@ class Terminal:
         return self.prompt is not None
 
     async def ask(self, question: Question) -> Consent:
-        """One question at a time, below everything that was said before it."""
+        """Ask one question at a time, below everything printed before; an interrupted one cancels the turn."""
         if self.prompt is None:
             return Consent.LATER
         async with self._asking:
@@ -121,7 +123,7 @@ class Terminal:
 
 
 async def converse(chat: Chat, terminal: Terminal) -> None:
-    """Until the person leaves."""
+    """Read and handle lines until the person leaves."""
     assert terminal.prompt is not None
     is_leaving = False
     while True:
@@ -130,6 +132,7 @@ async def converse(chat: Chat, terminal: Terminal) -> None:
         except EOFError:
             return
         except KeyboardInterrupt:
+            # Two presses leave: a single one is often a late attempt to stop the turn.
             if is_leaving:
                 return
             is_leaving = True
@@ -162,14 +165,14 @@ _ANSWERS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Names:
-    """Names that can be completed, asked anew at every key."""
+    """Functions that return the names to complete, called on every key press."""
 
     invocable: Callable[[], Mapping[str, str]]
     known: Callable[[], Iterable[str]]
 
 
 class LineEditor:
-    """One person's line editor. Ctrl-C is a KeyboardInterrupt, Ctrl-D at an empty prompt an EOFError."""
+    """Reads lines and answers; Ctrl-C raises KeyboardInterrupt, Ctrl-D at an empty prompt EOFError."""
 
     def __init__(self, home: Path, names: Names, redactor: Redactor) -> None:
         self._lines: PromptSession[str] = PromptSession(
@@ -185,11 +188,13 @@ class LineEditor:
         self._answers: PromptSession[str] = PromptSession(style=_STYLE)
 
     async def line(self) -> str:
-        with patch_stdout(raw=True):  # what learning logs meanwhile goes above the line
+        """Read a line."""
+        # Log lines of background learning are printed above the prompt.
+        with patch_stdout(raw=True):
             return await self._lines.prompt_async([("class:prompt", "› ")])
 
     async def answer(self, question: str, choices: Sequence[Consent]) -> Consent:
-        """One of the choices; what was typed before the question could be seen is no answer."""
+        """Ask until one of the choices is given; keys typed before the question appeared are discarded."""
         _forget_typed(self._answers)
         offered = f" {', '.join(choices[:-1])} or {choices[-1]} "
         asked = FormattedText([("class:question", question), ("class:choices", offered), ("class:prompt", "› ")])
@@ -201,7 +206,7 @@ class LineEditor:
 
 
 class _History(FileHistory):
-    """The lines that were typed, without secrets."""
+    """The history of typed lines, without secrets."""
 
     def __init__(self, path: Path, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -212,7 +217,7 @@ class _History(FileHistory):
 
 
 def _private(path: Path) -> Path:
-    """A file for its owner's eyes only."""
+    """Create a file that only its owner can read, and return its path."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
     return path
 
@@ -234,7 +239,8 @@ def _keys() -> KeyBindings:
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
-            buffer.complete_state = None  # the offer is taken; the line is not sent yet
+            # Enter accepts the completion; a second one sends the line.
+            buffer.complete_state = None
         else:
             buffer.validate_and_handle()
 
@@ -254,7 +260,7 @@ def _keys() -> KeyBindings:
 
 @contextmanager
 def silent_keyboard() -> Iterator[None]:
-    """Input that is typed meanwhile is kept for the next line and does not run into what is shown."""
+    """Keep typed keys for the next prompt instead of echoing them into the output."""
     if not sys.stdin.isatty():
         yield
         return
@@ -263,6 +269,7 @@ def silent_keyboard() -> Iterator[None]:
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     silent = [*before]
+    # Index 3 holds the local modes.
     silent[3] &= ~(termios.ECHO | termios.ICANON)
     termios.tcsetattr(terminal, termios.TCSADRAIN, silent)
     try:

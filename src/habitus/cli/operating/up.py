@@ -109,7 +109,7 @@ def _is_here(host: str) -> bool:
     """Return whether only this machine can reach the host."""
     with suppress(ValueError):
         address = ipaddress.ip_address(host)
-        # The Host check lists 127.0.0.1 and localhost; ::1 would be refused by it.
+        # The socket is IPv4 only, so ::1 is treated like any other address.
         return address.is_loopback and address.version == 4
     return host == "localhost"
 
@@ -187,7 +187,7 @@ class Server(uvicorn.Server):
         """Stop on SIGINT and SIGTERM; uvicorn would raise the signal again after shutdown."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            # Only the main thread can handle signals; tests run the server in another.
+            # Only the main thread can install signal handlers.
             with suppress(NotImplementedError, RuntimeError):
                 loop.add_signal_handler(number, self._stop)
         yield

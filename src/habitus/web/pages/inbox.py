@@ -96,7 +96,7 @@ def _show_page(
 
 
 def _view(habitus: Habitus, item: InboxItem) -> View:
-    """Return the details of an item; tasks that examine a skill stay hidden from people who could teach to them."""
+    """Return the details of an item; only admins see the content of tasks that examine a skill."""
     subject = item.subject
     if isinstance(subject, Engram):
         conversation = subject.evidence.session
