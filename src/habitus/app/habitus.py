@@ -27,7 +27,7 @@ class Habitus(Home):
 
     @classmethod
     def open(cls, settings: Settings | None = None, *, clock: Clock = utc_now, has_pages: bool = True) -> Self:
-        """Open the home that the settings name, creating it if needed; `has_pages` writes memory to pages as files."""
+        """Open the home that the settings name, creating it if needed; `has_pages` also writes memory to files."""
         return open_home_as(cls, settings, clock=clock, has_pages=has_pages)
 
     def close(self) -> None:
@@ -62,7 +62,8 @@ class Habitus(Home):
         `cheap` is the model that draws lessons from failed cells; with a model of your own there is none by default.
         `learner` replaces the default learner. `read` lists folders that cells may read.
         """
-        from habitus.app.conversations.sessions import open_session  # the sandbox and the models, for those who talk
+        # Loads the sandbox and the models, which only conversations need.
+        from habitus.app.conversations.sessions import open_session
 
         return open_session(
             self,
@@ -100,7 +101,9 @@ class Habitus(Home):
         that this one answers, `caller_id` your own id for it; `ask` asks the person for consent.
         """
         from habitus.agent.user_input import Asking
-        from habitus.app.conversations.hosting import HostRequest  # the sandbox, for those who run a loop
+
+        # Loads the sandbox, which only foreign loops need.
+        from habitus.app.conversations.hosting import HostRequest
 
         asking = Asking(
             text=text,
@@ -123,13 +126,15 @@ class Habitus(Home):
 
     def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
         """Record how a turn went, even long after it ended; a second report by the same source replaces the first."""
-        from habitus.app.learning.learning import judge  # the recorder, for those who judge
+        # Loads the recorder, which only outcomes need.
+        from habitus.app.learning.learning import judge
 
         judge(self, turn, ok=ok, by=by, reason=reason)
 
     @functools.cached_property
     def hosting(self) -> Hosting:
         """Return the open conversations of foreign loops, which `turn` uses."""
-        from habitus.app.conversations.hosting import Hosting  # the sandbox, for those who run a loop
+        # Loads the sandbox, which only foreign loops need.
+        from habitus.app.conversations.hosting import Hosting
 
         return Hosting(self)

@@ -143,7 +143,8 @@ class Home:
         """
         if name == self.settings.user and is_admin is None:
             return self
-        from habitus import sql  # the database's toolkit, for those who use it
+        # Imported here, because most processes never act for another user.
+        from habitus import sql
 
         theirs = self.settings.as_user(name, is_admin=is_admin)
         shared = sql.acting_as(self.shared, name, is_admin=theirs.is_admin)
@@ -191,13 +192,14 @@ class Home:
 
     def user(self, name: str | None = None) -> User:
         """Return a user with the role the settings give them, by default the user of this home."""
-        from habitus.skills.choosing.selection import User  # its rules, for those who choose
+        # Loads the selection rules.
+        from habitus.skills.choosing.selection import User
 
         known = self.settings.model_copy(update={"user": name or self.settings.user})
         return User(name=known.user, is_admin=known.is_admin)
 
     def gates(self, user: User) -> GateContext:
-        """Return the gates that decide which skills a user sees, whoever runs this process."""
+        """Return the gates that decide which skills a user sees, independent of this process's user."""
         known = self.settings.model_copy(update={"user": user.name})
         return GateContext(
             disabled=frozenset(names.canonical(name) for name in known.switched_off),
@@ -213,8 +215,9 @@ class Home:
 
     @functools.cached_property
     def journal(self) -> Journal:
-        """The recorded turns, with what was offered in them and their outcomes."""
-        from habitus.journal.journal import Journal  # its records, for those who remember turns
+        """The recorded turns, their offers and their outcomes."""
+        # Imported on first use, like all parts below: start-up time is a feature.
+        from habitus.journal.journal import Journal
 
         kept_for = timedelta(days=self.settings.retention.turn_days)
         return Journal(self.shared, clock=self.clock, redactor=self.redactor, kept_for=kept_for)
@@ -222,14 +225,16 @@ class Home:
     @functools.cached_property
     def spending(self) -> Spending:
         """The tokens that learning has spent, and may spend today."""
-        from habitus.learning.budget import Spending  # the learners, for those who learn
+        # Loads the learners.
+        from habitus.learning.budget import Spending
 
         return Spending(self.shared, clock=self.clock, cap=self.settings.learning_tokens)
 
     @functools.cached_property
     def models(self) -> Models:
         """The models of the settings, opened on first use."""
-        from habitus.app.conversations.models import models  # a provider's library, for those who call a model
+        # Loads a provider's library.
+        from habitus.app.conversations.models import models
 
         return models(self.settings, os.environ)
 
@@ -245,7 +250,8 @@ class Home:
     @functools.cached_property
     def machine(self) -> Machine:
         """The protections that this machine offers to sandboxes, probed once."""
-        from habitus.sandbox.machine import probe  # the sandbox is for those who run code
+        # Loads the sandbox.
+        from habitus.sandbox.machine import probe
 
         return probe()
 
@@ -266,7 +272,8 @@ class Home:
     @functools.cached_property
     def evidence(self) -> Evidence:
         """The offers and outcomes so far, and their statistics."""
-        from habitus.app.learning.evidence import Evidence  # its arithmetic, for those who ask
+        # Loads the statistics.
+        from habitus.app.learning.evidence import Evidence
 
         return Evidence(
             journal=self.journal,

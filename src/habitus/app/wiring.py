@@ -53,7 +53,7 @@ def open_home(
 
 
 def open_home_as(kind: Callable[..., AnyHome], settings: Settings | None, *, clock: Clock, has_pages: bool) -> AnyHome:
-    """Open a home as an instance of `kind`; everything opened so far is closed if a step fails."""
+    """Open a home as an instance of `home_type`; everything opened so far is closed if a step fails."""
     settings = settings or home_directory.read_settings()
     there = home_directory.enter(settings.home)
     with ExitStack() as failing:
@@ -68,12 +68,14 @@ def open_home_as(kind: Callable[..., AnyHome], settings: Settings | None, *, clo
         )
         # A restored backup or another host may bring back data of a person who was erased.
         if missing := missing_tombstones(home):
-            from habitus.app.operating.forgetting import forget_again  # every table there is, for the rare case
+            # Loads every table there is, for a rare case.
+            from habitus.app.operating.forgetting import forget_again
 
             log.info("Forgetting again whom a backup or another host brought back: %d.", len(missing))
             forget_again(home, missing)
         if shared is not local:
-            from habitus.app.sharing.approvals import catch_up  # what hosts share, for those who share a database
+            # Only homes with a shared database pay for this import.
+            from habitus.app.sharing.approvals import catch_up
 
             catch_up(home)
         # From here on, the home itself closes them.
@@ -85,7 +87,8 @@ def _open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
     """Open the database that hosts share, or return the home's own if there is none."""
     if not settings.database and not settings.workspace:
         return local
-    from habitus.app.sharing.offline_copy import open_shared  # a copy that stands in, for those who share a database
+    # Only homes with a shared database pay for this import.
+    from habitus.app.sharing.offline_copy import open_shared
 
     return open_shared(settings, local)
 
@@ -121,17 +124,20 @@ class _Parts:
     def _review(self, home: Home) -> Review:
         def take_tasks(proposal: Proposal) -> None:
             if proposal.change.action is Action.TASKS:
-                from habitus.app.tasks.storing import take_proposed  # the checks, for those who approve tasks
+                # Loads the checks, which only approved tasks need.
+                from habitus.app.tasks.storing import take_proposed
 
                 take_proposed(home, proposal)
 
         def carry(number: int) -> int | None:
-            from habitus.app.sharing.approvals import carry_out  # what hosts share, for those who approve
+            # Only approving needs it.
+            from habitus.app.sharing.approvals import carry_out
 
             return carry_out(home, number)
 
         def needs_somebody_else() -> bool:
-            from habitus.app.operating.people import is_team  # who may sign in, for those who approve
+            # Only approving needs it.
+            from habitus.app.operating.people import is_team
 
             return home.settings.review.somebody_else and is_team(home)
 
@@ -161,7 +167,8 @@ class _Parts:
         return review
 
     def importer(self, home: Home) -> Importer:
-        from habitus.app.library.updating import land_lesson  # memory and every layout, for those who import
+        # Loads memory and every format, which only imports need.
+        from habitus.app.library.updating import land_lesson
         from habitus.skills.sources.importing import Importer
 
         return Importer(
@@ -175,7 +182,8 @@ class _Parts:
         )
 
     def memory(self, home: Home, user: str, all_users: bool) -> Cortex:
-        from habitus.memory.memory import Cortex  # the rules of its gate, for those who remember
+        # Loads the rules of memory's gate.
+        from habitus.memory.memory import Cortex
         from habitus.memory.store import EngramStore
         from habitus.memory.views import ViewFiles
 
@@ -205,7 +213,8 @@ class _Parts:
         )
 
     def tools(self, home: Home) -> Tools:
-        from habitus.app.conversations.running_code import open_tools  # the sandbox, for those who run code
+        # Loads the sandbox, which only code needs.
+        from habitus.app.conversations.running_code import open_tools
 
         return open_tools(home)
 

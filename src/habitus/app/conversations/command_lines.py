@@ -200,7 +200,7 @@ def _refuse_if_changed(skill: str, grants: Sequence[Grant], digest: str) -> None
 async def run(home: Home, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> Answer:
     """Run a skill's command line as the user of the settings, with their grants."""
     user, name = home.user(), names.canonical(skill)
-    # Whichever they name: the gates say to a person which of them is closed.
+    # Any name is allowed here: unlike a model, a person is told which gate is closed.
     caller = _open(home, CommandLines(home, user), lambda: [name], who=user.name)
     try:
         return await caller.call(name, arguments, stdin)
@@ -254,6 +254,7 @@ class SessionCalls:
             await self._proxy.open()
 
     async def close(self) -> None:
+        """Close the proxy and end all calls."""
         if self._proxy is not None:
             await self._proxy.close()
         await self._caller.close()

@@ -50,9 +50,8 @@ class HostRequest:
     ask: AskPerson = nobody
     # Whether the host's model reads our texts; if not, it only sees what tools return.
     shows_prompt: bool = True
-    # What the host's model was shown before the turn was opened, and
+    # What the host's model was shown before the turn was opened, and below the record of it.
     told: Composed | None = None
-    # the record of it.
     offers: Offers | None = None
     # Whether to learn from this turn; if not, the whole transcript is studied later.
     learns: bool = True
@@ -67,9 +66,11 @@ class _Hosted:
 
     @property
     def is_idle(self) -> bool:
+        """Whether no turn is running."""
         return self.turn is None or self.turn.is_over
 
     async def close(self) -> None:
+        """End the last turn and close the conversation."""
         if self.turn is not None:
             await self.turn.end()
         await self.conversation.close()
@@ -116,7 +117,7 @@ class Hosting:
             if held.turn is not None:
                 await held.turn.end()
             held.conversation.parts.tools.theirs = request.tools
-            # Whoever runs the loop knows whether its model sees images, and may not know what was asked.
+            # The host knows whether its model sees images, and may open a turn before it knows the request.
             asking = replace(request.asking, sees_images=True, may_be_blank=True)
             turn = await held.conversation.turn(asking, hosted.emit)
             await hosted.begin(turn, shows_prompt=request.shows_prompt, told=request.told)
@@ -180,7 +181,8 @@ class Hosting:
 
     async def _close(self) -> None:
         home = self._home
-        async with AsyncExitStack() as closing:  # one that fails keeps nothing else open
+        # Each part is closed even if another one fails.
+        async with AsyncExitStack() as closing:
             closing.push_async_callback(in_thread, lambda: let_go_of_the_old(home, home.settings.user))
             if home.settings.cheap_model:
                 closing.push_async_callback(home.models.close)
@@ -213,7 +215,7 @@ class _Place(Generic[T]):
 
 
 class Keeper(Generic[K, T]):
-    """A pool of resources by key, for one event loop; above `most`, the longest idle ones are closed."""
+    """A pool of resources by key, for one event loop; above `max_open`, the longest idle ones are closed."""
 
     def __init__(
         self, close: Callable[[T], Awaitable[None]], *, most: int, is_idle: Callable[[T], bool] = lambda thing: True
@@ -278,6 +280,8 @@ class Keeper(Generic[K, T]):
                 self._places.pop(key)
 
     async def close(self) -> None:
-        async with AsyncExitStack() as closing:  # one that fails keeps nothing else open
+        """Close every resource."""
+        # Each part is closed even if another one fails.
+        async with AsyncExitStack() as closing:
             for key in list(self._places):
                 closing.push_async_callback(self.end, key)

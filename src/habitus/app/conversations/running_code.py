@@ -42,7 +42,8 @@ from habitus.tools.model import CodeTool, Regression, ToolStatus
 from habitus.tools.tools import Tools
 from habitus.tools.workshop import Workshop
 
-ENVIRONMENTS = "cache/environments"  # below the home
+# Below the home.
+ENVIRONMENTS = "cache/environments"
 # Neither is a valid scratchpad name, so they never collide with one.
 _GIVEN, MADE = ".given", "_made"
 
@@ -96,7 +97,7 @@ def run_tool(home: Home, name: str, payload: Json) -> ToolRun:
 def check_tools(
     home: Home, names: Sequence[str], begin: Callable[[str], None] = lambda name: None
 ) -> dict[str, Regression]:
-    """Run the test cases of tools; `begin` is called with each name before."""
+    """Run the test cases of tools; `on_start` is called with each name before."""
 
     async def check(tools: Tools) -> dict[str, Regression]:
         reports = {}
@@ -266,7 +267,7 @@ def execute(
     idle_s: float,
     said: Callable[[str], None],
 ) -> Cell:
-    """Run a cell; `said` receives its output meanwhile. A process keeps the scratchpad until it is idle for
+    """Run a cell; `on_output` receives its output meanwhile. A process keeps the scratchpad until it is idle for
     `idle_s`."""
     home.refuse_if_read_only()
     folder = _folder(home.settings, name)

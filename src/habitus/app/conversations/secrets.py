@@ -44,7 +44,8 @@ class Request:
     variable: str
     secret: str
     standing: Standing
-    mend: str = ""  # a command; nothing where all is well
+    # A command; empty if nothing has to be done.
+    mend: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -236,7 +236,7 @@ def let_go_of_the_old(home: Home, user: str) -> None:
 def _scratchpads(
     home: Home, ask: AskPerson, session: str, services: Services, given: Given, read: Sequence[Path]
 ) -> Scratchpads:
-    """Open the session's own scratchpads, so that two sessions never share a process by accident."""
+    """Open scratchpads for this session alone: two sessions never share a process by accident."""
     return open_scratchpads(
         home,
         f"{PADS}/{session}",

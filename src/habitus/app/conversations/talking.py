@@ -109,7 +109,7 @@ class Talks:
         self._talk(id)
 
     async def events_since(self, id: str, after: int) -> tuple[Happening, ...]:
-        """Wait until there are events after this index, and return them. The last one of a turn is `Over`."""
+        """Wait until there are events after this index, and return them. The last one of a turn is `TurnEnd`."""
         return await self._loop.ask(self._talk(id).events_since(after))
 
     def stop(self, id: str) -> None:
@@ -123,6 +123,7 @@ class Talks:
         self._loop.wait(_as_coroutine(partial(talk.answer, number, consent)))
 
     def close(self) -> None:
+        """Close every chat, then the tools, the models and the loop."""
         try:
             self._loop.wait(self._close())
         finally:
@@ -180,9 +181,11 @@ class _Talk:
 
     @property
     def is_running(self) -> bool:
+        """Whether a turn is running."""
         return self._running is not None and not self._running.done()
 
     def begin(self, text: str, files: Sequence[Upload]) -> None:
+        """Start a turn. Raises `Invalid` if one is still running."""
         if self.is_running:
             raise Invalid("An answer is still being written.", mend="Wait for it, or stop it.")
         names = tuple(file.name for file in files)
@@ -216,6 +219,7 @@ class _Talk:
         news.set()
 
     async def events_since(self, after: int) -> tuple[Happening, ...]:
+        """Wait until there are events after this index, and return them."""
         while len(self._happened) <= after:
             await self._news.wait()
         return tuple(self._happened[after:])
@@ -233,6 +237,7 @@ class _Talk:
             del self._asked[number]
 
     def answer(self, number: int, consent: Consent) -> None:
+        """Pass on the answer, unless the question has timed out."""
         answer = self._asked.get(number)
         if answer is not None and not answer.done():
             answer.set_result(consent)

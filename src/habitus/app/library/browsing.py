@@ -32,12 +32,15 @@ from habitus.skills.model import Counters, Summary
 
 if TYPE_CHECKING:
     from habitus.app.learning.evidence import Evidence
-    from habitus.evidence.estimation import Effect  # its arithmetic takes longer to import than a list to make
+
+    # Importing the statistics takes longer than making a list.
+    from habitus.evidence.estimation import Effect
 
 
 _LESSONS = 1000
 DAYS = 30
-_Known = Mapping[tuple[str, int | None], tuple[Verdict | None, "Effect | None"]]  # by name and version
+# By name and version.
+_Known = Mapping[tuple[str, int | None], tuple[Verdict | None, "Effect | None"]]
 
 
 class Order(StrEnum):
@@ -182,6 +185,7 @@ class LessonFilters:
     by_use: bool = False
 
     def fits(self, lesson: Engram) -> bool:
+        """Whether a lesson passes the filters."""
         return (self.kind is None or lesson.kind is self.kind) and (self.trust is None or lesson.trust is self.trust)
 
 
@@ -330,7 +334,7 @@ def lay_out(vectors: Places) -> Places:
 
 
 def _push_apart(places: Places) -> Places:
-    """Move overlapping dots apart; only the first `MOST` skills are drawn as dots."""
+    """Move overlapping dots apart; only the first skills are drawn as dots."""
     dots = places[:MOST].copy()
     for _ in range(_ROUNDS):
         between = dots[:, None, :] - dots[None, :, :]

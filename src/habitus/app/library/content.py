@@ -28,7 +28,9 @@ _MOST_KEPT = 50_000
 def high_findings(tree: Tree, policy: Policy) -> list[str]:
     """Return the findings a person must see before foreign content is used, one line per kind."""
     from habitus.screening.findings import Risk, by_kind
-    from habitus.screening.scanner import scan  # patterns and a parser, for those who look at content
+
+    # Loads the rules and a parser, which only scanning needs.
+    from habitus.screening.scanner import scan
 
     return list(map(str, by_kind(one for one in scan(tree, policy) if one.severity is Risk.HIGH)))
 

@@ -41,11 +41,13 @@ class Prospect:
 
     @property
     def on_menu(self) -> tuple[str, ...]:
+        """Return the skills that have a line on the menu."""
         cut = frozenset(self.menu.cut)
         return tuple(summary.name for summary in self.selection.menu if summary.name not in cut)
 
     @property
     def cut(self) -> tuple[str, ...]:
+        """Return the skills that the menu has no room for."""
         cut = frozenset(self.menu.cut)
         return tuple(summary.name for summary in self.selection.menu if summary.name in cut)
 

@@ -23,7 +23,8 @@ from habitus.skills.library import Library
 from habitus.skills.sources import lock
 from habitus.skills.sources.lock import LockFile
 
-if TYPE_CHECKING:  # for those who fetch
+# Importers and fetchers are only loaded by commands that use them.
+if TYPE_CHECKING:
     from habitus.skills.formats.base import Incoming
     from habitus.skills.sources.fetching import Fetched
     from habitus.skills.sources.importing import Result
@@ -167,7 +168,7 @@ def record_own(home: Home, results: Iterable[Result], entries: Iterable[Incoming
             digest=fetched.digests.get(result.name, ""),
         )
         earlier = locked.get(result.name)
-        # An unchanged entry keeps its date, so that the file doesn't change for nothing.
+        # An unchanged entry keeps its date; otherwise every run would change the file.
         is_same = earlier is not None and replace(earlier, added_on=entry.added_on) == entry
         locked[result.name] = earlier if is_same and earlier is not None else entry
     lock.write(file, locked)

@@ -83,7 +83,7 @@ class Planned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncPlan:
-    """The steps in a folder; `behind` are the skills that don't fit into the agent's listing."""
+    """The steps in a folder, and the skills over the limit of the agent's listing."""
 
     wish: Wish
     folder: Path
@@ -105,6 +105,7 @@ class _Here:
 
     @property
     def version(self) -> int:
+        """Return the version of the skill; 0 if it can't be loaded."""
         return self.item.summary.version if self.item.summary else 0
 
 
@@ -278,7 +279,7 @@ def _whole(skills: Library, item: Listed) -> _Here:
         try:
             found[path] = replace(file, content=content_of(path, file, folder))
         except OSError:
-            # A missing file is reported by `_objection`.
+            # A missing file is reported by `_find_objection`.
             continue
     return _Here(item=item, tree=found)
 

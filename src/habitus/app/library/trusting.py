@@ -30,6 +30,7 @@ class Trustable:
 
     @property
     def count(self) -> int:
+        """Return the number of skills."""
         return sum(len(skills) for skills in self.roots.values())
 
 
@@ -113,7 +114,7 @@ def dangers(scan: Callable[[Tree], list[str]], found: Trustable) -> tuple[Danger
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrustState:
-    """Whether skills may act as they are now, and their risks; after a change, also what was revoked."""
+    """Whether skills may act as they are now, with their risks and, after a change, the revoked names."""
 
     is_trusted: bool
     dangers: tuple[Dangers, ...]

@@ -41,6 +41,7 @@ class TakenBack:
 
     @property
     def is_failed(self) -> bool:
+        """Whether something could not be undone."""
         return bool(self.kept)
 
 

@@ -1,4 +1,4 @@
-"""Import skills once, or add them with a lock so that they can be updated; and export them.
+"""Import skills once, or add them with a lock for later updates; and export them.
 
 Lessons from another system's playbook are imported too, each only once; its own counts are kept as hearsay.
 """
@@ -101,6 +101,7 @@ class Updated:
 
     @property
     def undo(self) -> tuple[str, ...]:
+        """Return the command that undoes the import."""
         return self.taken.undo
 
     @property
@@ -222,7 +223,7 @@ def _update_from_one_source(home: Home, group: Sequence[Tracked], options: Impor
         if first.file:
             as_installed = [entry for entry in moved if locking.is_as_installed(home.skills, mine[entry.name])]
             home.importer.adopt(as_installed, first.layer)
-        # That tool leaves files out of what it installs: where nothing is new there, nothing is compared.
+        # `npx skills` omits some files when it installs, so an unchanged source would still look different here.
         wanted = entries if first.file is None or options.overwrite else moved
         taken = _run(home, wanted, first.layer, options)
         same = [entry for entry in entries if entry not in wanted]

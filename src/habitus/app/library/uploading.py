@@ -67,6 +67,7 @@ class Looked:
 
     @property
     def is_failed(self) -> bool:
+        """Whether an import would be held for review."""
         return self.held
 
 
@@ -169,7 +170,7 @@ class LookedAgain:
 
 
 def look_at(skills: Library, screening: Policy, path: str, *, most: int | None = None) -> Looked:
-    """Scan the skills at a path as an import would, at most `most` of them; without skills, scan all files."""
+    """Scan the skills at a path as an import would, at most `limit` of them; without skills, scan all files."""
     found, not_read, is_cut = _skills_at(path, most)
     scanned = tuple(_scan_files(screening, one) for one in found)
     here = skills.snapshot().by_name

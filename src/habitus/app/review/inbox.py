@@ -71,7 +71,7 @@ def waiting(
     """Return pending proposals, then lessons, each with the reason for review; `with_contents` reads their files."""
     state = None if with_decided else ProposalState.WAITING
     found = home.review.list(state, everywhere=True, with_contents=with_contents)
-    # Memory is opened only where lessons wait.
+    # Opening memory is slow, so do it only if lessons are pending.
     has_lessons = all_users or home.waiting_count() > home.review.waiting_count()
     lessons = memory_of(home, all_users).waiting() if has_lessons else ()
     return (*map(of_proposal, found), *map(of_lesson, lessons))

@@ -90,12 +90,13 @@ class Notifier:
                 return
             except (OSError, ValueError) as error:
                 why = str(error)
-        # The rest of the address is often a key.
+        # Log the host name only: the rest of the URL is often a secret.
         log.warning("%s was not told that something waits: %s", urlsplit(self._url).hostname, why)
 
 
 def _post(url: str, body: bytes) -> None:
-    import urllib.request  # for those who are told
+    # Imported here, because most homes have no URL to notify.
+    import urllib.request
     from http.client import HTTPException
 
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")

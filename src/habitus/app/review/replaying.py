@@ -48,7 +48,7 @@ class Affected:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replay:
-    """The effect of a change on recent requests; `without_line` lists skills that lose their line on the menu."""
+    """The effect of a change on recent requests, and the skills that would lose their line on the menu."""
 
     name: str
     requests: int
@@ -65,10 +65,12 @@ class Replay:
 
     @property
     def gaining_requests(self) -> tuple[Affected, ...]:
+        """Return the requests that would gain the skill."""
         return tuple(one for one in self.affected if one.gets_it)
 
     @property
     def lost(self) -> tuple[Affected, ...]:
+        """Return the requests that would lose the skill."""
         return tuple(one for one in self.affected if not one.gets_it)
 
     @property
@@ -88,7 +90,7 @@ class Replays:
         self._is_closed = False
 
     def look(self, proposal: Proposal, within: float) -> Replay:
-        """Return the report as far as it is after `within` seconds; a later call returns more."""
+        """Return the report as far as it is after `timeout_s` seconds; a later call returns more."""
         latest = self._home.journal.latest(limit=1, user=self._home.user().name)
         of = (proposal.id, self._home.skills.snapshot().revision, [turn.id for turn in latest], proposal.change)
         with self._lock:

@@ -34,7 +34,7 @@ _COPY_EVERY_S = 60.0
 
 
 def catch_up(home: Home) -> None:
-    """Apply what was approved for this host's directories, and publish this host's proposals to the others."""
+    """Apply changes approved for this host's directories, and publish this host's proposals to the others."""
     if is_among_hosts(home):
         try:
             if home.review.left_here():
@@ -84,7 +84,7 @@ def _carry_all(home: Home, due: Sequence[Proposal]) -> None:
 class Serving:
     """Watches for changes by other hosts, and applies what they approve for this host's directories.
 
-    With `keeps_copy` it also refreshes the offline snapshot when something has changed.
+    With `refreshes_snapshot` it also refreshes the offline snapshot when something has changed.
     """
 
     def __init__(self, home: Home, *, listens: bool = True, keeps_copy: bool = False) -> None:
@@ -99,6 +99,7 @@ class Serving:
             self._thread.start()
 
     def close(self) -> None:
+        """Stop watching, and wait for the thread to end."""
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -123,7 +124,7 @@ class Serving:
         if began >= self._copy_at:
             offline_copy.keep(self._home)
             now = time.monotonic()
-            # A slow copy is made less often, so that it never takes more than a twentieth of the time.
+            # A slow copy is made less often: at most a twentieth of the time is spent copying.
             self._copy_at = now + max(_COPY_EVERY_S, 20 * (now - began))
 
 

@@ -110,11 +110,12 @@ class Readiness:
 
     @property
     def can_serve(self) -> bool:
+        """Whether the process can serve requests at all."""
         return self.state is not ReadyState.UNUSABLE
 
 
 def readiness(settings: Settings, *, is_stand_in: bool = False) -> Readiness:
-    """Check storage, database and outbox now; `is_stand_in` if the process serves the offline snapshot."""
+    """Check storage, database and outbox now; `is_offline` if the process serves the offline snapshot."""
     try:
         reasons = [] if can_write(settings.home) else [f"{why_read_only(settings.home)}."]
     except StorageFailed as error:
@@ -126,7 +127,7 @@ def readiness(settings: Settings, *, is_stand_in: bool = False) -> Readiness:
         reasons.append(f"{waiting} {'turn waits' if waiting == 1 else 'turns wait'} to be written down.")
     if dropped := spool.count_dropped:
         reasons.append(f"{dropped} {'entry was' if dropped == 1 else 'entries were'} dropped so far.")
-    # What was dropped once stays so, and says nothing of now.
+    # Entries dropped in the past stay reported, but don't make the process degraded now.
     is_degraded = len(reasons) > bool(dropped)
     return Readiness(state=ReadyState.DEGRADED if is_degraded else ReadyState.READY, reasons=tuple(reasons))
 

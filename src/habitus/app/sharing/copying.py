@@ -31,7 +31,7 @@ from habitus.skills.stores.base import Facts, Shelf, Write
 from habitus.skills.stores.ledger import next_generation
 from habitus.skills.stores.tables import blobs
 
-# What is of one machine: its index, its pages, what it has read, its secrets. Others make their own.
+# Data of one machine: its index, its pages, its reading progress, its secrets. Other machines create their own.
 OF_ONE_MACHINE = frozenset(
     (
         "granted_credentials",
@@ -47,13 +47,13 @@ OF_ONE_MACHINE = frozenset(
         "studied_files",
     )
 )
-# What of it no other machine could make anew, as people call it.
+# The part of it that no other machine can recreate, in words for people.
 _STAYS = {
     "granted_credentials": "grants of secrets to skills",
     "skill_calls": "calls of command lines in the log",
     "studied_files": "transcripts that were studied",
 }
-# Written by what is copied: the shelf, the trees of versions, and the counters that only grow.
+# Tables filled while the others are copied: shelf, file contents, and ever-growing counters.
 _FOLLOWS = frozenset(
     ("agent_skills", "agent_skill_files", "blobs", "evidence_sums", "memory_revision", "sequences", "skill_intents")
 )
@@ -69,7 +69,7 @@ _ONLY = {
 # Even an empty database may have rows here, which it keeps.
 _MARKS = frozenset(("evidence_seed", "switches"))
 _NAMES = {"skills": "skill", "engrams": "lesson", "turns": "turn", "skill_proposals": "proposal"}
-# Numbers that hosts have seen, so a copy gets new ones; and what tells how files looked on one disk.
+# Hosts remember these numbers, so copied rows need new ones; a stamp describes files on one disk.
 _ANEW: Mapping[str, Mapping[str, Callable[[sa.Connection], object]]] = {
     "skills": {"generation": next_generation, "stamp": lambda _: "", "archived_as": lambda _: None},
     "engrams": {"revision": next_revision},
@@ -89,6 +89,7 @@ class Place:
 
     @property
     def name(self) -> str:
+        """Return the database's address without its password."""
         return sql.place(self.engine)
 
 

@@ -46,6 +46,7 @@ class DatabaseStatus:
 
     @property
     def is_failed(self) -> bool:
+        """Whether this Habitus can't use the database."""
         return not self.is_usable
 
 
@@ -114,7 +115,7 @@ def _count(name: str) -> sa.Select[int]:
 def migrate(settings: Settings, *, even_so: bool = False) -> Migrated:
     """Migrate the database to the schema this Habitus needs; shared databases are only migrated here.
 
-    `even_so` proceeds even if older processes are running that can't use the database afterwards.
+    `force` proceeds even if older processes are running that can't use the database afterwards.
     """
     _refuse_unless_admin(settings, "migrate the database")
     with _engine(settings) as engine:

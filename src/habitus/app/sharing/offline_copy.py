@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 _MARK = "as of "
 _AT_A_TIME = 1000
-# What was, and what waits, is looked up where it is.
+# History and pending work are only looked up in the database itself.
 _LEFT_OUT = frozenset(
     {
         *("turns", "turn_messages", "turn_events", "turn_selections", "turn_outcomes", "exposures", "lasting_outcomes"),
@@ -97,7 +97,8 @@ def keep(home: Home) -> None:
 
 def _mark(connection: sa.Connection) -> str:
     """Return a fingerprint of everything that is copied."""
-    from habitus.search.store import collections  # loads numpy, which a home without a shared database can do without
+    # Loads numpy, which a home without a shared database doesn't need.
+    from habitus.search.store import collections
 
     # These counters grow with every change, so comparing them is enough for most tables.
     columns = (sequences.c.value, memory_revision.c.revision, collections.c.generation)

@@ -52,7 +52,7 @@ def list_agents(home: Home, wanted: Nothing) -> AgentsHere:
 
 
 def heard_agents(home: Home, heard: Mapping[str, datetime]) -> list[HeardAgent]:
-    """Return connected agents and those that sent requests, most recent first; `heard` maps names to times."""
+    """Return agents that are connected or have sent requests, most recent first; `last_seen` maps names to times."""
     connected = [one.name for one in connecting.agents_here(home.settings, os.environ) if one.is_connected]
     names = dict.fromkeys([*connected, *(name for name in heard if name not in _OWN)])
     agents = [

@@ -27,7 +27,7 @@ Place = TypeVar("Place", Home, Settings)
 Wanted = TypeVar("Wanted")
 Done = TypeVar("Done")
 
-# One module a group. A group is imported when one of its commands is called, or when a server is started.
+# One module per group, imported when one of its commands is called or when a server starts.
 GROUPS = (
     *("agents", "evidence", "finding", "identity", "improving", "jobs", "lessons", "overview", "pads", "pausing"),
     *("recipes", "review", "secrets", "sessions", "settings", "skills", "sources", "storage", "tasks", "tools"),
@@ -106,7 +106,7 @@ class UseCase(Generic[Wanted, Done]):
         return [InputField(name=one.name, type=hints[one.name], field=one) for one in given]
 
     def as_attempt(self, wanted: Wanted, id: str) -> Wanted:
-        """Return the request with the id of the attempt filled in, so that a retry is recognised."""
+        """Return the request with the attempt's id filled in, which makes a retry recognisable."""
         marked = [one.name for one in dataclasses.fields(self.input) if one.metadata.get("is_attempt")]  # type: ignore[arg-type]  # an input is a dataclass
         return dataclasses.replace(wanted, **dict.fromkeys(marked, id))  # type: ignore[type-var]  # the same
 
@@ -121,6 +121,7 @@ class InputField:
 
     @property
     def help(self) -> str:
+        """Return the help text of the field."""
         return str(self.field.metadata.get("help", ""))
 
     @property
@@ -133,6 +134,7 @@ class InputField:
 
     @property
     def is_argument(self) -> bool:
+        """Whether it is a positional argument on the command line."""
         return bool(self.field.metadata.get("is_argument"))
 
     @property
@@ -174,14 +176,17 @@ class InputField:
 
     @property
     def is_required(self) -> bool:
+        """Whether the field has no default."""
         return self.field.default is MISSING and self.field.default_factory is MISSING
 
     @property
     def default(self) -> Any:
+        """Return the default value; only valid if the field is not required."""
         return self.field.default if self.field.default_factory is MISSING else self.field.default_factory()
 
     @property
     def is_many(self) -> bool:
+        """Whether the field takes several values."""
         return get_origin(self.bare) is tuple
 
     @property

@@ -176,6 +176,7 @@ class TriedCases:
 
     @property
     def is_failed(self) -> bool:
+        """Whether a case failed."""
         return not all(one.passed for one in self.cases)
 
 

@@ -188,7 +188,8 @@ class ChangedLesson:
     """A lesson after an edit; `undo` is empty if nothing was changed."""
 
     lesson: Engram
-    undo: tuple[str, ...]  # nothing where nothing was changed
+    # Empty if nothing was changed.
+    undo: tuple[str, ...]
 
 
 @use_case(
@@ -237,7 +238,7 @@ class MovedLessons:
 def remove(home: Home, wanted: ManyLessons) -> MovedLessons:
     """Archive lessons; they are not learned again automatically."""
     memory = memory_of(home, wanted.all_users)
-    # Look all of them up first, so that an unknown id fails before anything is removed.
+    # Look all of them up first: an unknown id must fail before anything is removed.
     found = [memory.get(id).id for id in wanted.ids]
     gone = [memory.remove(id, by=home.settings.signature) for id in found]
     return MovedLessons(lessons=gone, undo=("lessons", "restore", *found))
@@ -272,7 +273,7 @@ def retract(home: Home, wanted: Retraction) -> MovedLessons:
     """Archive everything that one conversation taught; it is not learned again automatically."""
     if bool(wanted.turn) is bool(wanted.session):
         raise Invalid("Say which conversation taught it.", mend="Give --turn ID or --session ID.")
-    # Lessons that don't know their session are found by the turns that the journal still has.
+    # Old lessons don't know their session: find them by the turns that the journal still has.
     user = whose(home.settings, wanted.all_users)
     turns = home.journal.turns_of(wanted.session, user=user) if wanted.session else []
     memory = memory_of(home, wanted.all_users)

@@ -81,7 +81,7 @@ class FirstSteps:
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
-    """The last thirty days, oldest first; `waiting` is the number of pending items at the end of each day."""
+    """The last thirty days, oldest first, with the number of pending items at the end of each day."""
 
     days: Sequence[Day]
     waiting: Sequence[int]
@@ -299,7 +299,8 @@ class Today:
     # Tools that failed repeatedly.
     failing: tuple[CodeTool, ...]
     sessions: tuple[KeptSession, ...]
-    skills: int  # how many there are at all
+    # The number of all skills.
+    skills: int
     # Without the skills that come with Habitus.
     own_skills: int
 
@@ -349,7 +350,7 @@ class FirstLook:
 
 @use_case("", route="GET /today", access=Access.VIEWER, example=Nothing())
 def first_look(home: Home, wanted: Nothing) -> FirstLook:
-    """Show what to look at first: pending reviews, what is new this week, and what is broken."""
+    """Show what to look at first: pending reviews, this week's news, and broken skills and tools."""
     found = today(home)
     return FirstLook(
         waiting=found.waiting,

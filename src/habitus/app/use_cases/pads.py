@@ -16,6 +16,7 @@ from habitus.sandbox.model import Cell
 
 
 def pad_name() -> str:
+    """Declare the argument for a scratchpad's name."""
     name: str = argument("A scratchpad.")
     return name
 
@@ -36,7 +37,7 @@ def execute(home: Home, wanted: PadCell) -> Cell:
 
 
 def execute_aloud(home: Home, wanted: PadCell, said: Callable[[str], None]) -> Cell:
-    """Run a cell, and pass what it prints to `said` while it runs."""
+    """Run a cell, and pass its output to `on_output` while it runs."""
     if wanted.code is None:
         raise Misused("Give the code, or a file with --file, or '-' for standard input.")
     return running_code.execute(

@@ -106,6 +106,7 @@ class CheckedRecipes:
 
     @property
     def is_failed(self) -> bool:
+        """Whether a recipe can't run."""
         return any(one.problems for one in self.recipes)
 
 

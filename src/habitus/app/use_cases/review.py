@@ -113,7 +113,7 @@ def is_hidden(settings: Settings, proposal: Proposal) -> bool:
 def effect(home: Home, wanted: OneItem) -> Replay:
     """Preview what approving a change would do to recent requests: which gain the skill, and what it displaces.
 
-    It answers within a second with the progress so far (`looked_at` of `requests`); ask again for the rest.
+    It answers within a second with the progress so far (`replayed` of `requests`); ask again for the rest.
     """
     subject = inbox.get(home, wanted.id, all_users=wanted.all_users).subject
     if isinstance(subject, Engram):
@@ -158,7 +158,7 @@ class Approved:
 )
 def approve(home: Home, wanted: Approval) -> Approved:
     """Apply proposals, and accept lessons."""
-    # An unknown one is said before anything is done.
+    # Look all of them up first: an unknown id must fail before anything is decided.
     items = [inbox.get(home, id, all_users=wanted.all_users) for id in wanted.ids]
     return Approved(approved=_each(items, lambda item: _approve(home, item, wanted.all_users)))
 

@@ -56,6 +56,7 @@ class GrantRequest(RevokeRequest):
 
     @property
     def skill(self) -> str:
+        """Return the skill, which is the last name."""
         return self.names[-1]
 
 

@@ -136,7 +136,8 @@ class Attachment:
     """A file sent with a message, in Base64."""
 
     name: str
-    content: str  # in Base64
+    # In Base64.
+    content: str
 
     def upload(self) -> Upload:
         """Decode the content. Raises `Invalid` if it is not Base64."""
@@ -161,7 +162,8 @@ class NextMessage(NewMessage):
 
 @dataclass(frozen=True, kw_only=True)
 class StartedTurn:
-    id: str  # of the session
+    # The session's id.
+    id: str
 
 
 @use_case(

@@ -29,7 +29,7 @@ from habitus.skills.review import Action, Review
 if TYPE_CHECKING:
     from habitus.skills.choosing.finding import Finder
 
-# The highest version number accepted, so that it fits any database's integer.
+# The highest version number that a request may name.
 MOST = 2**31
 # Search hits per query.
 _FOUND = 50
@@ -38,6 +38,7 @@ _FEW = 500
 
 
 def skill_name() -> str:
+    """Declare the argument for a skill's name or address."""
     name: str = argument("A skill: name, or name@layer.", completes="skills")
     return name
 
@@ -57,6 +58,7 @@ class SkillList:
 
     @property
     def is_filtered(self) -> bool:
+        """Whether any filter besides the search words is set."""
         return bool(self.tag or self.source or self.stage or self.state or self.layer)
 
     def fits(self, item: Listed) -> bool:

@@ -149,6 +149,7 @@ class ToolTestReports:
 
     @property
     def is_failed(self) -> bool:
+        """Whether a test case failed."""
         return not all(one.report.passed for one in self.tested)
 
 
@@ -161,7 +162,7 @@ def run_cases(home: Home, wanted: ToolNames) -> ToolTestReports:
 
 
 def run_cases_of(home: Home, wanted: ToolNames, begin: Callable[[str], None]) -> ToolTestReports:
-    """Run the stored test cases, and call `begin` with each tool's name before its cases run."""
+    """Run the stored test cases, and call `on_start` with each tool's name before its cases run."""
     names = [home.tools.get(name).name for name in wanted.names or [tool.name for tool in home.tools.all()]]
     reports = running_code.check_tools(home, names, begin)
     return ToolTestReports(tested=[ToolTestReport(name=name, report=report) for name, report in reports.items()])

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
         """The editable fields of a skill as options, each None if it stays unchanged."""
 
 else:
-    # Generated from the list of editable fields, so that a new field gets its option without code.
+    # Generated from the list of editable fields, so a new field gets its option by itself.
     WithFields = make_dataclass(
         "WithFields",
         [
