@@ -58,7 +58,7 @@ def chat(
     feature: Features = None,
     as_json: AsJson = False,
 ) -> None:
-    """Talk to the agent. Without a terminal every line of standard input is a turn; exit code 1 if one failed."""
+    """Chat with the agent. Without a terminal, every line of standard input is a turn; exits with 1 if one failed."""
     if session is not None and not resume:
         raise typer.BadParameter("A session is named with --resume; to ask one thing, use 'habitus ask'.")
     chat_context = ChatContext(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
@@ -88,7 +88,7 @@ def ask(
     feature: Features = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask one thing and print the answer; exit code 1 if that failed."""
+    """Run a single turn and print the reply; exits with 1 if it failed."""
     chat_context = ChatContext(paths=path or (), resources=resource or (), features=feature or (), read=read or ())
     with _lines_of_errors(as_json), open_habitus(context, model=model) as habitus:
         if request is None and sys.stdin.isatty():

@@ -39,7 +39,7 @@ def check(
     verbose: Annotated[bool, typer.Option("--verbose", help="Everything, in full.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find what keeps failing in your agents, and faults of their skills. Changes nothing."""
+    """Find recurring failures of your agents and faults in their skills. Changes nothing."""
     settings = read_settings(context.find_root().obj)
     with output.counting(is_quiet=as_json, doing="reading transcripts") as progress:
         examiner = Examiner(

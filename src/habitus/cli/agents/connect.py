@@ -53,7 +53,7 @@ def connect(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give an agent our server, and our hooks where it has any. Shows the difference in its settings first."""
+    """Add the Habitus server and hooks to an agent's settings. Shows the difference first."""
     settings = read_settings(context.find_root().obj)
     asks = not (yes or dry_run or as_json) and sys.stdin.isatty()
     hooks = use_case.offered_hooks(settings, os.environ, agent, scope, no_hook or ())
@@ -76,7 +76,7 @@ def disconnect(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take everything of ours out of an agent's config: as it was before, where nobody changed it since."""
+    """Remove Habitus from an agent's settings, and restore them as they were if nothing else changed."""
     settings = read_settings(context.find_root().obj)
     planned = use_case.plan_disconnect(settings, os.environ, agent, scope)
     if _confirm(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
@@ -180,7 +180,7 @@ def sync(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put your own skills into agents' folders, and take edits made there back. Nothing is overwritten."""
+    """Copy your own skills into agents' folders and import edits made there. Overwrites nothing."""
     manner = Manner.LINK if link else Manner.COPY
     wishes = [
         Wish(agent=host(name, SYNCED).name, scope=scope, only=tuple(only or ()), manner=manner, removes=remove)

@@ -21,7 +21,7 @@ def hooks(
     ] = IDLE_S,
     note: Annotated[bool, typer.Option("--note", help="Only note for our plugin how its hooks are run.")] = False,
 ) -> None:
-    """Answer the hooks of connected agents; started by the first of them, in the background."""
+    """Answer the hooks of connected agents; the first hook starts it in the background."""
     if note:
         if said := note_for_plugin(read_settings(context.find_root().obj), os.environ):
             output.say(said)

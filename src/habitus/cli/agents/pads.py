@@ -81,6 +81,6 @@ def keep(
     name: Annotated[str, typer.Argument(help="A scratchpad.")],
     idle: Annotated[float, typer.Option("--idle", min=0.1, help="Seconds without a cell after which it ends.")] = 1800,
 ) -> None:
-    """Hold a pad's process; started by 'exec', in the background."""
+    """Keep a scratchpad's process running; 'exec' starts it in the background."""
     with open_habitus(context) as habitus:
         asyncio.run(running_code.keep(habitus, name, idle))

@@ -45,7 +45,7 @@ def export(
     all_users: AllUsers = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write one conversation out; secrets are not in it."""
+    """Export a conversation; secrets are removed."""
     if format not in FORMATS:
         near = did_you_mean(format, FORMATS) or f"Use {' or '.join(FORMATS)}."
         raise typer.BadParameter(f"'{format}' is no format. {near}", param_hint="--format")

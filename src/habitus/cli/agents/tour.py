@@ -340,7 +340,7 @@ _CTRL_C = "\x03"
 
 
 def run() -> None:
-    """Play the tour; at a terminal, stay up with the page of its home until 'q' or Ctrl-C."""
+    """Play the tour; at a terminal, serve its web page until 'q' or Ctrl-C."""
     with play_tour(None) as habitus:
         if sys.stdin.isatty() and sys.stdout.isatty():
             output.say()

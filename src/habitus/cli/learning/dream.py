@@ -44,9 +44,9 @@ def dream(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Practise: solve challenges in the sandbox, draw lessons, and believe those that were seen to help.
+    """Practise: solve challenges in the sandbox, draw lessons, and keep those that proved to help.
 
-    It goes on as a job: what is interrupted, 'habitus worker' or the same command finishes.
+    Runs as a job: the same command or 'habitus worker' continues an interrupted run.
     """
     with open_habitus(context) as habitus:
         if check:

@@ -54,9 +54,9 @@ def learn(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before sending to the model.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find what failed in sessions of agents, and what worked next: Claude Code, Codex, Copilot, Cursor and others.
+    """Find failures in agents' sessions and what worked next: Claude Code, Codex, Copilot, Cursor and others.
 
-    Without files, those of the agents on this machine (see 'habitus check -h') and our own sessions.
+    Without files, reads the sessions of the agents on this machine (see 'habitus check -h') and Habitus' own.
     """
     paths = studying.found_files(files or ())
     with open_habitus(context) as habitus:

@@ -127,7 +127,7 @@ def edit(
     all_users: AllUsers = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change one lesson, or without an id all of them in your editor; what was understood is shown first."""
+    """Change one lesson, or without an id all of them in your editor; the recognised edits are shown first."""
     with open_habitus(context) as habitus:
         is_given = any(inputs is not None for inputs in (text, kind, scope, topic))
         if id is None:
@@ -237,7 +237,7 @@ def identity(
     write: Annotated[str | None, typer.Option("--set", help="Make this the text; '-' reads standard input.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Who the assistant is and how it speaks: the first lines of every prompt. Shown, or changed with a history."""
+    """Show or change who the assistant is and how it speaks: the first lines of every prompt. Keeps a history."""
     if edit and write is not None:
         raise typer.BadParameter("Give --edit or --set, not both.")
     with open_habitus(context) as habitus:

@@ -107,7 +107,7 @@ def edit(
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Take the new SKILL.md from this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Mend the text of a proposal before you approve it, in your editor or from a file."""
+    """Edit the text of a proposal before you approve it, in your editor or from a file."""
     with open_habitus(context) as habitus:
         before, name = review.text_of(habitus, item)
         by_hand = edit_in_editor(habitus.settings.editor, before, name, instead="give the text with --file")
@@ -138,7 +138,7 @@ def trust(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Trust what skills from outside say and can do now. Later changes follow only when they are harmless."""
+    """Trust imported or project skills as they are now. Later changes are trusted only if they are harmless."""
     with open_habitus(context) as habitus:
         if show_list:
             known = trusting.list_trusted(habitus)

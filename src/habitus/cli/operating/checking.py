@@ -16,7 +16,7 @@ from habitus.errors import StorageFailed, UserError
 
 
 def doctor(context: typer.Context, as_json: AsJson = False) -> None:
-    """What works, what is missing, and the exact mend. Exit code 1 when something in use is broken."""
+    """Check what works and what is missing, each with its fix. Exits with 1 if something in use is broken."""
     try:
         with open_habitus(context) as habitus:
             found = settings.doctor(habitus, Nothing())

@@ -47,7 +47,7 @@ def show(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it is over.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """One job: what it was given, how far it is, and what it came to."""
+    """Show a job: its input, progress and result."""
     with open_habitus(context) as habitus:
         wanted = OneJob(id=id)
         if follow:
@@ -83,7 +83,9 @@ def worker(
     ] = "",
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when no job waits or runs.")] = False,
 ) -> None:
-    """Do jobs until interrupted, those of workers that died as well; the next worker goes on where this one stops."""
+    """Run jobs until interrupted, including those of crashed workers; the next worker continues where
+    this one stops.
+    """
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         # The handler only sets a flag: a job stops between two parts and its lease is given back.

@@ -41,7 +41,7 @@ def set_secret(
     words: Annotated[list[str], typer.Argument(metavar="NAME", help="What the secret is called. No value.")],
     as_json: AsJson = False,
 ) -> None:
-    """Keep a secret: it is typed, or read from standard input, and never shown again."""
+    """Store a secret, typed or read from standard input; it is never shown again."""
     # `NAME VALUE` and `NAME=VALUE` are accepted by the parser only to be refused with a reason.
     name, *more = words
     if more or "=" in name:
@@ -156,8 +156,9 @@ def run(
     file: Annotated[str, typer.Option("--input", help="A file for its standard input ('-' passes ours on).")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Call a skill's command line with what you granted it. Its exit code is ours: 126 when it may not run, 1 when it
-    ends with 0 and reports an error."""
+    """Run a skill's command line with the secrets you granted it. Exits with its exit code; 126 if it may not run, 1 if
+    it exits with 0 but reports an error.
+    """
     stdin = inputs.read_bytes(file) if file else b""
     with open_habitus(context) as habitus, habitus.vault.asking(password):
         answer = asyncio.run(command_lines.run(habitus, name, arguments or [], stdin))

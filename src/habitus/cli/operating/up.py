@@ -60,7 +60,7 @@ def up(
     ] = None,
     with_jobs: Annotated[bool, typer.Option("--jobs/--no-jobs", help="Do jobs too, and start what is due.")] = True,
 ) -> None:
-    """Open the web page: see, edit and review what your agents learned. Ctrl-C stops it."""
+    """Start the web page: see, edit and review what your agents learned. Ctrl-C stops it."""
     home: Path | None = context.find_root().obj
     with open_habitus(context, serves=True) as habitus:
         unlock(habitus)

@@ -47,9 +47,9 @@ def improve(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Try small changes of a skill on its tasks, and propose one that is proved better; asks before it spends.
+    """Try small changes to a skill on its tasks and propose one that proves better. Asks before it spends money.
 
-    What was interrupted, the same command or 'habitus worker' goes on with: nothing measured is measured again.
+    The same command or 'habitus worker' continues an interrupted run; nothing is measured twice.
     """
     text = inputs.read_text(wanted.text) if wanted.text else ""
     request = replace(wanted, text=text).request
@@ -241,7 +241,7 @@ def trial(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the same with a skill and without it, and keep how both went as evidence; asks before it spends."""
+    """Run the same requests with a skill and without it, and record the results as evidence. Asks before spending."""
     limits = Limits.parse(budget)
     with open_habitus(context, model=model) as habitus:
         given = read_cases(inputs.read_text(str(cases)), about=str(cases)) if cases is not None else ()

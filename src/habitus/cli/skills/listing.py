@@ -46,7 +46,7 @@ def show(
     file: Annotated[str | None, typer.Option("--file", help="Print one of its other files as it is.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """One skill: its fields, its steps, its files and what is odd about them."""
+    """Show a skill: its fields, steps, files and problems."""
     with open_habitus(context) as habitus:
         if file is not None:
             output.write_file(skills.read_file(habitus, name, file, version), file)

@@ -100,7 +100,7 @@ def mine(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before sending to the model.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find what you had done again and again: calls that make a recipe, requests that want a skill."""
+    """Find recurring work: calls that could become a recipe, requests that need a skill."""
     with open_habitus(context) as habitus:
         models = studying.open_models(habitus.settings, habitus.pause, model) if model else None
         mining = Mining(habitus)
