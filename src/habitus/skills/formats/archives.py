@@ -1,7 +1,7 @@
-"""Unpacking an archive that nobody vouches for: every refusal has its reason, and a bomb costs nothing.
+"""Safe unpacking of untrusted archives: every refusal names its reason, and archive bombs are rejected early.
 
-Of a tar packed with gzip only plain files and directories are taken, stricter than tarfile's `data` filter; of a zip
-the table of contents itself can be the bomb.
+From a tar.gz only regular files and directories are taken, stricter than tarfile's `data` filter. In a zip, the
+central directory itself can be the bomb.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class ArchiveLimits:
     """The limits of an archive of skills."""
 
     members: int = 50_000
-    files: int = disk.MAX_FILES  # of one skill, or beside them
+    files: int = disk.MAX_FILES  # per skill, or outside any skill
     total: int = 256 * 1024 * 1024  # bytes of all files, unpacked
     file: int = 64 * 1024 * 1024  # bytes of one file, unpacked
-    ratio: int = 200  # unpacked to packed, of one file; of the whole where files are packed together
-    ratio_from: int = 1024 * 1024  # what is smaller may be as dense as it likes
-    contents: int = 16 * 1024 * 1024  # bytes of what the archive says about its members
+    ratio: int = 200  # unpacked to packed, per file; of the whole if files are packed together
+    ratio_from: int = 1024 * 1024  # smaller files may have any ratio
+    contents: int = 16 * 1024 * 1024  # bytes of headers or central directory
 
     def too_many(self, members: str) -> CantTake:
         return CantTake(f"It has {members} members; at most {self.members:,} are read.")
@@ -60,23 +60,24 @@ DEFAULT = ArchiveLimits()
 
 
 def is_archive(path: Path) -> bool:
-    """By its name, or by its first bytes."""
+    """Whether a file is an archive, by its name or first bytes."""
     return path.is_file() and (path.name.lower().endswith(_ZIP + _TAR) or is_zip(path) or is_packed(path))
 
 
 def stem(path: Path) -> str:
-    """The name of a file without what says how it is packed."""
+    """Return the file name without its archive suffix."""
     packed = next((suffix for suffix in _TAR if path.name.lower().endswith(suffix)), path.suffix)
     return path.name[: -len(packed)] if packed else path.name
 
 
 @contextmanager
 def unpack(path: Path, *, name: str = "archive", limits: ArchiveLimits = DEFAULT) -> Iterator[Path]:
-    """A directory called `name` with what the archive holds, for as long as the block lasts. Raises `CantTake` with
-    the rule it breaks.
+    """Yield a temporary directory called `name` with the archive's files; raise `UnreadableEntryError` if it breaks a
+    rule.
 
-    Everything the archive says of itself is checked before the first of its files is written, and none of it is
-    believed: sizes are counted again on the way out."""
+    All declarations of the archive are checked before the first file is written, and none is believed: sizes are
+    counted again while unpacking.
+    """
     with _members(path, limits) as members, tempfile.TemporaryDirectory(prefix="habitus-") as place:
         files = check_members(members, limits)
         top = Path(place) / name
@@ -91,11 +92,13 @@ def _members(path: Path, limits: ArchiveLimits) -> AbstractContextManager[Iterab
     return tar_members(path, limits) if is_tar else zip_members(path, limits)
 
 
+# Windows opens these names as devices, in any folder and with any extension.
 _DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$)[ ]*(\..*)?")
 _DRIVE = re.compile(r"[A-Za-z]:")
 _PIECE = 64 * 1024
-_MAIN = frozenset({"SKILL.md", "skill.md", "skill.toml", "declarative.md"})  # each makes its folder a skill
-# What reading a damaged archive raises.
+# Each of these files makes its folder a skill.
+_MAIN = frozenset({"SKILL.md", "skill.md", "skill.toml", "declarative.md"})
+# Exceptions that reading a damaged archive raises.
 BROKEN = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -110,7 +113,7 @@ BROKEN = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
-    """A member as the archive declares it, which is a regular file or a directory."""
+    """A regular file or directory as the archive declares it."""
 
     name: str
     size: int
@@ -120,9 +123,12 @@ class Member:
 
 
 def check_members(members: Iterable[Member], limits: ArchiveLimits) -> list[tuple[str, Member]]:
-    """(path, member) of every file, after every rule has been kept; they are counted first. Of a folder of version
-    control one file comes along, empty, so that whoever reads the rest can name it."""
+    """Return (path, member) of every file after checking all rules.
+
+    Of each version control folder one file is kept, empty, so a reader can report the folder.
+    """
     members = list(members)
+    # Count by name first: checking paths one by one is slow for an archive with a huge number of members.
     _refuse_too_many([one for one in members if not one.is_directory and not _is_junk(one.name)], limits)
     seen: dict[str, str] = {}
     files: list[tuple[str, Member]] = []
@@ -130,6 +136,7 @@ def check_members(members: Iterable[Member], limits: ArchiveLimits) -> list[tupl
     total = 0
     for member in members:
         path = _checked_path(member.name)
+        # Case-insensitive and normalising file systems would write two such names to one file.
         folded = unicodedata.normalize("NFKC", path).casefold()
         if folded in seen:
             clash = (
@@ -151,6 +158,7 @@ def check_members(members: Iterable[Member], limits: ArchiveLimits) -> list[tupl
         elif (folder := _control_folder(path)) and folder not in control:
             control.add(folder)
             files.append((path, replace(member, size=0, is_executable=False, open=io.BytesIO)))
+    # A path that is both a file and a directory would fail halfway through writing.
     directories = {str(parent).casefold() for path, _ in files for parent in Path(path).parents}
     for path, _ in files:
         if path.casefold() in directories:
@@ -159,7 +167,7 @@ def check_members(members: Iterable[Member], limits: ArchiveLimits) -> list[tupl
 
 
 def _refuse_too_many(files: Sequence[Member], limits: ArchiveLimits) -> None:
-    """Count the files of each skill, and those beside them, by their names alone; an empty file makes no skill."""
+    """Raise if a skill, or the rest of the archive, has too many files; an empty main file makes no skill."""
     places = [(*file.name.rpartition("/"), file.size) for file in files]
     skills = {folder for folder, _, name, size in places if name in _MAIN and size}
     count = Counter(_innermost(folder, skills) for folder, *_ in places)
@@ -171,7 +179,7 @@ def _refuse_too_many(files: Sequence[Member], limits: ArchiveLimits) -> None:
 
 
 def _innermost(folder: str, skills: Collection[str]) -> str | None:
-    """The folder of a skill that a folder is in."""
+    """Return the innermost skill folder that contains a folder, or None."""
     while folder not in skills:
         if not folder:
             return None
@@ -207,7 +215,7 @@ def _is_junk(path: str) -> bool:
 
 
 def _control_folder(path: str) -> str:
-    """The folder of version control that a file is in, unless that is in one which nobody reads anyhow."""
+    """Return the version control folder that a file is in; empty if it is in none, or in a skipped folder."""
     parts = path.split("/")
     first = next((at for at, part in enumerate(parts) if disk.is_skipped(part)), None)
     is_read = first is not None and trees.is_control(parts[first]) and not path.startswith("__MACOSX/")
@@ -215,12 +223,14 @@ def _control_folder(path: str) -> str:
 
 
 def write(files: Iterable[tuple[str, Member]], top: Path, limits: ArchiveLimits) -> None:
+    """Write the members, counting their real sizes against the limits."""
     total = 0
     for path, member in files:
         target = top / path
         target.parent.mkdir(parents=True, exist_ok=True)
         size = 0
         try:
+            # Mode "x" fails if the file exists, so no member can overwrite another.
             with member.open() as source, target.open("xb") as out:
                 while piece := source.read(_PIECE):
                     size, total = size + len(piece), total + len(piece)
@@ -240,7 +250,8 @@ def show_name(name: str) -> str:
 
 
 _GZIP = b"\x1f\x8b"
-_LONGEST_NOTE = 1024 * 1024  # bytes of one header that says more about a member, such as a long name
+# Extension headers hold long names; tarfile reads them into memory whole.
+_LONGEST_NOTE = 1024 * 1024
 _NOTES = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -251,12 +262,14 @@ _NOTES = (
 
 
 def is_packed(path: Path) -> bool:
+    """Whether the file starts like gzip."""
     with path.open("rb") as file:
         return file.read(2) == _GZIP
 
 
 @contextmanager
 def tar_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[Member]]:
+    """Open a tar.gz and yield its members."""
     with path.open("rb") as file, tempfile.TemporaryFile(prefix="habitus-") as plain:
         _unzip(file, plain, limits)
         with _open_tar(plain) as archive:
@@ -264,12 +277,14 @@ def tar_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[Member]]
 
 
 def _unzip(file: BinaryIO, plain: IO[bytes], limits: ArchiveLimits) -> None:
-    """Only bytes: what they mean is read from a plain file, so that going back in it costs nothing."""
+    # Members are read from the plain file later, because seeking in a gzip stream is slow.
+    """Decompress into a temporary file within the limits."""
     size = 0
     try:
         with gzip.GzipFile(fileobj=file) as packed:
             while piece := packed.read(_PIECE):
                 size += len(piece)
+                # Check the ratio while decompressing: a bomb must not reach the disk.
                 if size > limits.ratio_from and size > limits.ratio * file.tell():
                     raise limits.too_dense("It")
                 if size > limits.total + limits.contents:
@@ -291,23 +306,26 @@ def _open_tar(plain: IO[bytes]) -> Iterator[tarfile.TarFile]:
 
 
 class _Header(tarfile.TarInfo):
-    """A header that is refused before tarfile believes it: tarfile takes a damaged one for the end of the archive,
-    and reads whatever a note about a member says it has into memory."""
+    """A tar header with checks that tarfile lacks."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
         try:
             header = super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError:
+            # tarfile treats a damaged header as the end of the archive and would silently drop the rest.
             if buf.strip(b"\0"):
                 raise CantTake("It is not a tar archive, or it is damaged.") from None
             raise
+        # tarfile would allocate as much memory as an extension header claims.
         if header.size < 0 or (header.type in _NOTES and header.size > _LONGEST_NOTE):
             raise CantTake(f"A header in it says that {header.size:,} bytes follow.")
         return header
 
 
 class _Archive(tarfile.TarFile):
+    """A tar file that reads checked headers."""
+
     tarinfo = _Header
 
 
@@ -343,7 +361,7 @@ def _tar_member(archive: tarfile.TarFile, header: tarfile.TarInfo) -> Member:
 
 def _content(archive: tarfile.TarFile, header: tarfile.TarInfo) -> AbstractContextManager[IO[bytes]]:
     content = archive.extractfile(header)
-    assert content is not None, header.name  # only regular files are asked for
+    assert content is not None, header.name  # only called for regular files
     return content
 
 
@@ -354,12 +372,14 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def is_zip(path: Path) -> bool:
+    """Whether the file starts like a zip archive."""
     with path.open("rb") as file:
         return file.read(4) in (b"PK\x03\x04", _END)
 
 
 @contextmanager
 def zip_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[Member]]:
+    """Open a zip archive and yield its members."""
     with path.open("rb") as file:
         _check_contents_size(file, limits)
         with _open_zip(file) as archive:
@@ -370,12 +390,13 @@ def zip_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[Member]]
 
 
 def _check_contents_size(file: BinaryIO, limits: ArchiveLimits) -> None:
-    """Look at the end record first, before anything reads the table of contents."""
+    """Check the end record before zipfile reads the central directory."""
     size = file.seek(0, os.SEEK_END)
     start = max(size - _END_SIZE - _LONGEST_COMMENT - _LOCATOR_64_SIZE, 0)
     file.seek(start)
     tail = file.read()
     file.seek(0)
+    # The end record is followed only by a comment, so search backwards from the end.
     at = tail.rfind(_END)
     if at < 0 or len(tail) - at < _END_SIZE:
         raise CantTake("It is not a zip archive, or it is cut off.")
@@ -399,7 +420,7 @@ def _open_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
 
 
 def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: ArchiveLimits) -> Member:
-    # The name as it stands in the archive: zipfile itself cuts names at a NUL.
+    # zipfile cuts `filename` at a NUL; the original name shows it.
     name = info.orig_filename
     mode = info.external_attr >> 16
     _check_kind(info, name, stat.S_IFMT(mode))
@@ -408,7 +429,8 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Archive
     return Member(
         name=name,
         size=info.file_size,
-        is_directory=info.filename.endswith("/"),  # `is_dir` fails on a name that is empty
+        # `is_dir` fails on an empty name.
+        is_directory=info.filename.endswith("/"),
         is_executable=bool(mode & stat.S_IXUSR),
         open=partial(archive.open, info),
     )

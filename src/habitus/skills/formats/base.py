@@ -1,4 +1,4 @@
-"""A skill of another system's layout on its way in, the files on their way out, and the shape of a format."""
+"""The interface of a skill format, and the records that formats read and write."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from habitus.text import encodable
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Incoming:
-    """One skill, ready to be saved: a SKILL.md folder, and what belongs in the database."""
+    """One skill to import: a SKILL.md folder, and the values that belong in the database."""
 
     name: str
     tree: Tree
-    origin: str  # where it was found, in words for a person
+    origin: str  # where it was found, as text
     format: str
     counters: Mapping[Stage, Counters] = field(default_factory=dict)
     enabled: bool = True
@@ -30,32 +30,32 @@ class Incoming:
     version: int = 1
     created_on: datetime | None = None
     modified_on: datetime | None = None
-    changelog: tuple[str, ...] = ()  # the lines of the collection's CHANGELOG that name it
+    changelog: tuple[str, ...] = ()  # the lines of the collection's changelog that name it
     diagnostics: tuple[Diagnostic, ...] = ()
-    place: str = ""  # where it was found, exactly: two folders may be called the same
-    control: tuple[str, ...] = ()  # a file of each folder of version control in it; they are not in the tree
+    place: str = ""  # its exact location; two folders may have the same name
+    control: tuple[str, ...] = ()  # one file of each version control folder, which are not in the tree
 
     @property
     def run_unasked(self) -> tuple[str, ...]:
-        """The files in its folder that other tools would run by themselves."""
+        """The files in its folder that other tools would execute by themselves."""
         return tuple(sorted({*self.control, *(path for path in self.tree if trees.runs_unasked(path))}))
 
     @property
     def skill(self) -> Skill:
-        """The skill in its SKILL.md. A reader hands out only what can be loaded."""
+        """The skill in its SKILL.md; formats return only loadable ones."""
         skill = trees.parse(self.name, self.tree).skill
         assert skill is not None
         return skill
 
     def __post_init__(self) -> None:
-        """A folder's name may hold bytes that are not text, and where it lay is written down."""
+        """Make the origins storable: a folder name may contain bytes that are not text."""
         object.__setattr__(self, "origin", encodable(self.origin))
         object.__setattr__(self, "place", encodable(self.place))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlaybookLesson:
-    """A lesson of a playbook. Memory decides what becomes of it."""
+    """A lesson of a playbook. Memory decides whether to keep it."""
 
     origin: str
     trigger: str
@@ -71,12 +71,12 @@ class PlaybookLesson:
     last_retrieved: datetime | None = None
     verified: bool = False
     created_on: datetime | None = None
-    extra: Mapping[str, Json] = field(default_factory=dict)  # what only the source has a use for
+    extra: Mapping[str, Json] = field(default_factory=dict)  # values that only the source uses
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotTaken:
-    """An entry that was left out, and why, in one line."""
+    """An entry that was skipped, and the reason in one line."""
 
     origin: str
     name: str
@@ -89,50 +89,60 @@ Entry = Incoming | PlaybookLesson | NotTaken
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outgoing:
-    """One skill to be written in another layout. Its files come with their contents."""
+    """One skill to export in another format; its files have their contents."""
 
     skill: Skill
     tree: Tree
     counters: Mapping[Stage, Counters] = field(default_factory=dict)
-    status: str = ""  # of its tool or recipe, where that is known
+    status: str = ""  # of its tool or recipe, if known
 
     def stage(self, stage: Stage) -> Counters:
+        """Return the counters of a stage; zeros if it has none."""
         return self.counters.get(stage, Counters())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """The files of an export, and the fields that the layout has no place for."""
+    """The files of an export, and the fields that the format can't hold."""
 
     paths: tuple[Path, ...]
     left_out: tuple[NotTaken, ...] = ()
 
 
 class CantTake(Exception):
-    """Inside a reader: this entry can't be read. Becomes a `NotTaken`, never leaves the package."""
+    """Raised inside a reader for an entry that can't be read. It becomes a `SkippedEntry` and never leaves the
+    package.
+    """
 
 
 class Format(ABC):
-    """One layout. Reading never raises for bad content: a bad entry is a `NotTaken` beside its neighbours."""
+    """One skill format. Reading never raises for bad content: a bad entry becomes a `SkippedEntry` beside the
+    others.
+    """
 
     name: str
 
     @abstractmethod
     def claims(self, path: Path, inside: Set[str]) -> bool:
-        """Whether this very file or directory is of the layout; a look at names and first lines, no more.
-        `inside` has the names of what lies in a directory, `name/` for directories; for a file it is empty."""
+        """Whether this very file or directory is in the format, judged by names and first lines only.
+
+        `inside` holds the names in a directory, `name/` for directories; it is empty for a file.
+        """
 
     @abstractmethod
     def read_one(self, path: Path, origin: str) -> Iterator[Entry]:
-        """Everything in what `claims` said yes to. May raise `CantTake`, `Invalid` and `OSError`."""
+        """Yield everything in a path that `can_read` accepted. May raise `UnreadableEntryError`, `Invalid` and
+        `OSError`.
+        """
 
     @abstractmethod
     def write(
         self, skills: Sequence[Outgoing], to: Path, *, lessons: Sequence[PlaybookLesson] = (), overwrite: bool = False
     ) -> Written:
-        """Write aside, then rename. What `overwrite` replaces is kept beside it."""
+        """Write to a temporary place, then rename. `overwrite` keeps the replaced files beside the new ones."""
 
     def read_safely(self, path: Path, origin: str) -> Iterator[Entry]:
+        """Yield the entries of a path; an error becomes a `SkippedEntry`."""
         try:
             yield from self.read_one(path, origin)
         except (CantTake, Invalid, OSError) as problem:
@@ -142,15 +152,16 @@ class Format(ABC):
 
 
 def describe_problem(problem: Exception) -> str:
-    """One line for a person; the paths of this machine are of no use to them."""
+    """Describe an error in one line, without paths of this machine."""
     if isinstance(problem, OSError):
         return f"Can't read {Path(problem.filename or 'it').name}: {problem.strerror or problem}."
     return str(problem)
 
 
 def without_clashes(entries: Iterable[Entry], *, keep_both: bool = False) -> Iterator[Entry]:
-    """Of several skills that come to one name the first is taken; the others are told which one it was, or get a name
-    of their own. A copy of one that was taken is never taken again."""
+    """Yield the entries with unique names: of several skills with one name, the first is kept and the others are
+    skipped or, with `keep_both`, renamed. Copies of a kept skill are always skipped.
+    """
     seen: dict[str, dict[str, str]] = {}  # name → hash of the files → origin
     for entry in entries:
         if not isinstance(entry, Incoming):

@@ -1,6 +1,6 @@
-"""Reading skills from wherever they are: the layout is found out, several in one tree too, and skills inside skills.
+"""Reading skills from any source: detects the format of each part, several in one tree, and skills inside skills.
 
-What a layout carries of a skill is found out by reading an export back: no list that could go out of date.
+What a format loses is found by reading an export back, so no list can go out of date.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ from habitus.skills.formats.skill_folder import Known, SkillFolder
 from habitus.skills.model import Counters, Manifest
 from habitus.text import encodable
 
-# In the order in which they are asked: the plain layout takes what no other one claims.
+# Order matters: the plain format accepts what no other one claims.
 FORMATS: tuple[Format, ...] = (Anton(), Ghost(), Istota(), Table(), SkillFolder())
 
 
 def formats_knowing(known: Known) -> tuple[Format, ...]:
-    """All of them, the plain layout with what is known of skills that are here already."""
+    """Return all formats; the plain one skips parsing skills whose diagnostics are already known."""
     return (*FORMATS[:-1], SkillFolder(known))
 
 
 def format_named(name: str) -> Format:
+    """Return the format of this name; raise `Invalid` otherwise."""
     for format in FORMATS:
         if format.name == name:
             return format
@@ -62,10 +63,11 @@ def read(
     place: str = "",
     keep_both: bool = False,
 ) -> Iterator[Entry]:
-    """Everything at a path or database address, in any of the layouts; of two skills of one name the first, or both.
-    `place` says where it really comes from, if that is not the path.
+    """Yield everything at a path or database URL, in any format; of two skills of one name the first, or both.
 
-    Raises `NotFound` or `StorageFailed` for what is not there or can't be reached, and nothing for what is in it."""
+    `place` is the real location, if it differs from the path. Raise `NotFound` or `StorageFailed` if the source
+    can't be reached, but nothing for bad content.
+    """
     if isinstance(source, str) and "://" in source:
         return without_clashes(_read_database(source), keep_both=keep_both)
     path = _with_name(Path(source))
@@ -76,7 +78,7 @@ def read(
 
 
 def _with_place(entry: Entry, origin: str, place: str) -> Entry:
-    """An entry knows its place, down to the folder it has in there."""
+    """Set the exact location of an entry, including its folder within the source."""
     if not isinstance(entry, Incoming):
         return entry
     inside = entry.origin.removeprefix(encodable(origin)).strip("/")
@@ -84,13 +86,13 @@ def _with_place(entry: Entry, origin: str, place: str) -> Entry:
 
 
 def _folder_of(place: str) -> str:
-    """A main file stands for its folder."""
+    """Return the folder of a main file, or the location unchanged."""
     folder, _, name = place.rpartition("/")
     return folder if name in trees.MAIN_FILES else place
 
 
 def detect(path: Path) -> tuple[Format, ...]:
-    """The layouts found at a path, in the order in which they are asked. An archive counts as what is inside it."""
+    """Return the formats found at a path, in order of precedence; an archive counts as its contents."""
     path = _with_name(path)
     check_readable(path)
     try:
@@ -125,7 +127,7 @@ def _read_path(path: Path, formats: Sequence[Format], origin: str) -> Iterator[E
 
 
 def _without_own_control(entry: Entry) -> Entry:
-    """A skill that is the root of a working copy has its version control beside it, as every working copy does."""
+    """Drop the version control folder of a skill that is itself the root of a checkout, where it is expected."""
     if not isinstance(entry, Incoming) or not entry.control:
         return entry
     inner = (path for path in entry.control if not trees.is_control(path.partition("/")[0]))
@@ -134,11 +136,12 @@ def _without_own_control(entry: Entry) -> Entry:
 
 @contextmanager
 def _open_archive(path: Path) -> Iterator[Path]:
-    """The path itself, or the unpacked archive in a directory that bears its name: often it holds just one itself."""
+    """Yield the path itself, or the directory of the unpacked archive."""
     if not archives.is_archive(path):
         yield path
         return
     with archives.unpack(path, name=fitting.legal_name(archives.stem(path))) as top:
+        # Archives often hold a single directory of the same name; step into it.
         inside = [one for one in top.iterdir() if not is_skipped(one.name)]
         yield inside[0] if len(inside) == 1 and inside[0].is_dir() else top
 
@@ -167,7 +170,7 @@ _SAID = {
 
 
 def lost(format: Format, skills: Sequence[Outgoing], to: Path) -> tuple[NotTaken, ...]:
-    """For each skill of an export at `to` that would not come back whole, what would be missing."""
+    """Return, for each skill that an export at `to` would not restore completely, the missing parts."""
     back = _read_back(format, to)
     found = []
     for item in skills:
@@ -179,7 +182,7 @@ def lost(format: Format, skills: Sequence[Outgoing], to: Path) -> tuple[NotTaken
 
 
 def hashes(format: Format, skills: Sequence[Outgoing]) -> dict[str, str]:
-    """Name → hash over the files, of the skills as they would come back from an export."""
+    """Return the hash over the files of each skill as it would come back from an export."""
     with tempfile.TemporaryDirectory() as folder:
         format.write(skills, Path(folder) / "out")
         return {name: tree_hash(entry.tree) for name, entry in _read_back(format, Path(folder)).items()}
@@ -209,13 +212,14 @@ def _numbers(counters: Counters) -> bool:
     return any((counters.recommended, counters.used, counters.succeeded, counters.failed))
 
 
-_FILES = (".db", ".sqlite", ".sqlite3")  # found inside a tree too; other files only when they are what is asked for
+# Database files are found anywhere in a tree; other single files only if given directly.
+_FILES = (".db", ".sqlite", ".sqlite3")
 _LINK = "It is a link to a skill elsewhere; links are not followed. Import that folder itself."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
-    """One directory or file, and the format that reads it."""
+    """A directory or file, and the format that reads it."""
 
     format: Format
     path: Path
@@ -224,7 +228,7 @@ class Unit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Place:
-    """Somewhere to look. `is_inside`: a part was found around it."""
+    """A path still to be searched; `is_inside` is set below a match."""
 
     path: Path
     origin: str
@@ -233,7 +237,7 @@ class _Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Inside:
-    """The names in a directory, those of folders with a '/', and which of them are worth a look."""
+    """The names in a directory (folders with a '/'), and those worth searching."""
 
     names: frozenset[str] = frozenset()
     folders: Sequence[str] = ()
@@ -242,13 +246,16 @@ class _Inside:
 
 
 def find(path: Path, formats: Sequence[Format], *, origin: str = "") -> Iterator[Unit | NotTaken]:
-    """Every part of `path` that a format claims, in order of path; the first format that claims it has it. Inside a
-    part only folders with a SKILL.md are parts again, and come last: a copy in another skill is not the one to take.
-    Links are not followed; one to a skill elsewhere is said."""
+    """Yield every part of `path` that a format recognises, in order of path; the first matching format wins.
+
+    Inside a match, only folders with a SKILL.md match again, and they come last: a copy inside another skill is
+    not the original. Links are not followed; one to a skill elsewhere is reported.
+    """
     check_readable(path)
     top = path.resolve()
     pending, later = [_Place(path=path, origin=origin or path.name)], list[_Place]()
     while pending or later:
+        # Nested skills wait in `later` until everything at the top has been seen.
         if not pending:
             pending, later = later[::-1], []
         place = pending.pop()
@@ -274,7 +281,7 @@ def find(path: Path, formats: Sequence[Format], *, origin: str = "") -> Iterator
 
 
 def check_readable(path: Path) -> None:
-    """The one thing a reader raises for: a path that is not there, or may not be read."""
+    """Raise `NotFound` or `StorageFailed` if the path is missing or not readable."""
     if not os.path.lexists(path):
         raise NotFound(f"There is no {path}.", mend="Check the path.")
     if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
@@ -306,5 +313,5 @@ def _look(place: Path, top: Path) -> _Inside:
 
 
 def _is_skill_elsewhere(link: Path, top: Path) -> bool:
-    """Whether a link leads to a skill that is not met on the way anyhow."""
+    """Whether a link leads to a skill outside the searched tree."""
     return any((link / name).is_file() for name in trees.MAIN_FILES) and not link.resolve().is_relative_to(top)

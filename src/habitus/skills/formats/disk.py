@@ -1,4 +1,4 @@
-"""Reading folders that nobody vouches for, and writing exports that are either whole or not there."""
+"""Reading untrusted folders within limits, and writing exports atomically."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NEVER_READ = {"node_modules", "__pycache__", ".venv", ".DS_Store"}
 
 
 def is_skipped(name: str) -> bool:
+    """Whether importing ignores a file or folder of this name."""
     return name in NEVER_READ or trees.is_control(name) or name.startswith(ASIDE) or name.endswith(".pyc")
 
 
 def read_folder(top: Path, notes: Notes) -> dict[str, File]:
-    """Every regular file below a folder. Links and devices are left out with a note, and what is version
-    control's is named."""
+    """Return every regular file below a folder; links and devices are skipped with a diagnostic."""
     files: dict[str, File] = {}
     total = 0
     for path, full, info in _walk(top, notes):
@@ -43,12 +43,14 @@ def read_folder(top: Path, notes: Notes) -> dict[str, File]:
 
 
 def read_file(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
-    """A regular file that is not a link, within the limit."""
+    """Read a regular file that is not a link; raise `UnreadableEntryError` above the limit."""
+    # O_NOFOLLOW and O_NONBLOCK: a link could leave the folder, and opening a pipe would wait forever.
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
             raise CantTake(f"{Path(path).name} is not a file.")
+        # Read in pieces and count: the size of a file can change after fstat.
         chunks, size = [], 0
         while size <= limit and (chunk := os.read(handle, _AT_ONCE)):
             chunks.append(chunk)
@@ -85,7 +87,7 @@ def _walk(top: Path, notes: Notes) -> Iterator[tuple[str, str, os.stat_result]]:
 
 
 def _first_file(directory: str, name: str) -> str:
-    """A file of a folder, to name the folder by; where it has none, or is a file itself, its name."""
+    """Return the path of a file in a folder, to name the folder by; its own name if it has none."""
     for folder, folders, files in os.walk(f"{directory}/{name}"):
         folders.sort()
         if files:
@@ -106,8 +108,10 @@ def _is_plain(path: str) -> bool:
 
 @contextmanager
 def export_place(to: Path, *, overwrite: bool) -> Iterator[Path]:
-    """A fresh place to write a file or directory to. It becomes `to` when the block ends, and vanishes when it fails.
-    What `overwrite` replaces is kept beside it as `NAME.old`."""
+    """Yield a temporary path that becomes `to` when the block succeeds and is deleted when it fails.
+
+    `overwrite` keeps the replaced file or directory as `NAME.old`.
+    """
     is_there = os.path.lexists(to) and not (to.is_dir() and not any(to.iterdir()))
     if is_there and not overwrite:
         what = "is not empty" if to.is_dir() else "is there already"
@@ -145,7 +149,7 @@ def _remove(path: Path) -> None:
 def write_folders(
     skills: Sequence[Outgoing], to: Path, folder_of: Callable[[Outgoing], tuple[str, Tree]], *, overwrite: bool
 ) -> Written:
-    """One directory a skill, below `to`. A skill that can't be written is left out, with the reason."""
+    """Write one directory per skill below `to`; a skill that can't be written is skipped with the reason."""
     paths: list[Path] = []
     left_out: list[NotTaken] = []
     with export_place(to, overwrite=overwrite) as top:
@@ -174,6 +178,6 @@ def write_tree(top: Path, tree: Tree) -> None:
 
 
 def missing_content(tree: Tree) -> str:
-    """Why a tree can't be written, or nothing."""
+    """Explain why a tree can't be written; empty if it can."""
     absent = next((path for path, file in tree.items() if file.content is None), None)
     return f"{absent} is too large to be kept, and is not at hand." if absent else ""

@@ -1,6 +1,6 @@
-"""Values that another layout may have and SKILL.md may not: fitted on the way in, given back on the way out.
+"""Conversion between SKILL.md and formats with other rules: values are fitted on import and restored on export.
 
-The provenance of a skill remembers its format, its name there, and each value that had to be fitted.
+A skill's provenance remembers its format, its original name, and each value that was fitted.
 """
 
 from __future__ import annotations
@@ -17,24 +17,29 @@ from habitus.skills.formats import frontmatter, frontmatter_fields, skill_md
 from habitus.skills.formats.foreign_values import Notes, storable
 from habitus.skills.model import Severity, Skill
 
-Frame = tuple[str, str, str]  # what stands before and after a body, and its line ends
+Frame = tuple[str, str, str]  # text before and after a body, and its line ends
 
 TEXT_FILE: Frame = ("", "\n", "\n")
 PLAIN_TEXT: Frame = ("", "", "\n")
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _MAIN = (*trees.MAIN_FILES, trees.TOML_FILE)
+# Some agents refuse angle brackets in descriptions.
 _ANGLES = str.maketrans({"<": "‹", ">": "›"})
 
 
 def legal_name(original: str) -> str:
+    """Return a legal skill name for any original name."""
     name = names.canonical(original)
     return name if names.is_legal(name) else names.slugify(original)
 
 
 def fit(skill: Skill, *, format: str, called: str, frame: Frame, notes: Notes, kept: Mapping[str, Any]) -> Skill:
-    """The skill as SKILL.md can hold it. `skill` has the raw values, `called` is its name in the other layout,
-    `frame` what a body usually stands in there, `kept` what only that layout has a use for."""
+    """Return the skill with values that SKILL.md can hold.
+
+    `skill` has the raw values, `called` is its original name, `frame` what usually surrounds a body in that
+    format, `kept` values that only that format uses.
+    """
     body, own_frame = _split_frame(storable(skill.body))
     if "\x00" in body:
         notes.say("There are NUL bytes in the text; each became '\ufffd'.", "Save the file as text.")
@@ -71,13 +76,14 @@ def fit(skill: Skill, *, format: str, called: str, frame: Frame, notes: Notes, k
 
 
 def folder(skill: Skill, others: Tree) -> dict[str, File]:
-    """The files of a skill that came from elsewhere, its SKILL.md made anew."""
+    """Return the files of an imported skill with a newly rendered SKILL.md."""
     return {"SKILL.md": file_of(skill_md.render(skill)), **others}
 
 
 def strict(name: str, tree: Tree, *, description: str) -> Tree:
-    """The files of a skill that was read leniently, as a copy that passes strict validators. `description` is for one
-    that leaves it to the skill it extends."""
+    """Return a copy of leniently read files that passes strict validators. `description` is used if the skill
+    inherits its own.
+    """
     parsed = trees.parse(name, tree)
     if parsed.skill is None or not (parsed.diagnostics or trees.TOML_FILE in tree):
         return tree
@@ -91,19 +97,19 @@ def strict(name: str, tree: Tree, *, description: str) -> Tree:
 
 
 def memory_of(skill: Skill, format: str) -> Mapping[str, Any]:
-    """The memory in the provenance, if the skill came from this format."""
+    """Return the remembered values if the skill came from this format; empty otherwise."""
     return skill.provenance if skill.provenance.get("format") == format else {}
 
 
 def name_there(skill: Skill, format: str, otherwise: str) -> str:
-    """The skill's name in the other layout: the one it came with, if that is still its name."""
+    """Return the skill's original name in a format if it still fits, or else `otherwise`."""
     called = memory_of(skill, format).get("name")
     is_usable = isinstance(called, str) and legal_name(called) == skill.name and is_one_part(called)
     return called if is_usable and isinstance(called, str) else otherwise
 
 
 def is_one_part(name: str) -> bool:
-    """Whether a name can be that of a file or directory, and of nothing outside it."""
+    """Whether a name is safe as the name of a single file or directory."""
     return (
         0 < len(name.encode("utf-8", "replace")) <= 200
         and name not in (".", "..")
@@ -113,7 +119,7 @@ def is_one_part(name: str) -> bool:
 
 
 def original(skill: Skill, field: str, format: str) -> Any:
-    """A field as the other layout had it, unless somebody has changed it since."""
+    """Return a field's original value, unless it has been edited since."""
     value = _raw(skill, field)
     fitted = memory_of(skill, format).get("fitted")
     entry = fitted.get(field) if isinstance(fitted, dict) else None
@@ -123,6 +129,7 @@ def original(skill: Skill, field: str, format: str) -> Any:
 
 
 def original_body(skill: Skill, format: str, frame: Frame) -> str:
+    """Return the body with its original surroundings and line ends."""
     own = memory_of(skill, format).get("frame")
     if isinstance(own, list) and len(own) == 3 and all(isinstance(part, str) for part in own):
         frame = (own[0], own[1], own[2])
@@ -149,7 +156,7 @@ def _line(text: str) -> str:
 
 
 def _outward(text: str) -> str:
-    """Within the length that other agents read, and without the marks they refuse."""
+    """Limit a text to the length and characters that other agents accept."""
     text = _line(text).translate(_ANGLES)
     return (
         text
@@ -159,7 +166,7 @@ def _outward(text: str) -> str:
 
 
 def _derive_description(title: str, body: str, name: str) -> str:
-    """A description for a skill that came without one."""
+    """Make a description for a skill without one, from its title, text or name."""
     return _outward(title) or _outward(skill_md.first_paragraph(body)) or name.replace("-", " ").capitalize()
 
 

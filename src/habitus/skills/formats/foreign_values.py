@@ -1,4 +1,6 @@
-"""Values as other systems write them (counts, dates, flags, lists, JSON), read with a note for each oddity."""
+"""Lenient parsing of values from other systems (counts, dates, flags, lists, JSON), with a diagnostic for each
+oddity.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,23 @@ MAX_JSON = 64 * 1024 * 1024
 
 
 class Notes:
-    """The diagnostics of one file or folder, in the making."""
+    """Collects the diagnostics of one file or folder."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.found: list[Diagnostic] = []
-        self.control: list[str] = []  # a file of each folder of version control, none of which is read
+        self.control: list[str] = []  # one file of each version control folder, none of which is read
 
     def say(self, what: str, mend: str = "", severity: Severity = Severity.WARNING) -> None:
         self.found.append(Diagnostic(file=self.file, what=what, mend=mend, severity=severity))
 
 
 def load_json(content: bytes, file: str) -> Any:
+    """Parse JSON into storable values; raise `UnreadableEntryError` if it is invalid or too large."""
     if len(content) > MAX_JSON:
         raise CantTake(f"{file} has {len(content):,} bytes; at most {MAX_JSON:,} are read.")
     try:
+        # parse_constant maps NaN and Infinity to None, which JSON proper can't hold.
         return storable(json.loads(content.decode("utf-8-sig"), parse_constant=lambda _: None))
     except UnicodeDecodeError as error:
         raise CantTake(f"{file} is not UTF-8 at byte {error.start}.") from None
@@ -41,6 +45,7 @@ def load_json(content: bytes, file: str) -> Any:
 
 
 def load_object(content: bytes, file: str) -> dict[str, Any]:
+    """Parse a JSON object; raise `UnreadableEntryError` for any other value."""
     value = load_json(content, file)
     if not isinstance(value, dict):
         raise CantTake(f"{file} holds {_kind(value)}, not an object.")
@@ -48,11 +53,12 @@ def load_object(content: bytes, file: str) -> dict[str, Any]:
 
 
 def dump_json(value: object) -> bytes:
+    """Render a value as indented JSON."""
     return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
 
 
 def storable(value: Any) -> Any:
-    """The value as JSON in UTF-8 can hold it: no halves of characters, no NaN, nothing but plain values."""
+    """Return the value as UTF-8 JSON can hold it: no lone surrogates, no NaN, only plain values."""
     match value:
         case str():
             return value if value.isascii() else value.encode("utf-8", "replace").decode()
@@ -68,6 +74,7 @@ def storable(value: Any) -> Any:
 
 
 def text(value: Any) -> str:
+    """Return any value as text; None is empty."""
     match value:
         case str():
             return value
@@ -79,7 +86,7 @@ def text(value: Any) -> str:
 
 
 def texts(value: Any, field: str, notes: Notes) -> tuple[str, ...]:
-    """A list of texts: a list, JSON text of one, or words between commas."""
+    """Parse a list of texts from a list, a JSON list as text, or words separated by commas."""
     if isinstance(value, str) and value.strip().startswith("["):
         try:
             value = storable(json.loads(value))
@@ -96,6 +103,7 @@ def texts(value: Any, field: str, notes: Notes) -> tuple[str, ...]:
 
 
 def count(value: Any, field: str, notes: Notes, default: int = 0) -> int:
+    """Parse a count within 0 and `MAX_COUNT`, or return the default."""
     if value is None or value == "":
         return default
     try:
@@ -109,7 +117,7 @@ def count(value: Any, field: str, notes: Notes, default: int = 0) -> int:
 
 
 def share(value: Any, field: str, notes: Notes, default: float) -> float:
-    """A number from 0 to 1."""
+    """Parse a number from 0 to 1, or return the default."""
     if value is None or value == "":
         return default
     try:
@@ -121,6 +129,7 @@ def share(value: Any, field: str, notes: Notes, default: float) -> float:
 
 
 def flag(value: Any, field: str, notes: Notes, default: bool) -> bool:
+    """Parse true or false in common spellings, or return the default."""
     match value.strip().lower() if isinstance(value, str) else value:
         case None | "":
             return default
@@ -133,7 +142,7 @@ def flag(value: Any, field: str, notes: Notes, default: bool) -> bool:
 
 
 def moment(value: Any, field: str, notes: Notes) -> datetime | None:
-    """A date from ISO 8601 text, or from seconds or milliseconds since 1970; without a zone it is UTC."""
+    """Parse a timestamp from ISO 8601, or from seconds or milliseconds since 1970; without a zone it is UTC."""
     if value in (None, "", 0, False):
         return None
     try:
@@ -143,6 +152,7 @@ def moment(value: Any, field: str, notes: Notes) -> datetime | None:
             found = value
         else:
             seconds = float(value)
+            # 1e11 seconds are the year 5138, so a larger number must be milliseconds.
             found = datetime.fromtimestamp(seconds / 1000 if abs(seconds) > 1e11 else seconds, UTC)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
     except (TypeError, ValueError, OverflowError, OSError):
@@ -151,11 +161,12 @@ def moment(value: Any, field: str, notes: Notes) -> datetime | None:
 
 
 def iso(value: datetime | None) -> str:
+    """Format a timestamp as ISO 8601 in UTC; None is empty."""
     return "" if value is None else value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def pack_counters(counters: Counters) -> dict[str, Any]:
-    """Every counter, under our own names: for layouts that keep fewer."""
+    """Return every counter under our own names, for formats with fewer."""
     return {
         "recommended": counters.recommended,
         "used": counters.used,
@@ -176,7 +187,8 @@ def unpack_counters(values: Mapping[str, Any], notes: Notes) -> Counters:
 
 
 def _is_number(value: str) -> bool:
-    return value.strip().replace(".", "", 1).isdecimal() and len(value.strip()) != 8  # 20260131 is a date
+    # Eight digits such as 20260131 are a date, not seconds.
+    return value.strip().replace(".", "", 1).isdecimal() and len(value.strip()) != 8
 
 
 def _kind(value: Any) -> str:

@@ -1,5 +1,5 @@
-"""The YAML block at the head of a Markdown file: split off, read leniently, written strictly, and edited in place:
-some fields change while its comments, order and every other byte stay as they are.
+"""The YAML block at the head of a Markdown file: split off, read leniently, written strictly, and edited in place
+without touching comments, order or other bytes.
 """
 
 from __future__ import annotations
@@ -14,29 +14,31 @@ from typing import Any
 
 from habitus.skills.model import Diagnostic, Unreadable
 
-Fields = dict[str, Any]  # text, lists and mappings of such
+Fields = dict[str, Any]  # texts, lists and mappings of such
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrontMatter:
-    """A Markdown file taken apart, every piece as it is written: put together they are the file again."""
+    """A Markdown file in parts, unchanged: joined, they give the same file."""
 
     opening: str = "---\n"
-    front: str | None = None  # what stands between the fences
+    front: str | None = None  # the text between the fences
     closing: str = "---\n"
     gap: str = ""  # the blank lines before the body
     body: str = ""
-    ending: str = ""  # the line ends after it
+    ending: str = ""  # the line ends after the body
 
     def join(self) -> str:
+        """Return the file."""
         head = self.opening + (self.front or "") + self.closing
         return head + self.gap + self.body + self.ending
 
     def with_front(self, front: str) -> FrontMatter:
+        """Return the parts with another block, in the file's line ends."""
         return replace(self, front=front.replace("\n", _newline_of(self.opening)))
 
     def with_body(self, body: str) -> FrontMatter:
-        """With another body, whose line ends become those of the file."""
+        """Return the parts with another body, in the file's line ends."""
         if not body:
             return replace(self, gap="", body="", ending="")
         newline = _newline_of(self.gap + self.body + self.ending, self.closing, self.opening)
@@ -55,7 +57,7 @@ _CLOSING = re.compile(r"(?<=[\r\n])---[ \t]*(\r\n|\n|\r|\Z)")
 
 
 def split(text: str, file: str) -> FrontMatter:
-    """Take a file apart. A block that is opened and never closed is unreadable, not body."""
+    """Split a file; raise `UnreadableFileError` if a block is opened and never closed."""
     opening = _OPENING.match(text)
     if opening is None:
         rest = text.removeprefix("\ufeff")
@@ -76,16 +78,19 @@ def _with_rest(rest: str, *, opening: str, front: str | None, closing: str) -> F
 
 
 def _newline_of(*texts: str) -> str:
-    """How lines end in the first of the texts that has any."""
+    """Return the line end of the first text that has one."""
     return next((newline for text in texts for newline in ("\r\n", "\n", "\r") if newline in text), "\n")
 
 
 def plain_newlines(text: str) -> str:
+    """Return the text with `\
+    ` line ends.
+    """
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def read(front: str, file: str) -> tuple[Fields, list[Diagnostic]]:
-    """The fields of a block, with what was odd about it. An unquoted colon in a value is mended and said."""
+    """Return the fields of a block and its diagnostics. An unquoted colon in a value is accepted with a warning."""
     try:
         fields, odd = _read(front)
     except Unreadable as error:
@@ -93,21 +98,24 @@ def read(front: str, file: str) -> tuple[Fields, list[Diagnostic]]:
     return dict(fields), [replace(each, file=file) for each in odd]
 
 
-# Whoever changes a file reads it, changes some fields, and reads the result: the same two texts, several times.
+# A change reads the file, edits some fields and reads the result: the same two texts several times.
 @functools.lru_cache(maxsize=64)
 def _read(front: str) -> tuple[Fields, list[Diagnostic]]:
-    from habitus.skills.formats.yaml_values import load  # the parser, for those who read a file that is new
+    # The YAML parser is slow to import, and a cached read doesn't need it.
+    from habitus.skills.formats.yaml_values import load
 
     diagnostics: list[Diagnostic] = []
     try:
         fields = load(front, diagnostics)
     except Unreadable as error:
+        # The most common error in skills found on the web is an unquoted colon in the description.
         mended = _with_colons_quoted(front)
         if mended == front:
             raise
         try:
             fields = load(mended, diagnostics)
         except Unreadable:
+            # Quoting did not help, so report the problem of the original text.
             raise error from None
         diagnostics.append(
             Diagnostic(
@@ -129,7 +137,7 @@ _SIMPLE_ENTRY = re.compile(r"(?P<key>[A-Za-z_][\w.-]*):[ \t]+(?P<value>[^\s\"'\[
 
 
 def _with_colons_quoted(front: str) -> str:
-    """Quote the top-level one-line values that hold a `: ` or end in a colon."""
+    """Quote the top-level one-line values that contain `: ` or end in a colon."""
     lines = []
     for line in front.split("\n"):
         found = _SIMPLE_ENTRY.fullmatch(line)
@@ -146,7 +154,7 @@ _SPECIAL = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 
 def scalar(text: str) -> str:
-    """Text as every YAML reader will read it back: plain where that is certain, else in quotes."""
+    """Render a text as every YAML reader reads it back: plain if that is certain, otherwise quoted."""
     is_plain = (
         _PLAIN.fullmatch(text)
         and text.isascii()
@@ -162,9 +170,9 @@ def scalar(text: str) -> str:
 
 
 def quote_value(value: object) -> str:
-    """Text in double quotes, or a JSON value, on one line of YAML."""
+    """Render a text in double quotes, or a JSON value, on one line of YAML."""
     shown = "".join(map(_escape_char, json.dumps(value, ensure_ascii=False)))
-    # Some readers cut a value at '---', whatever the quotes.
+    # Some readers cut a value at '---', even inside quotes.
     return shown.replace("---", "\\u002d" * 3)
 
 
@@ -176,7 +184,7 @@ def _escape_char(char: str) -> str:
 
 
 def write(fields: Mapping[str, str | Mapping[str, str]]) -> str:
-    """A block with these fields, in this order."""
+    """Render a block with these fields, in this order."""
     return "".join(_entry(key, value, "") for key, value in fields.items())
 
 
@@ -198,9 +206,11 @@ _ENTRY = re.compile(
 
 
 def change(front: str, changes: Changes, file: str) -> str:
-    """The block with the changes made. Lines are replaced one entry at a time; where that can't do it (flow style,
-    anchors) a YAML round trip does, and at the very last the fields are written anew. Each result is read back:
-    it counts only when it says exactly what was asked."""
+    """Return the block with the changes applied.
+
+    Entries are replaced line by line; if that fails (flow style, anchors), by a YAML round trip; and at last the
+    fields are rewritten. Each result is read back and counts only if it says exactly what was asked.
+    """
     if front and not front.endswith("\n"):
         front += "\n"
     wanted = _apply_changes(_read_again(front, file), changes)
@@ -211,9 +221,11 @@ def change(front: str, changes: Changes, file: str) -> str:
                 return changed
         except (Unreadable, _Unfit):
             continue
-    import yaml  # needed at the very last, and no command should wait for it
+    # Imported late: this is the last resort, and no command should wait for it.
+    import yaml
 
-    for is_escaped in (False, True):  # what ends a line in YAML alone is folded away unless it is escaped
+    # Unescaped, characters that end a line only in YAML would be folded away.
+    for is_escaped in (False, True):
         changed = yaml.safe_dump(wanted, allow_unicode=not is_escaped, sort_keys=False, width=10_000) if wanted else ""
         if _read_again(changed, file) == wanted:
             break
@@ -221,7 +233,7 @@ def change(front: str, changes: Changes, file: str) -> str:
 
 
 class _Unfit(Exception):
-    """The block is not made of plain `key: value` lines."""
+    """Raised if a block is not made of plain `key: value` lines."""
 
 
 def _read_again(front: str, file: str) -> Fields:
@@ -253,7 +265,8 @@ def _operate(front: str, changes: Changes, indent: str = "") -> str:
         if key not in changes:
             kept.append(lines)
             continue
-        if key not in pending:  # it stands twice, and the last one would count
+        # A repeated key: the last one counts for readers, so only its comments stay.
+        if key not in pending:
             kept.append(_comments(_lead(lines)))
             continue
         value = pending.pop(key)
@@ -272,7 +285,7 @@ def _operate(front: str, changes: Changes, indent: str = "") -> str:
 
 
 def _entries(front: str, indent: str) -> list[tuple[str, str]]:
-    """The block cut into entries: (key, its lines with the comments and blank lines above them)."""
+    """Split the block into entries: (key, its lines with the comments and blank lines above them)."""
     entries: list[tuple[str, str]] = []
     above, key, own = "", "", ""
     for line in front.splitlines(keepends=True):
@@ -296,7 +309,7 @@ def _entries(front: str, indent: str) -> list[tuple[str, str]]:
 
 
 def _lead(lines: str) -> str:
-    """The comments and blank lines above an entry's own first line."""
+    """Return the comments and blank lines above an entry's first line."""
     lead = ""
     for line in lines.splitlines(keepends=True):
         if line.strip() and not line.lstrip().startswith("#"):
@@ -334,7 +347,8 @@ def _render_key(key: str, value: str | Mapping[str, str | None], indent: str) ->
 
 
 def _round_trip(front: str, changes: Changes) -> str:
-    from ruamel.yaml import YAML  # only for the rare block that is not made of plain lines
+    # Only needed for the rare block that is not made of plain lines.
+    from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
@@ -359,6 +373,7 @@ def _round_trip(front: str, changes: Changes) -> str:
         tree = editor.load(front)
         put(tree, changes)
         editor.dump(tree, out)
-    except Exception as error:  # ruamel has no common root for what it raises
+    # ruamel's exceptions have no common base class.
+    except Exception as error:
         raise _Unfit(str(error)) from None
     return out.getvalue()

@@ -1,4 +1,4 @@
-"""The fields of a skill as its front matter states them: read leniently, with a diagnostic for all that is odd."""
+"""Reads the fields of a skill from its frontmatter, leniently, with a diagnostic for each oddity."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from habitus.skills.model import PLAIN_MANIFEST, Diagnostic, Manifest, Severity,
 MAX_BYTES = 1024 * 1024
 MAX_DESCRIPTION = 1024
 MAX_COMPATIBILITY = 500
+# The standard lets tools add keys under 'metadata'; the prefix marks ours.
 PREFIX = "habitus."
 PARTS = (PREFIX + "description", PREFIX + "when_to_use")
 
@@ -29,7 +30,7 @@ _KNOWN = {*MANIFEST_FIELDS, *_OWN, *(key.replace("-", "_") for key in STANDARD_K
 
 
 class FieldReader:
-    """Turns the fields of one file into a skill, collecting what was odd."""
+    """Turns the fields of one file into a skill and collects diagnostics."""
 
     def __init__(self, folder: str, file: str, fields: Fields, diagnostics: list[Diagnostic]) -> None:
         self.folder, self.file, self.diagnostics = folder, file, diagnostics
@@ -41,6 +42,7 @@ class FieldReader:
         self.used: set[str] = set()
 
     def skill(self, body: str) -> Skill:
+        """Return the skill with this body."""
         name = self._name()
         description, when_to_use = self._description()
         manifest = self._manifest()
@@ -78,7 +80,7 @@ class FieldReader:
         return {}
 
     def _raw(self, field: str) -> Any:
-        """The file's value for a field, under our prefix or at the top; None when it states nothing."""
+        """Return the file's value of a field, under our prefix or at the top; None if it states none."""
         ours = PREFIX + field
         if ours in self.metadata:
             self.used.add(ours)
@@ -127,7 +129,7 @@ class FieldReader:
         if own is None:
             return outward, when_to_use
         self.used.add(PREFIX + "description")
-        # A person may have changed what everybody sees: that wins over the parts we had kept.
+        # A person may have edited the visible description; that wins over the parts stored beside it.
         is_ours = outward == outward_description(_as_text(own), when_to_use)
         return (_as_text(own), when_to_use) if is_ours else (outward, "")
 
@@ -213,7 +215,8 @@ class FieldReader:
         return {**extra, **(self._object("extra") if PREFIX + "extra" in self.metadata else {})}
 
     def _say_what_is_outside_the_standard(self, skill: Skill) -> None:
-        says_little = skill.manifest.extends  # the skill it extends has what it leaves out
+        # A skill that extends another inherits what it leaves out.
+        says_little = skill.manifest.extends
         if not skill.description.strip() and not says_little:
             self._say("There is no description.", "Say in one sentence what the skill does and when to use it.")
         outward = self._text_of_top("description")
@@ -238,13 +241,14 @@ class FieldReader:
 
 
 def outward_description(description: str, when_to_use: str) -> str:
-    """The description for other agents, with the cue, within the standard's length."""
+    """Return the description for other agents: with when-to-use, within the standard's length."""
     if not when_to_use.strip():
         return description
     cue = _as_sentence(when_to_use.strip())
     first = description.strip()
     if first and first[-1] not in ".!?…。":
         first += "."
+    # When-to-use decides whether an agent loads the skill, so the description gives way.
     room = MAX_DESCRIPTION - len(cue) - 1
     if len(first) > room:
         first = first[: max(room - 1, 0)].rstrip() + "…" if room > 20 else ""
@@ -252,10 +256,12 @@ def outward_description(description: str, when_to_use: str) -> str:
 
 
 def _as_sentence(cue: str) -> str:
+    """Return when-to-use as a sentence that begins with "Use"."""
     if re.match(r"(?i)use\b", cue):
         return cue[0].upper() + cue[1:]
     if re.match(r"(?i)when(ever)?\b|if\b|for\b|before\b|after\b|while\b", cue):
         return f"Use {cue[0].lower()}{cue[1:]}"
+    # Lower-case an ordinary word, but not an acronym such as CSV.
     starts_a_word = len(cue) > 1 and cue[0].isupper() and (cue[1].islower() or cue[:2] == "A ")
     return f"Use when {cue[0].lower() + cue[1:] if starts_a_word else cue}"
 
@@ -265,10 +271,10 @@ def as_json(value: object) -> str:
 
 
 def _json_or(text: str, otherwise: Any) -> Any:
-    """The value of the JSON text, unless it can't be read, or can't be written again (`"\\ud800"` is half a
-    character)."""
+    """Return the value of a JSON text, or `otherwise` if it can't be parsed or written again."""
     try:
         value = json.loads(text)
+        # An escape such as \ud800 parses but is half a character, which can't be stored.
         if "\\u" in text:
             as_json(value).encode()
     except (ValueError, RecursionError):
@@ -292,7 +298,7 @@ _ENV_TEXTS = {"var", "from", "service", "key", "name", "config_path", "template"
 
 
 def _with_booleans(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The flags of an env spec out of YAML, where every value is a text; JSON has them already."""
+    """Convert the flags of an env spec from YAML, where every value is text."""
     words = {"true": True, "false": False}
     return {
         key: words.get(value, value) if isinstance(value, str) and key not in _ENV_TEXTS else value

@@ -1,6 +1,6 @@
-"""chunks.md, the recipes of a skill: one `## name` section each, with prose and one fenced yaml block.
+"""chunks.md, the recipes of a skill: one `## name` section each, with prose and one fenced YAML block.
 
-The block has {params, steps, branches}; a bare list of steps is read, too, and written anew in this form.
+The block has {params, steps, branches}; a bare list of steps is accepted and rewritten in this form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import yaml
 
 from habitus.skills.formats.foreign_values import Notes, storable, text
 
-Step = Mapping[str, Any]  # tool, description, params, save_as, when, on_fail, optional; others are kept
+Step = Mapping[str, Any]  # tool, description, params, save_as, when, on_fail, optional; other keys are kept
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,10 +25,12 @@ class Recipe:
     prose: str = ""
     steps: tuple[Step, ...] = ()
     branches: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
-    params: Mapping[str, Any] = field(default_factory=dict)  # what it takes, each with its meaning or JSON Schema
-    mode: str = ""  # "parallel", as a source has it: a hint that is kept
-    line: int = field(default=0, compare=False)  # where its section begins
-    lines: Mapping[str, tuple[int, ...]] = field(default_factory=dict, compare=False)  # of the steps; of each branch
+    params: Mapping[str, Any] = field(default_factory=dict)  # its parameters, each with its meaning or JSON Schema
+    mode: str = ""  # "parallel" in some sources: kept as a hint
+    line: int = field(default=0, compare=False)  # the line of its heading
+    lines: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict, compare=False
+    )  # the lines of its steps; by branch
 
 
 _HEADING = re.compile(r"^##[ \t]+(?P<name>.+?)[ \t]*$")
@@ -37,13 +39,14 @@ _SIMPLE_NAME = re.compile(r"[^\s#`\x00-\x1f\x7f-\xa0\u2028\u2029](?:[^\n\r\t\x00
 
 
 def render(recipes: Sequence[Recipe], *, title: str = "Recipes") -> bytes:
+    """Render recipes as chunks.md."""
     parts = [f"# {' '.join(title.split()) or 'Recipes'}\n"]
     parts += [_section(recipe) for recipe in recipes]
     return "\n".join(parts).encode()
 
 
 def with_recipe(content: bytes, recipe: Recipe) -> bytes:
-    """A file with one more recipe at its end; what is there stays as it is written."""
+    """Return the file with one more recipe at its end; the rest stays unchanged."""
     if not content.strip():
         return render([recipe])
     return content.rstrip() + b"\n\n" + _section(recipe).encode()
@@ -66,12 +69,13 @@ def _section(recipe: Recipe) -> str:
     if recipe.branches:
         more["branches"] = {name: [dict(step) for step in branch] for name, branch in recipe.branches.items()}
     block = yaml.dump(more, Dumper=_Dumper, **_STYLE)
+    # A fence longer than any run of backticks inside can't be closed by the content.
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", block)), default=0))
     return f"## {heading}\n\n" + (f"{prose}\n\n" if prose else "") + f"{fence}yaml\n{block}{fence}\n"
 
 
 def _is_plain(prose: str) -> bool:
-    """Whether the words can't be taken for a heading or a fence, and come back as they are."""
+    """Whether the prose survives a round trip and can't be mistaken for a heading or fence."""
     lines = prose.split("\n")
     return (
         prose == prose.strip()
@@ -81,7 +85,7 @@ def _is_plain(prose: str) -> bool:
 
 
 def parse(content: bytes, notes: Notes) -> list[Recipe]:
-    """The recipes of a file. A section that can't be read is left out with a note."""
+    """Return the recipes of a file; an unreadable section is skipped with a diagnostic."""
     recipes = []
     for name, start, lines in _sections(content.decode("utf-8", "replace").removeprefix("\ufeff")):
         prose, block, opening = _taken_apart(lines)
@@ -101,7 +105,7 @@ def parse(content: bytes, notes: Notes) -> list[Recipe]:
 
 
 def _step_lines(block: str, first: int) -> dict[str, tuple[int, ...]]:
-    """On which line of the file each step begins: of the recipe itself under "", of a branch under its name."""
+    """Return the line of the file on which each step begins: "" for the recipe itself, or the name of a branch."""
 
     def of(node: yaml.Node) -> tuple[int, ...]:
         steps = node.value if isinstance(node, yaml.SequenceNode) else []
@@ -117,7 +121,7 @@ def _step_lines(block: str, first: int) -> dict[str, tuple[int, ...]]:
 
 
 def _sections(document: str) -> list[tuple[str, int, list[str]]]:
-    """(name, line of its heading, lines below it)"""
+    """Return (name, line of the heading, lines below it) of each section."""
     sections: list[tuple[str, int, list[str]]] = []
     fence = ""
     for number, line in enumerate(document.replace("\r\n", "\n").split("\n"), 1):
@@ -136,7 +140,7 @@ def _sections(document: str) -> list[tuple[str, int, list[str]]]:
 
 
 def _taken_apart(lines: Sequence[str]) -> tuple[str, str | None, int]:
-    """(prose, block, line of the fence): what stands above the first fence, and what stands in it."""
+    """Return (prose, block, line of the fence): the text above the first fence, and the text in it."""
     for opening, line in enumerate(lines):
         found = _FENCE.match(line)
         if found is not None:
@@ -174,12 +178,14 @@ def _steps(value: Any) -> tuple[Step, ...]:
 
 
 class _Dumper(yaml.SafeDumper):
+    """Writes YAML without anchors and aliases."""
+
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _represent_text(dumper: _Dumper, value: str) -> yaml.Node:
-    # Quoted and escaped, invisible characters come back as they were.
+    # Quoting and escaping preserves invisible characters.
     style = None if value.replace("\n", "").isprintable() else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
@@ -188,8 +194,9 @@ _Dumper.add_representer(str, _represent_text)
 
 
 class _Loader(yaml.SafeLoader):
-    """Values as JSON has them. References are refused: a short file could stand for a huge one. So is great depth,
-    which takes ever longer to read."""
+    """Loads values as JSON has them. Aliases are refused, because a short file could expand to a huge one, and so is
+    deep nesting, which takes ever longer to parse.
+    """
 
     _depth = 0
 
@@ -207,6 +214,7 @@ class _Loader(yaml.SafeLoader):
 _DEEPEST = 50
 
 
+# Without these resolvers, dates, `<<` and `=` stay text.
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":merge", ":value"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -214,11 +222,12 @@ _Loader.yaml_implicit_resolvers = {
 _STYLE: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100, "default_flow_style": False}
 
 
-_LONGEST_BLOCK = 256 * 1024  # characters; reading more would hold up every command
+# Parsing a longer block would delay every command.
+_LONGEST_BLOCK = 256 * 1024
 
 
 def _load(block: str) -> Any:
     if len(block) > _LONGEST_BLOCK:
         raise ValueError(f"it has {len(block):,} characters; at most {_LONGEST_BLOCK:,} are read")
-    value = yaml.load(block, Loader=_Loader)  # a SafeLoader
+    value = yaml.load(block, Loader=_Loader)  # derived from SafeLoader
     return storable(value)

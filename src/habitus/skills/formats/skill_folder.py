@@ -1,4 +1,4 @@
-"""The Agent Skills layout itself: a SKILL.md directory, or one Markdown file as people upload it."""
+"""The Agent Skills format itself: a SKILL.md directory, or a single uploaded Markdown file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def nothing_known(name: str, tree: Tree) -> None:
 
 
 class SkillFolder(Format):
-    """`known` has what was said of a skill of this name with these very files: it is not read once more."""
+    """Reads SKILL.md folders and Markdown files. `known` returns the diagnostics of a skill with exactly these files,
+    which is then not parsed again.
+    """
 
     name = "skill"
 
@@ -45,14 +47,15 @@ class SkillFolder(Format):
 
 
 def _from_folder(path: Path, origin: str, known: Known) -> Incoming:
-    """A skill as it is: its bytes stay, only an illegal name gives way."""
+    """Return a skill with its bytes unchanged; only an illegal name is replaced."""
     notes = Notes(origin)
     tree = disk.read_folder(path, notes)
     main = trees.main_file(tree)
     if main is None:
         raise CantTake("Its SKILL.md is a link." if not notes.found else notes.found[0].what)
     content = tree[main].content or b""
-    # The root of a checkout or an archive is called anything, so there the file names the skill; else the folder does.
+    # The root of a checkout or archive can have any name, so there the file names the skill; elsewhere the folder
+    # does.
     stated = _stated_name(content) if "/" not in origin else ""
     name = fitting.legal_name(stated if names.is_legal(names.canonical(stated)) else path.name)
     if not _has_fields(content) and trees.TOML_FILE not in tree:
@@ -84,7 +87,7 @@ def _stated_name(content: bytes) -> str:
 
 
 def _has_fields(content: bytes) -> bool:
-    """Whether it has a block to state anything in, or what was meant to be one."""
+    """Whether it has a frontmatter block, or was meant to."""
     return content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"---")
 
 
@@ -114,7 +117,7 @@ def _text(content: bytes) -> str:
 
 
 def _with_fields(path: Path, origin: str, content: bytes, stated: str) -> Incoming:
-    """A SKILL.md by another file name: it names itself."""
+    """Import a complete SKILL.md under another file name; it names itself."""
     name = fitting.legal_name(stated) if stated.strip() else _name_of_file(path, "")
     tree = {"SKILL.md": file_of(content)}
     parsed = trees.parse(name, tree)
@@ -124,7 +127,7 @@ def _with_fields(path: Path, origin: str, content: bytes, stated: str) -> Incomi
 
 
 def _bare(name: str, origin: str, body: str, notes: Notes, others: Tree) -> Incoming:
-    """Plain Markdown: titled by its first heading, described by its first paragraph."""
+    """Import plain Markdown: the first heading is the title, the first paragraph the description."""
     if not body.strip():
         raise CantTake("There is no text in it.")
     raw = Skill(
@@ -148,7 +151,7 @@ def _bare(name: str, origin: str, body: str, notes: Notes, others: Tree) -> Inco
 
 
 def _name_of_file(path: Path, title: str) -> str:
-    """From the file's name, unless that is one that everybody uses."""
+    """Return a name from the file's name, or from the title if the file has a generic name."""
     is_telling = path.stem.lower() not in ("skill", "readme", "index", "untitled", "document")
     return fitting.legal_name(path.stem if is_telling or not title else title)
 

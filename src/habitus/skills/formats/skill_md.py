@@ -1,6 +1,6 @@
-"""SKILL.md, the Agent Skills standard: read leniently with diagnostics, written so that strict validators pass.
+"""SKILL.md, the Agent Skills standard: read leniently with diagnostics, written to pass strict validators.
 
-Plain Markdown is a skill too: titled by its first heading, described by its first paragraph.
+Plain Markdown is a skill too: its first heading is the title, its first paragraph the description.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from habitus.skills.model import Diagnostic, Manifest, Severity, Skill, Source, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parsed:
-    """A file, parsed. `skill` is None when it can't be loaded; the diagnostics say why."""
+    """The result of parsing a file; `skill` is None if it can't be loaded, and the diagnostics say why."""
 
     skill: Skill | None
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
 def parse(folder: str, content: bytes, *, file: str = "SKILL.md", toml: bytes | None = None) -> Parsed:
-    """Read one file of the skill in `folder`; the folder names the skill. Never raises."""
+    """Parse the main file of the skill in `folder`, which names the skill. Never raises."""
     diagnostics: list[Diagnostic] = []
     try:
         parts = frontmatter.split(_decode_file(content, file), file)
@@ -58,7 +58,7 @@ def parse(folder: str, content: bytes, *, file: str = "SKILL.md", toml: bytes | 
 
 
 def render(skill: Skill, *, is_checked: bool = True) -> bytes:
-    """A new file for this skill, valid by the standard; unchecked for what is stored already, as it is."""
+    """Render a new file that follows the standard; `is_checked=False` renders stored values without validation."""
     if is_checked:
         check(skill)
     parts = frontmatter.FrontMatter(front=frontmatter.write(_outward(skill))).with_body(normal_body(skill.body))
@@ -66,8 +66,9 @@ def render(skill: Skill, *, is_checked: bool = True) -> bytes:
 
 
 def update(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_checked: bool = True) -> bytes:
-    """The file changed to say what `skill` says; what it said already keeps its bytes."""
+    """Return the file changed to match `skill`; unchanged parts keep their bytes."""
     before = parse(skill.name, content, file=file).skill
+    # Equal values must not touch the file, not even its formatting.
     if before == skill:
         return content
     parts = frontmatter.split(_decode_file(content, file), file) if before is not None else None
@@ -96,7 +97,7 @@ def _encode_file(parts: frontmatter.FrontMatter, *, is_checked: bool) -> bytes:
 
 
 def rename(content: bytes, name: str, *, file: str = "SKILL.md") -> bytes:
-    """The file with another name in it, everything else as it was."""
+    """Return the file with another name; everything else stays."""
     parts = frontmatter.split(_decode_file(content, file), file)
     found = parse(name, content, file=file).skill
     if parts.front is None and found is not None:
@@ -106,7 +107,7 @@ def rename(content: bytes, name: str, *, file: str = "SKILL.md") -> bytes:
 
 
 def check(skill: Skill, *, stored: Skill | None = None) -> None:
-    """Refuse what the standard forbids, unless the stored file already says so itself."""
+    """Raise `Invalid` for values that the standard forbids, unless the stored file already has them."""
     if stored is None or stored.name != skill.name:
         names.check_name(skill.name)
     for field, limit in (("description", MAX_DESCRIPTION), ("when_to_use", MAX_DESCRIPTION)):
@@ -136,7 +137,9 @@ def _check_text(skill: Skill) -> None:
 
 
 def normal_body(text: str) -> str:
-    """A body as it is kept: `\\n` line ends, no blank lines around it."""
+    """Return a body as it is stored: `\
+    ` line ends, no blank lines around it.
+    """
     return frontmatter.plain_newlines(text).strip("\n")
 
 
@@ -170,11 +173,11 @@ def _all_fields(parts: frontmatter.FrontMatter, toml: bytes | None, file: str, d
 
 
 def is_istotas(file: str) -> bool:
-    """Whether a main file is spelt as in the layout of that name, where some fields have other names."""
+    """Whether a main file is named as in Istota's format, which names some fields differently."""
     return PurePosixPath(file).name in ("skill.md", "skill.toml")
 
 
-# Keywords are triggers; a capability that a deployment must have is a tool that must be there.
+# Istota's keywords are triggers; a capability that a deployment must have is a required tool.
 _THEIR_NAMES = {"keywords": "triggers", "requires_capability": "requires_tools"}
 
 
@@ -194,7 +197,7 @@ def _words(value: Any) -> list[str]:
 
 def _from_toml(toml: bytes) -> Fields:
     try:
-        # Dates and times become text, as they are in a frontmatter block.
+        # Dates and times become text, as in a frontmatter block.
         values = json.loads(json.dumps(tomllib.loads(toml.decode()), default=str))
         if height(values) > MAX_DEPTH:
             raise RecursionError("values are nested too deep")
@@ -204,7 +207,8 @@ def _from_toml(toml: bytes) -> Fields:
     section = values.get("skill", values)
     fields: Fields = dict(section) if isinstance(section, dict) else {}
     if isinstance(fields.get("env"), list):
-        fields["env"] = as_json(fields["env"])  # TOML has booleans of its own, so its texts stay texts
+        # TOML has real booleans, so its strings must not be read as flags.
+        fields["env"] = as_json(fields["env"])
     return fields
 
 
@@ -227,11 +231,12 @@ def _outward(skill: Skill) -> dict[str, str | Mapping[str, str]]:
 
 
 def _own_metadata(skill: Summary) -> dict[str, str]:
-    """Our fields as text, the ones that differ from their default."""
+    """Return our fields as text, without defaults."""
     plain = Manifest()
     values: dict[str, str] = {}
     for field in EDITABLE:
         own = getattr(skill, field.name)
+        # The plain description is stored apart only if when-to-use was merged into the visible one.
         if skill.when_to_use if field.name == "description" else own:
             values[field.name] = as_json(list(own)) if field.is_list else own
     if skill.source is not Source.USER:
@@ -248,7 +253,7 @@ def _own_metadata(skill: Summary) -> dict[str, str]:
 
 
 def _changes(before: Skill, after: Skill, fields: Fields) -> dict[str, str | Mapping[str, str | None] | None]:
-    """The changes to a block that says `before`. A field that moves to its standard place leaves its old one."""
+    """Return the changes that turn a block for `before` into one for `after`; moved fields leave their old place."""
     changes: dict[str, str | Mapping[str, str | None] | None] = {}
     old, new = _outward(before), _outward(after)
     for key in ("name", "description", "license", "compatibility", "allowed-tools"):
@@ -262,7 +267,8 @@ def _changes(before: Skill, after: Skill, fields: Fields) -> dict[str, str | Map
         key: ours_after.get(key) for key in {**ours_before, **ours_after} if ours_before.get(key) != ours_after.get(key)
     }
     if "description" in changes:
-        # What it is made of is written with it: parts left from before would be taken for a change by hand.
+        # The parts are written together with the whole: stale parts would look like a manual edit of the
+        # description.
         nested |= {key: ours_after.get(key) for key in PARTS if key in ours_after or key in _metadata_of(fields)}
     for key in fields:
         ours = PREFIX + key.replace("-", "_")
@@ -291,17 +297,18 @@ SAID = "It came without frontmatter; the description is its first paragraph."
 
 
 def is_document(body: str) -> bool:
-    """Whether a file is meant as it is: a heading, then words. Anything else has lost its frontmatter."""
+    """Whether a file without frontmatter is a document (a heading, then prose) rather than a damaged skill."""
     return _HEADING.match(body.lstrip()) is not None and bool(first_paragraph(body))
 
 
 def title(body: str) -> str:
+    """Return the first heading; empty if there is none."""
     found = _HEADING.search(body) or _SETEXT.search(body)
     return found[1].strip() if found else ""
 
 
 def first_paragraph(body: str) -> str:
-    """The first lines of prose, without headings, fences and lists' marks."""
+    """Return the first lines of prose, without headings, code blocks and list marks."""
     lines: list[str] = []
     is_code = False
     for line in body.splitlines():

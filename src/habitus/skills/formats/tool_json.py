@@ -1,4 +1,6 @@
-"""tool.json, the contract of a skill's code stage: parameters, permissions, regression cases, and the code's hash."""
+"""tool.json, the contract of a skill's code stage: parameters, permissions, regression cases, and the hash of the
+code.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ NO_PERMISSIONS: Mapping[str, Any] = {"network": False, "read": [], "write": [], 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolContract:
-    """The contract of a tool: its parameters, and what the code may do."""
+    """The contract of a tool: its parameters, and what its code may do."""
 
     name: str
     description: str
@@ -29,10 +31,12 @@ class ToolContract:
 
 
 def hash_of(code: bytes) -> str:
+    """Return the SHA-256 of a tool's code."""
     return hashlib.sha256(code).hexdigest()
 
 
 def render(tool: ToolContract) -> bytes:
+    """Render a contract as tool.json."""
     return dump_json(
         {
             "name": tool.name,
@@ -47,7 +51,7 @@ def render(tool: ToolContract) -> bytes:
 
 
 def parse(content: bytes, file: str = "tool.json") -> ToolContract:
-    """Raises `CantTake` for what is not a tool.json at all; a missing field has its default."""
+    """Parse tool.json, with defaults for missing fields; raise `UnreadableEntryError` if it is no contract at all."""
     values = load_object(content, file)
     parameters, permissions = values.pop("parameters", None), values.pop("permissions", None)
     cases = values.pop("cases", None)
@@ -66,23 +70,26 @@ def parse(content: bytes, file: str = "tool.json") -> ToolContract:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorder:
-    """Somebody whose calls tools keep: by their conversations, and by payloads they brought outside of any."""
+    """One person as the source of recorded cases: by their conversations, and by payloads contributed outside of
+    any.
+    """
 
     conversations: Collection[str]
-    payloads: Collection[str] = ()  # as `payload_text` writes them
+    payloads: Collection[str] = ()  # as `serialize_payload` returns them
 
     def has_made(self, case: Mapping[str, Any]) -> bool:
+        """Whether this person recorded the case."""
         conversation = case.get("conversation")
         return conversation in self.conversations if conversation else payload_text(case) in self.payloads
 
 
 def payload_text(case: Mapping[str, Any]) -> str:
-    """The text that a case is known by."""
+    """Return the payload of a case as canonical text, which identifies it."""
     return json.dumps(case.get("payload"), sort_keys=True, ensure_ascii=False)
 
 
 def cases_in(content: bytes) -> tuple[Mapping[str, Any], ...]:
-    """The kept cases; none in what is not a tool.json at all."""
+    """Return the recorded cases; empty if the content is not a tool.json."""
     try:
         return parse(content).cases
     except CantTake:
@@ -90,6 +97,6 @@ def cases_in(content: bytes) -> tuple[Mapping[str, Any], ...]:
 
 
 def without_cases(content: bytes, recorder: Recorder) -> bytes:
-    """The same without the cases that somebody made."""
+    """Return the contract without the cases of one person."""
     tool = parse(content)
     return render(replace(tool, cases=tuple(case for case in tool.cases if not recorder.has_made(case))))

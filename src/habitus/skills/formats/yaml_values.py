@@ -1,4 +1,4 @@
-"""Reading YAML: texts, lists and mappings from the parser's events, within bounds."""
+"""A bounded YAML reader: texts, lists and mappings built from the parser's events."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from habitus.skills.model import Diagnostic, Unreadable
 
 
 def load(front: str, diagnostics: list[Diagnostic]) -> Any:
-    """The value of a YAML text, every scalar of it a text; what is odd about it is added to the diagnostics, which
-    name no file."""
+    """Return the value of a YAML text, with every scalar as text; oddities are added to `diagnostics`, without a file
+    name.
+    """
     builder = _Builder(front)
     try:
         value = builder.document()
@@ -27,19 +28,22 @@ def load(front: str, diagnostics: list[Diagnostic]) -> Any:
     return value
 
 
+# The C parser is several times faster, where PyYAML was built with it.
 _LOADER = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
 _MAX_VALUES = 10_000
 
 
 class _Builder:
-    """Makes texts, lists and mappings straight from the parser's events: tags mean nothing here, nesting is
-    bounded before it can exhaust the stack, and aliases before they can exhaust the memory."""
+    """Builds values from parser events. Tags are ignored; nesting and aliases are bounded before they exhaust stack
+    or memory.
+    """
 
     def __init__(self, front: str) -> None:
         self.repeated: list[str] = []
         self._events = yaml.parse(front, Loader=_LOADER)
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._count = 0
+        # A long text may have many values honestly; the bound only has to stop aliases from multiplying them.
         self._most = max(_MAX_VALUES, len(front))
 
     def document(self) -> Any:
@@ -75,6 +79,7 @@ class _Builder:
         if event.anchor not in self._anchors:
             raise _refusal(f"nothing before this is called '&{event.anchor}'", event)
         value, count = self._anchors[event.anchor]
+        # An alias counts as much as the value it repeats, so nested aliases can't grow exponentially.
         self._count += count
         if self._count > self._most or depth + height(value) > MAX_DEPTH:
             raise _refusal("aliases repeat too much", event)

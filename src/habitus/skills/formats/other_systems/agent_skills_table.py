@@ -1,4 +1,4 @@
-"""The `agent_skills` table: a SQLite file, a database address, or its rows in a JSON or CSV file."""
+"""The `agent_skills` table: in a SQLite file, at a database URL, or as rows in a JSON or CSV file."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ Row = Mapping[str, Any]
 
 
 class Table(Format):
+    """Reads and writes the `agent_skills` table."""
+
     name = "table"
 
     def claims(self, path: Path, inside: Set[str]) -> bool:
@@ -71,7 +73,7 @@ class Table(Format):
     def write(
         self, skills: Sequence[Outgoing], to: Path, *, lessons: Sequence[PlaybookLesson] = (), overwrite: bool = False
     ) -> Written:
-        """A SQLite file: `to` itself, or `agent_skills.db` in it when `to` is a directory."""
+        """Write a SQLite file: `to` itself, or `agent_skills.db` in it if `to` is a directory."""
         target = to if to.suffix.lower() in SUFFIXES else to / f"{TABLE}.db"
         rows = {item.skill.name: _row(item.skill) for item in skills}
         with disk.export_place(target, overwrite=overwrite) as place, closing(sqlite3.connect(place)) as database:
@@ -84,7 +86,7 @@ class Table(Format):
 
 
 def read_database(url: str) -> Iterator[Entry]:
-    """The rows at a database address. Raises `StorageFailed` when it can't be reached."""
+    """Yield the rows at a database URL; raise `StorageFailed` if it can't be reached."""
     engine = sql.create_engine(url)
     origin = engine.url.render_as_string(hide_password=True)
     try:
@@ -107,7 +109,7 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def _has_table(path: Path) -> bool:
-    """Whether it is there, or can't be known: a damaged database is worth a word to the person."""
+    """Whether the table exists; True for a damaged database, so the user hears about it."""
     try:
         with closing(_open_database(path)) as database:
             return TABLE in _tables(database)
@@ -121,7 +123,7 @@ def _open_database(path: Path) -> sqlite3.Connection:
     try:
         database.execute("SELECT 1 FROM sqlite_master LIMIT 1")
     except sqlite3.OperationalError:
-        # A database of a running system, in a directory where no lock file can be made.
+        # A database in use, in a directory where no lock file can be created.
         database.close()
         database = sqlite3.connect(f"{quoted}?immutable=1", uri=True)
     database.text_factory = lambda content: content.decode("utf-8", "replace")
@@ -159,7 +161,8 @@ def _json_line(line: bytes) -> Any:
     try:
         return load_json(line, "It")
     except CantTake as problem:
-        return problem  # said when its turn comes; the lines around it are read
+        # Reported in its turn, so the other lines are still read.
+        return problem
 
 
 def _from_csv(content: bytes) -> list[Any]:

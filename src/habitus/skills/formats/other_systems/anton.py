@@ -1,4 +1,4 @@
-"""Anton's layout: `<label>/` with meta.json, declarative.md, chunks.md, code/, requirements.txt and stats.json."""
+"""Anton's format: `<label>/` with meta.json, declarative.md, chunks.md, code/, requirements.txt and stats.json."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ _PRESENCE = {f"{stage}_present" for stage in _STAGES}
 
 
 class Anton(Format):
+    """Reads and writes Anton's skills."""
+
     name = "anton"
 
     def claims(self, path: Path, inside: Set[str]) -> bool:
@@ -74,7 +76,7 @@ def _is_meta(path: Path) -> bool:
 
 
 def _object(file: File | None, name: str, notes: Notes) -> dict[str, Any]:
-    """A side file. Without it, or when it is damaged, the procedure is still worth having."""
+    """Parse a side file; without it, or if it is damaged, the skill is still imported."""
     if file is None or file.content is None:
         notes.say(f"There is no {name}.", severity=Severity.NOTE)
         return {}
@@ -130,7 +132,7 @@ def _requirements(files: Tree, notes: Notes) -> tuple[str, ...]:
 
 
 def _with_scripts(files: Tree, notes: Notes) -> dict[str, File]:
-    """The files with code/ as scripts/, where the standard has it. A name taken there keeps the file in code/."""
+    """Return the files with code/ moved to scripts/, as in the standard; a file stays if its new name is taken."""
     moved: dict[str, File] = {}
     for path, file in files.items():
         target = SCRIPTS + path.removeprefix(CODE) if path.startswith(CODE) else path
@@ -170,10 +172,11 @@ def _folder(item: Outgoing) -> tuple[str, Tree]:
     files = _with_code({path: file for path, file in item.tree.items() if path != main})
     files[META] = file_of(dump_json(_meta(item.skill, label, files)))
     steps = fitting.original_body(item.skill, "anton", fitting.TEXT_FILE)
-    # A text that begins with U+FEFF gets a byte order mark, or its own would be taken for one.
+    # A text that begins with U+FEFF gets a byte order mark, or readers would take its first character for one.
     files[STEPS] = file_of(steps.encode("utf-8-sig" if steps.startswith("\ufeff") else "utf-8"))
     files[STATS] = file_of(dump_json(_stats(item)))
     dependencies = item.skill.manifest.dependencies
+    # An equal requirements.txt keeps its comments and order.
     if _requirements(files, Notes(REQUIREMENTS)) != dependencies:
         files[REQUIREMENTS] = file_of("".join(f"{name}\n" for name in dependencies).encode())
     return label, files

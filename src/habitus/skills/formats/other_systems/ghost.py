@@ -1,4 +1,4 @@
-"""Ghost's layout: skills_registry.json with a Python file a tool, composed_skills.json, skills_playbook.json."""
+"""Ghost's format: skills_registry.json with one Python file per tool, composed_skills.json, skills_playbook.json."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ RETIRED = "retired"
 
 _FILES = {REGISTRY, COMPOSED, PLAYBOOK}
 
-_STREAK = 3  # failures in a row for which the source calls a tool degraded
+# Ghost degrades a tool after this many failures in a row.
+_STREAK = 3
 _OFF = {RETIRED, "proposed", "disabled"}
 _KNOWN = {
     *("name", "description", "parameters_schema", "parameters", "usage_count", "failure_count", "status"),
@@ -55,6 +56,8 @@ _KNOWN = {
 
 
 class Ghost(Format):
+    """Reads and writes Ghost's tools, recipes and lessons."""
+
     name = "ghost"
 
     def claims(self, path: Path, inside: Set[str]) -> bool:
@@ -92,7 +95,7 @@ class Ghost(Format):
 
 
 def _places(path: Path) -> list[Path]:
-    """The files that make the layout, in a directory or as the one that was asked for."""
+    """Return the files of the format in a directory, or the one given."""
     if path.is_file():
         return [path]
     folders = (path, path / TOOLS_DIR, path / COMPOSED_DIR)
@@ -101,7 +104,7 @@ def _places(path: Path) -> list[Path]:
 
 @dataclass(slots=True)
 class _Parts:
-    """The parts of one skill, gathered from the files."""
+    """The parts of one skill, collected from several files."""
 
     origin: str
     notes: Notes
@@ -111,6 +114,8 @@ class _Parts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ReadTool:
+    """A tool as read from the registry, with its code."""
+
     called: str
     entry: Mapping[str, Any]
     code: bytes
@@ -121,6 +126,8 @@ class _ReadTool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ReadRecipe:
+    """A recipe as read from composed_skills.json."""
+
     entry: ComposedSkill
     origin: str
     notes: Notes
@@ -181,7 +188,9 @@ def _read_tool(folder: Path, called: str, entry: Any, top: str) -> _ReadTool | N
 
 
 def _without_entry(folder: Path, known: set[str], top: str) -> Iterator[_ReadTool | NotTaken]:
-    """Python files the registry doesn't name: retired ones, which may have a registry of their own, and strays."""
+    """Yield the Python files that the registry doesn't list: retired ones, which may have a registry of their own,
+    and strays.
+    """
     for path in sorted(folder.glob("*.py")):
         if path.stem not in known:
             yield NotTaken(origin=f"{top}/{path.name}", name=path.stem, reason=f"{REGISTRY} has no entry for it.")
@@ -284,7 +293,7 @@ def _check_hash(tool: _ReadTool, notes: Notes) -> None:
 
 
 def _hashes(code: bytes, entry: Mapping[str, Any]) -> set[str]:
-    """What the source may have meant by a content hash: of the code alone, or with schema and description."""
+    """Return every hash that Ghost may have stored: of the code alone, or with schema and description."""
     return {
         hashlib.new(kind, content, usedforsecurity=False).hexdigest()
         for kind in ("md5", "sha1", "sha256")
@@ -293,10 +302,11 @@ def _hashes(code: bytes, entry: Mapping[str, Any]) -> set[str]:
 
 
 def _counters(entry: Mapping[str, Any], notes: Notes) -> Counters:
-    """The source counts successes, and the failures since the last one."""
+    """Parse the counters; Ghost counts successes, and the failures since the last success."""
     succeeded = count(entry.get("usage_count"), "usage_count", notes)
     failed = count(entry.get("failure_count"), "failure_count", notes)
     ours = entry.get("habitus")
+    # Our own counters hold only if Ghost has not counted further since the export.
     if isinstance(ours, dict) and [ours.get("usage_count"), ours.get("failure_count")] == [succeeded, failed]:
         return unpack_counters(ours, notes)
     return Counters(used=succeeded + failed, succeeded=succeeded, failed=failed)
@@ -304,6 +314,8 @@ def _counters(entry: Mapping[str, Any], notes: Notes) -> Counters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _WrittenTool:
+    """A tool ready for export."""
+
     entry: Mapping[str, Any]
     code: bytes
 
@@ -346,7 +358,7 @@ def _written_tool(item: Outgoing) -> _WrittenTool | None:
 
 
 def _streak(failed: int, status: str, memory: Mapping[str, Any]) -> int:
-    """The source counts failures in a row and retires a tool for three; ours are counted over its life."""
+    """Limit the failure count: Ghost retires a tool for three in a row, while ours counts all failures."""
     return failed if status != "active" or memory.get("failed_in_a_row") == failed else min(failed, _STREAK - 1)
 
 
@@ -365,7 +377,7 @@ def _identifier(name: str) -> str:
 
 
 class _Export:
-    """The files of an export in the making."""
+    """Collects the files of an export."""
 
     def __init__(self) -> None:
         self.tools: dict[str, _WrittenTool] = {}
@@ -390,7 +402,7 @@ class _Export:
         for place, is_retired in ((TOOLS_DIR, False), (f"{TOOLS_DIR}/{RETIRED_DIR}", True)):
             found = {name: tool for name, tool in self.tools.items() if (tool.entry["status"] == RETIRED) == is_retired}
             files |= {f"{place}/{name}.py": tool.code for name, tool in found.items()}
-            # The file that claims the directory comes always, even when every tool is retired.
+            # The main registry is always written, because reading recognises the directory by it.
             if found or not is_retired:
                 files[f"{place}/{REGISTRY}"] = dump_json({name: tool.entry for name, tool in found.items()})
         if self.recipes:
@@ -432,7 +444,7 @@ def _written_recipes(item: Outgoing) -> list[dict[str, Any]]:
             recipe=recipe,
             skill=skill,
             status=item.status or text(extra.pop("status", "")) or "active",
-            # A skill counts its recipes together; the first one carries that.
+            # A skill counts its recipes together, so the first one carries the counts.
             counters=item.stage(Stage.CHUNKS) if number == 0 else Counters(),
             created_on=moment(extra.pop("created_at", None), "created_at", notes) or item.skill.created_on,
             extra=extra,

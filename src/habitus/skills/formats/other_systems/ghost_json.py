@@ -1,5 +1,5 @@
-"""Two JSON files of Ghost's layout: composed_skills.json, recurring sequences of tool calls, to and from recipes;
-and skills_playbook.json, the lessons of self-play, in the source's older and newer spelling.
+"""Two JSON files of Ghost's format: composed_skills.json (sequences of tool calls) to and from recipes, and
+skills_playbook.json (lessons of self-play) in its older and newer spelling.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from habitus.skills.formats.foreign_values import (
 from habitus.skills.formats.recipes_md import Recipe, Step
 from habitus.skills.model import Counters, Severity
 
-# Ours → the source's spellings, the one that is written first.
+# Our field → the source's spellings; the first one is written.
 _STEP = {
     "tool": ("tool_name", "tool", "name", "action"),
     "description": ("description", "desc"),
@@ -45,10 +45,10 @@ _KNOWN_OF_COMPOSED = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComposedSkill:
-    """One entry: a recipe and how it has fared."""
+    """One entry: a recipe and its counters."""
 
     recipe: Recipe
-    skill: str  # the name of the skill it belongs to
+    skill: str  # the name of its skill
     status: str = "active"
     counters: Counters = field(default_factory=Counters)
     created_on: datetime | None = None
@@ -56,7 +56,7 @@ class ComposedSkill:
 
 
 def entries(values: Any) -> list[tuple[str, Any]]:
-    """(name, entry) of a file that is an object by name, or a list."""
+    """Return (name, entry) pairs of a file that is an object by name, or a list."""
     if isinstance(values, dict) and isinstance(values.get("skills"), (dict, list)):
         values = values["skills"]
     if isinstance(values, dict):
@@ -67,6 +67,7 @@ def entries(values: Any) -> list[tuple[str, Any]]:
 
 
 def read_composed(name: str, value: Any, notes: Notes) -> ComposedSkill:
+    """Parse one entry; raise `UnreadableEntryError` if it has no name or no steps."""
     if not isinstance(value, dict):
         raise CantTake("The entry is not an object.")
     name = name or text(value.get("name"))
@@ -97,6 +98,7 @@ def read_composed(name: str, value: Any, notes: Notes) -> ComposedSkill:
 
 
 def write_entry(entry: ComposedSkill) -> dict[str, Any]:
+    """Render one entry as Ghost reads it."""
     recipe, counters = entry.recipe, entry.counters
     used, succeeded = counters.used, min(counters.succeeded, counters.used)
     return {
@@ -121,7 +123,7 @@ def _counters(value: Mapping[str, Any], ours: Any, notes: Notes) -> Counters:
     succeeded = min(count(value.get("success_count"), "success_count", notes), used)
     last_used = moment(value.get("last_used"), "last_used", notes)
     if isinstance(ours, dict):
-        # What the source doesn't count is ours to remember, as long as it has not counted on.
+        # Our own counters are more detailed; they hold as long as the source has not counted further.
         mine = unpack_counters(ours, notes)
         if (mine.used, min(mine.succeeded, mine.used)) == (used, succeeded):
             return mine
@@ -173,7 +175,7 @@ def _written_step(step: Step) -> dict[str, Any]:
     return written
 
 
-# Ours → the source's spellings, the one that is written first.
+# Our field → the source's spellings; the first one is written.
 _SPELLINGS = {
     "trigger": ("trigger", "task"),
     "anti_pattern": ("anti_pattern", "mistake"),
@@ -187,6 +189,7 @@ _KNOWN_OF_LESSON = {*_PLAIN, *(spelling for spellings in _SPELLINGS.values() for
 
 
 def read_playbook(values: Any, origin: str) -> Iterator[PlaybookLesson | NotTaken]:
+    """Yield the lessons of a playbook; invalid ones are skipped with the reason."""
     if isinstance(values, dict):
         values = next((found for key in ("lessons", "playbook") if isinstance(found := values.get(key), list)), None)
     if not isinstance(values, list):
@@ -228,9 +231,10 @@ def _spelt(value: Mapping[str, Any], field: str) -> Any:
 
 
 def write_lessons(lessons: Sequence[PlaybookLesson]) -> list[dict[str, Any]]:
-    """The lessons as the source reads them; its older readers know only task, mistake and solution."""
+    """Render the lessons as Ghost reads them."""
     return [
         {
+            # Older readers know only task, mistake and solution, so both spellings are written.
             "timestamp": iso(lesson.created_on),
             "task": lesson.trigger,
             "mistake": lesson.anti_pattern,

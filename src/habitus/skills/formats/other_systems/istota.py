@@ -1,5 +1,6 @@
-"""Istota's layout: `<name>/skill.md`, its manifest in the frontmatter or in skill.toml, Python modules beside it;
-or, as it began, `<name>.md` files with all manifests in `_index.toml`."""
+"""Istota's format: `<name>/skill.md` with its manifest in the frontmatter or skill.toml and Python modules beside it;
+or the older form, `<name>.md` files with all manifests in `_index.toml`.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +43,17 @@ _OURS = {
     "paths",
     "requires_tools",
 }
-# What older files call a field of ours, and the one that is spelt so to this day.
+# An older name of our triggers, and the field that is still spelt this way.
 _OLD_TRIGGERS, _CAPABILITY = "keywords", "requires_capability"
 MANIFEST = tuple(field.name for field in dataclasses.fields(Manifest) if field.name not in _OURS)
 _HEAD = 16 * 1024
+# A directory is judged by some of its neighbours; reading all of a large one would be slow.
 _NEIGHBOURS = 50
 
 
 class Istota(Format):
+    """Reads and writes Istota's skills."""
+
     name = "istota"
 
     def claims(self, path: Path, inside: Set[str]) -> bool:
@@ -75,7 +79,7 @@ class Istota(Format):
 
 
 def _from_index(path: Path, origin: str) -> Iterator[Entry]:
-    """The oldest form: one file a skill, and the manifests of all of them in one index."""
+    """Read the oldest form: one file per skill, and all manifests in one index."""
     try:
         index = tomllib.loads(disk.read_file(path / INDEX, limit=2**20).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -110,14 +114,14 @@ def _take_skill(
         origin=origin,
         format="istota",
         changelog=_changes(path.parent / CHANGELOG, called),
-        # Notes are about the standard, which the file as it is written here follows.
+        # Notes are about the standard, which the rewritten file follows.
         diagnostics=(*(d for d in parsed.diagnostics if d.severity is not Severity.NOTE), *notes.found),
         control=tuple(notes.control),
     )
 
 
 def _is_own(path: Path) -> bool:
-    """A directory that shows the layout by itself, and not only by its neighbours."""
+    """Whether a directory shows the format by itself, not only through its neighbours."""
     if (path / TOML_FILE).is_file():
         return True
     if not (path / MAIN).is_file():
@@ -151,7 +155,7 @@ def _toml_keys(toml: File | None) -> list[str]:
 
 
 def _changes(path: Path, folder: str) -> tuple[str, ...]:
-    """The lines of the collection's change log that name this skill."""
+    """Return the lines of the collection's changelog that name this skill."""
     try:
         content = disk.read_file(path, limit=2**20).decode("utf-8", "replace")
     except (OSError, CantTake):
@@ -161,8 +165,7 @@ def _changes(path: Path, folder: str) -> tuple[str, ...]:
     return tuple(line.strip() for line in content.splitlines() if pattern.search(line))
 
 
-# The command line: the modules stay where they are, and scripts/cli.py runs them as the package they were.
-
+# The modules stay where they are; scripts/cli.py runs them as the package they were written as.
 _SHIM = '''"""The command line of this skill: its modules run as the package they were written as."""
 
 import importlib.util
@@ -240,6 +243,7 @@ def _folder(item: Outgoing) -> tuple[str, Tree]:
     main = trees.main_file(item.tree)
     files = {path: file for path, file in item.tree.items() if path not in (main, TOML_FILE)}
     cli = files.get(CLI_CODE)
+    # Our own shim is generated again on import, so the export leaves it out.
     if cli is not None and cli.content == _shim(files, folder):
         del files[CLI_CODE]
     elif cli is not None and item.skill.manifest.cli and MODULE not in files:
@@ -257,7 +261,7 @@ def _folder(item: Outgoing) -> tuple[str, Tree]:
 
 
 def _moved_to_toml(fields: dict[str, Any], manifest: Manifest, keys: list[str]) -> dict[str, Any]:
-    """Take out the fields that skill.toml used to state, also those it stated to be as usual."""
+    """Remove and return the fields that skill.toml used to state, including explicit defaults."""
     usual = {key: getattr(manifest, key) for key in keys if key in MANIFEST and key not in fields}
     return {key: fields.pop(key, usual.get(key)) for key in keys if key in fields or key in usual}
 
@@ -292,7 +296,7 @@ def _key(key: str) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """A value on one line, as the layout has it: plain words, lists in brackets, objects as JSON."""
+    """Render a value on one line as Istota does: plain words, lists in brackets, objects as JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
