@@ -187,7 +187,7 @@ def _place(item: Listed, selection: Selection, menu: Menu) -> tuple[Place, str]:
 class Offers:
     """Assigns the exposures of a conversation. Shown text stays in the history, so the first assignment holds.
 
-    Every method that begins with `takes` says whether an item may be shown, and records the assignment either way.
+    Every method that begins with `assign_` says whether an item may be shown, and records the assignment either way.
     """
 
     def __init__(self, lots: Lots | None = None) -> None:

@@ -32,9 +32,9 @@ class HostedTurn:
     """The turn itself. All its coroutines run on one event loop, whichever thread calls."""
 
     def __init__(self) -> None:
-        self.notices: list[str] = []  # what the person should know
+        self.notices: list[str] = []  # messages for the person
         self.is_over = False
-        self._watched: dict[str, Watch] = {}  # calls whose progress somebody wants to hear of
+        self._watched: dict[str, Watch] = {}  # callbacks for the progress of a call, by id
         self._registry = Registry()
         self._messages: list[Message] = []
         self._one_at_a_time = asyncio.Lock()
@@ -63,7 +63,7 @@ class HostedTurn:
 
     @property
     def turn(self) -> OpenTurn:
-        """The open turn; `Invalid` before `begin`."""
+        """The open turn; `Invalid` before `open_turn`."""
         if self._turn is None:
             raise Invalid("The turn is not open.", mend="Use it in a 'with' or 'async with' block.")
         return self._turn
@@ -128,7 +128,7 @@ class HostedTurn:
     async def done(self, reply: str, ok: bool | None, reason: str) -> None:
         """End the turn with a reply. `ok` is the outcome if the host knows it; otherwise it is inferred."""
         if self.is_over:
-            # Hosts often call both `done` and a cleanup handler; only the first one counts.
+            # Hosts often call both `done()` and a cleanup handler; only the first one counts.
             return
         turn, said = self.turn, self._sound(reply)
         if ok is None and turn.judged_by:

@@ -56,7 +56,7 @@ class View:
     request: str = ""
     # Also serves as the fallback while the database is down.
     selection: Selection = field(default_factory=Selection)
-    menu: Menu = field(default_factory=lambda: Menu(text="", tokens=0, budget=0, shown=()))  # of the prompt, if any
+    menu: Menu = field(default_factory=lambda: Menu(text="", tokens=0, budget=0, shown=()))  # the prompt's, if any
     # Skills loaded in this turn.
     loaded: dict[str, Skill] = field(default_factory=dict)
     # The loaded skills that the model itself asked for.
@@ -64,9 +64,9 @@ class View:
     # A counter of snapshots; caches beside the snapshot compare it to know that they are stale.
     looks: int = 0
     _snapshot: Snapshot | None = None
-    _waiting: tuple[int, Mapping[str, Skill]] | None = None  # with the look it belongs to
+    _waiting: tuple[int, Mapping[str, Skill]] | None = None  # with the revision it belongs to
     _may_load: tuple[Snapshot, Selection, frozenset[str]] | None = None
-    _shown: dict[str, Skill] = field(default_factory=dict)  # those whose text was put into this conversation
+    _shown: dict[str, Skill] = field(default_factory=dict)  # skills whose text was shown in this conversation
 
     @property
     def snapshot(self) -> Snapshot:
@@ -229,7 +229,7 @@ _PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OtherFile:
-    """One file with its content: `text` is None for binary data, `in_pad` empty if code can't read it."""
+    """One file with its content: `text` is None for binary data, `sandbox_path` empty if code can't read it."""
 
     path: str
     data: bytes
@@ -279,7 +279,7 @@ class OtherFiles:
         return "\n".join(line for line in lines if line)
 
     def paths(self, name: str) -> list[str]:
-        """Return the paths of the first hundred files; `find` on a folder lists all."""
+        """Return the paths of the first hundred files; `find_file` on a folder lists all."""
         files = self._view.files(name)
         return list(files.others[:_MOST_PATHS]) if files else []
 

@@ -37,7 +37,7 @@ class OpenTurn(TurnState):
     recorder: TurnRecorder
     emit: Emit
     began: float = field(default_factory=time.monotonic)
-    system: str = ""  # as it is sent, without secrets
+    system: str = ""  # redacted, as sent
     context: str = ""  # the marked block beside the request
     last_results: list[Outcome] = field(default_factory=list)
     _remembered: Recall = field(default_factory=Recall)

@@ -39,16 +39,17 @@ _SEEMED_GOOD, _SAID_GOOD = 0.5, 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorded:
-    # Messages for the person.
     """The result of recording a turn."""
 
-    notices: tuple[str, ...] = ()  # what to tell the person
+    # Messages for the person.
+    notices: tuple[str, ...] = ()
     # Pending changes and lessons.
     waiting: int = 0
 
 
 class TurnRecorder:
-    """Records turns. Methods that query the database belong in a thread; `teach` belongs on the event loop."""
+    """Records turns. Methods that query the database belong in a thread; `start_learning` belongs on the event
+    loop."""
 
     def __init__(self, parts: Parts, session: str) -> None:
         self._parts = parts
@@ -385,7 +386,7 @@ def _placed_skill(skill: Summary, place: Place, reason: str) -> Selected:
 # The source of a judgement that was inferred.
 SIGNAL = "signal"
 LATER = "next turn"
-MODEL = "model"  # it judges its own work
+MODEL = "model"  # the model judges its own work
 _EXPLICIT = 1.0
 _BY_ITSELF = 0.25
 # Inferred outcomes are weak evidence, except that an infrastructure failure is certain.

@@ -25,7 +25,7 @@ class Said:
 class ToolStarted:
     """A tool call has started."""
 
-    call: str  # the id that the later events of the same call carry
+    call: str  # the id that later events of the same call carry
     tool: str
     arguments: str
 
@@ -109,8 +109,8 @@ class Consent(StrEnum):
 
     YES = "yes"
     NO = "no"
-    LATER = "later"  # it waits in the review queue
-    ALWAYS = "always for this project"  # yes, and whoever asks the same there need not ask again
+    LATER = "later"  # stays pending in the review queue
+    ALWAYS = "always for this project"  # yes, and don't ask again in this project
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -51,7 +51,7 @@ class _Now:
     history: History
     context_tokens: int
     emit: Emit
-    first: int  # where the turn begins in the history
+    first: int  # index in the history at which the turn begins
 
     def keep_messages(self) -> None:
         """Copy this turn's messages from the history to the turn."""

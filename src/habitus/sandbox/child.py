@@ -73,7 +73,7 @@ class Child:
             raise Gone(self.last_words()) from error
 
     async def receive(self) -> Message:
-        """Return the next message; `Gone` if there is none or it is malformed."""
+        """Return the next message; `ProcessGone` if there is none or it is malformed."""
         (length,) = struct.unpack(">I", await self._exactly(4))
         if length > _LONGEST_MESSAGE:
             raise Gone("It sent a message that is too long.")
@@ -125,7 +125,7 @@ class Child:
         return ""
 
     def end(self) -> None:
-        """Start ending the process: a pending `receive` raises `Gone`."""
+        """Start ending the process: a pending `receive` raises `ProcessGone`."""
         with contextlib.suppress(OSError):
             self._line.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(ProcessLookupError):
@@ -157,7 +157,7 @@ class Child:
 
 
 async def start(launch: Launch, cgroups: Cgroups | None, limits: Limits, *, give: Sequence[int] = ()) -> Child:
-    """Start the planned process and send its first message. `give` are more descriptors to inherit."""
+    """Start the planned process and send its first message. `inherited_fds` are more descriptors to inherit."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     group = _group(cgroups, limits)

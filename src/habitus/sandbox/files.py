@@ -30,7 +30,7 @@ from habitus.sandbox.model import GIB, MIB
 from habitus.text import encodable
 
 NOWHERE: Mapping[str, Path] = {}
-LOOKED_THROUGH = 16 * MIB  # of an attached file: to look through more would keep a person waiting
+LOOKED_THROUGH = 16 * MIB  # of an attached file; redacting more would take too long
 SKILLS, ATTACHED = "skills", "attached"
 # On the PATH of the code; a hidden folder is not copied to another machine.
 COMMANDS = ".bin"
@@ -58,8 +58,8 @@ class GivenFile:
 
 
 class Given:
-    """The folder of files that sandboxed code may read. `seen_at` returns its path inside and is called once, on
-    demand.
+    """The folder of files that sandboxed code may read. `find_visible_path` returns its path inside and is
+    called once, on demand.
 
     Only its user can read it, and its files are read-only even for them.
     """
@@ -69,7 +69,7 @@ class Given:
         self._seen_at = functools.cache(seen_at)
         self._lock = threading.Lock()
         self._files: dict[tuple[int, ...], GivenFile] = {}
-        self._placed: dict[str, tuple[str, Placed]] = {}  # name → hash of the tree that was put, and what came of it
+        self._placed: dict[str, tuple[str, Placed]] = {}  # name → hash of the placed tree, and the result
 
     def path_of(self, *parts: str) -> str:
         """Return the path under which code finds a file or folder."""

@@ -32,7 +32,7 @@ class Guard:
         self._limits = limits
         self._task: asyncio.Task[None] | None = None
         self._look_now = asyncio.Event()
-        self._rests_since: float | None = None  # processor time when the last cell ended
+        self._rests_since: float | None = None  # CPU seconds when the last cell ended
         self._seen: object = None
 
     def start(self) -> None:

@@ -79,7 +79,7 @@ def _outermost(paths: list[Path]) -> list[Path]:
 
 __all__ = ["GIVEN", "WORK", "Jail", "Launch", "check_grants", "describe", "given_at", "launch", "require", "rlimits"]
 
-WORK, GIVEN = "/sandbox", "/given"  # names no host has, so that they hide nothing that is granted
+WORK, GIVEN = "/sandbox", "/given"  # names that no host uses, so they hide no granted path
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _FORBIDDEN = tuple(Path(path) for path in ("/", "/proc", "/sys", "/dev"))
 _PER_CALL = confine.CLONE_NEWNS | confine.CLONE_NEWPID | confine.CLONE_NEWIPC | confine.CLONE_NEWUTS
@@ -96,7 +96,7 @@ class Jail:
     permissions: Permissions = field(default_factory=Permissions)
     limits: Limits = field(default_factory=Limits)
     folder: Path | None = None
-    given: Path | None = None  # a folder it may read at `given_at`, and what is put there later, too
+    given: Path | None = None  # a folder it may read, including files added later
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,8 +206,8 @@ def _spec(machine: Machine, jail: Jail, *, work: str) -> dict[str, object]:
 
 
 def rlimits(machine: Machine, limits: Limits) -> dict[str, int]:
-    # With a group the whole tree is bounded and this only makes Python say MemoryError; without, it is the bound.
     """Return the rlimits of one process, by name."""
+    # With a group the whole tree is bounded and this only makes Python say MemoryError; without, it is the bound.
     memory = "data" if machine.cgroups else "as"
     own_count = machine.bubblewrap is not None or machine.has_namespaces
     bounds = {

@@ -61,12 +61,12 @@ class Machine:
     bubblewrap_error: str = ""
     # An old bubblewrap can't disable nested user namespaces; the system-call filter does it instead.
     bubblewrap_nests: bool = False
-    has_namespaces: bool = False  # without bubblewrap's help
+    has_namespaces: bool = False  # without bubblewrap
     landlock_abi: int = 0
     has_seccomp: bool = False
     cgroups: Cgroups | None = None
     userns_sysctl: str = ""  # the kernel setting that forbids user namespaces, e.g. "user.max_user_namespaces=0"
-    is_filtered: bool = False  # somebody, usually a container, already filters our system calls
+    is_filtered: bool = False  # our system calls are already filtered, usually by a container
 
     @property
     def is_linux(self) -> bool:
@@ -245,7 +245,8 @@ _NAME = re.compile(r"habitus-(\d+)-\w+")
 
 
 class Group:
-    """A control group with its limits. Processes join through the descriptors from `open`; `close` removes it."""
+    """A control group with its limits. Processes join through the descriptors from `open_descriptors`; `close`
+    removes it."""
 
     def __init__(self, where: Cgroups, name: str, *, memory: int, processes: int) -> None:
         self._version = where.version

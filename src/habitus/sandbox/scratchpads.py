@@ -216,7 +216,7 @@ _NAME, _CELLS = "keeper", "cells.jsonl"
 
 
 def ask(folder: Path, request: dict[str, Any], *, said: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
-    """Send a request to the scratchpad's daemon and return its answer; `said` receives the output of the cell."""
+    """Send a request to the scratchpad's daemon and return its answer; `on_output` receives the output of the cell."""
     with connect_to(folder, _NAME) as line:
         line.sendall(json.dumps(request).encode() + b"\n")
         for answer in io.BufferedReader(_Interruptible(line)):

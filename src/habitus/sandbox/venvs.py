@@ -54,7 +54,7 @@ class Venvs:
         half.rename(folder)
 
     async def install(self, folder: Path, requirements: Sequence[str], *, alone: bool = False) -> str:
-        """Install packages and return uv's output; with `alone`, without their dependencies."""
+        """Install packages and return uv's output; with `without_dependencies`, only the named ones."""
         wanted = [check_requirement(requirement) for requirement in requirements]
         if not wanted:
             return ""

@@ -50,13 +50,13 @@ class ForkServer:
         self.jail = jail
         self._child = child
         self._scratch = scratch
-        self._is_on_disk = is_on_disk  # no mount of its own bounds the folder of a call
+        self._is_on_disk = is_on_disk  # no mount limits the size of a call's folder
         self._memory_kills = 0
         self._is_sound = True
 
     @classmethod
     async def start(cls, machine: Machine, jail: Jail, folder: Path, *, allow_weaker: bool) -> ForkServer:
-        """Start a fork server and wait until it is ready; `Gone` if it does not answer."""
+        """Start a fork server and wait until it is ready; `ProcessGone` if it does not answer."""
         scratch = folder / f"call-{os.getpid()}-{os.urandom(6).hex()}"
         plan = launch(machine, jail, "forkserver", scratch=scratch, allow_weaker=allow_weaker)
         scratch.mkdir(parents=True, mode=0o700)

@@ -65,7 +65,7 @@ class ToolParts:
     environ: Mapping[str, str]
     redacted: Callable[[str], str]
     retention: RetentionSettings
-    services: Callable[[], Services]  # what a tool may ask, where no session says so
+    services: Callable[[], Services]  # for calls outside a session
 
     async def services_or(self, given: Services | None) -> Services:
         """Return the session's services or, without a session, those of the person."""

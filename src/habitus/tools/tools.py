@@ -1,4 +1,4 @@
-"""`Tools`: one interface to the code stages of all skills, built from catalogue, making, running and curation."""
+"""`ToolService`: one interface to the code stages of all skills, built from catalogue, making, running and curation."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ class _Steady:
 
 
 class Composer:
-    """Composes the prompts of a conversation. Every method except `system` queries the database: call it in
-    a thread.
+    """Composes the prompts of a conversation. Every method except `build_system_sections` queries the database:
+    call it in a thread.
     """
 
     def __init__(self, parts: Parts) -> None:

@@ -59,8 +59,8 @@ class Running:
 class Reach(IntEnum):
     """How far the effects of a call can go while the sandbox holds."""
 
-    NOTHING = 0  # it changes nothing
-    HERE = 1  # files of this machine, or what Habitus keeps
+    NOTHING = 0  # changes nothing
+    HERE = 1  # files on this machine, or the home
     NETWORK = 2
 
 

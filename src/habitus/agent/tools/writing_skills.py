@@ -246,7 +246,7 @@ class Changes:
     review: Review
     scan: Callable[[Tree], Sequence[str]]
     person: Author
-    gates: GateContext  # those of the session's user
+    gates: GateContext  # the session user's
     ask: AskPerson
 
     def find(self, name: str) -> Listed:

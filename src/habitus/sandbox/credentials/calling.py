@@ -40,7 +40,7 @@ from habitus.sandbox.warm import Program, Warm
 from habitus.text import encodable, one_line
 
 COMMAND = "habitus-skill"
-TIMED_OUT, NO_SANDBOX, REFUSED, UNKNOWN = 124, 125, 126, 127  # as `timeout` and a shell have them
+TIMED_OUT, NO_SANDBOX, REFUSED, UNKNOWN = 124, 125, 126, 127  # the exit codes of `timeout` and the shell
 _SIGNALLED = 128
 LIMITS = Limits(wall_s=120.0)
 _MOST_LOGGED, _LONGEST_LOGGED = 40, 200
@@ -273,7 +273,7 @@ calls = sa.Table(
     sa.Column("secrets", sa.Text, nullable=False),  # JSON: names
     sa.Index("skill_calls_by_time", "called_on"),
 )
-_LONGEST = 2_000  # characters of an argument or a reason that are kept
+_LONGEST = 2_000  # characters stored of an argument or reason
 
 
 class Calls:

@@ -26,7 +26,7 @@ EVERYBODY = ""
 granted = sa.Table(
     "granted_credentials",
     sql.metadata,
-    sa.Column("user", sa.String, primary_key=True),  # whose sessions; empty for everybody's
+    sa.Column("user", sa.String, primary_key=True),  # the sessions' user; empty for all users
     sa.Column("skill", sa.String, primary_key=True),
     sa.Column("kind", sa.String(16), primary_key=True),
     sa.Column("what", sa.String, primary_key=True),
@@ -126,9 +126,9 @@ class Values:
 
     user: str
     config: Mapping[str, Any]
-    secret: Callable[[str], str | None]  # None where nobody has set it
+    secret: Callable[[str], str | None]  # None if it is not set
     environ: Mapping[str, str]
-    file: Callable[[str], Path | None]  # the person's copy of a file of the skill; None where it has no such file
+    file: Callable[[str], Path | None]  # the person's copy of a skill's file; None if there is none
 
 
 def resolve(skill: str, specs: Iterable[EnvSpec], grants: Iterable[Grant], values: Values) -> Granted:
@@ -234,9 +234,9 @@ class ComesFrom(StrEnum):
 
     CONFIG = "config"  # the settings, under `skill_config`
     SECRET = "secret"  # the vault
-    SETUP = "setup"  # what was set up for this variable: the settings under its own name
-    TEMPLATE_FILE = "template_file"  # a file that begins as a copy of one of the skill's, and then is the person's
-    USER = "user"  # who the session belongs to
+    SETUP = "setup"  # the setting under the name of the variable
+    TEMPLATE_FILE = "template_file"  # a person's file that starts as a copy of the skill's
+    USER = "user"  # the session's user
 
 
 # Spellings of other systems whose skills are imported.
@@ -249,10 +249,10 @@ class EnvSpec:
 
     var: str
     source: ComesFrom
-    name: str = ""  # of the secret, of the setting, or of the file; a user has none
-    when: tuple[str, ...] = ()  # settings that must all be there; else the variable is left out
+    name: str = ""  # of the secret, setting or file; empty for a user
+    when: tuple[str, ...] = ()  # settings that must all be set, or the variable is left out
     sensitive: bool = False
-    fallback: str = ""  # a variable of this host that serves where there is no value, once that one is granted
+    fallback: str = ""  # a granted variable of this host, used if there is no value
 
     @property
     def is_secret(self) -> bool:
@@ -265,7 +265,7 @@ class Declared:
     """The environment variables a skill declares, and the problems in the declaration."""
 
     specs: tuple[EnvSpec, ...]
-    problems: tuple[str, ...]  # what makes no sense, one sentence each
+    problems: tuple[str, ...]  # one sentence each
 
 
 def read_env(declared: Iterable[Mapping[str, Any]]) -> Declared:
@@ -320,12 +320,12 @@ class Granted:
     """Everything that one skill's command line receives."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
-    sensitive: frozenset[str] = frozenset()  # values among them that nobody may see
-    secrets: tuple[str, ...] = ()  # the names of the secrets among them
-    hosts: tuple[str, ...] = ()  # that it may reach: `example.org`, `example.org:8443`, `*.example.org`
-    readable: tuple[Path, ...] = ()  # files that variables name
-    waiting: tuple[str, ...] = ()  # the names of secrets that it asks for and nobody has granted
-    missing: tuple[str, ...] = ()  # what it asks for and does not get, one sentence each with what to do
+    sensitive: frozenset[str] = frozenset()  # values to redact
+    secrets: tuple[str, ...] = ()  # the names of the granted secrets
+    hosts: tuple[str, ...] = ()  # like `example.org`, `example.org:8443`, `*.example.org`
+    readable: tuple[Path, ...] = ()  # files named by variables
+    waiting: tuple[str, ...] = ()  # the names of requested secrets that are not granted
+    missing: tuple[str, ...] = ()  # a sentence with a hint for each value it does not get
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -333,10 +333,10 @@ class CommandLine:
     """A skill's command line, ready to run for one user: a Python file whose `main()` is called."""
 
     skill: str
-    script: str  # which of its files
+    script: str  # its path in the skill
     content_hash: str  # of all its files; the grants are bound to it
     files: Tree
-    folders: Mapping[str, Path]  # where the files lie that are too large for a tree
+    folders: Mapping[str, Path]  # the folders of files too large for a tree
     granted: Granted
     dependencies: tuple[str, ...] = ()  # the packages it needs
 
@@ -358,7 +358,7 @@ class Call:
     arguments: tuple[str, ...]  # redacted
     outcome: Outcome
     is_refused: bool = False
-    secrets: tuple[str, ...] = ()  # the names of those that it was given
+    secrets: tuple[str, ...] = ()  # the names of those it received
     when: datetime
 
 

@@ -28,7 +28,7 @@ VARIABLE = "HABITUS_VAULT_KEY"
 # Sealed with the key at creation: unsealing it later proves that a key is the right one.
 _CHECK = "habitus"
 _SHORTEST_GIVEN = 16
-_ROUNDS_GIVEN, _ROUNDS_TYPED = 2**14, 2**17  # of scrypt: what a variable holds is long, what people type is not
+_ROUNDS_GIVEN, _ROUNDS_TYPED = 2**14, 2**17  # scrypt cost: a variable holds a long key, people type short ones
 
 
 class KeyFrom(StrEnum):
@@ -50,13 +50,13 @@ class Keyring(Protocol):
 class KeySources:
     """The possible sources of a vault key, each queried only when needed: a keyring is slower than most commands."""
 
-    given: Callable[[], str | None]  # the password of a variable
+    given: Callable[[], str | None]  # reads the password from a variable
     keyring: Callable[[], Keyring | None]
-    typed: Callable[[bool], str | None] = lambda is_new: None  # what a person types; None where nobody is there
+    typed: Callable[[bool], str | None] = lambda is_new: None  # prompts a person; None if no one is present
 
 
 def sources(environ: Mapping[str, str]) -> KeySources:
-    """Return the key sources of this process. Nothing can be typed until `Vault.asking` says so."""
+    """Return the key sources of this process. Nothing can be typed until `Vault.prompting_with` says so."""
     return KeySources(given=lambda: _key_from_environ(environ), keyring=system_keyring)
 
 
@@ -249,7 +249,7 @@ class Vault:
         self._sources = sources
         self._lock = threading.RLock()
         self._key: tuple[str, VaultKey] | None = None  # with the id of the vault that it opens
-        self._seen = _NOTHING  # the file whose values are known
+        self._seen = _NOTHING  # stamp of the file whose values are known
         self._known: frozenset[str] = frozenset()
 
     @contextmanager
@@ -331,7 +331,7 @@ class Vault:
         now = (found.st_ino, found.st_mtime_ns, found.st_size)
         if now != self._seen:
             with self._lock:
-                if now != self._seen:  # or another thread was faster
+                if now != self._seen:  # unless another thread was faster
                     self._known |= self._readable()
                 # Also if the file can't be opened yet: unlocking it resets the stamp.
                 self._seen = now

@@ -143,7 +143,7 @@ class _Copy:
     def begin(self, call: wire.Message, fds: list[int]) -> None:
         """Send the call to the fork."""
         data = wire.pack(call)
-        # The fork died while it waited, which `end` reports.
+        # The fork died while it waited, which `wait_for_exit` reports.
         with contextlib.suppress(OSError):
             socket.send_fds(self._line, [data[:1]], fds)
             self._line.sendall(data[1:])
@@ -168,8 +168,8 @@ class _Copy:
         }
 
     def forget(self) -> None:
-        # Removing the mounts is slow, so this happens after the answer was sent.
         """Release the mounts and the socket of the fork."""
+        # Removing the mounts is slow, so this happens after the answer was sent.
         for fd in self._mounts:
             os.close(fd)
         self._line.close()

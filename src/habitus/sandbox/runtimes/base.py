@@ -14,7 +14,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class WorkerProcess(Protocol):
-    """One running worker (`inside/worker.py`). Methods that wait raise `Gone` once its process has ended."""
+    """One running worker (`inside/worker.py`). Methods that wait raise `ProcessGone` once its process has ended."""
 
     @property
     def is_alive(self) -> bool: ...

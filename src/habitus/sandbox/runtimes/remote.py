@@ -30,7 +30,7 @@ from habitus.sandbox.venvs import Environments, Venvs
 
 # UTF-8 uses at most four bytes for a character.
 _BYTES_PER_CHARACTER = 4
-GIVEN = ".given"  # beside the pads; their names begin with a letter or a digit
+GIVEN = ".given"  # no scratchpad has such a name: theirs begin with a letter or digit
 
 
 def main() -> None:
@@ -251,7 +251,7 @@ async def _standard_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWrite
     return reader, asyncio.StreamWriter(transport, protocol, None, loop)
 
 
-Manifest = Mapping[str, str]  # path below the folder → its hash, with an `x` behind that of a program
+Manifest = Mapping[str, str]  # relative path → hash, with a trailing `x` for an executable
 
 
 class Carried:
@@ -259,7 +259,7 @@ class Carried:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._hashes: dict[str, tuple[tuple[int, ...], str]] = {}  # path → what it was when it was read, and its hash
+        self._hashes: dict[str, tuple[tuple[int, ...], str]] = {}  # path → file stamp and hash
 
     def manifest(self) -> Manifest:
         """Return every file with its hash; unchanged files are not read again."""

@@ -250,8 +250,8 @@ class SshWorker:
     def __init__(self, connection: _Connection, given: Carried | None) -> None:
         self._line = connection
         self._given = given
-        self._is_there: Manifest | None = None  # what was given, as far as we brought it
-        self._early: deque[Message] = deque()  # what the worker said while another answer was waited for
+        self._is_there: Manifest | None = None  # the given files already there
+        self._early: deque[Message] = deque()  # messages received while waiting for another answer
         self._captures: dict[str, Capture | None] = {"out": None, "err": None}
         self._why = ""
         self._is_alive = True

@@ -1,4 +1,4 @@
-"""`repair`: finds the smallest set of repairs, outermost first, that restores the author's program.
+"""`repair_code`: finds the smallest set of repairs, outermost first, that restores the author's program.
 
 It distinguishes truncated code from code that is wrong, and from code that is complete.
 """
