@@ -1,1 +1,1 @@
-"""Models behind one narrow seam: what is asked, what comes back, and nothing about who provides it."""
+"""Language models behind one narrow interface that is independent of their providers."""

@@ -1,4 +1,4 @@
-"""Questions to a model and its answers, whoever provides it, and the two models of a session."""
+"""Requests to a model and its answers, independent of the provider, and the two models of a session."""
 
 from __future__ import annotations
 
@@ -14,25 +14,31 @@ from habitus.text import tokens
 
 
 class Role(StrEnum):
-    MAIN = "main"  # talks to the person
-    CHEAP = "cheap"  # drafts and draws lessons
+    """The two uses of models in a session."""
+
+    # Talks to the user.
+    MAIN = "main"
+    # Drafts skills and draws lessons.
+    CHEAP = "cheap"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Text:
+    """A text part of a message."""
+
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """A message of the person."""
+    """A message from the user."""
 
     parts: tuple[Text | Image, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answered:
-    """A message of the model: words, and the tools it wants called."""
+    """A message from the model: text, and the tool calls it wants."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -40,9 +46,10 @@ class Answered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Returned:
-    """The result of a call, as the model reads it."""
+    """The result of a tool call as the model reads it."""
 
-    call: str  # the id of the call
+    # The id of the call.
+    call: str
     tool: str
     content: str
     failed: bool = False
@@ -55,7 +62,7 @@ _IMAGE_TOKENS = 1500
 
 
 def message_tokens(message: Message) -> int:
-    """About how many tokens a message takes."""
+    """Estimate the number of tokens of a message."""
     match message:
         case Asked(parts=parts):
             return sum(tokens(part.text) if isinstance(part, Text) else _IMAGE_TOKENS for part in parts) + 4
@@ -69,6 +76,8 @@ def message_tokens(message: Message) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolSpec:
+    """A tool as the model sees it."""
+
     name: str
     description: str
     parameters: Mapping[str, object]  # JSON Schema
@@ -86,15 +95,19 @@ class Ask:
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     max_tokens: int | None = None
-    schema: Mapping[str, object] | None = None  # the answer is one JSON value of this shape
+    # The answer must be one JSON value of this shape.
+    schema: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
+    """Token counts and cost of a request."""
+
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
-    cost: float | None = None  # in US dollars, where the price is known
+    # In US dollars, if the price is known.
+    cost: float | None = None
 
     def __add__(self, other: Usage) -> Usage:
         known = [cost for cost in (self.cost, other.cost) if cost is not None]
@@ -107,13 +120,20 @@ class Usage:
 
 
 class StopReason(StrEnum):
-    END = "end"  # it has said what it had to say
-    CALLS = "calls"  # it waits for its tools
-    LENGTH = "length"  # there was no room for more
+    """Why an answer ended."""
+
+    # The answer is complete.
+    END = "end"
+    # It waits for tool results.
+    CALLS = "calls"
+    # It reached the token limit.
+    LENGTH = "length"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextDelta:
+    """A piece of the answer's text."""
+
     text: str
 
 
@@ -126,7 +146,7 @@ class CallStarted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """The end of a stream, exactly once, with the whole message."""
+    """The last piece of every stream, with the complete message."""
 
     message: Answered
     stop: StopReason
@@ -135,14 +155,14 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TryingAgain:
-    """The request broke before anything was said, and is about to be made once more."""
+    """The request failed before any text arrived, and is about to be retried."""
 
 
 Streamed = TextDelta | CallStarted | TryingAgain | Answer
 
 
 class Model(Protocol):
-    """Streams the pieces of an answer, the `Answer` last; a fault of the provider is a `ProviderFault`."""
+    """A language model that streams the pieces of an answer, the `ModelAnswer` last; failures are ProviderFaults."""
 
     @property
     def name(self) -> str: ...
@@ -157,9 +177,10 @@ class Model(Protocol):
 
 
 class ProviderFault(HabitusError):
-    """The provider did not answer as it should: an `infra` outcome, nobody's mistake here."""
+    """The provider failed to answer: an `infra` outcome, which counts against nothing."""
 
-    usage: Usage | None = None  # where it is known what was spent all the same
+    # The tokens spent despite the failure, if known.
+    usage: Usage | None = None
 
 
 class ContextOverflow(ProviderFault):
@@ -167,7 +188,7 @@ class ContextOverflow(ProviderFault):
 
 
 class NoUsableAnswer(HabitusError):
-    """The model answered, and never in the shape that was asked for; the tokens are spent all the same."""
+    """The model never answered in the requested shape; `usage` has the tokens spent."""
 
     def __init__(self, message: str, *, usage: Usage) -> None:
         self.usage = usage
@@ -175,7 +196,7 @@ class NoUsableAnswer(HabitusError):
 
 
 async def answer(model: Model, ask: Ask) -> Answer:
-    """The whole answer, for those who don't show it as it comes."""
+    """Return the complete answer, for callers that do not stream."""
     async for piece in model.stream(ask):
         if isinstance(piece, Answer):
             return piece
@@ -188,7 +209,7 @@ class _Connected(Protocol):
 
 
 class Models:
-    """Opened when first asked for; without a name of its own the cheap one is the main one."""
+    """The main and the cheap model of a session, opened on first use; the cheap one defaults to the main one."""
 
     def __init__(self, main: str, cheap: str = "", *, open_model: Callable[[str], Model]) -> None:
         self._names = {Role.MAIN: main, Role.CHEAP: cheap or main}
@@ -210,7 +231,7 @@ class Models:
         return self._opened[name]
 
     async def close(self) -> None:
-        """Lets go of the connections; asking again opens new ones."""
+        """Close the connections; the next request opens new ones."""
         for model in self._opened.values():
             if isinstance(model, _Connected):
                 await model.close()

@@ -1,4 +1,4 @@
-"""Prices of tokens by a list that comes with the installation, for those who tell tokens and no dollars."""
+"""Token prices from an installed list, for providers and programs that report tokens but no cost."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from habitus.llm.model import Usage
 
 
 def price(usage: Usage, model: str, *, provider: str = "") -> float | None:
-    """US dollars; none where nobody knows the price of this model."""
+    """Return the cost in US dollars; None if the model's price is unknown."""
     try:
-        from genai_prices import Usage as Priced  # the list takes a moment to read
+        # Imported here because reading the list takes a moment.
+        from genai_prices import Usage as Priced
         from genai_prices import calc_price
 
         priced = Priced(

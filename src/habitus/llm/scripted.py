@@ -1,8 +1,8 @@
-"""A model that follows a script: the double for tests, and the model of the tour.
+"""A model that follows a script: a test double, and the model of the tour.
 
     model = ScriptedModel([calls("recall_skill", {"name": "csv-summary"}), says("Done.")])
 
-A script is a sequence of steps, or one function from the `Ask` to a step; a step of a sequence may be such a function.
+A script is a sequence of steps, or a function from the request to a step; steps may be such functions too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from habitus.text import tokens
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailingReply:
-    """Says something, then raises; without an error, it says nothing more until it is cancelled."""
+    """Says something, then raises the error; without one, it hangs until it is cancelled."""
 
     error: BaseException | None
     after: str = ""
@@ -49,34 +49,38 @@ Script = Iterable[Step | Callable[[Ask], Step]] | Callable[[Ask], Step]
 
 
 def says(text: str, *calls: ToolCall) -> Answered:
+    """Return a step that answers with text and optional tool calls."""
     return Answered(text=text, calls=calls)
 
 
 def calls(tool: str, arguments: Mapping[str, object] | str | None = None, *, text: str = "") -> Answered:
+    """Return a step that calls one tool."""
     return says(text, call(tool, arguments))
 
 
 def call(tool: str, arguments: Mapping[str, object] | str | None = None) -> ToolCall:
-    """One call for `says`; arguments as text are sent as they are. The model gives the id when it says it."""
+    """Return one tool call for `says`; the model assigns its id. Arguments as text are sent unchanged."""
     written = arguments if isinstance(arguments, str) else json.dumps(dict(arguments or {}), ensure_ascii=False)
     return ToolCall(id="", name=tool, arguments=written)
 
 
 def cut_off(text: str) -> Answer:
-    """An answer that had no room for its end."""
+    """Return an answer that ended at the token limit."""
     return Answer(message=Answered(text=text), stop=StopReason.LENGTH)
 
 
 def breaks(error: BaseException, *, after: str = "") -> FailingReply:
+    """Return a step that fails with this error, after some text."""
     return FailingReply(error=error, after=after)
 
 
 def hangs(*, after: str = "") -> FailingReply:
+    """Return a step that hangs, after some text."""
     return FailingReply(error=None, after=after)
 
 
 class ScriptedModel:
-    """Follows its script and keeps every `Ask` in `asked`. `pause` is the time between two pieces of text."""
+    """Follows its script and records every request in `asked`; `pause` is the time between two pieces of text."""
 
     def __init__(
         self,
@@ -96,7 +100,7 @@ class ScriptedModel:
         self.asked: list[Ask] = []
 
     def follow(self, script: Script) -> None:
-        """Go on with another script."""
+        """Continue with another script."""
         self._steps = itertools.repeat(script) if callable(script) else iter(script)
 
     async def stream(self, ask: Ask) -> AsyncIterator[Streamed]:
@@ -152,7 +156,7 @@ def _ended(said: Answered | Answer) -> Answer:
 
 
 def _usage(ask: Ask, message: Answered) -> Usage:
-    """Usage as a provider would count it, near enough."""
+    """Estimate the usage as a provider would count it."""
     read = tokens(ask.system) + sum(map(message_tokens, ask.messages)) + sum(tool.tokens for tool in ask.tools)
     return Usage(input_tokens=read, output_tokens=message_tokens(message))
 
@@ -161,6 +165,8 @@ PREFIX = "script:"
 
 
 class FileStep(BaseModel):
+    """One step of a script file."""
+
     model_config = ConfigDict(extra="forbid")
 
     say: str = ""
@@ -181,6 +187,8 @@ class FileStep(BaseModel):
 
 
 class FileScript(BaseModel):
+    """The content of a script file."""
+
     model_config = ConfigDict(extra="forbid")
 
     steps: list[FileStep]
@@ -188,7 +196,7 @@ class FileScript(BaseModel):
 
 
 def script_model(name: str) -> ScriptedModel:
-    """The model that `script:PATH` names; it starts at the first step."""
+    """Open the model that `script:PATH` names, at its first step."""
     path = Path(name.removeprefix(PREFIX)).expanduser()
     script = _read(path)
     return ScriptedModel(_play(script, path), name=name, pause=script.pause)

@@ -1,4 +1,4 @@
-"""Answers of a given shape: asked for by schema, checked, and asked for again when they don't hold."""
+"""Structured answers: requested by schema, validated, and requested again if they are invalid."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ ROOM = 2_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Structured(Generic[T]):
+    """A validated value, with the usage of all attempts."""
+
     value: T
-    usage: Usage  # of every attempt
+    # Of all attempts.
+    usage: Usage
 
 
 async def ask_for(
@@ -45,8 +48,9 @@ async def ask_for(
     max_tokens: int = ROOM,
     attempts: int = 3,
 ) -> Structured[T]:
-    """One value of `kind`. An answer that breaks the shape is asked for again with what was wrong with it;
-    one that was cut off, with twice the room. After `attempts` it is a `NoUsableAnswer`, which knows what was spent.
+    """Return one value of `kind`; raise NoUsableAnswer with the usage after `attempts` failures.
+
+    An invalid answer is requested again with its problems, a truncated one with twice the token limit.
     """
     schema: Mapping[str, object] = kind.model_json_schema()
     most = max(max_tokens, model.context_tokens or max_tokens * 2**attempts)
@@ -71,7 +75,8 @@ async def ask_for(
 
 
 def _correction(got: Answer, problem: str) -> tuple[Message, ...]:
-    """The answer and what is wrong with it; only the last one, so that the request doesn't grow."""
+    """Return the invalid answer and its problems as messages."""
+    # Only the last attempt, to keep the request from growing.
     said = (Answered(text=got.message.text),) if got.message.text.strip() else ()
     return (*said, Asked(parts=(Text(text=prompt_text("llm", "answer-again").format(problems=problem)),)))
 
@@ -80,7 +85,7 @@ _FENCED = re.compile(r"```[A-Za-z]*\s*\n(.*?)\n?\s*```", re.DOTALL)
 
 
 def _json_of(text: str) -> object:
-    """The JSON in an answer: all of it, what its code fence holds, or the object that words stand around."""
+    """Return the JSON of an answer: all of it, the content of a code fence, or the object inside prose."""
     if not text.strip():
         raise ValueError("the answer is empty")
     fenced = _FENCED.search(text)
@@ -98,7 +103,7 @@ MOST_PROBLEMS = 8
 
 
 def describe_problems(error: Exception) -> str:
-    """What is wrong with an answer, or with a file, in one line."""
+    """Describe a validation error in one line."""
     if not isinstance(error, ValidationError):
         return str(error) or type(error).__name__
     found = [f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in error.errors()]

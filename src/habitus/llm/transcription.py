@@ -1,4 +1,4 @@
-"""Speech to text on this machine, for recordings that come with a request."""
+"""Local speech-to-text for recordings that come with a request."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from habitus import optional_packages
 
 RATE = 16_000
 LONGEST_SECONDS = 600
-QUIET = 100  # of 32768
+# Peak amplitude of 32768 below which a recording is silent.
+QUIET = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Heard:
-    """The words of a recording, or why they are not known."""
+    """The words of a recording, or why they are unknown."""
 
     text: str | None
     reason: str = ""
@@ -29,7 +30,7 @@ Transcriber = Callable[[Path], Awaitable[Heard]]
 
 
 def local_transcriber() -> Transcriber:
-    """The transcriber of this installation; without one, a stand-in that says how to get it."""
+    """Return the installed transcriber, or one that explains how to install it."""
     return transcribe if optional_packages.has("pocketsphinx") else _explain_absence
 
 
@@ -38,10 +39,11 @@ async def _explain_absence(path: Path) -> Heard:
 
 
 async def transcribe(path: Path) -> Heard:
-    """By PocketSphinx: English, offline, and rough; enough to find the skill that is meant."""
+    """Transcribe a recording with PocketSphinx: English, offline and rough, but enough to find the right skill."""
     try:
         sound = _resample(await _wav(path))
-        # In a process of its own: it holds the interpreter while it listens, and is native code fed by strangers.
+        # In a separate process: it holds the interpreter lock while it listens, and is native code fed with untrusted
+        # data.
         text = (await _output(sys.executable, "-P", "-m", __name__, given=sound)).decode().strip()
     except _NoProgram as error:
         return Heard(text=None, reason=f"{path.suffix or 'this format'} needs {error}; install it, or send a .wav")
@@ -51,11 +53,11 @@ async def transcribe(path: Path) -> Heard:
 
 
 class _NoProgram(Exception):
-    """A program that is needed is not installed."""
+    """A required program is not installed."""
 
 
 async def _wav(path: Path) -> bytes:
-    """The recording as WAV. Other formats go through ffmpeg, which is given the file and no other protocol."""
+    """Return the recording as WAV; other formats are converted by ffmpeg, which may open only this file."""
     data = path.read_bytes()
     if data.startswith(b"RIFF"):
         return data
@@ -94,10 +96,12 @@ def _resample(data: bytes) -> bytes:
     centred = samples.astype(numpy.float64) - (128 if width == 1 else 0)
     mono = centred.reshape(-1, channels).mean(axis=1) * 2.0 ** (16 - 8 * width)
     if abs(mono).max() < QUIET:
-        raise ValueError("it is silent")  # the recogniser hears words in nothing
+        # The recogniser hears words in silence.
+        raise ValueError("it is silent")
     wanted = max(2, round(len(mono) * RATE / rate))
     spectrum = numpy.fft.rfft(mono)
-    kept = numpy.zeros(wanted // 2 + 1, dtype=complex)  # what the lower rate can't carry is left out
+    # Frequencies above the lower rate's limit are left out.
+    kept = numpy.zeros(wanted // 2 + 1, dtype=complex)
     kept[: min(len(kept), len(spectrum))] = spectrum[: min(len(kept), len(spectrum))]
     loud = numpy.fft.irfft(kept, wanted) * wanted / len(mono)
     return bytes(numpy.clip(loud, -32768, 32767).astype("<i2").tobytes())

@@ -1,1 +1,1 @@
-"""Recipes, the chunks stage of a skill: named sequences of tool calls with parameters, checked, run and offered."""
+"""Recipes, the second stage of a skill: named sequences of tool calls with parameters, checked, run and offered."""

@@ -1,7 +1,7 @@
-"""Alignment: calls that were made again and again become one recipe, which is replayed on the calls it came from.
+"""Turns repeated calls into one recipe, which must replay on the calls it came from.
 
-What never varies is a literal, what an earlier argument or result had is a reference, and what is left is a parameter.
-Text that varies only in part keeps the rest: `sales-${month}.csv`. Nothing that a secret was taken out of is a literal.
+Arguments that never vary become literals, values of earlier arguments or results become references, and the rest become
+parameters. Text that varies in part keeps the rest: `sales-${month}.csv`. Redacted text never becomes a literal.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from habitus.skills.formats.foreign_values import Notes
 from habitus.skills.formats.recipes_md import Recipe
 from habitus.text import one_line
 
-Calls = Sequence[ObservedCall]  # one for each step
-_LONGEST_LIST = 20  # a longer one is compared as a whole
-_SHORTEST_PART = 3  # characters of a value that is looked for within a text
+# One call for each step.
+Calls = Sequence[ObservedCall]
+# A longer list is compared as a whole.
+_LONGEST_LIST = 20
+# Shorter values would be found in any text by chance.
+_SHORTEST_PART = 3
 _LONGEST_EXAMPLE = 40
 _TOKEN = re.compile(r"\ue000\d+\ue001|\d+(?:[-:./T]\d+)*|[^\W\d_]+|.", re.DOTALL)
 _SHAPES = {"date": r"\d{4}-\d\d-\d\d", "month": r"\d{4}-(?:0\d|1[012])", "version": r"\d+\.\d+\.\d+"}
@@ -31,16 +34,18 @@ _MARK = re.compile(r"\ue000(\d+)\ue001")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Aligned:
-    """A recipe, what each of its occurrences gave for its parameters, and how much of the arguments it knows itself."""
+    """A recipe with the parameter values of each occurrence, and the number of its known arguments and parameters."""
 
     recipe: Recipe
     params: tuple[Mapping[str, Any], ...]
-    known: int  # arguments that are literals or references
-    asked: int  # parameters
+    # Arguments that are literals or references.
+    known: int
+    # Parameters.
+    asked: int
 
 
 def align_occurrences(name: str, occurrences: Sequence[Calls]) -> Aligned:
-    """Align the occurrences into what they have in common, each a call for every step."""
+    """Align occurrences, each with one call per step, into the recipe they have in common."""
     alignment = _Alignment(occurrences)
     steps = [alignment.step(number) for number in range(len(occurrences[0]))]
     for number, saved in alignment.saved.items():
@@ -57,7 +62,7 @@ def align_occurrences(name: str, occurrences: Sequence[Calls]) -> Aligned:
 
 
 def replays(recipe: Recipe, params: Mapping[str, Any], calls: Calls) -> bool:
-    """Whether the recipe, as it would be written and read again, makes the very calls that were made."""
+    """Return whether the recipe, written and parsed again, makes exactly these calls."""
     made, is_sound = _as_written(recipe)
     if not is_sound or len(made.steps) != len(calls) or set(params) != {one.name for one in made.parameters}:
         return False
@@ -88,7 +93,8 @@ class _Alignment:
         self._occurrences = occurrences
         self._results = [[value_of(call.result) for call in calls] for calls in occurrences]
         self.params: dict[str, list[Any]] = {}
-        self.saved: dict[int, str] = {}  # step → the name of its result
+        # Step number → name of its saved result.
+        self.saved: dict[int, str] = {}
         self.known = 0
 
     def step(self, number: int) -> dict[str, Any]:
@@ -99,7 +105,7 @@ class _Alignment:
         return {"tool": calls[0].name, **({"params": given} if given else {})}
 
     def _value(self, step: int, path: Path, values: Sequence[Any]) -> Any:
-        """The value that stands for these, one of each occurrence."""
+        """Return the literal, reference or parameter for these values, one of each occurrence."""
         has_secret = any(isinstance(value, str) and MARKER.search(value) for value in values)
         if has_secret:
             return self._parameter(step, path, values)
@@ -120,13 +126,16 @@ class _Alignment:
         return self._parameter(step, path, values)
 
     def _reference(self, step: int, values: Sequence[Any]) -> str:
-        """An earlier argument or result that is the same in every occurrence; nothing when there is none."""
+        """Return a reference to an earlier argument or result with the same value in every occurrence; empty if
+        none.
+        """
         keys = [key_of(value) for value in values]
         if None in keys:
             return ""
         for name, known in self.params.items():
             if keys == [key_of(value) for value in known]:
                 return f"${name}"
+        # The latest result is the most likely source.
         for earlier in reversed(range(step)):
             path = self._occurrences[0][earlier].returned_paths.get(str(keys[0]))
             if path is not None and all(
@@ -155,7 +164,8 @@ class _Alignment:
         return next(one for one in wished if one not in taken)
 
     def _text(self, step: int, path: Path, values: Sequence[str]) -> str:
-        """Texts that vary: with what is known already put in its place, and what still varies as one parameter."""
+        """Return varying texts as one text: known values as references, and the varying middle as one parameter."""
+        # Private-use characters mark references below, so such a text can't be marked.
         if any("\ue000" in value for value in values):
             return self._parameter(step, path, values)
         marked, references = self._with_marks(step, values)
@@ -180,7 +190,7 @@ class _Alignment:
         return _MARK.sub(put, _escape(start)) + middle + _MARK.sub(put, _escape(end))
 
     def _with_marks(self, step: int, values: Sequence[str]) -> tuple[list[str], list[str | tuple[int, Path]]]:
-        """The texts with marks where all of them have the same parameter or the same part of a result."""
+        """Replace parts that equal the same parameter or result in all texts with marks."""
         known: list[tuple[str | tuple[int, Path], list[str]]] = [
             (name, [as_text(value) for value in one]) for name, one in self.params.items()
         ]
@@ -191,6 +201,7 @@ class _Alignment:
                     known.append(((earlier, path), [as_text(part) for part in parts]))
         texts = list(values)
         references: list[str | tuple[int, Path]] = []
+        # Longest first, because a short value may be part of a longer one.
         for reference, parts in sorted(known, key=lambda one: -min(map(len, one[1]))):
             is_long = all(len(part) >= _SHORTEST_PART and not MARKER.search(part) for part in parts)
             if is_long and len(set(parts)) > 1 and all(part in text for part, text in zip(parts, texts, strict=True)):
@@ -201,7 +212,7 @@ class _Alignment:
 
 
 def _same_ends(texts: Sequence[Sequence[str]]) -> tuple[str, str]:
-    """With what all begin and end, in whole words, numbers and dates; the two never overlap."""
+    """Return the common beginning and end in whole words, numbers and dates; the two never overlap."""
     shortest = min(map(len, texts))
     start = 0
     while start < shortest and len({text[start] for text in texts}) == 1:
@@ -222,7 +233,7 @@ def _escape(value: Any) -> Any:
 
 
 def _are_short_lists(values: Sequence[Any]) -> bool:
-    """Whether all are lists of one length."""
+    """Return whether all values are short lists of one length."""
     lengths = {len(value) if isinstance(value, list) else -1 for value in values}
     return len(lengths) == 1 and 0 <= lengths.pop() <= _LONGEST_LIST
 
@@ -232,7 +243,7 @@ def _all_are(values: Sequence[Any], shape: str) -> bool:
 
 
 def _word(text: str) -> str:
-    """A name that a reference can have."""
+    """Turn a text into a name that a reference can use."""
     word = re.sub(r"\W+|_+", "_", text, flags=re.ASCII).strip("_").lower()
     return f"_{word}" if word[:1].isdigit() and not word.isdigit() else word or "value"
 
@@ -241,7 +252,7 @@ _TYPES = {bool: "boolean", int: "integer", float: "number", list: "array", dict:
 
 
 def _describe_values(values: Sequence[Any]) -> Any:
-    """A parameter described by its values: an example or two, and the type where it is not text."""
+    """Describe a parameter by an example or two, and its type if it is not text."""
     if any(MARKER.search(_plain(value)) for value in values):
         return "A secret, which nobody wrote down"
     shown = dict.fromkeys(one_line(as_text(value)) for value in values)

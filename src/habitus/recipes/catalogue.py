@@ -1,4 +1,4 @@
-"""Catalogue of recipes: which skills have any, whether each can run and may, and how it has fared."""
+"""The catalogue of recipes: which skills have recipes, whether each can run, and how often it succeeded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from habitus.sql import Utc, metadata
 
 @dataclass(frozen=True, slots=True)
 class RecipeCounts:
-    """As the columns of its table."""
+    """The counts of one recipe, in the order of the table's columns."""
 
     used: int = 0
     succeeded: int = 0
@@ -46,24 +46,33 @@ recipe_counts = sa.Table(
     sa.Column("failed", sa.Integer, nullable=False, server_default="0"),
     sa.Column("last_used", Utc),
 )
-Key = tuple[str, str, str]  # place, skill, recipe
+# Place, skill and recipe.
+Key = tuple[str, str, str]
 
 
-MOST_ACTIVE = 50  # recipes that are offered
+# More recipes would crowd the tool list of the prompt.
+MOST_ACTIVE = 50
 
 
 class RecipeStatus(StrEnum):
+    """Whether a recipe is offered, or what prevents it."""
+
     ACTIVE = "active"
-    BROKEN = "broken"  # it can't run as it is written
-    INERT = "inert"  # nobody stands behind it yet
-    OFF = "off"  # its skill is
-    TAKEN = "taken"  # another tool or recipe goes by its name
-    ARCHIVED = "archived"  # others have served better, and there are enough of them
+    # Can't run as it is written.
+    BROKEN = "broken"
+    # Not trusted by a person yet.
+    INERT = "inert"
+    # Its skill is off.
+    OFF = "off"
+    # Another tool or recipe has its name.
+    TAKEN = "taken"
+    # Enough other recipes have served better.
+    ARCHIVED = "archived"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkillRecipe:
-    """A recipe of a skill, with the first thing that keeps it from being offered."""
+    """A recipe of a skill, with the first reason why it is not offered."""
 
     IN_JSON: ClassVar = ("name",)
 
@@ -75,7 +84,8 @@ class SkillRecipe:
     reason: str = ""
     problems: tuple[Problem, ...] = ()
     counts: RecipeCounts = field(default_factory=RecipeCounts)
-    key: Key = field(default=("", "", ""), metadata=INTERNAL)  # where its uses are counted
+    # The key under which its uses are counted.
+    key: Key = field(default=("", "", ""), metadata=INTERNAL)
 
     @property
     def name(self) -> str:
@@ -84,8 +94,11 @@ class SkillRecipe:
 
 @dataclass(kw_only=True, eq=False)
 class RecipeCatalogue:
+    """Lists, finds and counts the recipes of a library."""
+
     library: Library
-    engine: sa.Engine  # where it is counted how they fared
+    # The database with the usage counts.
+    engine: sa.Engine
     code_objection: Callable[
         [Listed], str
     ]  # why nobody answers for the code of a skill; asked where a recipe runs code
@@ -96,6 +109,7 @@ class RecipeCatalogue:
     _read: dict[str, tuple[tuple[Plan, tuple[Problem, ...]], ...]] = field(default_factory=dict)  # by a skill's hash
 
     def all(self, *, at: Snapshot | None = None) -> tuple[SkillRecipe, ...]:
+        """Return all recipes of the library with their status, sorted by name."""
         seen = at or self.library.snapshot()
         if not seen.with_recipes:
             return ()
@@ -111,7 +125,7 @@ class RecipeCatalogue:
         return tuple(sorted(_the_most_useful(found), key=lambda recipe: (recipe.name, recipe.skill)))
 
     def get(self, name: str) -> SkillRecipe:
-        """The recipe that goes by a name, as people or as models write it."""
+        """Return the recipe with this name, as people or as models write it; an active one if several share it."""
         wanted, found = tool_name_of(name), self.all()
         named = [recipe for recipe in found if recipe.name == wanted]
         if not named:
@@ -120,7 +134,7 @@ class RecipeCatalogue:
         return next((recipe for recipe in named if recipe.status is RecipeStatus.ACTIVE), named[0])
 
     def ran(self, recipe: SkillRecipe, outcome: Outcome) -> None:
-        """It was used; what went wrong around it counts neither way."""
+        """Count a run of a recipe; an outage counts neither way."""
         named = dict(zip(("place", "skill", "recipe"), recipe.key, strict=True))
         table = recipe_counts.c
         with sql.writing(self.engine, lock="recipe_counts") as connection:
@@ -187,7 +201,8 @@ class RecipeCatalogue:
 
 
 def _missing(made: Plan, there: Collection[str]) -> tuple[Problem, ...]:
-    """A step whose tool is not there would fail after others have run."""
+    """Return a problem for each step whose tool does not exist."""
+    # Checked before the run, because a late failure would leave the earlier steps done.
     steps = (step for steps in (made.steps, *made.branches.values()) for step in steps)
     return tuple(
         Problem(line=step.line, what=f"it calls '{step.tool}', and there is no such tool")
@@ -197,7 +212,7 @@ def _missing(made: Plan, there: Collection[str]) -> tuple[Problem, ...]:
 
 
 def _the_most_useful(found: Sequence[SkillRecipe]) -> list[SkillRecipe]:
-    """As many as may be active; of more, those that went well most often, and a new one before those that failed."""
+    """Archive the active recipes beyond the limit: those that failed most often go first, before new ones."""
 
     def usefulness(recipe: SkillRecipe) -> tuple[float, float, str]:
         counts = recipe.counts
@@ -211,10 +226,9 @@ def _the_most_useful(found: Sequence[SkillRecipe]) -> list[SkillRecipe]:
 
 
 def plans(content: bytes) -> tuple[tuple[Plan, tuple[Problem, ...]], ...]:
-    """The recipes of a chunks.md, each with what is wrong with it."""
+    """Parse the recipes of a chunks.md, each with its problems."""
     notes = Notes("chunks.md")
     made = [plan(recipe) for recipe in recipes_md.parse(content, notes)]
-    unread = [
-        (Plan(name="chunks", description=""), (Problem(line=0, what=note.what),)) for note in notes.found
-    ]  # a section that can't be read has no plan
+    # A section that can't be parsed has no plan, only a problem.
+    unread = [(Plan(name="chunks", description=""), (Problem(line=0, what=note.what),)) for note in notes.found]
     return (*made, *unread)

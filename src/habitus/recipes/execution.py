@@ -1,6 +1,4 @@
-"""A recipe checked and ready to run, or what is wrong with it, line by line; and running it: one call after another
-through whoever runs tools, with what came before filled in.
-"""
+"""Checks a recipe and turns it into a plan, and runs plans call by call with earlier values filled in."""
 
 from __future__ import annotations
 
@@ -15,13 +13,15 @@ from habitus.events import OK, Outcome, ToolResult, failure, infra
 from habitus.skills import names
 from habitus.skills.formats.recipes_md import Recipe, Step
 
-MOST_CALLS = 50  # of one run, whatever its branches do
-RunTool = Callable[[str, str], Awaitable[ToolResult]]  # by name, with JSON
+# Per run, whatever its branches do.
+MOST_CALLS = 50
+# Runs a tool by name, with arguments as JSON.
+RunTool = Callable[[str, str], Awaitable[ToolResult]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepRun:
-    """The result of one call."""
+    """One call of a run, with its result."""
 
     number: int
     tool: str
@@ -34,12 +34,14 @@ class StepRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecipeRun:
+    """The outcome of a run, with all its calls."""
+
     outcome: Outcome
     steps: tuple[StepRun, ...] = ()
 
     @property
     def content(self) -> str:
-        """The result: of the last call that went well, or where the run failed, of the last there was."""
+        """The content of the last successful call; of the last call if the run failed."""
         said = [step.content for step in self.steps if step.outcome.is_ok or not self.outcome.is_ok]
         return said[-1] if said else ""
 
@@ -51,6 +53,8 @@ class _Stopped(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameter:
+    """A parameter of a recipe, with its JSON Schema."""
+
     name: str
     schema: Mapping[str, Any]
     is_required: bool
@@ -62,6 +66,8 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedStep:
+    """A checked step: a tool call, or a jump to a branch."""
+
     tool: str = ""
     branch: str = ""
     description: str = ""
@@ -75,6 +81,8 @@ class PlannedStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
+    """A recipe ready to run."""
+
     name: str
     description: str
     parameters: tuple[Parameter, ...] = ()
@@ -87,7 +95,7 @@ class Plan:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Its parameters, as JSON Schema."""
+        """The parameters as JSON Schema."""
         return {
             "type": "object",
             "properties": {parameter.name: dict(parameter.schema) for parameter in self.parameters},
@@ -97,7 +105,7 @@ class Plan:
 
     @property
     def tools(self) -> frozenset[str]:
-        """The tools it may call."""
+        """The tools that the recipe may call."""
         return frozenset(step.tool for steps in (self.steps, *self.branches.values()) for step in steps if step.tool)
 
 
@@ -111,7 +119,9 @@ class _Now:
 
 
 async def execute(plan: Plan, run_tool: RunTool, params: Mapping[str, Any]) -> RecipeRun:
-    """Run it to its end, or to the first failure that nothing in it answers. A missing parameter stops it before."""
+    """Run a plan to its end, or to the first failure that it does not handle; raise Invalid if a parameter is
+    missing.
+    """
     now = _Now(plan=plan, run_tool=run_tool, values=fill_defaults(plan, params))
     try:
         await _run(now, plan.steps)
@@ -121,7 +131,7 @@ async def execute(plan: Plan, run_tool: RunTool, params: Mapping[str, Any]) -> R
 
 
 def fill_defaults(plan: Plan, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with what stands for those that were left out."""
+    """Return the parameters with defaults for those left out; raise Invalid for unknown or missing ones."""
     known = {parameter.name: parameter for parameter in plan.parameters}
     if strange := sorted(set(params) - set(known)):
         has = ", ".join(known) or "no parameters"
@@ -133,7 +143,7 @@ def fill_defaults(plan: Plan, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def foreseen(plan: Plan, params: Mapping[str, Any]) -> list[StepRun]:
-    """The calls of a run in which nothing fails, as far as they can be told before: saved values stay references."""
+    """Return the calls of a run without failures, as far as they are known: saved values stay references."""
     values = fill_defaults(plan, params)
     return [
         StepRun(
@@ -199,9 +209,9 @@ def _is(now: _Now, name: str, wanted: Any) -> bool:
 
 
 def fill_references(value: Any, values: Mapping[str, Any]) -> Any:
-    """A value with its references taken: one that is nothing else keeps its type, the others become text.
+    """Replace references in a value; a lone reference keeps its value's type, others become text.
 
-    What is not known yet stays as it is written.
+    References to unknown names stay as written.
     """
     if isinstance(value, Mapping):
         return {key: fill_references(item, values) for key, item in value.items()}
@@ -224,7 +234,7 @@ def fill_references(value: Any, values: Mapping[str, Any]) -> Any:
 
 
 def look_up(found: Any, path: Sequence[str]) -> tuple[Any, bool]:
-    """What lies at a path inside a value, and whether anything does."""
+    """Return the value at a path and whether it exists."""
     for part in path:
         if isinstance(found, Mapping) and part in found:
             found = found[part]
@@ -236,11 +246,12 @@ def look_up(found: Any, path: Sequence[str]) -> tuple[Any, bool]:
 
 
 def as_text(value: Any) -> str:
+    """Return text unchanged, and anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def value_of(content: str) -> Any:
-    """A result as later steps see it."""
+    """Return a result as later steps see it: parsed JSON, or the text."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -257,7 +268,7 @@ REFERENCE = re.compile(r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<path>[A-Za-z_]\w*(?:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """`line` is that of chunks.md; 0 where none is known."""
+    """A mistake in a recipe; `line` is that in chunks.md, 0 if unknown."""
 
     line: int
     what: str
@@ -267,12 +278,12 @@ class Problem:
 
 
 def tool_name_of(name: str) -> str:
-    """The name under which a model calls a recipe."""
+    """Return the name under which a model calls a recipe."""
     return names.callable_name(names.slugify(name))
 
 
 def plan(recipe: Recipe) -> tuple[Plan, tuple[Problem, ...]]:
-    """The recipe as it would run, and everything that keeps it from running."""
+    """Return the plan of a recipe and everything that prevents it from running."""
     found = _Found(recipe)
     parameters = tuple(found.parameters())
     made = Plan(
@@ -299,7 +310,7 @@ class _Found:
             if not _NAME.fullmatch(str(name)):
                 self._say(self._recipe.line, f"'{name}' can't be the name of a parameter: use letters, digits and '_'")
                 continue
-            # A word is what it means, a block of fields is JSON Schema, anything else is what it is without a word.
+            # Text is a description, a block of fields is JSON Schema, and anything else is the default.
             schema = dict(given) if isinstance(given, Mapping) else {}
             if isinstance(given, str):
                 schema = {"type": "string", "description": given}
@@ -361,7 +372,7 @@ class _Found:
 
 
 def references(value: Any) -> set[str]:
-    """The names that a value refers to."""
+    """Return the names that a value refers to."""
     if isinstance(value, Mapping):
         return {name for item in value.values() for name in references(item)}
     if isinstance(value, list | tuple):
@@ -373,7 +384,7 @@ def references(value: Any) -> set[str]:
 
 
 def _reachable(made: Plan, start: str) -> set[str]:
-    """The branches that one leads to."""
+    """Return the branches that can follow a branch."""
     found: set[str] = set()
     waiting = [start]
     while waiting:

@@ -1,6 +1,6 @@
-"""Mining: the sequence of calls that was done again and again becomes a recipe, checked on every turn it came from.
+"""Mining: repeated sequences of calls become recipes, each checked on every turn it came from.
 
-Occurrences that are one procedure, and requests that ask for much the same, are found here.
+Also groups occurrences of one procedure, and requests that ask for much the same.
 """
 
 from __future__ import annotations
@@ -32,18 +32,22 @@ from habitus.recipes.sequences import (
 from habitus.search.texts.embedding import Embedder
 from habitus.skills.formats.recipes_md import Recipe
 
-LONGEST_TURN = 400  # calls that are looked at
-MOST = 50  # recipes of one look
+# Calls of a turn that are considered.
+LONGEST_TURN = 400
+# Recipes of one mining run.
+MOST = 50
 _MOST_PATTERNS = 2_000
-_GROUPS = 3  # procedures with the same tools in the same order
+# Procedures with the same tools in the same order.
+_GROUPS = 3
 _BY_CHANCE = 0.001  # of all that is found in shuffled calls
 _MOST_PARAMS = 8
-_LONGEST_PARAM = 400  # characters: what is longer is the work itself, which no recipe knows
+# Characters; a longer value is the work itself, which no recipe knows.
+_LONGEST_PARAM = 400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Occurrence:
-    """Where it was done: the places of its calls in the turn as it was given, and what its parameters were."""
+    """Where a recipe was found: the positions of its calls in the turn, and its parameter values."""
 
     session: str
     turn: str
@@ -53,12 +57,13 @@ class Occurrence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mined:
-    """A recipe that replays on all of its occurrences, one a turn. `expected` is how many chance would have given."""
+    """A recipe that replays on all of its occurrences, one per turn; `expected` is the number expected by chance."""
 
     recipe: Recipe
     occurrences: tuple[Occurrence, ...]
     expected: float
-    labels: tuple[Label, ...] = field(repr=False)  # the same for the same procedure, whatever its literals
+    # Equal for the same procedure, whatever its literals.
+    labels: tuple[Label, ...] = field(repr=False)
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -70,7 +75,9 @@ class Mined:
 
 
 def mine(turns: Sequence[ObservedTurn]) -> tuple[Mined, ...]:
-    """The recipes of what went well, those that save most calls first. A call belongs to one recipe at most."""
+    """Return the recipes found in successful turns, those that save most calls first; a call belongs to one recipe at
+    most.
+    """
     good = [(turn, _places(turn)) for turn in turns if turn.ok]
     good = [(turn, places) for turn, places in good if len(places) > 1]
     corpus = Corpus([[turn.calls[at] for at in places] for turn, places in good], [turn.session for turn, _ in good])
@@ -78,7 +85,7 @@ def mine(turns: Sequence[ObservedTurn]) -> tuple[Mined, ...]:
     patterns, kinds = _patterns(corpus)
     for pattern, where in patterns:
         made, tried = groups(corpus, pattern, where, _GROUPS)
-        # The search only arrives at patterns that the data favours, so all that it could have reached count as tried.
+        # The search only reaches patterns that the data favours, so all that it could have reached count as tried.
         least = math.log(_BY_CHANCE / tried) - len(pattern) * math.log(kinds)
         found += [(-float(len(pattern) * len(one.found)), pattern, one) for one in made if one.log_chance < least]
     likely = sorted(found, key=lambda one: (*one[:2], one[2].found[0].turn))
@@ -86,12 +93,14 @@ def mine(turns: Sequence[ObservedTurn]) -> tuple[Mined, ...]:
 
 
 def _places(turn: ObservedTurn) -> list[int]:
-    """The calls that went well."""
+    """Return the positions of the successful calls."""
     return [number for number, call in enumerate(turn.calls[:LONGEST_TURN]) if call.success]
 
 
 def _patterns(corpus: Corpus) -> tuple[list[tuple[tuple[Label, ...], list[Found]]], int]:
-    """Steps that follow each other, by their tools alone and with the values that come again; and how many kinds."""
+    """Return patterns of steps that follow each other, by tools alone and with recurring values, and the number of
+    labels.
+    """
     coarse = [[call.label for call in calls] for calls in corpus.turns]
     fine = [[f"{call.label}{corpus.recurring(call, TURNS)}" for call in calls] for calls in corpus.turns]
 
@@ -120,6 +129,7 @@ def _choose(
     count = 0
     for _, pattern, group in likely:
         free = [one for one in group.found if not any((one.turn, place) in taken for place in one.places)]
+        # A group that lost half its occurrences to better recipes is mostly a fragment of them.
         if count == MOST or len(free) * 2 <= len(group.found) or len(free) < TURNS:
             continue
         made = _recipe(corpus, free)
@@ -144,7 +154,7 @@ def _choose(
 
 
 def _recipe(corpus: Corpus, found: Sequence[Found]) -> Aligned | None:
-    """The recipe of these occurrences, where it replays on every one of them and knows enough to be worth a name."""
+    """Return the recipe of these occurrences; None if it does not replay on all of them or knows too little."""
     calls = [corpus.calls(one) for one in found]
     made = align_occurrences(_name([call.doing for call in calls[0]]), calls)
     if not _is_useful(made):
@@ -155,7 +165,7 @@ def _recipe(corpus: Corpus, found: Sequence[Found]) -> Aligned | None:
 
 
 def _is_useful(made: Aligned) -> bool:
-    """Whether it knows at least as much as it asks, and asks for nothing that is the work itself."""
+    """Return whether the recipe knows at least as much as it asks, and asks for nothing that is the work itself."""
     steps = made.recipe.steps
     used = [references(step.get("params", {})) for step in steps]
     has_flow = any(one & other for one, other in itertools.combinations(used, 2)) or any("save_as" in s for s in steps)
@@ -170,14 +180,14 @@ def _is_useful(made: Aligned) -> bool:
 
 
 def _name(doing: Sequence[str]) -> str:
-    """After what its steps do, the first and the last where there are many."""
+    """Name a recipe after its steps, the first and the last if there are many."""
     words = list(dict.fromkeys(" ".join(re.findall(r"\w+", one.replace("_", " "))) for one in doing))
     chosen = words if len(words) < 4 else [words[0], words[-1]]
     return (" then ".join(chosen) if len(chosen) > 1 else f"{chosen[0]} again")[:60].rstrip()
 
 
 def as_steps(recipe: Recipe) -> str:
-    """The recipe in words, for a skill whose tools are not ours to call."""
+    """Render a recipe as prose, for a skill whose tools are not ours to call."""
     lines = []
     for number, step in enumerate(recipe.steps, 1):
         given = [f"  - {key}: `{as_text(value)}`" for key, value in step.get("params", {}).items()]
@@ -190,9 +200,12 @@ def as_steps(recipe: Recipe) -> str:
     return "\n".join([*(["What differs every time:", "", *asked, ""] if asked else []), *lines, ""])
 
 
-_SEEDS, _PAIRED = 16, 6  # features that groups are made around, and occurrences of each that are compared
-_UNSEEN = 10  # calls of other kinds that a small journal would have, were it larger
-_FEW, _LINKED_BY_CHANCE = 10, 0.01  # what is believed of links before so many calls were seen
+# Features to build groups around, and occurrences of each to compare.
+_SEEDS, _PAIRED = 16, 6
+# Pseudo-count for the kinds of calls that a small journal has not seen yet.
+_UNSEEN = 10
+# Prior for links: so many calls, of which this share agrees by chance.
+_FEW, _LINKED_BY_CHANCE = 10, 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +219,7 @@ class Is:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An argument of a step has the value of an earlier argument, or of something that an earlier step returned."""
+    """An argument of a step equals an earlier argument, or part of an earlier result."""
 
     step: int
     path: Path
@@ -220,15 +233,16 @@ Feature = Is | Link
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """`log_chance` is the logarithm of how likely shuffled calls had given as many."""
+    """Occurrences of one procedure; `log_chance` is the log-probability that shuffled calls give as many."""
 
-    found: tuple[Found, ...]  # one a turn
+    # One per turn.
+    found: tuple[Found, ...]
     log_chance: float
     expected: float
 
 
 class Corpus:
-    """All calls, by turn, and how common each value is."""
+    """All calls by turn, with the frequency of each value."""
 
     def __init__(self, turns: Sequence[Sequence[ObservedCall]], sessions: Sequence[str]) -> None:
         self.turns = turns
@@ -245,19 +259,19 @@ class Corpus:
                 self._returned.setdefault((call.label, path), Counter())[key] += 1
 
     def ways(self, steps: int) -> int:
-        """In how many places a pattern of so many steps could stand."""
+        """Return at how many positions a pattern of so many steps could occur."""
         return sum(count * ways_in(length, steps) for length, count in self._lengths.items())
 
     def calls(self, found: Found) -> list[ObservedCall]:
         return [self.turns[found.turn][place] for place in found.places]
 
     def rate(self, label: Label, wanted: Sequence[Is]) -> float:
-        """How often a call is one of this step, with these values."""
+        """Return the share of calls with this label and these values."""
         counts = [self._given.get((label, one.path), Counter())[one.key] for one in wanted]
         return min([self._labels[label], *counts]) / self.total
 
     def coincidence(self, link: Link, pattern: Sequence[Label]) -> float:
-        """How often two calls would agree so, had neither to do with the other."""
+        """Return how often two unrelated calls would agree like this."""
         mine = self._given.get((pattern[link.step], link.path), Counter())
         others = (self._returned if link.is_result else self._given).get((pattern[link.source], link.of), Counter())
         some, many = (mine, others) if len(mine) < len(others) else (others, mine)
@@ -267,7 +281,7 @@ class Corpus:
         return (calls * agree + _FEW * _LINKED_BY_CHANCE) / (calls + _FEW)
 
     def recurring(self, call: ObservedCall, least: int) -> list[tuple[Path, str]]:
-        """The values of a call that others of its label have, too."""
+        """Return the values of a call that other calls with its label share."""
         return [
             (path, key)
             for path, key in sorted(call.leaves.items())
@@ -276,8 +290,9 @@ class Corpus:
 
 
 def groups(corpus: Corpus, pattern: Sequence[Label], found: Sequence[Found], most: int) -> tuple[list[Group], int]:
-    """The best groups, each of occurrences that no better one has; and how many were tried."""
+    """Return the best groups, each without the occurrences of better ones, and how many were tried."""
     features = [frozenset(_features(corpus.calls(one))) for one in found]
+    # Sets of occurrences as bit masks, because thousands of intersections follow.
     masks: dict[Feature, int] = {}
     for number, one in enumerate(features):
         for feature in one:
@@ -331,7 +346,7 @@ def _candidates(
     corpus: Corpus,
     pattern: Sequence[Label],
 ) -> Iterator[frozenset[Feature]]:
-    """Steps that two occurrences have in common, around the features that are the least likely."""
+    """Yield sets of features that two occurrences share, around the least likely features."""
 
     def surprise(feature: Feature) -> float:
         if isinstance(feature, Link):
@@ -367,14 +382,16 @@ def _group(
     return Group(found=members, log_chance=log_chance(len(members), expected), expected=expected)
 
 
-ALIKE = 0.55  # paraphrases of one wish are nearer than this, other wishes about the same things are not
-_COMPARED = 2_000  # requests that are compared with each other
+# Paraphrases of one request are more similar than this; other requests about the same things are not.
+ALIKE = 0.55
+# The work grows with the square of the requests, so only the latest are compared.
+_COMPARED = 2_000
 
 
 def alike(requests: Sequence[str], encoder: Embedder) -> list[list[int]]:
-    """Groups of two and more, the largest first, each around the request that most others are like.
+    """Return groups of at least two similar requests, largest first, each around its most central one.
 
-    Without an encoder there are none. The work grows with the square of the requests, which is why there is a `MOST`.
+    Empty without an encoder.
     """
     if not encoder.width or not requests:
         return []

@@ -1,8 +1,8 @@
-"""Frequent sequences: which steps follow each other in turn after turn, more often than shuffled calls would.
+"""Finds frequent sequences: steps that follow each other in turn after turn, more often than in shuffled calls.
 
-Patterns grow a step at a time, over at most `GAP` other calls. One grows on only where its next step is there more
-often than chance puts it there, or is given what an earlier step had or returned; so the work is about the number of
-calls times `GAP`, and `MOST_LOOKS` ends it in any case.
+Patterns grow step by step, over at most `MAX_GAP` other calls. A pattern grows only where its next step occurs more
+often than chance, or receives a value that an earlier step had or returned; so the work is about the number of calls
+times `MAX_GAP`, and `MAX_LOOKS` ends it in any case.
 """
 
 from __future__ import annotations
@@ -22,20 +22,25 @@ from habitus.events import CallRecord
 from habitus.recipes.execution import value_of
 from habitus.redact import MARKER
 
-GAP = 2  # other calls between two steps
-LONGEST = 8  # steps
-TURNS, SESSIONS = 3, 2  # in which a sequence must be seen
+# Other calls allowed between two steps.
+GAP = 2
+# Steps of a pattern.
+LONGEST = 8
+# A sequence must occur in so many turns and sessions.
+TURNS, SESSIONS = 3, 2
 MOST_LOOKS = 2_000_000
-_MOST_PER_TURN = 6  # ways in which a pattern is found in one turn
+# Matches of a pattern to keep per turn.
+_MOST_PER_TURN = 6
 _UNLIKELY = 0.05
-_UNSEEN = 50  # calls of other kinds that a small journal would have, were it larger; groups are judged harder
+# Pseudo-count for calls that a small journal has not seen yet; groups are judged more strictly.
+_UNSEEN = 50
 
 Label = str
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a pattern is: the number of a turn, and the places of its calls."""
+    """A match of a pattern: the number of a turn, and the positions of its calls."""
 
     turn: int
     places: tuple[int, ...]
@@ -43,6 +48,8 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frequent:
+    """A pattern of labels with all its matches."""
+
     pattern: tuple[Label, ...]
     found: tuple[Found, ...]
 
@@ -50,14 +57,17 @@ class Frequent:
 def frequent(
     turns: Sequence[Sequence[Label]], sessions: Sequence[str], is_linked: Callable[[Found], bool]
 ) -> list[Frequent]:
-    """Patterns of two steps and more. `is_linked` says whether the last step was given what an earlier one had."""
+    """Return patterns of two and more steps; `is_linked` tells whether the last step received an earlier step's
+    value.
+    """
     counts = Counter(label for turn in turns for label in turn)
     total = counts.total() + _UNSEEN
     waiting = _single(turns, sessions)
     labels = {label for one in waiting for label in one.pattern}
     grown: list[Frequent] = []
     looks = 0
-    for one in waiting:  # which grows meanwhile
+    # The list grows while we iterate over it.
+    for one in waiting:
         if looks >= MOST_LOOKS:
             break
         longer, slots = _extend(one, turns, labels)
@@ -70,7 +80,7 @@ def frequent(
 
 
 def _single(turns: Sequence[Sequence[Label]], sessions: Sequence[str]) -> list[Frequent]:
-    """The calls that a pattern can begin with."""
+    """Return the single calls that a pattern can begin with."""
     found: dict[Label, list[Found]] = {}
     for number, turn in enumerate(turns):
         for place, label in enumerate(turn):
@@ -80,22 +90,23 @@ def _single(turns: Sequence[Sequence[Label]], sessions: Sequence[str]) -> list[F
 
 
 def is_enough(turns: Iterator[int], sessions: Sequence[str]) -> bool:
-    """Whether something was seen in enough turns and sessions to be a habit."""
+    """Return whether something occurred in enough turns and sessions to be a habit."""
     different = set(turns)
     return len(different) >= TURNS and len({sessions[turn] for turn in different}) >= SESSIONS
 
 
 @functools.cache
 def ways_in(length: int, steps: int) -> int:
-    """In how many ways a pattern of so many steps fits into a turn of this length."""
-    ending = [1] * length  # ways that end at each place
+    """Return in how many ways a pattern of so many steps fits into a turn of this length."""
+    # The number of ways that end at each position.
+    ending = [1] * length
     for _ in range(steps - 1):
         ending = [sum(ending[max(0, place - GAP - 1) : place]) for place in range(length)]
     return sum(ending)
 
 
 def log_chance(seen: int, expected: float) -> float:
-    """The logarithm of how likely at least so many are, where so many are expected."""
+    """Return the log-probability of at least `seen` events where `expected` are expected (Poisson)."""
     if expected >= seen:
         return 0.0
     if expected <= 0:
@@ -111,7 +122,7 @@ def log_chance(seen: int, expected: float) -> float:
 def _extend(
     one: Frequent, turns: Sequence[Sequence[Label]], labels: Collection[Label]
 ) -> tuple[dict[Label, list[Found]], int]:
-    """By the next step: where it is found; and how many places there were for it."""
+    """Return the matches of longer patterns by next step, and how many positions were tried."""
     longer: dict[Label, list[Found]] = {}
     slots = 0
     for found in one.found:
@@ -126,7 +137,7 @@ def _extend(
 def _keep_promising(
     found: Sequence[Found], sessions: Sequence[str], is_linked: Callable[[Found], bool], expected: float
 ) -> tuple[Found, ...]:
-    """The places where a longer pattern is worth a look: all of them, or those that are linked; none when it is not."""
+    """Return the matches worth extending: all of them, only the linked ones, or none."""
     if not is_enough((each.turn for each in found), sessions):
         return ()
     if log_chance(len({each.turn for each in found}), expected) < math.log(_UNLIKELY):
@@ -146,16 +157,19 @@ def _few_per_turn(found: Sequence[Found]) -> tuple[Found, ...]:
 
 
 Path = tuple[str, ...]
-_MOST_NODES = 300  # of one value that are looked at
+# Nodes of one value to consider.
+_MOST_NODES = 300
 _LONGEST_KEY = 80
 _COMMANDS = ("command", "cmd")
-_NUMBERED = re.compile(r"(?<!\d)\d[\w.:-]{3,60}(?<=\w)")  # a date, a version, an id
+# A date, a version or an id.
+_NUMBERED = re.compile(r"(?<!\d)\d[\w.:-]{3,60}(?<=\w)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedCall(CallRecord):
-    """`kind` is what two calls of a name must share besides to be the same step: of a command line its program, which
-    is what it is when nothing is said."""
+    """A call with derived keys for comparison; `kind` refines its name, and defaults to the program of a command
+    line.
+    """
 
     success: bool | None = True
     kind: str = ""
@@ -171,7 +185,7 @@ class ObservedCall(CallRecord):
 
     @cached_property
     def leaves(self) -> Mapping[Path, str]:
-        """The values it was given, part by part, as keys that can be compared."""
+        """The values of its arguments by path, as comparable keys."""
         return {path: key for path, value in nodes(self.arguments) if path and (key := key_of(value)) is not None}
 
     @cached_property
@@ -180,24 +194,24 @@ class ObservedCall(CallRecord):
 
     @cached_property
     def returned_paths(self) -> Mapping[str, Path]:
-        """The values it returned, each with the shortest way to it."""
+        """The values it returned, each with the shortest path to it."""
         found = ((path, key_of(value)) for path, value in nodes(value_of(self.result)) if all(map(_is_word, path)))
         return _first_paths({path: key for path, key in found if key is not None})
 
     @cached_property
     def rare_inputs(self) -> frozenset[str]:
-        """Inputs that hardly two calls have in common by chance: long values, and numbers within texts."""
+        """Inputs that two calls hardly share by chance: long values, and numbers within texts."""
         return _telling(self.given_paths)
 
     @cached_property
     def rare_results(self) -> frozenset[str]:
-        """The same of all that was known after it."""
+        """Rare values that are known after the call."""
         return self.rare_inputs | _telling(self.returned_paths)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObservedTurn:
-    """One request, and the calls that were made for it. `ok` says whether it went well."""
+    """One request and its calls; `ok` says whether it succeeded."""
 
     session: str
     turn: str
@@ -206,14 +220,14 @@ class ObservedTurn:
 
 
 def program(arguments: Mapping[str, Any]) -> str:
-    """The program of a command line, with what it is to do: `git commit`."""
+    """Return the program of a command line with its subcommand, such as `git commit`."""
     line = next((value for key in _COMMANDS if isinstance(value := arguments.get(key), str)), "")
     words = line.split()[:2]
     return " ".join(word for number, word in enumerate(words) if not number or word.isalpha())
 
 
 def nodes(value: Any) -> Iterator[tuple[Path, Any]]:
-    """A value and everything in it, the nearer ones first."""
+    """Yield a value and everything inside it, breadth first."""
     waiting: list[tuple[Path, Any]] = [((), value)]
     for at in range(_MOST_NODES):
         if at >= len(waiting):
@@ -227,7 +241,7 @@ def nodes(value: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def key_of(value: Any) -> str | None:
-    """The same text for the same value; none for what says nothing, and for what a secret was taken out of."""
+    """Return equal text for equal values; None for empty values and redacted ones."""
     if value is None or isinstance(value, bool) or value in ("", [], {}):
         return None
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
@@ -250,5 +264,5 @@ def _first_paths(found: Mapping[Path, str]) -> dict[str, Path]:
 
 
 def _is_word(part: str) -> bool:
-    """Whether a reference can name it."""
+    """Return whether a reference can name this part."""
     return part.isascii() and part.replace("_", "a").isalnum()

@@ -1,7 +1,7 @@
-"""The one redactor: secrets leave a text before it is stored, indexed, shown, sent or learned from.
+"""The redactor: removes secrets from a text before it is stored, indexed, shown, sent or learned from.
 
-A secret is a value that we were given (`Redactor(secrets=…)`), or one whose shape (`shapes`) or name (`named`) gives it
-away, also inside a URL, base64, hexadecimal digits or escapes (`wrapped`). The work grows with the text and no faster.
+A secret is a value that we were given (`Redactor(secrets=…)`), or one with a typical shape (`shapes`) or name
+(`named`), also inside a URL, base64, hexadecimal digits or escapes (`encoded`). The work is linear in the text.
 """
 
 from __future__ import annotations
@@ -33,43 +33,50 @@ __all__ = [
     "taken_out",
 ]
 
-SHORTEST_KNOWN = 5  # a shorter value would blank out ordinary words
-_DEEPEST = 2  # base64 in a URL in base64
+# A shorter value would blank out ordinary words.
+SHORTEST_KNOWN = 5
+# Encodings inside each other, such as base64 in a URL.
+_DEEPEST = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Redacted:
+    """A redacted text, with the number of secrets by kind."""
+
     text: str
-    counts: Mapping[str, int] = field(default_factory=dict)  # kind of secret → how many were taken out
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")
 
 
 def secret_values(environ: Mapping[str, str]) -> list[str]:
-    """Values of variables whose names say that they are secret; short ones would redact ordinary words."""
+    """Return the values of variables whose names say that they are secret; short ones would redact ordinary words."""
     return [value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES) and len(value) >= 8]
 
 
 class Redactor:
-    """Knows the secret values of this process; the patterns are always on."""
+    """Removes the given secret values, and everything that matches the patterns."""
 
     def __init__(self, secrets: Iterable[str] = (), *, kept: Callable[[], frozenset[str]] = frozenset) -> None:
-        """`kept` are values that may become more; it is asked before each text, and gives the same object as before
-        while they are the same."""
+        """Take fixed secrets, and `kept` for those that may grow; it must return the same object while they are
+        unchanged.
+        """
         self._secrets, self._kept = frozenset(secrets), kept
         self._spelled: tuple[frozenset[str] | None, tuple[str, ...]] = (None, ())
 
     @property
     def _known_spellings(self) -> tuple[str, ...]:
-        """The values in all their spellings, the longest first."""
+        """The values in all their encodings, longest first."""
         kept = self._kept()
+        # Compared by identity, because this runs before every text.
         if kept is not self._spelled[0]:
             spellings = {spelling for secret in self._secrets | kept for spelling in _spellings(secret)}
             self._spelled = (kept, tuple(sorted(spellings, key=lambda spelling: (-len(spelling), spelling))))
         return self._spelled[1]
 
     def redact(self, text: str) -> Redacted:
+        """Redact a text and count the secrets."""
         if not text:
             return Redacted(text=text)
         clean, counts = self._redact_text(text, 0)
@@ -87,12 +94,13 @@ class Redactor:
             for unwrapped in (without_percents, without_escapes, without_hex, without_base64):
                 text = unwrapped(text, counts, inside)
         if text is not bare:
-            text = without_shapes(text, counts)  # of a key that another was glued to, the end is seen now
+            # A key that was glued to another one shows its end only now.
+            text = without_shapes(text, counts)
         text = named.without_named(text, counts)
         return text, +counts if counts else counts
 
     def redact_value(self, value: object) -> object:
-        """The same value with every text inside it redacted; values under key-like names go whole."""
+        """Return the value with every text inside it redacted; values under secret names are replaced whole."""
         match value:
             case str():
                 return self.redact(value).text
@@ -113,7 +121,7 @@ class Redactor:
         return self.redact_value(item)
 
     def redact_json(self, text: str) -> str:
-        """A JSON text with its values redacted, so that it stays JSON; what is none is redacted as it is."""
+        """Redact the values inside a JSON text, which stays valid; other text is redacted as it is."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
@@ -122,7 +130,8 @@ class Redactor:
         return text if clean == value else json.dumps(clean, ensure_ascii=False)
 
     def stream(self) -> Stream:
-        """For a text that comes in pieces."""
+        """Return a redactor for a text that arrives in pieces."""
+        # Values of several words can't be found by holding back the last word.
         spaced = [
             value
             for value in self._known_spellings
@@ -132,7 +141,7 @@ class Redactor:
 
 
 class CountingRedactor(Redactor):
-    """Another redactor, and a count of what it took out so far."""
+    """A redactor that counts what it has removed so far."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__(redactor._secrets, kept=redactor._kept)
@@ -145,12 +154,12 @@ class CountingRedactor(Redactor):
 
 
 def taken_out(text: str) -> dict[str, int]:
-    """How many secrets of which kind were taken out of a text, by the marks in it."""
+    """Count the secrets that were removed from a text, by kind, from its markers."""
     return dict(sorted(Counter(found[10:-1] for found in MARKER.findall(text)).items()))
 
 
 def _spellings(secret: str) -> set[str]:
-    """A value as it is, and as JSON, URLs, base64 and hexadecimal digits carry it."""
+    """Return a value as it is, and as JSON, URLs, base64 and hexadecimal digits encode it."""
     secret = secret.strip()
     if len(secret) < SHORTEST_KNOWN:
         return set()
@@ -163,7 +172,8 @@ def _spellings(secret: str) -> set[str]:
         quote(secret, safe="", errors="surrogateescape"),
         encoded,
         encoded.rstrip("="),
-        encoded[: len(raw) // 3 * 4],  # where more text follows, the last letters are others
+        # Where more text follows, the last letters differ.
+        encoded[: len(raw) // 3 * 4],
         raw.hex(),
     }
     return {

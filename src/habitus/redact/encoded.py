@@ -1,4 +1,6 @@
-"""Secrets inside another writing: percents of a URL, escapes of programs and pages, hexadecimal digits, base64."""
+"""Redacts secrets in other encodings: percent-encoded URLs, escapes of programs and pages, hexadecimal digits,
+base64.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from urllib.parse import quote, unquote
 
 from habitus.redact.shapes import MARKER, is_sample, marker
 
-Redact = Callable[[str], tuple[str, Counter[str]]]  # the text without secrets, and what was taken out
+# Returns the redacted text and the counts of secrets.
+Redact = Callable[[str], tuple[str, Counter[str]]]
 
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _NOT_IN_URLS = re.compile(r"[\s\"'<>\\`]")
@@ -22,7 +25,8 @@ _FIRST_ESCAPES = {"\\": re.compile(r"\\[ux][0-9A-Fa-f]{2}"), "&": re.compile(r"&
 _NOT_IN_WORDS = re.compile(r"[\s\"'<>`]")
 _HEX = re.compile(r"(?<![0-9A-Za-z])(?:[0-9A-Fa-f]{2}){16,}+(?![0-9A-Za-z])")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}+(?:(?:\r?\n|\\{1,7}n)[A-Za-z0-9+/_-]{16,}+)*+={0,2}")
-_ASCII_FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef")  # of four letters, where the first byte is ASCII
+# The possible first letters of a base64 group whose first byte is ASCII.
+_ASCII_FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef")
 _SIXTEEN = b"x" * 16
 _BREAKS = re.compile(r"(\r?\n|\\{1,7}n)")
 _LOGIN = re.compile(r"[A-Za-z0-9._@+-]{0,64}:(?!/)(?=[!-~]*[0-9])(?=[!-~]*[A-Za-z])[!-~]{6,256}\s?")
@@ -37,6 +41,7 @@ _IN_BASE64 = _table_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123
 
 
 def without_percents(text: str, counts: Counter[str], redact: Redact) -> str:
+    """Redact secrets in percent-encoded words."""
     if "%" not in text:
         return text
     pieces: list[str] = []
@@ -52,7 +57,7 @@ def without_percents(text: str, counts: Counter[str], redact: Redact) -> str:
 
 
 def without_escapes(text: str, counts: Counter[str], redact: Redact) -> str:
-    """Of a word with escapes in it only the part that holds the secret goes, so that JSON stays JSON."""
+    """Redact secrets in words with escapes, replacing only the secret part, which keeps JSON valid."""
     if not any(first in text and escape.search(text) for first, escape in _FIRST_ESCAPES.items()):
         return text
     pieces: list[str] = []
@@ -73,7 +78,7 @@ def without_escapes(text: str, counts: Counter[str], redact: Redact) -> str:
 
 
 def _letters(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
-    """The letters that a word spells, each with the place where it is written."""
+    """Yield the letters that a word spells, each with its position in the text."""
     at = start
     while at < end:
         escape = _ESCAPE.match(text, at, end)
@@ -88,11 +93,13 @@ def _unescape(written: str) -> str:
 
 
 def _common_prefix(one: str, other: str) -> int:
-    """How many letters both begin with."""
+    """Return how many leading letters two texts share."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def without_hex(text: str, counts: Counter[str], redact: Redact) -> str:
+    """Redact secrets in long runs of hexadecimal digits."""
+
     def replacement(found: re.Match[str]) -> str:
         raw = bytes.fromhex(found[0])
         _, inner = redact(raw.decode("ascii")) if raw.isascii() else ("", None)
@@ -105,12 +112,12 @@ def without_hex(text: str, counts: Counter[str], redact: Redact) -> str:
 
 
 def _mark_letters(text: str, letters: bytes) -> bytes:
-    """An `x` for each of these letters: long runs of them are found many times quicker than by a pattern."""
+    """Replace these letters with `x`: long runs are then found many times faster than by a pattern."""
     return text.encode("ascii", "replace").translate(letters)
 
 
 def _words_with_escapes(text: str, escapes: re.Pattern[str], outside: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    """The words with an escape in them."""
+    """Yield the spans of words that contain an escape."""
     done = 0
     for escape in escapes.finditer(text):
         if escape.start() < done:
@@ -124,6 +131,8 @@ def _words_with_escapes(text: str, escapes: re.Pattern[str], outside: re.Pattern
 
 
 def without_base64(text: str, counts: Counter[str], redact: Redact) -> str:
+    """Redact secrets in base64, also across line breaks."""
+
     def replacement(whole: str) -> str:
         parts = _BREAKS.split(whole)
         if kind := _kind_inside("".join(parts[::2]), redact):
@@ -142,7 +151,8 @@ def without_base64(text: str, counts: Counter[str], redact: Redact) -> str:
     start = marked.find(_SIXTEEN)
     while start >= 0:
         found = _BASE64.match(text, start)
-        assert found is not None  # it begins with so many of its letters
+        # The run was found by its letters, so the pattern matches.
+        assert found is not None
         clean = replacement(found[0]) if _may_be_text(found[0]) else found[0]
         if clean != found[0]:
             pieces += [text[done:start], clean]
@@ -152,12 +162,12 @@ def without_base64(text: str, counts: Counter[str], redact: Redact) -> str:
 
 
 def _may_be_text(encoded: str) -> bool:
-    """Whether it may hold a text by its first letters, or has lines, each of which may."""
+    """Return whether base64 may encode text, by its first letters, or consists of lines that may."""
     return _ASCII_FIRST.issuperset(encoded[:16:4]) or "\n" in encoded or "\\" in encoded
 
 
 def _kind_inside(encoded: str, redact: Redact) -> str:
-    """The kind of secret that is in there; nothing for a picture, a hash, or a word that only looks so."""
+    """Return the kind of secret that base64 encodes; empty for an image, a hash, or a word that only looks like it."""
     if not _ASCII_FIRST.issuperset(encoded[:16:4]):
         return ""
     bare = encoded.rstrip("=").replace("-", "+").replace("_", "/")

@@ -1,4 +1,4 @@
-"""Values that a name gives away: what stands after `password=`, `"api_key":`, `--token ` and the like."""
+"""Redacts values by their names: after `password=`, `"api_key":`, `--token ` and the like."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from habitus.redact.shapes import MARKER, ascii_letters, is_sample, marker
 _PASSWORDS = ("password", "passwd", "passphrase", "pwd")
 _TOKENS = ("secret", "token", "credential", "apikey", "api_key", "api-key", "api key")
 _KEYS = ("key", "auth", "session_id", "sessionid", "cookie")
-# Without the first letter where that may be a capital: finding twenty words is much faster than one pattern for them.
+# Stems lack the first letter where it may be a capital: finding twenty words is much faster than one pattern for them.
 _STEMS = {
     **{
         small: frozenset({small, small.upper()})
@@ -22,7 +22,7 @@ _STEMS = {
     },
     "key": frozenset({"key", "Key", "KEY"}),
 }
-# Quotes may be escaped, more than once; YAML may begin the value on the next line; a list may name it before it.
+# Quotes may be escaped several times, YAML may put the value on the next line, and a list may name it before it.
 _ASSIGNED = re.compile(
     r"(?P<end>[A-Za-z0-9_]{0,24})(?:\\{0,7}[\"'\])`]){0,2}"
     r"(?:(?:[\s,]|\\{1,7}[nrt]){1,24}(?:\\{0,7}[\"'])?[Vv]alue(?:\\{0,7}[\"'])?)?"
@@ -32,14 +32,15 @@ _UNFINISHED = re.compile(r"[A-Za-z0-9_]{0,24}[^A-Za-z0-9_]{0,32}(?:[Vv]a?l?u?e?)
 _OPENING = re.compile(r"(?P<slashes>\\{0,7})(?P<quote>[\"'])")
 _BARE = re.compile(r"(?:[^\s\"'`,;&<>(){}\\]|\\(?![nrtu\"'\\]))*+")
 _QUOTED = re.compile(r"[^\"'\\\n]*+")
-_LOOKED_AT = 256  # characters of a value, before it is known to be one
+# Characters of a value to inspect before it is known to be secret.
+_LOOKED_AT = 256
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
 _LONGEST_NAME = 40
 
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """Where a value stands in a text, and how it is named there."""
+    """The position of a value in a text, and its name."""
 
     name: str
     name_start: int
@@ -49,7 +50,7 @@ class _Value:
 
 
 def without_named(text: str, counts: Counter[str]) -> str:
-    """Takes out what looks like a value, not like code or a word about one."""
+    """Redact values that look like secrets, not like code or words about them."""
     pieces: list[str] = []
     done = 0
     for value in _values(text):
@@ -70,7 +71,7 @@ def _rest(text: str, value: _Value) -> int:
 
 
 def spans(text: str) -> Iterator[tuple[int, int]]:
-    """From where to where a name and its value reach; beyond the end of the text where more of it may be coming."""
+    """Yield the spans of names with their values; beyond the end of the text where more may follow."""
     for value in _values(text):
         yield value.name_start, value.end + (value.end >= len(text))
     for stem, start in _stems(text, max(0, len(text) - 128)):
@@ -79,7 +80,7 @@ def spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _values(text: str) -> Iterator[_Value]:
-    """Every value that is given to a key-like name, in their order."""
+    """Yield every value that is assigned to a secret-like name, in order."""
     for stem, start in sorted(_stems(text, 0), key=itemgetter(1)):
         assigned = _ASSIGNED.match(text, start + len(stem))
         if assigned is None:
@@ -87,9 +88,11 @@ def _values(text: str) -> Iterator[_Value]:
         name_start = _name_start(text, start)
         name = text[name_start : assigned.end("end")]
         if assigned["space"] and not name.startswith("--"):
-            continue  # only an option has its value after a space
+            # Only a command-line option has its value after a space.
+            continue
         if assigned["sign"] == ">" and text[name_start - 1 : name_start] != "<":
-            continue  # only a tag has it after its end
+            # Only an XML tag has its value after its end.
+            continue
         yield _value(text, name, name_start, assigned.end())
 
 
@@ -97,7 +100,8 @@ def _value(text: str, name: str, name_start: int, at: int) -> _Value:
     opening = _OPENING.match(text, at)
     if opening is None:
         bare = _BARE.match(text, at, at + _LOOKED_AT)
-        assert bare is not None  # it may be empty
+        # The pattern also matches an empty value.
+        assert bare is not None
         end = at if text[bare.end() : bare.end() + 1] in ("(", "{") else bare.end()
         return _Value(name, name_start, at, end, False)
     end = _closing(text, opening.end(), len(opening["slashes"]), opening["quote"])
@@ -105,7 +109,7 @@ def _value(text: str, name: str, name_start: int, at: int) -> _Value:
 
 
 def _closing(text: str, start: int, slashes: int, quote: str) -> int:
-    """The end of a quoted value: a quote that is escaped as often as the one that opened it, or the end of the line."""
+    """Return the end of a quoted value: a quote escaped as often as the opening one, or the end of the line."""
     limit = text.find("\n", start, start + _LOOKED_AT)
     limit = min(len(text), start + _LOOKED_AT) if limit < 0 else limit
     at = text.find(quote, start, limit)
@@ -120,7 +124,8 @@ def _closing(text: str, start: int, slashes: int, quote: str) -> int:
 
 
 def _stems(text: str, since: int) -> Iterator[tuple[str, int]]:
-    lowered = ascii_letters(text).lower()  # in which each letter has its place
+    # Lowercasing ASCII keeps all positions.
+    lowered = ascii_letters(text).lower()
     for small, spellings in _STEMS.items():
         start = lowered.find(small, since)
         while start >= 0:
@@ -150,18 +155,19 @@ _WORD_WITH_DIGITS = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[^\s]+")
 _CODE = re.compile(r"[A-Za-z_]+(?:[._][A-Za-z_]+)+(?:\[.*)?|[A-Za-z_]+\[.*|os\.|process\.|self\.|/[\w./-]*|https?://.*")
 
 
-_SIGNATURES = ("sig", "signature")  # which open what they sign
+# A signature grants access to what it signs.
+_SIGNATURES = ("sig", "signature")
 
 
 def is_name_of_secret(name: str) -> bool:
-    """Whether a value of that name is a secret whatever it looks like, as in the query of an address."""
+    """Return whether a value of that name is secret whatever it looks like, as in the query of a URL."""
     name = name.lower()
     is_named = any(word in name for word in (*_PASSWORDS, *_TOKENS, *_KEYS)) and not _INNOCENT_NAMES.search(name)
     return is_named or name.endswith(_SIGNATURES)
 
 
 def is_secret(name: str, value: str, *, quoted: bool) -> bool:
-    """Whether a value of that name is one to take out."""
+    """Return whether a value of that name should be redacted."""
     name, value = name.lower(), value[:256]
     if len(value) < (4 if quoted else 5) or is_sample(value):
         return False
@@ -171,12 +177,13 @@ def is_secret(name: str, value: str, *, quoted: bool) -> bool:
     if _INNOCENT_NAMES.search(name) or _PLACEHOLDER.fullmatch(value) or (_CODE.fullmatch(value) and not quoted):
         return False
     if is_password:
-        return len(value.split()) <= 2  # more words are a sentence about passwords
+        # More words are a sentence about passwords.
+        return len(value.split()) <= 2
     if any(word in name for word in _TOKENS):
         return len(value) >= 8
     return any(word in name for word in _KEYS) and len(value) >= 20 and _entropy(value) >= 3.0
 
 
 def _entropy(value: str) -> float:
-    """Bits per character; English words in snake case stay below 3, random hex is near 4."""
+    """Return bits per character; English words in snake case stay below 3, random hex is near 4."""
     return -sum(count / len(value) * math.log2(count / len(value)) for count in Counter(value).values())

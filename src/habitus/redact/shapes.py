@@ -1,7 +1,7 @@
-"""The shapes of keys: one line a kind, each told by how it begins.
+"""Redacts keys by their shapes: one line per kind, recognised by its beginning.
 
-A pattern starts with a literal and is tried only where one of its literals stands in the text, so that the work grows
-with the text and no faster.
+A pattern starts with a literal and is tried only if one of its literals occurs in the text, which keeps the work
+linear.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ MARKER = re.compile(r"\[redacted:[a-z_]+\]")
 
 
 def marker(kind: str) -> str:
+    """Return the text that replaces a secret of this kind."""
     return f"[redacted:{kind}]"
 
 
 def without_shapes(text: str, counts: Counter[str]) -> str:
+    """Redact everything that has the shape of a key."""
     plain = ascii_letters(text)
     words = _long_words(plain)
     for shape in _SHAPES if words else _LONGER_SHAPES:
@@ -34,12 +36,12 @@ def without_shapes(text: str, counts: Counter[str]) -> str:
 
 
 def ascii_letters(text: str) -> str:
-    """The text with a question mark for every letter beyond ASCII, which is searched much faster for what has none."""
+    """Replace every non-ASCII letter with a question mark, because ASCII text is searched much faster."""
     return text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
 
 
 def _long_words(plain: str) -> str:
-    """The words that are long enough for a key, without what stands between them: a small part of most texts."""
+    """Return only the words that are long enough for a key: a small part of most texts."""
     marked = plain.encode("ascii").translate(_IN_WORDS)
     found = []
     start = marked.find(_LONG)
@@ -57,7 +59,7 @@ _LONGEST_SAMPLE = 100
 
 
 def is_sample(value: str) -> bool:
-    """Whether it is what documents write where a key would stand: it says so, or most of it is filler."""
+    """Return whether a value is a placeholder from documentation: it says so, or is mostly filler."""
     if len(value) > _LONGEST_SAMPLE:
         return False
     filler = max(map(len, _FILLED.findall(value)), default=0)
@@ -66,11 +68,17 @@ def is_sample(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
+    """A kind of key with its pattern."""
+
     kind: str
-    literals: tuple[str, ...]  # one of them must be in the text: a fast way to say no
-    pattern: str  # a group, if it has one, is what stays
-    is_one_word: bool = False  # all that it matches, and looks back at, is in one of the long words
-    is_anywhere: bool = False  # and it may be the middle of a word
+    # One of them must occur in the text, which rejects most texts quickly.
+    literals: tuple[str, ...]
+    # Its group, if any, is kept.
+    pattern: str
+    # The whole match, including lookbehind, lies within one long word.
+    is_one_word: bool = False
+    # It may also begin in the middle of a word.
+    is_anywhere: bool = False
 
     def taken_out(self, text: str, counts: Counter[str], words: str) -> str:
         pattern = _compile_once(self.pattern)
@@ -88,22 +96,24 @@ class _Shape:
 
 
 def _table_letters(more: str) -> bytes:
-    """A table that leaves `x` where a letter, a digit or one of these stands, and a space elsewhere."""
+    """Return a translation table that maps letters, digits and these characters to `x`, and the rest to a space."""
     return bytes(120 if byte < 128 and (chr(byte).isalnum() or chr(byte) in more) else 32 for byte in range(256))
 
 
 _IN_WORDS = _table_letters("_-.+/=%:\\~")
-_LONG = b"x" * 15  # the shortest key: `xapp-` and ten more
+# The shortest key: `xapp-` and ten more characters.
+_LONG = b"x" * 15
 
 
-@functools.cache  # most texts need none of them, and no process all
+# Compiled on demand: most texts need no pattern, and no process all of them.
+@functools.cache
 def _compile_once(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern.replace(_ENDS, rf"(?:{_ENDS}|(?={_first_letters()}))"))
 
 
 @functools.cache
 def _first_letters() -> str:
-    """How the keys begin that are found in the middle of a word too: another key may end there."""
+    """Return a pattern for the beginnings of keys that occur inside words, because another key may end there."""
     return "|".join(re.escape(shape.literals[0]) for shape in _SHAPES if shape.is_anywhere)
 
 
@@ -111,11 +121,12 @@ _ESCAPES = (r"\\[abfnrtv0]", r"%[0-9A-Fa-f]{2}", r"\\x[0-9A-Fa-f]{2}", r"\\u[0-9
 
 
 def _key(kind: str, prefix: str, rest: str) -> _Shape:
-    """A key told by its first letters. Few or plain ones must not be the middle of a longer word, as in `task-force`;
-    but an escaped line break before them is not a word.
+    """Return the shape of a key with this prefix.
 
-    The look back comes after the prefix, because a pattern that starts with a literal is searched fifty times faster.
+    A short or plain prefix must not be inside a longer word, as in `task-force`; an escaped line break before it is no
+    word.
     """
+    # The lookbehind follows the prefix, because a pattern that starts with a literal is searched fifty times faster.
     literal, prefix = prefix, re.escape(prefix)
     if literal.startswith("gh") or (len(literal) > 4 and not literal.isalnum()):
         return _Shape(kind, (literal,), prefix + rest, is_one_word=True, is_anywhere=True)
@@ -125,12 +136,13 @@ def _key(kind: str, prefix: str, rest: str) -> _Shape:
 
 
 def _after(kind: str, words: tuple[str, ...], pattern: str) -> _Shape:
-    """A value that gives itself away by what stands before it."""
+    """Return the shape of a value that is recognised by its context."""
     return _Shape(kind, words, pattern)
 
 
 _WORD = r"[A-Za-z0-9_-]"
-_MIXED = r"(?=[A-Za-z_-]{0,64}[0-9])(?=[a-z0-9_-]{0,64}[A-Z])"  # words with hyphens are not keys
+# Digits and capitals are required, because words with hyphens are not keys.
+_MIXED = r"(?=[A-Za-z_-]{0,64}[0-9])(?=[a-z0-9_-]{0,64}[A-Z])"
 _ENDS = r"(?![A-Za-z0-9])"
 _BREAK = r"(?:\s|\\+[nr]|%0[AaDd])"
 _SPACE = r"(?: |%20|\+)"

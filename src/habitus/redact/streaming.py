@@ -1,4 +1,4 @@
-"""A text that comes in pieces, redacted as it goes on: what may be the beginning of a secret waits for the rest."""
+"""Redacts a text that arrives in pieces: whatever may be the beginning of a secret is held back."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ _PEM_END = re.compile(r"-----END[A-Z0-9 ]{0,64}-----")
 
 
 class Stream:
-    """`feed` gives what is safe to show of the text so far, `end` the rest; together they are the redacted text."""
+    """Redacts a stream: `feed` returns the text that is safe to show, `end` the rest; together they are the redacted
+    text.
+    """
 
     def __init__(self, redact: Callable[[str], str], with_spaces: Sequence[str] = ()) -> None:
-        """`with_spaces` are known values that are more than one word."""
+        """Take the redacting function, and the known secrets that consist of several words."""
         self._redact = redact
         self._with_spaces = with_spaces
         self._held = ""
-        self._look_at = 0  # how long it has to be to be worth another look, so that the work grows with the text
+        # The length from which another look is worthwhile, which keeps the work linear.
+        self._look_at = 0
 
     def feed(self, piece: str) -> str:
+        """Add a piece; return the redacted text that can be shown now."""
         self._held += piece
         if len(self._held) < self._look_at:
             return ""
@@ -35,21 +39,23 @@ class Stream:
         return self._redact(shown) if shown else ""
 
     def end(self) -> str:
+        """Return the rest of the redacted text."""
         rest, self._held, self._look_at = self._held, "", 0
         return self._redact(rest) if rest else ""
 
     def _safe(self) -> int:
-        """Up to where nothing that may follow can make a secret of what is there."""
+        """Return the position up to which no later text can turn the held text into a secret."""
         text = self._held
         cut = min(_last_word(text), self._begun_known())
         together = (*spans(text), *_leads(text), *_pems(text), *self._spans_of_known())
         for start, end in sorted(together, reverse=True):
             if start < cut < end:
-                cut = _word_start(text, start)  # a known value may begin before it, in the same word
+                # A known value may begin earlier in the same word.
+                cut = _word_start(text, start)
         return cut
 
     def _spans_of_known(self) -> Iterator[tuple[int, int]]:
-        """Known values of several words, whole."""
+        """Yield the complete occurrences of known values of several words."""
         for value in self._with_spaces:
             yield from ((found.start(), found.end()) for found in re.finditer(re.escape(value), self._held))
 
@@ -65,7 +71,7 @@ class Stream:
 
 
 def _last_word(text: str) -> int:
-    """Where the last word begins; lines of base64 before it are one word with it."""
+    """Return where the last word begins; preceding lines of base64 belong to it."""
     at = _word_start(text, len(text))
     while at > 0 and text[at - 1] == "\n":
         line = at - (2 if text[at - 2 : at] == "\r\n" else 1)
@@ -83,7 +89,7 @@ def _word_start(text: str, end: int) -> int:
 
 
 def _leads(text: str) -> Iterator[tuple[int, int]]:
-    """Words that say that a secret comes next, with the place where it would begin."""
+    """Yield words that announce a secret, up to where it would begin."""
     return ((lead.start(), lead.end() + 1) for lead in _LEADS.finditer(text))
 
 

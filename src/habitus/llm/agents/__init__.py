@@ -1,4 +1,4 @@
-"""The person's own coding agent as a model: each request one headless run of its program, without tools of its own."""
+"""The user's own coding agent as a model: each request is one headless run of its program, without its own tools."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ from habitus.llm.model import (
 )
 from habitus.llm.structured import ask_for
 
-_ATTEMPTS = 2  # at one round of calls
+# Per round of calls.
+_ATTEMPTS = 2
 
 
 def program_of(name: str) -> Program | None:
-    """The program that a model's name means: `claude-code`, or `claude-code:MODEL`."""
+    """Return the program that a model name such as `claude-code` or `claude-code:MODEL` refers to; None for others."""
     return PROGRAMS.get(name.strip().partition(":")[0])
 
 
 def programs_here(environ: Mapping[str, str]) -> list[Program]:
-    """Those that are installed on this machine."""
+    """Return the programs that are installed on this machine."""
     return [program for program in PROGRAMS.values() if shutil.which(program.command, path=environ.get("PATH"))]
 
 
 def open_agent(name: str, environ: Mapping[str, str], patience_s: float) -> AgentModel:
-    """The model behind such a name; its program has to be there."""
+    """Open the model of an agent program; raise NotFound if the program is not installed."""
     program = program_of(name)
     assert program is not None
     if shutil.which(program.command, path=environ.get("PATH")) is None:
@@ -53,12 +54,13 @@ def open_agent(name: str, environ: Mapping[str, str], patience_s: float) -> Agen
 
 
 class AgentModel:
-    """A `Model` that starts a program for every request. Calls of our tools travel as one JSON answer a round."""
+    """A `Model` that starts a program for every request; calls of our tools travel as one JSON answer per round."""
 
     def __init__(self, program: Program, name: str, environ: Mapping[str, str], patience_s: float) -> None:
         self.name = name
         self.sees_images = False
-        self.context_tokens: int | None = None  # only the program knows which model it asks
+        # Only the program knows which model it asks.
+        self.context_tokens: int | None = None
         self._program = program
         self._environ = environ
         self._patience_s = patience_s
@@ -98,7 +100,7 @@ class _Call(BaseModel):
 
 
 class _Round(BaseModel):
-    """Words, calls, or both."""
+    """An answer with text, tool calls, or both."""
 
     text: str = ""
     calls: list[_Call] = []

@@ -1,4 +1,4 @@
-"""The nouns of programs, a request, a start and an output, and the small formats they write."""
+"""The types of agent programs (request, call and output), and readers for the formats they write."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from habitus.llm.model import Usage
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """One request, and where it is asked."""
+    """One request to a program, and the folder in which it runs."""
 
     system: str
     prompt: str
-    model: str  # empty: the program's own choice
-    room: Path  # a folder for this request alone
-    environ: Mapping[str, str]  # the person's
+    # Empty for the program's own choice.
+    model: str
+    # A folder for this request alone.
+    room: Path
+    # The user's environment.
+    environ: Mapping[str, str]
 
     @property
     def person(self) -> Path:
-        """The person's home directory."""
+        """The user's home directory."""
         return Path(self.environ.get("HOME") or Path.home())
 
     @property
     def system_file(self) -> str:
-        """The system prompt in a file, where other users of the machine don't see it."""
-        return str(write_text(self.room / "system.md", self.system or "Answer the request."))  # none may be empty
+        """The path of a file with the system prompt, hidden from other users of the machine."""
+        # Programs reject an empty file.
+        return str(write_text(self.room / "system.md", self.system or "Answer the request."))
 
     @property
     def both(self) -> str:
@@ -40,12 +44,14 @@ class Question:
         return (option, self.model) if self.model else ()
 
     def folder(self, variable: str, default: str) -> Path:
-        """Where the program keeps what is the person's."""
+        """Return the folder where the program keeps the user's settings."""
         return Path(self.environ.get(variable) or self.person / default)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
+    """The command line of one program run, with its input and extra environment."""
+
     arguments: Sequence[str]
     stdin: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -53,31 +59,38 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """The program's output, parsed; without `usage` it did not say what it used."""
+    """The parsed output of a program; `usage` is None if the program did not report it."""
 
     text: str = ""
     usage: Usage | None = None
-    model: str = ""  # which one answered, where that is known
+    # The model that answered, if known.
+    model: str = ""
     problem: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
+    """A coding agent that can answer requests: how to call it and how to parse its output."""
+
     name: str
     title: str
     command: str
     install: str
     sign_in: str
-    variables: tuple[str, ...]  # of the person's environment; one that ends in `_` stands for all that begin so
+    # Environment variables to pass on; a name that ends in `_` stands for a prefix.
+    variables: tuple[str, ...]
     ask: Callable[[Question], Call]
     read: Callable[[str, Question], Output]
-    prices_of: str = ""  # the provider whose list says what its tokens cost, where it doesn't
-    tells_dollars: bool = False  # with every answer
-    is_experimental: bool = False  # known from its source only
+    # The provider whose price list applies, if the program does not report its cost.
+    prices_of: str = ""
+    # It reports the cost with every answer.
+    tells_dollars: bool = False
+    # Known from its source code only.
+    is_experimental: bool = False
 
 
 def read_objects(written: str) -> Iterator[dict[str, Any]]:
-    """One object, or one on each line; whatever else a program says beside them is passed over."""
+    """Yield the JSON object of a text, or those on its lines; other output is skipped."""
     for text in (written, *written.splitlines()):
         try:
             value = json.loads(text)
@@ -99,7 +112,7 @@ def as_count(used: Mapping[str, Any], key: str) -> int:
 
 
 def usage_of(used: Mapping[str, Any], *, read: Sequence[str], wrote: Sequence[str], cached: str) -> Usage:
-    """Usage by the keys under which a program tells its tokens."""
+    """Build the usage from the keys under which a program reports its tokens."""
     return Usage(
         input_tokens=sum(as_count(used, key) for key in read),
         output_tokens=sum(as_count(used, key) for key in wrote),
@@ -118,6 +131,7 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def link(theirs: Path, own: Path, *names: str) -> None:
+    """Link files of the user's folder into our own, if that folder exists."""
     own.mkdir(parents=True, exist_ok=True)
     for name in names:
         if theirs.is_dir():

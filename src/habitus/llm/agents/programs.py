@@ -1,7 +1,8 @@
-"""The programs as data: how each is asked once without tools, hooks, servers or memory, and how its output is read.
+"""The supported programs as data: how each is called once without tools, hooks, servers or memory, and how its output
+is parsed.
 
-Settings and left-overs of a request lie in a folder of its own, which is removed afterwards. What a person signed in
-with is linked there, so that a program which renews it renews the person's.
+Settings and leftovers of a request lie in a folder of its own, which is removed afterwards. The user's sign-in is
+linked there, so a program that renews it renews the user's.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _ask_codex(question: Question) -> Call:
 
 
 def codex_home(question: Question, more: Mapping[str, object]) -> Path:
-    """A home for this request, with the person's sign-in and choice of a model, and nothing else of theirs."""
+    """Create a home for this request with only the user's sign-in and model choice."""
     theirs, own = question.folder("CODEX_HOME", ".codex"), question.room / "codex"
     link(theirs, own, "auth.json", "auth.lock")
     config = {key: value for key, value in read_toml(theirs / "config.toml").items() if key in _CODEX_KEPT}
@@ -129,7 +130,7 @@ def _ask_gemini(question: Question) -> Call:
 
 
 def gemini_home(question: Question, more: Mapping[str, object]) -> dict[str, str]:
-    """The variables that make the room its home, which has the person's sign-in and nothing else of theirs."""
+    """Make the workspace a home with only the user's sign-in; return its environment variables."""
     theirs, own = question.folder("GEMINI_CLI_HOME", "") / ".gemini", question.room / ".gemini"
     link(theirs, own, "oauth_creds.json", "google_accounts.json", "gemini-credentials.json", "installation_id", ".env")
     link(question.person / ".config", question.room / ".config", "gcloud")
@@ -168,7 +169,7 @@ def _ask_opencode(question: Question) -> Call:
 
 
 def opencode_call(question: Question, agent: Mapping[str, object]) -> Call:
-    """One run of an agent of ours, with the person's sign-in and choice of a model, and nothing else of theirs."""
+    """Return a run of our own agent with only the user's sign-in and model choice."""
     places = {f"XDG_{kind.upper()}_HOME": str(question.room / kind) for kind in ("config", "data", "state")}
     link(question.folder("XDG_DATA_HOME", ".local/share") / "opencode", question.room / "data/opencode", "auth.json")
     theirs = read_json(question.folder("XDG_CONFIG_HOME", ".config") / "opencode" / "opencode.json")
@@ -200,13 +201,15 @@ def _read_opencode(written: str, question: Question) -> Output:
     for said in read_objects(written):
         match said:
             case {"type": "step_start"}:
-                texts = []  # what it said before its last step is no answer
+                # Text before the last step is not the answer.
+                texts = []
             case {"type": "text", "part": {"text": str(text)}}:
                 texts.append(text)
             case {"type": "step_finish", "part": {"tokens": dict(used)} as part}:
                 used |= as_table(used.get("cache"))
                 step = usage_of(used, read=("input", "read", "write"), wrote=("output", "reasoning"), cached="read")
-                cost = as_dollars(part.get("cost")) or None  # 0 where it does not know the price
+                # 0 means that it does not know the price.
+                cost = as_dollars(part.get("cost")) or None
                 usage = (usage or Usage()) + replace(step, cost=cost)
             case {"type": "error", "error": dict(error)}:
                 problem = str(as_table(error.get("data")).get("message") or error.get("name"))
@@ -214,8 +217,7 @@ def _read_opencode(written: str, question: Question) -> Output:
 
 
 def copilot_call(question: Question, *tools: str) -> Call:
-    """One run in a home of its own, which has the person's sign-in and nothing else of theirs; without tools of its own
-    unless it is told which."""
+    """Return a run in a home with only the user's sign-in, without tools unless they are given."""
     tools = tools or ("--available-tools", "none")
     own = question.room / "copilot"
     theirs = read_json(question.folder("COPILOT_HOME", ".copilot") / "config.json")
@@ -236,7 +238,8 @@ def _read_copilot(written: str, question: Question) -> Output:
     for said in read_objects(written):
         match said:
             case {"type": "assistant.message", "data": {"content": str(text)}} if text:
-                texts = [text]  # the last is the answer
+                # The last message is the answer.
+                texts = [text]
             case {"type": "session.error", "data": {"message": message}}:
                 problem = str(message)
     metrics = as_table(read_json(question.room / "usage.json").get("modelMetrics"))
@@ -259,7 +262,7 @@ def _ask_pi(question: Question) -> Call:
 
 
 def _read_pi(written: str, question: Question) -> Output:
-    """The last message is the answer, and all of them were paid."""
+    """Parse Pi's output: the last message is the answer, and the usage of all messages counts."""
     output, spent = Output(), Usage()
     for said in read_objects(written):
         message = as_table(said.get("message"))

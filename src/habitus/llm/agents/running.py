@@ -1,5 +1,5 @@
-"""One run of a program: a conversation as one text, asked in an empty folder, and every failure one line; and
-programs that solve a task themselves, each started in a throw-away home with one skill.
+"""Runs agent programs: one request in an empty folder with every failure as one line, and programs that solve a task in
+a temporary home with one skill.
 """
 
 from __future__ import annotations
@@ -42,11 +42,14 @@ _KEPT = (
     *("SSL_CERT_", "NODE_EXTRA_CA_CERTS", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy"),
     "no_proxy",
 )
-_LONGEST = 300  # characters of what a program says of its failure
+# Characters of a program's error message.
+_LONGEST = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Said:
+    """The answer of a program, with its usage."""
+
     text: str
     usage: Usage
 
@@ -54,7 +57,7 @@ class Said:
 async def run(
     program: Program, model: str, system: str, prompt: str, environ: Mapping[str, str], patience_s: float
 ) -> Said:
-    """Ask the program once. Whatever goes wrong with it is a `ProviderFault`: one line, and the mend."""
+    """Ask a program once; raise a one-line ProviderFault with a hint on any failure."""
     async with throw_away_room() as room:
         question = Question(system=system, prompt=prompt, model=model, room=room, environ=environ)
         call = await asyncio.to_thread(program.ask, question)
@@ -64,6 +67,7 @@ async def run(
 
 @asynccontextmanager
 async def throw_away_room() -> AsyncIterator[Path]:
+    """Create a temporary folder that is removed afterwards."""
     room = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="habitus-ask-"))
     try:
         yield room
@@ -72,7 +76,7 @@ async def throw_away_room() -> AsyncIterator[Path]:
 
 
 async def start(program: Program, question: Question, call: Call, cwd: Path, patience_s: float) -> Said:
-    """Start the program there with little of the person's environment, and read what it says."""
+    """Run a program with few of the user's variables, and parse its answer."""
     code, written, complaint = await _run_program(program, call, cwd, question.environ, patience_s)
     output = await asyncio.to_thread(program.read, written, question)
     if output.problem or code != 0 or not output.text.strip():
@@ -94,6 +98,7 @@ async def _run_program(
             stderr=asyncio.subprocess.PIPE,
             cwd=cwd,
             env={**mine, **call.environ, "NO_COLOR": "1"},
+            # A process group of its own, to kill the program's children with it.
             start_new_session=True,
         )
     except OSError as error:
@@ -114,7 +119,7 @@ def _is_kept(variable: str, kept: tuple[str, ...]) -> bool:
 
 
 async def _end_process(process: asyncio.subprocess.Process) -> None:
-    """Nothing that the program started outlives the request."""
+    """Kill the program with everything it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
@@ -165,7 +170,7 @@ def _one_line(problem: str) -> str:
 
 
 def _usage(program: Program, question: Question, output: Output) -> Usage:
-    """As the program tells it; tokens that it doesn't tell are counted here, dollars by the list of prices."""
+    """Return the reported usage; missing token counts are estimated, and a missing cost comes from the price list."""
     counted = Usage(input_tokens=tokens(question.both), output_tokens=tokens(output.text))
     usage = output.usage if output.usage is not None else counted
     if usage.cost is not None:
@@ -177,19 +182,20 @@ _NO_IMAGE = "[An image, which can't be shown here.]"
 
 
 def system_of(ask: Ask) -> str:
+    """Return the system prompt, with the schema of the answer if there is one."""
     if ask.schema is None:
         return ask.system
     return f"{ask.system}\n\n{prompt_text('llm', 'agent-one-json').format(schema=as_json(dict(ask.schema)))}".strip()
 
 
 def with_tools(system: str, tools: tuple[ToolSpec, ...]) -> str:
-    """The system prompt, and the tools that are run for whoever asks for them in its answer."""
+    """Return the system prompt with a list of the tools that the answer may call."""
     listed = [{"tool": one.name, "description": one.description, "arguments": dict(one.parameters)} for one in tools]
     return f"{system}\n\n{prompt_text('llm', 'agent-calls').format(tools=chr(10).join(map(as_json, listed)))}".strip()
 
 
 def prompt_of(ask: Ask) -> str:
-    """A single question as it is; a longer talk with who said what."""
+    """Return a single request as it is; a longer conversation with the role of each message."""
     if len(ask.messages) == 1 and isinstance(ask.messages[0], Asked):
         return _words(ask.messages[0])
     return "\n\n".join(
@@ -240,18 +246,21 @@ def as_json(value: object) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SolverProgram:
-    """`ask` is given whether files may be written and commands run in the folder of the task."""
+    """An agent program that solves tasks; `build_call` is told whether it may write files and run commands."""
 
     program: Program
     ask: Callable[[Question, bool], Call]
-    skills: str  # the folder of its home with the skills that it reads
-    transcripts: str  # a pattern for what it writes down there
+    # The folder in its home with the skills it reads.
+    skills: str
+    # A pattern for the transcripts it writes there.
+    transcripts: str
     powers: str = "nothing but its own judgement holds its commands in that folder"
-    is_experimental: bool = True  # until a real binary was tried
+    # Until a real binary was tried.
+    is_experimental: bool = True
 
 
 def solver_named(name: str) -> SolverProgram:
-    """The program that a name means: `claude-code`, or `claude-code:MODEL`."""
+    """Return the solver of a name such as `claude-code` or `claude-code:MODEL`; raise Invalid for an unknown one."""
     if (found := SOLVERS.get(name.partition(":")[0])) is not None:
         return found
     near = did_you_mean(name, SOLVERS)

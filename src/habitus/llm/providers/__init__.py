@@ -1,4 +1,4 @@
-"""Models of providers, by `provider:model`. What knows a provider's library is imported when a model is first asked."""
+"""Models of providers, named `provider:model`. A provider's library is imported on the first request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_model(
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     transport: Any = None,
 ) -> ProviderModel:
-    """The model that `provider:model` names; its key comes from `environ`.
+    """Open the model that `provider:model` names, with its key from `environ`.
 
     `base_url` is an OpenAI-compatible server for `openai:…`; `transport` (of httpx2) carries the requests in tests.
     """
@@ -46,8 +46,7 @@ def open_model(
 
 
 class ProviderModel:
-    """A `Model` behind the network. Faults that may pass are waited out, until something has been handed on:
-    text that a person has seen is never said twice."""
+    """A `Model` behind the network. Transient failures are retried until the first piece was yielded."""
 
     def __init__(
         self,
@@ -70,11 +69,13 @@ class ProviderModel:
         return self._open_wire().context_tokens
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Streamed, None]:
-        if self._wire is None:  # a spinner turns and Ctrl-C works while the libraries are imported
+        # In a thread, because a spinner turns and Ctrl-C works while the libraries are imported.
+        if self._wire is None:
             await asyncio.to_thread(importlib.import_module, "habitus.llm.providers.wire")
         wire = self._open_wire(asyncio.get_running_loop())
         watch = Watch(self._patience)
         for attempt in itertools.count(1):
+            # Text that a user has seen must never be repeated, so there is no retry after the first piece.
             has_spoken = False
             try:
                 async with aclosing(wire.stream(ask, watch)) as pieces:
@@ -91,15 +92,17 @@ class ProviderModel:
             yield TryingAgain()
 
     async def close(self) -> None:
-        """Lets go of the connections; asking again opens new ones."""
+        """Close the connections; the next request opens new ones."""
         wire, self._wire = self._wire, None
         if wire is not None:
             await wire.close()
 
     def _open_wire(self, loop: asyncio.AbstractEventLoop | None = None) -> Wire:
-        """A connection belongs to the event loop that first used it; in another one it is made anew."""
-        from habitus.llm.providers.wire import Wire  # the providers' libraries take a second or two to import
+        """Return the connection, reopened if another event loop is running."""
+        # The providers' libraries take a second or two to import.
+        from habitus.llm.providers.wire import Wire
 
+        # A connection belongs to the event loop that first used it.
         if self._wire is None or (loop and self._wire.loop not in (None, loop)):
             self._wire = Wire(self._choice, transport=self._transport)
         self._wire.loop = loop or self._wire.loop

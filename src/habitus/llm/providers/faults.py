@@ -1,4 +1,4 @@
-"""Faults of a provider, in one line of ours: whose mistake it is, and whether to ask again."""
+"""Classifies failures of a provider: one line for the user, and whether a retry may help."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from habitus.redact import Redactor
 
 
 class BrokeOff(ProviderFault):
-    """A stream that ended before the provider said so."""
+    """A stream ended before the provider said so."""
 
 
-# The last five are how the providers' libraries meet a stream that is not what they expect.
+# The last five are what the providers' libraries raise on a malformed stream.
 TROUBLES: tuple[type[Exception], ...] = (
     ProviderFault,
     TooSilent,
@@ -37,6 +37,7 @@ TROUBLES: tuple[type[Exception], ...] = (
 
 
 async def fault_of(trouble: Exception, choice: ModelChoice, client: httpx2.AsyncClient) -> Fault:
+    """Translate a provider's exception into an error of ours, and decide whether it may pass."""
     said = _quote_provider(trouble, choice)
     match trouble:
         case ProviderFault():
@@ -55,7 +56,8 @@ async def fault_of(trouble: Exception, choice: ModelChoice, client: httpx2.Async
         case theirs.ModelRequestRejectedError() if _OVERFLOW.search(said):
             return Fault(error=_overflow(choice, said))
         case theirs.ModelRequestRejectedError() if _KEY.search(said):
-            return Fault(error=_refusal(choice, said))  # Google answers 400 to a wrong key
+            # Google answers 400 to a wrong key.
+            return Fault(error=_refusal(choice, said))
         case theirs.ModelRequestRejectedError():
             return Fault(error=ProviderFault(f"{choice.name} refused the request{said}"))
         case theirs.ModelRateLimitError():
@@ -66,7 +68,8 @@ async def fault_of(trouble: Exception, choice: ModelChoice, client: httpx2.Async
             return _unreachable(trouble, choice, said)
         case ModelHTTPError(status_code=status):
             is_passing = status >= 500 and trouble.provider_retry_hint is not False
-            if _OVERFLOW.search(said):  # llama.cpp answers 500 to some of them
+            # llama.cpp answers some overflows with 500.
+            if _OVERFLOW.search(said):
                 return Fault(error=_overflow(choice, said))
             return _passing(
                 f"{choice.name} failed with {status}{said}", after=trouble.retry_after, is_passing=is_passing
@@ -98,7 +101,7 @@ def _unreachable(trouble: Exception, choice: ModelChoice, said: str) -> Fault:
         isinstance(cause, ConnectionRefusedError | httpx2.ConnectError) for cause in _causes(trouble)
     )
     if is_refused and choice.is_on_this_machine:
-        # Nobody listens here; that does not pass in a few seconds, and the person knows how to start it.
+        # A local server that is not running will not appear within seconds, and the user knows how to start it.
         start = f" Start it: {choice.provider.start}" if choice.provider.start else ""
         return _passing(f"Nothing answers at {choice.address} for {choice.name}.{start}", is_passing=False)
     where = choice.address or choice.name
@@ -129,7 +132,7 @@ _LISTING_SECONDS = 5.0
 
 
 async def _names_at(choice: ModelChoice, client: httpx2.AsyncClient) -> list[str]:
-    """The models that an OpenAI-compatible server says it has; nothing when it doesn't say."""
+    """Return the models that an OpenAI-compatible server lists; empty if it does not."""
     if choice.dialect not in (Dialect.CHAT, Dialect.OLLAMA):
         return []
     try:
@@ -150,17 +153,17 @@ LONGEST = 300
 
 
 def _quote_provider(trouble: Exception, choice: ModelChoice) -> str:
-    """`: what the provider said.`, in one line, without the key; a full stop when it said nothing."""
+    """Return `: message.` of the provider in one line, without the key; a full stop if there is no message."""
     words = _words(trouble.body) if isinstance(trouble, ModelAPIError) else ""
     words = words or (trouble.message if isinstance(trouble, AgentRunError) else str(trouble))
-    # Redacted before it is cut, so that no half of a secret stays.
+    # Redacted before it is shortened, because half a secret would not be recognised.
     line = " ".join(Redactor(secrets=[choice.key]).redact(words[: LONGEST * 8]).text.split())
     line = line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
     return f": {line.rstrip('.')}." if line else "."
 
 
 def _words(body: object) -> str:
-    """The message in an error's body, wherever a provider puts it."""
+    """Return the message in an error's body, wherever the provider puts it."""
     match body:
         case {"message": str(message)}:
             return message

@@ -1,4 +1,4 @@
-"""Which provider a name means, its address and key, and how long it is waited for; nothing is imported."""
+"""The known providers with their addresses, keys and retry policy; imports no provider library."""
 
 from __future__ import annotations
 
@@ -21,30 +21,40 @@ from habitus.text import one_line
 
 
 class Dialect(StrEnum):
-    """How a server is spoken to, as pydantic-ai names it."""
+    """The API that a server speaks, as pydantic-ai names it."""
 
-    OPENAI = "openai"  # OpenAI itself
-    CHAT = "openai-chat"  # what every OpenAI-compatible server understands
-    OLLAMA = "ollama"  # the same, with Ollama's own ideas of it
+    # OpenAI itself.
+    OPENAI = "openai"
+    # Understood by every OpenAI-compatible server.
+    CHAT = "openai-chat"
+    # The same with Ollama's deviations.
+    OLLAMA = "ollama"
     ANTHROPIC = "anthropic"
     GOOGLE = "google"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provider:
-    """All there is to a provider stands in its entry below; what speaks its dialect is in `wire`."""
+    """Everything about a provider except its API, which `wire` implements by dialect."""
 
     dialect: Dialect
-    keys: tuple[str, ...] = ()  # the variables that may hold the key; the first that does is taken
-    address_in: str = ""  # the variable that names another address
-    address: str = ""  # where a local server listens unless told otherwise
-    path: str = ""  # what follows a bare host and port
-    start: str = ""  # how a person starts the local server
+    # Environment variables that may contain the key; the first that is set wins.
+    keys: tuple[str, ...] = ()
+    # The variable with another address.
+    address_in: str = ""
+    # The default address of a local server.
+    address: str = ""
+    # Appended to a bare host and port.
+    path: str = ""
+    # The command that starts the local server.
+    start: str = ""
     example: str
-    main: str = ""  # the model to take when only a key says which provider
+    # The default model if only the key is set.
+    main: str = ""
     cheap: str = ""
     other_names: tuple[str, ...] = ()
-    families: tuple[str, ...] = ()  # how names of its models begin
+    # Prefixes of its model names.
+    families: tuple[str, ...] = ()
 
 
 PROVIDERS: Mapping[str, Provider] = {
@@ -112,15 +122,18 @@ _FAMILIES = {start: name for name, provider in PROVIDERS.items() for start in pr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelChoice:
-    """One model at one address, with what opens the door."""
+    """A model at an address, with its key."""
 
-    name: str  # provider:model, as the person knows it
+    # provider:model, as the user writes it.
+    name: str
     model: str
     provider: Provider
     dialect: Dialect
-    address: str  # empty: where the provider itself answers
+    # Empty for the provider's own address.
+    address: str
     key: str = field(repr=False)
-    key_variable: str  # where the key stands, or should
+    # The variable that contains the key, or should.
+    key_variable: str
 
     @property
     def is_on_this_machine(self) -> bool:
@@ -129,15 +142,16 @@ class ModelChoice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DefaultModels:
-    """The models to take where nothing but a key is set."""
+    """The models to use if nothing but a key is set."""
 
     main: str = ""
     cheap: str = ""
-    key: str = ""  # the variable that says so
+    # The variable that decided.
+    key: str = ""
 
 
 def default_models(environ: Mapping[str, str]) -> DefaultModels:
-    """Those of the first provider whose key is there; none without."""
+    """Return the default models of the first provider whose key is set; empty without one."""
     for name, provider in PROVIDERS.items():
         variable, key = _key(provider, environ)
         if provider.main and key:
@@ -146,12 +160,12 @@ def default_models(environ: Mapping[str, str]) -> DefaultModels:
 
 
 def telling_keys() -> list[str]:
-    """The variables that are enough to say which model answers."""
+    """Return the variables that are enough to choose a model."""
     return [provider.keys[0] for provider in PROVIDERS.values() if provider.main]
 
 
 def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelChoice:
-    """The choice that `provider:model` stands for; every mistake in it is one line that says how to mend it."""
+    """Return the choice for `provider:model`; every mistake in it raises an error with a hint."""
     provider_name, model = split_name(name.strip())
     provider = PROVIDERS[provider_name]
     address = _address(provider, environ, base_url if provider_name == "openai" else "")
@@ -161,7 +175,7 @@ def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelCh
             f"No key for {provider_name}: {' or '.join(provider.keys)} is not set.",
             mend=f"Set it: export {provider.keys[0]}=…",
         )
-    # An address of one's own need not know what only OpenAI's does, but chat is understood everywhere.
+    # A custom address need not support OpenAI's own API, but chat is understood everywhere.
     dialect = Dialect.CHAT if provider.dialect is Dialect.OPENAI and address else provider.dialect
     return ModelChoice(
         name=f"{provider_name}:{model}",
@@ -175,7 +189,7 @@ def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelCh
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Provider and model; what nobody knows is refused with the closest that is known."""
+    """Split a name into provider and model; unknown names raise an error with the closest known one."""
     if not name:
         examples = ", ".join(provider.example for provider in PROVIDERS.values())
         raise Invalid("No model is set.", mend=f"Set HABITUS_MODEL to one like {examples}.")
@@ -212,7 +226,8 @@ def _address(provider: Provider, environ: Mapping[str, str], base_url: str) -> s
         host, parts = None, urlsplit("")
     if parts.scheme not in ("http", "https") or not host:
         raise Invalid(f"'{given}' is no address of a server.", mend="Write one like http://127.0.0.1:8080/v1.")
-    if host == "0.0.0.0":  # where a server listens, not where it is reached
+    # A server listens there, but clients can't always connect to it.
+    if host == "0.0.0.0":
         address = address.replace("0.0.0.0", "127.0.0.1", 1)
     return address.rstrip("/") + (provider.path if parts.path in ("", "/") else "")
 
@@ -240,7 +255,9 @@ _SEEING = re.compile(
 
 
 def sees_images(choice: ModelChoice) -> bool:
-    """A big provider's model sees unless it is known not to; one of another server, if its name says so."""
+    """Return whether a model accepts images: models of big providers unless known not to, others if the name
+    says so.
+    """
     if _BLIND.search(choice.model.lower()):
         return False
     if choice.dialect in (Dialect.CHAT, Dialect.OLLAMA):
@@ -252,7 +269,7 @@ _PATIENCE_S = 0.5
 
 
 def running_here(environ: Mapping[str, str]) -> list[str]:
-    """One model of every local server that answers, as HABITUS_MODEL names it."""
+    """Return one model of every local server that answers, as HABITUS_MODEL names it."""
     local = [name for name, provider in PROVIDERS.items() if provider.address]
     with ThreadPoolExecutor(len(local)) as asking:
         found = asking.map(lambda name: _first(name, environ), local)
@@ -275,17 +292,22 @@ def _first(provider: str, environ: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """Time-outs and retries. A request is asked again only while nothing of its answer has been handed on."""
+    """Timeouts and retries. A request is retried only while none of its answer was yielded."""
 
-    silence: float = 300.0  # seconds without a word
-    total: float = 1800.0  # seconds for one answer, every attempt of it included
+    # Seconds without any output.
+    silence: float = 300.0
+    # Seconds for one answer, all attempts included.
+    total: float = 1800.0
     attempts: int = 4
-    first_pause: float = 1.0  # doubled each time
-    longest_pause: float = 60.0  # a provider that asks for more is not waited for
-    spread: Callable[[], float] = random.random  # so that many clients don't come back together
+    # Seconds, doubled each time.
+    first_pause: float = 1.0
+    # If a provider asks for a longer pause, the request fails.
+    longest_pause: float = 60.0
+    # Jitter, which stops many clients from retrying at the same time.
+    spread: Callable[[], float] = random.random
 
     def pause(self, fault: Fault, attempt: int) -> float | None:
-        """Seconds to wait before the next attempt; none when there is to be no other."""
+        """Return the seconds until the next attempt; None if there is none."""
         if not fault.is_passing or attempt >= self.attempts:
             return None
         if fault.retry_after is not None:
@@ -296,15 +318,16 @@ class Patience:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """A fault in our words, and whether it may be different in a moment."""
+    """A failure of a provider as one of our errors, and whether a retry may help."""
 
     error: HabitusError
     is_passing: bool = False
-    retry_after: float | None = None  # seconds, where the provider said
+    # Seconds, if the provider said so.
+    retry_after: float | None = None
 
 
 class TooSilent(Exception):
-    """Nothing came for this many seconds."""
+    """Nothing arrived for this many seconds."""
 
     def __init__(self, seconds: float, *, is_final: bool) -> None:
         self.seconds = seconds
@@ -313,7 +336,7 @@ class TooSilent(Exception):
 
 
 class Watch:
-    """Runs from the first attempt to the last word."""
+    """The time limits of one answer, from the first attempt to the last piece."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -321,7 +344,7 @@ class Watch:
 
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator[None]:
-        """What is awaited inside is cancelled when it takes too long."""
+        """Cancel the block if it takes longer than the allowed silence or the remaining time."""
         left = self._end - asyncio.get_running_loop().time()
         is_final = left <= self._patience.silence
         try:

@@ -1,4 +1,4 @@
-"""Our messages on the wire and back, by pydantic-ai. With `faults` the only module that imports it."""
+"""Converts our messages to pydantic-ai and back. With `faults` the only module that imports it."""
 
 from __future__ import annotations
 
@@ -61,11 +61,12 @@ from habitus.llm.providers.known_providers import Dialect, Fault, ModelChoice, W
 
 ANSWER_TOOL = "answer"
 CONNECT_SECONDS = 10.0
-READ_SECONDS = 3600.0  # the watch is what ends a silence
+# Effectively unlimited: the `AnswerDeadline` ends a silence.
+READ_SECONDS = 3600.0
 
 
 class Wire:
-    """One model of one provider, reached over connections of its own."""
+    """A connection to one model of one provider."""
 
     troubles: tuple[type[Exception], ...] = TROUBLES
 
@@ -105,7 +106,7 @@ class Wire:
                 if piece is not None:
                     yield piece
             response = stream.get()
-        # Whoever takes the answer and goes leaves no open connection behind.
+        # After the stream is closed: a caller that stops here leaves no open connection behind.
         yield from_wire(response, self._choice)
 
     async def fault(self, trouble: Exception) -> Fault:
@@ -130,15 +131,16 @@ class Wire:
         return replace(request, output_mode=mode, output_object=shape)
 
     def _output_mode(self, ask: Ask) -> Literal["native", "tool", "prompted"]:
-        """The strongest promise of the shape that this model can give."""
+        """Return the strictest way in which this model can promise the shape of its answer."""
         profile = self._model.profile
-        has_to_choose = bool(ask.tools) and self._choice.dialect is Dialect.GOOGLE  # a shape, or tools to call
+        # Google allows either a schema or tools.
+        has_to_choose = bool(ask.tools) and self._choice.dialect is Dialect.GOOGLE
         if profile.get("supports_json_schema_output") and not has_to_choose:
             return "native"
         return "tool" if profile.get("supports_tools", True) else "prompted"
 
     def _settings(self, ask: Ask) -> ModelSettings:
-        # Retries are ours. The cache mark goes on what stays the same: tools, system prompt, the talk so far.
+        # Retries are ours. The cache covers the stable prefix: tools, system prompt and earlier messages.
         settings = ModelSettings(max_retries=0, cache=True)
         if ask.max_tokens is not None:
             settings["max_tokens"] = ask.max_tokens
@@ -148,12 +150,12 @@ class Wire:
 
 
 def _to_this_machine(address: str) -> httpx2.AsyncHTTPTransport:
-    """Past any proxy of the environment; what needs no certificates doesn't spend the time to load them."""
+    """Return a transport that ignores proxies, and skips loading certificates for plain http."""
     return httpx2.AsyncHTTPTransport(verify=urlsplit(address).scheme != "http")
 
 
 def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> PydanticModel[Any]:
-    """Only the library of the provider that is asked for is imported."""
+    """Create the pydantic-ai model, importing only its provider's library."""
 
     def provider(kind: str) -> Provider[Any]:
         if choice.dialect is Dialect.CHAT:
@@ -171,7 +173,8 @@ def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> PydanticModel[Any
         return made(api_key=key, base_url=choice.address or None, http_client=client)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a person need not read how Google's library spells its strings
+        # Google's library warns about its own string literals.
+        warnings.simplefilter("ignore")
         return infer_model(f"{choice.dialect.value}:{choice.model}", provider)
 
 
@@ -181,7 +184,7 @@ _OLD_LIMIT = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False
 
 
 def to_wire(messages: Sequence[Message]) -> list[ModelMessage]:
-    """What a person says and what calls came to are one request when they stand together."""
+    """Convert messages; adjacent user messages and tool results become one request."""
     wired: list[ModelMessage] = []
     for message in messages:
         match message:
@@ -222,7 +225,7 @@ def _answer_parts(message: Answered) -> Iterable[TextPart | ToolCallPart]:
 
 
 def _name(called: str) -> str:
-    """Providers refuse a talk in which a tool was called by a name that none can have."""
+    """Replace characters that no tool name can have, because providers reject the whole conversation for one."""
     return _NO_NAME.sub("_", called)[:64] or "unnamed"
 
 
@@ -230,7 +233,7 @@ _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def _sendable(arguments: str) -> str:
-    """Providers take back only JSON objects; what is none is shown to the model as what it wrote."""
+    """Return arguments as a JSON object: providers reject others, so invalid ones are wrapped for the model to see."""
     try:
         is_object = isinstance(json.loads(arguments), dict)
     except (ValueError, RecursionError):
@@ -257,6 +260,7 @@ def _piece(event: ModelResponseStreamEvent) -> Streamed | None:
 
 
 def from_wire(response: ModelResponse, choice: ModelChoice) -> Answer:
+    """Convert a response to our answer; raise a ProviderFault if it is incomplete or filtered."""
     text: list[str] = []
     calls: list[ToolCall] = []
     for part in response.parts:
@@ -269,7 +273,8 @@ def from_wire(response: ModelResponse, choice: ModelChoice) -> Answer:
                 written = args if isinstance(args, str) else json.dumps(args or {}, ensure_ascii=False)
                 calls.append(ToolCall(id=call_id, name=name, arguments=written or "{}"))
             case _:
-                pass  # thoughts are the model's own
+                # Reasoning is not part of the answer.
+                pass
     message = Answered(text="".join(text), calls=tuple(calls))
     return Answer(message=message, stop=_stop(response, message, choice), usage=_usage(response))
 
@@ -277,7 +282,7 @@ def from_wire(response: ModelResponse, choice: ModelChoice) -> Answer:
 def _stop(response: ModelResponse, message: Answered, choice: ModelChoice) -> StopReason:
     if response.finish_reason == "content_filter":
         raise ProviderFault(f"{choice.name} withheld its answer (content filter).")
-    # The library takes a stream that merely ends for a whole one; only the provider's own word counts.
+    # The library accepts a stream that merely ends as complete; only the provider's finish reason counts.
     was_ended = bool((response.provider_details or {}).get("finish_reason")) and response.state == "complete"
     if not was_ended or response.finish_reason == "error":
         raise BrokeOff(f"{choice.name} broke off its answer.")
@@ -291,7 +296,8 @@ def _usage(response: ModelResponse) -> Usage:
     try:
         cost: float | None = float(response.cost().total_price)
     except (LookupError, AssertionError, ValueError):
-        cost = None  # nobody knows the price of this model
+        # The model's price is unknown.
+        cost = None
     return Usage(
         input_tokens=used.input_tokens,
         output_tokens=used.output_tokens,
