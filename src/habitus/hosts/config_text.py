@@ -33,7 +33,7 @@ class _Node:
     # Where the member or item that holds the value begins.
     begins: int = 0
     parts: tuple[_Node, ...] = ()
-    keys: tuple[str, ...] = ()  # of an object, beside its parts
+    keys: tuple[str, ...] = ()  # of an object, parallel to its parts
     is_container: bool = False
 
     def part(self, name: str | int) -> int | None:

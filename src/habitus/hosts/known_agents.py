@@ -24,8 +24,8 @@ _UNSEEN = "its files are known from third parties only"
 class Scope(StrEnum):
     """Whether a config applies to the user or to one project."""
 
-    USER = "user"  # for the person, in every project
-    PROJECT = "project"  # for whoever works in this project
+    USER = "user"  # in every project of the user
+    PROJECT = "project"  # for everyone in this project
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,27 +39,27 @@ class Host:
     format: Format = Format.JSON
     # Empty if it does not support MCP, as far as known.
     config: Mapping[Scope, tuple[str, ...]] = field(default_factory=dict)
-    servers: str = ""  # the key that holds the servers
-    entry: Mapping[str, Any] = field(default_factory=dict)  # beside the command: what else a server's entry says
+    servers: str = ""  # the key of the mapping of servers
+    entry: Mapping[str, Any] = field(default_factory=dict)  # further keys of a server's entry
     command_key: str = "command"
-    is_one_list: bool = False  # the command and its arguments together
-    versions: tuple[str, tuple[int, ...]] = ("version", (1,))  # a key, and which of its values we know
+    is_one_list: bool = False  # command and arguments in one list
+    versions: tuple[str, tuple[int, ...]] = ("version", (1,))  # a key and its known values
     # The environment variable that moves its folder, and the new paths of its files below that.
     variable: str = ""
-    moves: Mapping[str, str] = field(default_factory=dict)  # and what then lies where below it
+    moves: Mapping[str, str] = field(default_factory=dict)
     instructions: Mapping[Scope, str] = field(default_factory=dict)
-    skills: Mapping[Scope, str] = field(default_factory=dict)  # its own folder
-    reads: Mapping[Scope, tuple[str, ...]] = field(default_factory=dict)  # more than that: all, the first wins
-    listing_chars: int = 0  # of all descriptions together; 0 where nobody knows a limit
+    skills: Mapping[Scope, str] = field(default_factory=dict)  # the folder we write to
+    reads: Mapping[Scope, tuple[str, ...]] = field(default_factory=dict)  # all folders it reads, in order of precedence
+    listing_chars: int = 0  # of all descriptions together; 0 if unknown
     description_chars: int = 0
     # One of these folders exists if the agent is used.
     marks: tuple[str, ...] = ()
     transcripts_in: str = ""
-    patterns: tuple[str, ...] = ("**/*.jsonl",)  # of transcripts below that folder; the first that finds any
+    patterns: tuple[str, ...] = ("**/*.jsonl",)  # of transcripts; the first that matches any counts
     follows_links: bool = True
-    hooks: Mapping[Scope, str] = field(default_factory=dict)  # the file that holds them
+    hooks: Mapping[Scope, str] = field(default_factory=dict)  # the file with the hooks
     doubts: Mapping[Scope, str] = field(default_factory=dict)  # why it is experimental
-    notes: Mapping[Scope, str] = field(default_factory=dict)  # what the person has to do besides
+    notes: Mapping[Scope, str] = field(default_factory=dict)  # steps left to the user
 
     def server(self, command: Sequence[str]) -> dict[str, Any]:
         """Return the config entry that starts our server."""
@@ -197,7 +197,7 @@ HOSTS: Mapping[str, Host] = {
                 Scope.PROJECT: ("opencode.json", "opencode.jsonc"),
             },
             servers="mcp",
-            # In milliseconds; the default of 5,000 is too short for our first start.
+            # In milliseconds; 5,000 are too few for our first start.
             entry={"type": "local", "enabled": True, "timeout": 30_000},
             is_one_list=True,
             variable="XDG_CONFIG_HOME",

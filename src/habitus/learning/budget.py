@@ -248,7 +248,7 @@ class Budget:
         if limits.dollars is None:
             return most
         while ((cost := _dollars(most, model)) or 0) + (taken.cost or 0) > limits.dollars:
-            # Halved until it fits: prices depend on the model in ways that can't be inverted here.
+            # Halved until it fits, because a price can't be turned back into tokens.
             most = replace(most, output_tokens=most.output_tokens // 2)
             if most.output_tokens < _LEAST_ROOM:
                 left_over = max(limits.dollars - (taken.cost or 0), 0)
@@ -303,7 +303,7 @@ class BudgetedModel:
             known, unheard = fault.usage, 0
             raise
         finally:
-            # Nobody reports the usage after a fault or a cancelled answer, so it is estimated.
+            # After a fault or a cancelled answer no usage is reported, so it is estimated.
             if aside is not None:
                 estimate = Usage(input_tokens=read, output_tokens=max(heard // 4, unheard))
                 await self._settle(aside, known or estimate)

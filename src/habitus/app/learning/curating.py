@@ -45,7 +45,7 @@ class CuratorAction(StrEnum):
     RETIRE = "retire"
     # Run the cases of a tool again.
     TEST = "test"
-    # Merge or drop rules of a kind that has too many.
+    # Archive the least useful rules of a kind that has too many.
     COMPACT = "compact"
     # Remove a lesson that never helped, has expired, or repeats another.
     PRUNE = "prune"

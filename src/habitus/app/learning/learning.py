@@ -89,9 +89,9 @@ def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applie
 
 # Enough of our own sessions for a quick overview.
 _LATEST = 100
-_MOST_SHOWN = 10  # failures by a quick look
-MOST_FAILURES = 50  # in a report
-JOURNAL = "journal:"  # how our own sessions are named among the files
+_MOST_SHOWN = 10
+MOST_FAILURES = 50
+JOURNAL = "journal:"  # marks our own sessions among the files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +130,7 @@ class Gathering:
     """Collects the facts of sessions as they are read, together with the stored facts of earlier runs."""
 
     home: Home
-    only_new: bool = False  # go on from the last run that kept something
+    only_new: bool = False  # skip files that an earlier run has read
     _readers: dict[tuple[str, str], SessionReader] = field(default_factory=dict)
     _stamps: dict[str, Stamp] = field(default_factory=dict)
     _found: Findings | None = None

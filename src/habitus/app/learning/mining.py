@@ -52,15 +52,15 @@ _MINED = "mined"
 _SHOWN_RUNS = 3
 # Groups of similar requests that become suggestions in one run, the largest first.
 _MOST_WISHES = 5
-_LISTED = 10  # requests of a group that are written down
-_DRAFTED_FROM = 3  # turns that a model is shown
+_LISTED = 10
+_DRAFTED_FROM = 3  # turns shown to a model
 
 
 class SuggestionKind(StrEnum):
     """Whether a suggestion is a recipe or the steps of a skill."""
 
     RECIPE = "recipe"
-    STEPS = "steps"  # a skill to read
+    STEPS = "steps"  # the steps of a skill
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,10 +80,10 @@ class Suggestion:
 class MiningReport:
     """The suggestions of a mining run, and why a model stopped drafting."""
 
-    turns: int  # that were looked at
+    turns: int  # turns examined
     suggestions: tuple[Suggestion, ...]
-    stopped: str = ""  # why no model drafted
-    spent: str = ""  # on a model
+    stopped: str = ""  # why the model stopped drafting
+    spent: str = ""  # tokens and cost, in words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

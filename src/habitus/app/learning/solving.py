@@ -46,7 +46,7 @@ from habitus.tasks.rollouts import Rollout
 
 # Seconds for one rollout.
 LONGEST_S = 600.0
-_RESULT_CHARS = 1_000  # of a tool's result that a record keeps
+_RESULT_CHARS = 1_000  # of each tool result in a rollout's record
 _IN_VIEW = (Place.EAGER, Place.STICKY, Place.LOADED)
 _ABOUT_FOLDER = "What the task speaks of lies in this folder, and what you write here counts. Nobody is there to ask."
 

@@ -61,14 +61,14 @@ class StudyReport:
     detectors: tuple[DetectorReport, ...]
     skills: Mapping[str, Mapping[str, int]]  # name → uses, failed
     remedies: ToldRemedies
-    procedures: tuple[Suggestion, ...]  # done the same way again and again, as proposals
+    procedures: tuple[Suggestion, ...]  # repeated procedures
     redacted: Mapping[str, int]
     post_mortems: tuple[FileLessons | FileFault, ...]
-    stopped: str  # why the model was not asked about everything
+    stopped: str  # why the model was not asked about all files
     applied: ApplyResult | None
     spent: int = 0  # tokens
-    unchanged: int = 0  # files that the last run had read already
-    own_sessions: int = 0  # of ours, from the journal
+    unchanged: int = 0  # files unchanged since the last run
+    own_sessions: int = 0  # sessions of our own journal
 
     @property
     def teaches(self) -> bool:

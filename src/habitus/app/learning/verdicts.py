@@ -212,7 +212,7 @@ def carry_out(home: Home, steps: Sequence[Due]) -> Iterator[tuple[Due, Proposal 
 
 def _propose(now: _Now, step: Due) -> Proposal | None:
     home, skill = now.home, now.skill_of(step.item)
-    assert skill is not None  # due says so
+    assert skill is not None  # a due transition has a skill
     author = Author(actor=Actor.JOB, name="evidence", reason=step.reason)
     try:
         return home.review.propose(_change(home.skills, step, skill), author, [step.reason])

@@ -54,7 +54,7 @@ _USERS = (turns, seen, exposures, lasting_outcomes)
 # Texts of the user that are searched for at the end.
 _MOST_WORDS = 50
 # A shorter text would be found anywhere by chance.
-_LEAST_LETTERS, _MOST_LETTERS = 16, 80  # of such a text: what is shorter is found anywhere
+_LEAST_LETTERS, _MOST_LETTERS = 16, 80
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

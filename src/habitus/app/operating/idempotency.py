@@ -24,7 +24,7 @@ from habitus.settings import Settings
 KEPT = timedelta(days=7)
 # An attempt of another host that is not answered by then was cut off.
 CUT_OFF = timedelta(minutes=1)
-FOLDER = "cache/answering"  # of locks that nobody misses
+FOLDER = "cache/answering"  # of lock files
 
 answered = sa.Table(
     "answered_requests",

@@ -48,8 +48,8 @@ class _Kind:
 
     title = ""
     about = ""
-    example = ""  # of what it takes
-    takes = range(1)  # how many words
+    example = ""  # of its arguments
+    takes = range(1)  # allowed numbers of arguments
     usage = "It takes none."
     asks_model = False
     scheduled: Mapping[str, Any] = {}
@@ -180,7 +180,7 @@ class Import(_Kind):
         if _is_on_web(given):
             return [given]
         found = [entry.name for entry in detect.read(_source(given)) if isinstance(entry, Incoming)]
-        size = max(_AT_A_TIME, -(-len(found) // _MOST_PARTS))  # each reads all of it
+        size = max(_AT_A_TIME, -(-len(found) // _MOST_PARTS))
         parts = [{**given, "only": found[start : start + size]} for start in range(0, len(found), size)]
         return [*parts, {**given, "only": []}] if given.get("is_upload") else parts
 

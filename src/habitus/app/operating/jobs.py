@@ -228,7 +228,7 @@ def set_schedule(home: Home, kind: str, when: str | None) -> Configured:
         raise NotFound(f"No jobs of the kind '{kind}' start by themselves.", mend=mend)
     home.refuse_unless_kept()
     # Fails before anything is changed if the database is away.
-    moment(home.shared, home.clock)  # whose database is away has changed nothing
+    moment(home.shared, home.clock)
     return configuring.put(home.settings, os.environ, f"schedule.{kind}", when)
 
 
@@ -275,7 +275,7 @@ class Scheduler:
         self._zone = _zone(home.settings, home.clock)
         self._began = moment(home.shared, home.clock)
         self._followed = _Followed(home)
-        self._seen: dict[str, str] = {}  # the slot that was looked at last
+        self._seen: dict[str, str] = {}  # kind → last slot checked
 
     def look(self) -> list[str]:
         """Add the jobs that are due now; return their ids."""

@@ -1,4 +1,4 @@
-"""User accounts besides the owner of a home: names, roles, sign-in links, tokens, and the key that signs cookies.
+"""User accounts besides the owner of a home: names, roles, links, tokens, and the key that signs their sessions.
 
 They are stored in the shared database, so every host knows them.
 """
@@ -41,7 +41,7 @@ sign_ins = sa.Table(
     sql.metadata,
     sa.Column("name", sa.String, primary_key=True),
     sa.Column("role", sa.String, nullable=False),
-    sa.Column("link", sa.String, nullable=False),  # a hash, and empty once it was used
+    sa.Column("link", sa.String, nullable=False),  # a hash; empty after use
     sa.Column("token", sa.String, nullable=False),  # a hash
     sa.Column("seen_on", sql.Utc),
 )
@@ -75,7 +75,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Person:
-    """A user who may sign in; `key` changes with the link or token, which ends all earlier sessions."""
+    """A user who may sign in; `key` changes with their link, token or role, which ends all sessions signed with it."""
 
     name: str
     role: Role

@@ -31,10 +31,7 @@ from habitus.skills.stores.files import DirectoryShelf
 # Matching requests from which a skill that never fired is worth a remark.
 FITTED = 3
 # The score of a certain match, and its least lead over the next one, as measured by benchmarks/never_fired.py.
-CLEAR, AHEAD = (
-    0.8,
-    0.5,
-)  # the score of a fit beyond doubt, and how far the next one is behind: benchmarks/never_fired.py
+CLEAR, AHEAD = 0.8, 0.5
 
 
 class Topic(StrEnum):
@@ -180,7 +177,7 @@ def searching(skills: Sequence[AgentSkill]) -> Callable[[str], Results]:
     """Return a search function over the skills, on an index in memory."""
     index = Index.open(sql.create_all_in_memory(), "agent")
     index.put(document_of(each.skill, each.skill.body) for each in skills if each.skill)
-    return lambda request: index.search(request, k=4, look=False)  # nobody else knows it
+    return lambda request: index.search(request, k=4, look=False)  # no other process writes to this index
 
 
 def confusable(

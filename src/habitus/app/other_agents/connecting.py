@@ -76,7 +76,7 @@ class ChangedFile:
 
     file: str
     changed: bool
-    diff: str  # without secrets, and empty where nothing changes
+    diff: str  # redacted; empty if nothing changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class AgentFiles:
     # A step that the user has to do.
     note: str
     files: Sequence[ChangedFile]
-    undo: tuple[str, ...]  # nothing where nothing was changed
+    undo: tuple[str, ...]  # empty if nothing changed
 
 
 def describe_plan(planned: Plan, redact: Callable[[str], str], *, undo: tuple[str, ...] = ()) -> AgentFiles:

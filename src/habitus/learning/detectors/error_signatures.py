@@ -114,7 +114,7 @@ class Trouble:
     """An error with its cause, the thing it is about, and its signature."""
 
     cause: Cause
-    about: str = ""  # the program, module, option or file that the error names
+    about: str = ""  # the program, module, option or file named by the error
     signature: str = ""
     text: str = ""
 

@@ -35,7 +35,7 @@ class ApplyResult:
     lessons: Counter[str] = field(default_factory=Counter)
     # Why lessons were not accepted.
     reasons: Counter[str] = field(default_factory=Counter)
-    already: int = 0  # turns that were learned from before
+    already: int = 0  # turns that had been learned from before
     skill_uses: int = 0
 
     @property

@@ -12,7 +12,7 @@ from habitus.learning.detectors.error_signatures import signature
 from habitus.learning.transcripts.study import StudiedTurn
 from habitus.sandbox.model import Cell
 
-MOST_FAILURES = 12  # of one file
+MOST_FAILURES = 12
 
 
 @dataclass(slots=True)

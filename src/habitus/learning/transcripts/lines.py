@@ -60,7 +60,7 @@ def _open_lines(path: Path) -> Iterator[IO[bytes]]:
 def _shape(path: Path) -> str:
     with _open_lines(path) as file:
         head = file.read(_GLANCE)
-        # A first line longer than the head is common: a whole session may begin with a long prompt.
+        # A long first prompt may exceed the head, so more is read to see the end of the first line.
         if b"\n" not in head.lstrip(_BEFORE):
             head += file.read(_CHUNK - len(head))
     head = head.lstrip(_BEFORE)

@@ -36,7 +36,7 @@ class TranscriptTurn:
 
     id: str
     events: tuple[Event, ...]
-    said: tuple[Said, ...] = ()  # the request, and what the person said in between
+    said: tuple[Said, ...] = ()  # the request and later messages of the turn
     # The work of a subagent.
     is_sidechain: bool = False
 
@@ -59,10 +59,10 @@ class Transcript:
     source: str  # the format it was read from
     turns: tuple[TranscriptTurn, ...] = ()
     skill_uses: tuple[SkillUse, ...] = ()
-    unread: Mapping[str, int] = field(default_factory=dict)  # why → how many lines or blocks
+    unread: Mapping[str, int] = field(default_factory=dict)  # reason → number of lines or blocks
     # The format does not say what failed, so success is inferred from the shape of results.
     is_weak: bool = False
-    project: str = ""  # the directory that the work was done in, where the format says it
+    project: str = ""  # the working directory, if known
     # A piece: more turns of the same transcript follow.
     goes_on: bool = False
 
@@ -74,7 +74,7 @@ class Transcript:
 
 # After this many events the finished turns are handed on.
 PIECE = 5_000
-LONGEST_WORDS = 1_000  # characters of what a person said
+LONGEST_WORDS = 1_000  # characters
 # Events; later ones are counted, not stored.
 LONGEST_TURN = 20_000
 CALLS_REMEMBERED = 10_000
@@ -105,7 +105,7 @@ class TranscriptDraft:
     skill_uses: list[SkillUse] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
     opened: int = 0  # turns so far
-    held: int = 0  # events in those that are still here
+    held: int = 0  # events in the turns that are not handed on
     large_from: int = PIECE
 
     def open(self, *, id: str | None = None, is_sidechain: bool = False) -> TurnDraft:

@@ -68,7 +68,7 @@ class _Session:
         self._answers: dict[str, str] = {}
         # Call → the skill that it loads.
         self._skills: dict[str, str] = {}
-        self._seen_lines: dict[int, None] = {}  # hashes, the oldest first
+        self._seen_lines: dict[int, None] = {}  # hashes, oldest first
         # How the user stopped the agent, until their next message.
         self._stopped: Stop | None = None
         # The last directory as written, and redacted.
