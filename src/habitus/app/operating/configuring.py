@@ -130,7 +130,7 @@ def put(
     *,
     is_team: Callable[[], bool] = lambda: False,
 ) -> Configured:
-    """Write a setting to the file, or remove it if `new_value` is None; `is_team` says whether there are other users."""
+    """Write a setting to the file, or remove it if `new_value` is None; `is_team` tells whether there are others."""
     key = _known_key(key)
     if not home_directory.can_write(settings.home):
         home_directory.refuse_to_write(settings.home)
