@@ -424,7 +424,7 @@ def _contradicted(rng: random.Random) -> Plant:
 
 def _edited(rng: random.Random) -> Plant:
     return Plant(
-        kind="decoy: mended by an edit",
+        kind="decoy: fixed by an edit",
         files={**README, "job.py": "value = settings\n"},
         sessions=many(
             rng,

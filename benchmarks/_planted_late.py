@@ -69,7 +69,7 @@ def _shell(rng: random.Random) -> Plant:
 
 def _edited(rng: random.Random) -> Plant:
     return Plant(
-        kind="late decoy: mended code",
+        kind="late decoy: fixed code",
         files={**README, "main.c": "int main(void) { return missing; }\n"},
         sessions=many(
             rng,

@@ -69,9 +69,9 @@ def _hard(episodes: int, random: np.random.Generator, drifts: bool) -> Drawn:
     is_chosen = random.random((episodes, COUNT)) < _odds(np.log(0.1 / 0.9) + np.outer(hardness, leaning))
     lifts = np.broadcast_to(_lifts(random, 0.02, 0.16), (episodes, COUNT)).copy()
     if drifts:
-        moments = random.integers(episodes // 3, 2 * episodes // 3, size=COUNT)
+        timestamps = random.integers(episodes // 3, 2 * episodes // 3, size=COUNT)
         for item in np.flatnonzero(random.random(COUNT) < 0.5):
-            lifts[moments[item] :, item] = _lifts(random, 0.02, 0.16)[item]
+            lifts[timestamps[item] :, item] = _lifts(random, 0.02, 0.16)[item]
     base = 0.6 + random.normal(scale=0.1, size=KINDS)[kind] - 0.18 * hardness
     propensity = np.full(COUNT, 0.9)
     return _drawn(is_chosen, propensity, kind, base, lifts, _clipped, random, drifts)

@@ -21,7 +21,7 @@ from typing import Any
 from _report import progress, report
 from habitus.tools.code_repair import CodeRefused, repair
 
-Mend = Callable[[str], str | None]
+Repair = Callable[[str], str | None]
 
 
 def main() -> None:
@@ -34,18 +34,18 @@ def main() -> None:
     report(
         "code_repair",
         {"cases": args.cases.name, "count": len(cases)},
-        {"habitus": measure("habitus", mend, cases), "plain": measure("plain", mend_plainly, cases)},
+        {"habitus": measure("habitus", repair_text, cases), "plain": measure("plain", repair_plainly, cases)},
     )
 
 
-def mend(text: str) -> str | None:
+def repair_text(text: str) -> str | None:
     try:
         return repair(text).code
     except CodeRefused:
         return None
 
 
-def mend_plainly(text: str) -> str | None:
+def repair_plainly(text: str) -> str | None:
     """The baseline: take the first fence, unescape HTML, and keep what parses."""
     if tree(text) is not None:
         return text
@@ -57,14 +57,14 @@ def mend_plainly(text: str) -> str | None:
     return None
 
 
-def measure(name: str, mend_case: Mend, cases: list[dict[str, Any]]) -> dict[str, Any]:
+def measure(name: str, repair_case: Repair, cases: list[dict[str, Any]]) -> dict[str, Any]:
     progress(f"{name}: {len(cases)} cases")
     outcomes: dict[str, list[bool]] = defaultdict(list)
     clean_touched = truncated_accepted = 0
     seconds = 0.0
     for case in cases:
         started = time.perf_counter()
-        code = mend_case(case["text"])
+        code = repair_case(case["text"])
         seconds += time.perf_counter() - started
         if case["recoverable"]:
             outcomes[case["kind"]].append(code is not None and tree(code) == tree(case["expected"]))

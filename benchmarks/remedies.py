@@ -180,7 +180,7 @@ def _check(home: Path) -> dict[str, float]:
         topic = f"{_WORDS[number % len(_WORDS)]} {_WORDS[number * 5 % len(_WORDS)]} {number}"
         skill.write_text(
             f"---\nname: skill-{number}\ndescription: How to handle {topic}. Use when asked about {topic}.\n---\n"
-            + f"1. Look at the {topic}.\n2. Mend it.\n" * 20,
+            + f"1. Look at the {topic}.\n2. Fix it.\n" * 20,
             encoding="utf-8",
         )
     environ = os.environ | {"HOME": str(home), "HABITUS_HOME": str(home / "habitus")}

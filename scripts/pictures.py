@@ -123,7 +123,7 @@ def site(*, has_much: bool) -> Iterator[tuple[str, Callable[[], str]]]:
                 furnish_with_life(habitus)
                 furnish_with_much(habitus, skills=300, waiting=40, requests=240)
                 (settings.home / "skills" / "broken").mkdir()
-                (settings.home / "skills" / "broken" / "SKILL.md").write_text("---\nname: [broken\n---\n1. Mend me.\n")
+                (settings.home / "skills" / "broken" / "SKILL.md").write_text("---\nname: [broken\n---\n1. Fix me.\n")
             door.bind(("127.0.0.1", 0))
             door.listen()
             host = f"127.0.0.1:{door.getsockname()[1]}"

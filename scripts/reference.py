@@ -107,7 +107,7 @@ def cli_page() -> str:
     return _page(
         "Command line",
         "Exit codes: 0 done, 1 failed, 2 called wrongly. `--json` prints one JSON object on standard output, also when"
-        ' something failed: `{"error", "mend"}`. Options of `habitus` itself stand before the command.',
+        ' something failed: `{"error", "hint"}`. Options of `habitus` itself stand before the command.',
         _table(("command", "what it does"), index),
         *(_command(path, command) for path, command in found),
     )

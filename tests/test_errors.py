@@ -21,9 +21,9 @@ def test_the_tree_in_the_docstring_is_the_tree_in_the_code() -> None:
     assert drawn == classes
 
 
-def test_what_a_person_reads_is_the_message_and_its_mend() -> None:
-    error = UserError("No skill 'a'.", mend="Did you mean 'b'?")
-    assert (error.message, error.mend, str(error)) == (
+def test_what_a_person_reads_is_the_message_and_its_hint() -> None:
+    error = UserError("No skill 'a'.", hint="Did you mean 'b'?")
+    assert (error.message, error.hint, str(error)) == (
         "No skill 'a'.",
         "Did you mean 'b'?",
         "No skill 'a'. Did you mean 'b'?",

@@ -152,7 +152,7 @@ def test_a_wrong_value_is_one_line_that_names_it(home: Path, toml: str, says: st
         _load(home, toml)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_a_file_that_is_not_text_is_said(home: Path) -> None:

@@ -159,7 +159,7 @@ def test_a_full_disk_is_said_and_loses_nothing(database: Path) -> None:
 def test_an_address_of_another_kind_is_refused(url: str) -> None:
     with pytest.raises(StorageFailed) as caught:
         sql.create_engine(url)
-    assert "postgresql://…" in caught.value.mend
+    assert "postgresql://…" in caught.value.hint
 
 
 def test_a_missing_driver_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,12 +199,12 @@ def test_rows_that_are_there_stay_when_missing_ones_are_inserted() -> None:
 
 
 MOMENTS = st.datetimes(min_value=datetime(1900, 1, 2), max_value=datetime(2999, 12, 30)).map(
-    lambda moment: moment.replace(tzinfo=timezone(timedelta(hours=moment.hour - 12)))
+    lambda timestamp: timestamp.replace(tzinfo=timezone(timedelta(hours=timestamp.hour - 12)))
 )
 
 
 @given(MOMENTS, MOMENTS)
-def test_moments_come_back_and_sort_by_time(a: datetime, b: datetime) -> None:
+def test_timestamps_come_back_and_sort_by_time(a: datetime, b: datetime) -> None:
     kind, dialect = sql.Utc(), sa.create_engine("sqlite://").dialect
     stored_a, stored_b = kind.process_bind_param(a, dialect), kind.process_bind_param(b, dialect)
     assert kind.process_result_value(stored_a, dialect) == a.astimezone(UTC)

@@ -1,7 +1,7 @@
 """Every error that Habitus raises on purpose.
 
     HabitusError
-    ├── UserError            one line for the person: what, which value, how to mend it
+    ├── UserError            one line for the person: what, which value, how to fix it
     │   ├── NotFound         a name that names nothing
     │   ├── Invalid          a value that breaks a rule; nothing was changed
     │   │   ├── Misused      values that can't be given together, or not without another
@@ -29,10 +29,10 @@ class HabitusError(Exception):
 class UserError(HabitusError):
     """Says what, which value and what to do, in one line."""
 
-    def __init__(self, message: str, *, mend: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "") -> None:
         self.message = message
-        self.mend = mend
-        super().__init__(f"{message} {mend}".strip())
+        self.hint = hint
+        super().__init__(f"{message} {hint}".strip())
 
 
 class NotFound(UserError):
@@ -50,9 +50,9 @@ class Misused(Invalid):
 class NoModel(Invalid):
     """`agent` names a program of the person's that is here and could be the model, `title` in words."""
 
-    def __init__(self, *, mend: str, agent: str = "", title: str = "") -> None:
+    def __init__(self, *, hint: str, agent: str = "", title: str = "") -> None:
         self.agent, self.title = agent, title
-        super().__init__("No model is set.", mend=mend)
+        super().__init__("No model is set.", hint=hint)
 
 
 class Stale(UserError):
@@ -82,7 +82,7 @@ class ToolFailed(HabitusError):
 def no_version(name: str, number: int | None, known: Iterable[int] = ()) -> NotFound:
     """The refusal where a skill or a lesson never had that version."""
     has = ", ".join(map(str, known))
-    return NotFound(f"'{name}' has no version {number}.", mend=f"It has: {has}." if has else "See its history.")
+    return NotFound(f"'{name}' has no version {number}.", hint=f"It has: {has}." if has else "See its history.")
 
 
 def did_you_mean(wanted: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:

@@ -103,13 +103,13 @@ def given_path(given: str | Path) -> Path:
     text = str(given)
     shown = text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
     if not text.strip() or "\0" in text:
-        raise Invalid(f"{shown!r} is not a path.", mend="Give the path of a file or folder.")
+        raise Invalid(f"{shown!r} is not a path.", hint="Give the path of a file or folder.")
     if len(text) > _LONGEST_PATH or any(len(part) > _LONGEST_PART for part in Path(text).parts):
-        raise Invalid(f"'{shown}' is too long to be a path.", mend="Give the path of a file or folder.")
+        raise Invalid(f"'{shown}' is too long to be a path.", hint="Give the path of a file or folder.")
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise Invalid(f"'{shown}' names a person whom this machine does not know.", mend="Check the name.") from None
+        raise Invalid(f"'{shown}' names a person whom this machine does not know.", hint="Check the name.") from None
 
 
 def checked_path(path: str) -> str:
@@ -119,7 +119,7 @@ def checked_path(path: str) -> str:
     pure = PurePosixPath(path)
     if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path or str(pure) != path:
         raise Invalid(
-            f"'{path}' is not a path inside a skill.", mend="Use a relative path such as references/notes.md."
+            f"'{path}' is not a path inside a skill.", hint="Use a relative path such as references/notes.md."
         )
     return path
 
@@ -214,17 +214,17 @@ def disk_errors(place: Path) -> Iterator[None]:
     except OSError as error:
         where = place if error.filename is None or ASIDE in str(error.filename) else error.filename
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageFailed(f"No space left to write {where}.", mend="Free some space and retry.") from None
+            raise StorageFailed(f"No space left to write {where}.", hint="Free some space and retry.") from None
         what = f"Can't write {where}: {error.strerror or error}."
-        raise StorageFailed(what, mend="Check its permissions; nothing was changed.") from None
+        raise StorageFailed(what, hint="Check its permissions; nothing was changed.") from None
 
 
 class PrivateJson:
     """An object of names and values; every look sees what another process has written."""
 
-    def __init__(self, path: Path, *, mend: str = "Mend it, or move it away.") -> None:
+    def __init__(self, path: Path, *, hint: str = "Fix it, or move it away.") -> None:
         self.path = path
-        self._mend = mend
+        self._hint = hint
 
     def read(self) -> dict[str, Any]:
         try:
@@ -232,9 +232,9 @@ class PrivateJson:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, RecursionError) as error:
-            raise StorageFailed(f"{self.path} can't be read: {error}.", mend=self._mend) from None
+            raise StorageFailed(f"{self.path} can't be read: {error}.", hint=self._hint) from None
         if not isinstance(found, dict):
-            raise StorageFailed(f"{self.path} can't be read: it is not an object.", mend=self._mend)
+            raise StorageFailed(f"{self.path} can't be read: it is not an object.", hint=self._hint)
         return found
 
     @contextmanager

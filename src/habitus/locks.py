@@ -21,7 +21,7 @@ def lock(path: Path, *, shared: bool = False, wait_s: float = PATIENCE_S) -> Ite
     descriptor = take(path, shared=shared, wait_s=wait_s)
     if descriptor is None:
         what = f"Another process of Habitus has held {path} for {wait_s:.0f} s."
-        raise StorageFailed(what, mend="Retry when it is done, or stop it.")
+        raise StorageFailed(what, hint="Retry when it is done, or stop it.")
     try:
         yield descriptor
     finally:
@@ -48,7 +48,7 @@ def take(path: Path, *, shared: bool = False, wait_s: float = 0.0) -> int | None
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StorageFailed(f"Can't lock {path}: {error.strerror}.", mend="Check its permissions.") from None
+        raise StorageFailed(f"Can't lock {path}: {error.strerror}.", hint="Check its permissions.") from None
     until = time.monotonic() + wait_s
     while True:
         try:

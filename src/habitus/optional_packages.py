@@ -40,7 +40,7 @@ def has(module: str) -> bool:
 
 def absent(what: str, module: str) -> UserError:
     """The error for something that needs a module which is not there."""
-    return UserError(f"{what} needs the extra '{BRINGS[module]}', which is not installed.", mend=how(module))
+    return UserError(f"{what} needs the extra '{BRINGS[module]}', which is not installed.", hint=how(module))
 
 
 def how(module: str) -> str:

@@ -64,5 +64,5 @@ class Pause:
         if state is not None:
             raise Refused(
                 f"Learning and automatic change are paused since {state.since:%Y-%m-%d %H:%M} UTC by {state.by}.",
-                mend="Run 'habitus resume'.",
+                hint="Run 'habitus resume'.",
             )

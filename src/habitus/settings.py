@@ -295,7 +295,7 @@ def check_value(key: str, text: str) -> Any:
     try:
         made = Settings.model_validate(places | given)
     except ValidationError as error:
-        raise Invalid(_first_problem(error), mend="See docs/reference/settings.md.") from None
+        raise Invalid(_first_problem(error), hint="See docs/reference/settings.md.") from None
     return getattr(getattr(made, section) if section else made, name)
 
 
@@ -313,7 +313,7 @@ def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, acc
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise Invalid(_first_problem(error), mend=f"Mend it in {where / FILE} or the environment.") from None
+        raise Invalid(_first_problem(error), hint=f"Fix it in {where / FILE} or the environment.") from None
 
 
 def _expand_home(path: Path, user_home: Path) -> Path:
@@ -323,7 +323,7 @@ def _expand_home(path: Path, user_home: Path) -> Path:
     try:
         return path.expanduser()
     except RuntimeError:
-        raise Invalid(f"There is nobody whose home is meant by '{path}'.", mend="Write the path out.") from None
+        raise Invalid(f"There is nobody whose home is meant by '{path}'.", hint="Write the path out.") from None
 
 
 def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -333,10 +333,10 @@ def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
     except FileNotFoundError:
         return {}, []
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Invalid(f"{path} is not valid TOML: {error}.", mend="Correct that line, or move the file away.") from None
+        raise Invalid(f"{path} is not valid TOML: {error}.", hint="Correct that line, or move the file away.") from None
     except OSError as error:
-        mend = "Set HABITUS_HOME to a directory." if isinstance(error, NotADirectoryError) else "Check its permissions."
-        raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend=mend) from None
+        hint = "Set HABITUS_HOME to a directory." if isinstance(error, NotADirectoryError) else "Check its permissions."
+        raise StorageFailed(f"Can't read {path}: {error.strerror}.", hint=hint) from None
     known = set(Settings.model_fields) - _NOT_IN_FILE
     warnings = _unknown(path.name, "", values, known)
     for section in (key for key in values if key in _SECTIONS):

@@ -63,7 +63,7 @@ async def test_a_server_that_stalls_or_is_cut_off_takes_down_no_turn_and_no_new_
             with pytest.raises(DatabaseAway, match="Nothing can be changed until it is back"):
                 habitus.skills.remove("brew-tea", habitus.person())
             assert spool_of(habitus).waiting >= 3
-        line.mend()
+        line.restore()
         with Habitus.open(settings) as habitus:
             async with habitus.session(model, id="fourth") as session:
                 assert await notices(session, "the fifth thing") == []

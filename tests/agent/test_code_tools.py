@@ -164,7 +164,7 @@ async def test_a_degraded_tool_is_told_to_the_model_with_the_reason(talk: Talk, 
     await session.turn("add these")
     assert [result.startswith("Error: ") for result in results(session)] == [True, True, False]
     degraded = "'add_up' is degraded: it failed 3 times in a row, last with: AssertionError: too many."
-    assert results(session)[-1].startswith(f"[{degraded} It is no longer offered; do it another way, or mend it.]")
+    assert results(session)[-1].startswith(f"[{degraded} It is no longer offered; do it another way, or repair it.]")
     session, model = talk(
         [calls("recall_skill", {"name": "add-up"}), calls("add_up", few), calls("add_up", few), says("1")]
     )

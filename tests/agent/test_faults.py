@@ -241,7 +241,7 @@ async def test_without_its_database_a_turn_still_gets_its_answer(
 
 
 @pytest.mark.req("OP-03", "EL-07")
-async def test_a_busy_database_delays_an_answer_for_a_moment_and_loses_no_turn(
+async def test_a_busy_database_delays_an_answer_briefly_and_loses_no_turn(
     talk: Talk, habitus: Habitus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("habitus.sql.outage.PATIENCE_S", 0.05)

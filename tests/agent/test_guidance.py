@@ -9,7 +9,7 @@ from tests.agent.conftest import Talk
 
 
 @pytest.mark.req("AG-08")
-async def test_the_prompt_asks_to_keep_procedures_to_mend_them_and_to_memorize_facts(talk: Talk) -> None:
+async def test_the_prompt_asks_to_keep_procedures_to_hint_them_and_to_memorize_facts(talk: Talk) -> None:
     session, model = talk([says("ok")])
     await session.turn("remember this as a skill")
     kept = model.asked[0].system.partition("## What you keep")[2]

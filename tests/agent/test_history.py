@@ -41,10 +41,10 @@ def is_valid(found: list[Message]) -> bool:
 @pytest.mark.full
 @given(histories)
 def test_a_repaired_history_is_valid_and_stays_as_it_is(found: list[Message]) -> None:
-    mended, count = repair_messages(found)
-    assert is_valid(mended)
-    assert repair_messages(mended) == (mended, 0)
-    assert (count == 0) == (mended == found)
+    repaired, count = repair_messages(found)
+    assert is_valid(repaired)
+    assert repair_messages(repaired) == (repaired, 0)
+    assert (count == 0) == (repaired == found)
 
 
 @given(histories, st.integers(0, 200))

@@ -100,5 +100,5 @@ def test_the_same_holds_for_a_server_that_is_cut_off(home: Path, tmp_path: Path,
             line.cut()
             with opened_while_away(habitus, "The database is away") as turn:
                 assert not turn.run("recall_skill", {"name": "brew-tea"}).outcome.is_ok  # its text lies on the server
-            line.mend()
+            line.restore()
             goes_on(habitus)

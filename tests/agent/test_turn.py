@@ -107,8 +107,8 @@ async def test_after_the_last_round_the_model_sums_up_without_tools(talk: Talk, 
 
 @pytest.mark.some(4)
 @pytest.mark.req("AG-05", "SC-01")
-@pytest.mark.parametrize("moment", range(6))
-async def test_history_is_valid_whenever_a_turn_is_cancelled(talk: Talk, habitus: Habitus, moment: int) -> None:
+@pytest.mark.parametrize("timestamp", range(6))
+async def test_history_is_valid_whenever_a_turn_is_cancelled(talk: Talk, habitus: Habitus, timestamp: int) -> None:
     session, model = talk(
         [
             says("Working", call("list_skills"), call("scratchpad", {"action": "exec", "code": "print(1)"})),
@@ -117,7 +117,7 @@ async def test_history_is_valid_whenever_a_turn_is_cancelled(talk: Talk, habitus
         ]
     )
     stream = session.turn_stream("start something")
-    for _ in range(moment + 1):
+    for _ in range(timestamp + 1):
         await anext(stream)
     await stream.aclose()
     _check_valid(session)
@@ -256,7 +256,7 @@ async def test_an_overflow_drops_the_oldest_turns_and_never_half_a_pair(talk: Ta
     _check_valid(session)
 
 
-async def test_an_overflow_that_nothing_can_mend_is_said(talk: Talk) -> None:
+async def test_an_overflow_that_nothing_can_hint_is_said(talk: Talk) -> None:
     session, _ = talk(lambda ask: ContextOverflow("The request is larger than the model can read."))
     done = await session.turn("too long a story")
     assert (done.outcome.kind, done.outcome.reason) == (

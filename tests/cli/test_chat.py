@@ -347,7 +347,7 @@ def test_what_fails_in_a_pipe_is_the_exit_code(run_cli: Cli) -> None:
     assert ran.code == 1
     assert [row["type"] for row in rows] == ["session", "notice", "done", "error", "done"]
     assert rows[2]["outcome"] == {"kind": "infra", "reason": "The provider is down."}
-    assert rows[3] == {"type": "error", "error": "There is no command '/nope'.", "mend": "See /help."}
+    assert rows[3] == {"type": "error", "error": "There is no command '/nope'.", "hint": "See /help."}
     assert rows[4]["outcome"]["kind"] == "ok"
 
 
@@ -398,7 +398,7 @@ def test_without_a_model_three_lines_say_what_to_do_next(direct: Direct, local_m
 
 @pytest.mark.full
 @pytest.mark.req("CL-01")
-def test_bad_input_is_one_line_with_its_mend(direct: Direct) -> None:
+def test_bad_input_is_one_line_with_its_hint(direct: Direct) -> None:
     cwd = direct.cli.cwd
     (cwd / "bad.json").write_text('[{"sya": "x"}]')
     (cwd / "good.json").write_text('[{"say": "x"}]')
@@ -419,7 +419,7 @@ def test_bad_input_is_one_line_with_its_mend(direct: Direct) -> None:
             as_json = direct(*args, "--json")
             (row,) = _rows(as_json.out)
             assert (as_json.code, row["type"]) == (1, "error")
-            assert f"{row['error']} {row['mend']}".startswith(said)
+            assert f"{row['error']} {row['hint']}".startswith(said)
     assert direct("chat", "what?").code == 2
 
 

@@ -67,7 +67,7 @@ def everything(*roots: Path) -> dict[str, tuple[int, bytes]]:
 
 
 @pytest.mark.req("CL-08", "EL-10")
-def test_each_finding_is_a_line_with_its_mend_and_nothing_is_touched(direct: Direct, person: Path) -> None:
+def test_each_finding_is_a_line_with_its_hint_and_nothing_is_touched(direct: Direct, person: Path) -> None:
     shutil.rmtree(direct.home)
     os.utime(person / ".claude" / "skills" / "invoice-letter" / "SKILL.md", (0, 0))
     before = everything(person, direct.cli.cwd)
@@ -75,8 +75,8 @@ def test_each_finding_is_a_line_with_its_mend_and_nothing_is_touched(direct: Dir
     assert (everything(person, direct.cli.cwd), direct.home.exists()) == (before, False)
     (report,) = told["agents"]
     assert (report["agent"], report["skills"], report["sessions"]) == ("claude-code", 6, 3)
-    remarks = [(each["topic"], each["what"], each["mend"]) for each in report["remarks"]]
-    found = {topic: (what, mend) for topic, what, mend in remarks}
+    remarks = [(each["topic"], each["what"], each["hint"]) for each in report["remarks"]]
+    found = {topic: (what, hint) for topic, what, hint in remarks}
     assert found["lesson"][0].startswith(f"{LESSON} (2 sessions, last in May")
     assert found["lesson"][1] == "habitus learn --apply"
     assert found["rule"][0].startswith(RULE)
@@ -105,7 +105,7 @@ def listed(*entries: str) -> dict[str, Any]:
 
 @pytest.mark.full
 @pytest.mark.req("CL-08")
-def test_the_listing_is_computed_as_the_agent_computes_it_and_the_mend_mends_it(direct: Direct, person: Path) -> None:
+def test_the_listing_is_computed_as_the_agent_computes_it_and_the_hint_fixes_it(direct: Direct, person: Path) -> None:
     skills = person / ".claude" / "skills"
     for number in range(12):
         skill(skills, f"long-{number:02}", f"Number {number}. " + "words " * 110)
@@ -113,7 +113,7 @@ def test_the_listing_is_computed_as_the_agent_computes_it_and_the_mend_mends_it(
 
     def told() -> list[tuple[str, str]]:
         (report,) = direct.json("check", "--agent", "claude-code")["agents"]
-        return [(each["what"], each["mend"]) for each in report["remarks"] if each["topic"] == "listing"]
+        return [(each["what"], each["hint"]) for each in report["remarks"] if each["topic"] == "listing"]
 
     cut = "The description of 'endless' has 1,999 characters; Claude Code cuts it at 1,536."
     assert told()[0][0] == cut
@@ -124,16 +124,16 @@ def test_the_listing_is_computed_as_the_agent_computes_it_and_the_mend_mends_it(
     used = {"long-11": {"usageCount": 3, "lastUsedAt": 1e13}}
     (person / ".claude.json").write_text(json.dumps({"skillUsage": used}))
     write(person / ".claude" / "projects" / "shop" / "four.jsonl", [own])
-    what, mend = told()[1]
+    what, hint = told()[1]
     assert what == "Claude Code lists 6 of 18 skills without a description (long-05, long-06, long-07 and 3 more)."
-    setting, _, file = mend.removeprefix("set ").partition(" in ")
+    setting, _, file = hint.removeprefix("set ").partition(" in ")
     assert file == "~/.claude/settings.json"
     (person / ".claude" / "settings.json").write_text(f"{{{setting}}}")
     assert [what for what, _ in told()] == [cut]
 
 
 @pytest.mark.req("CL-08")
-def test_copies_come_first_and_putting_one_aside_mends_it(direct: Direct, person: Path) -> None:
+def test_copies_come_first_and_putting_one_aside_fixes_it(direct: Direct, person: Path) -> None:
     skills = person / ".claude" / "skills"
     body = "\n".join(f"{number}. Look at page {number} of the report and write it down." for number in range(9))
     skill(skills, "report", "Write down what a report says, page by page.", body)
@@ -142,7 +142,7 @@ def test_copies_come_first_and_putting_one_aside_mends_it(direct: Direct, person
     (copy,) = [each for each in remarks if each["topic"] == "copy"]
     assert copy["what"] == "'report' and 'report-2' have the same text."
     assert "report-2" not in str([each for each in remarks if each["topic"] == "confusable"])
-    subprocess.run(["/bin/sh", "-c", copy["mend"]], check=True, env={"HOME": str(person), "PATH": "/usr/bin:/bin"})
+    subprocess.run(["/bin/sh", "-c", copy["hint"]], check=True, env={"HOME": str(person), "PATH": "/usr/bin:/bin"})
     assert [each for each in direct.json("check")["agents"][0]["remarks"] if each["topic"] == "copy"] == []
 
 
@@ -166,7 +166,7 @@ def test_the_same_is_said_in_the_same_order_every_time(direct: Direct, person: P
 
 @pytest.mark.full
 @pytest.mark.req("CL-08")
-def test_every_mend_can_be_run_and_does_what_it_says(direct: Direct, person: Path) -> None:
+def test_every_hint_can_be_run_and_does_what_it_says(direct: Direct, person: Path) -> None:
     """As a person would: the line as it stands, in a shell."""
     os.utime(person / ".claude" / "skills" / "invoice-letter" / "SKILL.md", (0, 0))
     program = person / "bin" / "habitus"
@@ -176,22 +176,22 @@ def test_every_mend_can_be_run_and_does_what_it_says(direct: Direct, person: Pat
     environ = direct.cli.environ({"HOME": str(person), "EDITOR": "cat", "PATH": f"{program.parent}:/usr/bin:/bin"})
 
     def remarks() -> dict[str, str]:
-        return {each["topic"]: each["mend"] for each in direct.json("check")["agents"][0]["remarks"]}
+        return {each["topic"]: each["hint"] for each in direct.json("check")["agents"][0]["remarks"]}
 
-    def run(mend: str) -> str:
-        ran = subprocess.run(["/bin/sh", "-c", mend], env=environ, cwd=direct.cli.cwd, capture_output=True, text=True)
+    def run(hint: str) -> str:
+        ran = subprocess.run(["/bin/sh", "-c", hint], env=environ, cwd=direct.cli.cwd, capture_output=True, text=True)
         assert "not found" not in ran.stderr
         assert "Traceback" not in ran.stderr
         return ran.stdout + ran.stderr
 
-    mends = remarks()
-    assert "Runs whatever a server sends" in run(mends["risky"])
-    assert "name: [" in run(mends["broken"])
-    assert "Our own way with PDF tables." in run(mends["shadowed"])
-    assert "invoice" in run(mends["confusable"])
-    run(mends["unused"])
+    hints = remarks()
+    assert "Runs whatever a server sends" in run(hints["risky"])
+    assert "name: [" in run(hints["broken"])
+    assert "Our own way with PDF tables." in run(hints["shadowed"])
+    assert "invoice" in run(hints["confusable"])
+    run(hints["unused"])
     assert "unused" not in remarks()
-    run(mends["lesson"])
+    run(hints["lesson"])
     assert "uv run pytest" in direct.ok("lessons", "list") + direct.ok("review", "list")
 
 

@@ -25,7 +25,7 @@ SKILLS = {
     ),
     "xlsx": (
         "Build and check spreadsheets with formulas, formats and charts; recalculate them.",
-        "Write formulas, not results. Run `python recalc.py out.xlsx` and mend every #REF! before you answer.",
+        "Write formulas, not results. Run `python recalc.py out.xlsx` and fix every #REF! before you answer.",
     ),
     "pptx": (
         "Make slide decks from an outline or a template, and read the notes of a deck.",
@@ -81,7 +81,7 @@ SKILLS = {
         "environment: `export VERCEL_TOKEN=$(grep VERCEL_TOKEN .env | cut -d= -f2-)`. Do not pass it on the line.",
     ),
     "gh-fix-ci": (
-        "Find out why checks of a pull request fail in GitHub Actions, and mend them.",
+        "Find out why checks of a pull request fail in GitHub Actions, and fix them.",
         "Run `gh auth status`; if it fails ask the user to log in. Summarise the log and wait for approval.",
     ),
     "gh-address-comments": (

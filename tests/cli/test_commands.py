@@ -263,7 +263,7 @@ def test_pause_resume_and_rollback_of_everything(stocked: Direct) -> None:
 
 
 @pytest.mark.full
-def test_lint_names_every_problem_with_its_mend_and_fails_on_broken_ones(stocked: Direct) -> None:
+def test_lint_names_every_problem_with_its_hint_and_fails_on_broken_ones(stocked: Direct) -> None:
     assert stocked.ok("skills", "lint").endswith("1 skill looked at, 0 with something to say, 0 can't be loaded.\n")
     stocked.skill_file("csv-summary").write_text("no frontmatter")
     ran = stocked("skills", "lint")
@@ -331,7 +331,7 @@ def test_the_doctor_says_what_is_broken_and_fails_then(stocked: Direct) -> None:
     stocked.skill_file("csv-summary").write_bytes(b"\xff")
     ran = stocked("doctor", "--json")
     assert ran.code == 1
-    assert [c["mend"] for c in json.loads(ran.out)["checks"] if c["state"] == "broken"] == [
+    assert [c["hint"] for c in json.loads(ran.out)["checks"] if c["state"] == "broken"] == [
         "Run 'habitus skills list --state broken'."
     ]
 
@@ -359,12 +359,12 @@ def test_the_doctor_says_which_model_would_answer(direct: Direct) -> None:
     def model(**env: str) -> dict[str, str]:
         checks = json.loads(direct("doctor", "--json", env=env).out)["checks"]
         return next(
-            {"state": c["state"], "detail": c["detail"], "mend": c["mend"]} for c in checks if c["name"] == "model"
+            {"state": c["state"], "detail": c["detail"], "hint": c["hint"]} for c in checks if c["name"] == "model"
         )
 
-    assert model(HABITUS_MODEL="ollama:llama3") == {"state": "ok", "detail": "ollama:llama3", "mend": ""}
+    assert model(HABITUS_MODEL="ollama:llama3") == {"state": "ok", "detail": "ollama:llama3", "hint": ""}
     assert model()["state"] == "missing"
-    assert model(HABITUS_MODEL="anthropic:x")["mend"] == "Set it: export ANTHROPIC_API_KEY=…"
+    assert model(HABITUS_MODEL="anthropic:x")["hint"] == "Set it: export ANTHROPIC_API_KEY=…"
 
 
 def test_the_tour_runs_and_leaves_the_home_alone(direct: Direct) -> None:

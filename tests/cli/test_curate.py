@@ -261,7 +261,7 @@ def test_a_case_that_a_skill_fails_now_is_named_and_changes_nothing(stocked: Dir
     assert stocked.ok("curate") == "Nothing has aged.\n"
     assert stocked("skills", "eval", "csv-summary", "--record", "bake a cake").code == 1
     (step,) = stocked.json("curate", "--apply")["steps"]
-    assert (step["action"], step["item"]) == ("mend", "csv-summary")
+    assert (step["action"], step["item"]) == ("fix", "csv-summary")
     assert step["text"].startswith("'bake a cake': ")
     stocked.skill_file("csv-summary").with_name("evals").joinpath("evals.json").write_text("{")
     (step,) = stocked.json("curate")["steps"]

@@ -47,25 +47,25 @@ def test_what_was_removed_by_hand_stands_in_the_history(stocked: Direct) -> None
 
 @pytest.mark.full
 @pytest.mark.req("SK-22")
-def test_a_moment_has_its_switches_and_its_archive(stocked: Direct) -> None:
-    moments = []
+def test_a_timestamp_has_its_switches_and_its_archive(stocked: Direct) -> None:
+    timestamps = []
     for change in ("disable", "enable", "remove", "restore"):
         stocked.ok("skills", change, "csv-summary")
-        moments.append(_newest(stocked))
+        timestamps.append(_newest(stocked))
     states = []
-    for moment in (*moments, *reversed(moments)):
-        stocked.ok("rollback", "--to", moment)
+    for timestamp in (*timestamps, *reversed(timestamps)):
+        stocked.ok("rollback", "--to", timestamp)
         states.append([item["state"] for item in stocked.own()])
     there = [["disabled"], ["ok"], [], ["ok"]]
     assert states == [*there, *reversed(there)]
 
 
 @pytest.mark.req("SK-22")
-def test_the_steps_to_a_moment_name_the_switches(stocked: Direct) -> None:
+def test_the_steps_to_a_timestamp_name_the_switches(stocked: Direct) -> None:
     stocked.ok("skills", "disable", "csv-summary")
-    moment = _newest(stocked)
+    timestamp = _newest(stocked)
     stocked.ok("skills", "enable", "csv-summary")
-    assert stocked.ok("rollback", "--to", moment, "--dry-run") == "disable  csv-summary\n"
+    assert stocked.ok("rollback", "--to", timestamp, "--dry-run") == "disable  csv-summary\n"
 
 
 def _undo_line(out: str) -> list[str]:
@@ -169,14 +169,14 @@ def test_the_undo_of_an_import_keeps_what_was_done_since(stocked: Direct) -> Non
 
 
 @pytest.mark.req("SK-22")
-def test_the_undo_of_going_back_to_a_moment_keeps_what_was_done_since(stocked: Direct) -> None:
+def test_the_undo_of_going_back_to_a_timestamp_keeps_what_was_done_since(stocked: Direct) -> None:
     stocked.ok("skills", "disable", "csv-summary")
-    moment = _newest(stocked)
+    timestamp = _newest(stocked)
     stocked.ok("skills", "enable", "csv-summary")
     stocked.ok("skills", "edit", "csv-summary", "--append", "Later.")
     stocked.ok("skills", "new", "second", "-d", "D")
     stocked.ok("lessons", "add", "Invoices go to the accountant on Fridays.")
-    out = stocked.ok("rollback", "--to", moment)
+    out = stocked.ok("rollback", "--to", timestamp)
     assert "2 skills and 1 lesson are as they were" in out  # the first takes two steps
     stocked.ok("skills", "new", "third", "-d", "D")
     stocked.ok(*_undo_line(out))

@@ -125,7 +125,7 @@ def test_a_program_gets_the_same_as_json(direct: Direct, folder: Path) -> None:
         (("/dev/null",), "'/dev/null' is not a regular file. Give a file, a folder or a pattern."),
     ],
 )
-def test_a_wrong_place_is_said_with_its_mend(direct: Direct, args: tuple[str, ...], said: str) -> None:
+def test_a_wrong_place_is_said_with_its_hint(direct: Direct, args: tuple[str, ...], said: str) -> None:
     (direct.cli.cwd / "empty").mkdir()
     ran = direct("learn", *args)
     assert (ran.code, ran.out, ran.err) == (1, "", f"habitus: {said}\n")

@@ -122,7 +122,7 @@ def test_a_word_that_is_no_choice_is_said_with_the_choices(direct: Direct, given
         (("remove", "nothere1"), "There is no lesson 'nothere1'."),
     ],
 )
-def test_a_mistake_is_one_line_with_its_mend(direct: Direct, given: tuple[str, ...], said: str) -> None:
+def test_a_mistake_is_one_line_with_its_hint(direct: Direct, given: tuple[str, ...], said: str) -> None:
     ran = direct("lessons", *given)
     assert ran.code == 1
     assert ran.err.startswith(f"habitus: {said}")
@@ -225,11 +225,11 @@ def test_what_waits_is_decided_in_review(direct: Direct) -> None:
 def test_rollback_returns_lessons_too(direct: Direct) -> None:
     id = direct.json("lessons", "add", "Dates are day-first.")["lesson"]["id"]
     direct.ok("lessons", "edit", id, "--text", "Dates are ISO.")
-    moment = direct.json("lessons", "show", id)["history"][0]["cause"]["at"]
-    planned = direct.json("rollback", "--to", moment, "--dry-run")
+    timestamp = direct.json("lessons", "show", id)["history"][0]["cause"]["at"]
+    planned = direct.json("rollback", "--to", timestamp, "--dry-run")
     assert planned["lessons"] == [{"id": id, "action": "change", "text": "Dates are day-first."}]
     assert lessons(direct) == [("lesson", "Dates are ISO.")]
-    done = direct.ok("rollback", "--to", moment)
+    done = direct.ok("rollback", "--to", timestamp)
     assert "1 lesson is as it was at" in done
     assert lessons(direct) == [("lesson", "Dates are day-first.")]
     undone(direct, done)

@@ -1,4 +1,4 @@
-"""What a person does wrong: one line on standard error, the right exit code, the mend, and never a traceback."""
+"""What a person does wrong: one line on standard error, the right exit code, the hint, and never a traceback."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ pytestmark = pytest.mark.req("CL-01", "SC-01")
         " ".join(value)[:60].replace("\n", "|").encode("ascii", "replace").decode() if isinstance(value, tuple) else ""
     ),
 )
-def test_a_mistake_is_one_line_with_its_mend(stocked: Direct, args: tuple[str, ...], code: int, says: str) -> None:
+def test_a_mistake_is_one_line_with_its_hint(stocked: Direct, args: tuple[str, ...], code: int, says: str) -> None:
     before = stocked.skill_file("csv-summary").read_bytes()
     ran = stocked(*args)
     assert (ran.code, ran.out) == (code, "")
@@ -99,10 +99,10 @@ def test_a_mistake_asked_for_as_json_is_json(stocked: Direct, args: tuple[str, .
     assert ran.err == ""
 
 
-def test_the_mend_stands_once_in_json(stocked: Direct) -> None:
+def test_the_hint_stands_once_in_json(stocked: Direct) -> None:
     assert json.loads(stocked("skills", "show", "csv-sumary", "--json").out) == {
         "error": "No skill 'csv-sumary'.",
-        "mend": "Did you mean 'csv-summary'?",
+        "hint": "Did you mean 'csv-summary'?",
     }
 
 

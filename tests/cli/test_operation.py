@@ -65,7 +65,7 @@ def test_what_is_in_use_has_a_line_and_what_is_not_has_none(direct: Direct) -> N
 
 
 @pytest.mark.req("OP-02", "OP-03")
-def test_a_shared_database_that_is_away_is_said_with_its_mend_and_without_its_password(direct: Direct) -> None:
+def test_a_shared_database_that_is_away_is_said_with_its_hint_and_without_its_password(direct: Direct) -> None:
     ran = direct("doctor", env=AWAY)
     assert ran.code == 1
     assert "127.0.0.1" in ran.out
@@ -81,7 +81,7 @@ def test_where_there_is_no_sandbox_the_doctor_says_what_is_open(direct: Direct) 
             found = {check.name: check for check in doctor(opened)}
         for name in ("files", "network", "limits"):
             assert found[f"sandbox: {name}"].detail.startswith(says)
-            assert "allow_weaker_sandbox" in found[f"sandbox: {name}"].mend
+            assert "allow_weaker_sandbox" in found[f"sandbox: {name}"].hint
 
 
 @pytest.mark.req("OP-02")

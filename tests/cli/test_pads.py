@@ -64,7 +64,7 @@ def test_variables_stay_from_command_to_command(pad: Direct) -> None:
 
 
 @pytest.mark.req("SB-12")
-def test_a_cell_reads_the_library_as_it_is_at_that_moment(pad: Direct) -> None:
+def test_a_cell_reads_the_library_as_it_is_at_that_time(pad: Direct) -> None:
     pad.ok("skills", "new", "brew-tea", "-d", "Brews tea.", "-f", "-", stdin="1. Boil.")
     brews = "[s['name'] for s in skills.list() if s['name'].startswith('brew')]"
     seen = f"print({brews}, skills.read('brew-tea')['content'])"

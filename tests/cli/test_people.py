@@ -214,8 +214,8 @@ def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path:
             anns = of_ann(habitus)
             shared = habitus.memory.add("Dates are day-first.", scope=Scope.GLOBAL).engram
             assert shared is not None
-        moment = shared.created_on
-        assert moment is not None
+        timestamp = shared.created_on
+        assert timestamp is not None
         with _opened(direct, tmp_path, "bob", database=url) as habitus:
             for id in (anns.active, anns.waiting, anns.removed):
                 with pytest.raises(NotFound):

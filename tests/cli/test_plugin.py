@@ -73,5 +73,5 @@ def test_plugin_and_connect_are_never_both(direct: Direct) -> None:
     settings.parent.mkdir(exist_ok=True)
     settings.write_text(json.dumps({"enabledPlugins": {"habitus@habitus": True}}))
     ran = direct("connect", "claude-code", "--yes")
-    mend = "Remove it first: claude plugin uninstall habitus@habitus."
-    assert (ran.code, ran.out, ran.err) == (1, "", f"habitus: Claude Code has our plugin already. {mend}\n")
+    hint = "Remove it first: claude plugin uninstall habitus@habitus."
+    assert (ran.code, ran.out, ran.err) == (1, "", f"habitus: Claude Code has our plugin already. {hint}\n")

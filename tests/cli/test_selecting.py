@@ -73,7 +73,7 @@ def test_lint_tells_of_what_has_no_effect_and_what_is_risky(direct: Direct) -> N
     direct.skill_file("risky").write_text(risky)
     report = direct.json("skills", "lint")
     found = {
-        one["name"]: [(d["severity"], d["what"], d["mend"]) for d in one["diagnostics"]] for one in report["skills"]
+        one["name"]: [(d["severity"], d["what"], d["hint"]) for d in one["diagnostics"]] for one in report["skills"]
     }
     assert found["brew-tea"] == []
     assert found["odd"] == [
@@ -113,7 +113,7 @@ def test_lint_tells_of_duplicates_and_hidden_copies_among_all_that_is_installed(
     found = {finding["kind"]: finding for finding in direct.json("skills", "lint")["set"]}
     assert sorted(found["duplicate"]["names"]) == ["csv-summary", "table-summary"]
     assert found["shadowed"]["names"] == ["csv-summary"]
-    assert all(finding["mend"] for finding in found.values())
+    assert all(finding["hint"] for finding in found.values())
 
 
 @pytest.mark.req("SK-20")

@@ -33,13 +33,13 @@ def test_a_file_is_shown_as_it_is(direct: Direct) -> None:
         direct.ok("skills", "show", "fill-form", "--file", "references/fields.md").encode()
         == FILES["references/fields.md"]
     )
-    for wrong, mend in (
+    for wrong, hint in (
         ("references/field.md", "Did you mean 'references/fields.md'?"),
         ("../../habitus.db", "It has: "),
     ):
         ran = direct("skills", "show", "fill-form", "--file", wrong)
         assert ran.code == 1
-        assert f"'fill-form' has no file '{wrong}'. {mend}" in ran.err
+        assert f"'fill-form' has no file '{wrong}'. {hint}" in ran.err
 
 
 def test_an_earlier_version_of_a_file_is_shown(direct: Direct, skill: Path) -> None:

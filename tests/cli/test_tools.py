@@ -197,11 +197,11 @@ def test_the_doctor_lists_each_protection(direct: Direct) -> None:
     checks = {check["name"]: check for check in direct.json("doctor")["checks"]}
     for name in ("files", "network", "limits", "Landlock", "environment"):
         check = checks[f"sandbox: {name}"]
-        assert check["state"] == "ok" or check["mend"], check
+        assert check["state"] == "ok" or check["hint"], check
     hidden = {check["name"]: check for check in direct.json("doctor", env={"PATH": "/nowhere"})["checks"]}
     assert hidden["sandbox: bubblewrap"] == {
         "name": "sandbox: bubblewrap",
         "state": "missing",
         "detail": "off.",
-        "mend": "Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap).",
+        "hint": "Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap).",
     }

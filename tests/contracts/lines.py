@@ -26,7 +26,7 @@ class Line:
         self._pace = threading.Event()  # never set: what waits for it waits its whole time
         self.delay = 0.0  # seconds before each answer but the first letter, which poolers give themselves
         self.is_deaf = False
-        self.mend()
+        self.restore()
 
     @property
     def url(self) -> str:
@@ -36,7 +36,7 @@ class Line:
         address = self._server.set(host=self._at, port=self._port, query=query)
         return address.render_as_string(hide_password=False)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self._flows.set()
         self._last_words = None
         if self._door is None:
@@ -52,7 +52,7 @@ class Line:
         self._end_all()
 
     def stall(self) -> None:
-        """Everything is taken, and nothing answered until it is mended or cut."""
+        """Everything is taken, and nothing answered until it is restored or cut."""
         self._flows.clear()
 
     def abandon(self, *said: str) -> None:

@@ -52,7 +52,7 @@ def test_a_server_that_was_started_while_the_database_was_away_works_on_it_when_
         assert http.get("/readyz").json()["status"] == "degraded"
         with open_host(furnish(tmp_path / "other"), url) as elsewhere:
             open_people(elsewhere).remove("ben")
-        line.mend()
+        line.restore()
         wait_until(lambda: AS_OF not in http.get("/api/v1/skills").headers)
         assert http.get("/api/v1/skills", headers=ben).status_code == 401
         wait_until(lambda: http.post("/mcp", headers=ben, json={}).status_code == 401)
@@ -76,7 +76,7 @@ def test_a_setting_is_refused_while_the_database_is_away_and_the_server_keeps_it
             refused = api.put("/api/v1/settings/bot_name", json={"value": "soup"})
             assert refused.status_code == 503
             assert refused.json()["title"].startswith(AWAY)
-            line.mend()
+            line.restore()
             wait_until(lambda: AS_OF not in api.get("/api/v1/skills").headers)
             assert "soup" not in api.get("/api/v1/settings").text
             assert api.post("/api/v1/lessons", json=LESSON).status_code == 201

@@ -104,7 +104,7 @@ def test_every_change_is_a_version_with_its_cause(engrams: EngramStore) -> None:
 
 
 @pytest.mark.req("SK-22")
-def test_any_moment_can_be_seen_again(engrams: EngramStore) -> None:
+def test_any_timestamp_can_be_seen_again(engrams: EngramStore) -> None:
     (saved,) = engrams.save([PLAIN], because())
     engrams.save([replace(saved, text="Later.")], because(10))
     engrams.save([FULL], because(20))

@@ -230,7 +230,7 @@ def test_what_is_proposed_while_the_database_is_away_is_known_to_all_when_it_is_
     line.cut()
     alone = proposed(here)
     assert (alone.id % 2, alone.reasons[-1].partition(":")[0]) == (1, "the database is away")
-    line.mend()
+    line.restore()
     there = hosts.open("there")
     assert there.review.list(everywhere=True) == []
     assert cut_off.open("here").review.list() == there.review.list(everywhere=True)

@@ -88,7 +88,7 @@ def test_what_was_written_before_a_cut_is_there_and_what_was_refused_is_not(tmp_
                 store.record_use("brew-tea", succeeded=True)
         with pytest.raises(StorageFailed, match="The database is away"):
             habitus.skills.remove("brew-tea", habitus.person())
-        line.mend()
+        line.restore()
         store.record_use("brew-tea", succeeded=True)
         assert uses(habitus) == 2
         assert [version.number for version in habitus.skills.layer("user").store.history("brew-tea")] == [1]
@@ -126,9 +126,9 @@ def test_counting_under_cuts_counts_what_it_says(tmp_path: Path, line: Line) -> 
                 told += 1
             if number % 30 == 0 and number:
                 cutting.join()
-                line.mend()
+                line.restore()
         cutting.join()
-        line.mend()
+        line.restore()
         assert told <= uses(habitus) <= told + cuts
 
 
@@ -195,7 +195,7 @@ def test_who_is_not_let_in_says_so_in_one_line_or_works_from_what_was_seen_last(
     with opened(tmp_path, line.url) as habitus:
         assert habitus.is_stand_in
     wants_more = line.url.replace("sslmode=disable", "sslmode=require")
-    line.mend()
+    line.restore()
     with pytest.raises(StorageFailed, match=r"does not support SSL.*Set sslmode"):
         sql.open_engine(wants_more)
 

@@ -114,7 +114,7 @@ def test_while_the_database_is_away_people_are_known_and_nobody_new_is_let_in(tm
             assert keys.by_token(invited.token) is not None
             with pytest.raises(DatabaseAway, match="The database is away"):
                 started.refuse_unless_kept()
-        line.mend()
+        line.restore()
         assert page.get(f"/enter?key={late.link}").status_code == 303
 
 

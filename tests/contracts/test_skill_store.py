@@ -95,7 +95,7 @@ def test_every_spelling_names_the_same_skill(store: SkillStore) -> None:
 
 
 @pytest.mark.req("SK-07")
-def test_closest_match_mends_a_typo_and_nothing_else(store: SkillStore) -> None:
+def test_closest_match_corrects_a_typo_and_nothing_else(store: SkillStore) -> None:
     saved(store)
     assert store.closest_match("csv_sumary") == "csv-summary"
     assert store.closest_match("weather") is None
@@ -280,7 +280,7 @@ def test_no_file_leaves_its_skill(store: SkillStore) -> None:
 
 
 @pytest.mark.req("SK-10")
-def test_a_change_sees_the_skill_as_it_is_at_that_moment(store: SkillStore) -> None:
+def test_a_change_sees_the_skill_as_it_is_at_that_time(store: SkillStore) -> None:
     saved(store, body="a")
     for letter in "bcd":
         store.change("csv-summary", lambda skill, letter=letter: replace(skill, body=skill.body + letter), ME)  # type: ignore[misc]  # the default binds the loop variable
@@ -291,16 +291,16 @@ def test_a_change_sees_the_skill_as_it_is_at_that_moment(store: SkillStore) -> N
 
 @pytest.mark.some(1)
 @pytest.mark.req("SK-22")
-def test_returning_to_a_moment_rewrites_restores_and_archives(store: SkillStore, clock: Ticking) -> None:
+def test_returning_to_a_timestamp_rewrites_restores_and_archives(store: SkillStore, clock: Ticking) -> None:
     saved(store, "changed-later", "before")
     saved(store, "deleted-later", "before")
     saved(store, "untouched", "before")
-    moment = clock()
+    timestamp = clock()
     saved(store, "changed-later", "after")
     store.delete("deleted-later", ME)
     saved(store, "made-later", "after")
 
-    plan = store.return_to(moment, ME, dry_run=True)
+    plan = store.return_to(timestamp, ME, dry_run=True)
     assert {(step.name, step.action, step.version) for step in plan} == {
         ("changed-later", "rewrite", 1),
         ("deleted-later", "restore", 1),
@@ -308,27 +308,27 @@ def test_returning_to_a_moment_rewrites_restores_and_archives(store: SkillStore,
     }
     assert store.load("made-later") is not None
 
-    store.return_to(moment, ME)
+    store.return_to(timestamp, ME)
     assert {skill.name: (skill.body, skill.version) for skill in store.list_all()} == {
         "changed-later": ("before", 3),
         "deleted-later": ("before", 1),
         "untouched": ("before", 1),
     }
     assert [item.name for item in store.list_archived()] == ["made-later"]
-    assert store.return_to(moment, ME, dry_run=True) == []
+    assert store.return_to(timestamp, ME, dry_run=True) == []
 
 
 @pytest.mark.req("SK-22")
 def test_returning_to_before_a_recreation_brings_the_first_one_back(store: SkillStore, clock: Ticking) -> None:
     saved(store, body="first")
-    moment = clock()
+    timestamp = clock()
     store.delete("csv-summary", ME)
     saved(store, body="second")
-    assert [step.action for step in store.return_to(moment, ME)] == ["archive", "restore"]
+    assert [step.action for step in store.return_to(timestamp, ME)] == ["archive", "restore"]
     loaded = store.load("csv-summary")
     assert loaded is not None
     assert loaded.body == "first"
-    assert Step(skill=2, name="csv-summary", action="restore", version=1) not in store.return_to(moment, ME)
+    assert Step(skill=2, name="csv-summary", action="restore", version=1) not in store.return_to(timestamp, ME)
 
 
 @pytest.mark.req("SK-01")

@@ -181,7 +181,7 @@ def test_after_a_cut_the_host_is_told_again(tmp_path: Path, url: str, line: Line
         assert soon(lambda: hears(habitus))
         line.cut()
         assert soon(lambda: not hears(habitus))
-        line.mend()
+        line.restore()
         subprocess.run([python, "-c", LEARN, str(furnish(tmp_path / "there")), url, "brew-tea"], check=True)
         assert soon(lists(habitus, "brew-tea"))
         assert soon(lambda: hears(habitus))

@@ -43,9 +43,9 @@ class Counting:
 
     def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         self._write("began", key)
-        if part.get("fails") and not (self._root / "mended").exists():
-            raise Invalid("It is not mended yet.")
-        if part.get("stumbles") and not (self._root / "mended").exists():
+        if part.get("fails") and not (self._root / "fixed").exists():
+            raise Invalid("It is not fixed yet.")
+        if part.get("stumbles") and not (self._root / "fixed").exists():
             raise OSError("The line is dead.")
         if part["die"] == "before":
             self._die_once(key)

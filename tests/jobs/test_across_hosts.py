@@ -171,7 +171,7 @@ def test_hosts_whose_clocks_are_hours_apart_start_what_is_due_once_by_the_clock_
         began = datetime.now(UTC)
         for habitus in (early, late, early, late):
             Scheduler(habitus, queue).look()
-        keys = {f"scheduled-curate-ann-{moment:%Y-%m-%dT%H}" for moment in (began, datetime.now(UTC))}
+        keys = {f"scheduled-curate-ann-{timestamp:%Y-%m-%dT%H}" for timestamp in (began, datetime.now(UTC))}
         added = {job.id for job in queue.all()} - {"scheduled-curate-ann-2020-01-01T00"}
         assert added
         assert added <= keys  # two if the hour was over meanwhile
@@ -204,7 +204,7 @@ def test_workers_whose_clocks_are_hours_apart_try_again_when_it_is_time(root: Pa
     alive = partial(_counter, root, gone_s=600)  # nobody dies here, and who is slow must not lose a job
     with alive("faketime", "-f", "+1h"), alive("faketime", "-f", "-1h"):
         until(lambda: queue.get("job-0").reason != "")
-        (root / "mended").touch()
+        (root / "fixed").touch()
         until(lambda: not queue.count_left())
     check(root, queue.all())
 

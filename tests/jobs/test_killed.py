@@ -87,8 +87,8 @@ def test_a_job_that_failed_is_tried_again_from_the_part_that_failed(root: Path, 
         until(lambda: _all_over(queue))
         failed = queue.get("j")
         assert (failed.state, failed.done, failed.of) == (JobState.FAILED, 1, 3)
-        assert failed.reason == "It is not mended yet."
-        (root / "mended").touch()
+        assert failed.reason == "It is not fixed yet."
+        (root / "fixed").touch()
         assert not queue.retry("j").state.is_over
         until(lambda: _all_over(queue))
         assert (queue.get("j").state, queue.get("j").result) == (JobState.DONE, 3)
@@ -140,7 +140,7 @@ def test_a_part_that_fails_by_accident_is_tried_again_later_and_parked_at_last(r
     assert (parked.state, parked.done) == (JobState.PARKED, 1)
     assert parked.reason == f"OSError: The line is dead. (try {MOST_TRIES} of {MOST_TRIES})"
     assert Counter(begun(root)) == {"j/plan": 1, "j/0": 1, "j/1": MOST_TRIES}
-    (root / "mended").touch()
+    (root / "fixed").touch()
     assert queue.retry(id).reason == ""
     with counting(root):
         until(lambda: _all_over(queue))

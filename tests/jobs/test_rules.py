@@ -85,11 +85,11 @@ def test_a_slot_is_the_last_until_the_next_and_has_one_key(text: str, now: datet
     schedule = read(text)
     assert schedule is not None
     last, coming = schedule.last(now, zone), schedule.next(now, zone)
-    assert last.moment <= now < coming.moment
+    assert last.timestamp <= now < coming.timestamp
     assert last.key < coming.key
     then = now + timedelta(seconds=later)
     is_same = schedule.last(then, zone).key == last.key
-    assert is_same == (then < coming.moment)
+    assert is_same == (then < coming.timestamp)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def journal(now: list[datetime] | None = None) -> Journal:
-    moments = now or [NOW]
-    return _on(sql.create_all_in_memory(), lambda: moments[0])
+    timestamps = now or [NOW]
+    return _on(sql.create_all_in_memory(), lambda: timestamps[0])
 
 
 def _on(engine: sa.Engine, clock: Callable[[], datetime] = lambda: NOW) -> Journal:

@@ -27,7 +27,7 @@ from habitus.skills.model import Actor, Author, Skill, Stage, State
 from habitus.skills.review import Action, Change
 from tests.homes import furnish
 
-NAMES = st.sampled_from(["brew-tea", "bake-bread", "mend-nets"])
+NAMES = st.sampled_from(["brew-tea", "bake-bread", "patch-nets"])
 WHICH = st.integers(0, 5)
 JOB = Author(actor=Actor.JOB, name="test", reason="it seemed better")
 
@@ -45,11 +45,11 @@ class Life(RuleBasedStateMachine):
         self.texts: set[str] = set()  # that a skill ever had
         self.retired: set[str] = set()  # skills that somebody took out of use
         self.without_tool: set[str] = set()  # skills whose tool was retired
-        self.moment = 0
+        self.tick = 0
 
     def _new_text(self) -> str:
-        self.moment += 1
-        return f"Step number {self.moment} of {self.moment * 7919}."
+        self.tick += 1
+        return f"Step number {self.tick} of {self.tick * 7919}."
 
     def _is_there(self, name: str) -> bool:
         return name in self.habitus.skills.snapshot().by_name
@@ -74,7 +74,7 @@ class Life(RuleBasedStateMachine):
     def a_job_proposes(self, name: str, with_code: bool) -> None:
         change = self._change(name)
         if with_code and name not in self.without_tool:
-            code = f"print({self.moment})\n".encode()
+            code = f"print({self.tick})\n".encode()
             contract = tool_json.ToolContract(
                 name=name.replace("-", "_"),
                 description="Prints.",
@@ -152,25 +152,25 @@ class Life(RuleBasedStateMachine):
             return
         went = OutcomeKind.OK if is_good else OutcomeKind.FAILED
         for _ in range(4):
-            self.moment += 1
+            self.tick += 1
             shown = Exposure(kind="skill", item=name, version=item.summary.version, is_used=True)
-            turn = Turn(id=f"t{self.moment}", session=f"s{self.moment}", request="", started_on=self.habitus.clock())
+            turn = Turn(id=f"t{self.tick}", session=f"s{self.tick}", request="", started_on=self.habitus.clock())
             judged = TurnOutcome(kind=went, weight=1.0, source="user")
             self.habitus.journal.record(replace(turn, exposures=(shown,), outcomes=(judged,)))
             self.habitus.skills.count_use(name, succeeded=is_good)
 
     @rule(name=NAMES)
     def a_lesson_helps(self, name: str) -> None:
-        body = LessonBody(trigger=f"When you {name.replace('-', ' ')}", correct_pattern=f"count to {self.moment} first")
+        body = LessonBody(trigger=f"When you {name.replace('-', ' ')}", correct_pattern=f"count to {self.tick} first")
         draft = Draft(text=body.text, kind=Kind.LESSON, produced_by=Producer.DREAM, body=body, verified=True)
         lesson = self.habitus.memory.encode(draft).engram
         assert lesson is not None
         for _ in range(4):
-            self.moment += 1
+            self.tick += 1
             self.habitus.memory.record_retrieval([lesson.id])
             self.habitus.memory.record_helpful(body.trigger)
             shown = Exposure(kind="lesson", item=lesson.id, version=lesson.version, is_used=True)
-            turn = Turn(id=f"t{self.moment}", session=f"s{self.moment}", request="", started_on=self.habitus.clock())
+            turn = Turn(id=f"t{self.tick}", session=f"s{self.tick}", request="", started_on=self.habitus.clock())
             self.habitus.journal.record(replace(turn, exposures=(shown,)))
 
     @rule()

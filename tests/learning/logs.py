@@ -26,7 +26,7 @@ def came(call: str, text: object, *, is_error: bool | None = None, **more: objec
 
 def failing(turn: int, *, error: str = "No module named 'shop'", times: int = 2) -> list[Line]:
     """A request for which the same tool fails again and again."""
-    lines = [asked(f"mend test {turn}")]
+    lines = [asked(f"fix test {turn}")]
     for number in range(times):
         call = f"call-{turn}-{number}"
         lines += [used(call, "Bash", {"command": f"pytest -k {number}"}), came(call, error, is_error=True)]

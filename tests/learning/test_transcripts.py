@@ -60,8 +60,8 @@ def came(call: str, text: object, *, is_error: bool | None = None, **more: objec
 @pytest.mark.req("EL-08")
 def test_claude_code_session_becomes_turns_with_outcomes(tmp_path: Path) -> None:
     rows = [
-        {"type": "summary", "summary": "mending a test", "leafUuid": "x"},
-        asked("mend the test"),
+        {"type": "summary", "summary": "fixing a test", "leafUuid": "x"},
+        asked("fix the test"),
         used("1", "Bash", {"command": "pytest"}),
         came("1", "1 failed", is_error=True),
         used("2", "Bash", {"command": "pytest -x"}),

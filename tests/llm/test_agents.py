@@ -1,4 +1,4 @@
-"""The person's own agent as a model: asked alone, read whole, and every way to fail one line with its mend."""
+"""The person's own agent as a model: asked alone, read whole, and every way to fail one line with its hint."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_what_a_person_signed_in_with_is_linked_and_the_rest_of_their_sett
         (claude(""), 0, "", "gave no answer"),
     ],
 )
-async def test_a_failure_is_one_line_with_its_mend(
+async def test_a_failure_is_one_line_with_its_hint(
     tmp_path: Path, output: str, code: int, error: str, said: str
 ) -> None:
     install(tmp_path, "claude-code", output, code=code, error=error)

@@ -57,7 +57,7 @@ def test_a_name_is_a_dialect_an_address_and_a_key(
         ("google:x", "No key for google: GEMINI_API_KEY or GOOGLE_API_KEY is not set. Set it: export GEMINI_API_KEY=…"),
     ],
 )
-def test_a_mistake_in_a_name_is_one_line_with_the_mend(name: str, said: str) -> None:
+def test_a_mistake_in_a_name_is_one_line_with_the_hint(name: str, said: str) -> None:
     with pytest.raises(UserError) as caught:
         open_model(name, {})
     assert str(caught.value).startswith(said)

@@ -135,7 +135,7 @@ def own_files(cli: Cli) -> dict[str, bytes]:
 @pytest.mark.req("CL-08")
 @pytest.mark.parametrize("version", ["2.1.197", "2.1.240", "2.1.285", "2.1.310", "2.1.325"])
 def test_check_says_which_descriptions_its_listing_has_lost(claude: Claude, tmp_path: Path, version: str) -> None:
-    """The same names as the program's own listing, before and after the mend; and without skills of the person's, as
+    """The same names as the program's own listing, before and after the fix; and without skills of the person's, as
     much room as that version is known to take for its own."""
     (tmp_path / "npm").mkdir()
     program = npm.install(tmp_path / "npm", f"@anthropic-ai/claude-code@{version}") / "claude"
@@ -162,7 +162,7 @@ def test_check_says_which_descriptions_its_listing_has_lost(claude: Claude, tmp_
         remarks = [each for each in report["remarks"] if "without a description" in each["what"]]
         said = int(re.findall(r"lists (\d+) of", remarks[0]["what"])[0]) if remarks else 0
         if remarks:
-            setting = remarks[0]["mend"].removeprefix("set ").partition(" in ")[0]
+            setting = remarks[0]["hint"].removeprefix("set ").partition(" in ")[0]
             (claude.cli.user_home / ".claude" / "settings.json").write_text(f"{{{setting}}}")
         return said, real
 

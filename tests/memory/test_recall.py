@@ -240,7 +240,7 @@ def test_what_did_you_learn_today(cortex: Cortex, clock: Clock) -> None:
 
 
 @pytest.mark.req("SK-22")
-def test_memory_returns_to_a_moment_as_new_versions(cortex: Cortex, clock: Clock) -> None:
+def test_memory_returns_to_a_timestamp_as_new_versions(cortex: Cortex, clock: Clock) -> None:
     cortex.add("Dates are day-first.")
     cortex.add("The log is long.")
     clock.wait(minutes=1)

@@ -198,7 +198,7 @@ def test_what_a_person_writes_is_read_back(cortex: Cortex, pages: Pages) -> None
 
 
 @pytest.mark.req("ME-02")
-def test_recall_sees_what_was_edited_a_moment_ago(cortex: Cortex, pages: Pages) -> None:
+def test_recall_sees_what_was_edited_just_now(cortex: Cortex, pages: Pages) -> None:
     cortex.look()
     path = pages("rules.md")
     change(path, "## Never\n", "## Never\n- Drop tables on Fridays.\n")
@@ -238,9 +238,9 @@ def test_hand_broken_lines_stay_and_nothing_else_is_lost(cortex: Cortex, pages: 
     assert "## Not understood" in text
     assert "- Dates are day-first. <!-- e0000001 us\n" in text
     assert "some prose\n" in text
-    change(path, "some prose", "- some prose, mended")
+    change(path, "some prose", "- some prose, corrected")
     change(path, "- Dates are day-first. <!-- e0000001 us\n", "")
-    assert [engram.text for engram in cortex.look().added] == ["some prose, mended"]
+    assert [engram.text for engram in cortex.look().added] == ["some prose, corrected"]
     assert "Not understood" not in path.read_text()
     assert len(cortex.list_lessons()) == 3
 

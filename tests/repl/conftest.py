@@ -43,8 +43,8 @@ class Kept:
 
     note = tell
 
-    def complain(self, message: str, mend: str = "") -> None:
-        self.complaints.append(f"{message} {mend}".strip())
+    def complain(self, message: str, hint: str = "") -> None:
+        self.complaints.append(f"{message} {hint}".strip())
 
     async def ask(self, question: Question) -> Consent:
         self.questions.append(question)

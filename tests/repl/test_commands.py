@@ -71,7 +71,7 @@ def test_lines_mean_what_they_say(line: str, parsed: ParsedLine) -> None:
         ("/", "There is no command '/'. See /help."),
     ],
 )
-def test_a_mistake_is_one_line_with_its_mend(line: str, said: str) -> None:
+def test_a_mistake_is_one_line_with_its_hint(line: str, said: str) -> None:
     with pytest.raises(UserError) as raised:
         parse_line(line, {"csv-summary"})
     assert str(raised.value) == said

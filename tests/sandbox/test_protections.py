@@ -24,8 +24,8 @@ STRONG = Machine(
 
 
 def missing(machine: Machine) -> dict[str, str]:
-    """The missing protections and how to mend each."""
-    return {protection.name: protection.mend for protection in describe(machine) if not protection.is_on}
+    """The missing protections and how to fix each."""
+    return {protection.name: protection.hint for protection in describe(machine) if not protection.is_on}
 
 
 def test_a_strong_machine_misses_nothing() -> None:
@@ -38,7 +38,7 @@ def test_required_are_files_network_and_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weaker", "mend"),
+    ("weaker", "hint"),
     [
         (replace(STRONG, bubblewrap=None), "Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap)."),
         (
@@ -78,8 +78,8 @@ def test_required_are_files_network_and_limits() -> None:
         ),
     ],
 )
-def test_without_bubblewrap_the_mend_says_why_and_the_weaker_sandbox_is_enough(weaker: Machine, mend: str) -> None:
-    assert missing(weaker) == {"bubblewrap": mend}
+def test_without_bubblewrap_the_hint_says_why_and_the_weaker_sandbox_is_enough(weaker: Machine, hint: str) -> None:
+    assert missing(weaker) == {"bubblewrap": hint}
     require(weaker, allow_weaker=False)
 
 
@@ -203,7 +203,7 @@ from habitus.sandbox.machine import probe
 from habitus.sandbox.machine import describe
 found = probe()
 print(found.bubblewrap, found.has_namespaces, found.is_filtered)
-print({p.name: p.mend for p in describe(found) if not p.is_on}.get("bubblewrap"))
+print({p.name: p.hint for p in describe(found) if not p.is_on}.get("bubblewrap"))
 """
 
 
@@ -214,9 +214,9 @@ def test_inside_a_filtering_container_it_says_so_and_falls_back(machine: Machine
         pytest.skip("needs a system-call filter, and bubblewrap to take away")
     command = [sys.executable, "-c", FILTERED, str(INSIDE.parent), str(INSIDE.parents[2])]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ))
-    facts, mend = done.stdout.splitlines()
+    facts, hint = done.stdout.splitlines()
     assert facts == "None False True"
-    assert mend == "This container filters system calls: start it with --security-opt seccomp=unconfined."
+    assert hint == "This container filters system calls: start it with --security-opt seccomp=unconfined."
 
 
 @pytest.mark.parametrize("path", ["/", "/proc", "/sys/kernel", "relative", "/no/such/path", "/dev"])
@@ -252,7 +252,7 @@ def test_a_group_bounds_and_is_removed(machine: Machine) -> None:
 
 def test_the_list_reads_well(machine: Machine) -> None:
     for protection in describe(machine):
-        assert protection.is_on != bool(protection.mend)
+        assert protection.is_on != bool(protection.hint)
         assert protection.why
 
 

@@ -1,4 +1,4 @@
-"""Keeping: nothing is embedded twice, others' changes are noticed, damage is mended and said."""
+"""Keeping: nothing is embedded twice, others' changes are noticed, damage is repaired and said."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_what_is_supposed_is_found_as_if_it_were_so_and_nothing_of_it_is_kept(
     engine: sa.Engine, counting: CountingEmbedder
 ) -> None:
     index = _filled(engine, counting)
-    edited, new = replace(SKILLS[0], description="Bake bread"), skill("fix-build", "Mend a build that fails")
+    edited, new = replace(SKILLS[0], description="Bake bread"), skill("fix-build", "Repair a build that fails")
     asked = ("scale my pictures", "bread", "find the broken commit and fix the build")
     before = [index.search(text) for text in asked]
     supposed = index.supposing([edited, new], gone=[SKILLS[1].id])

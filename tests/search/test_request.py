@@ -16,7 +16,7 @@ TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\
 @pytest.mark.parametrize(
     ("text", "own"),
     [
-        ("Mend this:\n1. the door\n2. the roof", "Mend this:\n1. the door\n2. the roof"),
+        ("Repair this:\n1. the door\n2. the roof", "Repair this:\n1. the door\n2. the roof"),
         (f"Why does it stop?\n{TRACE}It did not yesterday.", "Why does it stop?\n\nIt did not yesterday."),
         ('She said "no" to the "big plan".', 'She said "no" to the "big plan".'),
         ("```\nonly code\n```", "```\nonly code\n```"),

@@ -54,7 +54,7 @@ def test_a_hand_edit_is_noticed_and_becomes_a_version_of_the_disk(store: SkillSt
 
 
 @pytest.mark.req("SK-11")
-def test_a_hand_edit_of_the_same_size_in_the_same_moment_is_noticed(store: SkillStore, tmp_path: Path) -> None:
+def test_a_hand_edit_of_the_same_size_at_the_same_timestamp_is_noticed(store: SkillStore, tmp_path: Path) -> None:
     store.save(OLD, ME)
     path = tmp_path / "skills/report/SKILL.md"
     for word in (b"bad steps", b"new steps", b"odd steps"):
@@ -122,7 +122,7 @@ def test_a_bad_file_is_listed_as_broken_and_hides_no_neighbour(
     (broken,) = store.list_broken()
     assert broken.name == "bad"
     assert what in broken.diagnostics[-1].what
-    assert broken.diagnostics[-1].mend
+    assert broken.diagnostics[-1].hint
     assert store.load("bad") is None
     assert store.is_taken("bad")
 

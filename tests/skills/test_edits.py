@@ -81,7 +81,7 @@ def test_one_newline_is_put_between_the_parts_where_there_is_none(first: str, se
 def test_a_wrong_edit_says_which_part_is_wrong(edit: Edit, says: str) -> None:
     with pytest.raises(Invalid, match=says) as caught:
         edits.apply("text", edit)
-    assert caught.value.mend
+    assert caught.value.hint
     assert "\n" not in str(caught.value)
 
 

@@ -172,7 +172,7 @@ def test_the_set_is_told_of_duplicates_and_hidden_copies(habitus: Habitus, tmp_p
     pairs = {frozenset(finding.names) for finding in found if finding.kind == "duplicate"}
     assert pairs == {frozenset({"csv-summary", "table-summary"})}
     assert [finding.names for finding in found if finding.kind == "shadowed"] == [("release-notes",)]
-    assert all(finding.mend for finding in found)
+    assert all(finding.hint for finding in found)
 
 
 @pytest.mark.req("SK-20", "SK-21")

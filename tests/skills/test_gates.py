@@ -159,7 +159,7 @@ def test_a_gate_that_cannot_be_read_is_closed_and_said(field: str, value: str) -
     assert lifecycle.closed_gates(parsed.skill, GateContext()) == [f"its '{field}' can't be read"]
     said = [d for d in parsed.diagnostics if f"'{field}'" in d.what and d.severity is Severity.WARNING]
     assert said
-    assert said[0].mend
+    assert said[0].hint
 
 
 def test_a_field_that_is_no_gate_closes_none() -> None:

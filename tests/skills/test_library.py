@@ -302,12 +302,12 @@ def test_pause_stops_the_agent_everywhere_and_not_the_person(world: World) -> No
 
 
 @pytest.mark.req("SK-22")
-def test_the_library_returns_to_a_moment(world: World) -> None:
+def test_the_library_returns_to_a_timestamp(world: World) -> None:
     library = world.library()
     library.create(Skill(name="x", description="Does x.", body="before"), me())
-    moment = datetime.now(UTC)
+    timestamp = datetime.now(UTC)
     library.edit("x", Edit(operation=Operation.REPLACE, content="after"), me())
-    assert [step.action for step in library.return_to(moment, me())] == ["rewrite"]
+    assert [step.action for step in library.return_to(timestamp, me())] == ["rewrite"]
     assert library.load("x").body == "before"
 
 
@@ -315,13 +315,13 @@ def test_the_library_returns_to_a_moment(world: World) -> None:
 def test_every_layer_that_can_be_written_returns_and_what_others_put_there_stays(world: World) -> None:
     library = world.library()
     library.create(Skill(name="x", description="Does x.", body="before"), me(), layer="claude")
-    moment = datetime.now(UTC)
+    timestamp = datetime.now(UTC)
     library.edit("x@claude", Edit(operation=Operation.REPLACE, content="after"), me())
     library.create(Skill(name="made", description="Made here.", body="1."), me(), layer="claude")
     theirs = world.claude / "theirs"
     theirs.mkdir()
     (theirs / "SKILL.md").write_text("---\nname: theirs\ndescription: Theirs.\n---\n1.\n")
-    found = [(step.layer, step.action, step.name) for step in library.return_to(moment, me())]
+    found = [(step.layer, step.action, step.name) for step in library.return_to(timestamp, me())]
     assert found == [("claude", "archive", "made"), ("claude", "rewrite", "x")]
     assert library.load("x@claude").body == "before"
     assert library.load("theirs").layer == "claude"

@@ -1,4 +1,4 @@
-"""Model-written code as it arrives: mended when its author's text is certain, refused when it is not."""
+"""Model-written code as it arrives: repaired when its author's text is certain, refused when it is not."""
 
 from __future__ import annotations
 

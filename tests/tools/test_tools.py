@@ -277,7 +277,7 @@ async def test_a_switched_off_or_broken_tool_is_not_offered_and_says_why(habitus
         habitus.skills.set_enabled("shout", True, ADA)
         habitus.skills.edit_file("shout", "tool.json", b'{"parameters": {"type": 5}}', ADA)
         assert tools.get("shout").status is ToolStatus.BROKEN
-        with pytest.raises(Refused, match="Mend its files"):
+        with pytest.raises(Refused, match="Fix its files"):
             await tools.run("shout", {})
     with pytest.raises(NotFound, match="Did you mean 'shout'"):
         tools.get("shot")

@@ -153,7 +153,7 @@ DECLARED = {
     "/inbox/{id}/choose": "POST reviewer",
     "/inbox/{id}/file": "GET viewer",
     "/inbox/{id}/files": "GET viewer",
-    "/inbox/{id}/mend": "POST reviewer",
+    "/inbox/{id}/text": "POST reviewer",
     "/inbox/{id}/reject": "POST reviewer",
     "/inbox/{id}/reopen": "POST reviewer",
     "/insights": "GET open_reading",

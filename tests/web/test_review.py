@@ -177,8 +177,8 @@ def test_a_lesson_that_waits_is_edited_turned_down_and_taken_back(browser: TestC
     draft = Draft(text="Dates are day-first.", kind=Kind.ALWAYS, produced_by=Producer.MODEL)
     waiting = habitus.memory.encode(draft).engram
     assert waiting is not None
-    mended = browser.post(f"/inbox/{waiting.id}/mend", data={"text": "Dates are written day first."})
-    assert "Changed; it still waits for you." in mended.text
+    edited = browser.post(f"/inbox/{waiting.id}/text", data={"text": "Dates are written day first."})
+    assert "Changed; it still waits for you." in edited.text
     down = browser.post(f"/inbox/{waiting.id}/reject", data={"reason": "not here"}).text
     assert inbox.waiting(habitus) == ()
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', down)})

@@ -79,7 +79,7 @@ class LoopThread:
         # Waiting for the loop on its own thread would block it forever.
         if threading.current_thread() is self._thread:
             work.close()
-            raise Invalid("A turn can't wait for itself.", mend="Call it from another thread, or use 'async with'.")
+            raise Invalid("A turn can't wait for itself.", hint="Call it from another thread, or use 'async with'.")
         running = self._begun(work)
         try:
             return running.result()
@@ -106,7 +106,7 @@ class LoopThread:
         with self._lock:
             if self._is_closed:
                 work.close()
-                raise Invalid("This Habitus is closed.", mend="Open it again: Habitus.open().")
+                raise Invalid("This Habitus is closed.", hint="Open it again: Habitus.open().")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=_serve, args=(self._loop,), name=self._name, daemon=True)

@@ -32,8 +32,8 @@ class History:
 
     def repair(self) -> int:
         """Give every call a result and drop results without a call; return how many were added or dropped."""
-        mended, count = repair_messages(self.messages)
-        self.messages = mended
+        repaired, count = repair_messages(self.messages)
+        self.messages = repaired
         return count
 
     def end_turn(self, why: str) -> int:
@@ -88,23 +88,23 @@ def resume_history(past: Sequence[Turn]) -> History:
 
 def repair_messages(messages: Sequence[Message]) -> tuple[list[Message], int]:
     """Return the messages with every call answered exactly once, and the number of repairs."""
-    mended: list[Message] = []
+    repaired: list[Message] = []
     count = 0
     waiting: dict[str, ToolCall] = {}
     for message in messages:
         if isinstance(message, Returned):
             if message.call in waiting:
                 del waiting[message.call]
-                mended.append(message)
+                repaired.append(message)
             else:
                 count += 1
             continue
-        mended += _made_up(waiting)
+        repaired += _made_up(waiting)
         count += len(waiting)
         waiting = {call.id: call for call in message.calls} if isinstance(message, Answered) else {}
-        mended.append(message)
-    mended += _made_up(waiting)
-    return mended, count + len(waiting)
+        repaired.append(message)
+    repaired += _made_up(waiting)
+    return repaired, count + len(waiting)
 
 
 def _made_up(waiting: dict[str, ToolCall]) -> list[Message]:

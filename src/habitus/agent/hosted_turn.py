@@ -65,7 +65,7 @@ class HostedTurn:
     def turn(self) -> OpenTurn:
         """The open turn; `Invalid` before `open_turn`."""
         if self._turn is None:
-            raise Invalid("The turn is not open.", mend="Use it in a 'with' or 'async with' block.")
+            raise Invalid("The turn is not open.", hint="Use it in a 'with' or 'async with' block.")
         return self._turn
 
     @property
@@ -167,7 +167,7 @@ class HostedTurn:
 
     def _record_call(self, name: str, arguments: Mapping[str, object] | str) -> ToolCall:
         if self.is_over:
-            raise Invalid("The turn is over.", mend="Begin the next one with habitus.turn(…).")
+            raise Invalid("The turn is over.", hint="Begin the next one with habitus.turn(…).")
         self.turn.rounds += 1
         written = encodable(_as_text(arguments))
         return ToolCall(id=f"call-{secrets.token_hex(4)}", name=encodable(name), arguments=written)
@@ -340,7 +340,7 @@ class TurnDoor:
     def __getattr__(self, name: str) -> Any:
         if hasattr(HostTurn, name):
             raise Invalid(
-                "The turn is not open.", mend="Say 'with habitus.turn(…) as turn:', or 'turn = habitus.turn(…).open()'."
+                "The turn is not open.", hint="Say 'with habitus.turn(…) as turn:', or 'turn = habitus.turn(…).open()'."
             )
         raise AttributeError(name)
 
@@ -380,4 +380,4 @@ def _in_form(spec: ToolSpec, form: str) -> dict[str, Any]:
             return {"name": spec.name, "description": spec.description, "input_schema": dict(spec.parameters)}
         case "openai":
             return {"type": "function", "function": _in_form(spec, "json")}
-    raise Invalid(f"There is no form '{form}' of a tool.", mend="There are: json, anthropic, openai.")
+    raise Invalid(f"There is no form '{form}' of a tool.", hint="There are: json, anthropic, openai.")

@@ -300,7 +300,7 @@ class OtherFiles:
         """Return a file of a skill, or the listing of one of its folders; '.' lists all."""
         files = self._view.files(name)
         if files is None:
-            raise NotFound(f"'{name}' has no files that can be read now.", mend="")
+            raise NotFound(f"'{name}' has no files that can be read now.", hint="")
         placed = self._place(name, files) if files.others else None
         wanted = posixpath.normpath(path.removeprefix(f"{placed.path}/") if placed else path)
         if wanted in files.tree:
@@ -308,8 +308,8 @@ class OtherFiles:
             return _read(wanted, files, in_pad)
         below = [one for one in files.others if wanted == "." or one.startswith(f"{wanted}/")]
         if not below:
-            mend = did_you_mean(wanted, files.tree) or "Its folder is '.'."
-            raise NotFound(f"'{name}' has no file '{one_line(path)[:_LONGEST_PATH]}'.", mend=mend)
+            hint = did_you_mean(wanted, files.tree) or "Its folder is '.'."
+            raise NotFound(f"'{name}' has no file '{one_line(path)[:_LONGEST_PATH]}'.", hint=hint)
         return tuple(list_files(below, files, placed))
 
     def _place(self, name: str, files: SkillFiles) -> Placed | None:
@@ -426,7 +426,7 @@ def sandbox_services(view: View) -> Mapping[str, Callable[[Any], Awaitable[Any]]
 def _content(found: OtherFile | tuple[str, ...], path: str) -> dict[str, str]:
     """Encode a file for transport."""
     if not isinstance(found, OtherFile):
-        raise Invalid(f"'{path}' is a folder.", mend="Read one of its files.")
+        raise Invalid(f"'{path}' is a folder.", hint="Read one of its files.")
     if len(found.data) > _LARGEST:
         raise Refused(f"'{path}' has {len(found.data):,} bytes; {_LARGEST // MIB} MiB is the most that is sent.")
     if found.text is not None:

@@ -90,7 +90,7 @@ class Session:
         name; the model gets it as passed.
         """
         if self._running is not None:
-            raise Invalid("A turn of this session is running.", mend="Wait for it, or cancel it first.")
+            raise Invalid("A turn of this session is running.", hint="Wait for it, or cancel it first.")
         asking = Asking(
             text=text,
             attach=[Path(path) for path in attach],
@@ -227,7 +227,7 @@ class Conversation:
         """Record the outcome of a turn, by default the last one; return its id."""
         found = turn or (self._previous[0] if self._previous else "")
         if not found:
-            raise NotFound("There is no turn to judge yet.", mend="Ask something first.")
+            raise NotFound("There is no turn to judge yet.", hint="Ask something first.")
         self._recorder.judge(found, kind, source, reason)
         return found
 

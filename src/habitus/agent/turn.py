@@ -61,10 +61,10 @@ class _Now:
 async def run_turn(turn: OpenTurn, model: Model, history: History, *, context_tokens: int, emit: Emit) -> Done:
     """Run a turn from request to reply. A provider's fault becomes the outcome; only a cancellation is raised."""
     # Only a resumed turn that was damaged needs this.
-    mended = history.end_turn("This turn was not kept whole.")
+    repaired = history.end_turn("This turn was not kept whole.")
     first = len(history.messages)
     now = _Now(turn=turn, model=model, history=history, context_tokens=context_tokens, emit=emit, first=first)
-    _note_repair(now, mended)
+    _note_repair(now, repaired)
     for notice in turn.said.notices:
         emit(Noticed(text=notice))
     try:

@@ -86,7 +86,7 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
     )
     text = sound("\n\n".join(part for part in (asking.text, *attached.heard) if part.strip()))
     if not text.strip() and not attached.parts and not asking.may_be_blank:
-        raise Invalid("There is nothing to say.", mend="Write a request, or attach a file.")
+        raise Invalid("There is nothing to say.", hint="Write a request, or attach a file.")
     is_kept = not asking.reply_to or await in_thread(lambda: _is_kept(parts, asking.reply_to))
     request = Request(
         text=text,
@@ -139,7 +139,7 @@ _AT = ", read-only at "
 _SAID = re.compile(rf"\[Attached (?:file|image|recording) ([^\n]+), [\d.]+ \w+{_AT}")
 
 _READ_IT = "start with --read FOLDER, which copies nothing."
-_MENDS = {
+_HINTS = {
     errno.EISDIR: f"For a folder, {_READ_IT}",
     **dict.fromkeys((errno.EFBIG, errno.ENOSPC), f"For a large one, {_READ_IT}"),
 }
@@ -198,8 +198,8 @@ def _lay_file(path: Path, name: str, given: Given, clean: Callable[[bytes], byte
     try:
         return _File(name=name, laid=given.put_file(path, clean, name=name))
     except OSError as error:
-        mend = _MENDS.get(error.errno or 0, "Check the path.")
-        raise Invalid(f"Can't attach {path}: {error.strerror}.", mend=mend) from None
+        hint = _HINTS.get(error.errno or 0, "Check the path.")
+        raise Invalid(f"Can't attach {path}: {error.strerror}.", hint=hint) from None
 
 
 async def _recording(
@@ -231,7 +231,7 @@ async def _preview_file(path: Path, file: _File, budget: int, sound: Callable[[s
     try:
         seen: Preview = await in_thread(lambda: preview(file.laid.copy, ending=path.suffix.lower(), room=room))
     except OSError as error:
-        raise Invalid(f"Can't attach {path}: {error.strerror}.", mend="Check the path.") from None
+        raise Invalid(f"Can't attach {path}: {error.strerror}.", hint="Check the path.") from None
     lines = sound("\n".join(seen.lines))
     if not seen.is_whole:
         lines = shorten(lines, min(budget, _PREVIEW))

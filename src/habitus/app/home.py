@@ -344,7 +344,7 @@ class Home:
         """Raise if a change could not be stored, because the home is read-only or the database is away."""
         self.refuse_if_read_only()
         if self.is_stand_in:
-            raise DatabaseAway(f"{AWAY} Nothing can be changed until it is back.", mend="See 'habitus doctor'.")
+            raise DatabaseAway(f"{AWAY} Nothing can be changed until it is back.", hint="See 'habitus doctor'.")
 
     def allow(self, author: Author) -> None:
         """Raise if a change by this author could not be stored, or if automatic changes are paused."""
@@ -356,7 +356,7 @@ class Home:
 def whose(settings: Settings, all_users: bool, user: str = "") -> str | None:
     """Return the user to filter by, or None for all users. Raises `Refused` if a non-admin asks for others."""
     if (all_users or user not in ("", settings.user)) and not settings.is_admin:
-        raise Refused("Only an admin sees what is other users'.", mend="Leave --all-users and --user out to see yours.")
+        raise Refused("Only an admin sees what is other users'.", hint="Leave --all-users and --user out to see yours.")
     return None if all_users else user or settings.user
 
 
@@ -367,7 +367,7 @@ def refuse_unless_admin(home: Home, what: str, author: Author | None = None) -> 
     """
     name = None if author is None or author.name == home.settings.signature else author.name
     if home.settings.database and not home.user(name).is_admin:
-        raise Refused(f"Only an admin may {what} on a shared database.", mend="Ask one, or propose it.")
+        raise Refused(f"Only an admin may {what} on a shared database.", hint="Ask one, or propose it.")
 
 
 def memory_of(home: Home, all_users: bool) -> Cortex:

@@ -61,7 +61,7 @@ def can_write(home: Path) -> bool:
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, *_FULL) and home.is_dir():
             return False
         raise StorageFailed(
-            f"Can't use {home} as the home of Habitus: {error.strerror}.", mend="Set HABITUS_HOME to another directory."
+            f"Can't use {home} as the home of Habitus: {error.strerror}.", hint="Set HABITUS_HOME to another directory."
         ) from None
 
 
@@ -99,7 +99,7 @@ def settle(home: Path, workspace: str) -> None:
     if (kept := _write_once(file, workspace)) != workspace:
         raise Refused(
             f"{home} is in {_describe_workspace(kept)}, not in {_describe_workspace(workspace)}.",
-            mend=f"Use a home for each (HABITUS_HOME), or remove {file} to move this one.",
+            hint=f"Use a home for each (HABITUS_HOME), or remove {file} to move this one.",
         )
 
 
@@ -124,11 +124,11 @@ def refuse_to_write(home: Path) -> NoReturn:
     if owner := foreign_owner(home):
         raise Refused(
             f"{home} belongs to {owner}, and root would leave files there that {owner} can't change.",
-            mend=f"Run it as {owner} (sudo -u {owner}), or set HABITUS_HOME to a directory of root's.",
+            hint=f"Run it as {owner} (sudo -u {owner}), or set HABITUS_HOME to a directory of root's.",
         )
     if _is_full(home):
-        raise StorageFailed(f"{why_read_only(home)}; nothing was changed.", mend="Free some space and retry.")
-    raise Refused(f"{why_read_only(home)}.", mend="Make it writable, or set HABITUS_HOME.")
+        raise StorageFailed(f"{why_read_only(home)}; nothing was changed.", hint="Free some space and retry.")
+    raise Refused(f"{why_read_only(home)}.", hint="Make it writable, or set HABITUS_HOME.")
 
 
 def why_read_only(home: Path) -> str:
@@ -171,7 +171,7 @@ def copy_of_database(home: Path) -> tempfile.TemporaryDirectory[str]:
             is_full = error.errno in _FULL
             raise StorageFailed(
                 f"Can't {'copy' if is_full else 'read'} {path}: {error.strerror}.",
-                mend="Free some space, or set TMPDIR to where there is some." if is_full else "Check its permissions.",
+                hint="Free some space, or set TMPDIR to where there is some." if is_full else "Check its permissions.",
             ) from None
     return scratch
 

@@ -242,7 +242,7 @@ def _shared_index(settings: Settings, shared: sa.Engine) -> SharedIndex | None:
     def open_server(embedder: search.Embedder) -> search.ServerIndex:
         # The offline snapshot is SQLite and has no such index.
         if shared.dialect.name != "postgresql":
-            raise DatabaseAway(f"{AWAY} So is the index of its skills.", mend="Retry when it is back.")
+            raise DatabaseAway(f"{AWAY} So is the index of its skills.", hint="Retry when it is back.")
         return search.ServerIndex(shared, embedder)
 
     return SharedIndex(USER, above=settings.search.server_above, open_server=open_server)

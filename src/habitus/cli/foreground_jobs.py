@@ -39,4 +39,4 @@ def run_job(
 def refuse_if_failed(job: Job) -> None:
     """Raise `Invalid` if the job failed, with the command that retries it."""
     if job.state is JobState.FAILED:
-        raise Invalid(f"The job {job.id} failed: {job.reason}", mend=f"Mend it, then: habitus jobs retry {job.id}")
+        raise Invalid(f"The job {job.id} failed: {job.reason}", hint=f"Fix it, then: habitus jobs retry {job.id}")

@@ -16,7 +16,7 @@ def read_bytes(file: str) -> bytes:
     try:
         return sys.stdin.buffer.read() if file == "-" else given_path(file).read_bytes()
     except OSError as error:
-        raise StorageFailed(f"Can't read {file}: {error.strerror}.", mend="Check the path.") from None
+        raise StorageFailed(f"Can't read {file}: {error.strerror}.", hint="Check the path.") from None
 
 
 def read_text(file: str) -> str:
@@ -26,7 +26,7 @@ def read_text(file: str) -> str:
         return read_bytes(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         name = "standard input" if file == "-" else file
-        raise Invalid(f"{name} is not UTF-8 at byte {error.start}.", mend="Save it as UTF-8.") from None
+        raise Invalid(f"{name} is not UTF-8 at byte {error.start}.", hint="Save it as UTF-8.") from None
 
 
 def read_json(given: str, what: str) -> Any:
@@ -36,9 +36,9 @@ def read_json(given: str, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"The {what} is not JSON: {error}.", mend="Check the quotes, or give a file.") from None
+        raise Invalid(f"The {what} is not JSON: {error}.", hint="Check the quotes, or give a file.") from None
 
 
-def show_moment(moment: datetime | None) -> str:
+def format_timestamp(timestamp: datetime | None) -> str:
     """Return a time as local date and time, or nothing for None."""
-    return "" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+    return "" if timestamp is None else f"{timestamp.astimezone():%Y-%m-%d %H:%M:%S}"

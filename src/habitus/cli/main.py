@@ -118,7 +118,7 @@ def _ran() -> int:
         output.complain(f"habitus: {error}")
         return 1
     except UserError as error:
-        _say_failure(error.message, error.mend)
+        _say_failure(error.message, error.hint)
         # 2 is the usual exit code for wrong usage, as in argparse and click.
         return 2 if isinstance(error, Misused) else 1
     except ToolFailed as error:
@@ -164,14 +164,14 @@ def whole() -> Callable[..., Any]:
     return typer.main.get_command(app)
 
 
-def _say_failure(message: str, mend: str) -> int:
+def _say_failure(message: str, hint: str) -> int:
     """Print an error with its hint, as JSON if the command line asks for it, and return exit code 1."""
     # The options may not have been parsed when the error occurred, so the arguments decide.
     if "--json" in sys.argv:
-        output.print_json({"error": message, "mend": mend})
+        output.print_json({"error": message, "hint": hint})
     else:
         # A hint with several options has one per line.
-        first, *more = mend.split("\n")
+        first, *more = hint.split("\n")
         for line in (f"habitus: {message} {first}", *(f"  {line}" for line in more)):
             output.complain(" ".join(line.split()) if line.startswith("habitus") else line)
     return 1
@@ -223,7 +223,7 @@ def _handlers(wanted: str, redactor: Redactor) -> list[logging.Handler]:
         written = logging.FileHandler(file, encoding="utf-8")
     except OSError as error:
         said = f"HABITUS_LOG: can't write {file}: {error.strerror}."
-        raise StorageFailed(said, mend="Give info, debug, json or a file that can be written.") from None
+        raise StorageFailed(said, hint="Give info, debug, json or a file that can be written.") from None
     written.setFormatter(
         _Json(redactor) if is_json else _Redacted("%(asctime)s %(levelname)s %(name)s: %(message)s", redactor)
     )

@@ -77,7 +77,7 @@ def write_file(data: bytes, name: str) -> None:
     if sys.stdout.isatty():
         # A null byte in the first block is how git and grep recognise binary files.
         if b"\0" in data[:1024]:
-            raise Invalid(f"{name} is not text ({len(data):,} bytes).", mend="Send it to a file: … > FILE")
+            raise Invalid(f"{name} is not text ({len(data):,} bytes).", hint="Send it to a file: … > FILE")
         write(clean(data.decode("utf-8", "replace")))
     else:
         _write(lambda: sys.stdout.buffer.write(data))
@@ -93,7 +93,7 @@ def _write(send: Callable[[], object]) -> None:
     except OSError as error:
         give_up()
         raise Lost(
-            f"The output can't be written: {error.strerror}.", mend="The command may have done its work."
+            f"The output can't be written: {error.strerror}.", hint="The command may have done its work."
         ) from None
 
 

@@ -105,7 +105,7 @@ def ask(question: str, *, as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
         # The lines above the question are a preview; the error needs only the question.
         *_, asked = question.splitlines()
-        raise Misused(asked, mend="There is nobody to ask: look first, then give --yes.")
+        raise Misused(asked, hint="There is nobody to ask: look first, then give --yes.")
     if not typer.confirm(question):
         raise typer.Abort
 
@@ -188,7 +188,7 @@ def _read_json(one: InputField, given: str) -> Any:
     """Read JSON for a field; raise `Invalid` if the field is an object and the JSON is not."""
     value = inputs.read_json(given, one.name)
     if get_origin(one.bare) is dict and not isinstance(value, dict):
-        raise Invalid(f"The {one.name} is no JSON object.", mend='Write {"name": value, …}.')
+        raise Invalid(f"The {one.name} is no JSON object.", hint='Write {"name": value, …}.')
     return value
 
 
@@ -230,12 +230,12 @@ def edit_in_editor(command: str, before: bytes, name: str, *, instead: str) -> I
         subprocess.run([*shlex.split(command), str(copy)], check=True)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         raise StorageFailed(
-            f"The editor '{command}' did not finish: {error}.", mend=f"Your text is in {copy}."
+            f"The editor '{command}' did not finish: {error}.", hint=f"Your text is in {copy}."
         ) from None
     try:
         yield copy.read_bytes()
     except UserError as error:
-        raise type(error)(error.message, mend=f"{error.mend} Your text is kept in {copy}.".strip()) from None
+        raise type(error)(error.message, hint=f"{error.hint} Your text is kept in {copy}.".strip()) from None
     # Removed only after the block succeeded: until then the file is the only copy of the person's text.
     copy.unlink()
     folder.rmdir()

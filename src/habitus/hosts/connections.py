@@ -99,9 +99,9 @@ class Connections:
             was = editing.before(text, wanted.format, wanted.entries)
             then = editing.apply_entries(text, wanted.format, wanted.entries).encode() if wanted.entries else clean
         except UnicodeDecodeError:
-            raise Invalid(f"{wanted.file} is not UTF-8.", mend="Nothing was changed.") from None
+            raise Invalid(f"{wanted.file} is not UTF-8.", hint="Nothing was changed.") from None
         except Invalid as error:
-            raise Invalid(f"{wanted.file} can't be edited: {error.message}.", mend="Nothing was changed.") from None
+            raise Invalid(f"{wanted.file} can't be edited: {error.message}.", hint="Nothing was changed.") from None
         return Change(wanted=wanted, now=now, then=then, clean=clean, was=was)
 
     def carry_out(self, change: Change) -> None:
@@ -132,7 +132,7 @@ class Connections:
             return
         # The user has not seen these values in the diff.
         if again.was.replaced != planned.was.replaced:
-            raise Stale(f"{wanted.file} was changed meanwhile.", mend="Nothing was done; look at the difference again.")
+            raise Stale(f"{wanted.file} was changed meanwhile.", hint="Nothing was done; look at the difference again.")
         _refuse_read_only(wanted.file)
         if wanted.entries:
             self._keep(again, made)
@@ -218,7 +218,7 @@ class Connections:
         try:
             kept: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise StorageFailed(f"Can't read {record}: {error}.", mend="Its backup lies beside it.") from None
+            raise StorageFailed(f"Can't read {record}: {error}.", hint="Its backup lies beside it.") from None
         return kept
 
     def _record(self, file: Path) -> Path:
@@ -245,18 +245,18 @@ def _read(file: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageFailed(f"Can't read {file}: {error.strerror}.", mend="Check its permissions.") from None
+        raise StorageFailed(f"Can't read {file}: {error.strerror}.", hint="Check its permissions.") from None
 
 
 def _refuse_read_only(file: Path) -> None:
     """Refuse a file without write permission: replacing it would be possible, but is not what its owner meant."""
     if file.exists() and not file.stat().st_mode & 0o222:
-        raise Refused(f"{file} is read-only.", mend=f"Nothing was changed. Allow it with: chmod u+w {file}")
+        raise Refused(f"{file} is read-only.", hint=f"Nothing was changed. Allow it with: chmod u+w {file}")
 
 
 def _check_is(file: Path, content: bytes | None) -> None:
     if _read(file) != content:
-        raise _Rewritten(f"{file} is rewritten all the time.", mend="Nothing was done; end the agent, and try again.")
+        raise _Rewritten(f"{file} is rewritten all the time.", hint="Nothing was done; end the agent, and try again.")
 
 
 def _write(

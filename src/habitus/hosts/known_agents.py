@@ -95,7 +95,7 @@ class Host:
         """Return the first existing config file, or the first possible one; `Invalid` if the scope has none."""
         if scope not in self.config:
             there = ", ".join(self.config)
-            raise Invalid(f"{self.title} has no settings for a {scope}.", mend=f"It has them for a {there}.")
+            raise Invalid(f"{self.title} has no settings for a {scope}.", hint=f"It has them for a {there}.")
         places = [self.path(one, environ, user_home, root) for one in self.config[scope]]
         return next((place for place in places if place.exists()), places[0])
 
@@ -318,8 +318,8 @@ def host(name: str, among: Mapping[str, Host] = HOSTS) -> Host:
         return among[name]
     there = f"There are: {', '.join(among)}."
     if name in HOSTS:
-        raise Invalid(f"We know no way to do that with {HOSTS[name].title}.", mend=there)
-    raise NotFound(f"There is no agent '{name}'.", mend=did_you_mean(name, among) or there)
+        raise Invalid(f"We know no way to do that with {HOSTS[name].title}.", hint=there)
+    raise NotFound(f"There is no agent '{name}'.", hint=did_you_mean(name, among) or there)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -47,7 +47,7 @@ class Candidate:
     run: str
     base: int
     text: str  # its whole main file
-    why: str  # what it is meant to mend
+    why: str  # what it is meant to fix
     source: str  # model, person, proposal 7, rule
     claim: Claim = Claim.BETTER
     number: int = 0  # among those of its skill; 0 until its gate begins
@@ -62,7 +62,7 @@ class Candidate:
 
     @property
     def description(self) -> str:
-        """What it is meant to mend and what became of it, for the next drafter."""
+        """What it is meant to fix and what became of it, for the next drafter."""
         return f"{self.why} ({self.state.value}{f': {self.reason}' if self.reason else ''})"
 
 
@@ -81,9 +81,9 @@ class DraftedEdit(BaseModel):
 
 
 class DraftedCandidate(BaseModel):
-    """A small change of the skill that is meant to mend what failed."""
+    """A small change of the skill that is meant to fix what failed."""
 
-    why: str = Field(description="What goes wrong today and how this mends it, in one sentence.")
+    why: str = Field(description="What goes wrong today and how this fixes it, in one sentence.")
     when_to_use: str = Field(
         default="", description="A better line on when the skill applies; empty where it is opened when it should be."
     )
@@ -135,11 +135,11 @@ def is_never_opened(practice: Sequence[Rollout]) -> bool:
 def apply_draft(skill: Skill, draft: DraftedCandidate) -> Skill:
     """By the library's own edit operations, each on what the one before left."""
     if len(draft.edits) > MOST_EDITS:
-        raise Invalid(f"It has {len(draft.edits)} edits.", mend=f"{MOST_EDITS} are the most.")
+        raise Invalid(f"It has {len(draft.edits)} edits.", hint=f"{MOST_EDITS} are the most.")
     body = skill.body
     for one in draft.edits:
         if one.operation is Operation.REPLACE:
-            raise Invalid("It replaces the whole text.", mend="Edit a part of it.")
+            raise Invalid("It replaces the whole text.", hint="Edit a part of it.")
         body = edits.apply(body, one.edit)
     cue = " ".join(draft.when_to_use.split())
     return replace(skill, body=body, when_to_use=cue or skill.when_to_use)

@@ -91,7 +91,7 @@ class ImproveRun:
         if not self.subject.tasks[TaskSplit.GATE]:
             raise Invalid(
                 f"'{self.name}' has no tasks for a gate.",
-                mend=f"Add some with 'habitus tasks add {self.name}' or 'habitus tasks mine'.",
+                hint=f"Add some with 'habitus tasks add {self.name}' or 'habitus tasks mine'.",
             )
         try:
             async with self._exits:
@@ -115,7 +115,7 @@ class ImproveRun:
                 why += " (by an agent that could have read the tasks on this disk)"
         parsed = trees.parse(self.name, _with_main_text(self.subject.tree, text))
         if parsed.skill is None:
-            raise Invalid(f"The candidate is not a skill: {parsed.diagnostics[-1]}", mend="Mend it, and try again.")
+            raise Invalid(f"The candidate is not a skill: {parsed.diagnostics[-1]}", hint="Fix it, and try again.")
         return self._add_candidate(parsed.skill, text, why=why, source=source)
 
     async def _try_drafts(self) -> Candidate | None:
@@ -341,9 +341,9 @@ class ImproveRun:
 def _pending_proposal(review: Review, name: str, number: int) -> Proposal:
     found = review.get(number)
     if found.change.name != name or found.change.action is not Action.WRITE:
-        raise NotFound(f"Proposal {number} does not change the text of '{name}'.", mend="See 'habitus review list'.")
+        raise NotFound(f"Proposal {number} does not change the text of '{name}'.", hint="See 'habitus review list'.")
     if found.state is not ProposalState.WAITING:
-        raise Refused(f"Proposal {number} is decided already.", mend="See 'habitus review list'.")
+        raise Refused(f"Proposal {number} is decided already.", hint="See 'habitus review list'.")
     return found
 
 

@@ -35,7 +35,7 @@ def read_cases(text: str, *, about: str) -> tuple[Task, ...]:
         return read_tasks(text, about=about)
     rows = rows_of_json(text, about=about)
     if not rows:
-        raise Invalid(f"{about} has no tasks.", mend="Write some.")
+        raise Invalid(f"{about} has no tasks.", hint="Write some.")
     return tuple(task_of(row, f"case {number} of {about}") for number, row in enumerate(rows, 1))
 
 

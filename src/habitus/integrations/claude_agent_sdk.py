@@ -45,7 +45,7 @@ class HabitusRun(AgentRun):
     ) -> None:
         self._given = options or ClaudeAgentOptions()
         if not isinstance(self._given.mcp_servers, dict):
-            raise Invalid("The servers of the options are a file.", mend="Give them as a mapping of names to servers.")
+            raise Invalid("The servers of the options are a file.", hint="Give them as a mapping of names to servers.")
         about.setdefault("conversation", self._given.resume or self._given.session_id or "")
         super().__init__(habitus, prompt, self._given.allowed_tools, profile, about)
         self._prompt = prompt
@@ -71,7 +71,7 @@ class HabitusRun(AgentRun):
         )
         servers: Any = given.mcp_servers
         if not isinstance(servers, dict):
-            raise Invalid("The servers are in a file.", mend="Give ClaudeAgentOptions(mcp_servers={…}), not a path.")
+            raise Invalid("The servers are in a file.", hint="Give ClaudeAgentOptions(mcp_servers={…}), not a path.")
         return replace(
             given,
             hooks=hooks,
@@ -112,4 +112,4 @@ def _with_system(given: Any, ours: str) -> Any:
             return {**given, "append": with_context(given.get("append", ""), ours)}
         case {"type": "custom"}:
             return {**given, "prompt": with_context(given["prompt"], ours)}
-    raise Invalid("The system prompt of the options is a file.", mend="Give it as a text or as a preset.")
+    raise Invalid("The system prompt of the options is a file.", hint="Give it as a text or as a preset.")

@@ -135,7 +135,7 @@ class HabitusCapability(AbstractCapability[Any]):
     @property
     def _open(self) -> AsyncHostTurn:
         if self._turn is None:
-            raise Invalid("No run of the agent is open.", mend="Let pydantic-ai call the capability.")
+            raise Invalid("No run of the agent is open.", hint="Let pydantic-ai call the capability.")
         return self._turn
 
 

@@ -19,13 +19,13 @@ from habitus.errors import Invalid, NotInstalled
 def require(package: str, lowest: str, *, extra: str = "") -> None:
     """Refuse in one line where the framework is absent, or older than the oldest that is tested."""
     extra = extra or package
-    mend = f"Run: pip install 'habitus[{extra}]'."
+    hint = f"Run: pip install 'habitus[{extra}]'."
     try:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:
-        raise NotInstalled(f"This needs the extra '{extra}', which is not installed.", mend=mend) from None
+        raise NotInstalled(f"This needs the extra '{extra}', which is not installed.", hint=hint) from None
     if Version(version) < Version(lowest):
-        raise NotInstalled(f"This needs {package} {lowest} or later, and {version} is installed.", mend=mend)
+        raise NotInstalled(f"This needs {package} {lowest} or later, and {version} is installed.", hint=hint)
 
 
 def conversation_id(theirs: str) -> str:
@@ -52,7 +52,7 @@ class AgentRun:
     def turn(self) -> HostTurn:
         """The turn of this run, for its `id`, and for `done` or `failed` where you know how it went."""
         if self._turn is None:
-            raise Invalid("The run is not open.", mend="Use it in a 'with' or 'async with' block.")
+            raise Invalid("The run is not open.", hint="Use it in a 'with' or 'async with' block.")
         return self._turn
 
     def __enter__(self) -> Self:

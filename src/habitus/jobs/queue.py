@@ -129,7 +129,7 @@ class JobQueue:
         """Return a job; raise NotFound if it does not exist."""
         found = self.some([id])
         if not found:
-            raise NotFound(f"There is no job '{id}'.", mend="See 'habitus jobs list'.")
+            raise NotFound(f"There is no job '{id}'.", hint="See 'habitus jobs list'.")
         return found[0]
 
     def last(self, prefix: str) -> Job | None:
@@ -177,7 +177,7 @@ class JobQueue:
         """Cancel a job before its next part; finished parts keep their results."""
         job = self.get(id)
         if job.state.is_over:
-            raise Refused(f"The job '{id}' is {job.state} already.", mend="")
+            raise Refused(f"The job '{id}' is {job.state} already.", hint="")
         self._turn(id, _OPEN, state=JobState.CANCELLED)
         return self.get(id)
 
@@ -186,7 +186,7 @@ class JobQueue:
         job = self.get(id)
         ended = (JobState.FAILED, JobState.CANCELLED, JobState.PARKED)
         if job.state not in ended:
-            raise Refused(f"The job '{id}' is {job.state}: there is nothing to try again.", mend="")
+            raise Refused(f"The job '{id}' is {job.state}: there is nothing to try again.", hint="")
         # A person retries it, so it gets all its attempts again.
         fresh = {"stuck_at": 0, "failures": 0, "deaths": 0, "not_before": 0, "reason": ""}
         self._turn(id, ended, state=JobState.WAITING, worker="", attempt=jobs.c.attempt + 1, **fresh)
@@ -220,15 +220,15 @@ def _job(row: sa.Row[Any], done: int) -> Job:
         reason="" if state is JobState.DONE else row.reason,
         worker=row.worker,
         host=row.host,
-        added_on=_moment(row.added_on),
-        begun_on=_moment(row.begun_on) if row.begun_on else None,
+        added_on=_from_milliseconds(row.added_on),
+        begun_on=_from_milliseconds(row.begun_on) if row.begun_on else None,
         begun_at=row.begun_at,
-        changed_on=_moment(row.changed_on),
-        not_before=_moment(row.not_before) if state is JobState.WAITING and row.not_before else None,
+        changed_on=_from_milliseconds(row.changed_on),
+        not_before=_from_milliseconds(row.not_before) if state is JobState.WAITING and row.not_before else None,
     )
 
 
-def _moment(milliseconds: int) -> datetime:
+def _from_milliseconds(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 

@@ -18,7 +18,7 @@ class Slot:
     """One due time of a schedule."""
 
     key: str
-    moment: datetime
+    timestamp: datetime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,12 +33,12 @@ class Schedule:
     def last(self, now: datetime, zone: tzinfo) -> Slot:
         """Return the slot that is due now."""
         slot = self._slot(now, zone)
-        return slot if slot.moment <= now else self._slot(now - self._period, zone)
+        return slot if slot.timestamp <= now else self._slot(now - self._period, zone)
 
     def next(self, now: datetime, zone: tzinfo) -> Slot:
         """Return the next slot after now."""
         slot = self._slot(now, zone)
-        return slot if slot.moment > now else self._slot(now + self._period, zone)
+        return slot if slot.timestamp > now else self._slot(now + self._period, zone)
 
     @property
     def _period(self) -> timedelta:
@@ -51,12 +51,12 @@ class Schedule:
         """Return the slot of the hour, day or week that contains this time."""
         if self.is_hourly:
             hour = around.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-            return Slot(key=f"{hour:%Y-%m-%dT%H}", moment=hour)
+            return Slot(key=f"{hour:%Y-%m-%dT%H}", timestamp=hour)
         day = around.astimezone(zone).date()
         if self.weekday is not None:
             day += timedelta(days=self.weekday - day.weekday())
         key = f"{day:%Y-%m-%d}" if self.weekday is None else f"{day:%G-W%V}"
-        return Slot(key=key, moment=datetime.combine(day, self.at, zone).astimezone(UTC))
+        return Slot(key=key, timestamp=datetime.combine(day, self.at, zone).astimezone(UTC))
 
 
 def read(text: str) -> Schedule | None:

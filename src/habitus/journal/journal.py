@@ -98,7 +98,7 @@ class Journal:
             row = connection.execute(query.order_by(turns.c.started_on.desc()).limit(1)).mappings().first()
             known = facts.judged_turn(connection, turn, user) if row is None else JudgedTurn.of(turn_of(row, {}))
             if known is None:
-                raise NotFound(f"There is no turn '{turn}'.", mend="'habitus sessions show' has their ids.")
+                raise NotFound(f"There is no turn '{turn}'.", hint="'habitus sessions show' has their ids.")
             facts.judge(connection, known, [outcome], self._clock())
             found = known.turn
             if row is None:
@@ -117,7 +117,7 @@ class Journal:
         with sql.reading(self._engine) as connection:
             row = connection.execute(sa.select(turns).where(turns.c.id == id, _of(user))).mappings().first()
             if row is None:
-                raise NotFound(f"There is no turn '{id}'.", mend="See 'habitus sessions list'.")
+                raise NotFound(f"There is no turn '{id}'.", hint="See 'habitus sessions list'.")
             turn = turn_of(row, {table.name: _entries(connection, table, id) for table in _PARTS})
             return replace(turn, exposures=facts.of_turn(connection, id))
 
@@ -262,7 +262,7 @@ class Journal:
         with sql.reading(self._engine) as connection:
             found: datetime | None = connection.execute(query).scalar()
         if found is None:
-            raise Invalid(f"No page of sessions begins after '{session}'.", mend="Begin anew, without 'after'.")
+            raise Invalid(f"No page of sessions begins after '{session}'.", hint="Begin anew, without 'after'.")
         return found
 
     def session_ids(self, *, user: str | None = None) -> frozenset[str]:

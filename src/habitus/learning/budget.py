@@ -157,7 +157,7 @@ class Limits:
             said = _LIMIT.fullmatch(part)
             if said is None or float(said[2]) <= 0 or (said[1] and said[3]):
                 raise Invalid(
-                    f"'{part}' is no budget.", mend="Say tokens, as 50000 or 50k, minutes, as 30m, or dollars, as $2."
+                    f"'{part}' is no budget.", hint="Say tokens, as 50000 or 50k, minutes, as 30m, or dollars, as $2."
                 )
             unit = said[1] or said[3] or "tokens"
             if unit.startswith("m"):
@@ -202,7 +202,7 @@ class Budget:
         if self.limits.dollars is not None and not is_known:
             raise Invalid(
                 f"Nobody knows what {model.name} costs, so a budget in dollars can't be kept.",
-                mend="Say it in tokens or minutes.",
+                hint="Say it in tokens or minutes.",
             )
         return BudgetedModel(model, self)
 

@@ -55,7 +55,7 @@ async def draft_skill(
     # Redacted before it is sent, and the draft again afterwards, because a model may repeat a secret.
     material = redactor.redact(_material(cells, messages)).text
     if not material:
-        raise Invalid("There is nothing to save yet.", mend="Do some work first, then save how it is done.")
+        raise Invalid("There is nothing to save yet.", hint="Do some work first, then save how it is done.")
     if hint.strip():
         material += f"\n\n# What the person wants kept\n\n{redactor.redact(hint.strip()).text}"
     draft = await ask_within(
@@ -72,7 +72,7 @@ async def draft_skill(
 def _skill(draft: SkillDraft, is_taken: Callable[[str], bool], redactor: Redactor) -> Skill:
     body = redactor.redact(draft.declarative_md).text.strip()
     if not body:
-        raise Invalid("The draft has no steps.", mend="Say what to keep: /skill save HINT.")
+        raise Invalid("The draft has no steps.", hint="Say what to keep: /skill save HINT.")
     label, title, description, when_to_use = (
         _line(redactor.redact(text).text) for text in (draft.label, draft.name, draft.description, draft.when_to_use)
     )

@@ -212,16 +212,16 @@ def exercise_of(row: Mapping[str, Any], *, name: str, where: str, origin: Origin
     solutions = {"reference": task.reference, "wrong": task.wrong}
     for key, value in {"request": task.request, "domain": task.domain, **solutions}.items():
         if not value:
-            raise Invalid(f"{where}: '{key}' is missing, empty or no text.", mend="Write it.")
+            raise Invalid(f"{where}: '{key}' is missing, empty or no text.", hint="Write it.")
     if task.domain not in DOMAINS:
-        raise Invalid(f"{where}: '{task.domain}' is no domain.", mend=f"There are: {', '.join(DOMAINS)}.")
+        raise Invalid(f"{where}: '{task.domain}' is no domain.", hint=f"There are: {', '.join(DOMAINS)}.")
     return task
 
 
 def read(path: Path) -> tuple[Task, ...]:
     """Return the challenges of a .toml file, or of all in a folder."""
     if not path.exists():
-        raise NotFound(f"There is no {path}.", mend="Name a .toml file with a challenge, or a folder of them.")
+        raise NotFound(f"There is no {path}.", hint="Name a .toml file with a challenge, or a folder of them.")
     found = sorted(path.glob("*.toml")) if path.is_dir() else [path]
     return tuple(_parse_exercise(each.read_text("utf-8", errors="replace"), each.stem, str(each)) for each in found)
 

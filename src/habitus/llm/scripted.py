@@ -214,10 +214,10 @@ def _read(path: Path) -> FileScript:
         read = json.loads(path.read_bytes())
         return FileScript.model_validate({"steps": read} if isinstance(read, list) else read)
     except FileNotFoundError:
-        raise NotFound(f"There is no script {path}.", mend="Give the path of a JSON file: script:PATH.") from None
+        raise NotFound(f"There is no script {path}.", hint="Give the path of a JSON file: script:PATH.") from None
     except OSError as error:
-        raise Invalid(f"Can't read the script {path}: {error.strerror}.", mend="Check the path.") from None
+        raise Invalid(f"Can't read the script {path}: {error.strerror}.", hint="Check the path.") from None
     except (ValueError, RecursionError) as error:
         raise Invalid(
-            f"{path} is not a script: {describe_problems(error)}.", mend='Write a list like [{"say": "Hello."}].'
+            f"{path} is not a script: {describe_problems(error)}.", hint='Write a list like [{"say": "Hello."}].'
         ) from None

@@ -74,7 +74,7 @@ class Guarded:
         try:
             person = None if is_own or not token else await self._behind.person(token)
         except UserError as error:
-            await PlainTextResponse(f"{error.message} {error.mend}\n", status_code=503)(asked, receive, send)
+            await PlainTextResponse(f"{error.message} {error.hint}\n", status_code=503)(asked, receive, send)
             return
         if kind.lower() != "bearer" or (person is None and not is_own):
             said = "Send the token that Habitus printed as 'Authorization: Bearer TOKEN'.\n"
@@ -121,5 +121,5 @@ def listening(host: str, port: int) -> socket.socket:
         made.listen(2048)
     except OSError as error:
         made.close()
-        raise Invalid(f"Can't listen on {host}:{port}: {error.strerror}.", mend="Choose another --port.") from None
+        raise Invalid(f"Can't listen on {host}:{port}: {error.strerror}.", hint="Choose another --port.") from None
     return made

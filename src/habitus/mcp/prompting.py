@@ -53,7 +53,7 @@ def blank_of(params: types.CompleteRequestParams) -> tuple[str, str]:
         about = f"resource template '{ref.uri}'"
     if argument not in blanks:
         known = f"It has: {', '.join(sorted(blanks))}." if blanks else "See prompts/list and resources/templates/list."
-        raise Invalid(f"There is no {about} with an argument '{argument}'.", mend=known)
+        raise Invalid(f"There is no {about} with an argument '{argument}'.", hint=known)
     given = params.context.arguments if params.context is not None else None
     return argument, (given or {}).get("name", "")
 
@@ -69,7 +69,7 @@ def prompt(
     """Return a prompt with its arguments filled in; `describe_practice` returns what practice with a skill showed."""
     known = {one.name: one for one in PROMPTS}
     if name not in known:
-        raise Invalid(f"There is no prompt '{name}'.", mend=f"There are: {', '.join(known)}.")
+        raise Invalid(f"There is no prompt '{name}'.", hint=f"There are: {', '.join(known)}.")
     text = text_of(name)
     if name == "review":
         text += f"\n\n{_list_waiting(waiting)}"

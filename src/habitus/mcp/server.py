@@ -212,7 +212,7 @@ def _with_client_errors(
         try:
             return await handler(ctx, params)
         except UserError as error:
-            raise MCPError(code=types.INVALID_PARAMS, message=f"{error.message} {error.mend}".strip()) from None
+            raise MCPError(code=types.INVALID_PARAMS, message=f"{error.message} {error.hint}".strip()) from None
 
     return answer
 

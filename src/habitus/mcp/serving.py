@@ -123,7 +123,7 @@ class Serving:
                 await self.look()
             result = await known.run(params.name, params.arguments or {}, watch)
         except UserError as error:
-            return refusal(f"{error.message} {error.mend}".strip())
+            return refusal(f"{error.message} {error.hint}".strip())
         if result is None:
             return await self._unknown(params.name, known)
         said = "" if result.outcome.is_ok else f": {one_line(result.content)[:_MOST_LOGGED]}"
@@ -187,7 +187,7 @@ class Serving:
     def _client_of(self, client: str, session: ServerSession) -> Client:
         """Return the state of a client, created on its first request."""
         if self._is_closed:
-            raise Refused("Habitus is stopping.", mend="Start it again.")
+            raise Refused("Habitus is stopping.", hint="Start it again.")
         if self._watching is None:
             self._watching = asyncio.get_running_loop().create_task(self._watch())
         if client not in self._clients:

@@ -48,7 +48,7 @@ class SkillResources:
         published = await self._skill(name, uri)
         content = published.files.get(path)
         if content is None:
-            raise NotFound(f"The skill '{name}' has no file '{path}'.", mend="skills/get lists its files.")
+            raise NotFound(f"The skill '{name}' has no file '{path}'.", hint="skills/get lists its files.")
         return types.ReadResourceResult(contents=[_contents(uri, path, content)])
 
     async def entries(self, cursor: str | None) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class SkillResources:
         """Return the manifest of one skill."""
         name, path = _parse_uri(uri)
         if path != MAIN:
-            raise Invalid(f"'{uri}' is not the {MAIN} of a skill.", mend=f"Ask for {_SCHEME}NAME/{MAIN}.")
+            raise Invalid(f"'{uri}' is not the {MAIN} of a skill.", hint=f"Ask for {_SCHEME}NAME/{MAIN}.")
         return {"skill": manifest(await self._skill(name, uri)), **_FRESH}
 
     async def directory(self, uri: str) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class SkillResources:
         published = await self._skill(name, uri)
         inside = [file.removeprefix(f"{path}/") for file in published.files if not path or file.startswith(f"{path}/")]
         if not inside:
-            raise Invalid(f"'{uri}' is not a directory of a skill.", mend="")
+            raise Invalid(f"'{uri}' is not a directory of a skill.", hint="")
         found = {part.partition("/")[0]: "/" in part for part in inside}
         root = f"{_SCHEME}{name}" + (f"/{quote(path)}" if path else "")
         listed = [
@@ -109,7 +109,7 @@ class SkillResources:
         try:
             return await asyncio.to_thread(self._publisher.skill, name)
         except NotFound as error:
-            raise NotFound(f"Nothing is served at {uri}.", mend=error.mend) from None
+            raise NotFound(f"Nothing is served at {uri}.", hint=error.hint) from None
 
     def _entry_if_any(self, name: str) -> dict[str, Any] | None:
         """Return a skill's manifest, or None if the skill is gone or a client would have to reject it."""
@@ -124,7 +124,7 @@ def manifest(skill: Published) -> dict[str, Any]:
     """Return a skill's entry: its front matter as written, and each file with digest and size."""
     name, files = skill.summary.name, skill.files
     if len(files) > MOST_FILES or sum(map(len, files.values())) > MOST_BYTES:
-        raise Invalid(f"The skill '{name}' is too large to be served whole.", mend="Read its files one by one.")
+        raise Invalid(f"The skill '{name}' is too large to be served whole.", hint="Read its files one by one.")
     return {
         "uri": _uri(name, MAIN),
         "frontmatter": _front_matter(name, files.get(MAIN, b"")),
@@ -152,7 +152,7 @@ def _front_matter(name: str, content: bytes) -> dict[str, Any]:
     except (UnicodeDecodeError, Unreadable, yaml.YAMLError):
         fields = None
     if not isinstance(fields, dict) or not _is_standard(name, fields):
-        raise Invalid(f"The head of '{name}' does not follow the Agent Skills standard.", mend="See 'skills lint'.")
+        raise Invalid(f"The head of '{name}' does not follow the Agent Skills standard.", hint="See 'skills lint'.")
     return fields
 
 
@@ -214,7 +214,7 @@ def _uri(name: str, path: str) -> str:
 def _parse_uri(uri: str) -> tuple[str, str]:
     """Return the skill's name and the path in it; the path of its root is empty."""
     if not uri.startswith(_SCHEME):
-        raise Invalid(f"'{uri[:200]}' is no address of a skill.", mend=f"Write {_SCHEME}NAME/{MAIN}.")
+        raise Invalid(f"'{uri[:200]}' is no address of a skill.", hint=f"Write {_SCHEME}NAME/{MAIN}.")
     name, _, path = uri.removeprefix(_SCHEME).partition("/")
     return unquote(name), unquote(path)
 

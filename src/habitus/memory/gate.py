@@ -136,7 +136,7 @@ def edit_engram(before: Engram, after: Engram) -> Engram:
     """Return the lesson as a person edited it; it now counts as theirs, but a pending one stays pending."""
     why = refusal(Draft(text=after.text, kind=after.kind))
     if why:
-        raise Invalid(f"That can't be kept: {why}.", mend="Say it in a sentence.")
+        raise Invalid(f"That can't be kept: {why}.", hint="Say it in a sentence.")
     if after == before or before.state is LessonState.WAITING:
         return after
     return replace(after, trust=TrustLevel.USER)
@@ -145,16 +145,16 @@ def edit_engram(before: Engram, after: Engram) -> Engram:
 def remove_engram(engram: Engram, by: str, why: str = "removed") -> Engram:
     """Return the lesson as removed, with who removed it and why."""
     if engram.state.is_put_away:
-        raise Invalid(f"'{engram.id}' is in the archive already.", mend=f"See 'habitus lessons restore {engram.id}'.")
+        raise Invalid(f"'{engram.id}' is in the archive already.", hint=f"See 'habitus lessons restore {engram.id}'.")
     return replace(engram, state=LessonState.REMOVED, reason=f"{why} by {by}")
 
 
 def restore_engram(engram: Engram) -> Engram:
     """Return an archived lesson as active."""
     if engram.state is LessonState.ACTIVE:
-        raise Invalid(f"'{engram.id}' is not in the archive.", mend="See 'habitus lessons archive'.")
+        raise Invalid(f"'{engram.id}' is not in the archive.", hint="See 'habitus lessons archive'.")
     if engram.state is LessonState.WAITING:
-        raise Invalid(f"'{engram.id}' waits for you.", mend=f"Run 'habitus review approve {engram.id}'.")
+        raise Invalid(f"'{engram.id}' waits for you.", hint=f"Run 'habitus review approve {engram.id}'.")
     return _activate(engram)
 
 
@@ -173,7 +173,7 @@ def reject_engram(engram: Engram, by: str, reason: str) -> Engram:
 
 def _check_waits(engram: Engram) -> None:
     if engram.state is not LessonState.WAITING:
-        raise Invalid(f"'{engram.id}' does not wait; it is {engram.state.value}.", mend="See 'habitus review list'.")
+        raise Invalid(f"'{engram.id}' does not wait; it is {engram.state.value}.", hint="See 'habitus review list'.")
 
 
 def _activate(engram: Engram) -> Engram:

@@ -58,7 +58,7 @@ class Viewer:
         """Raise Refused unless the viewer may remove the engram."""
         if not self.may_remove(engram):
             what = f"'{engram.id}' holds for everybody: only an admin may take it away."
-            raise Refused(what, mend="Ask one, or add what you would rather have.")
+            raise Refused(what, hint="Ask one, or add what you would rather have.")
 
 
 # The active change recorders of this thread or task, and of those it started.
@@ -98,8 +98,8 @@ class EngramLedger:
         like = [key for key in known if wanted and key.startswith(wanted)]
         if len(like) == 1:
             return known[like[0]]
-        mend = f"It could be {', '.join(sorted(like)[:5])}." if like else did_you_mean(wanted, known)
-        raise NotFound(f"There is no lesson '{id}'.", mend=mend or "See 'habitus lessons list'.")
+        hint = f"It could be {', '.join(sorted(like)[:5])}." if like else did_you_mean(wanted, known)
+        raise NotFound(f"There is no lesson '{id}'.", hint=hint or "See 'habitus lessons list'.")
 
     def of_state(self, *states: LessonState, user: str = "") -> tuple[Engram, ...]:
         """Return the engrams in these states that the viewer (or `user`) may see, latest change first."""
@@ -146,7 +146,7 @@ class EngramLedger:
         with self.writing():
             current = self.store.get([engram.id])[engram.id]
             if expected_version not in (None, current.version):
-                raise Stale(f"'{engram.id}' is at version {current.version}.", mend="Read it again, then change it.")
+                raise Stale(f"'{engram.id}' is at version {current.version}.", hint="Read it again, then change it.")
             # Counters may have changed since the engram was read, so the stored ones win.
             kept = replace(
                 engram, version=current.version, counters=replace(current.counters, missed=engram.counters.missed)
@@ -193,11 +193,11 @@ class LessonStep:
     text: str
 
 
-def back_to(moment: datetime, then: Mapping[str, Engram], now: Iterable[Engram]) -> list[tuple[LessonStep, Engram]]:
+def back_to(timestamp: datetime, then: Mapping[str, Engram], now: Iterable[Engram]) -> list[tuple[LessonStep, Engram]]:
     """Return the rollback steps to a point in time, each with the engram as it must become, sorted by id."""
     steps: list[tuple[LessonStep, Engram]] = []
     for engram in now:
-        back = _as_it_was(engram, then.get(engram.id), moment)
+        back = _as_it_was(engram, then.get(engram.id), timestamp)
         if back is not None:
             steps.append((LessonStep(id=engram.id, action=_action(engram, back), text=back.text), back))
     return sorted(steps, key=lambda step: step[0].id)
@@ -225,14 +225,14 @@ def _action(now: Engram, back: Engram) -> str:
     return "change" if now.state is back.state else "restore"
 
 
-def _as_it_was(now: Engram, then: Engram | None, moment: datetime) -> Engram | None:
+def _as_it_was(now: Engram, then: Engram | None, timestamp: datetime) -> Engram | None:
     """Return the engram as it was then; None if nothing has to change."""
     if now.state is LessonState.ERASED:
         return None
     if then is None:
         if now.state.is_put_away:
             return None
-        return replace(now, state=LessonState.ARCHIVED, reason=f"it is newer than {moment:%Y-%m-%d %H:%M} UTC")
+        return replace(now, state=LessonState.ARCHIVED, reason=f"it is newer than {timestamp:%Y-%m-%d %H:%M} UTC")
     back = replace(
         then, counters=now.counters, version=now.version, created_on=now.created_on, updated_on=now.updated_on
     )

@@ -292,7 +292,7 @@ class Cortex:
             Draft(text=text, kind=kind, scope=scope, topic=topic, confidence=HIGH, produced_by=Producer.USER, **more)
         )
         if encoded.status is Status.REFUSED:
-            raise Invalid(f"That can't be kept: {encoded.reason}.", mend="Say it in a sentence.")
+            raise Invalid(f"That can't be kept: {encoded.reason}.", hint="Say it in a sentence.")
         return encoded
 
     def edit(
@@ -359,7 +359,7 @@ class Cortex:
         if back is None:
             raise Refused(
                 f"Version {number} of '{now.id}' can't be taken back alone: it was changed in the same place since.",
-                mend=f"See 'habitus lessons show {now.id}' and edit it; nothing was changed.",
+                hint=f"See 'habitus lessons show {now.id}' and edit it; nothing was changed.",
             )
         return now if back == now else self._change(back, by, f"version {number} taken back")
 
@@ -394,17 +394,17 @@ class Cortex:
         self._pages.show()
         return saved
 
-    def return_to(self, moment: datetime, *, by: str, dry_run: bool = False) -> tuple[LessonStep, ...]:
+    def return_to(self, timestamp: datetime, *, by: str, dry_run: bool = False) -> tuple[LessonStep, ...]:
         """Roll memory back to a point in time with new versions; later lessons are archived."""
         ledger = self._ledger
         with ledger.writing():
-            then = ledger.store.at(moment)
+            then = ledger.store.at(timestamp)
             known = self._mirror.engrams.values()
             now = [engram for engram in known if self._viewer.may_turn_back(engram, then.get(engram.id, engram))]
-            changes = back_to(moment, then, now)
+            changes = back_to(timestamp, then, now)
             if not dry_run:
                 ledger.allow()
-                ledger.save([engram for _, engram in changes], by, f"back to {moment:%Y-%m-%d %H:%M} UTC")
+                ledger.save([engram for _, engram in changes], by, f"back to {timestamp:%Y-%m-%d %H:%M} UTC")
         if not dry_run:
             self._pages.show()
         return tuple(step for step, _ in changes)
@@ -453,4 +453,4 @@ def _since(scope: str, now: datetime) -> datetime | None:
             return midnight
         case "week":
             return midnight - timedelta(days=6)
-    raise Invalid(f"There is no time span '{scope}'.", mend="Say today, week, all or self-play.")
+    raise Invalid(f"There is no time span '{scope}'.", hint="Say today, week, all or self-play.")

@@ -341,8 +341,8 @@ def _member(of: type[_E], value: str, what: str) -> _E:
         return of(value)
     except ValueError:
         known = [member.value for member in of]
-        mend = f"{did_you_mean(str(value), known)} There are: {', '.join(known)}.".strip()
-        raise Invalid(f"There is no {what} '{value}'.", mend=mend) from None
+        hint = f"{did_you_mean(str(value), known)} There are: {', '.join(known)}.".strip()
+        raise Invalid(f"There is no {what} '{value}'.", hint=hint) from None
 
 
 CREDIT_SECONDS = 300
@@ -412,7 +412,7 @@ def to_drop(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engram]:
     unknown = [place for place in keep if not 0 <= place < len(entries)]
     if unknown or not keep:
         what = f"place {unknown[0]}" if unknown else "nothing"
-        raise Invalid(f"A compaction of {len(entries)} entries can't keep {what}.", mend="Everything is kept.")
+        raise Invalid(f"A compaction of {len(entries)} entries can't keep {what}.", hint="Everything is kept.")
     kept = set(keep)
     return [engram for place, engram in enumerate(entries) if place not in kept and not engram.is_pinned]
 

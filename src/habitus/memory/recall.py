@@ -249,10 +249,10 @@ def _has_aged_out(engram: Engram) -> bool:
     return is_due and engram.state is LessonState.ACTIVE and engram.trust is not TrustLevel.USER
 
 
-def _was_shown_since(engram: Engram, moment: datetime) -> bool:
+def _was_shown_since(engram: Engram, timestamp: datetime) -> bool:
     """Return whether it was shown since then and not yet credited for it."""
     shown, credited = engram.counters.last_retrieved, engram.counters.credited_on
-    return shown is not None and shown >= moment and (credited is None or credited < shown)
+    return shown is not None and shown >= timestamp and (credited is None or credited < shown)
 
 
 def _let_go(entries: Sequence[Engram], choose: Choose) -> list[Engram]:

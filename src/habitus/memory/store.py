@@ -133,12 +133,12 @@ class EngramStore:
         with sql.reading(self._engine) as connection:
             return tuple(_version(row) for row in connection.execute(query).mappings())
 
-    def at(self, moment: datetime) -> dict[str, Engram]:
+    def at(self, timestamp: datetime) -> dict[str, Engram]:
         """Return every engram that existed at this time, as it was then."""
         table = engram_versions
         newest = (
             sa.select(table.c.engram, sa.func.max(table.c.number).label("number"))
-            .where(table.c.made_on <= moment)
+            .where(table.c.made_on <= timestamp)
             .group_by(table.c.engram)
             .subquery()
         )

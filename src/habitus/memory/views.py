@@ -370,7 +370,7 @@ class ViewFiles:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend="Check its permissions.") from None
+            raise StorageFailed(f"Can't read {path}: {error.strerror}.", hint="Check its permissions.") from None
 
     def _stats(self) -> Stamps:
         return {view.name: _stat(self.folder / view.name) for view in VIEWS}

@@ -130,7 +130,7 @@ class RecipeCatalogue:
         named = [recipe for recipe in found if recipe.name == wanted]
         if not named:
             near = did_you_mean(wanted, [recipe.name for recipe in found]) or "See 'habitus recipes list'."
-            raise NotFound(f"There is no recipe '{name}'.", mend=near)
+            raise NotFound(f"There is no recipe '{name}'.", hint=near)
         return next((recipe for recipe in named if recipe.status is RecipeStatus.ACTIVE), named[0])
 
     def ran(self, recipe: SkillRecipe, outcome: Outcome) -> None:

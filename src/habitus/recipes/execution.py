@@ -135,10 +135,10 @@ def fill_defaults(plan: Plan, params: Mapping[str, Any]) -> dict[str, Any]:
     known = {parameter.name: parameter for parameter in plan.parameters}
     if strange := sorted(set(params) - set(known)):
         has = ", ".join(known) or "no parameters"
-        raise Invalid(f"The recipe '{plan.name}' has no parameter '{strange[0]}'.", mend=f"It has: {has}.")
+        raise Invalid(f"The recipe '{plan.name}' has no parameter '{strange[0]}'.", hint=f"It has: {has}.")
     missing = [name for name, parameter in known.items() if parameter.is_required and name not in params]
     if missing:
-        raise Invalid(f"The recipe '{plan.name}' needs {', '.join(missing)}.", mend="Nothing was run.")
+        raise Invalid(f"The recipe '{plan.name}' needs {', '.join(missing)}.", hint="Nothing was run.")
     return {name: params.get(name, parameter.default) for name, parameter in known.items()}
 
 

@@ -98,7 +98,7 @@ def named_files(given: str, cwd: Path) -> list[Path]:
         files = [_file(word, cwd) for word in words]
         if words and all(files):
             return [file for file in files if file]
-    raise NotFound(f"There is no file {cwd / given_path(_plain(given))}.", mend="Check the path.")
+    raise NotFound(f"There is no file {cwd / given_path(_plain(given))}.", hint="Check the path.")
 
 
 def _words(said: str) -> list[str]:
@@ -195,7 +195,7 @@ class Chat:
                 return False
             await self._do(parsed, line.strip())
         except UserError as error:
-            self._say_failure(error.message, error.mend)
+            self._say_failure(error.message, error.hint)
         except HabitusError as error:
             self._say_failure(str(error))
         return True
@@ -265,10 +265,10 @@ class Chat:
                 said, then = f"learned: {short_line(engram.text)}", f"undo: {self._typed(*self._undos[-1])}"
             self._surface.note(_line("learned", f"{said} ({then})", "dim", id=engram.id, status=encoded.status.value))
 
-    def _say_failure(self, message: str, mend: str = "") -> None:
+    def _say_failure(self, message: str, hint: str = "") -> None:
         """Show an error with its hint; in a chat, commands in it become slash commands."""
         self.went_well = False
-        self._surface.complain(message, in_chat(mend) if self._typed is slash_command else mend)
+        self._surface.complain(message, in_chat(hint) if self._typed is slash_command else hint)
 
     async def _do(self, parsed: ParsedLine, line: str) -> None:
         match parsed:
@@ -341,7 +341,7 @@ class Chat:
 
     async def _go_over_to(self, session: str) -> None:
         if session == self.session.id:
-            raise Invalid(f"This is the session '{session}'.", mend="/resume lists the others.")
+            raise Invalid(f"This is the session '{session}'.", hint="/resume lists the others.")
         await self.session.close()
         self._tell_learned()
         self.session, self._undos = self._open_session(session), []
@@ -360,7 +360,7 @@ class Chat:
 
     def _undo(self) -> None:
         if not self._undos:
-            raise NotFound("There is nothing to take back in this chat.", mend="'habitus rollback --to' goes further.")
+            raise NotFound("There is nothing to take back in this chat.", hint="'habitus rollback --to' goes further.")
         self._run_command(self._undos.pop())
 
     # /skill save
@@ -390,7 +390,7 @@ class Chat:
         with self._surface.waiting("drafting a skill", drafting.cancel):
             await asyncio.wait([drafting])
         if drafting.cancelled():
-            raise Refused("Nothing was saved.", mend="")
+            raise Refused("Nothing was saved.", hint="")
         return drafting.result()
 
 

@@ -102,8 +102,8 @@ def parse_line(line: str, skills: Collection[str] = ()) -> ParsedLine:
     if names.canonical(word) in skills:
         return SkillCall(name=names.canonical(word), arguments=rest)
     near = get_close_matches(name, [*COMMANDS, *skills], n=1)
-    mend = f"Did you mean '/{near[0]}'?" if near else "See /help."
-    raise NotFound(f"There is no command '/{word}'.", mend=mend)
+    hint = f"Did you mean '/{near[0]}'?" if near else "See /help."
+    raise NotFound(f"There is no command '/{word}'.", hint=hint)
 
 
 def _is_path(said: str, skills: Collection[str]) -> bool:
@@ -127,7 +127,7 @@ def _command(name: str, rest: str) -> SlashCommand | CommandLine:
         case "resume" if not rest:
             return CommandLine(words=("sessions", "list"))
         case "attach" if not rest:
-            raise Invalid("Which file?", mend="Write /attach PATH.")
+            raise Invalid("Which file?", hint="Write /attach PATH.")
         case _:
             return SlashCommand(name=name, arguments=rest)
 
@@ -137,7 +137,7 @@ def _review(rest: str) -> CommandLine:
     if action == "list":
         return CommandLine(words=("review", "list"))
     if not words:
-        raise Invalid("Which proposal?", mend=f"Write /review {action} N; /review lists them.")
+        raise Invalid("Which proposal?", hint=f"Write /review {action} N; /review lists them.")
     if action == "reject" and len(words) > 1:
         return CommandLine(words=("review", "reject", words[0], "--reason", " ".join(words[1:])))
     return CommandLine(words=("review", action, *words))
@@ -148,7 +148,7 @@ def _lessons(rest: str) -> CommandLine:
     if action not in LESSON_ACTIONS:
         return CommandLine(words=("lessons", "list", "--scope", action))
     if not words:
-        raise Invalid("Which lesson?", mend=f"Write /lessons {action} ID; /lessons lists them.")
+        raise Invalid("Which lesson?", hint=f"Write /lessons {action} ID; /lessons lists them.")
     return CommandLine(words=("lessons", action, *words))
 
 
@@ -159,12 +159,12 @@ def _skill(rest: str) -> SlashCommand | CommandLine:
     if action in ("list", "stats"):
         return CommandLine(words=("skills", action, *words))
     if not words:
-        raise Invalid("Which skill?", mend=f"Write /skill {action} NAME.")
+        raise Invalid("Which skill?", hint=f"Write /skill {action} NAME.")
     skill, *more = words
     if action == "rollback":
         if len(more) != 1:
             raise Invalid(
-                "To which version?", mend=f"Write /skill rollback {skill} N; /skill history {skill} lists them."
+                "To which version?", hint=f"Write /skill rollback {skill} N; /skill history {skill} lists them."
             )
         more = ["--to", more[0].removeprefix("v")]
     return CommandLine(words=("skills", action, skill, *more), looks_at=skill if action in _LOOKING else "")
@@ -179,8 +179,8 @@ def _action(rest: str, known: Iterable[str], command: str) -> tuple[str, list[st
     if action in known:
         return action, words
     near = get_close_matches(action, list(known), n=1)
-    mend = f"Did you mean '/{command} {near[0]}'?" if near else f"Write /{command} {COMMANDS[command].usage}."
-    raise NotFound(f"There is no '/{command} {action}'.", mend=mend)
+    hint = f"Did you mean '/{command} {near[0]}'?" if near else f"Write /{command} {COMMANDS[command].usage}."
+    raise NotFound(f"There is no '/{command} {action}'.", hint=hint)
 
 
 def slash_command(*words: str) -> str:

@@ -173,7 +173,7 @@ class Surface(Protocol):
         """Show something unasked, beside the replies."""
         ...
 
-    def complain(self, message: str, mend: str = "") -> None:
+    def complain(self, message: str, hint: str = "") -> None:
         """Show an error; the chat goes on."""
         ...
 
@@ -227,8 +227,8 @@ class JsonPipe:
 
     note = tell
 
-    def complain(self, message: str, mend: str = "") -> None:
-        self.put({"type": "error", "error": message, "mend": mend})
+    def complain(self, message: str, hint: str = "") -> None:
+        self.put({"type": "error", "error": message, "hint": hint})
 
     async def ask(self, question: Question) -> Consent:
         return await nobody(question)
@@ -289,8 +289,8 @@ class TextPipe:
     def note(self, report: CommandReport) -> None:
         self.remark(_plain(report, width=1000))
 
-    def complain(self, message: str, mend: str = "") -> None:
-        self.remark(f"{message} {mend}".strip())
+    def complain(self, message: str, hint: str = "") -> None:
+        self.remark(f"{message} {hint}".strip())
 
     async def ask(self, question: Question) -> Consent:
         return await nobody(question)

@@ -77,8 +77,8 @@ class Terminal:
 
     note = tell
 
-    def complain(self, message: str, mend: str = "") -> None:
-        self.console.print(Text(clean(f"{message} {mend}".strip()), style="red"))
+    def complain(self, message: str, hint: str = "") -> None:
+        self.console.print(Text(clean(f"{message} {hint}".strip()), style="red"))
 
     @property
     def can_ask(self) -> bool:

@@ -267,4 +267,4 @@ def check_grants(permissions: Permissions) -> None:
             raise Invalid(f"Can't grant '{path}': it is not an existing absolute path.")
         real = path.resolve()
         if real in _FORBIDDEN or any(real.is_relative_to(system) for system in _FORBIDDEN[1:]):
-            raise Invalid(f"Can't grant '{path}': that would open the whole machine.", mend="Name a folder inside it.")
+            raise Invalid(f"Can't grant '{path}': that would open the whole machine.", hint="Name a folder inside it.")

@@ -165,8 +165,8 @@ def require(machine: Machine, *, allow_weaker: bool) -> None:
     missing = [protection for protection in describe(machine) if protection.required and not protection.is_on]
     if missing and not allow_weaker:
         names = ", ".join(protection.name for protection in missing)
-        mends = " ".join(dict.fromkeys(protection.mend for protection in missing))
-        raise Refused(f"This machine can't hold untrusted code: no protection of {names}.", mend=mends)
+        hints = " ".join(dict.fromkeys(protection.hint for protection in missing))
+        raise Refused(f"This machine can't hold untrusted code: no protection of {names}.", hint=hints)
 
 
 def describe(machine: Machine) -> tuple[Protection, ...]:
@@ -178,20 +178,20 @@ def describe(machine: Machine) -> tuple[Protection, ...]:
 
 def _on_linux(machine: Machine) -> Iterable[Protection]:
     wrapped = machine.bubblewrap is not None
-    mend = _bubblewrap_mend(machine)
+    hint = _bubblewrap_hint(machine)
     has_files = wrapped or machine.landlock_abi >= 3
     has_limits = machine.cgroups is not None or not machine.is_root
-    groups_mend = "Let this user make groups with the memory and pids controllers under /sys/fs/cgroup."
-    yield _protection("files", has_files, True, "bubblewrap" if wrapped else "Landlock", mend)
+    groups_hint = "Let this user make groups with the memory and pids controllers under /sys/fs/cgroup."
+    yield _protection("files", has_files, True, "bubblewrap" if wrapped else "Landlock", hint)
     has_network = wrapped or machine.has_seccomp
     how = "own network namespace" if wrapped else "no sockets"
-    yield _protection("network", has_network, True, how, mend)
-    yield _protection("limits", has_limits, True, _limits(machine), f"Run as an ordinary user. Or: {groups_mend}")
+    yield _protection("network", has_network, True, how, hint)
+    yield _protection("limits", has_limits, True, _limits(machine), f"Run as an ordinary user. Or: {groups_hint}")
     yield _protection("room on disk", True, False, _room(machine), "")
-    yield _protection("bubblewrap", wrapped, False, "own view of files, network, processes, users", mend)
+    yield _protection("bubblewrap", wrapped, False, "own view of files, network, processes, users", hint)
     has_processes = wrapped or machine.has_namespaces or machine.landlock_abi >= 6
-    yield _protection("other processes", has_processes, False, "not seen or not signalled", mend)
-    yield _protection("groups", machine.cgroups is not None, False, "one bound for all its processes", groups_mend)
+    yield _protection("other processes", has_processes, False, "not seen or not signalled", hint)
+    yield _protection("groups", machine.cgroups is not None, False, "one bound for all its processes", groups_hint)
     belt = "Use Linux 6.2 or newer with Landlock in the kernel's `lsm=` list."
     yield _protection("Landlock", machine.landlock_abi >= 3, False, f"second belt, ABI {machine.landlock_abi}", belt)
     processor = f"No system-call filter is written for {platform.machine()}."
@@ -216,18 +216,18 @@ def _room(machine: Machine) -> str:
 
 
 def _elsewhere(system: str) -> Iterable[Protection]:
-    mend = "Use Linux or a virtual machine, or the SSH runtime; or take the risk: set allow_weaker_sandbox."
+    hint = "Use Linux or a virtual machine, or the SSH runtime; or take the risk: set allow_weaker_sandbox."
     for name in ("files", "network", "limits"):
-        yield Protection(name=name, is_on=False, required=True, why=f"{system} gives no sandbox we can use", mend=mend)
+        yield Protection(name=name, is_on=False, required=True, why=f"{system} gives no sandbox we can use", hint=hint)
     yield _protection("environment", True, False, "nothing of the host's", "")
 
 
-def _protection(name: str, is_on: bool, required: bool, how: str, mend: str) -> Protection:
-    why = how if is_on else mend
-    return Protection(name=name, is_on=is_on, required=required, why=why, mend="" if is_on else mend)
+def _protection(name: str, is_on: bool, required: bool, how: str, hint: str) -> Protection:
+    why = how if is_on else hint
+    return Protection(name=name, is_on=is_on, required=required, why=why, hint="" if is_on else hint)
 
 
-def _bubblewrap_mend(machine: Machine) -> str:
+def _bubblewrap_hint(machine: Machine) -> str:
     if not machine.bubblewrap_error and not machine.bubblewrap:
         return "Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap)."
     setting, _, _ = machine.userns_sysctl.partition("=")

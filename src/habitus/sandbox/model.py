@@ -132,4 +132,4 @@ class Protection:
     is_on: bool
     required: bool
     why: str
-    mend: str = ""
+    hint: str = ""

@@ -157,7 +157,7 @@ class Scratchpads:
         """Install packages if that is allowed; a running scratchpad can import them at once."""
         for requirement in requirements:
             if self._may_install is not None and not await self._may_install(requirement):
-                raise Refused(f"Nobody allowed installing '{requirement}'.", mend="Do without it, or ask the person.")
+                raise Refused(f"Nobody allowed installing '{requirement}'.", hint="Do without it, or ask the person.")
         return await self._runtime.install(check_name(name), requirements)
 
     async def names(self) -> list[str]:
@@ -177,7 +177,7 @@ class Scratchpads:
 
     def _find_pad(self, name: str) -> Pad:
         if name not in self._pads:
-            raise NotFound(f"No scratchpad '{name}' is open.", mend=did_you_mean(name, self._pads))
+            raise NotFound(f"No scratchpad '{name}' is open.", hint=did_you_mean(name, self._pads))
         return self._pads[name]
 
     async def _install_missing(self, name: str, module: str) -> str | None:
@@ -224,7 +224,7 @@ def ask(folder: Path, request: dict[str, Any], *, said: Callable[[str], None] = 
             if "said" not in message:
                 return message
             said(message["said"])
-    raise StorageFailed("The scratchpad's keeper ended in the middle.", mend="Run the cell again.")
+    raise StorageFailed("The scratchpad's keeper ended in the middle.", hint="Run the cell again.")
 
 
 class _Interruptible(io.RawIOBase):
@@ -266,7 +266,7 @@ def ensure_running(folder: Path, command: list[str]) -> None:
         keeper = 0 if ended else keeper
         if status or time.monotonic() > deadline:
             words = log.read_text("utf-8", errors="replace").strip().splitlines()
-            raise StorageFailed(f"The scratchpad did not start: {words[-1] if words else 'no answer'}", mend="")
+            raise StorageFailed(f"The scratchpad did not start: {words[-1] if words else 'no answer'}", hint="")
         time.sleep(0.02)
 
 

@@ -70,7 +70,7 @@ class Venvs:
 
     async def _run(self, *arguments: str) -> tuple[int, str]:
         if self._uv is None:
-            raise StorageFailed("uv is not installed.", mend=optional_packages.how("uv"))
+            raise StorageFailed("uv is not installed.", hint=optional_packages.how("uv"))
         process = await asyncio.create_subprocess_exec(
             self._uv,
             *arguments,
@@ -112,10 +112,10 @@ def check_requirement(text: str) -> str:
         requirement = Requirement(text)
     except InvalidRequirement as error:
         raise Invalid(
-            f"'{text}' is not a package requirement.", mend="Write it like 'pandas' or 'pandas>=2'."
+            f"'{text}' is not a package requirement.", hint="Write it like 'pandas' or 'pandas>=2'."
         ) from error
     if requirement.url:
-        raise Invalid(f"'{text}' names an address.", mend="Only packages of the configured index are installed.")
+        raise Invalid(f"'{text}' names an address.", hint="Only packages of the configured index are installed.")
     return str(requirement)
 
 

@@ -96,17 +96,17 @@ def read_policy(home: Path) -> Policy:
         return Policy()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = " ".join(str(error).split())
-        raise Invalid(f"{path} can't be read: {reason}.", mend='A line reads: silence.RULE = "REASON".') from None
+        raise Invalid(f"{path} can't be read: {reason}.", hint='A line reads: silence.RULE = "REASON".') from None
     for name, rows in table.items():
         is_reasoned = isinstance(rows, dict) and all(isinstance(why, str) and why.strip() for why in rows.values())
         if name not in ("silence", "hold") or not is_reasoned:
             raise Invalid(
                 f"{path}: '{name}' is not understood.",
-                mend='Lines read: silence.RULE = "REASON", hold."TEXT" = "REASON".',
+                hint='Lines read: silence.RULE = "REASON", hold."TEXT" = "REASON".',
             )
     if wrong := next((text for text in table.get("hold", {}) if not 3 <= len(text) <= _LONGEST), None):
         raise Invalid(
-            f"{path}: '{wrong[:40]}' is not a text of 3 to {_LONGEST} characters.", mend="Hold longer or shorter texts."
+            f"{path}: '{wrong[:40]}' is not a text of 3 to {_LONGEST} characters.", hint="Hold longer or shorter texts."
         )
     return Policy(silence=table.get("silence", {}), hold=table.get("hold", {}))
 

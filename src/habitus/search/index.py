@@ -72,7 +72,7 @@ class Index(Searcher):
         """
         index = cls(engine, collection, embedder or default_embedder(), clock, folder)
         # The caller may be about to replace everything, so repairs wait for the first search.
-        index._look(mend=False)
+        index._look(hint=False)
         return index
 
     def supposing(self, documents: Sequence[Document], gone: Sequence[str] = ()) -> Searcher:
@@ -85,14 +85,14 @@ class Index(Searcher):
         With `refresh=False` the next search reads the changes, which is faster for a series of calls.
         """
         newest = {document.id: document for document in documents}
-        with self._hold_lock(look=look, mend=False):
+        with self._hold_lock(look=look, hint=False):
             digests = {id: digest(document) for id, document in newest.items()}
             changed = [newest[id] for id, now in digests.items() if self._corpus.digest(id) != now]
         for start in range(0, len(changed), _AT_A_TIME):
             self._write(changed[start : start + _AT_A_TIME], digests)
         if look:
             forget_codes()
-            self._look(mend=False)
+            self._look(hint=False)
         return len(changed)
 
     def _write(self, documents: Sequence[Document], digests: Mapping[str, str]) -> None:
@@ -131,7 +131,7 @@ class Index(Searcher):
         now = self._clock() if when is None else when
         vectors = self._new_vectors({text_digest(text): text for _, text in asked})
         with sql.writing(self._engine) as connection, self._lock:
-            self._look(mend=False)
+            self._look(hint=False)
             new, gone = self._learned.with_new(asked, weight, now)
             generation = store.next_generation(connection, self._space.collection)
             store.write_requests(connection, self._space.collection, generation, new)
@@ -160,7 +160,7 @@ class Index(Searcher):
 
     def learned_ids(self) -> frozenset[str]:
         """Return the ids that have learned requests."""
-        with self._hold_lock(mend=False):
+        with self._hold_lock(hint=False):
             return self._learned.items()
 
     def ids(self) -> frozenset[str]:
@@ -191,18 +191,18 @@ class Index(Searcher):
             )
 
     @contextmanager
-    def _hold_lock(self, *, look: bool = True, mend: bool = True) -> Iterator[None]:
+    def _hold_lock(self, *, look: bool = True, hint: bool = True) -> Iterator[None]:
         """Refresh from the database, then hold the lock on the memory for this thread."""
         if look:
-            self._look(mend=mend)
+            self._look(hint=hint)
         with super()._hold_lock():
             yield
 
-    def _look(self, *, mend: bool = True) -> None:
+    def _look(self, *, hint: bool = True) -> None:
         """Load the changes since the last refresh, and repair damaged rows."""
         self._follow()
-        if mend and (self._damaged or self._damaged_requests):
-            self._mend()
+        if hint and (self._damaged or self._damaged_requests):
+            self._hint()
 
     def _follow(self) -> None:
         space, seen = self._space, self._generation
@@ -251,7 +251,7 @@ class Index(Searcher):
                 self._among, self._unkept = None, 0
                 give_back_memory()
 
-    def _mend(self) -> None:
+    def _hint(self) -> None:
         """Recompute damaged rows, and those of another model, from their texts."""
         ids, requests = [*self._damaged], self._damaged_requests
         self._damaged, self._damaged_requests = {}, []
@@ -309,7 +309,7 @@ def encoder(name: str, weights: Path) -> Embedder:
     except Unavailable as missing:
         raise Invalid(
             f"The setting search.encoder is '{name}', and {missing}.",
-            mend="Run 'habitus config set search.encoder minilm', which fetches it (90 MB), or set it to 'static'.",
+            hint="Run 'habitus config set search.encoder minilm', which fetches it (90 MB), or set it to 'static'.",
         ) from None
 
 

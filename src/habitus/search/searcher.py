@@ -362,7 +362,7 @@ class Searcher:
         return other
 
     @contextmanager
-    def _hold_lock(self, *, look: bool = True, mend: bool = True) -> Iterator[None]:
+    def _hold_lock(self, *, look: bool = True, hint: bool = True) -> Iterator[None]:
         """Hold the lock on the memory for this thread; an index in a database refreshes first."""
         with nullcontext() if self.server is None else self.server.at_once(), self._lock:
             yield

@@ -98,7 +98,7 @@ class Fields:
 
     def __init__(self, **given: str | Sequence[str] | None) -> None:
         if unknown := given.keys() - set(NAMES):
-            raise Invalid(f"A skill has no field '{min(unknown)}' to change.", mend=f"Use one of {', '.join(NAMES)}.")
+            raise Invalid(f"A skill has no field '{min(unknown)}' to change.", hint=f"Use one of {', '.join(NAMES)}.")
         values = {field.name: field.value(value) for field in EDITABLE if (value := given.get(field.name)) is not None}
         # The dataclass is frozen, so plain assignment would raise here.
         object.__setattr__(self, "values", values)

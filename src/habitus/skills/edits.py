@@ -62,14 +62,14 @@ def _refuse_operands(edit: Edit) -> None:
         if getattr(edit, name) is not None:
             raise Invalid(
                 f"'{name}' was given without an operation.",
-                mend=f"Say which: {', '.join(Operation)}.",
+                hint=f"Say which: {', '.join(Operation)}.",
             )
 
 
 def _operand(edit: Edit, name: str) -> str:
     value: str | None = getattr(edit, name)
     if value is None:
-        raise Invalid(f"The operation '{edit.operation}' needs '{name}'.", mend=f"Give '{name}' as text.")
+        raise Invalid(f"The operation '{edit.operation}' needs '{name}'.", hint=f"Give '{name}' as text.")
     return value
 
 
@@ -82,10 +82,10 @@ def _join_parts(first: str, second: str) -> str:
 
 def _replace_text(text: str, find: str, replacement: str, *, all_of_them: bool) -> str:
     if not find:
-        raise Invalid("The text to find is empty.", mend="Give the exact text that stands in the skill.")
+        raise Invalid("The text to find is empty.", hint="Give the exact text that stands in the skill.")
     if find not in text:
         shown = find if len(find) <= 60 else find[:57] + "…"
-        raise Invalid(f"The text {shown!r} is not in the skill.", mend="Copy it exactly, with its spaces and case.")
+        raise Invalid(f"The text {shown!r} is not in the skill.", hint="Copy it exactly, with its spaces and case.")
     return text.replace(find, replacement, -1 if all_of_them else 1)
 
 

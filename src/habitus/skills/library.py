@@ -136,7 +136,7 @@ class Library:
         """
         item = self.find(address, at=at)
         if item.summary is None:
-            raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
+            raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", hint="")
         wanted = names.parse_address(address)
         fill = {**self._fill, "USER": user or self._reader}
         return self._load_layered(item, only_layer=wanted.layer is not None, look=at is None, fill=fill, own=own)
@@ -154,7 +154,7 @@ class Library:
         counting = copies.counting(item, self.layer, self._outside, only_layer=only_layer, look=look, own=own)
         skill = copies.one_skill(counting, fill)
         if skill is None:
-            raise NotFound(f"'{item.name}' was removed a moment ago.", mend="See 'habitus skills restore --list'.")
+            raise NotFound(f"'{item.name}' was removed a moment ago.", hint="See 'habitus skills restore --list'.")
         return skill
 
     def files(self, item: Listed) -> SkillFiles:
@@ -249,7 +249,7 @@ class Library:
             if skill.manifest.extends and before and not after.strip():
                 raise Invalid(
                     f"Without any text '{skill.name}' would show the text below it again.",
-                    mend="Leave a line in it, or remove 'extends' from its file.",
+                    hint="Leave a line in it, or remove 'extends' from its file.",
                 )
             return fields.apply_to(skill if after == before else replace(skill, body=after))
 
@@ -269,7 +269,7 @@ class Library:
             tree = _strict_copy(layer, item.name, tree, description=self._load_layered(item).description)
         skill = trees.parse(item.name, tree).skill
         if skill is None:
-            raise Invalid(f"'{item.name}' is broken in the layer '{layer.name}'.", mend="See 'habitus skills lint'.")
+            raise Invalid(f"'{item.name}' is broken in the layer '{layer.name}'.", hint="See 'habitus skills lint'.")
         return (layer.name if layer.can_write else USER), tree, skill
 
     def edit_file(
@@ -281,12 +281,12 @@ class Library:
         layer = self.layer(item.layer)
         old = layer.store.tree(item.name, look=False) or {}
         if path not in old and (trees.runs_unasked(path) or trees.is_left_out(path)):
-            raise Refused(f"'{path}' can't be a file of a skill.", mend="Tools run it unasked, or no history keeps it.")
+            raise Refused(f"'{path}' can't be a file of a skill.", hint="Tools run it unasked, or no history keeps it.")
         is_executable = path in old and old[path].executable
         tree = {**old, checked_path(path): file_of(content, executable=is_executable)}
         parsed = trees.parse(item.name, tree)
         if parsed.skill is None:
-            raise Invalid(str(parsed.diagnostics[-1]), mend="")
+            raise Invalid(str(parsed.diagnostics[-1]), hint="")
         if layer.can_write:
             return layer.store.save_tree(item.name, tree, author, expected_version=expected_version, is_exact=True)
         refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
@@ -296,7 +296,7 @@ class Library:
     def _override(self, address: Address, layer: Layer, tree: Tree, author: Author) -> Written:
         """Write a changed copy of a read-only skill into the user's layer."""
         if address.layer is not None:
-            raise read_only(layer.name, mend=f"Edit '{address.name}' to override it.")
+            raise read_only(layer.name, hint=f"Edit '{address.name}' to override it.")
         author = replace(author, reason=author.reason or f"override of {address.name}@{layer.name}")
         return self._writable(None).store.save_tree(address.name, tree, author, expected_version=0)
 
@@ -306,7 +306,7 @@ class Library:
         item = self.find(address)
         layer = self.layer(item.layer)
         if not layer.can_write:
-            raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", mend="Disable it instead.")
+            raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", hint="Disable it instead.")
         layer.allow_removal(author)
         layer.store.delete(item.name, author)
         return item
@@ -332,10 +332,10 @@ class Library:
         item = self.find(address)
         layer = self.layer(item.layer)
         if not layer.can_write:
-            raise read_only(layer.name, mend="Only its owner can change it.")
+            raise read_only(layer.name, hint="Only its owner can change it.")
         return layer.store.rollback(item.name, to, author)
 
-    def return_to(self, moment: datetime, author: Author, *, dry_run: bool = False) -> list[Step]:
+    def return_to(self, timestamp: datetime, author: Author, *, dry_run: bool = False) -> list[Step]:
         """Return all writable layers to their state at a timestamp, as new versions; return the steps taken.
 
         Skills that other agents or a project put into their own directories stay, even if they are newer.
@@ -345,7 +345,7 @@ class Library:
             replace(step, layer=layer.name)
             for layer in self.layers
             if layer.can_write
-            for step in layer.store.return_to(moment, author, dry_run=dry_run, keeps_found=layer.name != USER)
+            for step in layer.store.return_to(timestamp, author, dry_run=dry_run, keeps_found=layer.name != USER)
         ]
 
     # Counting
@@ -410,8 +410,8 @@ class Library:
             if (not named or _matches(address, item)) and (not number or str(item.id) == number):
                 return item
         near = names.closest_match(wanted, {item.name for item in candidates})
-        mend = f"Did you mean '{near}'?" if near else "See 'habitus skills restore --list'."
-        raise NotFound(f"The archive has no skill '{wanted}'.", mend=mend)
+        hint = f"Did you mean '{near}'?" if near else "See 'habitus skills restore --list'."
+        raise NotFound(f"The archive has no skill '{wanted}'.", hint=hint)
 
     def counters(self, address: str, *, version: int | None = None) -> dict[Stage, Counters]:
         """Return the usage counters of a skill by stage, of one version or all."""
@@ -454,19 +454,19 @@ class Library:
                 return layer
         known = [layer.name for layer in self.layers]
         raise NotFound(
-            f"There is no layer '{name}'.", mend=did_you_mean(name, known) or f"There are: {', '.join(known)}."
+            f"There is no layer '{name}'.", hint=did_you_mean(name, known) or f"There are: {', '.join(known)}."
         )
 
     def _writable(self, name: str | None) -> Layer:
         layer = self.layer(name or USER)
         if not layer.can_write:
-            raise read_only(layer.name, mend="Check the permissions of its directory.")
+            raise read_only(layer.name, hint="Check the permissions of its directory.")
         return layer
 
     def _unknown(self, address: str, known: Sequence[str]) -> NotFound:
         near = names.closest_match(address, known)
-        mend = f"Did you mean '{near}'?" if near else "See 'habitus skills list'."
-        return NotFound(f"No skill '{address}'.", mend=mend)
+        hint = f"Did you mean '{near}'?" if near else "See 'habitus skills list'."
+        return NotFound(f"No skill '{address}'.", hint=hint)
 
 
 def _strict_copy(layer: Layer, name: str, tree: Tree, *, description: str) -> Tree:

@@ -47,7 +47,7 @@ class SetFinding:
     kind: str  # duplicate, confusable, greedy, budget, shadowed
     names: tuple[str, ...]
     what: str
-    mend: str
+    hint: str
     score: float
     severity: Severity = Severity.WARNING
 
@@ -71,14 +71,14 @@ def check_one(name: str, tree: Tree, known: Collection[str]) -> Iterator[Diagnos
     if main is None:
         return
     if clash := trees.clash(name, tree):
-        yield Diagnostic(file=f"{name}/{trees.TOOL_FILE}", what=f"{clash}.", mend="Take another name for the skill.")
+        yield Diagnostic(file=f"{name}/{trees.TOOL_FILE}", what=f"{clash}.", hint="Take another name for the skill.")
     text = (tree[main].content or b"").decode("utf-8", "replace")
     for number, line in enumerate(text.splitlines() if "!`" in text or "```!" in text else (), 1):
         if found := _COMMAND.search(line):
             yield Diagnostic(
                 file=f"{name}/{main}",
                 what=f"Line {number}: {found[0].strip()} is text here; no command runs while a skill is loaded.",
-                mend="Write the command as a step.",
+                hint="Write the command as a step.",
             )
     # Parsing takes longer than all the other checks, so a skill that can't name others is not parsed.
     may_name = trees.TOML_FILE in tree or _NAMES_OTHERS.search(text)
@@ -90,7 +90,7 @@ def check_one(name: str, tree: Tree, known: Collection[str]) -> Iterator[Diagnos
                 yield Diagnostic(
                     file=f"{name}/{main}",
                     what=f"There is no skill '{other}', which {field} names.",
-                    mend=f"Did you mean '{near}'?" if near else "Add that skill, or take its name out.",
+                    hint=f"Did you mean '{near}'?" if near else "Add that skill, or take its name out.",
                 )
 
 
@@ -139,7 +139,7 @@ def _duplicates(item: Listed, near: Sequence[Hit], seen: set[frozenset[str]]) ->
                 kind="duplicate",
                 names=(item.name, hit.id),
                 what=f"'{item.name}' duplicates '{hit.id}' ({hit.score:.2f}).",
-                mend="Merge them, or say in each when the other one is right.",
+                hint="Merge them, or say in each when the other one is right.",
                 score=hit.score,
             )
 
@@ -160,7 +160,7 @@ def _confusable(item: Listed, rivals: Sequence[Hit], seen: set[frozenset[str]]) 
                 kind="confusable",
                 names=(item.name, hit.id),
                 what=f"'{hit.id}' comes before '{item.name}' when that one's cue is asked for.",
-                mend="Sharpen both cues: name what only this one is for.",
+                hint="Sharpen both cues: name what only this one is for.",
                 score=hit.score,
                 severity=Severity.NOTE,
             )
@@ -176,7 +176,7 @@ def _greedy(before: Counter[str], asked: int) -> Iterator[SetFinding]:
                 kind="greedy",
                 names=(name,),
                 what=f"'{name}' comes before {share:.0%} of the other skills when their cues are asked for.",
-                mend="Its description matches everything; say what it is not for.",
+                hint="Its description matches everything; say what it is not for.",
                 score=share,
             )
 
@@ -188,7 +188,7 @@ def _in_full(room: Room) -> Iterator[SetFinding]:
             kind="budget",
             names=(name,),
             what=f"'{name}' is in every prompt and takes {cost} tokens, {cost / room.eager:.1%} of the room for that.",
-            mend="Let the model load it, unless every request needs it." if fits else "Shorten it: it is not shown.",
+            hint="Let the model load it, unless every request needs it." if fits else "Shorten it: it is not shown.",
             score=cost / room.eager,
             severity=Severity.NOTE if fits else Severity.WARNING,
         )
@@ -203,7 +203,7 @@ def _on_the_menu(offered: Sequence[Listed], room: Room) -> Iterator[SetFinding]:
         kind="budget",
         names=(),
         what=f"The menu wants {total} of {budget} tokens, {total / budget:.1%}{over}.",
-        mend="Shorten cues, disable what nobody uses." if over else "There is room for more.",
+        hint="Shorten cues, disable what nobody uses." if over else "There is room for more.",
         score=total / budget,
         severity=Severity.NOTE,
     )
@@ -213,7 +213,7 @@ def _on_the_menu(offered: Sequence[Listed], room: Room) -> Iterator[SetFinding]:
                 kind="budget",
                 names=(name,),
                 what=f"The line of '{name}' takes {cost} tokens, {cost / budget:.0%} of the menu.",
-                mend="Shorten its cue to one sentence.",
+                hint="Shorten its cue to one sentence.",
                 score=cost / budget,
                 severity=Severity.NOTE,
             )
@@ -226,7 +226,7 @@ def _find_shadowed(present: Sequence[Listed]) -> Iterator[SetFinding]:
                 kind="shadowed",
                 names=(item.name,),
                 what=f"'{item.name}@{item.layer}' hides {', '.join(f'{item.name}@{lower}' for lower in item.hidden)}.",
-                mend="Remove the copy you don't want, or rename one.",
+                hint="Remove the copy you don't want, or rename one.",
                 score=1.0,
                 severity=Severity.NOTE,
             )

@@ -55,18 +55,18 @@ class Diagnostic:
 
     file: str
     what: str
-    mend: str = ""
+    hint: str = ""
     severity: Severity = Severity.WARNING
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.what} {self.mend}".strip()
+        return f"{self.file}: {self.what} {self.hint}".strip()
 
 
 class Unreadable(Exception):
     """Raised when a file, or a block in it, can't be parsed; carries the diagnostic."""
 
-    def __init__(self, what: str, mend: str, *, file: str = "") -> None:
-        self.diagnostic = Diagnostic(file=file, what=what, mend=mend, severity=Severity.ERROR)
+    def __init__(self, what: str, hint: str, *, file: str = "") -> None:
+        self.diagnostic = Diagnostic(file=file, what=what, hint=hint, severity=Severity.ERROR)
         super().__init__(str(self.diagnostic))
 
 

@@ -48,7 +48,7 @@ def parse_address(text: str) -> Address:
     """Parse `name` or `name@layer`; raise `Invalid` if the layer after the '@' is missing."""
     name, at, layer = text.partition("@")
     if at and not layer:
-        raise Invalid(f"'{text}' names no layer after the '@'.", mend="Write name@user, or leave out the '@'.")
+        raise Invalid(f"'{text}' names no layer after the '@'.", hint="Write name@user, or leave out the '@'.")
     return Address(name=canonical(name), layer=layer or None)
 
 
@@ -69,7 +69,7 @@ def check_name(name: str) -> str:
         return found
     raise Invalid(
         f"{_show_name(name)} can't be the name of a skill.",
-        mend=f"Use lower-case letters, digits and single hyphens, at most {MAX_LENGTH}: '{slugify(name)}' would do.",
+        hint=f"Use lower-case letters, digits and single hyphens, at most {MAX_LENGTH}: '{slugify(name)}' would do.",
     )
 
 

@@ -224,7 +224,7 @@ class Desks:
                 return self._with_contents(connection, _read(row, number))
         waiting = self.find(proposals.c.state == ProposalState.WAITING.value)
         known = ", ".join(str(one.id) for one in waiting) or "none"
-        raise NotFound(f"There is no proposal {number}.", mend=f"Waiting: {known}.")
+        raise NotFound(f"There is no proposal {number}.", hint=f"Waiting: {known}.")
 
     def change(
         self,

@@ -113,7 +113,7 @@ class Review:
         before = self._current(change)
         base_hash = tree_hash(before) if before else ""
         if change.action is Action.WRITE and trees.parse(change.name, change.tree).skill is None:
-            raise Invalid(str(trees.parse(change.name, change.tree).diagnostics[-1]), mend="")
+            raise Invalid(str(trees.parse(change.name, change.tree).diagnostics[-1]), hint="")
         trees.refuse_clash(change.name, change.tree)
         wanted = Proposal(
             id=0,
@@ -142,7 +142,7 @@ class Review:
             if earlier.state is ProposalState.WAITING:
                 return self.get(earlier.id)
             if wanted.author.is_automatic:
-                raise Refused(earlier.refusal, mend="Do it another way, or ask the person what they want.")
+                raise Refused(earlier.refusal, hint="Do it another way, or ask the person what they want.")
         made = self.get(self._desks.keep(engine, wanted))
         self._tell(made)
         return made
@@ -276,7 +276,7 @@ class Review:
         if self.is_for_somebody_else(proposal):
             raise Refused(
                 f"Proposal {number} is yours, or your agent's: somebody else must approve it.",
-                mend="Ask them, or have an admin change that under Team.",
+                hint="Ask them, or have an admin change that under Team.",
             )
         if self.is_elsewhere(proposal):
             self._decide(number, ProposalState.ACCEPTED, person, "")
@@ -286,13 +286,13 @@ class Review:
             version = self._carry(number)
             return self.get(number), version
         if not self.is_open(proposal):
-            raise Refused(f"Proposal {number} is about {proposal.root}, which is not open here.", mend="Run it there.")
+            raise Refused(f"Proposal {number} is about {proposal.root}, which is not open here.", hint="Run it there.")
         # Without this check, approving would overwrite changes that the person never saw.
         if self._hash_now(proposal.change) != proposal.base_hash:
             self._decide(number, ProposalState.STALE, person, "what it changes has moved on")
             raise Stale(
                 f"'{proposal.change.name}' has changed since proposal {number} was made.",
-                mend="It is now marked stale; ask for it again on the current version.",
+                hint="It is now marked stale; ask for it again on the current version.",
             )
         version = self._carry_out(proposal, person)
         self._decide(number, ProposalState.APPROVED, person, "")
@@ -317,7 +317,7 @@ class Review:
         proposal = self.get(number)
         # Another process of this host was faster, and failed.
         if not is_due and proposal.state is not ProposalState.APPROVED:
-            raise Stale(f"Proposal {number} is {proposal.state.value} again: {proposal.reasons[-1]}.", mend="")
+            raise Stale(f"Proposal {number} is {proposal.state.value} again: {proposal.reasons[-1]}.", hint="")
         try:
             made = self._carried_out(proposal)
         except StorageFailed:
@@ -337,15 +337,15 @@ class Review:
         """Apply the change unless a killed process already did; return what was written."""
         change = proposal.change
         if not self.is_open(proposal):
-            raise NotFound(f"There is no {proposal.root} any more.", mend="")
+            raise NotFound(f"There is no {proposal.root} any more.", hint="")
         # Reading the current files also completes writes that a killed process left.
         before = self._hash_now(change)
         store = self._library.layer(change.layer).store
         if made := store.changed_in(proposal.carried_as):
             return made
         if before != proposal.base_hash:
-            mend = "It waits again, on what is there now."
-            raise Stale(f"'{change.name}' has changed since proposal {proposal.id} was made.", mend=mend)
+            hint = "It waits again, on what is there now."
+            raise Stale(f"'{change.name}' has changed since proposal {proposal.id} was made.", hint=hint)
         self._carry_out(proposal, Author(actor=Actor.USER, name=proposal.decided_by, change=proposal.carried_as))
         return store.changed_in(proposal.carried_as)
 
@@ -371,8 +371,8 @@ class Review:
         self._allow(proposal)
         if not self._desks.change(number, _UNDECIDED, of=_DECIDED):
             if proposal.state is ProposalState.CARRYING:
-                raise Invalid(f"Proposal {number} is being carried out on {proposal.host}.", mend="Retry in a moment.")
-            raise Invalid(f"Proposal {number} is {proposal.state.value}; nobody has decided about it.", mend="")
+                raise Invalid(f"Proposal {number} is being carried out on {proposal.host}.", hint="Retry in a moment.")
+            raise Invalid(f"Proposal {number} is {proposal.state.value}; nobody has decided about it.", hint="")
         return self.get(number)
 
     def supersede(self, number: int, by: int, author: Author) -> None:
@@ -387,11 +387,11 @@ class Review:
         """Change a file of a pending proposal."""
         proposal = self._waiting(number)
         if proposal.change.action is not Action.WRITE:
-            raise Invalid(f"Proposal {number} writes nothing that could be edited.", mend="Approve or reject it.")
+            raise Invalid(f"Proposal {number} writes nothing that could be edited.", hint="Approve or reject it.")
         tree = {**proposal.change.tree, checked_path(path): file_of(content)}
         parsed = trees.parse(proposal.change.name, tree)
         if parsed.skill is None:
-            raise Invalid(str(parsed.diagnostics[-1]), mend="")
+            raise Invalid(str(parsed.diagnostics[-1]), hint="")
         self._desks.change(number, {"tree": records.pack_tree(tree)}, of=[ProposalState.WAITING], keep=tree)
         return self.get(number)
 
@@ -401,7 +401,7 @@ class Review:
         if proposal.state is not ProposalState.WAITING:
             by = f" by {proposal.decided_by}" if proposal.decided_by else ""
             became = _BECAME.get(proposal.state, proposal.state.value)
-            raise Invalid(f"Proposal {number} was {became}{by} already.", mend="See 'habitus review list'.")
+            raise Invalid(f"Proposal {number} was {became}{by} already.", hint="See 'habitus review list'.")
         return proposal
 
     def _allow(self, proposal: Proposal) -> None:

@@ -101,7 +101,7 @@ def clash(name: str, tree: Tree) -> str:
 def refuse_clash(name: str, tree: Tree) -> None:
     """Raise `Invalid` if the code would take the name of a built-in tool."""
     if reason := clash(name, tree):
-        raise Invalid(f"{reason}.", mend="Take another name for the skill.")
+        raise Invalid(f"{reason}.", hint="Take another name for the skill.")
 
 
 def parse(folder: str, tree: Tree) -> Parsed:
@@ -112,8 +112,8 @@ def parse(folder: str, tree: Tree) -> Parsed:
     if content is None:
         size = tree[main].size if main else 0
         what = f"It has {size:,} bytes." if main else "There is no SKILL.md in this directory."
-        mend = "Move reference material into references/." if main else "Add one, or move the directory away."
-        diagnostic = Diagnostic(file=f"{folder}/SKILL.md", what=what, mend=mend, severity=Severity.ERROR)
+        hint = "Move reference material into references/." if main else "Add one, or move the directory away."
+        diagnostic = Diagnostic(file=f"{folder}/SKILL.md", what=what, hint=hint, severity=Severity.ERROR)
         return Parsed(skill=None, diagnostics=(diagnostic,))
     return _parse_main(folder, content, f"{folder}/{main or TOML_FILE}", toml.content if toml is not None else None)
 
@@ -131,7 +131,7 @@ def with_skill(tree: Tree, skill: Skill) -> dict[str, File]:
         return {**tree, "SKILL.md": file_of(skill_md.render(skill))}
     old = tree[main]
     if old.content is None:
-        raise Refused(f"{main} of '{skill.name}' is too large to be edited here.", mend="Shorten it by hand first.")
+        raise Refused(f"{main} of '{skill.name}' is too large to be edited here.", hint="Shorten it by hand first.")
     return {**tree, main: file_of(skill_md.update(old.content, skill, file=main), executable=old.executable)}
 
 

@@ -37,7 +37,7 @@ def without_password(address: str) -> str:
         url = sa.make_url(address)
     # The driver's own message repeats the address, which may contain the password.
     except (sa.exc.ArgumentError, ValueError):
-        raise Invalid("This is not a database address.", mend="Write postgresql://… or sqlite:///….") from None
+        raise Invalid("This is not a database address.", hint="Write postgresql://… or sqlite:///….") from None
     kept = sa.URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
     return kept.difference_update_query(_SECRETS).render_as_string(hide_password=False)
 
@@ -73,7 +73,7 @@ def refuse_to_strand(connection: sa.Connection, schema: str, workspace: str, pla
         raise Refused(
             f"{count} older Habitus {'process uses' if count == 1 else 'processes use'} {place}, and could not go on "
             f"at schema {schema}; nothing was changed.",
-            mend="Stop or upgrade them, or add --even-so: then they work from what they know and change nothing.",
+            hint="Stop or upgrade them, or add --even-so: then they work from what they know and change nothing.",
         )
 
 
@@ -118,5 +118,5 @@ class Utc(sa.types.TypeDecorator[datetime]):
 
 # Thousands of rows of one change share one timestamp.
 @functools.lru_cache(maxsize=64)
-def _utc_text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+def _utc_text(timestamp: datetime) -> str:
+    return timestamp.astimezone(UTC).isoformat(timespec="microseconds")

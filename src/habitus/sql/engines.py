@@ -55,12 +55,12 @@ def create_engine(url: str, workspace: str = "", *, connections: int = CONNECTIO
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError:
         raise StorageFailed(
-            f"'{url}' is not a database address.", mend="Write postgresql://… or sqlite:///…."
+            f"'{url}' is not a database address.", hint="Write postgresql://… or sqlite:///…."
         ) from None
     if parsed.get_backend_name() == "sqlite":
         if workspace:
             what = f"Workspace '{workspace}' needs PostgreSQL; {parsed.database or 'SQLite'} holds only one."
-            raise StorageFailed(what, mend="Leave HABITUS_WORKSPACE out, and give each workspace a file of its own.")
+            raise StorageFailed(what, hint="Leave HABITUS_WORKSPACE out, and give each workspace a file of its own.")
         engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_SECONDS})
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
@@ -71,7 +71,7 @@ def create_engine(url: str, workspace: str = "", *, connections: int = CONNECTIO
         key = parsed, workspace
         return _servers.get(key) or _servers.setdefault(key, _postgresql_engine(parsed, workspace, connections))
     raise StorageFailed(
-        f"Habitus does not work with a {parsed.get_backend_name()} database.", mend="Give postgresql://…."
+        f"Habitus does not work with a {parsed.get_backend_name()} database.", hint="Give postgresql://…."
     )
 
 
@@ -92,7 +92,7 @@ def _postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engi
         # Imports the driver, which only PostgreSQL users have installed.
         from habitus.sql.postgresql_waits import make_impatient
     except ImportError:
-        raise StorageFailed("The PostgreSQL driver is not installed.", mend=optional_packages.how("psycopg")) from None
+        raise StorageFailed("The PostgreSQL driver is not installed.", hint=optional_packages.how("psycopg")) from None
     make_impatient(engine, how_patient.get)
     sa.event.listen(engine, "begin", _begin_postgresql)
     sa.event.listen(engine, "do_execute", _do_steps)
@@ -146,7 +146,7 @@ def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
     if engine.dialect.name != "postgresql":
         return engine
     if "\0" in user or not user.isprintable():
-        raise Invalid(f"{user!r} is not a name that a database can hold.", mend="Set HABITUS_USER to another one.")
+        raise Invalid(f"{user!r} is not a name that a database can hold.", hint="Set HABITUS_USER to another one.")
     return engine.execution_options(habitus_user=user, habitus_role="admin" if is_admin else "member")
 
 

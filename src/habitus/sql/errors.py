@@ -57,14 +57,14 @@ def explain_error(where: str, error: sa.exc.DBAPIError, *, waited: float) -> Sto
     """Translate a driver's error; `waited` is the time limit for a busy database, in seconds."""
     said = str(error.orig).strip().splitlines()[0].rstrip(".") if error.orig else str(error)
     known = getattr(error.orig, "sqlstate", None) or said
-    for pattern, what, mend in _KNOWN:
+    for pattern, what, hint in _KNOWN:
         if re.search(pattern, known, re.IGNORECASE):
             filled = {"where": where, "said": _PREFIX.sub("", said), "waited": waited, "way_back": way_back(where)}
-            return StorageFailed(what.format(**filled), mend=mend.format(**filled))
+            return StorageFailed(what.format(**filled), hint=hint.format(**filled))
     if re.search(_AWAY, known, re.IGNORECASE):
         said = said.removeprefix("connection is bad: ")
-        return DatabaseAway(f"The database is away: {said}.", mend="Nothing was changed; run 'habitus doctor'.")
-    return StorageFailed(f"{where}: {said}.", mend="Nothing was changed; run 'habitus doctor'.")
+        return DatabaseAway(f"The database is away: {said}.", hint="Nothing was changed; run 'habitus doctor'.")
+    return StorageFailed(f"{where}: {said}.", hint="Nothing was changed; run 'habitus doctor'.")
 
 
 def way_back(path: str) -> str:
@@ -100,16 +100,16 @@ def storage_errors(engine: sa.Engine) -> Iterator[None]:
     except sa.exc.DBAPIError as error:
         # The offline snapshot is read-only, so a failed write means that the real database is away.
         if engine.get_execution_options().get("habitus_stands_in") and "readonly" in str(error.orig):
-            raise DatabaseAway("The database is away.", mend="Nothing was changed; retry when it is back.") from error
+            raise DatabaseAway("The database is away.", hint="Nothing was changed; retry when it is back.") from error
         raise explain_error(place(engine), error, waited=how_patient.get()) from error
     # From the query that goes to the driver directly when a transaction begins.
     except sqlite3.Error as error:
-        raise StorageFailed(f"{place(engine)} can't be read: {error}.", mend="See 'habitus doctor'.") from error
+        raise StorageFailed(f"{place(engine)} can't be read: {error}.", hint="See 'habitus doctor'.") from error
     except sa.exc.TimeoutError:
         what = f"All {_size(engine)} connections to {place(engine)} have been in use for {BUSY_SECONDS} s."
-        raise StorageFailed(what, mend="Retry, or start another process.") from None
+        raise StorageFailed(what, hint="Retry, or start another process.") from None
     except OverflowError:
-        raise StorageFailed("A number is too large for the database.", mend="Give a smaller one.") from None
+        raise StorageFailed("A number is too large for the database.", hint="Give a smaller one.") from None
 
 
 def _size(engine: sa.Engine) -> int:

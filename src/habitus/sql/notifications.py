@@ -158,7 +158,7 @@ class _Listening(threading.Thread):
         """Send a notification over another connection; raise if it does not arrive."""
         self._beat()
         if not self._take(kept, _HEARD_WITHIN, is_proof=True):
-            raise StorageFailed("What is said on one connection is not heard on another.", mend="Is there a pooler?")
+            raise StorageFailed("What is said on one connection is not heard on another.", hint="Is there a pooler?")
         if not self.hears:
             # Changes during the gap were missed, so every topic counts as changed.
             self.heard = {topic: count + 1 for topic, count in self.heard.items()}

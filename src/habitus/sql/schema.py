@@ -46,20 +46,20 @@ def migrate(engine: sa.Engine, *, even_so: bool = False) -> None:
 def unusable(engine: sa.Engine, found: str | None) -> StorageFailed | None:
     """Return why this code can't work with the schema it found; None if it can."""
     if found is None:
-        return StorageFailed(f"{place(engine)} has no tables yet.", mend="The first command makes them.")
+        return StorageFailed(f"{place(engine)} has no tables yet.", hint="The first command makes them.")
     if found < BASELINE:
         what = (
             f"{place(engine)} has schema {found}, from before the first release, and this Habitus begins at {BASELINE}."
         )
-        mend = (
+        hint = (
             "Migrate it once with older sources, as docs/guides/operations.md says, or set HABITUS_HOME elsewhere and "
         )
         return StorageFailed(
-            what, mend=f"{mend}take its skills over with 'habitus skills import'. Nothing was changed."
+            what, hint=f"{hint}take its skills over with 'habitus skills import'. Nothing was changed."
         )
     if found < HEAD:
         what = f"{place(engine)} has schema {found}, and this Habitus needs {HEAD}."
-        return StorageFailed(what, mend="Run 'habitus db migrate' once.")
+        return StorageFailed(what, hint="Run 'habitus db migrate' once.")
     if found > HEAD and (oldest_reader(engine) or found) > HEAD:
         return _newer(engine, found)
     return None
@@ -68,7 +68,7 @@ def unusable(engine: sa.Engine, found: str | None) -> StorageFailed | None:
 def _newer(engine: sa.Engine, schema: str | None) -> StorageFailed:
     return StorageFailed(
         f"{place(engine)} was written by a newer Habitus (schema {schema}, this one knows {HEAD}).",
-        mend="Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed.",
+        hint="Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed.",
     )
 
 
@@ -119,5 +119,5 @@ def _make_schema(connection: sa.Connection, name: str) -> None:
     except sa.exc.ProgrammingError as error:
         role = connection.engine.url.username or "this role"
         what = f"{place(connection.engine)} is not there, and {role} may not make it."
-        mend = f'Have the owner of the database run: CREATE SCHEMA "{name}" AUTHORIZATION {role}.'
-        raise StorageFailed(what, mend=mend) from error
+        hint = f'Have the owner of the database run: CREATE SCHEMA "{name}" AUTHORIZATION {role}.'
+        raise StorageFailed(what, hint=hint) from error

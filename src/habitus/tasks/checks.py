@@ -123,22 +123,22 @@ def check_of(row: Any, where: str) -> Check:
     given = dict(row) if isinstance(row, dict) else {}
     kind = given.pop("kind", "")
     if kind not in KINDS:
-        mend = did_you_mean(str(kind), KINDS) or f"There are: {', '.join(KINDS)}."
-        raise Invalid(f"'{kind}' is not a check, in {where}.", mend=mend)
+        hint = did_you_mean(str(kind), KINDS) or f"There are: {', '.join(KINDS)}."
+        raise Invalid(f"'{kind}' is not a check, in {where}.", hint=hint)
     made = KINDS[kind]
     known = {each.name: each for each in fields(made) if each.name != "moved"}
     if unknown := sorted(given.keys() - known.keys()):
-        mend = did_you_mean(unknown[0], known) or f"It has: {', '.join(known)}."
-        raise Invalid(f"The check '{kind}' has no '{unknown[0]}', in {where}.", mend=mend)
+        hint = did_you_mean(unknown[0], known) or f"It has: {', '.join(known)}."
+        raise Invalid(f"The check '{kind}' has no '{unknown[0]}', in {where}.", hint=hint)
     for name, each in known.items():
         if name not in given and each.default is MISSING:
-            raise Invalid(f"The check '{kind}' needs '{name}', in {where}.", mend="Write it.")
+            raise Invalid(f"The check '{kind}' needs '{name}', in {where}.", hint="Write it.")
     values = {name: _fitting(name, known[name].type, value, kind, where) for name, value in given.items()}
     check = made(**values)
     if isinstance(check, Equals):
         check = replace(check, path=_points(check.path))
     if problem := _problem(check):
-        raise Invalid(f"The check '{kind}' can't be used, in {where}: {problem}.", mend="Correct it.")
+        raise Invalid(f"The check '{kind}' can't be used, in {where}: {problem}.", hint="Correct it.")
     return check
 
 
@@ -157,16 +157,16 @@ def _fitting(name: str, type_: Any, value: Json, kind: str, where: str) -> Any:
     match type_:
         case "str":
             if not isinstance(value, str):
-                raise Invalid(f"'{name}' of the check '{kind}' is not text, in {where}.", mend="Write it in quotes.")
+                raise Invalid(f"'{name}' of the check '{kind}' is not text, in {where}.", hint="Write it in quotes.")
         case "float":
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
                 raise Invalid(
-                    f"'{name}' of the check '{kind}' is not a number, in {where}.", mend="Write one, as 0.01."
+                    f"'{name}' of the check '{kind}' is not a number, in {where}.", hint="Write one, as 0.01."
                 )
             return float(value)
         case "tuple[str, ...]":
             if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-                raise Invalid(f"'{name}' of the check '{kind}' is not a list of texts, in {where}.", mend="Write one.")
+                raise Invalid(f"'{name}' of the check '{kind}' is not a list of texts, in {where}.", hint="Write one.")
             return tuple(value)
     return value
 

@@ -27,13 +27,13 @@ def read_tasks(text: str, *, about: str) -> tuple[Task, ...]:
     unknown = sorted(rows.keys() - {"task"})
     listed = rows.get("task", [])
     if unknown or not isinstance(listed, list):
-        raise Invalid(f"{about} has '{unknown[0] if unknown else 'task'}' where [[task]] belongs.", mend=_FORM)
+        raise Invalid(f"{about} has '{unknown[0] if unknown else 'task'}' where [[task]] belongs.", hint=_FORM)
     if len(listed) > MOST:
-        raise Invalid(f"{about} has {len(listed):,} tasks.", mend=f"{MOST:,} is the most.")
+        raise Invalid(f"{about} has {len(listed):,} tasks.", hint=f"{MOST:,} is the most.")
     tasks = tuple(task_of(row, f"task {number} of {about}") for number, row in enumerate(listed, 1))
     ids = [task.id for task in tasks]
     if twice := next((id for id in ids if ids.count(id) > 1), ""):
-        raise Invalid(f"{about} has two tasks with the id '{twice}'.", mend="Give one of them another.")
+        raise Invalid(f"{about} has two tasks with the id '{twice}'.", hint="Give one of them another.")
     return tasks
 
 
@@ -41,7 +41,7 @@ def parse_toml(text: str, *, about: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise Invalid(f"{about} is not TOML: {error}.", mend="Correct it.") from None
+        raise Invalid(f"{about} is not TOML: {error}.", hint="Correct it.") from None
 
 
 def write_tasks(tasks: Iterable[Task]) -> str:
@@ -63,15 +63,15 @@ def task_of(row: Any, where: str, *, origin: Origin | None = None, id: str = "",
     given = {key: _json_of(value) for key, value in row.items()} if isinstance(row, Mapping) else {}
     given = _with_json(given, "payload", where)
     if not is_foreign and (unknown := sorted(given.keys() - set(_KNOWN))):
-        mend = did_you_mean(unknown[0], _KNOWN) or f"There are: {', '.join(_FIELDS)}, wrong."
-        raise Invalid(f"A task has no '{unknown[0]}', in {where}.", mend=mend)
+        hint = did_you_mean(unknown[0], _KNOWN) or f"There are: {', '.join(_FIELDS)}, wrong."
+        raise Invalid(f"A task has no '{unknown[0]}', in {where}.", hint=hint)
     request = next((_text(given, key, where) for key in _REQUESTS if given.get(key)), "")
     payload = given.get("payload")
     if not request.strip() and "payload" not in given:
-        raise Invalid(f"There is no 'request' in {where}.", mend=_FORM)
+        raise Invalid(f"There is no 'request' in {where}.", hint=_FORM)
     checks = _checks(given, where)
     if not checks:
-        raise Invalid(f"Nobody could say how {where} went: it has no check.", mend=_FORM)
+        raise Invalid(f"Nobody could say how {where} went: it has no check.", hint=_FORM)
     files, setup = _files(given, where, is_foreign), _text(given, "setup", where)
     return Task(
         id=_id(given, where) or id or id_for(request, payload, files, setup),
@@ -93,7 +93,7 @@ def rows_of_json(text: str, *, about: str) -> Sequence[Any]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"{about} is not JSON: {error}.", mend="Correct it.") from None
+        raise Invalid(f"{about} is not JSON: {error}.", hint="Correct it.") from None
     rows = (
         next((data[key] for key in ("evals", "cases", "tasks") if key in data), None)
         if isinstance(data, dict)
@@ -101,7 +101,7 @@ def rows_of_json(text: str, *, about: str) -> Sequence[Any]:
     )
     if not isinstance(rows, list):
         raise Invalid(
-            f"{about} has no list of tasks.", mend='Write [{"request": "…", "expect": "a part of a good answer"}].'
+            f"{about} has no list of tasks.", hint='Write [{"request": "…", "expect": "a part of a good answer"}].'
         )
     return rows
 
@@ -115,7 +115,7 @@ def _checks(given: Mapping[str, Any], where: str) -> tuple[Check, ...]:
     """Those that rows spell out, and the short forms that hold one each."""
     rows = given.get("check", [])
     if not isinstance(rows, list):
-        raise Invalid(f"'check' is not a list in {where}.", mend=_FORM)
+        raise Invalid(f"'check' is not a list in {where}.", hint=_FORM)
     found: list[Check] = [check_of(_with_json(row, "value", where), where) for row in rows]
     found += [Contains(text=text) for text in _texts(given, "expect", where)]
     if matches := _text(given, "matches", where):
@@ -130,16 +130,16 @@ def _id(given: Mapping[str, Any], where: str) -> str:
     if isinstance(id, int) and not isinstance(id, bool):
         return str(id)
     if not isinstance(id, str) or len(id) > 80 or (id and not id.isprintable()):
-        raise Invalid(f"The id of {where} is not a short text.", mend="Write letters, digits and hyphens.")
+        raise Invalid(f"The id of {where} is not a short text.", hint="Write letters, digits and hyphens.")
     return id.strip()
 
 
 def _text(given: Mapping[str, Any], key: str, where: str) -> str:
     value = given.get(key, "")
     if not isinstance(value, str):
-        raise Invalid(f"'{key}' of {where} is not text.", mend="Write it in quotes.")
+        raise Invalid(f"'{key}' of {where} is not text.", hint="Write it in quotes.")
     if len(value) > LONGEST_FIELD:
-        raise Invalid(f"'{key}' of {where} has {len(value):,} characters.", mend=f"Keep it below {LONGEST_FIELD:,}.")
+        raise Invalid(f"'{key}' of {where} has {len(value):,} characters.", hint=f"Keep it below {LONGEST_FIELD:,}.")
     return value
 
 
@@ -147,7 +147,7 @@ def _texts(given: Mapping[str, Any], key: str, where: str) -> list[str]:
     value = given.get(key) or []
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise Invalid(f"'{key}' of {where} is neither text nor a list of texts.", mend=_FORM)
+        raise Invalid(f"'{key}' of {where} is neither text nor a list of texts.", hint=_FORM)
     return texts
 
 
@@ -156,9 +156,9 @@ def _files(given: Mapping[str, Any], where: str, is_foreign: bool) -> dict[str, 
     if is_foreign and not isinstance(files, Mapping):
         return {}
     if not isinstance(files, Mapping) or not all(isinstance(text, str) for text in files.values()):
-        raise Invalid(f"'files' of {where} is not a table of path and text.", mend='Write files = { "a.csv" = "…" }.')
+        raise Invalid(f"'files' of {where} is not a table of path and text.", hint='Write files = { "a.csv" = "…" }.')
     if problem := next(filter(None, map(path_problem, files)), ""):
-        raise Invalid(f"'files' of {where}: {problem}.", mend="Name it as it lies in the folder of the task.")
+        raise Invalid(f"'files' of {where}: {problem}.", hint="Name it as it lies in the folder of the task.")
     return dict(files)
 
 
@@ -168,7 +168,7 @@ def _origin(given: Mapping[str, Any], where: str) -> Origin | None:
         return None
     row = {"kind": value} if isinstance(value, str) else value
     if not isinstance(row, Mapping) or row.get("kind") not in list(OriginKind):
-        raise Invalid(f"'origin' of {where} is unknown.", mend=f"There are: {', '.join(OriginKind)}.")
+        raise Invalid(f"'origin' of {where} is unknown.", hint=f"There are: {', '.join(OriginKind)}.")
     return Origin(
         kind=OriginKind(row["kind"]),
         conversation=_text(row, "conversation", where),
@@ -184,7 +184,7 @@ def _solution(given: Mapping[str, Any], key: str, where: str) -> Solution | None
     if isinstance(value, str):
         return Solution(code=_text(given, key, where))
     if not isinstance(value, Mapping) or not value or (value.keys() - {"reply", "code", "calls"}):
-        raise Invalid(f"'{key}' of {where} is not a solution.", mend="Give reply, code or calls.")
+        raise Invalid(f"'{key}' of {where} is not a solution.", hint="Give reply, code or calls.")
     calls = tuple(_texts(value, "calls", where))
     return Solution(reply=_text(value, "reply", where), code=_text(value, "code", where), calls=calls)
 
@@ -208,7 +208,7 @@ def _with_json(row: Any, key: str, where: str) -> Any:
     try:
         value = json.loads(row[f"{key}_json"])
     except (ValueError, TypeError, RecursionError):
-        raise Invalid(f"'{key}_json' of {where} is not JSON text.", mend="Correct it.") from None
+        raise Invalid(f"'{key}_json' of {where} is not JSON text.", hint="Correct it.") from None
     return {**{name: item for name, item in row.items() if name != f"{key}_json"}, key: value}
 
 

@@ -72,8 +72,8 @@ class ToolCatalogue:
         item = self.skill(names.canonical(name))
         if item is None or not _has_code(item):
             near = names.closest_match(name, [tool.name for tool in self.all()])
-            mend = f"Did you mean '{near}'?" if near else "See 'habitus tools list'."
-            raise NotFound(f"There is no tool '{name}'.", mend=mend)
+            hint = f"Did you mean '{near}'?" if near else "See 'habitus tools list'."
+            raise NotFound(f"There is no tool '{name}'.", hint=hint)
         return item
 
     def skill(self, name: str) -> Listed | None:
@@ -84,7 +84,7 @@ class ToolCatalogue:
         """Return the program of a skill; `Invalid` if it is broken."""
         read = self._read(item)
         if read.program is None:
-            raise Invalid(f"The tool '{item.name}' is broken: {read.problem}", mend="")
+            raise Invalid(f"The tool '{item.name}' is broken: {read.problem}", hint="")
         return read.program
 
     def program_if_any(self, item: Listed) -> ToolProgram | None:

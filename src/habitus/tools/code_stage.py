@@ -70,14 +70,14 @@ def program_of(name: str, tree: Tree) -> ToolProgram:
     """Parse the tool from these files; `Invalid` or `ToolFailed` says why they form none."""
     manifest, code = tree.get(trees.TOOL_FILE), tree.get(trees.TOOL_CODE)
     if manifest is None or code is None or manifest.content is None or code.content is None:
-        raise Invalid(f"'{name}' has no tool.json with a scripts/tool.py.", mend="")
+        raise Invalid(f"'{name}' has no tool.json with a scripts/tool.py.", hint="")
     try:
         tool = tool_json.parse(manifest.content)
         text = code.content.decode("utf-8-sig")
     except CantTake as problem:
-        raise Invalid(str(problem), mend="") from None
+        raise Invalid(str(problem), hint="") from None
     except UnicodeDecodeError:
-        raise Invalid("scripts/tool.py is not UTF-8 text.", mend="") from None
+        raise Invalid("scripts/tool.py is not UTF-8 text.", hint="") from None
     return ToolProgram(
         name=names.canonical(name),
         description=tool.description,
@@ -132,7 +132,7 @@ def permissions_of(asked: Mapping[str, Any]) -> Permissions:
     if unknown or not isinstance(network, bool) or not are_lists:
         raise Invalid(
             f"The permissions can't be read{f': there is no {unknown[0]!r}' if unknown else ''}.",
-            mend='Write {"network": false, "read": ["/path"], "write": [], "env": ["NAME"]}.',
+            hint='Write {"network": false, "read": ["/path"], "write": [], "env": ["NAME"]}.',
         )
     return Permissions(
         network=network,

@@ -304,9 +304,9 @@ class ToolCurator:
         item = self._parts.catalogue.item(wanted.name)
         layer = self._parts.library.layer(item.layer)
         if wanted.layer not in (None, item.layer):
-            raise NotFound(f"There is no tool '{name}'.", mend=f"It is in the layer '{item.layer}'.")
+            raise NotFound(f"There is no tool '{name}'.", hint=f"It is in the layer '{item.layer}'.")
         if not layer.can_write:
-            raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", mend="Disable it instead.")
+            raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", hint="Disable it instead.")
         author = replace(author, reason=author.reason or "tool retired")
         tree = self._parts.catalogue.tree(item)
         address = f"{item.name}@{item.layer}"
@@ -345,7 +345,7 @@ class ToolCurator:
         if item is None:
             self._parts.library.restore(name, author)
         elif item.summary is not None and Stage.CODE in item.summary.stages:
-            raise Invalid(f"The tool '{item.name}' is there already.", mend="See 'habitus tools list'.")
+            raise Invalid(f"The tool '{item.name}' is there already.", hint="See 'habitus tools list'.")
         else:
             self._put_back(item, author)
         found = self._parts.catalogue.item(wanted.name)
@@ -361,7 +361,7 @@ class ToolCurator:
         store = self._parts.library.layer(item.layer).store
         with_code = [version for version in store.history(item.name) if trees.TOOL_CODE in version.paths]
         if not with_code:
-            raise NotFound(f"'{item.name}' never had a tool.", mend="Make one: 'habitus tools new'.")
+            raise NotFound(f"'{item.name}' never had a tool.", hint="Make one: 'habitus tools new'.")
         old = store.tree(item.name, with_code[-1].number) or {}
         code = {path: old[path] for path in (trees.TOOL_FILE, trees.TOOL_CODE) if path in old}
         self._parts.library.write_tree(item.layer, item.name, {**self._parts.catalogue.tree(item), **code}, author)

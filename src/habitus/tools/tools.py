@@ -62,7 +62,7 @@ class ToolRunner:
     def _ready(self, name: str, given: Given | None) -> tuple[Listed, CodeTool, ToolProgram]:
         item, tool = self._parts.catalogue.item(name), self._parts.catalogue.get(name)
         if not tool.can_run:
-            raise Refused(f"The tool '{tool.name}' can't run: {tool.reason.rstrip('.')}.", mend=_mend(tool))
+            raise Refused(f"The tool '{tool.name}' can't run: {tool.reason.rstrip('.')}.", hint=_hint(tool))
         program = self._parts.catalogue.program(item)
         return item, tool, replace(program, given=self._parts.files.folder(item, given))
 
@@ -113,7 +113,7 @@ class ToolRunner:
     def _waiting_trial(self, conversation: str, name: str, given: Given | None) -> ToolProgram:
         program = self._waiting_programs(conversation).get(name)
         if program is None:
-            raise NotFound(f"No tool '{name}' waits in this conversation.", mend="See 'habitus review list'.")
+            raise NotFound(f"No tool '{name}' waits in this conversation.", hint="See 'habitus review list'.")
         item = self._parts.catalogue.skill(name)
         folder = self._parts.files.folder(item, given) if item else None
         return replace(program, permissions=NOTHING_GRANTED, given=folder)
@@ -131,18 +131,18 @@ def _notice(tool: CodeTool, health: Health) -> str:
     """Return a notice about the tool's health after a call, or ""."""
     if health.degraded_on is not None:
         why = f"it {health.why_degraded}"
-        return f"'{tool.callable_name}' is degraded: {why}. It is no longer offered; do it another way, or mend it."
+        return f"'{tool.callable_name}' is degraded: {why}. It is no longer offered; do it another way, or repair it."
     if tool.status is ToolStatus.DEGRADED:
         return f"'{tool.callable_name}' is no longer degraded; before, it {tool.reason}."
     return ""
 
 
-def _mend(tool: CodeTool) -> str:
+def _hint(tool: CodeTool) -> str:
     match tool.status:
         case ToolStatus.UNAPPROVED:
             return f"Read it first: 'habitus tools show {tool.name}'."
         case ToolStatus.BROKEN:
-            return "Mend its files, or roll it back."
+            return "Fix its files, or roll it back."
         case _:
             return "See 'habitus skills list'."
 

@@ -150,7 +150,7 @@ class Desks:
     def changing_settings(self) -> Iterator[None]:
         """Reopen the home with the settings changed inside the block; running requests finish on the old one."""
         if self.own.is_stand_in or absence(self.own.shared.url, ANSWERS_S):
-            raise DatabaseAway(f"{AWAY} Nothing can be changed until it is back.", mend="Retry then.")
+            raise DatabaseAway(f"{AWAY} Nothing can be changed until it is back.", hint="Retry then.")
         known = self.own.settings
         before = configuring.read_again(known, os.environ)
         yield
@@ -161,7 +161,7 @@ class Desks:
         with self._lock:
             opened = self._open(is_stand_in=False, **changed)
             if opened is None:
-                raise DatabaseAway(f"{AWAY} The setting is written.", mend="It holds once Habitus was started again.")
+                raise DatabaseAway(f"{AWAY} The setting is written.", hint="It holds once Habitus was started again.")
             self._work_on(opened)
 
     def _work_on(self, opened: Habitus) -> None:

@@ -60,22 +60,22 @@ DESCRIBED: dict[int | str, dict[str, Any]] = {
 }
 
 
-def problem(status: HTTPStatus, what: str, mend: str = "", headers: Mapping[str, str] | None = None) -> Response:
+def problem(status: HTTPStatus, what: str, hint: str = "", headers: Mapping[str, str] | None = None) -> Response:
     """Return an error as problem+json."""
-    told = json.dumps(asdict(Problem(title=what, status=status.value, detail=mend)))
+    told = json.dumps(asdict(Problem(title=what, status=status.value, detail=hint)))
     return Response(told, status_code=status, media_type=_MEDIA, headers=dict(headers or {}))
 
 
-def refusal(path: str, status: HTTPStatus, what: str, mend: str, headers: Mapping[str, str] | None = None) -> ASGIApp:
+def refusal(path: str, status: HTTPStatus, what: str, hint: str, headers: Mapping[str, str] | None = None) -> ASGIApp:
     """Return an application that answers with an error: problem+json, a notice on an open page, or a
     page of its own.
     """
     if path.startswith(API):
-        return problem(status, what, mend, headers)
+        return problem(status, what, hint, headers)
 
     async def say(scope: Scope, receive: Receive, send: Send) -> None:
         is_open = is_swap(Request(scope))
-        answer = notice(what, mend, status) if is_open else page_of_problem(status, what, mend)
+        answer = notice(what, hint, status) if is_open else page_of_problem(status, what, hint)
         answer.headers.update(headers or {})
         await answer(scope, receive, send)
 
@@ -85,10 +85,10 @@ def refusal(path: str, status: HTTPStatus, what: str, mend: str, headers: Mappin
 def handle(app: FastAPI) -> None:
     """Register a handler for every error that can reach the application."""
 
-    async def answer(request: Request, status: HTTPStatus, what: str, mend: str) -> Response:
+    async def answer(request: Request, status: HTTPStatus, what: str, hint: str) -> Response:
         if request.url.path.startswith(API):
-            return problem(status, what, mend)
-        told = site_map.without_terminal(mend)
+            return problem(status, what, hint)
+        told = site_map.without_terminal(hint)
         if is_swap(request):
             return notice(site_map.without_terminal(what), told, status)
         # The full page needs the home, which may be what failed, or data the sender may not see.
@@ -99,8 +99,8 @@ def handle(app: FastAPI) -> None:
     async def of_user(request: Request, error: Exception) -> Response:
         assert isinstance(error, (UserError, ToolFailed))
         request.state.is_away = isinstance(error, DatabaseAway)
-        what, mend = (error.message, error.mend) if isinstance(error, UserError) else (str(error), "")
-        return await answer(request, status_of(error), what, mend)
+        what, hint = (error.message, error.hint) if isinstance(error, UserError) else (str(error), "")
+        return await answer(request, status_of(error), what, hint)
 
     async def of_values(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
@@ -128,14 +128,14 @@ def handle(app: FastAPI) -> None:
     app.add_exception_handler(Exception, of_bug)
 
 
-def _page(request: Request, status: HTTPStatus, what: str, mend: str) -> Response:
+def _page(request: Request, status: HTTPStatus, what: str, hint: str) -> Response:
     """Return an error page with the navigation and related pages."""
     advice = site_map.ways_on(request.url.path)
     try:
-        return page(request, "problem.html", status=status, what=what, mend=mend, advice=advice)
+        return page(request, "problem.html", status=status, what=what, hint=hint, advice=advice)
     # The home can't be read either, so the page has to do without it.
     except UserError:
-        return page_of_problem(status, what, mend)
+        return page_of_problem(status, what, hint)
 
 
 def status_of(error: Exception) -> HTTPStatus:

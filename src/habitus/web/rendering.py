@@ -93,9 +93,9 @@ def is_swap(request: Request) -> bool:
     return "hx-request" in request.headers
 
 
-def notice(what: str, mend: str, status: HTTPStatus) -> HTMLResponse:
+def notice(what: str, hint: str, status: HTTPStatus) -> HTMLResponse:
     """Return an error notice for the open page, which stays unchanged."""
-    said = Said(text=f"{what} {mend}".strip(), is_bad=True)
+    said = Said(text=f"{what} {hint}".strip(), is_bad=True)
     answer = fragment("said.html", said=said)
     answer.status_code = status
     answer.headers.update(
@@ -104,9 +104,9 @@ def notice(what: str, mend: str, status: HTTPStatus) -> HTMLResponse:
     return answer
 
 
-def page_of_problem(status: HTTPStatus, what: str, mend: str) -> HTMLResponse:
+def page_of_problem(status: HTTPStatus, what: str, hint: str) -> HTMLResponse:
     """Return an error page that needs nothing from the home."""
-    text = _templates().get_template("problem_alone.html").render(status=status, what=what, mend=mend)
+    text = _templates().get_template("problem_alone.html").render(status=status, what=what, hint=hint)
     return HTMLResponse(encodable(text), status_code=status)
 
 
@@ -122,7 +122,7 @@ def _templates() -> Environment:
         "job_title": job_kinds.title_of,
         "ladder": ladder,
         "markdown": markdown,
-        "moment": moment,
+        "timestamp": format_timestamp,
         "counted": count_of,
         "source_word": words.source,
         "twice": lambda text: (text, text),
@@ -184,10 +184,10 @@ def ago(then: datetime | None, now: datetime) -> Markup:
     else:
         text = "just now"
     exact = html.escape(then.isoformat(timespec="seconds"))
-    return Markup(f'<time datetime="{exact}" title="{moment(then)}">{text}</time>')
+    return Markup(f'<time datetime="{exact}" title="{format_timestamp(then)}">{text}</time>')
 
 
-def moment(then: datetime | None) -> str:
+def format_timestamp(then: datetime | None) -> str:
     """Return a time as local date and minute, or nothing for None."""
     return "" if then is None else f"{then.astimezone():%Y-%m-%d %H:%M}"
 

@@ -119,7 +119,7 @@ class Keys:
     def by_name(self, name: str) -> Asker:
         """Return the identity of a user whom a proxy has signed in; raise `Refused` for an unknown one."""
         if (person := self._people.get(name)) is None:
-            raise Refused(f"'{name}' can't sign in here.", mend="Ask an admin for 'habitus users add'.")
+            raise Refused(f"'{name}' can't sign in here.", hint="Ask an admin for 'habitus users add'.")
         return Asker(person=person, access=person.role.access)
 
     def by_token(self, token: str) -> Asker | None:
@@ -178,7 +178,7 @@ class Proxy:
         if not said:
             return ""
         if len(said) > 1 or not self._is_trusted((scope.get("client") or ("", 0))[0]):
-            raise Refused(f"{self.header} is for the proxy to say.", mend="Leave it out, or see web.proxies.")
+            raise Refused(f"{self.header} is for the proxy to say.", hint="Leave it out, or see web.proxies.")
         return said[0]
 
     def _is_trusted(self, address: str) -> bool:
@@ -220,7 +220,7 @@ class Guard:
             asker, csrf = await in_thread(lambda: self._signed_in(scope, headers))
         except (StorageFailed, Refused) as error:
             status = HTTPStatus.FORBIDDEN if isinstance(error, Refused) else HTTPStatus.SERVICE_UNAVAILABLE
-            await refusal(scope["path"], status, error.message, error.mend)(scope, receive, _adding(send))
+            await refusal(scope["path"], status, error.message, error.hint)(scope, receive, _adding(send))
             return
         if asker is None:
             # A wrong token must be reported, not silently downgraded to open reading.
@@ -256,8 +256,8 @@ class Guard:
         method, path = scope["method"], scope["path"]
         # Checking the host stops DNS rebinding, where a foreign name resolves to this server.
         if headers.get("host", "") not in self._hosts:
-            mend = f"Open http://{min(self._hosts)} itself."
-            return refusal(path, HTTPStatus.MISDIRECTED_REQUEST, "This name does not lead here.", mend)
+            hint = f"Open http://{min(self._hosts)} itself."
+            return refusal(path, HTTPStatus.MISDIRECTED_REQUEST, "This name does not lead here.", hint)
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         # Browsers send Origin or Sec-Fetch-Site on cross-site requests; programs send neither.
         is_foreign = origin is not None and origin.partition("://")[2] not in self._hosts
@@ -271,15 +271,15 @@ class Guard:
         if method not in SAFE and not hmac.compare_digest(given if csrf else b"", csrf.encode()):
             return refusal(path, HTTPStatus.FORBIDDEN, "This form is not from this page.", "Reload the page.")
         if asker.access < least:
-            mend = f"You are a {asker.access.name.lower()}; ask an admin."
-            return refusal(path, HTTPStatus.FORBIDDEN, "That is not for you to change.", mend)
+            hint = f"You are a {asker.access.name.lower()}; ask an admin."
+            return refusal(path, HTTPStatus.FORBIDDEN, "That is not for you to change.", hint)
         return None
 
 
 def _stranger(path: str, what: str) -> ASGIApp:
     """Return a refusal that asks to sign in."""
-    mend = "Open the link that 'habitus up' printed; a program sends the token as 'Authorization: Bearer TOKEN'."
-    return refusal(path, HTTPStatus.UNAUTHORIZED, what, mend, {"WWW-Authenticate": "Bearer"})
+    hint = "Open the link that 'habitus up' printed; a program sends the token as 'Authorization: Bearer TOKEN'."
+    return refusal(path, HTTPStatus.UNAUTHORIZED, what, hint, {"WWW-Authenticate": "Bearer"})
 
 
 def _cookies(headers: Headers) -> list[str]:
@@ -304,8 +304,8 @@ class _Bounded:
         return self._refuse(scope["path"]) if told.isdecimal() and int(told) > self._most else None
 
     def _refuse(self, path: str) -> ASGIApp:
-        mend = f"At most {self._most // 1024 // 1024} MB may be sent."
-        return refusal(path, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "That is too large.", mend, {"Connection": "close"})
+        hint = f"At most {self._most // 1024 // 1024} MB may be sent."
+        return refusal(path, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "That is too large.", hint, {"Connection": "close"})
 
     async def __call__(self) -> Message:
         message = await self._receive()

@@ -88,7 +88,7 @@ def test_every_source_gives_its_value() -> None:
 
 
 @pytest.mark.req("SB-11")
-def test_what_is_missing_is_said_with_the_command_that_mends_it() -> None:
+def test_what_is_missing_is_said_with_the_command_that_fixes_it() -> None:
     declared = [
         {"var": "A", "from": "secret", "name": "mail.password"},
         {"var": "B", "from": "secret", "name": "mail.token"},

@@ -49,7 +49,7 @@ _AWKWARD = [
 chars = st.characters(exclude_categories=["Cs"])
 any_text = st.lists(st.one_of(st.text(chars, max_size=12), st.sampled_from(_AWKWARD)), max_size=6).map("".join)
 some_text = any_text.filter(lambda text: bool(text.strip()))
-moments = st.datetimes(datetime(2001, 1, 1), datetime(2099, 1, 1)).map(lambda value: value.replace(tzinfo=UTC))
+timestamps = st.datetimes(datetime(2001, 1, 1), datetime(2099, 1, 1)).map(lambda value: value.replace(tzinfo=UTC))
 counts = st.integers(0, MAX_COUNT)
 json_values = st.recursive(
     st.none()
@@ -76,7 +76,7 @@ def counters(draw: st.DrawFn) -> Counters:
         used=draw(counts),
         succeeded=draw(counts),
         failed=draw(counts),
-        last_used=draw(st.none() | moments),
+        last_used=draw(st.none() | timestamps),
     )
 
 
@@ -102,8 +102,8 @@ def skills(draw: st.DrawFn) -> Skill:
         source=draw(st.sampled_from(Source)),
         version=draw(st.integers(1, 10_000)),
         enabled=draw(st.booleans()),
-        created_on=draw(st.none() | moments),
-        modified_on=draw(st.none() | moments),
+        created_on=draw(st.none() | timestamps),
+        modified_on=draw(st.none() | timestamps),
         body=draw(any_text),
     )
     fitted = fitting.fit(raw, format="", called=raw.name, frame=fitting.PLAIN_TEXT, notes=Notes(""), kept={})

@@ -24,13 +24,13 @@ from tests.skills.formats.made import (
     folder_names,
     json_values,
     law,
-    moments,
     of_kind,
     only,
     outgoing,
     plain_skill,
     reasons,
     skills,
+    timestamps,
     write_files,
 )
 
@@ -140,7 +140,7 @@ def test_what_is_written_reads_back(
     ),
     extra=st.dictionaries(st.sampled_from(["notes", "owner"]), json_values.filter(lambda value: value is not None)),
     steps=any_text,
-    created=moments,
+    created=timestamps,
     recommended=counts,
 )
 @law

@@ -58,7 +58,7 @@ def test_fences_are_whole_lines_and_the_first_is_the_first(text: str, front: str
 def test_a_block_that_is_never_closed_is_unreadable(text: str) -> None:
     with pytest.raises(Unreadable, match="never closed") as caught:
         frontmatter.split(text, "SKILL.md")
-    assert caught.value.diagnostic.mend == "Put a line '---' after the last field."
+    assert caught.value.diagnostic.hint == "Put a line '---' after the last field."
 
 
 @given(files().map(bytes.decode) | texts())
@@ -144,7 +144,7 @@ def test_what_cannot_be_read_says_why_and_where(front: str, says: str) -> None:
     with pytest.raises(Unreadable) as caught:
         frontmatter.read(front, "SKILL.md")
     assert says in caught.value.diagnostic.what
-    assert caught.value.diagnostic.mend
+    assert caught.value.diagnostic.hint
     assert "\n" not in str(caught.value.diagnostic)
 
 

@@ -28,13 +28,13 @@ from tests.skills.formats.made import (
     json_values,
     law,
     legal_names,
-    moments,
     of_kind,
     only,
     outgoing,
     plain_skill,
     reasons,
     some_text,
+    timestamps,
     words,
     write_files,
 )
@@ -383,9 +383,9 @@ def test_no_chunks_file_raises(document: str) -> None:
         frequency=counts,
         retrievals=counts,
         helpful=counts,
-        last_retrieved=st.none() | moments,
+        last_retrieved=st.none() | timestamps,
         verified=st.booleans(),
-        created_on=st.none() | moments,
+        created_on=st.none() | timestamps,
         extra=st.dictionaries(st.sampled_from(["graduated", "schema_version"]), json_values),
     )
 )

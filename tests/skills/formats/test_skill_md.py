@@ -46,7 +46,7 @@ def _skill(content: str | bytes, folder: str = "a", **more: Any) -> Skill:
 def _said(content: str | bytes, folder: str = "a", **more: Any) -> list[tuple[str, str]]:
     """(severity, what) of each diagnostic."""
     parsed = skill_md.parse(folder, content.encode() if isinstance(content, str) else content, **more)
-    assert all(diagnostic.mend for diagnostic in parsed.diagnostics)
+    assert all(diagnostic.hint for diagnostic in parsed.diagnostics)
     return [(diagnostic.severity.value, diagnostic.what) for diagnostic in parsed.diagnostics]
 
 
@@ -127,7 +127,7 @@ def test_what_the_standard_forbids_is_refused(change: dict[str, Any], says: str)
     with pytest.raises(Invalid) as caught:
         skill_md.render(replace(FULL, **change))
     assert says in str(caught.value)
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 @pytest.mark.req("SK-01")
@@ -407,9 +407,9 @@ def test_a_file_that_cannot_be_loaded_says_why(content: bytes, says: str) -> Non
     parsed = skill_md.parse("a", content, file="a/SKILL.md")
     assert parsed.skill is None
     last = parsed.diagnostics[-1]
-    assert last == Diagnostic(file="a/SKILL.md", what=last.what, mend=last.mend, severity=Severity.ERROR)
+    assert last == Diagnostic(file="a/SKILL.md", what=last.what, hint=last.hint, severity=Severity.ERROR)
     assert says in last.what
-    assert last.mend
+    assert last.hint
     assert "\n" not in str(last)
 
 

@@ -120,8 +120,8 @@ def _one(view: View, finder: Finder, wanted: str, asked: str) -> list[str]:
         return [f"'{name}' was written in this conversation and waits for a person. It can be recalled here meanwhile."]
     if name not in may_load and not view.why_not(name):
         near = names.closest_match(wanted, may_load)
-        mend = f"Did you mean '{near}'?" if near else "search_skills finds what there is."
-        raise ToolFailed(f"There is no skill '{wanted}'. {mend}")
+        hint = f"Did you mean '{near}'?" if near else "search_skills finds what there is."
+        raise ToolFailed(f"There is no skill '{wanted}'. {hint}")
     seen, eligible = view.snapshot, view.selection.eligible()
     results = finder.search(asked, k=len(eligible) or 1, among=eligible, at=seen) if asked.strip() else None
     return explain(seen.by_name[name], view.selection, view.menu, results).sentences

@@ -238,7 +238,7 @@ async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool
             return True
         case Consent.NO:
             await in_thread(lambda: _turn_down(changes, proposal))
-            raise Refused("The person does not want it as a tool.", mend="Go on without it.")
+            raise Refused("The person does not want it as a tool.", hint="Go on without it.")
         case Consent.LATER:
             return False
         case never:
@@ -297,5 +297,5 @@ async def _test(tools: Tools, name: str, services: Services) -> ToolResult:
 
 async def _do_if_confirmed(changes: Changes, do: Callable[[str, Author], T], name: str, question: str) -> T:
     if await changes.ask(Question(text=question)) is not Consent.YES:
-        raise Refused("Only a person can do that, and none said yes.", mend="Say what you would change, and why.")
+        raise Refused("Only a person can do that, and none said yes.", hint="Say what you would change, and why.")
     return await in_thread(lambda: changes.note_change(do(name, changes.person)))

@@ -311,10 +311,10 @@ _TOOLS = {
 
 def advise_model(error: HabitusError) -> str:
     """Return the error text for the model: a hint for people becomes a tool name or a note to tell the person."""
-    if not isinstance(error, UserError) or (typed := _COMMAND.search(error.mend)) is None:
+    if not isinstance(error, UserError) or (typed := _COMMAND.search(error.hint)) is None:
         return explain_absence(str(error))
-    mend = _TOOLS.get(typed[1]) or f"Only a person can do that; tell them: {error.mend}"
-    return f"{explain_absence(error.message)} {mend}"
+    hint = _TOOLS.get(typed[1]) or f"Only a person can do that; tell them: {error.hint}"
+    return f"{explain_absence(error.message)} {hint}"
 
 
 def explain_absence(reason: str) -> str:
@@ -334,6 +334,6 @@ class Profile(StrEnum):
 def profile_named(name: str) -> Profile:
     """Return the profile of that name; `Invalid` if there is none."""
     if name not in set(Profile):
-        mend = did_you_mean(name, Profile) or f"There are: {', '.join(Profile)}."
-        raise Invalid(f"There is no profile '{name}' of tools.", mend=mend)
+        hint = did_you_mean(name, Profile) or f"There are: {', '.join(Profile)}."
+        raise Invalid(f"There is no profile '{name}' of tools.", hint=hint)
     return Profile(name)

@@ -253,13 +253,13 @@ class Changes:
         """Return the skill of that name; skills for admins don't exist for other users."""
         item = self.view.library.find(name, at=self.view.snapshot)
         if item.summary is not None and item.summary.manifest.admin_only and not self.gates.is_admin:
-            raise NotFound(f"No skill '{name}'.", mend="list_skills shows what there is.")
+            raise NotFound(f"No skill '{name}'.", hint="list_skills shows what there is.")
         return item
 
     def refuse_waiting(self, name: str) -> None:
         """Raise `Refused` for a skill that is only pending, which can't be enabled or disabled."""
         if self.view.only_waits(wanted := names.canonical(name)):
-            raise Refused(f"'{wanted}' waits for a person.", mend="delete_skill takes it back.")
+            raise Refused(f"'{wanted}' waits for a person.", hint="delete_skill takes it back.")
 
     def agent(self, reason: str) -> Author:
         """Return the agent as an author, under the name of the person it works for."""
@@ -319,7 +319,7 @@ class Changes:
         author = self.agent(reason)
         answer = await self.ask(question)
         if answer is Consent.NO:
-            raise Refused("The person said no.", mend="Go on without it, or ask what they would rather have.")
+            raise Refused("The person said no.", hint="Go on without it, or ask what they would rather have.")
         if answer is Consent.YES:
             author = replace(self.person, reason=f"{reason} (confirmed in the conversation)")
         return await in_thread(lambda: self.note_change(self._submit(change, author)))

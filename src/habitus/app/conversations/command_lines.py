@@ -106,17 +106,17 @@ class CommandLines:
     def _files(self, item: Listed) -> tuple[SkillFiles, str]:
         """Return a skill's files and their hash. Raises `Refused` if a gate is closed."""
         if reason := self._closed_gate(item):
-            raise Refused(f"'{item.name}' can't be called: {reason}.", mend="")
+            raise Refused(f"'{item.name}' can't be called: {reason}.", hint="")
         files = self._home.skills.files(item)
         if CLI_CODE not in files.tree or CLI_CODE in files.untrusted:
-            raise Refused(f"'{item.name}' has no {CLI_CODE} that a person stands behind.", mend="")
+            raise Refused(f"'{item.name}' has no {CLI_CODE} that a person stands behind.", hint="")
         return files, tree_hash(files.tree)
 
     def _find(self, name: str) -> Listed:
         item = self._home.skills.snapshot().by_name.get(names.canonical(name))
         if item is None or not _has_cli(item):
             known = ", ".join(self.names()) or "none"
-            raise NotFound(f"No skill '{name[:80]}' has a command line here.", mend=f"There are: {known}.")
+            raise NotFound(f"No skill '{name[:80]}' has a command line here.", hint=f"There are: {known}.")
         return item
 
     def _closed_gate(self, item: Listed) -> str:
@@ -159,8 +159,8 @@ class CommandLines:
         declared = read_env(item.summary.manifest.env)
         granted = resolve(item.name, declared.specs, grants, values)
         if granted.waiting and not any(grant.kind is GrantKind.SECRET for grant in grants):
-            mend = f"Run: habitus secrets grant {' '.join(granted.waiting)} {item.name}"
-            raise Refused(f"'{item.name}' asks for secrets, and was granted none.", mend=mend)
+            hint = f"Run: habitus secrets grant {' '.join(granted.waiting)} {item.name}"
+            raise Refused(f"'{item.name}' asks for secrets, and was granted none.", hint=hint)
         return replace(granted, missing=(*granted.missing, *declared.problems))
 
     def _secret(self, name: str) -> str | None:
@@ -192,9 +192,9 @@ def _refuse_if_changed(skill: str, grants: Sequence[Grant], digest: str) -> None
     changed = [grant for grant in grants if grant.content_hash != digest]
     if changed:
         whose = " --everybody" if changed[0].user == EVERYBODY else ""
-        mend = f"See 'habitus skills diff {skill}', then: habitus secrets grant --again{whose} {skill}"
+        hint = f"See 'habitus skills diff {skill}', then: habitus secrets grant --again{whose} {skill}"
         lost = ", ".join(sorted({grant.what for grant in changed}))
-        raise Refused(f"'{skill}' has changed since it was granted {lost}.", mend=mend)
+        raise Refused(f"'{skill}' has changed since it was granted {lost}.", hint=hint)
 
 
 async def run(home: Home, skill: str, arguments: Sequence[str], stdin: bytes = b"") -> Answer:

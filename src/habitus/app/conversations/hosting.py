@@ -194,12 +194,12 @@ class Hosting:
 def _check(id: str) -> None:
     if not _ID.fullmatch(id):
         raise Invalid(
-            f"'{id[:80]}' can't be a conversation's id.", mend="Use up to 80 letters, digits, '.', '_' and '-'."
+            f"'{id[:80]}' can't be a conversation's id.", hint="Use up to 80 letters, digits, '.', '_' and '-'."
         )
 
 
 def _somebody_elses(id: str) -> Refused:
-    return Refused(f"The conversation '{id}' is another user's.", mend="Choose another id.")
+    return Refused(f"The conversation '{id}' is another user's.", hint="Choose another id.")
 
 
 K = TypeVar("K", bound=Hashable)

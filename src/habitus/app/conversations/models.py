@@ -40,7 +40,7 @@ def refuse_in_chat(name: str, environ: Mapping[str, str]) -> None:
     if program := program_of(name):
         raise Refused(
             f"{program.title} can be the model for drafts, lessons and self-play, not for a chat.",
-            mend=f"Talk to it directly ('{program.command}'), or set another: --model provider:model.",
+            hint=f"Talk to it directly ('{program.command}'), or set another: --model provider:model.",
         )
 
 
@@ -58,7 +58,7 @@ def _no_model(environ: Mapping[str, str], agents: Sequence[Program]) -> NoModel:
         "Without any, see what Habitus does: habitus tour",
     ]
     name, title = (agent.name, agent.title) if agent else ("", "")
-    return NoModel(mend="\n".join(ways), agent=name, title=title)
+    return NoModel(hint="\n".join(ways), agent=name, title=title)
 
 
 def model_names(settings: Settings, environ: Mapping[str, str]) -> tuple[str, str]:

@@ -70,16 +70,16 @@ def _resolve_session(settings: Settings, journal: Journal, wanted: str | None, a
     known = past_sessions(settings, journal, 1 if wanted is None else _KNOWN, all_users=all_users)
     ids = [session.id for session in known]
     if not ids:
-        raise NotFound("There are no sessions yet.", mend="Begin one: habitus chat.")
+        raise NotFound("There are no sessions yet.", hint="Begin one: habitus chat.")
     if wanted is None:
         return ids[0]
     found = [id for id in ids if id.startswith(wanted)]
     if wanted in ids or len(found) == 1:
         return wanted if wanted in ids else found[0]
     if found:
-        raise NotFound(f"'{wanted}' begins {len(found)} sessions.", mend=f"Write more of it: {', '.join(found[:3])}.")
+        raise NotFound(f"'{wanted}' begins {len(found)} sessions.", hint=f"Write more of it: {', '.join(found[:3])}.")
     near = did_you_mean(wanted, ids) or "See 'habitus sessions list'."
-    raise NotFound(f"There is no session '{wanted}'.", mend=near)
+    raise NotFound(f"There is no session '{wanted}'.", hint=near)
 
 
 def shown_turn(turn: Turn) -> ShownTurn:

@@ -178,15 +178,15 @@ def readable(settings: Settings, folders: Sequence[Path]) -> tuple[Path, ...]:
     """Resolve folders that cells may read. Raises `Invalid` for the home, and for folders that don't exist."""
     found = tuple((settings.cwd / folder).resolve() for folder in folders)
     if found and settings.sandbox.runtime != "local":
-        raise Invalid("Cells run on another machine, which can't read folders of this one.", mend="Attach files.")
+        raise Invalid("Cells run on another machine, which can't read folders of this one.", hint="Attach files.")
     own = settings.home.resolve()
     for folder in found:
         if not folder.is_dir():
-            raise Invalid(f"There is no folder {folder} to read.", mend="For a file, use --attach.")
+            raise Invalid(f"There is no folder {folder} to read.", hint="For a file, use --attach.")
         # The home holds secrets and the database: neither it nor a folder around it may be read.
         if folder.is_relative_to(own) or own.is_relative_to(folder):
             raise Invalid(
-                f"{folder} holds the home of Habitus, which no cell may read.", mend="Name a folder beside it."
+                f"{folder} holds the home of Habitus, which no cell may read.", hint="Name a folder beside it."
             )
     check_grants(Permissions(read=found))
     return found
@@ -282,7 +282,7 @@ def execute(
         scratchpads.ensure_running(folder, keep_it)
         answer = scratchpads.ask(folder, request, said=said)
     if "cell" not in answer:
-        raise Invalid(str(answer.get("error", "The cell did not run.")), mend="")
+        raise Invalid(str(answer.get("error", "The cell did not run.")), hint="")
     (cell,) = _CELLS.validate_python([answer["cell"]])
     return cell
 
@@ -333,7 +333,7 @@ def existing(settings: Settings, name: str) -> Path:
     folder, names = _folder(settings, name), _names(settings)
     if folder.name not in names:
         near = did_you_mean(name, names) or "See 'habitus pad list'."
-        raise NotFound(f"There is no scratchpad '{name}'.", mend=near)
+        raise NotFound(f"There is no scratchpad '{name}'.", hint=near)
     return folder
 
 

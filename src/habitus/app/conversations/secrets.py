@@ -45,7 +45,7 @@ class Request:
     secret: str
     standing: Standing
     # A command; empty if nothing has to be done.
-    mend: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,16 +162,16 @@ def _request(asked: Asking, spec: EnvSpec, grants: Sequence[Grant], names: Seque
     found = [grant for grant in mine if _is_of(grant, spec.name) or (spec.fallback and _is_of(grant, spec.fallback))]
     granting = f"habitus secrets grant {spec.name} {skill}"
     if asked.untrusted:
-        standing, mend = Standing.UNTRUSTED, f"habitus trust {skill}"
+        standing, hint = Standing.UNTRUSTED, f"habitus trust {skill}"
     elif not found:
-        standing, mend = Standing.WAITING, granting
+        standing, hint = Standing.WAITING, granting
     elif all(grant.content_hash != asked.content_hash for grant in found):
-        standing, mend = Standing.CHANGED, f"habitus secrets grant --again {skill}"
+        standing, hint = Standing.CHANGED, f"habitus secrets grant --again {skill}"
     elif spec.name not in names and not any(grant.what == spec.fallback for grant in found):
-        standing, mend = Standing.NOT_SET, f"habitus secrets set {spec.name}"
+        standing, hint = Standing.NOT_SET, f"habitus secrets set {spec.name}"
     else:
-        standing, mend = Standing.GRANTED, ""
-    return Request(skill=skill, variable=spec.var, secret=spec.name, standing=standing, mend=mend)
+        standing, hint = Standing.GRANTED, ""
+    return Request(skill=skill, variable=spec.var, secret=spec.name, standing=standing, hint=hint)
 
 
 def _may_ask(item: Listed) -> bool:
@@ -187,7 +187,7 @@ def asking_skill(skills: Library, skill: str) -> Asking:
     """Find a skill and read the secrets it declares. Raises `Invalid` if it is broken."""
     item = skills.find(skill)
     if item.summary is None:
-        raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", mend="")
+        raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", hint="")
     return asking(skills, item)
 
 
@@ -196,7 +196,7 @@ def check_asked(asked: Asking, name: str) -> None:
     if name not in asked.secrets:
         known = f"It asks for: {', '.join(asked.secrets)}." if asked.secrets else "It asks for none."
         raise Invalid(
-            f"'{asked.item.name}' does not ask for '{name}'.", mend=did_you_mean(name, asked.secrets) or known
+            f"'{asked.item.name}' does not ask for '{name}'.", hint=did_you_mean(name, asked.secrets) or known
         )
 
 
@@ -204,4 +204,4 @@ def refuse_unless_admin(home: Home, what: str) -> None:
     """Raise `Refused` unless this user may change secrets."""
     home.refuse_if_read_only()
     if not home.settings.is_admin:
-        raise Refused(f"Only an admin may {what}.", mend="Ask one.")
+        raise Refused(f"Only an admin may {what}.", hint="Ask one.")

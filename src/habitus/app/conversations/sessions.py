@@ -70,9 +70,9 @@ def open_session(
     user = user or home.user()
     past = home.journal.turns_of(id, user=user.name) if id and resume else []
     if resume and not past:
-        raise NotFound(f"There is no session '{id}' to resume.", mend="See 'habitus sessions list'.")
+        raise NotFound(f"There is no session '{id}' to resume.", hint="See 'habitus sessions list'.")
     if id and home.journal.user_of(id) not in ("", user.name):
-        raise Refused(f"'{id}' can't be a session of yours.", mend="Leave the id out, or take another.")
+        raise Refused(f"'{id}' can't be a session of yours.", hint="Leave the id out, or take another.")
     cheap = cheap or (home.models.cheap if model is None else None)
     history = resume_history(past)
     # A separate view, because the learner runs in a thread of its own.

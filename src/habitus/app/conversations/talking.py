@@ -96,7 +96,7 @@ class Talks:
     def say(self, text: str, id: str = "", files: Sequence[Upload] = ()) -> str:
         """Start a turn in a new conversation, or in one from the journal; return the conversation's id."""
         if not text.strip() and not files:
-            raise Invalid("There is nothing to answer.", mend="Write something first, or attach a file.")
+            raise Invalid("There is nothing to answer.", hint="Write something first, or attach a file.")
         return self._loop.wait(self._say(text, id, files))
 
     def going_on(self, id: str) -> GoingOn | None:
@@ -158,7 +158,7 @@ class Talks:
 
     def _talk(self, id: str) -> _Talk:
         if (talk := self._open.get(id)) is None:
-            raise NotFound("Nothing is being answered here.", mend="Say something first.")
+            raise NotFound("Nothing is being answered here.", hint="Say something first.")
         return talk
 
     async def _close(self) -> None:
@@ -187,7 +187,7 @@ class _Talk:
     def begin(self, text: str, files: Sequence[Upload]) -> None:
         """Start a turn. Raises `Invalid` if one is still running."""
         if self.is_running:
-            raise Invalid("An answer is still being written.", mend="Wait for it, or stop it.")
+            raise Invalid("An answer is still being written.", hint="Wait for it, or stop it.")
         names = tuple(file.name for file in files)
         self.now = GoingOn(request=text, attached=names, began_at=len(self._happened))
         self._running = asyncio.create_task(self._run(text, files))

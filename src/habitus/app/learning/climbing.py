@@ -154,7 +154,7 @@ class Climbing:
         lesson = self._home.memory.get(id)
         if not lesson.kind.is_lesson or lesson.state is not LessonState.ACTIVE:
             what = f"a {lesson.kind.value} entry" if not lesson.kind.is_lesson else lesson.state.value
-            raise Invalid(f"'{lesson.id}' is {what}.", mend="Only a lesson that is in use becomes a skill.")
+            raise Invalid(f"'{lesson.id}' is {what}.", hint="Only a lesson that is in use becomes a skill.")
         return _of_lesson(lesson, "A person wants it as a skill.")
 
     def skill(self, name: str, to: Stage | None = None) -> Climb:
@@ -163,13 +163,13 @@ class Climbing:
         skill = self._own(f"{item.name}@{item.layer}")
         if skill is None or skill.summary is None:
             raise Invalid(
-                f"'{item.name}' can't climb: it is not yours, or not in use.", mend="Write a copy of it first."
+                f"'{item.name}' can't climb: it is not yours, or not in use.", hint="Write a copy of it first."
             )
         climb = self._of_skill(skill, "A person wants it.", to=to, is_asked=True)
         if climb is None:
             raise Invalid(
                 f"There is nothing to make a higher stage of '{item.name}' of.",
-                mend="A recipe takes the same calls in three turns that went well, in two sessions.",
+                hint="A recipe takes the same calls in three turns that went well, in two sessions.",
             )
         return climb
 
@@ -253,7 +253,7 @@ class Climbing:
         skill = replace(skill, source=Source.AGENT, provenance={"lesson": lesson.id})
         tree = _with_case(trees.with_skill({}, skill), skill, lesson)
         if like := near_duplicates(home.finder, skill.name, tree):
-            raise Invalid(f"There is such a skill: {like[0]}.", mend="Put the lesson into that one.")
+            raise Invalid(f"There is such a skill: {like[0]}.", hint="Put the lesson into that one.")
         rests = f"lesson {lesson.id}, {lesson.source}: {lesson.text}"
         by = "from the facts alone" if model is None else f"by {model.name}"
         reasons = [climb.why, rests, f"drafted {by}", *home.scan(tree)]
@@ -278,8 +278,8 @@ class Climbing:
     async def _as_code(self, climb: Climb, author: Author, model: BudgetedModel | None) -> Climb:
         if model is None:
             name = next((agent.name for agent in programs_here(os.environ)), "provider:model")
-            mend = f"Name one: habitus skills climb {climb.skill} --model {name}"
-            return replace(climb, problem=f"A model has to draft its code. {mend}")
+            hint = f"Name one: habitus skills climb {climb.skill} --model {name}"
+            return replace(climb, problem=f"A model has to draft its code. {hint}")
         uses = self._uses(self._home.skills.find(climb.item), is_asked=True)
         # A climb that a person asked for always has uses, even if they are empty.
         assert uses is not None

@@ -54,7 +54,7 @@ class CuratorAction(StrEnum):
     # Propose to merge two skills that say the same.
     MERGE = "merge"
     # Report that a skill fails its own eval case, which a person has to fix.
-    MEND = "mend"
+    FIX = "fix"
     # Propose a lesson as a skill, a skill's recipe, or its code.
     CLIMB = "climb"
     # Archive a lesson that does harm.
@@ -128,7 +128,7 @@ def _missed_triggers(home: Home) -> list[CuratorStep]:
         except Invalid as problem:
             missed = [str(problem)]
         reason = "its own case in evals/evals.json fails"
-        steps += [CuratorStep(action=CuratorAction.MEND, item=item.name, reason=reason, text=one) for one in missed]
+        steps += [CuratorStep(action=CuratorAction.FIX, item=item.name, reason=reason, text=one) for one in missed]
     return steps
 
 

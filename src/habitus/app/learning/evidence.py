@@ -87,7 +87,7 @@ class Evidence:
         mine = tuple(one for one in found if name in (one.item.name, one.item.name.partition("@")[0]))
         if not mine:
             near = did_you_mean(name, sorted({one.item.name for one in found}))
-            raise NotFound(f"There is no evidence about '{name}' yet.", mend=near or "It was never offered.")
+            raise NotFound(f"There is no evidence about '{name}' yet.", hint=near or "It was never offered.")
         return mine
 
     def of_skill(self, item: Listed) -> tuple[Finding, ...]:

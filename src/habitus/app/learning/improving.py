@@ -44,7 +44,7 @@ def open_subject(home: Home, name: str) -> SkillUnderTest:
     """Read a skill with its tasks; tasks without a split are assigned one permanently."""
     item = home.skills.find(name)
     if item.summary is None or item.state is not State.OK:
-        raise Invalid(f"'{item.name}' can't be tried: it is {item.state}.", mend=f"{item.reason or 'Mend it'} first.")
+        raise Invalid(f"'{item.name}' can't be tried: it is {item.state}.", hint=f"{item.reason or 'Fix it'} first.")
     # Splits must not change between runs, or tasks that a draft has practised with could end up in its gate.
     layer, tree, skill = home.skills.own_copy(item)
     tasks = tuple(task for task in tasks_of(home, item.name) if not task.is_for_tool)
@@ -73,7 +73,7 @@ def skills_with_tasks(home: Home) -> list[str]:
 def describe_practice(home: Home, name: str) -> str:
     """Return a skill's text and the results of practice with it, as a prompt for a drafter."""
     if not name:
-        raise Invalid("Which skill?", mend="Give its name.")
+        raise Invalid("Which skill?", hint="Give its name.")
     subject, store = open_subject(home, name), open_store(home)
     made = practice_rollouts(store, subject)
     tried = [one.why for one in store.candidates(subject.name) if one.state is not CandidateState.ACCEPTED]
@@ -159,11 +159,11 @@ def plan_trial(home: Home, name: str, cases: Sequence[Task], runs: int) -> Trial
     """Plan a trial of these cases, or of the skill's own tasks, without asking a model."""
     subject = open_subject(home, name)
     if subject.skill.manifest.disable_model_invocation:
-        raise Invalid(f"'{name}' is offered to no model.", mend="Take disable-model-invocation away first.")
+        raise Invalid(f"'{name}' is offered to no model.", hint="Take disable-model-invocation away first.")
     tasks = tuple(cases) or tuple(task for split in TaskSplit for task in subject.tasks[split])
     if not tasks:
-        mend = f"Add one with 'habitus tasks add {name}', or --cases FILE."
-        raise Invalid(f"'{name}' has no tasks of its own.", mend=mend)
+        hint = f"Add one with 'habitus tasks add {name}', or --cases FILE."
+        raise Invalid(f"'{name}' has no tasks of its own.", hint=hint)
     each = estimate_tokens(open_store(home), subject)
     return TrialPlan(subject=subject, tasks=tasks, runs=runs, likely_tokens=2 * runs * len(tasks) * each)
 

@@ -111,8 +111,8 @@ def effects(home: Home) -> tuple[SkillEffect, ...]:
     kept = home.evidence.exposures()
     rows = observations(kept, chosen_items(kept), now)
     skills = [row for row in rows if row.item.kind is ItemKind.SKILL]
-    moments = [now - timedelta(weeks=weeks) for weeks in reversed(range(_WEEKS))]
-    ages = [(now - at).total_seconds() / 86_400 for at in moments]
+    timestamps = [now - timedelta(weeks=weeks) for weeks in reversed(range(_WEEKS))]
+    ages = [(now - at).total_seconds() / 86_400 for at in timestamps]
     history = [estimates(sums_of([row for row in skills if row.age_days >= age]), -age) for age in ages]
     latest = {item.name: item for item in sorted(history[-1], key=lambda item: item.version)}
     known = [
@@ -126,7 +126,7 @@ def effects(home: Home) -> tuple[SkillEffect, ...]:
             effect=effect,
             over_time=[
                 EffectAt(at=at, effect=found[item].offering if item in found else None)
-                for at, found in zip(moments, history, strict=True)
+                for at, found in zip(timestamps, history, strict=True)
             ],
             tokens=history[-1][item].tokens,
             used=history[-1][item].used,
@@ -269,8 +269,8 @@ def _weeks(kept: Iterable[KeptExposure], now: datetime) -> tuple[tuple[date, Use
     return tuple((week, counted.get(week, Uses())) for week in weeks)
 
 
-def _monday(moment: datetime) -> date:
-    day = moment.astimezone(UTC).date()
+def _monday(timestamp: datetime) -> date:
+    day = timestamp.astimezone(UTC).date()
     return day - timedelta(days=day.weekday())
 
 

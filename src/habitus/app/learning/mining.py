@@ -389,7 +389,7 @@ def observed_elsewhere(studied: StudiedTurn, now: datetime) -> tuple[Turn, Obser
     ]
     session, id = f"{studied.file.stem} {studied.transcript}", studied.trace
     asked = turn.said[0].words if turn.said else ""
-    kept = Turn(id=id, session=session, request=asked, started_on=calls.moment(studied.began) or now)
+    kept = Turn(id=id, session=session, request=asked, started_on=calls.parse_iso_timestamp(studied.began) or now)
     return kept, ObservedTurn(session=session, turn=id, calls=done, ok=bool(done) and done[-1].success is True)
 
 

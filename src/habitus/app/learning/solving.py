@@ -70,7 +70,7 @@ async def open_throw_away_agent(
 ) -> AsyncIterator[OwnAgent]:
     """Open our own agent in a temporary home that has only this version of the skill."""
     if model is None:
-        raise Invalid("Nobody can solve the tasks.", mend="Name a --model.")
+        raise Invalid("Nobody can solve the tasks.", hint="Name a --model.")
     async with throw_away_home(home, skill, tree) as apart:
         yield OwnAgent(apart, model)
 
@@ -229,7 +229,7 @@ async def open_program_solver(
     """
     solver = solver_named(name)
     if home.settings.sandbox.runtime != "local":
-        raise Invalid("Cells run on another machine, where no program of yours is.", mend="Leave --solver out.")
+        raise Invalid("Cells run on another machine, where no program of yours is.", hint="Leave --solver out.")
     async with throw_away_room() as room, throw_away_home(home, skill, tree, folder=room / "home") as apart:
         yield ProgramSolver(apart, skill, solver, name.partition(":")[2], budget, model)
 

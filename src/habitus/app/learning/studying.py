@@ -20,7 +20,7 @@ from habitus.files import given_path
 from habitus.hosts.known_agents import STUDIED
 from habitus.learning.budget import Budget, CapReached
 from habitus.learning.post_mortem import Refusal, cells_as_json, estimate, post_mortem
-from habitus.learning.remedies.calls import moment
+from habitus.learning.remedies.calls import parse_iso_timestamp
 from habitus.learning.transcripts.applying import ApplyResult, TaughtLessons
 from habitus.learning.transcripts.failed_calls import FailedCalls
 from habitus.learning.transcripts.firings import DetectorReport, firings
@@ -108,14 +108,14 @@ def found_files(given: Sequence[str]) -> list[Path]:
             here = [Path(each) for each in sorted(matches) if Path(each).is_file()]
         if not here:
             what = "holds no transcripts" if path.is_dir() else "is no file"
-            raise NotFound(f"'{one}' {what}.", mend=f"Looked for files that end in {', '.join(_SUFFIXES)}.")
+            raise NotFound(f"'{one}' {what}.", hint=f"Looked for files that end in {', '.join(_SUFFIXES)}.")
         if all(_is_something_else(each) for each in here):
             what = "is no transcript" if here == [path] else "holds no transcript"
-            raise Invalid(f"'{one}' {what} that can be read.", mend=f"Known formats: {', '.join(FORMATS)}.")
+            raise Invalid(f"'{one}' {what} that can be read.", hint=f"Known formats: {', '.join(FORMATS)}.")
         found.update(dict.fromkeys(each.resolve() for each in here))
     for path in found:
         if not path.is_file():
-            raise NotFound(f"'{path}' is not a regular file.", mend="Give a file, a folder or a pattern.")
+            raise NotFound(f"'{path}' is not a regular file.", hint="Give a file, a folder or a pattern.")
     return list(found)
 
 
@@ -130,7 +130,7 @@ def _is_something_else(path: Path) -> bool:
 def open_models(settings: Settings, pause: Pause, name: str) -> Models:
     """Open the named model for post-mortems and drafts; refused if memory is off or paused."""
     if settings.memory is MemoryMode.OFF:
-        raise Refused("Memory is off, so no model is asked for learning.", mend="Set HABITUS_MEMORY=autopilot.")
+        raise Refused("Memory is off, so no model is asked for learning.", hint="Set HABITUS_MEMORY=autopilot.")
     pause.refuse_if_paused()
     return models.models_named(settings, name)
 
@@ -197,11 +197,11 @@ class Study:
         if not (self._files or self._unchanged or self._own):
             raise NotFound(
                 "Which transcripts?",
-                mend="Name files, folders or patterns; Claude Code keeps its own in ~/.claude/projects.",
+                hint="Name files, folders or patterns; Claude Code keeps its own in ~/.claude/projects.",
             )
 
     def _is_too_old(self, studied: StudiedTurn) -> bool:
-        when = moment(studied.began) if self._since else None
+        when = parse_iso_timestamp(studied.began) if self._since else None
         return self._since is not None and when is not None and when < self._since
 
     def _take(self, studied: StudiedTurn) -> None:

@@ -120,7 +120,7 @@ def why_in_turn(skills: Library, journal: Journal, name: str, turn: str | None, 
     if turn is None:
         last = journal.latest(limit=1, user=user)
         if not last:
-            raise Invalid("There was no turn yet.", mend=f"Try: habitus why {item.name} --request TEXT")
+            raise Invalid("There was no turn yet.", hint=f"Try: habitus why {item.name} --request TEXT")
         turn = last[0].id
     found = tuple(entry for entry in journal.turn(turn, user=user).selected if entry.name == item.name)
     return PastWhy(name=item.name, turn=turn, selected=found)
@@ -131,9 +131,9 @@ def why_in_session(home: Home, session: Session, name: str) -> tuple[Why, PastWh
     item = home.skills.find(name)
     last = session.last
     if last is None or last.selection is None:
-        raise Invalid("Nothing was asked yet.", mend=f"Ask something first; then /why {item.name}.")
+        raise Invalid("Nothing was asked yet.", hint=f"Ask something first; then /why {item.name}.")
     if item.name not in last.selection.eligible() and item.name not in last.selection.left_out:
-        raise Invalid(f"'{item.name}' was not there yet when the last turn began.", mend="Ask again; then look.")
+        raise Invalid(f"'{item.name}' was not there yet when the last turn began.", hint="Ask again; then look.")
     drawn = last.composed.menu if last.composed is not None else None
     drawn = drawn or Menu(text="", tokens=0, budget=0, shown=())
     found = _why(home.skills, home.finder, item, last.said.request.text, last.selection, drawn)

@@ -63,7 +63,7 @@ def tracked_skills(home: Home) -> tuple[list[Tracked], list[str]]:
         try:
             found += _tracked_in(home.skills, file, layers, unread)
         except UserError as error:
-            unread.append(f"{error.message} {error.mend}")
+            unread.append(f"{error.message} {error.hint}")
     return found, unread
 
 

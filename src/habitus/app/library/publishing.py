@@ -46,7 +46,7 @@ class Publisher:
         found = next((one for one in self.summaries() if one.name == name), None)
         tree = None if found is None else self._home.skills.layer(found.layer).store.tree(name)
         if found is None or tree is None:
-            raise NotFound(f"No skill '{name}' is served here.", mend="It may have been renamed; list them again.")
+            raise NotFound(f"No skill '{name}' is served here.", hint="It may have been renamed; list them again.")
         shown = dict(sorted(without_examination(tree).items()))
         read = {path: self._read(found, path, file) for path, file in shown.items()}
         return Published(summary=found, files={path: content for path, content in read.items() if content is not None})
@@ -87,11 +87,11 @@ def publish(home: Home, folder: Path, names: Sequence[str], *, tag: str = "", re
     before = _published_names(folder)
     chosen = [*names, *(one.name for one in Publisher(home, home.user()).summaries() if tag and tag in one.tags)]
     if not chosen and not before:
-        raise NotFound("No skill was chosen.", mend="Name skills, or give --tag; see 'habitus skills list'.")
+        raise NotFound("No skill was chosen.", hint="Name skills, or give --tag; see 'habitus skills list'.")
     if remove:
         for name in names:
             if name not in before:
-                raise NotFound(f"'{name}' is not published there.", mend=f"There are: {', '.join(before) or 'none'}.")
+                raise NotFound(f"'{name}' is not published there.", hint=f"There are: {', '.join(before) or 'none'}.")
         wanted = [name for name in before if name not in chosen]
     else:
         wanted = sorted({*before, *chosen})
@@ -114,7 +114,7 @@ def _published_names(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError):
-        raise Invalid(f"{folder / discovery.INDEX} can't be read.", mend="Remove it, and publish again.") from None
+        raise Invalid(f"{folder / discovery.INDEX} can't be read.", hint="Remove it, and publish again.") from None
 
 
 def _describe_skill(home: Home, name: str) -> tuple[str, str, bytes | None, bytes]:
@@ -125,17 +125,17 @@ def _describe_skill(home: Home, name: str) -> tuple[str, str, bytes | None, byte
     item = home.skills.find(name)
     tree = home.skills.layer(item.layer).store.tree(item.name)
     if item.summary is None or tree is None:
-        raise Invalid(f"'{name}' can't be loaded.", mend="See 'habitus skills lint'.")
+        raise Invalid(f"'{name}' can't be loaded.", hint="See 'habitus skills lint'.")
     (linted,) = lint(home, [name]).skills
     wrong = [one for one in linted.diagnostics if one.severity in (Severity.ERROR, Severity.RISK)]
     if wrong:
-        raise Refused(f"'{name}' is not published: {wrong[0].what}", mend=f"See 'habitus skills lint {name}'.")
+        raise Refused(f"'{name}' is not published: {wrong[0].what}", hint=f"See 'habitus skills lint {name}'.")
     files: dict[str, bytes] = {}
     for path, file in sorted(tree.items()):
         if is_examination(path):
             continue
         if file.content is None:
-            raise Refused(f"'{name}' is not published: {path} is too large.", mend="Take it out of the skill.")
+            raise Refused(f"'{name}' is not published: {path} is too large.", hint="Take it out of the skill.")
         _refuse_keys(home.redact, name, path, file.content)
         files[path] = file.content
     text = files.get("SKILL.md", b"")
@@ -149,7 +149,7 @@ def _refuse_keys(redact: Callable[[str], str], name: str, path: str, content: by
     except UnicodeDecodeError:
         return
     if redact(text) != text:
-        raise Refused(f"'{name}' is not published: {path} holds what looks like a key.", mend="Take it out first.")
+        raise Refused(f"'{name}' is not published: {path} holds what looks like a key.", hint="Take it out first.")
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -48,9 +48,9 @@ def lint_recipes(name: str, tree: Tree) -> list[Diagnostic]:
     """Return the problems in the text of a skill's recipes, line by line."""
     file = tree.get(trees.CHUNKS_FILE)
     found = plans(file.content) if file is not None and file.content else ()
-    mend = "Correct it; 'habitus recipes test' checks all of them, and whether their tools are there."
+    hint = "Correct it; 'habitus recipes test' checks all of them, and whether their tools are there."
     return [
-        Diagnostic(file=f"{name}/{trees.CHUNKS_FILE}", what=f"chunks.md, recipe '{made.name}', {problem}.", mend=mend)
+        Diagnostic(file=f"{name}/{trees.CHUNKS_FILE}", what=f"chunks.md, recipe '{made.name}', {problem}.", hint=hint)
         for made, problems in found
         for problem in problems
     ]
@@ -60,5 +60,5 @@ def runnable(recipes: RecipeCatalogue, name: str) -> SkillRecipe:
     """Return the recipe. Raises `Invalid` if it can't run."""
     recipe = recipes.get(name)
     if recipe.status is not RecipeStatus.ACTIVE:
-        raise Invalid(f"The recipe '{recipe.name}' can't run: {recipe.reason}.", mend="")
+        raise Invalid(f"The recipe '{recipe.name}' can't run: {recipe.reason}.", hint="")
     return recipe

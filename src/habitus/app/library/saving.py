@@ -50,7 +50,7 @@ async def draft(
 def save(home: Home, skill: Skill, answer: Consent, conversation: str) -> Saved:
     """Save, postpone or drop a draft as the person answered; a draft with scan findings becomes a proposal anyway."""
     if answer is Consent.NO:
-        raise Refused("Nothing was saved.", mend="/skill save HINT drafts it anew.")
+        raise Refused("Nothing was saved.", hint="/skill save HINT drafts it anew.")
     # Another process may have taken the name while the person was reading.
     skill = replace(skill, name=names.unique_name(skill.name, home.skills.is_taken))
     tree = trees.with_skill({}, skill)

@@ -123,7 +123,7 @@ def plan(home: Home, wish: Wish, environ: Mapping[str, str]) -> SyncPlan:
     """Plan a sync; nothing is written."""
     found = host(wish.agent)
     if wish.manner is Manner.LINK and not found.follows_links:
-        raise Invalid(f"{found.title} does not follow links to skills.", mend="Leave --link out.")
+        raise Invalid(f"{found.title} does not follow links to skills.", hint="Leave --link out.")
     settings = home.settings
     folder = found.path(found.skills[wish.scope], environ, settings.user_home, project_root(settings.cwd))
     put = lock.entries(folder / LOCK, Synced)
@@ -162,7 +162,7 @@ def carry_out(home: Home, planned: SyncPlan, environ: Mapping[str, str]) -> Sync
     with lock_folder(planned.folder):
         # Planning again under the lock catches every change since the person saw the plan.
         if plan(home, planned.wish, environ) != planned:
-            raise Stale("The skills have changed meanwhile.", mend="Nothing was done; look again.")
+            raise Stale("The skills have changed meanwhile.", hint="Nothing was done; look again.")
         for one in planned.steps:
             done.append(_carry_out(home, planned, one))
     return replace(planned, steps=tuple(done))

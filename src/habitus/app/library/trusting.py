@@ -58,7 +58,7 @@ def trustable(home: Home, target: str | None) -> Trustable:
     if not roots:
         where = target or "this directory"
         raise NotFound(
-            f"There are no skill folders in the project at {where}.", mend="Looked for .habitus, .claude and .agents."
+            f"There are no skill folders in the project at {where}.", hint="Looked for .habitus, .claude and .agents."
         )
     return Trustable(roots=roots)
 
@@ -83,7 +83,7 @@ def _one(skills: Library, name: str) -> dict[str, dict[str, Tree]]:
         return {IMPORTED: {item.name: tree}}
     if (item.summary is not None and Stage.CODE in item.summary.stages) or brings_code(tree):
         return {APPROVED: {item.name: tree}}
-    raise NotFound(f"'{item.name}' was not imported, so it needs no trust.", mend="Give a project directory.")
+    raise NotFound(f"'{item.name}' was not imported, so it needs no trust.", hint="Give a project directory.")
 
 
 def is_trusted(trust: Trust, approvals: Trust, found: Trustable) -> bool:

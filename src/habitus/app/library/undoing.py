@@ -97,7 +97,7 @@ def _steps(home: Home, target: str, author: Author) -> list[Step]:
     if not address:
         return _steps_of_change(home, target, author)
     if not number.removeprefix("v").isdecimal():
-        raise Invalid(f"'{target}' names no version.", mend=f"Write {address}:VERSION.")
+        raise Invalid(f"'{target}' names no version.", hint=f"Write {address}:VERSION.")
     version = int(number.removeprefix("v"))
     if "@" not in address and (lesson := _lesson(home.memory, address)) is not None:
         return [lambda: [_undone_lesson(home.memory, lesson, version, author)]]
@@ -129,7 +129,7 @@ def _steps_of_change(home: Home, change: str, author: Author) -> list[Step]:
     writable = [layer for layer in home.skills.layers if layer.can_write]
     found = [(layer, each) for layer in writable for each in layer.store.changed_in(change)] if change else []
     if not found:
-        raise NotFound(f"No change '{change}' is known.", mend="Write NAME:VERSION; see 'habitus skills history NAME'.")
+        raise NotFound(f"No change '{change}' is known.", hint="Write NAME:VERSION; see 'habitus skills history NAME'.")
     # Newly created skills go first, because they may occupy a name that is to be restored.
     found.sort(key=lambda each: not _is_new_there(each[1]))
     return [partial(_taken_back, home, layer, changed, author) for layer, changed in found]
@@ -190,7 +190,7 @@ def _without(skills: Library, layer: Layer, name: str, first: int, last: int, au
         where = ", ".join(merged.conflicts) or trees.main_file(now) or "SKILL.md"
         raise Refused(
             f"{what.capitalize()} of '{name}' can't be taken back alone: {where} was changed in the same place since.",
-            mend=f"Compare 'habitus skills diff {address} {earlier[-1]} {last}' and edit it; nothing was changed.",
+            hint=f"Compare 'habitus skills diff {address} {earlier[-1]} {last}' and edit it; nothing was changed.",
         )
     author = replace(author, reason=author.reason or f"{what} taken back")
     version = skills.write_tree(layer.name, name, merged.tree, author, expected_version=newest.number)
@@ -204,7 +204,7 @@ def _was_changed(layer: Layer, name: str, newest: Version) -> Refused:
     by = newest.author.name or newest.author.actor.value
     return Refused(
         f"'{name}' has been changed since (version {newest.number} by {by}).",
-        mend=f"To put all of it into the archive: habitus skills remove {name}@{layer.name}.",
+        hint=f"To put all of it into the archive: habitus skills remove {name}@{layer.name}.",
     )
 
 
@@ -219,17 +219,17 @@ class ReturnResult:
     undo: tuple[str, ...] = ()
 
 
-def return_to(home: Home, moment: datetime, reason: str, *, dry_run: bool) -> ReturnResult:
+def return_to(home: Home, timestamp: datetime, reason: str, *, dry_run: bool) -> ReturnResult:
     """Return lessons, and skills in writable layers, to a timestamp; a dry run only returns the steps."""
     author = home.person(reason)
-    steps = home.skills.return_to(moment, author, dry_run=True)
+    steps = home.skills.return_to(timestamp, author, dry_run=True)
     # Check permissions before anything is changed: half a rollback would be worse than none.
     for layer in {step.layer for step in steps if step.action == "archive"}:
         home.skills.layer(layer).allow_removal(author)
     if not dry_run:
-        steps = home.skills.return_to(moment, author)
+        steps = home.skills.return_to(timestamp, author)
     with home.memory.noting() as changed:
-        lessons = home.memory.return_to(moment, by=author.name, dry_run=dry_run)
+        lessons = home.memory.return_to(timestamp, by=author.name, dry_run=dry_run)
     targets = (*([author.change] if steps else []), *of_lessons(changed))
     undo = ("undo", *targets) if targets and not dry_run else ()
-    return ReturnResult(to=moment, dry_run=dry_run, steps=tuple(steps), lessons=lessons, undo=undo)
+    return ReturnResult(to=timestamp, dry_run=dry_run, steps=tuple(steps), lessons=lessons, undo=undo)

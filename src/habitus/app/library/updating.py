@@ -188,7 +188,7 @@ def update(home: Home, wanted: Sequence[str], options: ImportOptions, *, is_chec
     for name in wanted:
         if name not in known:
             names = ", ".join(dict.fromkeys(one.name for one in tracked))
-            raise NotFound(f"'{name}' was not added from anywhere.", mend=f"Added: {names or 'none'}.")
+            raise NotFound(f"'{name}' was not added from anywhere.", hint=f"Added: {names or 'none'}.")
     groups: dict[Hashable, list[Tracked]] = {}
     for one in tracked:
         if wanted and one.name not in wanted and f"{one.name}@{one.layer}" not in wanted:
@@ -248,7 +248,7 @@ def export(
     library = skills
     chosen = [library.find(name)] if name else [item for item in library.listing() if _is_own(item)]
     if not chosen or chosen[0].summary is None:
-        raise Invalid("There is nothing to export.", mend="See 'habitus skills list'.")
+        raise Invalid("There is nothing to export.", hint="See 'habitus skills list'.")
     counters = library.all_counters(with_told=True)
     outgoing = []
     for item in chosen:
@@ -281,7 +281,7 @@ def _outgoing(skills: Library, item: Listed, counters: Mapping[Stage, Counters])
     store = skills.layer(item.layer).store
     skill, tree = store.load(item.name, look=False), store.tree(item.name, look=False)
     if skill is None or tree is None:
-        raise Invalid(f"'{item.name}' can't be loaded.", mend="See 'habitus skills lint'.")
+        raise Invalid(f"'{item.name}' can't be loaded.", hint="See 'habitus skills lint'.")
     return Outgoing(skill=skill, tree=_whole(tree, store.directory(item.name)), counters=counters)
 
 
@@ -311,7 +311,7 @@ def _choose_entries(entries: Iterable[Entry], only: Sequence[str]) -> Iterator[E
     missing = sorted(wanted - seen)
     if missing:
         shown = ", ".join(known[:12]) + (" …" if len(known) > 12 else "")
-        raise NotFound(f"There is no skill '{missing[0]}' in it.", mend=f"There are: {shown or 'none'}.")
+        raise NotFound(f"There is no skill '{missing[0]}' in it.", hint=f"There are: {shown or 'none'}.")
 
 
 def _without_unasked(entry: Entry) -> Entry:
@@ -320,7 +320,7 @@ def _without_unasked(entry: Entry) -> Entry:
     if not isinstance(entry, Incoming) or not unasked:
         return entry
     what = "It was left out: other tools run it by themselves."
-    notes = [Diagnostic(file=path, what=what, mend="", severity=Severity.WARNING) for path in unasked]
+    notes = [Diagnostic(file=path, what=what, hint="", severity=Severity.WARNING) for path in unasked]
     tree = {path: file for path, file in entry.tree.items() if path not in unasked}
     return replace(entry, tree=tree, diagnostics=(*entry.diagnostics, *notes))
 

@@ -85,8 +85,8 @@ def take(home: Home, sent: Upload, *, overwrite: bool, id: str = "") -> TakenIn 
     with _of_skills(sent) as path:
         for number, entry in enumerate(detect.read(path), 1):
             if isinstance(entry, Incoming) and (unasked := entry.run_unasked):
-                mend = "Other tools run it by themselves. Take it out, and send the rest."
-                raise Refused(f"'{unasked[0]}' can't be a file of a skill.", mend=mend)
+                hint = "Other tools run it by themselves. Take it out, and send the rest."
+                raise Refused(f"'{unasked[0]}' can't be a file of a skill.", hint=hint)
             if number > MOST:
                 return _leave(home, path, overwrite, id or uuid.uuid4().hex[:12])
         return take_in(home, path, (), USER, ImportOptions(overwrite=overwrite, place=place_of_upload(path)))
@@ -127,7 +127,7 @@ def _of_skills(sent: Upload) -> Iterator[Path]:
     """Write an uploaded skill file under a safe name with its original suffix. Raises `Invalid` for other types."""
     ending = next((ending for ending in _ENDINGS if sent.name.lower().endswith(ending)), "")
     if not ending:
-        raise Invalid(f"'{sent.name[:80]}' is not a file of skills.", mend=f"Send one of: {', '.join(_ENDINGS)}.")
+        raise Invalid(f"'{sent.name[:80]}' is not a file of skills.", hint=f"Send one of: {', '.join(_ENDINGS)}.")
     stem = sent.name[: -len(ending)].replace("\\", "/").rpartition("/")[2]
     with laid_out([replace(sent, name=f"{names.slugify(stem)}{ending}")]) as (path,):
         yield path
@@ -244,7 +244,7 @@ def _plain_files(path: Path) -> Iterator[_Files]:
         with archives.unpack(path) as top:
             yield _Files(name=path.name, origin=str(path), tree=_tree(top))
     except CantTake as problem:
-        raise Invalid(f"{path.name} can't be read: {problem}", mend="") from None
+        raise Invalid(f"{path.name} can't be read: {problem}", hint="") from None
 
 
 def _tree(top: Path) -> Tree:

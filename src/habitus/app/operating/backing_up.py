@@ -82,7 +82,7 @@ def _create(settings: Settings, file: Path | None, now: datetime, name: str, *, 
         names = itertools.chain([at], (f"{at}-{number}" for number in itertools.count(2)))
         file = next(place for each in names if not (place := folder / f"{each}{_SUFFIX}").exists())
     if file.exists():
-        raise Invalid(f"{file} is there already.", mend="Name another file, or leave it out.")
+        raise Invalid(f"{file} is there already.", hint="Name another file, or leave it out.")
     with (
         put_in_place(file) as aside,
         tempfile.TemporaryDirectory(prefix="habitus-backup-", dir=settings.home) as scratch,
@@ -110,9 +110,9 @@ def look(file: Path) -> Backup:
                 files=int(told["files"]),
             )
     except FileNotFoundError:
-        raise NotFound(f"There is no file {file}.", mend="See 'habitus backup list'.") from None
+        raise NotFound(f"There is no file {file}.", hint="See 'habitus backup list'.") from None
     except (tarfile.TarError, OSError, EOFError, KeyError, ValueError, TypeError):
-        raise Invalid(f"{file} is not a backup of Habitus, or is damaged.", mend="See 'habitus backup list'.") from None
+        raise Invalid(f"{file} is not a backup of Habitus, or is damaged.", hint="See 'habitus backup list'.") from None
 
 
 def list_backups(settings: Settings) -> tuple[Backup, ...]:
@@ -130,12 +130,12 @@ def restore(settings: Settings, file: Path, *, now: datetime) -> Restored:
     """Back up the home, then replace it with the backup; erased users are erased again."""
     backup = look(file)
     if not sql.BASELINE <= backup.schema <= sql.HEAD:
-        age, mend = (
+        age, hint = (
             ("newer", "Upgrade Habitus") if backup.schema > sql.HEAD else ("much older", "Restore it with that one")
         )
         raise Invalid(
             f"{file} was made by a {age} Habitus (schema {backup.schema}, this one knows {sql.HEAD}).",
-            mend=f"{mend}; nothing was changed.",
+            hint=f"{hint}; nothing was changed.",
         )
     home = settings.home
     if not can_write(home):
@@ -173,7 +173,7 @@ def _disk_errors(home: Path) -> Iterator[None]:
         yield
     except OSError as error:
         what = f"Can't put the backup into {home}: {error.strerror or error}."
-        raise StorageFailed(what, mend="Free some space, or check the place, and repeat it.") from None
+        raise StorageFailed(what, hint="Free some space, or check the place, and repeat it.") from None
 
 
 def _write(settings: Settings, file: Path, scratch: Path, now: datetime) -> None:
@@ -207,7 +207,7 @@ def _standing_still(database: Path) -> Iterator[None]:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
-                raise StorageFailed(f"{database} has been busy for 30 s.", mend="Look for a stuck process.") from None
+                raise StorageFailed(f"{database} has been busy for 30 s.", hint="Look for a stuck process.") from None
         except sqlite3.DatabaseError:
             # A damaged database is backed up as it is.
             pass
@@ -259,8 +259,8 @@ def _extract(file: Path, target: Path) -> None:
                 place = PurePosixPath(member.name)
                 is_ours = (member.isfile() or member.issym()) and not place.is_absolute() and ".." not in place.parts
                 if not is_ours or not (_is_kept(place.parts[0]) or member.name == _DUMP):
-                    raise Invalid(f"{file} holds '{member.name}', which no backup has.", mend="Nothing was changed.")
+                    raise Invalid(f"{file} holds '{member.name}', which no backup has.", hint="Nothing was changed.")
                 member.mode = stat.S_IMODE(member.mode) & 0o700
                 archive.extract(member, target, filter="tar")
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise Invalid(f"{file} can't be read to its end: {error}.", mend="Nothing was changed.") from None
+        raise Invalid(f"{file} can't be read to its end: {error}.", hint="Nothing was changed.") from None

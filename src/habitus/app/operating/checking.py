@@ -101,7 +101,7 @@ def _user(settings: Settings) -> Check:
 
 def unusable(error: UserError) -> tuple[Check, ...]:
     """Return the checks that are possible if the home can't be opened."""
-    return (_python(), Check(name="home", state=CheckState.BROKEN, detail=error.message, mend=error.mend))
+    return (_python(), Check(name="home", state=CheckState.BROKEN, detail=error.message, hint=error.hint))
 
 
 def _python() -> Check:
@@ -118,7 +118,7 @@ def _home(home: Home) -> list[Check]:
             name="home",
             state=CheckState.MISSING,
             detail=f"{why_read_only(folder)}.",
-            mend="Make it writable to change skills.",
+            hint="Make it writable to change skills.",
         )
         if home.is_read_only
         else Check(name="home", state=CheckState.OK, detail=f"{folder}, {space}"),
@@ -126,22 +126,22 @@ def _home(home: Home) -> list[Check]:
     ]
     # SQLite needs room for its log even to delete something.
     if free < 50e6:
-        checks.append(Check(name="disk", state=CheckState.BROKEN, detail=space, mend="Free some space."))
+        checks.append(Check(name="disk", state=CheckState.BROKEN, detail=space, hint="Free some space."))
     checks += [
-        Check(name="settings", state=CheckState.MISSING, detail=warning, mend=f"Correct {folder}/habitus.toml.")
+        Check(name="settings", state=CheckState.MISSING, detail=warning, hint=f"Correct {folder}/habitus.toml.")
         for warning in home.settings.warnings
     ]
     paused = home.pause.state()
     if paused is not None:
         detail = f"paused since {paused.since.astimezone():%Y-%m-%d %H:%M:%S} by {paused.by}"
-        checks.append(Check(name="learning", state=CheckState.PAUSED, detail=detail, mend="Run 'habitus resume'."))
+        checks.append(Check(name="learning", state=CheckState.PAUSED, detail=detail, hint="Run 'habitus resume'."))
     return checks
 
 
 def _database(settings: Settings, shared: sa.Engine) -> Check:
     """Check the database with its own integrity check, which reads every page."""
     if (damage := find_damage(settings)) is not None:
-        return Check(name="database", state=CheckState.BROKEN, detail=damage.message, mend=damage.mend)
+        return Check(name="database", state=CheckState.BROKEN, detail=damage.message, hint=damage.hint)
     return Check(name="database", state=CheckState.OK, detail=sql.place(shared))
 
 
@@ -159,7 +159,7 @@ def _skills(skills: Library) -> list[Check]:
                 state=CheckState.BROKEN if broken else CheckState.OK,
                 detail=f"{loadable} {'skill' if loadable == 1 else 'skills'}"
                 + (f", {broken} broken." if broken else ""),
-                mend="Run 'habitus skills list --state broken'." if broken else "",
+                hint="Run 'habitus skills list --state broken'." if broken else "",
             )
         )
     return checks
@@ -170,7 +170,7 @@ def _search(home: Home) -> Check:
         detail = f"{home.finder.describe()}; {configuring.describe_tiers(home.settings)}"
         return Check(name="search", state=CheckState.OK, detail=detail)
     except Invalid as error:
-        return Check(name="search", state=CheckState.BROKEN, detail=error.message, mend=error.mend)
+        return Check(name="search", state=CheckState.BROKEN, detail=error.message, hint=error.hint)
 
 
 def _model(home: Home) -> Check:
@@ -178,7 +178,7 @@ def _model(home: Home) -> Check:
     try:
         return Check(name="model", state=CheckState.OK, detail=home.models.main.name)
     except UserError as error:
-        return Check(name="model", state=CheckState.MISSING, detail=error.message, mend=error.mend)
+        return Check(name="model", state=CheckState.MISSING, detail=error.message, hint=error.hint)
 
 
 def _agents() -> Check:
@@ -201,8 +201,8 @@ def _spending(settings: Settings, spending: Spending) -> Check:
     if settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF:
         return Check(name="learning tokens", state=CheckState.OK, detail="learning from errors is off")
     if spent.tokens >= spent.cap:
-        mend = "It goes on tomorrow (UTC); HABITUS_LEARNING_TOKENS sets the cap."
-        return Check(name="learning tokens", state=CheckState.PAUSED, detail=f"{spent.line}.", mend=mend)
+        hint = "It goes on tomorrow (UTC); HABITUS_LEARNING_TOKENS sets the cap."
+        return Check(name="learning tokens", state=CheckState.PAUSED, detail=f"{spent.line}.", hint=hint)
     return Check(name="learning tokens", state=CheckState.OK, detail=spent.line)
 
 
@@ -216,7 +216,7 @@ def _git() -> Check:
     if shutil.which("git"):
         return Check(name="git", state=CheckState.OK, detail="found")
     return Check(
-        name="git", state=CheckState.MISSING, detail="not found.", mend="Install git to add skills from repositories."
+        name="git", state=CheckState.MISSING, detail="not found.", hint="Install git to add skills from repositories."
     )
 
 
@@ -233,7 +233,7 @@ def _sandbox(home: Home) -> list[Check]:
         is_open = protection.required and home.settings.allow_weaker_sandbox
         detail = "off, and code runs all the same, as allow_weaker_sandbox says." if is_open else "off."
         detail = "off; needed to run code." if protection.required and not is_open else detail
-        checks.append(Check(name=name, state=state, detail=detail, mend=protection.mend))
+        checks.append(Check(name=name, state=state, detail=detail, hint=protection.hint))
     return checks
 
 
@@ -245,8 +245,8 @@ def _runtime(home: Home) -> Check:
     try:
         asyncio.run(home.scratchpads().names())
     except HabitusError as error:
-        mend = "Correct sandbox.runtime in habitus.toml, or the keys and hosts of ssh."
-        return Check(name=name, state=CheckState.BROKEN, detail=str(error), mend=mend)
+        hint = "Correct sandbox.runtime in habitus.toml, or the keys and hosts of ssh."
+        return Check(name=name, state=CheckState.BROKEN, detail=str(error), hint=hint)
     return Check(name=name, state=CheckState.OK, detail=f"scratchpads run on {where}, which answers")
 
 
@@ -308,7 +308,7 @@ def _risks(scan: Callable[[Tree], list[str]], tree: Tree) -> list[Diagnostic]:
     """Return the findings for which an import would need review."""
     found = scan(tree)
     return [
-        Diagnostic(file=what.partition(":")[0], what=f"{what}.", mend="Read it first.", severity=Severity.RISK)
+        Diagnostic(file=what.partition(":")[0], what=f"{what}.", hint="Read it first.", severity=Severity.RISK)
         for what in found
     ]
 
@@ -317,7 +317,7 @@ def _linted_directory(home: Home, path: Path) -> list[Linted]:
     """Lint a skill directory, or a directory of them, outside the library."""
     path = path.resolve()
     if not os.path.isdir(path):  # noqa: PTH112  # see above
-        raise Invalid(f"{path} is not a directory.", mend="Give a skill, or a directory that holds skills.")
+        raise Invalid(f"{path} is not a directory.", hint="Give a skill, or a directory that holds skills.")
     is_one = any((path / main).exists() for main in trees.MAIN_FILES)
     shelf = DirectoryShelf(path.parent if is_one else path, path, can_write=False)
     reports = []

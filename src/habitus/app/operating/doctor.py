@@ -47,8 +47,8 @@ def _check_shared_database(home: Home) -> Check:
     name = "shared database"
     silent = silence(sql.create_engine(home_directory.address(home.settings), home.settings.workspace), ANSWERS_S)
     if home.is_stand_in or silent:
-        mend = "Start the server, or correct HABITUS_DATABASE; until then turns work from what was seen last."
-        return Check(name=name, state=CheckState.BROKEN, detail=silent or AWAY, mend=mend)
+        hint = "Start the server, or correct HABITUS_DATABASE; until then turns work from what was seen last."
+        return Check(name=name, state=CheckState.BROKEN, detail=silent or AWAY, hint=hint)
     return Check(name=name, state=CheckState.OK, detail=f"{sql.place(home.shared)} answers")
 
 
@@ -59,8 +59,8 @@ def _spool(place: Path, redactor: Redactor) -> Iterator[Check]:
         return
     detail = f"{waiting} turns and judgements wait on disk, {dropped} counts or entries were dropped so far"
     if waiting:
-        mend = "They are written with the next turn that reaches the database."
-        yield Check(name="spool", state=CheckState.PAUSED, detail=f"{detail}.", mend=mend)
+        hint = "They are written with the next turn that reaches the database."
+        yield Check(name="spool", state=CheckState.PAUSED, detail=f"{detail}.", hint=hint)
     else:
         yield Check(name="spool", state=CheckState.OK, detail=detail)
 
@@ -74,8 +74,8 @@ def _jobs(home: Home) -> Iterator[Check]:
     parked = found[JobState.FAILED] + found[JobState.PARKED]
     open_ones = sum(count for state, count in found.items() if not state.is_over)
     detail = f"{open_ones} to do, {parked} failed for good, {found[JobState.DONE]} done"
-    mend = "See 'habitus jobs list --all', then 'habitus jobs retry ID'." if parked else ""
-    yield Check(name="jobs", state=CheckState.PAUSED if parked else CheckState.OK, detail=detail, mend=mend)
+    hint = "See 'habitus jobs list --all', then 'habitus jobs retry ID'." if parked else ""
+    yield Check(name="jobs", state=CheckState.PAUSED if parked else CheckState.OK, detail=detail, hint=hint)
 
 
 def _hooks(settings: Settings) -> Iterator[Check]:
@@ -111,7 +111,7 @@ def _vault(home: Home) -> Iterator[Check]:
         home.vault.unlock()
     except UserError as error:
         state = CheckState.BROKEN if isinstance(error, StorageFailed) else CheckState.MISSING
-        yield Check(name="vault", state=state, detail=error.message, mend=error.mend)
+        yield Check(name="vault", state=state, detail=error.message, hint=error.hint)
         return
     yield Check(name="vault", state=CheckState.OK, detail=f"{len(names)} secrets, and its key is at hand")
 
@@ -125,15 +125,15 @@ def _command_lines(home: Home) -> Iterator[Check]:
     detail = f"{len(fine)} of {len(refusals)} can be called"
     detail += f": {', '.join(fine[:5])}{', …' * (len(fine) > 5)}" if fine else ""
     refused = [refusal for refusal in refusals.values() if refusal is not None]
-    mends = [refusal.mend for refusal in refused if refusal.mend]
-    mends += [f"Run: {request.mend}" for request in secrets.overview(home).requests if request.mend]
+    hints = [refusal.hint for refusal in refused if refusal.hint]
+    hints += [f"Run: {request.hint}" for request in secrets.overview(home).requests if request.hint]
     if home.machine.bubblewrap is None:
         detail += "; none reaches a host, and code has skills.run and no habitus-skill"
-        mends.append("Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap).")
+        hints.append("Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap).")
     detail += "".join(f"; {refusal.message.rstrip('.')}" for refusal in refused[:5])
-    state = CheckState.MISSING if mends else CheckState.OK
-    detail = f"{detail}." if mends else detail
-    yield Check(name="command lines", state=state, detail=detail, mend=mends[0] if mends else "")
+    state = CheckState.MISSING if hints else CheckState.OK
+    detail = f"{detail}." if hints else detail
+    yield Check(name="command lines", state=state, detail=detail, hint=hints[0] if hints else "")
 
 
 def _backups(settings: Settings) -> Iterator[Check]:
@@ -147,7 +147,7 @@ def _telemetry() -> Check:
         return Check(name="telemetry", state=CheckState.OK, detail=f"sent to what {tracing.ENDPOINT} names")
     detail = f"{tracing.ENDPOINT} is set, and nothing can be sent."
     return Check(
-        name="telemetry", state=CheckState.MISSING, detail=detail, mend=optional_packages.how("opentelemetry.sdk")
+        name="telemetry", state=CheckState.MISSING, detail=detail, hint=optional_packages.how("opentelemetry.sdk")
     )
 
 
@@ -169,4 +169,4 @@ class Check:
     name: str
     state: CheckState
     detail: str
-    mend: str = ""
+    hint: str = ""

@@ -82,7 +82,7 @@ def forget(home: Home, user: str, *, dry_run: bool = False) -> Forgotten:
     """Erase a user's data; a dry run only counts it."""
     home.refuse_if_read_only()
     if user != home.settings.user and not home.settings.is_admin:
-        raise Refused(f"Only an admin may have '{user}' forgotten.", mend="Ask one, or forget yourself.")
+        raise Refused(f"Only an admin may have '{user}' forgotten.", hint="Ask one, or forget yourself.")
     # Another user's rows must be visible, because they decide what has to stay.
     home = home.as_nobody()
     # Turns in the outbox may be theirs too, so they are written first.
@@ -307,7 +307,7 @@ def _remove(path: Path) -> None:
 
 def _compact(engine: sa.Engine) -> str:
     """Overwrite free pages and logs; return a note if another process keeps the database busy, else empty."""
-    mend = f"'{DATABASE}' is busy: free pages may still hold it; stop other processes and run this again"
+    hint = f"'{DATABASE}' is busy: free pages may still hold it; stop other processes and run this again"
     if engine.dialect.name == "postgresql":
         with sql.storage_errors(engine), engine.connect() as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT").execute(sa.text("VACUUM"))
@@ -319,8 +319,8 @@ def _compact(engine: sa.Engine) -> str:
             connection.execute("VACUUM")
             is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except sqlite3.OperationalError:
-        return mend
-    return mend if is_busy else ""
+        return hint
+    return hint if is_busy else ""
 
 
 def _words(shared: sa.Engine, person: Person) -> list[str]:

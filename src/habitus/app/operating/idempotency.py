@@ -65,7 +65,7 @@ def once(home: Home, key: str, asked: object, make: Callable[[Attempt], Answer])
     with alone(home.settings, key):
         claim, is_new = _claim(home, key, wanted, this)
         if claim.asked != wanted:
-            raise Invalid("This Idempotency-Key belongs to another request.", mend="Take a new one for a new request.")
+            raise Invalid("This Idempotency-Key belongs to another request.", hint="Take a new one for a new request.")
         if claim.answer is not None:
             answer: Answer = json.loads(claim.answer)
             return answer
@@ -96,7 +96,7 @@ def alone(settings: Settings, key: str) -> Iterator[None]:
 
 
 def _under_way() -> Refused:
-    return Refused("A request with this Idempotency-Key is under way.", mend="Send it again in a moment.")
+    return Refused("A request with this Idempotency-Key is under way.", hint="Send it again in a moment.")
 
 
 def _claim(home: Home, key: str, wanted: str, this: sa.ColumnElement[bool]) -> tuple[sa.Row[Any], bool]:

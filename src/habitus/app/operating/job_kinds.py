@@ -212,11 +212,11 @@ def _checked_address(source: str) -> str:
     try:
         at = urlsplit(source)
     except ValueError:
-        raise Invalid("This is not an address.", mend="Write https://….") from None
+        raise Invalid("This is not an address.", hint="Write https://….") from None
     secret = next((name for name, _ in parse_qsl(f"{at.query}&{at.fragment}") if is_name_of_secret(name)), "")
     if secret:
-        mend = "Download it and import the file, or run 'habitus skills add' with it where Habitus runs."
-        raise Refused(f"'{secret}' in the address is a secret, and others can read a job.", mend=mend)
+        hint = "Download it and import the file, or run 'habitus skills add' with it where Habitus runs."
+        raise Refused(f"'{secret}' in the address is a secret, and others can read a job.", hint=hint)
     return without_login(source)
 
 

@@ -53,12 +53,12 @@ def leave(
     Paths are resolved here, because the worker may run in another directory.
     """
     if kind not in KINDS:
-        raise NotFound(f"There are no jobs of the kind '{kind}'.", mend=f"There are: {', '.join(KINDS)}.")
+        raise NotFound(f"There are no jobs of the kind '{kind}'.", hint=f"There are: {', '.join(KINDS)}.")
     if len(words) not in KINDS[kind].takes:
-        raise Invalid(f"'{kind}' does not take {len(words)} words.", mend=KINDS[kind].usage)
+        raise Invalid(f"'{kind}' does not take {len(words)} words.", hint=KINDS[kind].usage)
     if settings.is_guest and any(not word.startswith("https://") for word in words):
         what = "Which files and databases are read is for the owner of this home to say."
-        raise Refused(what, mend=f"Ask them to run 'habitus jobs add {kind} …' where Habitus runs.")
+        raise Refused(what, hint=f"Ask them to run 'habitus jobs add {kind} …' where Habitus runs.")
     paths = [word if "://" in word else str(given_path(word).absolute()) for word in words]
     given = {**KINDS[kind].inputs_from(paths), **({} if tokens is None else {"tokens": tokens})}
     return add(settings, queue, kind, given, id=id, priority=priority)
@@ -113,10 +113,10 @@ def at_work(
     loop = LoopThread("habitus-jobs")
     known = kinds(home, loop)
     if unknown := sorted(set(only) - known.keys()):
-        raise NotFound(f"There are no jobs of the kind '{unknown[0]}'.", mend=f"There are: {', '.join(known)}.")
+        raise NotFound(f"There are no jobs of the kind '{unknown[0]}'.", hint=f"There are: {', '.join(known)}.")
     done = {name: work for name, work in known.items() if not only or name in only}
     limits = Limits(per_model=home.settings.jobs.per_model, per_user=home.settings.jobs.per_user)
-    each_look = Scheduler(home, queue).look if starts_due else partial(moment, home.shared, home.clock)
+    each_look = Scheduler(home, queue).look if starts_due else partial(database_now, home.shared, home.clock)
     look_s = _LOOK_SHARED_S if queue.is_shared else _LOOK_S
     host = _host(home.settings, queue)
     manner = Manner(
@@ -208,13 +208,13 @@ class Scheduled:
 
 def list_schedules(home: Home, queue: JobQueue) -> tuple[Scheduled, ...]:
     """Return the schedule of each kind that can start by itself."""
-    now, zone = moment(home.shared, home.clock), _zone(home.settings, home.clock)
+    now, zone = database_now(home.shared, home.clock), _zone(home.settings, home.clock)
     found = []
     now_set = _Followed(home).schedule()
     for kind in SCHEDULED:
         when = str(getattr(now_set, kind))
         schedule = read(when)
-        next_on = schedule.next(now, zone).moment if schedule else None
+        next_on = schedule.next(now, zone).timestamp if schedule else None
         found.append(
             Scheduled(kind=kind, when=when, next_on=next_on, last=queue.last(_prefix(home.settings, queue, kind)))
         )
@@ -224,11 +224,11 @@ def list_schedules(home: Home, queue: JobQueue) -> tuple[Scheduled, ...]:
 def set_schedule(home: Home, kind: str, when: str | None) -> Configured:
     """Change when a kind of job starts by itself, or restore the default with None; running workers follow."""
     if kind not in SCHEDULED:
-        mend = did_you_mean(kind, SCHEDULED) or f"There are: {', '.join(SCHEDULED)}."
-        raise NotFound(f"No jobs of the kind '{kind}' start by themselves.", mend=mend)
+        hint = did_you_mean(kind, SCHEDULED) or f"There are: {', '.join(SCHEDULED)}."
+        raise NotFound(f"No jobs of the kind '{kind}' start by themselves.", hint=hint)
     home.refuse_unless_kept()
     # Fails before anything is changed if the database is away.
-    moment(home.shared, home.clock)
+    database_now(home.shared, home.clock)
     return configuring.put(home.settings, os.environ, f"schedule.{kind}", when)
 
 
@@ -249,7 +249,7 @@ class _Followed:
         return self._known
 
 
-def moment(shared: sa.Engine, clock: Clock) -> datetime:
+def database_now(shared: sa.Engine, clock: Clock) -> datetime:
     """Return the current time, by the database's clock on a shared server, because the hosts' clocks differ.
 
     Fails if the schema is newer than this code, so an outdated worker takes no jobs.
@@ -273,13 +273,13 @@ class Scheduler:
         self._home = home
         self._queue = queue
         self._zone = _zone(home.settings, home.clock)
-        self._began = moment(home.shared, home.clock)
+        self._began = database_now(home.shared, home.clock)
         self._followed = _Followed(home)
         self._seen: dict[str, str] = {}  # kind → last slot checked
 
     def look(self) -> list[str]:
         """Add the jobs that are due now; return their ids."""
-        now, added = moment(self._home.shared, self._home.clock), list[str]()
+        now, added = database_now(self._home.shared, self._home.clock), list[str]()
         now_set = self._followed.schedule()
         for kind in SCHEDULED:
             schedule = read(str(getattr(now_set, kind)))
@@ -295,7 +295,8 @@ class Scheduler:
 
     def _is_due(self, kind: str, slot: Slot) -> bool:
         return (
-            slot.moment > self._began or self._queue.last(_prefix(self._home.settings, self._queue, kind)) is not None
+            slot.timestamp > self._began
+            or self._queue.last(_prefix(self._home.settings, self._queue, kind)) is not None
         )
 
     def _add(self, kind: str, slot: Slot) -> str:
@@ -319,5 +320,5 @@ def _zone(settings: Settings, clock: Clock) -> tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError):
-        mend = "Write one such as Europe/Berlin, or leave schedule.timezone out."
-        raise Invalid(f"There is no time zone '{name}'.", mend=mend) from None
+        hint = "Write one such as Europe/Berlin, or leave schedule.timezone out."
+        raise Invalid(f"There is no time zone '{name}'.", hint=hint) from None

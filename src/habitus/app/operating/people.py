@@ -148,7 +148,7 @@ class People:
         """Add a user, or give an existing one a new link, token and role."""
         if not _NAME.fullmatch(name):
             raise Invalid(
-                f"'{name}' is not a name to sign in with.", mend="Use lower-case letters, digits and hyphens."
+                f"'{name}' is not a name to sign in with.", hint="Use lower-case letters, digits and hyphens."
             )
         link, token = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         row = {"name": name, "role": role.value, "link": _hash(link), "token": _hash(token)}
@@ -174,7 +174,7 @@ class People:
                 is_gone = kept.pop(name, None) is not None or is_gone
         if not is_gone:
             known = self._read_known().people
-            raise NotFound(f"'{name}' can't sign in.", mend=did_you_mean(name, known) or "See 'habitus users list'.")
+            raise NotFound(f"'{name}' can't sign in.", hint=did_you_mean(name, known) or "See 'habitus users list'.")
 
     def enter(self, link: str) -> Person | None:
         """Return the user of a one-time link and invalidate it; None if it is unknown or was used."""
@@ -216,7 +216,7 @@ class People:
                 for name, row in self.file.read().items()
             ]
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise StorageFailed(f"{self.file.path} does not say who has which role.", mend="Move it away.") from None
+            raise StorageFailed(f"{self.file.path} does not say who has which role.", hint="Move it away.") from None
         with sql.writing(self._engine, durable=True, lock="people") as connection:
             if rows and not connection.execute(sa.select(sign_ins.c.name).limit(1)).first():
                 connection.execute(sign_ins.insert(), rows)

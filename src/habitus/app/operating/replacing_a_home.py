@@ -62,7 +62,7 @@ def alone(home: Path) -> Iterator[None]:
     if held is None:
         raise Refused(
             f"{home} is in use by another process of Habitus.",
-            mend="Stop 'habitus up', workers, chats and connected agents first; nothing was changed.",
+            hint="Stop 'habitus up', workers, chats and connected agents first; nothing was changed.",
         )
     try:
         if is_begun(home):

@@ -73,7 +73,7 @@ def read(file: Path) -> list[Tombstone]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise StorageFailed(f"Can't read {file}: {error.strerror}.", mend="Check its permissions.") from None
+        raise StorageFailed(f"Can't read {file}: {error.strerror}.", hint="Check its permissions.") from None
     return [found for line in lines if (found := _read(line)) is not None]
 
 

@@ -60,7 +60,7 @@ class Remark:
 
     topic: Topic
     what: str
-    mend: str
+    hint: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +103,7 @@ def read_skills(folder: Path) -> Iterator[AgentSkill]:
             path=folder / name,
             tree=found.tree,
             skill=None if found.problem else parsed.skill,
-            problems=tuple(f"{each.what} {each.mend}" for each in problems if each.severity is Severity.ERROR),
+            problems=tuple(f"{each.what} {each.hint}" for each in problems if each.severity is Severity.ERROR),
         )
 
 
@@ -113,13 +113,13 @@ def about_files(skills: Sequence[AgentSkill]) -> Iterator[Remark]:
     for each in skills:
         for problem in each.problems:
             yield Remark(
-                topic=Topic.BROKEN, what=f"The head of '{each.name}' can't be read: {problem}", mend=edit(each)
+                topic=Topic.BROKEN, what=f"The head of '{each.name}' can't be read: {problem}", hint=edit(each)
             )
         if (winner := first.setdefault(each.name, each.path)) != each.path:
             yield Remark(
                 topic=Topic.SHADOWED,
                 what=f"'{each.name}' in {each.path.parent} is hidden by the one in {winner.parent}.",
-                mend=f"diff -r {shell_path(winner)} {shell_path(each.path)}",
+                hint=f"diff -r {shell_path(winner)} {shell_path(each.path)}",
             )
 
 
@@ -131,7 +131,7 @@ def risky(skills: Sequence[AgentSkill], policy: Policy) -> Iterator[Remark]:
         yield Remark(
             topic=Topic.RISKY,
             what=f"'{each.name}': {risks[0]}{more}.",
-            mend=f"habitus skills scan {shell_path(each.path)}",
+            hint=f"habitus skills scan {shell_path(each.path)}",
         )
 
 
@@ -170,7 +170,7 @@ def about_copies(found: Iterable[Copy]) -> Iterator[Remark]:
     """Remark on pairs of skills with the same text."""
     for one, two, is_same in found:
         how = "have the same text" if is_same else "have nearly the same text"
-        yield Remark(topic=Topic.COPY, what=f"'{one.name}' and '{two.name}' {how}.", mend=put_aside(two))
+        yield Remark(topic=Topic.COPY, what=f"'{one.name}' and '{two.name}' {how}.", hint=put_aside(two))
 
 
 def searching(skills: Sequence[AgentSkill]) -> Callable[[str], Results]:
@@ -207,7 +207,7 @@ def confusable(
             yield Remark(
                 topic=Topic.CONFUSABLE,
                 what=f"'{each.name}' and '{other.name}' are easily taken for each other. {apart}".strip(),
-                mend=f"{edit(each)} {shell_path(other.path / 'SKILL.md')}",
+                hint=f"{edit(each)} {shell_path(other.path / 'SKILL.md')}",
             )
 
 
@@ -232,7 +232,7 @@ def never_fired(
                 topic=Topic.NEVER_FIRED,
                 what=f"'{name}' would have fitted {len(asked)} requests and never fired, such as "
                 f"“{example if len(example) <= 80 else example[:79] + '…'}”. Use their words in its description.",
-                mend=edit(by_name[name]),
+                hint=edit(by_name[name]),
             )
 
 

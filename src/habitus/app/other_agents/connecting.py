@@ -122,7 +122,7 @@ def offered_hooks(
         if name.lower() not in (*known, "all"):
             near = did_you_mean(name, [one.event for one in known_agents.HOOKS])
             there = ", ".join(one.event for one in known_agents.HOOKS)
-            raise NotFound(f"There is no hook '{name}'.", mend=near or f"There are: {there}.")
+            raise NotFound(f"There is no hook '{name}'.", hint=near or f"There are: {there}.")
     unwanted, found = {name.lower() for name in refused}, host(agent, CONNECTED)
     _refuse_beside_plugin(settings, environ, found)
     if not found.hooks or "all" in unwanted:
@@ -159,7 +159,7 @@ def plan_disconnect(settings: Settings, environ: Mapping[str, str], agent: str, 
     there = [replace(one, entries=()) for one in every if connections.is_connected(one)]
     if not there:
         raise NotFound(
-            f"{found.title} is not connected for this {scope}.", mend=f"See 'habitus connect {agent} --dry-run'."
+            f"{found.title} is not connected for this {scope}.", hint=f"See 'habitus connect {agent} --dry-run'."
         )
     return _plan(settings, found, scope, there)
 
@@ -216,7 +216,7 @@ def _refuse_beside_plugin(settings: Settings, environ: Mapping[str, str], found:
         return
     if name := next((name for name, is_on in _items(plugins) if name.startswith(f"{NAME}@") and is_on), ""):
         raise Refused(
-            f"{found.title} has our plugin already.", mend=f"Remove it first: claude plugin uninstall {name}."
+            f"{found.title} has our plugin already.", hint=f"Remove it first: claude plugin uninstall {name}."
         )
 
 
@@ -282,7 +282,7 @@ def _block(settings: Settings, environ: Mapping[str, str], found: Host, wishes: 
         where = ", ".join(found.instructions) or "none"
         raise Invalid(
             f"{found.title} has no file with instructions for a {wishes.scope} that is known here.",
-            mend=f"It has one for: {where}.",
+            hint=f"It has one for: {where}.",
         )
     file = found.path(found.instructions[wishes.scope], environ, settings.user_home, project_root(settings.cwd))
     entry = Entry(path=(), value=wishes.block)

@@ -30,7 +30,7 @@ from habitus.app.other_agents.agent_skills import (
 from habitus.errors import NotFound, did_you_mean
 from habitus.hosts.known_agents import STUDIED, Host, Scope
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.calls import moment
+from habitus.learning.remedies.calls import parse_iso_timestamp
 from habitus.learning.remedies.findings import ENOUGH, Findings, findings
 from habitus.learning.remedies.sessions import SessionReader
 from habitus.learning.transcripts import pieces
@@ -86,7 +86,7 @@ class Examiner:
         """Return a report on the named agent, or on all agents on this machine; `NotFound` if there are none."""
         if wanted and wanted not in STUDIED:
             near = did_you_mean(wanted, list(STUDIED))
-            raise NotFound(f"No agent '{wanted}' is known. {near}".strip(), mend=f"Known: {', '.join(STUDIED)}.")
+            raise NotFound(f"No agent '{wanted}' is known. {near}".strip(), hint=f"Known: {', '.join(STUDIED)}.")
         meant = [
             each
             for name, each in STUDIED.items()
@@ -95,14 +95,14 @@ class Examiner:
         if not meant:
             raise NotFound(
                 "No agent keeps skills or transcripts here.",
-                mend=f"Looked for {', '.join(STUDIED)}; try 'habitus tour'.",
+                hint=f"Looked for {', '.join(STUDIED)}; try 'habitus tour'.",
             )
         return tuple(map(self._report, meant))
 
     def _report(self, agent: Host) -> AgentReport:
         skills, past = list(self._skills(agent)), self._past(agent)
         remarks = [
-            Remark(topic=each.topic, what=self._clean(each.what), mend=self._clean(each.mend))
+            Remark(topic=each.topic, what=self._clean(each.what), hint=self._clean(each.hint))
             for each in self._remarks(agent, skills, past)
         ]
         covered = past.found.coverage if past.found else None
@@ -145,7 +145,7 @@ class Examiner:
                     topic=Topic.LISTING,
                     what=f"The description of '{each.name}' has {size:,} characters; "
                     f"{agent.title} cuts it at {agent.description_chars:,}.",
-                    mend=edit(each),
+                    hint=edit(each),
                 )
         if agent.name == "claude-code":
             yield from self._lost(agent, skills)
@@ -166,7 +166,7 @@ class Examiner:
             topic=Topic.LISTING,
             what=f"{agent.title} lists {found.how_many}{len(found.lost)} of {len(first)} skills without a description "
             f"({shown}).",
-            mend=f'set "skillListingBudgetFraction": {found.fraction} in '
+            hint=f'set "skillListingBudgetFraction": {found.fraction} in '
             f"{agent.path('~/.claude/settings.json', environ, home, home)}",
         )
 
@@ -197,7 +197,7 @@ class Examiner:
                     for turn in piece.turns:
                         reader.take(turn)
                         used = frozenset(_own(use.skill) for use in piece.skill_uses if use.turn == turn.id)
-                        at = next((moment(said.at) for said in turn.said if said.at), None)
+                        at = next((parse_iso_timestamp(said.at) for said in turn.said if said.at), None)
                         past.uses.update(used)
                         past.requests += [said.words for said in turn.said[:1] if not turn.is_sidechain and not used]
                         past.last_use |= {name: max(at, past.last_use.get(name, at)) for name in used if at}
@@ -219,7 +219,7 @@ class Examiner:
             yield Remark(
                 topic=Topic.UNUSED,
                 what=f"'{each.name}' was not used for {UNUSED.days} days, and takes room in the listing.",
-                mend=put_aside(each),
+                hint=put_aside(each),
             )
 
 
@@ -232,7 +232,7 @@ def _about_failures(found: Findings, now: datetime) -> Iterator[Remark]:
     taught = {signature for held in found.lessons for signature in held.signatures}
     for held in found.lessons:
         cost = f"{wording.evidence(held, now)}; {held.calls} calls and {held.seconds / 60:.1f} min lost"
-        yield Remark(topic=Topic.LESSON, what=f"{wording.lesson(held)} ({cost})", mend="habitus learn --apply")
+        yield Remark(topic=Topic.LESSON, what=f"{wording.lesson(held)} ({cost})", hint="habitus learn --apply")
     again = [each for each in found.failures if each.sessions >= ENOUGH and each.signature not in taught]
     for each in again[:MOST_FAILURES]:
         called = each.command or each.tool
@@ -241,9 +241,9 @@ def _about_failures(found: Findings, now: datetime) -> Iterator[Remark]:
             topic=Topic.FAILING,
             what=f"`{called}` fails again and again{so_far}: {each.signature} "
             f"({each.sessions} sessions, {each.calls} calls).",
-            mend="habitus lessons add 'what to do instead'",
+            hint="habitus lessons add 'what to do instead'",
         )
     for rule in found.rules:
         if rule.is_lesson:
             said = wording.rule_evidence(rule, now)
-            yield Remark(topic=Topic.RULE, what=f"{rule.correction.text} ({said})", mend="habitus learn --apply")
+            yield Remark(topic=Topic.RULE, what=f"{rule.correction.text} ({said})", hint="habitus learn --apply")

@@ -137,7 +137,7 @@ def get(home: Home, id: str, *, all_users: bool = False) -> InboxItem:
     try:
         return of_lesson(memory_of(home, all_users).get(id))
     except NotFound:
-        raise NotFound(f"There is no proposal or lesson '{id}'.", mend="See 'habitus review list'.") from None
+        raise NotFound(f"There is no proposal or lesson '{id}'.", hint="See 'habitus review list'.") from None
 
 
 def number_of(id: str) -> int | None:

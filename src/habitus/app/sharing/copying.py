@@ -119,11 +119,11 @@ class Copied:
 def copy(source: Place, target: Place, *, progress: Callable[[int], None] = lambda done: None) -> Copied:
     """Copy everything that hosts share into an empty database. Raises `Refused` if the target is in use."""
     if sql.key_of(source.engine) == sql.key_of(target.engine):
-        raise Refused(f"{source.name} can't be copied onto itself.", mend="Name another database.")
+        raise Refused(f"{source.name} can't be copied onto itself.", hint="Name another database.")
     with snapshot(source.engine) as rows, sql.writing(target.engine, durable=True, lock=USER) as out:
         copying = _Copying(rows, out)
         if used := _describe_use(out, copying.there, copying.there.keys() - _MARKS):
-            raise Refused(f"{target.name} is not empty: it has {used}.", mend="Name an empty database.")
+            raise Refused(f"{target.name} is not empty: it has {used}.", hint="Name an empty database.")
         done = 0
         for name in copying.here:
             for copied in copying.copy_table(name):
@@ -190,7 +190,7 @@ class _Copying:
             count += len(some)
             checksum += _checksum(name, [{column: row[column] for column in names} for row in some])
         if checksum != self._checksums[name] and name not in _MARKS:
-            raise StorageFailed(f"{name} would not be in {target} as it is here.", mend="Nothing was copied; retry.")
+            raise StorageFailed(f"{name} would not be in {target} as it is here.", hint="Nothing was copied; retry.")
         return TableCopy(table=name, rows=count, checksum=f"{checksum % 2**64:016x}")
 
 

@@ -172,7 +172,7 @@ def _open_place(settings: Settings, which: str) -> Iterator[Place]:
         address, workspace = sql.sqlite_url(settings.home / home_directory.DATABASE), ""
     elif not which:
         raise Invalid(
-            "No database to copy to was given.", mend="Set HABITUS_DATABASE, or name two: 'habitus db copy home …'."
+            "No database to copy to was given.", hint="Set HABITUS_DATABASE, or name two: 'habitus db copy home …'."
         )
     engine = sql.open_engine(address, workspace)
     try:
@@ -197,4 +197,4 @@ def _take_down(source: Place) -> None:
 
 def _refuse_unless_admin(settings: Settings, what: str) -> None:
     if not settings.is_admin:
-        raise Refused(f"Only an admin may {what}.", mend="Ask one.")
+        raise Refused(f"Only an admin may {what}.", hint="Ask one.")

@@ -71,7 +71,7 @@ def task_named(home: Home, name: str, id: str) -> Task:
     found = {task.id: task for task in tasks_of(home, name)}
     if id in found:
         return found[id]
-    raise NotFound(f"'{name}' has no task '{id}'.", mend=did_you_mean(id, found) or f"See 'habitus tasks list {name}'.")
+    raise NotFound(f"'{name}' has no task '{id}'.", hint=did_you_mean(id, found) or f"See 'habitus tasks list {name}'.")
 
 
 def take_proposed(home: Home, proposal: Proposal) -> None:

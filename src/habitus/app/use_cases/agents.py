@@ -132,7 +132,7 @@ def take_in(home: Home, wanted: OneAgent) -> TakenIn:
     _refuse_guest(home.settings)
     found = host(wanted.agent)
     if (folder := _folder(home.settings, found)) is None:
-        raise NotFound(f"{found.title} has no folder of skills here.", mend="")
+        raise NotFound(f"{found.title} has no folder of skills here.", hint="")
     return updating.take_in(home, folder, (), USER, ImportOptions())
 
 
@@ -146,7 +146,7 @@ def _folder(settings: Settings, one: Host) -> Path | None:
 
 def _refuse_guest(settings: Settings) -> None:
     if settings.is_guest:
-        raise Refused("Only whoever owns this machine's home may do that.", mend="Ask them to do it.")
+        raise Refused("Only whoever owns this machine's home may do that.", hint="Ask them to do it.")
 
 
 def _plan(settings: Settings, agent: str, *, leaving: bool) -> Plan:

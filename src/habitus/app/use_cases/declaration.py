@@ -290,7 +290,7 @@ def page_of(
     """
     start = next((at for at, item in enumerate(found, 1) if key(item) == after), 0) if after else 0
     if after and not start:
-        raise Invalid(f"No page of {name} begins after '{after}'.", mend="Begin anew, without 'after'.")
+        raise Invalid(f"No page of {name} begins after '{after}'.", hint="Begin anew, without 'after'.")
     end = len(found) if limit is None else start + limit
     return Page(items=found[start:end], next=key(found[end - 1]) if end < len(found) else None, total=len(found))
 
@@ -321,9 +321,9 @@ def version_in(expected: str | None, layer: str = "") -> int | None:
         return None
     found = re.fullmatch(r'("?)([0-9]{1,9})(-[0-9a-f]{8})?\1', expected)
     if found is None or (found[3] and not found[1]):
-        raise Invalid(f"'{expected}' is not a version.", mend="Give its number; an ETag as it came, quotes included.")
+        raise Invalid(f"'{expected}' is not a version.", hint="Give its number; an ETag as it came, quotes included.")
     if found[1] and expected != tag_of(int(found[2]), layer):
-        raise Stale("Another layer has it now.", mend="Read it again, and change that.")
+        raise Stale("Another layer has it now.", hint="Read it again, and change that.")
     return int(found[2])
 
 

@@ -105,5 +105,5 @@ def outcome(home: Home, wanted: TurnJudgement) -> Judged:
     A second report from the same source replaces the first.
     """
     if wanted.ok is None:
-        raise Misused("It is not said how it went.", mend="Say --ok or --failed; over REST, ok.")
+        raise Misused("It is not said how it went.", hint="Say --ok or --failed; over REST, ok.")
     return judge(home, wanted.id, ok=wanted.ok, by=wanted.by, reason=wanted.reason)

@@ -39,7 +39,7 @@ def change(home: Home, wanted: NewIdentity) -> IdentityText:
     """Set the text that says who the assistant is."""
     text = wanted.text.strip()
     if not text:
-        raise Invalid("The identity can't be empty.", mend="Say in a sentence who the assistant is.")
+        raise Invalid("The identity can't be empty.", hint="Say in a sentence who the assistant is.")
     author, store = home.person("changed who the assistant is"), home.skills.layer(PROMPT).store
     if store.load(NAME) is None:
         made = home.skills.create(replace(identity_skill(home.skills), body=text), author, layer=PROMPT)

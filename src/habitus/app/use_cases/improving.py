@@ -72,7 +72,7 @@ def improve(home: Home, wanted: Improvement) -> Job:
     if request.solver:
         solver_named(request.solver)
         if home.settings.is_guest:
-            raise Refused("Only the owner starts programs of this machine.", mend="Leave the solver out.")
+            raise Refused("Only the owner starts programs of this machine.", hint="Leave the solver out.")
     # An impossible run should fail here, while the caller is watching, not in the worker.
     preview_run(home, request)
     queue = jobs.open_queue(home)

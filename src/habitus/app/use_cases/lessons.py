@@ -272,7 +272,7 @@ class Retraction:
 def retract(home: Home, wanted: Retraction) -> MovedLessons:
     """Archive everything that one conversation taught; it is not learned again automatically."""
     if bool(wanted.turn) is bool(wanted.session):
-        raise Invalid("Say which conversation taught it.", mend="Give --turn ID or --session ID.")
+        raise Invalid("Say which conversation taught it.", hint="Give --turn ID or --session ID.")
     # Old lessons don't know their session: find them by the turns that the journal still has.
     user = whose(home.settings, wanted.all_users)
     turns = home.journal.turns_of(wanted.session, user=user) if wanted.session else []
@@ -280,7 +280,7 @@ def retract(home: Home, wanted: Retraction) -> MovedLessons:
     found = memory.taught_by({wanted.turn} if wanted.turn else {one.id for one in turns}, session=wanted.session)
     where = f"turn {wanted.turn}" if wanted.turn else f"session {wanted.session}"
     if not found:
-        raise NotFound(f"Nothing that is remembered comes from {where}.", mend="See 'habitus sessions list'.")
+        raise NotFound(f"Nothing that is remembered comes from {where}.", hint="See 'habitus sessions list'.")
     gone = [memory.remove(one.id, by=home.settings.signature, why=f"withdrawn with {where}") for one in found]
     return MovedLessons(lessons=gone, undo=("lessons", "restore", *(one.id for one in gone)))
 

@@ -91,7 +91,7 @@ def _runnable(home: Home, wanted: RecipeRun) -> SkillRecipe:
     """Return the recipe. Raises `NotFound` if it belongs to another skill than the one given."""
     recipe = recipes.runnable(home.recipes, wanted.recipe)
     if wanted.name is not None and home.skills.find(wanted.name).name != recipe.skill:
-        raise NotFound(f"'{wanted.name}' has no recipe '{wanted.recipe}'.", mend=f"'{recipe.skill}' has.")
+        raise NotFound(f"'{wanted.name}' has no recipe '{wanted.recipe}'.", hint=f"'{recipe.skill}' has.")
     return recipe
 
 

@@ -117,9 +117,9 @@ def effect(home: Home, wanted: OneItem) -> Replay:
     """
     subject = inbox.get(home, wanted.id, all_users=wanted.all_users).subject
     if isinstance(subject, Engram):
-        raise Invalid(f"'{wanted.id}' is a lesson; it changes no skill.", mend="")
+        raise Invalid(f"'{wanted.id}' is a lesson; it changes no skill.", hint="")
     if home.review.is_elsewhere(subject):
-        raise Invalid(f"'{wanted.id}' changes a directory of {subject.host}: nobody knows its requests here.", mend="")
+        raise Invalid(f"'{wanted.id}' changes a directory of {subject.host}: nobody knows its requests here.", hint="")
     return replays_of(home).look(subject, _PATIENCE_S)
 
 
@@ -173,7 +173,7 @@ def _each(items: Sequence[InboxItem], decide: Callable[[InboxItem], Decided]) ->
             if not done:
                 raise
             before = ", ".join(one.item.id for one in done)
-            raise type(error)(f"{error.message} Decided before it: {before}.", mend=error.mend) from None
+            raise type(error)(f"{error.message} Decided before it: {before}.", hint=error.hint) from None
     return done
 
 
@@ -182,7 +182,7 @@ def _approve(home: Home, item: InboxItem, all_users: bool) -> Decided:
         lesson = memory_of(home, all_users).approve(item.subject.id, by=home.settings.signature)
         return Decided(item=of_lesson(lesson), undo=("undo", *of_lessons([lesson])))
     if is_hidden(home.settings, item.subject):
-        raise Refused("Tasks are approved by who may read them.", mend="Ask an admin.")
+        raise Refused("Tasks are approved by who may read them.", hint="Ask an admin.")
     proposal, version = home.review.approve(item.subject.id, home.person())
     return Decided(item=of_proposal(proposal), version=version, undo=_reopening(item.id))
 
@@ -250,11 +250,11 @@ class Chosen:
 def choose(home: Home, wanted: Choice) -> Chosen:
     """Approve one of several similar proposals and reject the others; nothing is changed unless all are pending."""
     if not wanted.others or len({wanted.id, *wanted.others}) <= len(wanted.others):
-        raise Invalid("The same one stands there twice.", mend="Name the one to take, and each of the others once.")
+        raise Invalid("The same one stands there twice.", hint="Name the one to take, and each of the others once.")
     others = [inbox.get(home, id) for id in wanted.others]
     for item in others:
         if item.state != ProposalState.WAITING:
-            raise Invalid(f"'{item.id}' is {item.state} already.", mend="Choose among those that wait.")
+            raise Invalid(f"'{item.id}' is {item.state} already.", hint="Choose among those that wait.")
     taken = _approve(home, inbox.get(home, wanted.id), all_users=False)
     reason = f"{taken.item.what.partition('@')[0]} says the same, and was taken"
     gone = [_reject(home, item, reason) for item in others]
@@ -280,14 +280,14 @@ def reopen(home: Home, wanted: Reopening) -> Reopened:
 def _reopen(home: Home, id: str) -> InboxItem:
     if (number := number_of(id)) is None:
         raise Invalid(
-            f"'{id}' is not the number of a proposal.", mend="A lesson comes back with 'habitus undo ID:VERSION'."
+            f"'{id}' is not the number of a proposal.", hint="A lesson comes back with 'habitus undo ID:VERSION'."
         )
     proposal = home.review.get(number)
     if proposal.state is ProposalState.APPROVED and home.review.is_elsewhere(proposal):
         done = f"Proposal {id} is carried out on {proposal.host}" + (
             f" as {proposal.decision}" * bool(proposal.decision)
         )
-        raise Refused(f"{done}.", mend=f"Take it back there: habitus review reopen {id}.")
+        raise Refused(f"{done}.", hint=f"Take it back there: habitus review reopen {id}.")
     if proposal.state is ProposalState.APPROVED:
         _take_back(where_it_is(home, proposal), proposal)
     return of_proposal(home.review.reopen(proposal.id))
@@ -324,21 +324,21 @@ class NewText:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mended:
+class EditedProposal:
     item: InboxItem
     changed: bool
 
 
 @use_case("", route="PUT /review/{id}/text", access=Access.REVIEWER, example=NewText(id="3", text="1. Boil."))
-def edit(home: Home, wanted: NewText) -> Mended:
+def edit(home: Home, wanted: NewText) -> EditedProposal:
     """Edit the text of a proposal before you approve it."""
     before, _ = text_of(home, wanted.id)
     if (number := number_of(wanted.id)) is None:
         after = home.memory.edit(wanted.id, by=home.settings.signature, text=wanted.text.strip())
-        return Mended(item=of_lesson(after), changed=after.text.encode() != before)
+        return EditedProposal(item=of_lesson(after), changed=after.text.encode() != before)
     path, _ = editable(home.review.get(number).change.tree)
     content = wanted.text.encode("utf-8", "replace")
-    return Mended(item=of_proposal(home.review.edit(number, path, content)), changed=content != before)
+    return EditedProposal(item=of_proposal(home.review.edit(number, path, content)), changed=content != before)
 
 
 def text_of(home: Home, id: str) -> tuple[bytes, str]:

@@ -12,8 +12,8 @@ from habitus.app.conversations.secrets import SecretsOverview
 from habitus.app.home import Home
 from habitus.app.use_cases.declaration import Nothing, argument, option, use_case
 from habitus.errors import Invalid, Misused, Refused
-from habitus.moments import parse_moment
 from habitus.sandbox.credentials.grants import EVERYBODY, Call, Grant, GrantKind, Grants
+from habitus.timestamps import parse_timestamp
 
 _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
 
@@ -77,19 +77,19 @@ def grant(home: Home, wanted: GrantRequest) -> GrantedSecrets:
     *named, skill = wanted.names
     if not (named or wanted.host or wanted.all or wanted.again):
         raise Misused(
-            "It is not said what to grant.", mend="Name a secret before the skill, or say --all, --again or --host."
+            "It is not said what to grant.", hint="Name a secret before the skill, or say --all, --again or --host."
         )
     secrets.refuse_unless_admin(home, "grant secrets")
     asked = secrets.asking_skill(home.skills, skill)
     if asked.untrusted:
         raise Refused(
-            f"'{asked.item.name}': {asked.untrusted}.", mend=f"Read it, then: habitus trust {asked.item.name}"
+            f"'{asked.item.name}': {asked.untrusted}.", hint=f"Read it, then: habitus trust {asked.item.name}"
         )
     for name in named:
         secrets.check_asked(asked, name)
     for host in wanted.host:
         if not _HOST.fullmatch(host):
-            raise Invalid(f"'{host}' is not a host.", mend="Write example.org, example.org:8443 or *.example.org.")
+            raise Invalid(f"'{host}' is not a host.", hint="Write example.org, example.org:8443 or *.example.org.")
     grants, user = Grants(home.local, home.clock), EVERYBODY if wanted.everybody else home.settings.user
     had = [grant for grant in grants.of(asked.item.name, user) if wanted.again and grant.user == user]
     kept = [grant.what for grant in had if grant.kind is GrantKind.SECRET and grant.what in asked.secrets]
@@ -141,7 +141,7 @@ def _command(action: str, grants: Sequence[Grant]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class CallFilter:
-    since: str | None = option("A moment, such as 2h, yesterday or 2026-05-01.")
+    since: str | None = option("A point in time, such as 2h, yesterday or 2026-05-01.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,5 +152,5 @@ class CommandLineCalls:
 @use_case("secrets log", access=Access.VIEWER, example=CallFilter(since="yesterday"))
 def log(home: Home, wanted: CallFilter) -> CommandLineCalls:
     """List the calls of skills' command lines, also refused ones: who, what, when, and with which secrets."""
-    since = parse_moment(wanted.since, home.clock()) if wanted.since else None
+    since = parse_timestamp(wanted.since, home.clock()) if wanted.since else None
     return CommandLineCalls(calls=secrets.open_calls(home).list(since=since))

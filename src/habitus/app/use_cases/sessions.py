@@ -145,7 +145,7 @@ class Attachment:
             return Upload(name=self.name, content=base64.b64decode(self.content, validate=True))
         except ValueError:
             raise Invalid(
-                f"The content of '{self.name}' is not Base64.", mend="Encode the bytes of the file."
+                f"The content of '{self.name}' is not Base64.", hint="Encode the bytes of the file."
             ) from None
 
 
@@ -196,7 +196,7 @@ def go_on(home: Home, wanted: NextMessage) -> StartedTurn:
 
 def _say(home: Home, id: str, text: str, files: Sequence[Attachment]) -> StartedTurn:
     if len(files) > MOST_FILES:
-        raise Invalid(f"{len(files)} files are too many.", mend=f"Send {MOST_FILES} at most.")
+        raise Invalid(f"{len(files)} files are too many.", hint=f"Send {MOST_FILES} at most.")
     return StartedTurn(id=open_talks(home).say(text, id, [file.upload() for file in files]))
 
 

@@ -72,7 +72,7 @@ class NewValue(RemoteValue):
 def put(settings: Settings, wanted: NewValue) -> Configured:
     """Set a value in habitus.toml; an invalid one is refused, and the comments in the file stay."""
     if wanted.copy is not None and wanted.key != ENCODER:
-        raise Invalid(f"'--from' is for {ENCODER}, not for {wanted.key}.", mend="Leave it out.")
+        raise Invalid(f"'--from' is for {ENCODER}, not for {wanted.key}.", hint="Leave it out.")
     if wanted.is_minilm and (wanted.copy is not None or (wanted.yes and not configuring.has_weights(settings))):
         copy = None if wanted.copy is None else given_path(wanted.copy)
         configuring.fetch_weights(settings, os.environ, copy)

@@ -267,16 +267,16 @@ def _evidence_lines(home: Home, item: Listed) -> tuple[str, ...]:
 def read_file(home: Home, name: str, path: str, version: int | None = None) -> bytes:
     """Return the content of one of a skill's files; only admins may read its exam tasks."""
     if is_examination(path) and not home.settings.is_admin:
-        raise Refused(f"'{path}' says what the skill is examined by, which only admins read.", mend="Ask one of them.")
+        raise Refused(f"'{path}' says what the skill is examined by, which only admins read.", hint="Ask one of them.")
     skills = home.skills
     tree = skills.tree(name, version)
     if path not in tree:
         near = did_you_mean(path, tree) or f"It has: {', '.join(sorted(tree)[:20])}."
-        raise NotFound(f"'{name}' has no file '{path}'.", mend=near)
+        raise NotFound(f"'{name}' has no file '{path}'.", hint=near)
     try:
         return content_of(path, tree[path], skills.directory(name))
     except OSError as error:
-        raise NotFound(f"'{path}' can't be read: {error.strerror or error}.", mend="") from None
+        raise NotFound(f"'{path}' can't be read: {error.strerror or error}.", hint="") from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,10 +78,10 @@ def add(home: Home, wanted: NewTask) -> ChangedTask:
     """Add a task to a skill: the request, and the checks that decide whether it succeeded."""
     item = home.skills.find(wanted.name)
     if not (wanted.task or wanted.request):
-        raise Invalid("The task asks nothing.", mend="Give --request and what shows that it went well, as --expect.")
+        raise Invalid("The task asks nothing.", hint="Give --request and what shows that it went well, as --expect.")
     task = _as_reviewed(home.settings, _row(wanted.task) if wanted.task else _given_fields(wanted))
     if any(one.id == task.id for one in tasks_of(home, wanted.name)):
-        raise Refused(f"'{item.name}' has a task '{task.id}' already.", mend="Edit that, or give another --id.")
+        raise Refused(f"'{item.name}' has a task '{task.id}' already.", hint="Edit that, or give another --id.")
     keep_tasks(home, wanted.name, (*kept_tasks(home, item), task))
     return ChangedTask(skill=item.name, task=task, undo=("tasks", "remove", wanted.name, task.id))
 
@@ -113,7 +113,7 @@ def edit(home: Home, wanted: TaskEdit) -> ChangedTask:
     else:
         given = _given_fields(wanted)
         if not given:
-            raise Invalid("No change was given.", mend="Give --request, --expect, --check or --task.")
+            raise Invalid("No change was given.", hint="Give --request, --expect, --check or --task.")
         old = before.as_json()
         # New checks replace the old ones: the two sets together were never meant by anyone.
         has_checks = any(key in given for key in ("expect", "matches", "check"))
@@ -144,7 +144,7 @@ def remove(home: Home, wanted: OneTask) -> ChangedTask:
     kept = kept_tasks(home, item)
     if task not in kept:
         where = "its tool.json" if task.origin.kind is OriginKind.TOOL else "its evals/evals.json"
-        raise Refused(f"The task '{task.id}' of '{item.name}' stands in {where}.", mend="Take it out there.")
+        raise Refused(f"The task '{task.id}' of '{item.name}' stands in {where}.", hint="Take it out there.")
     keep_tasks(home, wanted.name, (one for one in kept if one.id != task.id))
     undo = ("tasks", "add", wanted.name, "--task", json.dumps(task.as_json(), ensure_ascii=False))
     return ChangedTask(skill=item.name, task=task, undo=undo)
@@ -217,7 +217,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"'{text[:60]}' is not JSON: {error}.", mend='Write {"kind": "contains", "text": "…"}.') from None
+        raise Invalid(f"'{text[:60]}' is not JSON: {error}.", hint='Write {"kind": "contains", "text": "…"}.') from None
 
 
 def _as_reviewed(settings: Settings, row: dict[str, Any]) -> Task:

@@ -16,7 +16,7 @@ from habitus.app.use_cases.declaration import Nothing, argument, option, reason_
 from habitus.app.use_cases.lessons import ManyLessons
 from habitus.app.use_cases.writing import ArchivedName, SkillRemoval
 from habitus.errors import Invalid, Misused
-from habitus.moments import parse_moment
+from habitus.timestamps import parse_timestamp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,18 +33,18 @@ def undo(home: Home, wanted: UndoTargets) -> TakenBack:
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    to: str = option("A moment: 2026-05-01, '2026-05-01 14:30', 14:30, 2h, '3 days ago'.", default=MISSING)
+    to: str = option("A point in time: 2026-05-01, '2026-05-01 14:30', 14:30, 2h, '3 days ago'.", default=MISSING)
     dry_run: bool = option("Only say what would change.", default=False)
 
 
 @use_case("rollback", access=Access.ADMIN, example=Moment(to="2 hours ago", dry_run=True), undo="undo")
 def rollback(home: Home, wanted: Moment) -> ReturnResult:
     """Return your lessons, and your skills in every writable layer, to a timestamp; nothing is lost."""
-    moment, now = parse_moment(wanted.to, home.clock()), home.clock()
-    if moment > now:
-        raise Misused(f"{wanted.to} lies in the future.", mend="Give a moment that has been.")
-    reason = f"back to {moment.astimezone():%Y-%m-%d %H:%M:%S}"
-    return undoing.return_to(home, moment, reason, dry_run=wanted.dry_run)
+    timestamp, now = parse_timestamp(wanted.to, home.clock()), home.clock()
+    if timestamp > now:
+        raise Misused(f"{wanted.to} lies in the future.", hint="Give a time in the past.")
+    reason = f"back to {timestamp.astimezone():%Y-%m-%d %H:%M:%S}"
+    return undoing.return_to(home, timestamp, reason, dry_run=wanted.dry_run)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ def take_back(home: Home, words: Sequence[str]) -> TakenBack:
             seen = trusting.give_trust(home, trusting.trustable_skill(home.skills, name), name)
             return TakenBack(said=(f"{name} is trusted as it is.",), undo=seen.undo)
         case _:
-            raise Invalid(f"'{' '.join(words)[:80]}' takes nothing back.", mend="Send the words as they came.")
+            raise Invalid(f"'{' '.join(words)[:80]}' takes nothing back.", hint="Send the words as they came.")
 
 
 def _of_setting(done: Configured) -> TakenBack:

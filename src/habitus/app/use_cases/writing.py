@@ -165,7 +165,7 @@ def new(home: Home, wanted: SkillDraft) -> NewSkill:
     try:
         made = home.skills.create(skill, home.person("new"), layer=wanted.layer, files=files)
     except Stale as error:
-        raise Refused(error.message, mend="Choose another name, or edit the one that is there.") from None
+        raise Refused(error.message, hint="Choose another name, or edit the one that is there.") from None
     return _describe_new(home, made.name, made.layer, made.version)
 
 
@@ -186,7 +186,7 @@ def _skill_from_draft(wanted: SkillDraft) -> Skill:
         if parsed.skill is not None:
             given = parsed.skill
         elif wanted.body.startswith("---"):
-            raise Invalid(str(parsed.diagnostics[-1]), mend="")
+            raise Invalid(str(parsed.diagnostics[-1]), hint="")
         else:
             given = replace(given, body=wanted.body)
     drafted = fields.apply_to(given)
@@ -428,7 +428,7 @@ class RestoredSkill:
 def restore(home: Home, wanted: ArchivedName) -> RestoredSkill:
     """Restore a skill from the archive."""
     if wanted.name is None:
-        raise Misused("Say which one.", mend="'habitus skills restore --list' shows them.")
+        raise Misused("Say which one.", hint="'habitus skills restore --list' shows them.")
     new_name = None if wanted.new_name is None else names.check_name(wanted.new_name)
     name, layer = home.skills.restore(wanted.name, home.person("restored"), new_name=new_name)
     return RestoredSkill(name=name, layer=layer, undo=("skills", "remove", f"{name}@{layer}"))

@@ -112,7 +112,7 @@ def _lines_of_errors(is_json: bool) -> Iterator[None]:
     except UserError as error:
         if not is_json:
             raise
-        _json_pipe().complain(error.message, error.mend)
+        _json_pipe().complain(error.message, error.hint)
         raise typer.Exit(1) from None
 
 
@@ -222,7 +222,7 @@ def _run_here(habitus: Habitus, words: Sequence[str]) -> list[tuple[str, ...]]:
         with share_habitus(habitus):
             whole()(list(words), standalone_mode=False)
     except typer.TyperException as error:
-        raise Invalid(error.format_message(), mend="See /help.") from None
+        raise Invalid(error.format_message(), hint="See /help.") from None
     finally:
         output.in_chat.reset(in_chat)
         output.can_be_undone.reset(undone)

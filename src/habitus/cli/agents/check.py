@@ -69,7 +69,7 @@ def _write(path: Path, text: str) -> None:
     try:
         given_path(str(path)).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise StorageFailed(f"{path} can't be written: {error.strerror}.", mend="Name another file.") from None
+        raise StorageFailed(f"{path} can't be written: {error.strerror}.", hint="Name another file.") from None
 
 
 def _print(report: AgentReport, room: int) -> int:
@@ -79,7 +79,7 @@ def _print(report: AgentReport, room: int) -> int:
     for number, remark in enumerate(report.remarks):
         lines = textwrap.wrap(f"{remark.topic.value}: {remark.what}", WIDTH - 2, max_lines=2, placeholder=" …")
         lines = [f"  {line}" for line in lines]
-        lines += [f"    {remark.mend}"] if len(remark.mend) <= WIDTH - 4 else []
+        lines += [f"    {remark.hint}"] if len(remark.hint) <= WIDTH - 4 else []
         if used + len(lines) >= room:
             output.say(f"  And {len(report.remarks) - number} more: habitus check --verbose", style="dim")
             return used + 1
@@ -93,13 +93,13 @@ def _print_whole(report: AgentReport) -> int:
     _print_counts(report)
     for remark in report.remarks:
         output.say(f"  {remark.topic.value}: {remark.what}")
-        output.say(f"    {remark.mend}", style="green")
+        output.say(f"    {remark.hint}", style="green")
     return 0
 
 
 def _print_counts(report: AgentReport) -> None:
     counts = f"{output.count_of(report.skills, 'skill')}, {output.count_of(report.sessions, 'session')}"
-    nothing = "" if report.remarks else " Nothing to mend."
+    nothing = "" if report.remarks else " Nothing to fix."
     output.say(f"{report.label}: {counts}, {output.count_of(report.calls, 'call')}.{nothing}", style="bold")
 
 
@@ -126,7 +126,7 @@ def page(reports: Sequence[AgentReport], now: datetime) -> str:
 
 
 def _section(report: AgentReport) -> str:
-    items = "".join(map(_item, report.remarks)) or "<li>Nothing to mend.</li>"
+    items = "".join(map(_item, report.remarks)) or "<li>Nothing to fix.</li>"
     counts = f"{report.skills} skills, {report.sessions} sessions, {report.calls} calls"
     return f"<h2>{escape(report.label)}</h2><p>{counts}</p><ul>{items}</ul>"
 
@@ -134,5 +134,5 @@ def _section(report: AgentReport) -> str:
 def _item(remark: Remark) -> str:
     return (
         f'<li><span class="topic">{escape(remark.topic.value)}</span>: {escape(remark.what)}<br>'
-        f"<code>{escape(remark.mend)}</code></li>"
+        f"<code>{escape(remark.hint)}</code></li>"
     )

@@ -133,7 +133,7 @@ def _confirm(settings: Settings, planned: Plan, *, dry_run: bool, yes: bool, as_
         output.say("Nothing was changed.")
         return False
     if not yes and (as_json or not sys.stdin.isatty()):
-        raise Refused(f"{planned.host.title}'s files would be changed.", mend="Add --yes, or look with --dry-run.")
+        raise Refused(f"{planned.host.title}'s files would be changed.", hint="Add --yes, or look with --dry-run.")
     if not yes and not typer.confirm("Do that?", default=True):
         raise typer.Abort
     return True
@@ -207,7 +207,7 @@ def sync(
 def _carried_out(habitus: Habitus, plans: list[SyncPlan], *, yes: bool, as_json: bool) -> list[SyncPlan]:
     """Apply the plans after confirmation and return them as carried out."""
     if not yes and (as_json or not sys.stdin.isatty()):
-        raise Refused("Skills would be changed there.", mend="Add --yes, or look with --dry-run.")
+        raise Refused("Skills would be changed there.", hint="Add --yes, or look with --dry-run.")
     if not yes and not typer.confirm("Do that?", default=True):
         raise typer.Abort
     return [syncing.carry_out(habitus, planned, os.environ) for planned in plans]

@@ -40,4 +40,4 @@ def mcp(
         profile_named(tools)
         asyncio.run(serve_http(scope, port, output.say) if http else serve_pipe(scope, greeting(*sys.argv[1:])))
     except (Invalid, NotFound) as error:
-        raise typer.BadParameter(f"{error.message} {error.mend}") from None
+        raise typer.BadParameter(f"{error.message} {error.hint}") from None

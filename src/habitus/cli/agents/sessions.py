@@ -23,7 +23,7 @@ FORMATS = ("markdown", "json")
 
 
 def list_sessions(context: typer.Context, wanted: SessionList, done: SessionPage, wide: Wide = False) -> None:
-    rows = [(s.id, inputs.show_moment(s.last_turn_on), s.turns, s.user, s.title) for s in done.sessions]
+    rows = [(s.id, inputs.format_timestamp(s.last_turn_on), s.turns, s.user, s.title) for s in done.sessions]
     columns = ("id", "last turn", "turns", "user", "began with")
     empty = "There are no sessions yet. Begin one: habitus chat"
     output.rows_or(empty, columns, rows, wide="began with", is_cut=not wide)
@@ -59,7 +59,7 @@ def export(
         try:
             to.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise StorageFailed(f"Can't write {to}: {error.strerror}.", mend="Check the path.") from None
+            raise StorageFailed(f"Can't write {to}: {error.strerror}.", hint="Check the path.") from None
         data = {"session": found.session, "turns": len(found.turns), "to": to}
         output.say_done(
             context, as_json, data, f"Wrote {output.count_of(len(found.turns), 'turn')} of {found.session} to {to}."
@@ -70,7 +70,7 @@ def _as_markdown(found: PastSession | SessionTurns) -> str:
     """Return the session as Markdown: each request, the messages that followed and the outcome."""
     parts = [f"# Session {found.session}"]
     for number, turn in enumerate(found.turns, 1):
-        parts += [f"## Turn {number}, {inputs.show_moment(turn.started_on)}, {turn.id}", _quote(turn.request)]
+        parts += [f"## Turn {number}, {inputs.format_timestamp(turn.started_on)}, {turn.id}", _quote(turn.request)]
         parts += [said for message in turn.messages[1:] if (said := _describe_message(message))]
         parts.append(f"*{_how_it_went(turn)}*")
     return "\n\n".join(parts)

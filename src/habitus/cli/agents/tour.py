@@ -93,7 +93,7 @@ def _isolation(habitus: Habitus) -> str:
     missing = [protection.name for protection in protections if not protection.is_on]
     if not missing:
         return f"Code runs isolated: {', '.join(protection.name for protection in protections)}."
-    return f"Code runs isolated, but this machine lacks: {', '.join(missing)}. 'habitus doctor' says how to mend it."
+    return f"Code runs isolated, but this machine lacks: {', '.join(missing)}. 'habitus doctor' says how to fix it."
 
 
 def _make_room(habitus: Habitus) -> None:
@@ -237,10 +237,10 @@ _PROCEDURE = """1. Look at the first lines of the export: which separator, and w
 _AMOUNT = """import json, sys
 
 written = json.loads(sys.argv[1])["written"]
-print(json.dumps({{"amount": float({mended})}}))
+print(json.dumps({{"amount": float({fixed})}}))
 """
 # The first version has a typo, so the tour shows a tool failing its test.
-_DEFECT, _MENDED = "writen", 'written.replace(".", "").replace(",", ".")'
+_DEFECT, _FIXED = "writen", 'written.replace(".", "").replace(",", ".")'
 
 
 def _cell(amount: str, says_it_does: str) -> dict[str, object]:
@@ -248,7 +248,7 @@ def _cell(amount: str, says_it_does: str) -> dict[str, object]:
     return {"action": "exec", "name": "main", "code": code, "one_line_description": says_it_does}
 
 
-def _tool(mended: str) -> dict[str, object]:
+def _tool(fixed: str) -> dict[str, object]:
     return {
         "name": TOOL,
         "description": "Reads an amount written like 1.200,50 and gives it as a number",
@@ -257,7 +257,7 @@ def _tool(mended: str) -> dict[str, object]:
             "properties": {"written": {"type": "string", "description": "The amount as it is written."}},
             "required": ["written"],
         },
-        "python_code": _AMOUNT.format(mended=mended),
+        "python_code": _AMOUNT.format(fixed=fixed),
         "test_payload": {"written": "1.200,50"},
     }
 
@@ -329,7 +329,7 @@ MADE_A_TOOL = Scene(
     request="I need such amounts read all the time. Make a tool of it, and read 12.345,60.",
     steps=(
         calls("create_tool", _tool(_DEFECT), text="I write it down as a program. "),
-        calls("create_tool", _tool(_MENDED), text="A slip of mine; once more. "),
+        calls("create_tool", _tool(_FIXED), text="A slip of mine; once more. "),
         calls(TOOL.replace("-", "_"), {"written": "12.345,60"}),
         says("The tool works: 12.345,60 is 12345.6."),
     ),

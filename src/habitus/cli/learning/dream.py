@@ -59,7 +59,7 @@ def dream(
             output.say_done(context, as_json, found, f"{made.id} {came_to}.")
             return
         if domain and domain not in DOMAINS:
-            raise NotFound(f"There is no domain '{domain}'.", mend=f"There are: {', '.join(DOMAINS)}.")
+            raise NotFound(f"There is no domain '{domain}'.", hint=f"There are: {', '.join(DOMAINS)}.")
         path = str(Path(challenges).absolute()) if challenges else ""
         # An unreadable challenge is reported now, not later by a worker.
         dreaming.challenges(habitus.settings, Path(path) if path else None)

@@ -27,7 +27,7 @@ from habitus.learning.transcripts.applying import ApplyResult, TaughtLessons
 from habitus.learning.transcripts.firings import Firing
 from habitus.llm.model import Models
 from habitus.memory.model import Engram
-from habitus.moments import parse_moment
+from habitus.timestamps import parse_timestamp
 
 # The most findings of one detector and the most candidates that are printed.
 MOST_SHOWN = 5
@@ -69,7 +69,7 @@ def learn(
             habitus,
             apply=apply and not is_refused,
             wants_failures=bool(model),
-            since=parse_moment(since, habitus.clock()) if since not in ("", LAST) else None,
+            since=parse_timestamp(since, habitus.clock()) if since not in ("", LAST) else None,
             only_new=since == LAST,
         )
         with _noting(habitus, apply) as made:
@@ -83,7 +83,7 @@ def learn(
             if is_refused:
                 raise Refused(
                     f"{_describe_sending(study.sending)} would go to {model}.",
-                    mend="Nothing was sent or kept. Add --yes to send.",
+                    hint="Nothing was sent or kept. Add --yes to send.",
                 )
             if not as_json:
                 _print_findings(study.report())

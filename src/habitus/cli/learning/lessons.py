@@ -78,7 +78,9 @@ def show(context: typer.Context, wanted: OneLesson, done: ShownLesson) -> None:
     output.say()
     for version in done.history:
         cause = version.cause
-        output.say(f"version {version.number}  {inputs.show_moment(cause.at)}  {cause.by}: {cause.reason}", style="dim")
+        output.say(
+            f"version {version.number}  {inputs.format_timestamp(cause.at)}  {cause.by}: {cause.reason}", style="dim"
+        )
 
 
 def _facts(engram: Engram) -> list[tuple[str, str]]:

@@ -21,8 +21,8 @@ from habitus.app.use_cases.review import (
     Approval,
     Approved,
     Decided,
+    EditedProposal,
     ItemDiff,
-    Mended,
     NewText,
     OneItem,
     Rejected,
@@ -55,7 +55,9 @@ def show(context: typer.Context, wanted: OneItem, done: ShownItem) -> None:
         output.say(f"by {item.by} ({subject.source}), {item.state}")
     else:
         output.say(f"Proposal {item.id}: {item.action} {item.what} ({item.state})")
-        output.say(f"by {item.by}, {inputs.show_moment(subject.made_on)}: {subject.author.reason or 'no reason given'}")
+        output.say(
+            f"by {item.by}, {inputs.format_timestamp(subject.made_on)}: {subject.author.reason or 'no reason given'}"
+        )
         if subject.decided_by:
             output.say(f"{item.state} by {subject.decided_by}: {subject.decision or 'no reason given'}")
     for reason in filter(None, item.reasons):
@@ -113,10 +115,10 @@ def edit(
         by_hand = edit_in_editor(habitus.settings.editor, before, name, instead="give the text with --file")
         with by_hand if file is None else nullcontext(inputs.read_bytes(str(file))) as content:
             wanted = NewText(id=item, text=content.decode("utf-8", "replace"))
-            finish(context, wanted, review.edit(habitus, wanted), _say_mended, as_json=as_json)
+            finish(context, wanted, review.edit(habitus, wanted), _report_edited, as_json=as_json)
 
 
-def _say_mended(context: typer.Context, wanted: NewText, done: Mended) -> None:
+def _report_edited(context: typer.Context, wanted: NewText, done: EditedProposal) -> None:
     output.say(f"Proposal {wanted.id} is changed." if done.changed else "Nothing was changed.")
 
 
@@ -142,7 +144,7 @@ def trust(
     with open_habitus(context) as habitus:
         if show_list:
             known = trusting.list_trusted(habitus)
-            rows = [(t.root, _join_names(t.names), inputs.show_moment(t.trusted_on), t.trusted_by) for t in known]
+            rows = [(t.root, _join_names(t.names), inputs.format_timestamp(t.trusted_on), t.trusted_by) for t in known]
             columns, empty = ("root", "what", "since", "by"), "Nothing is trusted yet."
             output.say_list(as_json, {"trusted": known}, columns, rows, wide="root", empty=empty)
             return

@@ -28,16 +28,16 @@ def confirm_rollback(habitus: Habitus, wanted: Moment, say: Callable[..., None])
         say(f"{lesson.action:<8} lesson {lesson.id}: {lesson.text}")
     what = _count_steps(planned)
     is_asked = bool(what) and not wanted.dry_run and sys.stdin.isatty()
-    return f"Return {what} to {inputs.show_moment(planned.to)}?" if is_asked else ""
+    return f"Return {what} to {inputs.format_timestamp(planned.to)}?" if is_asked else ""
 
 
 def rollback(context: typer.Context, wanted: Moment, done: ReturnResult) -> None:
-    what, moment = _count_steps(done), inputs.show_moment(done.to)
+    what, timestamp = _count_steps(done), inputs.format_timestamp(done.to)
     if not what:
-        output.say(f"Nothing has changed since {moment}.")
+        output.say(f"Nothing has changed since {timestamp}.")
     elif not wanted.dry_run:
         are = "is as it was" if what in ("1 skill", "1 lesson") else "are as they were"
-        output.say(f"{what} {are} at {moment}.")
+        output.say(f"{what} {are} at {timestamp}.")
 
 
 def _count_steps(done: ReturnResult) -> str:
@@ -55,7 +55,7 @@ def undo(context: typer.Context, wanted: UndoTargets, done: TakenBack) -> None:
 
 
 def pause(context: typer.Context, wanted: Nothing, done: PauseState) -> None:
-    since = "" if done.paused is None else inputs.show_moment(done.paused.since)
+    since = "" if done.paused is None else inputs.format_timestamp(done.paused.since)
     output.say(f"Paused since {since}. What people change themselves still works.")
 
 

@@ -25,11 +25,11 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
     # A damaged home can raise anything, and this command exists to report it.
     except Exception as error:
         said = f"The home can't be read: {type(error).__name__}: {error}."
-        unread = StorageFailed(said, mend="Put a backup in its place; skills on disk stay.")
+        unread = StorageFailed(said, hint="Put a backup in its place; skills on disk stay.")
         found = HealthReport(checks=use_case.unusable(unread))
     finish(context, Nothing(), found, _print_checks, as_json=as_json)
 
 
 def _print_checks(context: typer.Context, wanted: Nothing, done: HealthReport) -> None:
-    rows = [(check.name, check.state, f"{check.detail} {check.mend}".strip()) for check in done.checks]
+    rows = [(check.name, check.state, f"{check.detail} {check.hint}".strip()) for check in done.checks]
     output.table(("check", "state", "detail"), rows, wide="detail")

@@ -68,18 +68,19 @@ def create(context: typer.Context, wanted: BackupFile, done: Backup) -> None:
 
 def list_backups(context: typer.Context, wanted: Nothing, done: Backups) -> None:
     rows = [
-        (one.file.name, inputs.show_moment(one.made_on), one.files, f"{one.size / 1e6:.1f} MB") for one in done.backups
+        (one.file.name, inputs.format_timestamp(one.made_on), one.files, f"{one.size / 1e6:.1f} MB")
+        for one in done.backups
     ]
     output.rows_or("None yet. Make one: habitus backup create", ("file", "made", "files", "size"), rows)
 
 
 def confirm_restore(settings: Settings, wanted: OneBackup, say: Callable[..., None]) -> str:
     made_on = backing_up.look(wanted.path(settings)).made_on
-    return f"Replace {settings.home} by what it was at {inputs.show_moment(made_on)}?"
+    return f"Replace {settings.home} by what it was at {inputs.format_timestamp(made_on)}?"
 
 
 def restore(context: typer.Context, wanted: OneBackup, done: Restored) -> None:
-    output.say(f"The home is as it was at {inputs.show_moment(done.backup.made_on)}. {done.note}".strip())
+    output.say(f"The home is as it was at {inputs.format_timestamp(done.backup.made_on)}. {done.note}".strip())
 
 
 def confirm_forget(habitus: Habitus, wanted: Erasure, say: Callable[..., None]) -> str:

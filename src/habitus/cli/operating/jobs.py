@@ -66,7 +66,7 @@ async def _follow(context: typer.Context, habitus: Habitus, wanted: OneJob, as_j
 
 
 def list_scheduled(context: typer.Context, wanted: Nothing, done: ScheduledJobs) -> None:
-    rows = [(each.kind, each.when, inputs.show_moment(each.next_on), _last(each.last)) for each in done.schedule]
+    rows = [(each.kind, each.when, inputs.format_timestamp(each.next_on), _last(each.last)) for each in done.schedule]
     output.table(("kind", "when", "next", "last"), rows)
 
 
@@ -119,4 +119,4 @@ def _last(job: Job | None) -> str:
 
 
 def _added_at(job: Job) -> str:
-    return inputs.show_moment(job.added_on) if job.added_on else ""
+    return inputs.format_timestamp(job.added_on) if job.added_on else ""

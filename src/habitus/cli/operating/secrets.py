@@ -47,7 +47,7 @@ def set_secret(
     if more or "=" in name:
         raise Invalid(
             "A value is never an argument: it would stay in the shell's history.",
-            mend=f"Take it out there, then type it when asked: {output.command(context, 'secrets', 'set', 'NAME')}",
+            hint=f"Take it out there, then type it when asked: {output.command(context, 'secrets', 'set', 'NAME')}",
         )
     # The vault asks only if the keyring can't open it.
     with open_habitus(context) as habitus, habitus.vault.asking(password):
@@ -66,8 +66,8 @@ def list_secrets(context: typer.Context, wanted: Nothing, done: SecretsOverview)
     empty = f"No secrets are kept. Keep one: {output.command(context, 'secrets', 'set', 'NAME')}"
     output.rows_or(empty, ("secret", "granted to"), rows, wide="granted to")
     for request in done.requests:
-        if request.mend:
-            output.say(f"{request.skill} asks for {request.secret} ({request.standing.value}): {request.mend}")
+        if request.hint:
+            output.say(f"{request.skill} asks for {request.secret} ({request.standing.value}): {request.hint}")
     for problem in done.problems:
         output.say(problem, style="yellow")
 
@@ -103,7 +103,7 @@ def revoke(context: typer.Context, wanted: RevokeRequest, done: RevokedSecrets) 
 def log(context: typer.Context, wanted: CallFilter, done: CommandLineCalls) -> None:
     rows = [
         (
-            inputs.show_moment(call.when),
+            inputs.format_timestamp(call.when),
             call.who,
             " ".join([call.skill, *call.arguments]),
             ", ".join(call.secrets),

@@ -101,7 +101,7 @@ def _refuse_strangers(habitus: Habitus, place: Place) -> None:
     if place.is_public and not people.list():
         raise Refused(
             f"Others reach {place.host}, and nobody can sign in there yet.",
-            mend="Run 'habitus users add NAME --role admin' first, or leave --host out.",
+            hint="Run 'habitus users add NAME --role admin' first, or leave --host out.",
         )
 
 
@@ -154,7 +154,7 @@ async def serve(desks: Desks, home: Path | None, place: Place, say: Callable[[st
 def _published_site(folder: Path) -> ASGIApp:
     """Return the application that serves published skills; raise `NotFound` if the folder has none."""
     if not (folder / INDEX).is_file():
-        raise NotFound(f"There is no {folder / INDEX}.", mend=f"Write it: habitus skills publish {folder} NAME")
+        raise NotFound(f"There is no {folder / INDEX}.", hint=f"Write it: habitus skills publish {folder} NAME")
     return Mount(f"/{PLACE}", StaticFiles(directory=folder / PLACE))
 
 

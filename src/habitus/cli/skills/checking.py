@@ -85,9 +85,9 @@ def lint(context: typer.Context, wanted: LintRequest, done: LintReport) -> None:
     for skill in done.skills:
         for found in skill.diagnostics:
             style = "red" if found.severity is Severity.ERROR else "yellow"
-            output.say(f"{found.severity.value}: {skill.name}: {found.what} {found.mend}", style=style)
+            output.say(f"{found.severity.value}: {skill.name}: {found.what} {found.hint}", style=style)
     for finding in done.set:
-        output.say(f"{finding.severity.value}: {finding.what} {finding.mend}", style="yellow")
+        output.say(f"{finding.severity.value}: {finding.what} {finding.hint}", style="yellow")
     with open_habitus(context) as habitus:
         for rule, why in habitus.screening.silence.items():
             output.say(f"silenced: {rule}: {why}")

@@ -66,7 +66,7 @@ def improve(
         for line in [*plan.lines, *powers, *_describe_start(request, begun), cost]:
             (output.complain if as_json else output.say)(line)
         if not plan.can_run:
-            raise Invalid(f"'{plan.skill}' has no task for a gate.", mend=f"Add some: habitus tasks add {plan.skill}")
+            raise Invalid(f"'{plan.skill}' has no task for a gate.", hint=f"Add some: habitus tasks add {plan.skill}")
         if (drafters := open_drafters(habitus, request)) is not None:
             # Opening the model here reports a missing one before a job is queued.
             _ = drafters.main

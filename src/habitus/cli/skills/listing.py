@@ -68,7 +68,7 @@ def _print_main_file(shown: ShownSkill, version: int | None) -> None:
     for diagnostic in shown.item.diagnostics if version is None else ():
         output.complain(f"{diagnostic.severity}: {diagnostic}")
     if shown.text is None:
-        raise Invalid(f"'{shown.item.name}' has no SKILL.md that can be shown.", mend="See 'habitus skills lint'.")
+        raise Invalid(f"'{shown.item.name}' has no SKILL.md that can be shown.", hint="See 'habitus skills lint'.")
     output.write(shown.text.decode("utf-8", "replace"))
 
 
@@ -76,7 +76,7 @@ def history(context: typer.Context, wanted: HistoryOf, done: SkillHistory, wide:
     entries = [(v.made_on, f"v{v.number}", output.who(v.author), str(len(v.paths))) for v in done.versions]
     entries += [(s.made_on, s.action.value, output.who(s.author), "") for s in done.switches]
     entries.sort(key=lambda entry: entry[0], reverse=True)
-    rows = [(what, inputs.show_moment(when), by, files) for when, what, by, files in entries]
+    rows = [(what, inputs.format_timestamp(when), by, files) for when, what, by, files in entries]
     output.table(("change", "made", "by", "files"), rows, wide="by", is_cut=not wide)
     output.say_more(len(done.versions), done.total, done.next)
 
@@ -134,7 +134,7 @@ def _print_page(page: SkillPage, *, wide: bool, empty: str = NO_SKILLS) -> None:
             "used": [each.used for each in counters],
             "succeeded": [each.succeeded for each in counters],
             "failed": [each.failed for each in counters],
-            "last used": [inputs.show_moment(each.last_used) if each.last_used else "" for each in counters],
+            "last used": [inputs.format_timestamp(each.last_used) if each.last_used else "" for each in counters],
         }
     # An empty column would cost the width that the description needs.
     elif any(each.used for each in counters):
@@ -164,7 +164,7 @@ def _print_skill(shown: ShownSkill, skill: Skill) -> None:
         ("triggers", ", ".join(skill.manifest.triggers)),
         ("source", skill.source.value),
         ("from", shown.origin),
-        ("version", f"{skill.version} of {inputs.show_moment(skill.modified_on)}"),
+        ("version", f"{skill.version} of {inputs.format_timestamp(skill.modified_on)}"),
         ("stages", ", ".join(sorted(skill.stages))),
         ("files", ", ".join(files)),
         ("waits", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.waiting)),
@@ -192,6 +192,6 @@ def _describe_uses(counters: Counters) -> str:
     """Return how often a skill was shown and used, and how often it succeeded."""
     if counters == Counters():
         return ""
-    last = f", last {inputs.show_moment(counters.last_used)}" if counters.last_used else ""
+    last = f", last {inputs.format_timestamp(counters.last_used)}" if counters.last_used else ""
     judged = f"succeeded {counters.succeeded}, failed {counters.failed}" if is_judged(counters) else "not judged yet"
     return f"shown {output.count_of(counters.recommended, 'time')}, used {counters.used}: {judged}{last}"

@@ -56,7 +56,7 @@ def show(context: typer.Context, wanted: OneRecipe, done: SkillRecipe) -> None:
     for number, step in enumerate(done.plan.steps, 1):
         arguments = _json(step.params) if step.params else ""
         output.say(f"  {number}. {step.tool or f'branch {step.branch}'} {arguments}".rstrip())
-    last = f", last {inputs.show_moment(done.counts.last_used)}" if done.counts.last_used else ""
+    last = f", last {inputs.format_timestamp(done.counts.last_used)}" if done.counts.last_used else ""
     output.say(f"Used: {_describe_uses(done)}{last}")
 
 
@@ -125,7 +125,7 @@ def _may_send(mining: Mining, model: str, yes: bool, as_json: bool) -> bool:
     if yes:
         return True
     if as_json or not sys.stdin.isatty():
-        raise Refused(f"{told} would go to {model}.", mend="Nothing was sent or kept. Add --yes to send.")
+        raise Refused(f"{told} would go to {model}.", hint="Nothing was sent or kept. Add --yes to send.")
     return typer.confirm(f"{told} would go to {model}, without the secrets. Send them?")
 
 

@@ -82,7 +82,7 @@ def show(context: typer.Context, wanted: OneTool, done: ShownTool) -> None:
 
 def _cases(tool: CodeTool) -> str:
     """Return how many test cases a tool has and whether they passed."""
-    passed = f"passed {inputs.show_moment(tool.proved_on)}" if tool.proved_on else "stale"
+    passed = f"passed {inputs.format_timestamp(tool.proved_on)}" if tool.proved_on else "stale"
     by_shape = f"; {tool.by_shape} by shape only" if tool.by_shape else ""
     return f"{tool.cases}, {passed}{by_shape}{'' if tool.is_compared else '; compared with nothing'}"
 

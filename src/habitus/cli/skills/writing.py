@@ -101,7 +101,7 @@ def restore(context: typer.Context, wanted: ArchivedName, done: RestoredSkill | 
 
 def _print_archive(done: ArchivePage) -> None:
     rows = [
-        (f"#{a.id}", a.name, a.layer, f"v{a.version}", inputs.show_moment(a.archived_on), output.who(a.author))
+        (f"#{a.id}", a.name, a.layer, f"v{a.version}", inputs.format_timestamp(a.archived_on), output.who(a.author))
         for a in done.archived
     ]
     columns = ("id", "name", "layer", "version", "archived", "by")

@@ -322,12 +322,12 @@ RULES: dict[str, tuple[Kind, str]] = {
     ),
     "repeated_error_signature": (
         Kind.WHEN,
-        "When the same error comes back a third time, small changes to the arguments won't mend it. Say what the error "
+        "When the same error comes back a third time, small changes to the arguments won't fix it. Say what the error "
         "claims, test that claim with one small step, and only then go on.",
     ),
     "reset_churn": (
         Kind.NEVER,
-        "Never reset a scratchpad a second time to escape an error. Look at the variables that are there, mend the one "
+        "Never reset a scratchpad a second time to escape an error. Look at the variables that are there, fix the one "
         "line that failed, and keep the rest.",
     ),
     "kill_loop:heavy": (

@@ -208,7 +208,7 @@ def within(project: str, place: str) -> str:
     return place if inside.startswith("..") else ("" if inside == "." else inside)
 
 
-def moment(at: str) -> datetime | None:
+def parse_iso_timestamp(at: str) -> datetime | None:
     try:
         read = datetime.fromisoformat(at)
     except ValueError:

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from habitus import sql
 from habitus.learning.detectors.error_signatures import Cause, trouble
 from habitus.learning.remedies.alignment import WINDOW, Ending, align_failure
-from habitus.learning.remedies.calls import Call, Command, Remedy, calls, moment, shell_text
+from habitus.learning.remedies.calls import Call, Command, Remedy, calls, parse_iso_timestamp, shell_text
 from habitus.learning.transcripts.model import Said, Stop, TranscriptTurn
 from habitus.memory.model import Kind
 
@@ -142,8 +142,8 @@ def _failures(made: Sequence[Call], end: int) -> Iterator[Failure]:
 def _seconds(lost: Sequence[Call], then: Sequence[Call]) -> float:
     """From the call that failed until the next that was not lost on it."""
     told = [*(at for call in lost for at in (call.began, call.ended_at)), *(call.began for call in then)]
-    moments = [read for at in told if (read := moment(at))]
-    gaps = (later - earlier for earlier, later in pairwise(moments))
+    timestamps = [read for at in told if (read := parse_iso_timestamp(at))]
+    gaps = (later - earlier for earlier, later in pairwise(timestamps))
     return sum(min(max(gap, timedelta()), _LONGEST_GAP).total_seconds() for gap in gaps)
 
 

@@ -9,7 +9,17 @@ from datetime import datetime
 
 from habitus.events import tool_called, tool_returned
 from habitus.learning.detectors.error_signatures import Cause, Trouble, trouble
-from habitus.learning.remedies.calls import Call, Change, Command, Remedy, calls, commands, is_flag, moment, shell_text
+from habitus.learning.remedies.calls import (
+    Call,
+    Change,
+    Command,
+    Remedy,
+    calls,
+    commands,
+    is_flag,
+    parse_iso_timestamp,
+    shell_text,
+)
 from habitus.learning.remedies.findings import VARIES, Held, ProposedRule
 from habitus.memory.model import HIGH, MEDIUM, Draft, Engram, Evidence, Kind, LessonBody, Producer, Scope
 
@@ -78,7 +88,7 @@ def rule_evidence(rule: ProposedRule, now: datetime) -> str:
 
 
 def _last(at: str, now: datetime) -> str:
-    when = moment(at)
+    when = parse_iso_timestamp(at)
     if when is None:
         return ""
     year = "" if when.year == now.year else f" {when.year}"

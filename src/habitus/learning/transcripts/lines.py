@@ -239,7 +239,7 @@ def parse_json(text: object) -> object:
         return None
 
 
-def moment(seconds: object) -> str:
+def iso_timestamp(seconds: object) -> str:
     """Return a Unix timestamp in seconds or milliseconds as ISO 8601; empty if it is none."""
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         return ""

@@ -48,7 +48,7 @@ def open_agent(name: str, environ: Mapping[str, str], patience_s: float) -> Agen
     if shutil.which(program.command, path=environ.get("PATH")) is None:
         raise NotFound(
             f"{program.title} is not here: no program '{program.command}' on the PATH.",
-            mend=f"Install it: {program.install}",
+            hint=f"Install it: {program.install}",
         )
     return AgentModel(program, name.strip(), environ, patience_s)
 

@@ -107,8 +107,8 @@ async def _run_program(
         async with asyncio.timeout(patience_s):
             written, complaint = await process.communicate(call.stdin.encode())
     except TimeoutError:
-        mend = "Set model_silence higher, or name a faster model."
-        raise ProviderFault(f"{program.title} gave no answer in {patience_s:g} seconds. {mend}") from None
+        hint = "Set model_silence higher, or name a faster model."
+        raise ProviderFault(f"{program.title} gave no answer in {patience_s:g} seconds. {hint}") from None
     finally:
         await _end_process(process)
     return process.returncode or 0, written.decode("utf-8", "replace"), complaint.decode("utf-8", "replace")
@@ -152,14 +152,14 @@ def _fault(program: Program, problem: str, code: int) -> ProviderFault:
     said = _one_line(problem) or f"nothing, with exit code {code}"
     if _OVERFLOW.search(said):
         return ContextOverflow(f"The request is larger than {program.title} can read: {said}.")
-    for pattern, what, mend in (
+    for pattern, what, hint in (
         (_LIMIT, "has reached a limit", "Wait until it is over, or set another model."),
         (_OPTION, "does not know an option that is needed", f"Bring it up to date: {program.install}"),
         (_MODEL, "has no such model", f"Name another: {program.name}:MODEL, or {program.name} for its own choice."),
         (_SIGN_IN, "is not signed in, or no longer", f"Sign in: {program.sign_in}."),
     ):
         if pattern.search(said):
-            return ProviderFault(f"{program.title} {what}: {said}. {mend}")
+            return ProviderFault(f"{program.title} {what}: {said}. {hint}")
     return ProviderFault(f"{program.title} gave no answer: {said}. Try it by hand: {program.command}")
 
 
@@ -264,7 +264,7 @@ def solver_named(name: str) -> SolverProgram:
     if (found := SOLVERS.get(name.partition(":")[0])) is not None:
         return found
     near = did_you_mean(name, SOLVERS)
-    raise Invalid(f"'{name}' solves no tasks.", mend=near or f"These do: {', '.join(SOLVERS)}; or leave it to ours.")
+    raise Invalid(f"'{name}' solves no tasks.", hint=near or f"These do: {', '.join(SOLVERS)}; or leave it to ours.")
 
 
 def _start_claude(question: Question, may_act: bool) -> Call:

@@ -88,8 +88,8 @@ def _passing(message: str, *, after: float | None = None, is_passing: bool = Tru
 
 def _refusal(choice: ModelChoice, said: str) -> HabitusError:
     if not choice.key:
-        return Refused(f"{choice.name} wants a key{said}", mend=f"Set it: export {choice.key_variable}=…")
-    return Refused(f"{choice.name} refused the key in {choice.key_variable}{said}", mend="Check it, or make a new one.")
+        return Refused(f"{choice.name} wants a key{said}", hint=f"Set it: export {choice.key_variable}=…")
+    return Refused(f"{choice.name} refused the key in {choice.key_variable}{said}", hint="Check it, or make a new one.")
 
 
 def _overflow(choice: ModelChoice, said: str) -> HabitusError:
@@ -118,12 +118,12 @@ async def _no_such_model(trouble: Exception, choice: ModelChoice, client: httpx2
     provider = choice.name.partition(":")[0]
     names = sorted(await _names_at(choice, client))
     suggested = getattr(trouble, "suggested_model_id", None)
-    mend = did_you_mean(choice.model, names) or (f"Did you mean '{suggested}'?" if suggested else "")
-    if not mend and names:
-        mend = f"It has {', '.join(names[:SHOWN])}{' …' if len(names) > SHOWN else ''}."
+    hint = did_you_mean(choice.model, names) or (f"Did you mean '{suggested}'?" if suggested else "")
+    if not hint and names:
+        hint = f"It has {', '.join(names[:SHOWN])}{' …' if len(names) > SHOWN else ''}."
     where = f" at {choice.address}" if choice.address else ""
     return NotFound(
-        f"{provider} has no model '{choice.model}'{where}.", mend=mend or "Check the name, and the address."
+        f"{provider} has no model '{choice.model}'{where}.", hint=hint or "Check the name, and the address."
     )
 
 

@@ -173,7 +173,7 @@ def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelCh
     if not key and not address:
         raise Refused(
             f"No key for {provider_name}: {' or '.join(provider.keys)} is not set.",
-            mend=f"Set it: export {provider.keys[0]}=…",
+            hint=f"Set it: export {provider.keys[0]}=…",
         )
     # A custom address need not support OpenAI's own API, but chat is understood everywhere.
     dialect = Dialect.CHAT if provider.dialect is Dialect.OPENAI and address else provider.dialect
@@ -192,19 +192,19 @@ def split_name(name: str) -> tuple[str, str]:
     """Split a name into provider and model; unknown names raise an error with the closest known one."""
     if not name:
         examples = ", ".join(provider.example for provider in PROVIDERS.values())
-        raise Invalid("No model is set.", mend=f"Set HABITUS_MODEL to one like {examples}.")
+        raise Invalid("No model is set.", hint=f"Set HABITUS_MODEL to one like {examples}.")
     before, colon, model = name.partition(":")
     provider = _OTHER_NAMES.get(before.lower(), before.lower())
     if provider in PROVIDERS and model:
         return provider, model
     if provider in PROVIDERS:
-        raise Invalid(f"'{name}' names no model.", mend=f"Write provider:model, like {PROVIDERS[provider].example}.")
+        raise Invalid(f"'{name}' names no model.", hint=f"Write provider:model, like {PROVIDERS[provider].example}.")
     if not colon:
-        mend = did_you_mean(name, PROGRAMS, cutoff=0.8) or _with_provider(name)
-        raise Invalid(f"'{name}' names no provider.", mend=mend)
-    hint = did_you_mean(provider, PROVIDERS) or f"Known are {', '.join(PROVIDERS)}."
+        hint = did_you_mean(name, PROGRAMS, cutoff=0.8) or _with_provider(name)
+        raise Invalid(f"'{name}' names no provider.", hint=hint)
+    nearest = did_you_mean(provider, PROVIDERS) or f"Known are {', '.join(PROVIDERS)}."
     raise NotFound(
-        f"No provider '{before}'.", mend=f"{hint} Any OpenAI-compatible server works as openai:… with base_url set."
+        f"No provider '{before}'.", hint=f"{nearest} Any OpenAI-compatible server works as openai:… with base_url set."
     )
 
 
@@ -225,7 +225,7 @@ def _address(provider: Provider, environ: Mapping[str, str], base_url: str) -> s
     except ValueError:
         host, parts = None, urlsplit("")
     if parts.scheme not in ("http", "https") or not host:
-        raise Invalid(f"'{given}' is no address of a server.", mend="Write one like http://127.0.0.1:8080/v1.")
+        raise Invalid(f"'{given}' is no address of a server.", hint="Write one like http://127.0.0.1:8080/v1.")
     # A server listens there, but clients can't always connect to it.
     if host == "0.0.0.0":
         address = address.replace("0.0.0.0", "127.0.0.1", 1)

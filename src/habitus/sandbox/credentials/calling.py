@@ -143,8 +143,8 @@ class Caller:
         # Models often write the name of a Python module instead of the skill's.
         skill = skill if skill in allowed else skill.lower().replace("_", "-")
         if skill not in allowed:
-            mend = f"There are: {', '.join(sorted(allowed))}." if allowed else "There are none."
-            raise NotFound(f"No command line '{one_line(skill)[:100]}' may be called here.", mend=mend)
+            hint = f"There are: {', '.join(sorted(allowed))}." if allowed else "There are none."
+            raise NotFound(f"No command line '{one_line(skill)[:100]}' may be called here.", hint=hint)
         with _needing("the gates can't be looked at, so nothing is called"):
             return self._directory.command_line(skill)
 
@@ -152,7 +152,7 @@ class Caller:
         granted, egress = line.granted, Egress(line.granted.hosts)
         # Without a network namespace we could only open the whole network, which is more than was granted.
         if granted.hosts and not self._warm.can_bound_network:
-            raise Refused("Its hosts can't be told from others on this machine.", mend="Install bubblewrap.")
+            raise Refused("Its hosts can't be told from others on this machine.", hint="Install bubblewrap.")
         program = await self._program(line)
         run = await self._warm.run(program, arguments, stdin=stdin, env=granted.variables, egress=egress)
         return await asyncio.to_thread(_fit_to_be_seen, line, run, egress)
@@ -207,7 +207,7 @@ def _needing(otherwise: str) -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        raise StorageFailed(f"The database does not answer: {otherwise}.", mend="Try again later.") from error
+        raise StorageFailed(f"The database does not answer: {otherwise}.", hint="Try again later.") from error
 
 
 def _are_texts(words: Sequence[object]) -> bool:

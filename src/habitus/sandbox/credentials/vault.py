@@ -115,8 +115,8 @@ def find_key(vault: Path, vault_id: str, how: Mapping[str, Any], sources: KeySou
         case KeyFrom.PASSWORD:
             key = _key(_derive_key(_password(vault, sources, asks=asks), how["salt"], how["rounds"]))
     if key.unseal(how["check"]) != _CHECK:
-        mend = f"Give {VARIABLE} the value that the vault was made with; nothing was changed."
-        raise Refused(f"That is not the key of {vault}.", mend=mend)
+        hint = f"Give {VARIABLE} the value that the vault was made with; nothing was changed."
+        raise Refused(f"That is not the key of {vault}.", hint=hint)
     return key
 
 
@@ -153,8 +153,8 @@ def _answer(ask: Callable[[], str | None]) -> str | None:
         return ask()
     except KeyringError as error:
         said = str(error).strip().rstrip(".") or type(error).__name__
-        mend = f"Unlock it, or set {VARIABLE} for a vault that needs none."
-        raise StorageFailed(f"The keyring did not answer: {said}.", mend=mend) from None
+        hint = f"Unlock it, or set {VARIABLE} for a vault that needs none."
+        raise StorageFailed(f"The keyring did not answer: {said}.", hint=hint) from None
 
 
 def _from_keyring(vault: Path, vault_id: str, sources: KeySources) -> str:
@@ -164,7 +164,7 @@ def _from_keyring(vault: Path, vault_id: str, sources: KeySources) -> str:
         raise Refused(
             f"The key of {vault} is not in the keyring of this account: the vault was made by another account or on "
             "another machine.",
-            mend="Use it there, or move it away and set the secrets again; what was granted stays.",
+            hint="Use it there, or move it away and set the secrets again; what was granted stays.",
         )
     return key
 
@@ -177,7 +177,7 @@ def _key_from_environ(environ: Mapping[str, str]) -> str | None:
     try:
         return Path(file).read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError) as error:
-        raise StorageFailed(f"The key of the vault can't be read: {error}.", mend=f"Check {VARIABLE}_FILE.") from None
+        raise StorageFailed(f"The key of the vault can't be read: {error}.", hint=f"Check {VARIABLE}_FILE.") from None
 
 
 def _password(vault: Path, sources: KeySources, *, asks: bool) -> str:
@@ -185,22 +185,22 @@ def _password(vault: Path, sources: KeySources, *, asks: bool) -> str:
     if password is None and asks:
         password = sources.typed(False)
     if password is None:
-        raise Refused(f"{vault} is locked.", mend=f"Set {VARIABLE} to its key, or {VARIABLE}_FILE to a file with it.")
+        raise Refused(f"{vault} is locked.", hint=f"Set {VARIABLE} to its key, or {VARIABLE}_FILE to a file with it.")
     return password
 
 
 def _long_enough(given: str) -> str:
     if len(given) < _SHORTEST_GIVEN:
-        mend = "Use a random one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
-        raise Invalid(f"{VARIABLE} has fewer than {_SHORTEST_GIVEN} characters.", mend=mend)
+        hint = "Use a random one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        raise Invalid(f"{VARIABLE} has fewer than {_SHORTEST_GIVEN} characters.", hint=hint)
     return given
 
 
 def _typed_anew(sources: KeySources) -> str:
     typed = sources.typed(True)
     if not typed:
-        mend = f"Set {VARIABLE} to a long random text, and keep it: without it nothing in the vault can be read."
-        raise Refused("There is no keyring here, and no key for the vault.", mend=mend)
+        hint = f"Set {VARIABLE} to a long random text, and keep it: without it nothing in the vault can be read."
+        raise Refused("There is no keyring here, and no key for the vault.", hint=hint)
     return typed
 
 
@@ -245,7 +245,7 @@ class Vault:
     """Stores secrets in an encrypted file. Names can be read without the key. Thread-safe."""
 
     def __init__(self, home: Path, sources: KeySources) -> None:
-        self._file = PrivateJson(home / FILE, mend=_BACKUP)
+        self._file = PrivateJson(home / FILE, hint=_BACKUP)
         self._sources = sources
         self._lock = threading.RLock()
         self._key: tuple[str, VaultKey] | None = None  # with the id of the vault that it opens
@@ -284,8 +284,8 @@ class Vault:
             kept = self._read()
             sealed = kept.get("secrets", {})
             if name not in sealed:
-                mend = did_you_mean(name, sealed) or f"Set it: habitus secrets set {name}"
-                raise NotFound(f"The vault has no secret '{name}'.", mend=mend)
+                hint = did_you_mean(name, sealed) or f"Set it: habitus secrets set {name}"
+                raise NotFound(f"The vault has no secret '{name}'.", hint=hint)
             value = self._open_value(name, sealed[name], self._key_of(kept, asks=True))
             self.keep_out_of_sight(value)
             return value
@@ -309,8 +309,8 @@ class Vault:
         with self._file.changing() as kept:
             sealed = self._check_format(kept).get("secrets", {})
             if sealed.pop(name, None) is None:
-                mend = did_you_mean(name, sealed) or "See 'habitus secrets list'."
-                raise NotFound(f"The vault has no secret '{name}'.", mend=mend)
+                hint = did_you_mean(name, sealed) or "See 'habitus secrets list'."
+                raise NotFound(f"The vault has no secret '{name}'.", hint=hint)
 
     def keep_out_of_sight(self, value: str) -> None:
         """Redact this value from now on, wherever it comes from."""
@@ -355,8 +355,8 @@ class Vault:
     def _open_value(self, name: str, token: str, key: VaultKey) -> str:
         inside, value = json.loads(key.unseal(token) or '["", ""]')
         if inside != name:
-            mend = f"Run: habitus secrets set {name}"
-            raise StorageFailed(f"The secret '{name}' is damaged in {self._file.path}.", mend=mend)
+            hint = f"Run: habitus secrets set {name}"
+            raise StorageFailed(f"The secret '{name}' is damaged in {self._file.path}.", hint=hint)
         return str(value)
 
     def _key_of(self, kept: Mapping[str, Any], *, asks: bool) -> VaultKey:
@@ -381,8 +381,8 @@ class Vault:
 
     def _check_format(self, kept: dict[str, Any]) -> dict[str, Any]:
         if kept and kept.get("format") != _FORMAT:
-            mend = "Upgrade Habitus, or put a backup in its place. Nothing was changed."
-            raise StorageFailed(f"{self._file.path} is not a vault that this Habitus can read.", mend=mend)
+            hint = "Upgrade Habitus, or put a backup in its place. Nothing was changed."
+            raise StorageFailed(f"{self._file.path} is not a vault that this Habitus can read.", hint=hint)
         sealed, how = kept.get("secrets", {}), kept.get("key", {})
         is_whole = isinstance(sealed, dict) and all(isinstance(token, str) for token in sealed.values())
         if kept and not (is_whole and isinstance(how, dict) and {"from", "check"} <= how.keys() and kept.get("id")):
@@ -390,18 +390,18 @@ class Vault:
         return kept
 
     def _damage_error(self) -> StorageFailed:
-        return StorageFailed(f"{self._file.path} is damaged.", mend=_BACKUP)
+        return StorageFailed(f"{self._file.path} is damaged.", hint=_BACKUP)
 
 
 def _check(name: str, value: str) -> None:
     if not _NAME.fullmatch(name):
-        raise Invalid(f"'{name[:64]}' can't name a secret.", mend="Use letters, digits, '_', '-' and '.'.")
+        raise Invalid(f"'{name[:64]}' can't name a secret.", hint="Use letters, digits, '_', '-' and '.'.")
     if len(value.strip()) < SHORTEST_KNOWN:
         raise Invalid(
             f"A value of fewer than {SHORTEST_KNOWN} characters can't be kept out of texts.",
-            mend="What is no secret goes into habitus.toml, under [skill_config].",
+            hint="What is no secret goes into habitus.toml, under [skill_config].",
         )
     if len(value) > _LARGEST or "\0" in value:
         raise Invalid(
-            f"The value of '{name}' is not a text of up to {_LARGEST // 1024} KiB.", mend="Nothing was changed."
+            f"The value of '{name}' is not a text of up to {_LARGEST // 1024} KiB.", hint="Nothing was changed."
         )

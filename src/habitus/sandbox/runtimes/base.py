@@ -61,6 +61,6 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise Invalid(
             f"'{name[:80]}' can't be the name of a scratchpad.",
-            mend="Use up to 64 letters, digits, dots, dashes and underscores, beginning with a letter or digit.",
+            hint="Use up to 64 letters, digits, dots, dashes and underscores, beginning with a letter or digit.",
         )
     return name

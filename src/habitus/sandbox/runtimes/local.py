@@ -103,7 +103,7 @@ class LocalRuntime:
         """Delete a scratchpad with its files; `NotFound` if there is none."""
         names = await self.names()
         if check_name(name) not in names:
-            raise NotFound(f"No scratchpad '{name}'.", mend=did_you_mean(name, names))
+            raise NotFound(f"No scratchpad '{name}'.", hint=did_you_mean(name, names))
         pad = self._own(name)
         # The lock goes last, so that no other process takes a scratchpad that is half deleted.
         await asyncio.to_thread(folders.remove, str(pad), last="lock")
@@ -135,7 +135,7 @@ class LocalRuntime:
                 return pad
             raise Refused(
                 f"Scratchpad '{name}' is in use by another process ({owner or 'unknown'}).",
-                mend="Use another name, or close it there.",
+                hint="Use another name, or close it there.",
             )
         os.ftruncate(held, 0)
         os.pwrite(held, self._owner.encode(), 0)

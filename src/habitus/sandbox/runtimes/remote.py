@@ -45,9 +45,9 @@ async def _serve() -> None:
     try:
         result = await _obey(runtime, order)
     except HabitusError as error:
-        mend = error.mend if isinstance(error, UserError) else ""
+        hint = error.hint if isinstance(error, UserError) else ""
         text = error.message if isinstance(error, UserError) else str(error)
-        writer.write(pack({"error": {"kind": type(error).__name__, "message": text, "mend": mend}}))
+        writer.write(pack({"error": {"kind": type(error).__name__, "message": text, "hint": hint}}))
     else:
         if isinstance(result, LocalWorker):
             writer.write(pack({"ok": True}))

@@ -126,7 +126,7 @@ class SshRuntime:
         except ValueError:
             port, host = None, ""
         if parts.scheme != "ssh" or not host or parts.password or parts.query or parts.fragment:
-            raise errors.Invalid(f"'{address}' is no address of a machine.", mend="Write ssh://user@host:port/folder.")
+            raise errors.Invalid(f"'{address}' is no address of a machine.", hint="Write ssh://user@host:port/folder.")
         folder = unquote(parts.path).rstrip("/").replace("/~/", "~/", 1) or "~/.habitus"
         return cls(
             f"{unquote(parts.username)}@{host}" if parts.username else host,
@@ -238,7 +238,7 @@ async def _connect(command: Sequence[str]) -> _Connection:
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=noise)
     except FileNotFoundError as error:
         noise.close()
-        raise StorageFailed("The program 'ssh' is not installed.", mend="Install an SSH client.") from error
+        raise StorageFailed("The program 'ssh' is not installed.", hint="Install an SSH client.") from error
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("a process that was given pipes has none")
     return _Connection(process=process, to=process.stdin, back=process.stdout, noise=noise)
@@ -357,7 +357,7 @@ def _same_error(told: Message) -> HabitusError:
     # Only our own user errors are rebuilt: the far end must not choose which class we create.
     kind = getattr(errors, str(told["kind"]), None)
     if isinstance(kind, type) and issubclass(kind, UserError):
-        return kind(str(told["message"]), mend=str(told["mend"]))
+        return kind(str(told["message"]), hint=str(told["hint"]))
     if told["kind"] == "Gone":
         return Gone(str(told["message"]))
     return errors.ToolFailed(str(told["message"]))

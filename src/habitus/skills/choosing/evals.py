@@ -77,11 +77,11 @@ def _rows(name: str, tree: Tree) -> tuple[object, list[dict[str, Any]]]:
     try:
         data = json.loads(file.content)
     except ValueError as error:
-        raise Invalid(f"{FILE} of '{name}' is not JSON: {error}.", mend="Correct it.") from None
+        raise Invalid(f"{FILE} of '{name}' is not JSON: {error}.", hint="Correct it.") from None
     found = data.get("evals", data.get("cases")) if isinstance(data, dict) else data
     if not isinstance(found, list):
         raise Invalid(
-            f"{FILE} of '{name}' has no list of cases.", mend='Write [{"query": "…", "should_trigger": true}].'
+            f"{FILE} of '{name}' has no list of cases.", hint='Write [{"query": "…", "should_trigger": true}].'
         )
     if not all(
         isinstance(row, dict)
@@ -89,7 +89,7 @@ def _rows(name: str, tree: Tree) -> tuple[object, list[dict[str, Any]]]:
         and isinstance(row.get("should_trigger", True), bool)
         for row in found
     ):
-        raise Invalid(f"{FILE} of '{name}' has a case without a 'query' text.", mend="Give each case a query.")
+        raise Invalid(f"{FILE} of '{name}' has a case without a 'query' text.", hint="Give each case a query.")
     return data, found
 
 

@@ -186,5 +186,5 @@ def without_clashes(entries: Iterable[Entry], *, keep_both: bool = False) -> Ite
 
 def _rename_entry(entry: Incoming, name: str, first: str) -> Incoming:
     what = f"{first} is called '{entry.name}' too and came first; this one is called '{name}' here."
-    said = Diagnostic(file=entry.origin, what=what, mend="", severity=Severity.WARNING)
+    said = Diagnostic(file=entry.origin, what=what, hint="", severity=Severity.WARNING)
     return replace(entry, name=name, tree=trees.rename_tree(entry.tree, name), diagnostics=(*entry.diagnostics, said))

@@ -52,7 +52,7 @@ def format_named(name: str) -> Format:
     for format in FORMATS:
         if format.name == name:
             return format
-    raise Invalid(f"There is no format '{name}'.", mend=f"Use one of {', '.join(f.name for f in FORMATS)}.")
+    raise Invalid(f"There is no format '{name}'.", hint=f"Use one of {', '.join(f.name for f in FORMATS)}.")
 
 
 def read(
@@ -283,9 +283,9 @@ def find(path: Path, formats: Sequence[Format], *, origin: str = "") -> Iterator
 def check_readable(path: Path) -> None:
     """Raise `NotFound` or `StorageFailed` if the path is missing or not readable."""
     if not os.path.lexists(path):
-        raise NotFound(f"There is no {path}.", mend="Check the path.")
+        raise NotFound(f"There is no {path}.", hint="Check the path.")
     if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
-        raise StorageFailed(f"{path} may not be read.", mend="Check its permissions.")
+        raise StorageFailed(f"{path} may not be read.", hint="Check its permissions.")
 
 
 def _look(place: Path, top: Path) -> _Inside:

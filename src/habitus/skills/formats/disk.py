@@ -115,7 +115,7 @@ def export_place(to: Path, *, overwrite: bool) -> Iterator[Path]:
     is_there = os.path.lexists(to) and not (to.is_dir() and not any(to.iterdir()))
     if is_there and not overwrite:
         what = "is not empty" if to.is_dir() else "is there already"
-        raise Refused(f"{to} {what}.", mend="Choose another place, or say that it may be overwritten.")
+        raise Refused(f"{to} {what}.", hint="Choose another place, or say that it may be overwritten.")
     aside = aside_of(to)
     with disk_errors(to):
         try:

@@ -25,8 +25,8 @@ class Notes:
         self.found: list[Diagnostic] = []
         self.control: list[str] = []  # one file of each version control folder, none of which is read
 
-    def say(self, what: str, mend: str = "", severity: Severity = Severity.WARNING) -> None:
-        self.found.append(Diagnostic(file=self.file, what=what, mend=mend, severity=severity))
+    def say(self, what: str, hint: str = "", severity: Severity = Severity.WARNING) -> None:
+        self.found.append(Diagnostic(file=self.file, what=what, hint=hint, severity=severity))
 
 
 def load_json(content: bytes, file: str) -> Any:
@@ -141,7 +141,7 @@ def flag(value: Any, field: str, notes: Notes, default: bool) -> bool:
     return default
 
 
-def moment(value: Any, field: str, notes: Notes) -> datetime | None:
+def parse_timestamp_field(value: Any, field: str, notes: Notes) -> datetime | None:
     """Parse a timestamp from ISO 8601, or from seconds or milliseconds since 1970; without a zone it is UTC."""
     if value in (None, "", 0, False):
         return None
@@ -182,7 +182,7 @@ def unpack_counters(values: Mapping[str, Any], notes: Notes) -> Counters:
         used=count(values.get("used"), "used", notes),
         succeeded=count(values.get("succeeded"), "succeeded", notes),
         failed=count(values.get("failed"), "failed", notes),
-        last_used=moment(values.get("last_used"), "last_used", notes),
+        last_used=parse_timestamp_field(values.get("last_used"), "last_used", notes),
     )
 
 

@@ -94,7 +94,7 @@ def read(front: str, file: str) -> tuple[Fields, list[Diagnostic]]:
     try:
         fields, odd = _read(front)
     except Unreadable as error:
-        raise Unreadable(error.diagnostic.what, error.diagnostic.mend, file=file) from None
+        raise Unreadable(error.diagnostic.what, error.diagnostic.hint, file=file) from None
     return dict(fields), [replace(each, file=file) for each in odd]
 
 
@@ -121,15 +121,15 @@ def _read(front: str) -> tuple[Fields, list[Diagnostic]]:
             Diagnostic(
                 file="",
                 what="A value has a ': ' in it and no quotes around it; it was read as one text.",
-                mend="Put the value in double quotes; stricter readers refuse the file.",
+                hint="Put the value in double quotes; stricter readers refuse the file.",
             )
         )
     if fields is None:
         fields = {}
     if not isinstance(fields, dict):
         kind = "a list" if isinstance(fields, list) else "a single text"
-        mend = "Write 'name: …' and 'description: …', one a line."
-        raise Unreadable(f"The frontmatter is {kind}, not fields.", mend)
+        hint = "Write 'name: …' and 'description: …', one a line."
+        raise Unreadable(f"The frontmatter is {kind}, not fields.", hint)
     return fields, diagnostics
 
 

@@ -67,8 +67,8 @@ class FieldReader:
         self._say_what_is_outside_the_standard(skill)
         return skill
 
-    def _say(self, what: str, mend: str, severity: Severity = Severity.WARNING) -> None:
-        self.diagnostics.append(Diagnostic(file=self.file, what=what, mend=mend, severity=severity))
+    def _say(self, what: str, hint: str, severity: Severity = Severity.WARNING) -> None:
+        self.diagnostics.append(Diagnostic(file=self.file, what=what, hint=hint, severity=severity))
 
     def _metadata(self, fields: Fields) -> Fields:
         value = fields.get("metadata")

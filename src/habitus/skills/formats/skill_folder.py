@@ -66,7 +66,7 @@ def _from_folder(path: Path, origin: str, known: Known) -> Incoming:
         parsed = trees.parse(name, tree)
         if parsed.skill is None:
             problem = parsed.diagnostics[-1]
-            raise CantTake(f"{problem.what} {problem.mend}".strip())
+            raise CantTake(f"{problem.what} {problem.hint}".strip())
         name, said = parsed.skill.name, parsed.diagnostics
     return Incoming(
         name=name,
@@ -98,7 +98,7 @@ def _from_file(path: Path, origin: str) -> Incoming:
         parts = frontmatter.split(_text(content), origin)
         fields = frontmatter.read(parts.front, origin)[0] if parts.front is not None else None
     except Unreadable as problem:
-        raise CantTake(f"{problem.diagnostic.what} {problem.diagnostic.mend}".strip()) from None
+        raise CantTake(f"{problem.diagnostic.what} {problem.diagnostic.hint}".strip()) from None
     if fields is not None and str(fields.get("description") or "").strip():
         return _with_fields(path, origin, content, str(fields.get("name") or ""))
     stated = str((fields or {}).get("name") or "")

@@ -48,8 +48,8 @@ def parse(folder: str, content: bytes, *, file: str = "SKILL.md", toml: bytes | 
     try:
         parts = frontmatter.split(_decode_file(content, file), file)
         if content.startswith(b"\xef\xbb\xbf"):
-            what, mend = "The file begins with a byte order mark.", "Save it as UTF-8 without one."
-            diagnostics.append(Diagnostic(file=file, what=what, mend=mend, severity=Severity.NOTE))
+            what, hint = "The file begins with a byte order mark.", "Save it as UTF-8 without one."
+            diagnostics.append(Diagnostic(file=file, what=what, hint=hint, severity=Severity.NOTE))
         fields = _all_fields(parts, toml, file, diagnostics)
         skill = FieldReader(folder, file, fields, diagnostics).skill(frontmatter.plain_newlines(parts.body))
     except Unreadable as problem:
@@ -91,7 +91,7 @@ def _encode_file(parts: frontmatter.FrontMatter, *, is_checked: bool) -> bytes:
     if is_checked and len(content) > MAX_BYTES:
         raise Invalid(
             f"The skill is {len(content):,} bytes long; SKILL.md may have {MAX_BYTES:,}.",
-            mend="Move reference material into files under references/.",
+            hint="Move reference material into files under references/.",
         )
     return content
 
@@ -115,25 +115,25 @@ def check(skill: Skill, *, stored: Skill | None = None) -> None:
         if stored is not None and getattr(stored, field) == value:
             continue
         if len(value) > limit:
-            raise Invalid(f"The {field} has {len(value)} characters.", mend=f"Shorten it to {limit}.")
+            raise Invalid(f"The {field} has {len(value)} characters.", hint=f"Shorten it to {limit}.")
         if "<" in value or ">" in value:
-            raise Invalid(f"The {field} has a '<' or '>' in it.", mend="Agents refuse those in a listing; use words.")
+            raise Invalid(f"The {field} has a '<' or '>' in it.", hint="Agents refuse those in a listing; use words.")
     if not skill.description.strip() and (stored is None or stored.description.strip()):
-        raise Invalid("A skill needs a description.", mend="Say in one sentence what it does.")
+        raise Invalid("A skill needs a description.", hint="Say in one sentence what it does.")
     if len(skill.compatibility) > MAX_COMPATIBILITY and (stored is None or stored.compatibility != skill.compatibility):
-        raise Invalid(f"The compatibility has {len(skill.compatibility)} characters.", mend="Shorten it to 500.")
+        raise Invalid(f"The compatibility has {len(skill.compatibility)} characters.", hint="Shorten it to 500.")
     _check_text(skill)
 
 
 def _check_text(skill: Skill) -> None:
     if "\x00" in skill.body:
-        raise Invalid(f"The body has a NUL byte at character {skill.body.index(chr(0))}.", mend="Remove it.")
+        raise Invalid(f"The body has a NUL byte at character {skill.body.index(chr(0))}.", hint="Remove it.")
     everything = json.dumps(_outward(skill), ensure_ascii=False) + skill.body
     try:
         everything.encode()
     except UnicodeEncodeError as error:
         shown = repr(everything[error.start])
-        raise Invalid(f"{shown} is half of a character and can't be stored.", mend="Remove it.") from None
+        raise Invalid(f"{shown} is half of a character and can't be stored.", hint="Remove it.") from None
 
 
 def normal_body(text: str) -> str:
@@ -163,12 +163,12 @@ def _all_fields(parts: frontmatter.FrontMatter, toml: bytes | None, file: str, d
         diagnostics += found
         fields |= own
     elif toml is None and is_document(parts.body):
-        mend = "Write one: begin the file with '---', 'name: …', 'description: …', '---'."
-        diagnostics.append(Diagnostic(file=file, what=SAID, mend=mend, severity=Severity.WARNING))
+        hint = "Write one: begin the file with '---', 'name: …', 'description: …', '---'."
+        diagnostics.append(Diagnostic(file=file, what=SAID, hint=hint, severity=Severity.WARNING))
         fields = {"title": title(parts.body), "description": first_paragraph(parts.body)}
     elif toml is None:
-        mend = "Begin the file with '---', 'name: …', 'description: …', '---'."
-        raise Unreadable("There is no frontmatter.", mend, file=file)
+        hint = "Begin the file with '---', 'name: …', 'description: …', '---'."
+        raise Unreadable("There is no frontmatter.", hint, file=file)
     return _with_our_names(fields) if toml is not None or is_istotas(file) else fields
 
 
@@ -202,8 +202,8 @@ def _from_toml(toml: bytes) -> Fields:
         if height(values) > MAX_DEPTH:
             raise RecursionError("values are nested too deep")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        mend = "Correct that line, or move its fields into the frontmatter of skill.md."
-        raise Unreadable(f"Not valid TOML: {error}.", mend, file="skill.toml") from None
+        hint = "Correct that line, or move its fields into the frontmatter of skill.md."
+        raise Unreadable(f"Not valid TOML: {error}.", hint, file="skill.toml") from None
     section = values.get("skill", values)
     fields: Fields = dict(section) if isinstance(section, dict) else {}
     if isinstance(fields.get("env"), list):

@@ -22,7 +22,7 @@ def load(front: str, diagnostics: list[Diagnostic]) -> Any:
     except (yaml.YAMLError, ValueError) as error:
         raise _unreadable(error) from None
     diagnostics += [
-        Diagnostic(file="", what=f"The field '{key[:80]}' stands twice; the last one counts.", mend="Remove one.")
+        Diagnostic(file="", what=f"The field '{key[:80]}' stands twice; the last one counts.", hint="Remove one.")
         for key in builder.repeated
     ]
     return value
@@ -108,5 +108,5 @@ def _unreadable(error: Exception) -> Unreadable:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     where = f" (line {mark.line + 2})" if mark is not None else ""
-    mend = "Quote the value on that line, or correct its indentation."
-    return Unreadable(f"The frontmatter is not valid YAML{where}: {problem}.", mend)
+    hint = "Quote the value on that line, or correct its indentation."
+    return Unreadable(f"The frontmatter is not valid YAML{where}: {problem}.", hint)

@@ -68,7 +68,7 @@ def fetch(offered: Sequence[Offered], into: Path, reach: Reach) -> dict[str, str
             digest = digest_of(content)
             if one.digest and digest != one.digest:
                 what = f"'{one.name}' is not what the index says: its digest differs."
-                raise Invalid(what, mend="Tell whoever publishes it; nothing was taken.")
+                raise Invalid(what, hint="Tell whoever publishes it; nothing was taken.")
             if path:
                 _put(folder, path, content)
             else:
@@ -112,11 +112,11 @@ def _parse_index(found: Download, *, is_old: bool) -> list[Offered]:
         said = json.loads(found.content)
         schema, rows = said.get("$schema"), said["skills"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise Invalid(f"The index at {found.url} can't be read.", mend="Tell whoever publishes it.") from None
+        raise Invalid(f"The index at {found.url} can't be read.", hint="Tell whoever publishes it.") from None
     if schema not in (None, SCHEMA):
-        raise Invalid(f"The index at {found.url} is of a version that is not known here.", mend="Update Habitus.")
+        raise Invalid(f"The index at {found.url} is of a version that is not known here.", hint="Update Habitus.")
     if not isinstance(rows, list) or len(rows) > _MOST_SKILLS:
-        raise Invalid(f"The index at {found.url} lists no or too many skills.", mend="Tell whoever publishes it.")
+        raise Invalid(f"The index at {found.url} lists no or too many skills.", hint="Tell whoever publishes it.")
     reader = _old_row if is_old or schema is None else _row
     return [reader(row, found.url) for row in rows]
 
@@ -129,7 +129,7 @@ def _row(row: Any, index: str) -> Offered:
             path = "SKILL.md" if kind == "skill-md" else ""
             return Offered(name=names.check_name(name), urls={path: urljoin(index, url)}, digest=digest)
         case _:
-            raise Invalid(f"The index at {index} has an entry that can't be read.", mend="Tell whoever publishes it.")
+            raise Invalid(f"The index at {index} has an entry that can't be read.", hint="Tell whoever publishes it.")
 
 
 def _old_row(row: Any, index: str) -> Offered:
@@ -139,13 +139,13 @@ def _old_row(row: Any, index: str) -> Offered:
             base = urljoin(index, f"{name}/")
             return Offered(name=name, urls={file: urljoin(base, file) for file in files})
         case _:
-            raise Invalid(f"The index at {index} has an entry that can't be read.", mend="Tell whoever publishes it.")
+            raise Invalid(f"The index at {index} has an entry that can't be read.", hint="Tell whoever publishes it.")
 
 
 def _put(folder: Path, path: str, content: bytes) -> None:
     place = (folder / path).resolve()
     if not place.is_relative_to(folder.resolve()):
-        raise Invalid(f"'{path}' would lie outside its skill.", mend="Tell whoever publishes it.")
+        raise Invalid(f"'{path}' would lie outside its skill.", hint="Tell whoever publishes it.")
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(content)
 
@@ -160,7 +160,7 @@ def _unpack(folder: Path, url: str, content: bytes) -> None:
                 raise CantTake("There is no SKILL.md at its root.")
             shutil.move(top, folder)
     except CantTake as problem:
-        raise Invalid(f"The archive of '{folder.name}' can't be taken. {problem}", mend="") from None
+        raise Invalid(f"The archive of '{folder.name}' can't be taken. {problem}", hint="") from None
     packed.unlink()
 
 
@@ -207,15 +207,15 @@ def download(url: str, reach: Reach = Reach(), *, largest: int = LARGEST) -> Dow
         following = urljoin(url, answer)
         refuse_elsewhere(url, following, reach)
         url = following
-    raise StorageFailed(f"{urlsplit(url).hostname} redirects too often.", mend="Give the final address.")
+    raise StorageFailed(f"{urlsplit(url).hostname} redirects too often.", hint="Give the final address.")
 
 
 def refuse_elsewhere(url: str, following: str, reach: Reach) -> None:
     """Raise `Refused` if a URL leads to another host that may not be followed."""
     at, there = urlsplit(url), urlsplit(following)
     if there.hostname != at.hostname and not _follows(at, there, reach):
-        mend = f"If you trust that, add it: {following[:200]}"
-        raise Refused(f"{at.hostname} redirects to {there.hostname}.", mend=mend)
+        hint = f"If you trust that, add it: {following[:200]}"
+        raise Refused(f"{at.hostname} redirects to {there.hostname}.", hint=hint)
 
 
 def public_address(host: str, port: int) -> str:
@@ -224,8 +224,8 @@ def public_address(host: str, port: int) -> str:
     for address in found:
         # All addresses, because the connection could use any; the zone id of IPv6 doesn't parse.
         if not ipaddress.ip_address(address.partition("%")[0]).is_global:
-            mend = "Only the owner adds from there, with 'habitus skills add' where Habitus runs."
-            raise Refused(f"{host} is not on the public internet.", mend=mend)
+            hint = "Only the owner adds from there, with 'habitus skills add' where Habitus runs."
+            raise Refused(f"{host} is not on the public internet.", hint=hint)
     return found[0]
 
 
@@ -240,9 +240,9 @@ def _ask(at: SplitResult, reach: Reach, largest: int) -> bytes | str:
     """Return the response body, or the location of a redirect."""
     host = at.hostname or ""
     if not host or at.scheme not in ("https", "http"):
-        raise Invalid(f"'{at.geturl()[:200]}' is no address that can be fetched.", mend="Give https://….")
+        raise Invalid(f"'{at.geturl()[:200]}' is no address that can be fetched.", hint="Give https://….")
     if at.scheme == "http" and (reach.is_public_only or not _is_here(host)):
-        raise Refused(f"{host} would be asked without encryption.", mend="Give https://….")
+        raise Refused(f"{host} would be asked without encryption.", hint="Give https://….")
     connection = _connect(at, host, reach)
     try:
         path = f"{at.path or '/'}{f'?{at.query}' if at.query else ''}"
@@ -251,19 +251,19 @@ def _ask(at: SplitResult, reach: Reach, largest: int) -> bytes | str:
         if answer.status in _REDIRECTS and (place := answer.getheader("Location")):
             return place
         if answer.status in (404, 410):
-            raise NotFound(f"{host} has no {unquote(at.path) or '/'}.", mend="Check the address.")
+            raise NotFound(f"{host} has no {unquote(at.path) or '/'}.", hint="Check the address.")
         if answer.status != 200:
-            raise StorageFailed(f"{host} answered {answer.status} {answer.reason}.", mend="Try again later.")
+            raise StorageFailed(f"{host} answered {answer.status} {answer.reason}.", hint="Try again later.")
         # One byte more than allowed tells a full response from a cut one.
         content = answer.read(largest + 1)
     except (OSError, http.client.HTTPException) as error:
         raise StorageFailed(
-            f"{host} can't be read: {str(error) or type(error).__name__}.", mend="Try again later."
+            f"{host} can't be read: {str(error) or type(error).__name__}.", hint="Try again later."
         ) from None
     finally:
         connection.close()
     if len(content) > largest:
-        raise Invalid(f"{host} sends more than {largest >> 20} MB.", mend="Fetch it yourself, and import the file.")
+        raise Invalid(f"{host} sends more than {largest >> 20} MB.", hint="Fetch it yourself, and import the file.")
     return content
 
 
@@ -280,7 +280,7 @@ def _connect(at: SplitResult, host: str, reach: Reach) -> http.client.HTTPConnec
         connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
         connection.sock = _encrypt(line, host) if at.scheme == "https" else line
     except OSError as error:
-        raise StorageFailed(f"{host} can't be reached: {error}.", mend="Check the address and the network.") from None
+        raise StorageFailed(f"{host} can't be reached: {error}.", hint="Check the address and the network.") from None
     return connection
 
 
@@ -299,7 +299,7 @@ def _addresses(host: str, port: int) -> list[str]:
     try:
         return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     except OSError as error:
-        raise StorageFailed(f"{host} is not known: {error}.", mend="Check the address.") from None
+        raise StorageFailed(f"{host} is not known: {error}.", hint="Check the address.") from None
 
 
 def _is_here(host: str) -> bool:

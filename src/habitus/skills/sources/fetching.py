@@ -143,7 +143,7 @@ def _refuse_private(wanted: str) -> None:
     """Raise `Refused` unless the address is public: OWNER/REPO, or https."""
     is_plain = _OWNER_REPO.fullmatch(wanted) and not wanted.startswith((".", "-", "/", "~"))
     if not (is_plain or wanted.startswith("https://")):
-        raise Refused("Only the owner of this home adds from there.", mend="Give https://… or OWNER/REPO.")
+        raise Refused("Only the owner of this home adds from there.", hint="Give https://… or OWNER/REPO.")
 
 
 def _pin_address(repository: str, reach: Reach) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ def _source(wanted: str, local: Path | None, host: str) -> _Source:
         if wanted.startswith(("-", "ext::")):
             raise Invalid(
                 f"'{without_login(wanted)}' is no address that can be fetched.",
-                mend="Give https://…, ssh://… or a path.",
+                hint="Give https://…, ssh://… or a path.",
             )
         if found := _IN_A_TREE.fullmatch(wanted.rstrip("/")):
             return _Source(repository=found["repo"], branch=found["branch"], folder=found["folder"] or "")
@@ -175,7 +175,7 @@ def _source(wanted: str, local: Path | None, host: str) -> _Source:
         return _Source(repository=f"{host.rstrip('/')}/{found['repo']}", folder=found["folder"] or "")
     raise NotFound(
         f"There is no '{without_login(wanted)}' here.",
-        mend="Give OWNER/REPO[/FOLDER], an address, an archive or a directory.",
+        hint="Give OWNER/REPO[/FOLDER], an address, an archive or a directory.",
     )
 
 
@@ -185,7 +185,7 @@ def _folder_in(place: Path, source: _Source) -> Path:
     if not path.is_relative_to(place.resolve()) or not path.exists():
         known = ", ".join(sorted(each.name for each in place.iterdir() if each.is_dir() and each.name != ".git"))
         repository = without_login(source.repository)
-        raise NotFound(f"{repository} has no folder '{source.folder}'.", mend=f"It has: {known or 'none'}.")
+        raise NotFound(f"{repository} has no folder '{source.folder}'.", hint=f"It has: {known or 'none'}.")
     return path
 
 
@@ -222,18 +222,18 @@ def _git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
             timeout=_GIT_SECONDS,
         )
     except FileNotFoundError:
-        raise StorageFailed("git is not installed.", mend="Install git, or give an archive or a directory.") from None
+        raise StorageFailed("git is not installed.", hint="Install git, or give an archive or a directory.") from None
     except subprocess.TimeoutExpired:
         raise StorageFailed(
-            f"{without_login(about)} did not answer within {_GIT_SECONDS} s.", mend="Try again later."
+            f"{without_login(about)} did not answer within {_GIT_SECONDS} s.", hint="Try again later."
         ) from None
     if done.returncode != 0:
         shown, said = without_login(about), (done.stderr.strip().splitlines() or ["git failed"])[-1]
         said = said.removeprefix("fatal: ").replace(about, shown)
-        mend = "Check the address."
+        hint = "Check the address."
         if "terminal prompts disabled" in done.stderr or "Authentication" in done.stderr:
-            said, mend = "it asks for a password", "Set up access for git, or clone it yourself and give the path."
-        raise StorageFailed(f"Can't fetch {shown}: {said}.", mend=mend)
+            said, hint = "it asks for a password", "Set up access for git, or clone it yourself and give the path."
+        raise StorageFailed(f"Can't fetch {shown}: {said}.", hint=hint)
     return done.stdout
 
 

@@ -164,7 +164,7 @@ class Importer:
             if digest == said_there.get((entry.format, entry.name)):
                 result = Result(name=entry.name, verdict=Verdict.UNCHANGED, origin=entry.origin)
             if result is None and here is None and entry.name in there.broken:
-                reason = f"a directory '{entry.name}' is there that can't be loaded; mend or remove it first"
+                reason = f"a directory '{entry.name}' is there that can't be loaded; fix or remove it first"
                 result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
             if result is None and (clash := trees.clash(entry.name, entry.tree)):
                 result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=clash, origin=entry.origin)

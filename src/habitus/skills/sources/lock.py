@@ -67,9 +67,9 @@ def entries(path: Path, kind: type[Kept]) -> dict[str, Kept]:
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise Invalid(f"{path} can't be read.", mend="Restore it from version control, or remove it.") from None
+        raise Invalid(f"{path} can't be read.", hint="Restore it from version control, or remove it.") from None
     except OSError as error:
-        raise StorageFailed(f"Can't read {path}: {error.strerror}.", mend="Check its permissions.") from None
+        raise StorageFailed(f"Can't read {path}: {error.strerror}.", hint="Check its permissions.") from None
 
 
 def write(path: Path, locked: Mapping[str, Kept]) -> None:
@@ -155,7 +155,7 @@ class LockFile:
         except FileNotFoundError:
             return b""
         except OSError as error:
-            raise StorageFailed(f"Can't read {self.path}: {error.strerror}.", mend="Check its permissions.") from None
+            raise StorageFailed(f"Can't read {self.path}: {error.strerror}.", hint="Check its permissions.") from None
 
     def _parse(self, found: bytes) -> dict[str, Any]:
         if not found and not self.path.exists():
@@ -167,10 +167,10 @@ class LockFile:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             is_whole, version = False, self.version
         if not is_whole:
-            raise Invalid(f"{self.path} can't be read.", mend="Restore it from version control, or remove it.")
+            raise Invalid(f"{self.path} can't be read.", hint="Restore it from version control, or remove it.")
         if version != self.version:
             what = f"{self.path} has version {version!r}; version {self.version} is known here."
-            raise Invalid(what, mend="Use 'npx skills' for what it lists.")
+            raise Invalid(what, hint="Use 'npx skills' for what it lists.")
         return dict(contents)
 
 

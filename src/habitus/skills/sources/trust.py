@@ -152,14 +152,14 @@ class Trust:
         known = record.powers if record is not None else frozenset()
         new = sorted(text for power in powers(name, tree) if (text := str(power)) not in known)
         what = "changed" if record is not None else "new"
-        since, mend = "the project was trusted", "habitus trust"
+        since, hint = "the project was trusted", "habitus trust"
         if root == APPROVED:
-            since, mend = "its code was approved", f"habitus trust {name}"
+            since, hint = "its code was approved", f"habitus trust {name}"
         if new:
-            return f"{what} since {since}, and it {new[0]}; see '{mend}'"
+            return f"{what} since {since}, and it {new[0]}; see '{hint}'"
         # New text without new powers keeps its trust, unless a scan finds something.
         findings = self._scan(tree)
-        return f"{what} since {since}: {findings[0]}; see '{mend}'" if findings else ""
+        return f"{what} since {since}: {findings[0]}; see '{hint}'" if findings else ""
 
     def _records(self, root: str) -> dict[str, _Record]:
         with self._lock:

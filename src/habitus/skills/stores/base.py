@@ -189,9 +189,9 @@ class Shelf(Protocol):
         ...
 
 
-def read_only(layer: str, *, mend: str) -> Refused:
+def read_only(layer: str, *, hint: str) -> Refused:
     """Return the error for writing to a read-only layer."""
-    return Refused(f"The layer '{layer}' is read-only.", mend=mend)
+    return Refused(f"The layer '{layer}' is read-only.", hint=hint)
 
 
 def refuse_stale(name: str, current: int, expected: int | None) -> None:
@@ -199,9 +199,9 @@ def refuse_stale(name: str, current: int, expected: int | None) -> None:
     if expected is None or expected == current:
         return
     if expected == 0:
-        raise Stale(f"There is a skill '{name}' already (version {current}).", mend="Edit it, or choose another name.")
+        raise Stale(f"There is a skill '{name}' already (version {current}).", hint="Edit it, or choose another name.")
     raise Stale(
-        f"'{name}' is at version {current} now, not {expected}.", mend="Read it again and repeat the change on that."
+        f"'{name}' is at version {current} now, not {expected}.", hint="Read it again and repeat the change on that."
     )
 
 

@@ -64,7 +64,7 @@ class DirectoryShelf:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise StorageFailed(f"Can't read {self.root}: {error.strerror}.", mend="Check its permissions.") from None
+            raise StorageFailed(f"Can't read {self.root}: {error.strerror}.", hint="Check its permissions.") from None
         # Paths relative to an open directory spare the kernel from resolving the root each time.
         handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -158,8 +158,8 @@ class DirectoryShelf:
             return None
         return self._broken(folder, "The name of the folder is not UTF-8.", "Rename it.")
 
-    def _broken(self, folder: str, what: str, mend: str) -> Found:
-        problem = Diagnostic(file=folder, what=what, mend=mend, severity=Severity.ERROR)
+    def _broken(self, folder: str, what: str, hint: str) -> Found:
+        problem = Diagnostic(file=folder, what=what, hint=hint, severity=Severity.ERROR)
         return Found(tree={}, stamp="", problem=problem)
 
     def _read_folder(self, folder: str, top: str, expected: Tree) -> Found:

@@ -81,20 +81,20 @@ def whole_history(connection: sa.Connection, ledger: Ledger, name: str) -> Histo
 
 
 def steps_back(
-    connection: sa.Connection, ledger: Ledger, present: Mapping[int, Row], moment: datetime, *, keeps_found: bool
+    connection: sa.Connection, ledger: Ledger, present: Mapping[int, Row], timestamp: datetime, *, keeps_found: bool
 ) -> list[Step]:
     """Return the steps that restore the skills of a timestamp; with `keep_found`, skills found on disk since then
     stay.
     """
-    steps = _steps(present, known_at(connection, ledger.key, moment))
-    return [step for step in steps if not (keeps_found and _was_found(connection, ledger, step, moment))]
+    steps = _steps(present, known_at(connection, ledger.key, timestamp))
+    return [step for step in steps if not (keeps_found and _was_found(connection, ledger, step, timestamp))]
 
 
-def _was_found(connection: sa.Connection, ledger: Ledger, step: Step, moment: datetime) -> bool:
+def _was_found(connection: sa.Connection, ledger: Ledger, step: Step, timestamp: datetime) -> bool:
     if step.action != "archive":
         return False
     first = ledger.history(connection, step.skill)[0]
-    return first.author.actor is Actor.DISK and first.made_on > moment
+    return first.author.actor is Actor.DISK and first.made_on > timestamp
 
 
 def _steps(present: Mapping[int, Row], then: Mapping[int, Then]) -> list[Step]:
@@ -115,11 +115,11 @@ def _steps(present: Mapping[int, Row], then: Mapping[int, Then]) -> list[Step]:
     return steps
 
 
-def known_at(connection: sa.Connection, layer: str, moment: datetime) -> dict[int, Then]:
+def known_at(connection: sa.Connection, layer: str, timestamp: datetime) -> dict[int, Then]:
     """Return the skills that were present at a timestamp, by id."""
     newest = (
         sa.select(versions.c.skill, sa.func.max(versions.c.number).label("number"))
-        .where(versions.c.made_on <= moment)
+        .where(versions.c.made_on <= timestamp)
         .group_by(versions.c.skill)
         .subquery()
     )
@@ -136,11 +136,11 @@ def known_at(connection: sa.Connection, layer: str, moment: datetime) -> dict[in
             name=row.name,
             version=row.number,
             tree_hash=row.tree_hash,
-            was_enabled=_was_enabled(happened.get(row.id, ()), moment, row.enabled),
+            was_enabled=_was_enabled(happened.get(row.id, ()), timestamp, row.enabled),
             is_enabled=row.enabled,
         )
         for row in connection.execute(query)
-        if _was_present(happened.get(row.id, ()), moment)
+        if _was_present(happened.get(row.id, ()), timestamp)
     }
 
 
@@ -152,19 +152,19 @@ def _switches(connection: sa.Connection, layer: str) -> dict[int, list[tuple[Swi
     return found
 
 
-def _was_present(happened: _Happened, moment: datetime) -> bool:
+def _was_present(happened: _Happened, timestamp: datetime) -> bool:
     """Whether the skill was not archived at the timestamp."""
-    moves = [action for action, when in happened if when <= moment and action in _MOVES]
+    moves = [action for action, when in happened if when <= timestamp and action in _MOVES]
     return not moves or moves[-1] is Switched.RESTORED
 
 
 _MOVES = (Switched.REMOVED, Switched.RESTORED)
 
 
-def _was_enabled(happened: _Happened, moment: datetime, is_enabled: bool) -> bool:
+def _was_enabled(happened: _Happened, timestamp: datetime, is_enabled: bool) -> bool:
     """Whether the skill was enabled at the timestamp."""
     turns = [(action is Switched.ENABLED, when) for action, when in happened if action not in _MOVES]
-    before = [on for on, when in turns if when <= moment]
+    before = [on for on, when in turns if when <= timestamp]
     if before:
         return before[-1]
     # Before the first switch it must have been in the opposite state.

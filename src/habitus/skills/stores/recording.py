@@ -89,7 +89,7 @@ class Recorder:
         parsed = trees.parse(folder, found.tree)
         skill = parsed.skill if found.problem is None else None
         risks = [
-            Diagnostic(file=folder, what=f"{risk}.", mend="Read it before you use it.", severity=Severity.RISK)
+            Diagnostic(file=folder, what=f"{risk}.", hint="Read it before you use it.", severity=Severity.RISK)
             for risk in self._inspect(found.tree)
         ]
         return Entry(
@@ -124,8 +124,8 @@ class Recorder:
 
     def remove(self, connection: sa.Connection, row: Row, author: Author) -> Intent:
         """Store a write-ahead record for archiving a skill."""
-        moment = self._clock().isoformat()[:19].replace(":", "")
-        archived_as = f"{names.slugify(self._ledger.layer)}/{row.folder}-{row.id}-{moment}"
+        timestamp = self._clock().isoformat()[:19].replace(":", "")
+        archived_as = f"{names.slugify(self._ledger.layer)}/{row.folder}-{row.id}-{timestamp}"
         return self._intend(connection, "remove", row.folder, author, {"id": row.id, "archived_as": archived_as})
 
     def restore(self, connection: sa.Connection, identity: int, folder: str, author: Author) -> Intent:
@@ -193,7 +193,7 @@ class Recorder:
             case "restore":
                 self._redo_restore(connection, plan["id"], plan["folder"], author, now)
             case unknown:
-                raise StorageFailed(f"An unfinished '{unknown}' waits in the database.", mend="Upgrade Habitus.")
+                raise StorageFailed(f"An unfinished '{unknown}' waits in the database.", hint="Upgrade Habitus.")
         return {}
 
     def _redo_writes(
@@ -269,7 +269,7 @@ def pending(error: StorageFailed, plan: Plan) -> StorageFailed:
     folders = ", ".join(f"'{write['folder']}'" for write in _writes(plan)[:3] or [plan])
     why = error.message.rstrip(".").removesuffix("; nothing was changed")
     what = f"The change of {folders} is written down and waits, for it can be neither made nor taken back now: {why}."
-    return type(error)(what, mend="The next change or start makes it when it can; undo it after that.")
+    return type(error)(what, hint="The next change or start makes it when it can; undo it after that.")
 
 
 def _writes(plan: Plan) -> Sequence[Plan]:

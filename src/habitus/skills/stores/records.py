@@ -83,15 +83,15 @@ def without_body(skill: Summary, **changes: Any) -> Summary:
 
 
 def pack_diagnostics(diagnostics: Iterable[Diagnostic]) -> str:
-    return json.dumps([[d.file, d.what, d.mend, d.severity] for d in diagnostics], ensure_ascii=False)
+    return json.dumps([[d.file, d.what, d.hint, d.severity] for d in diagnostics], ensure_ascii=False)
 
 
 def unpack_diagnostics(text: str) -> tuple[Diagnostic, ...]:
     if text == "[]":
         return ()
     return tuple(
-        Diagnostic(file=file, what=what, mend=mend, severity=Severity(severity))
-        for file, what, mend, severity in json.loads(text)
+        Diagnostic(file=file, what=what, hint=hint, severity=Severity(severity))
+        for file, what, hint, severity in json.loads(text)
     )
 
 
@@ -140,5 +140,5 @@ def whole(kept: T | None) -> T:
     """Return a stored value; raise `StorageFailed` if it is None because it failed its hash check."""
     if kept is None:
         what = "What the history keeps of this version is damaged: its files are not those of its hash."
-        raise StorageFailed(what, mend="See 'habitus doctor'.")
+        raise StorageFailed(what, hint="See 'habitus doctor'.")
     return kept

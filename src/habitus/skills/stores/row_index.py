@@ -160,7 +160,7 @@ class KnownLayer:
         rows = [row for name in wanted if (row := loadable.get(names.canonical(name))) is not None]
         if len(rows) < len(wanted):
             unknown = next(name for name in wanted if names.canonical(name) not in loadable)
-            raise NotFound(f"No skill '{unknown}' to count for.", mend="See 'habitus skills list'.")
+            raise NotFound(f"No skill '{unknown}' to count for.", hint="See 'habitus skills list'.")
         if not rows:
             return
         with sql.writing(self._engine) as connection:
@@ -243,6 +243,6 @@ def _second_spelling(row: Row, first: Row) -> Diagnostic:
     return Diagnostic(
         file=row.folder,
         what=f"'{row.folder}' spells the same name as '{first.folder}', which is loaded.",
-        mend="Rename or remove one of the two directories.",
+        hint="Rename or remove one of the two directories.",
         severity=Severity.ERROR,
     )

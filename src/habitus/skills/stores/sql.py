@@ -176,7 +176,7 @@ def _folder_of_row(row: Mapping[Any, Any], stamp: str, others: Tree) -> Found:
         problem = Diagnostic(
             file=f"agent_skills/{row['_id']}",
             what=f"The row can't be read: {error}.",
-            mend="Correct its columns.",
+            hint="Correct its columns.",
             severity=Severity.ERROR,
         )
         return Found(tree=others, stamp=stamp, problem=problem, facts=_facts(row))
@@ -198,8 +198,8 @@ def _facts(row: Mapping[Any, Any]) -> Facts:
     return Facts(
         version=row["version"] or 0,
         enabled=None if row["enabled"] is None else bool(row["enabled"]),
-        created_on=_moment(row["created_on"]),
-        modified_on=_moment(row["modified_on"]),
+        created_on=_parse_timestamp(row["created_on"]),
+        modified_on=_parse_timestamp(row["modified_on"]),
     )
 
 
@@ -246,17 +246,17 @@ def _values(skill: Skill) -> dict[str, Any]:
     }
 
 
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).isoformat()
+def _iso(timestamp: datetime | None) -> str | None:
+    return None if timestamp is None else timestamp.astimezone(UTC).isoformat()
 
 
-def _moment(text: str | None) -> datetime | None:
+def _parse_timestamp(text: str | None) -> datetime | None:
     try:
-        moment = datetime.fromisoformat(text) if text else None
+        timestamp = datetime.fromisoformat(text) if text else None
     except ValueError:
         return None
     # Other systems write times without a zone; they mean UTC.
-    return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=UTC)
+    return timestamp if timestamp is None or timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
 
 
 def _materialise(tree: Tree, place: Path) -> None:

@@ -185,7 +185,7 @@ class SkillStore:
         self._write(name, lambda folder, tree: trees.with_skill(tree, skill), author, expected_version)
         saved = self.load(name, look=False)
         if saved is None:
-            raise StorageFailed(f"'{name}' was saved and can't be read back.", mend="Run 'habitus skills lint'.")
+            raise StorageFailed(f"'{name}' was saved and can't be read back.", hint="Run 'habitus skills lint'.")
         return saved
 
     def change(
@@ -198,7 +198,7 @@ class SkillStore:
             skill = trees.parse(folder, tree).skill
             if skill is None:
                 raise Invalid(
-                    f"'{name}' is broken and can't be edited this way.", mend="Mend its file, or roll it back."
+                    f"'{name}' is broken and can't be edited this way.", hint="Fix its file, or roll it back."
                 )
             return trees.with_skill(tree, change(skill))
 
@@ -272,11 +272,11 @@ class SkillStore:
         with self._known.writing(durable=True) as connection:
             found = next((item for item, _ in self._ledger.list_archived(connection) if item.id == archived), None)
             if found is None:
-                raise NotFound(f"The archive has no entry {archived}.", mend="See 'habitus skills restore --list'.")
+                raise NotFound(f"The archive has no entry {archived}.", hint="See 'habitus skills restore --list'.")
             name = names.check_name(new_name or found.name)
             if self._current(connection, name)[0] is not None:
                 raise Refused(
-                    f"There is a skill '{name}' already.", mend="Give another name with --as, or remove that one first."
+                    f"There is a skill '{name}' already.", hint="Give another name with --as, or remove that one first."
                 )
             if new_name is not None:
                 trees.refuse_clash(name, self._ledger.tree(connection, archived, found.version) or {})
@@ -305,7 +305,7 @@ class SkillStore:
         return self._write(names.canonical(name), lambda folder, old: trees.with_kept(wanted, old), author, None)
 
     def return_to(
-        self, moment: datetime, author: Author, *, dry_run: bool = False, keeps_found: bool = False
+        self, timestamp: datetime, author: Author, *, dry_run: bool = False, keeps_found: bool = False
     ) -> list[Step]:
         """Return every skill to its state at a timestamp: rewritten, restored, or archived if it did not exist yet.
 
@@ -313,7 +313,7 @@ class SkillStore:
         """
         self._known.fresh(look=True)
         with sql.reading(self._engine) as connection:
-            steps = history.steps_back(connection, self._ledger, self._known.rows, moment, keeps_found=keeps_found)
+            steps = history.steps_back(connection, self._ledger, self._known.rows, timestamp, keeps_found=keeps_found)
         for step in steps if not dry_run else ():
             match step.action:
                 case "archive":
@@ -420,7 +420,7 @@ class SkillStore:
             refuse_stale(name, 0 if row is None else row.version, expected_version)
             folder = name if row is None else row.folder
             if found is not None and found.problem is not None:
-                raise Refused(str(found.problem), mend="Then repeat the change.")
+                raise Refused(str(found.problem), hint="Then repeat the change.")
             before: Tree = {} if found is None else found.tree
             after = make(folder, before)
             if row is not None and is_same(before, after):
@@ -451,7 +451,7 @@ class SkillStore:
 
     def _refuse_if_read_only(self) -> None:
         if not self._shelf.can_write:
-            raise read_only(self.layer, mend="Edit the skill without '@' to override it.")
+            raise read_only(self.layer, hint="Edit the skill without '@' to override it.")
 
 
 def _body(main: bytes, name: str) -> str:

@@ -124,7 +124,7 @@ def _search(first: _Attempt) -> Repaired:
     seen = {first.text}
     furthest, is_cut = first, False
     while queue and len(seen) <= MAX_ATTEMPTS:
-        for attempt in _mend(queue.popleft()):
+        for attempt in _hint(queue.popleft()):
             if attempt.text in seen:
                 # Different repairs often lead to the same text.
                 continue
@@ -143,7 +143,7 @@ def _search(first: _Attempt) -> Repaired:
     raise CodeRefused(Defect.TRUNCATED) if is_cut else _refusal(furthest)
 
 
-def _mend(attempt: _Attempt) -> Iterator[_Attempt]:
+def _hint(attempt: _Attempt) -> Iterator[_Attempt]:
     """Yield every text that one more repair produces; line endings and thoughts are unambiguous and come first."""
     if "\r" in attempt.text:
         yield replace(

@@ -88,7 +88,7 @@ def expected_version(if_match: str | None, layer: str = "") -> int:
     """Return the version from the If-Match header, which must belong to the layer that would change."""
     version = version_in(if_match, layer)
     if version is None:
-        raise PreconditionRequired("Say which version this changes.", mend="Send the ETag you read as 'If-Match'.")
+        raise PreconditionRequired("Say which version this changes.", hint="Send the ETag you read as 'If-Match'.")
     return version
 
 

@@ -59,8 +59,8 @@ def _put_file(habitus: Opened, name: str, path: str, content: bytes, if_match: s
     the owner asks.
     """
     if habitus.settings.is_guest and runs_unasked(path):
-        mend = "Tools run it unasked, so only the owner of this home changes it."
-        raise Refused(f"'{path}' is not for you to change.", mend=mend)
+        hint = "Tools run it unasked, so only the owner of this home changes it."
+        raise Refused(f"'{path}' is not for you to change.", hint=hint)
     author, version = habitus.person(reason), expected_version(if_match, habitus.skills.find(name).layer)
     made = habitus.skills.edit_file(name, path, content, author, expected_version=version)
     return {"name": name, "version": made.version}

@@ -109,7 +109,7 @@ def _answer(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: str) -> Re
 def _refuse_without_version(case: UseCase[Any, Any], wanted: Any) -> None:
     """Raise `PreconditionRequired` if a change doesn't name the version it is based on."""
     if any(one.is_version and getattr(wanted, one.name) is None for one in case.fields):
-        raise PreconditionRequired("Say which version this changes.", mend="Send the ETag you read as 'If-Match'.")
+        raise PreconditionRequired("Say which version this changes.", hint="Send the ETag you read as 'If-Match'.")
 
 
 def _as_field(one: InputField, value: Any) -> Any:

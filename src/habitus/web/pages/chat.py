@@ -42,7 +42,7 @@ def _show_page(request: Request, habitus: Habitus, talks: Talks, id: str) -> HTM
     live = talks.going_on(id)
     turns = habitus.journal.turns_of(id, user=habitus.settings.user) if id else []
     if id and not turns and live is None:
-        raise NotFound("There is no such conversation.", mend="See Activity for those you had.")
+        raise NotFound("There is no such conversation.", hint="See Activity for those you had.")
     # The running turn is shown by the stream, so its stored beginning is left out.
     views = [shown_turn(turn) for turn in turns if turn.ended_on is not None or live is None]
     earlier = [] if id else past_sessions(habitus.settings, habitus.journal, 10)

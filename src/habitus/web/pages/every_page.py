@@ -63,7 +63,7 @@ def take_back(request: Request, habitus: Opened, undo: Annotated[list[str], Form
 def undo_decision(request: Request, habitus: Opened, undo: Annotated[list[str], Form()]) -> Response:
     """Undo a review decision; reviewers may do this without being admins."""
     if undo[:2] != ["review", "reopen"]:
-        raise Refused("That is not a decision about what waits.", mend="Ask an admin to take it back.")
+        raise Refused("That is not a decision about what waits.", hint="Ask an admin to take it back.")
     return take_back(request, habitus, undo)
 
 
@@ -87,13 +87,13 @@ def enter(request: Request, key: str = "") -> Response:
     """Exchange a one-time link for a session cookie."""
     # Login CSRF: another site must not sign a person in as somebody else.
     if request.state.csrf and request.headers.get("sec-fetch-site") == "cross-site":
-        mend = "To become somebody else here, copy the link into the address line."
-        return page_of_problem(HTTPStatus.FORBIDDEN, "You are signed in already.", mend)
+        hint = "To become somebody else here, copy the link into the address line."
+        return page_of_problem(HTTPStatus.FORBIDDEN, "You are signed in already.", hint)
     keys: Keys = request.app.state.keys
     cookie = keys.enter(key)
     if cookie is None:
-        mend = "A link works once. Start 'habitus up' again for a new one; whoever is signed in stays so."
-        return page_of_problem(HTTPStatus.FORBIDDEN, "This link was used already.", mend)
+        hint = "A link works once. Start 'habitus up' again for a new one; whoever is signed in stays so."
+        return page_of_problem(HTTPStatus.FORBIDDEN, "This link was used already.", hint)
     answer = RedirectResponse("/", status_code=HTTPStatus.SEE_OTHER)
     # Lax, not strict: following a link from a mail should find the person signed in.
     answer.set_cookie(keys.cookie, cookie, max_age=SIGNED_IN_FOR, httponly=True, samesite="lax")

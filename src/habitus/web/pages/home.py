@@ -125,7 +125,7 @@ def approve(request: Request, habitus: Opened, id: str) -> HTMLResponse:
 
 def _needs(habitus: Habitus, first: Today, *, may_decide: bool) -> Sequence[Need]:
     """Return the pending items, with rows reserved for skills that are broken or got worse."""
-    others = list(_mending(first))
+    others = list(_fixing(first))
     waiting = [_decision(habitus, item, may_decide=may_decide) for item in first.waiting[:_NEEDS]]
     room = max(_NEEDS - len(waiting), _OTHERS)
     return [*others[:room], *waiting][:_NEEDS]
@@ -142,7 +142,7 @@ def _decision(habitus: Habitus, item: InboxItem, *, may_decide: bool) -> Need:
     return replace(need, act="Approve", post=f"/inbox/{item.id}/approve-here", is_decision=True)
 
 
-def _mending(first: Today) -> Iterator[Need]:
+def _fixing(first: Today) -> Iterator[Need]:
     """Yield rows for skills that got worse, are broken, or whose tool keeps failing."""
     for one in first.worse:
         name = one.item.name.partition("@")[0]
@@ -160,7 +160,7 @@ def _mending(first: Today) -> Iterator[Need]:
             text=f"{item.name} {'is broken' if is_broken else 'needs something'}",
             note=site_map.without_commands(item.reason),
             href=f"/skills/{item.name}",
-            act="Mend" if is_broken else "Look",
+            act="Fix" if is_broken else "Look",
         )
     for tool in first.failing:
         yield Need(

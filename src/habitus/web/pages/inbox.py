@@ -135,7 +135,7 @@ def file(habitus: Opened, id: str, path: str, beside: str = "", start: Start = 0
     found = _files(habitus, proposal, beside)
     change = next((one for one in found if one.path == path), None)
     if change is None:
-        raise NotFound(f"There is no file '{path}' in it.", mend="Reload the page.")
+        raise NotFound(f"There is no file '{path}' in it.", hint="Reload the page.")
     is_new = change.is_text and not change.before
     lines = (change.after or "").splitlines() if is_new else []
     rows = side_by_side(change.before or "", change.after or "") if change.is_text and not is_new else ()
@@ -156,9 +156,9 @@ def _proposal(habitus: Habitus, id: str) -> Proposal:
     """Return a proposal; raise `NotFound` for a lesson and `Refused` for hidden tasks."""
     subject = inbox.get(habitus, id).subject
     if isinstance(subject, Engram):
-        raise NotFound(f"'{id}' is a lesson; it has no files.", mend="")
+        raise NotFound(f"'{id}' is a lesson; it has no files.", hint="")
     if review.is_hidden(habitus.settings, subject):
-        raise Refused("Only an admin reads what a skill is examined by.", mend="")
+        raise Refused("Only an admin reads what a skill is examined by.", hint="")
     return subject
 
 
@@ -227,8 +227,8 @@ def reopen(request: Request, habitus: Opened, id: str) -> HTMLResponse:
     return _show_page(request, habitus, Said(text="It waits for you again."), item)
 
 
-@router.post("/inbox/{id}/mend", access=Access.REVIEWER)
-def mend(request: Request, habitus: Opened, id: str, text: Annotated[str, Form()]) -> HTMLResponse:
+@router.post("/inbox/{id}/text", access=Access.REVIEWER)
+def hint(request: Request, habitus: Opened, id: str, text: Annotated[str, Form()]) -> HTMLResponse:
     """Change the text of an item before it is approved."""
     done = review.edit(habitus, review.NewText(id=id, text=text.replace("\r\n", "\n")))
     said = Said(text="Changed; it still waits for you." if done.changed else "Nothing changed.")

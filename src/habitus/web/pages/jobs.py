@@ -161,7 +161,7 @@ def take(
 def add_from_address(request: Request, habitus: Opened, source: Annotated[str, Form(max_length=2_000)]) -> HTMLResponse:
     """Import skills from an address or a repository."""
     if not source.strip():
-        raise Invalid("No address was given.", mend="Give https://… or OWNER/REPO.")
+        raise Invalid("No address was given.", hint="Give https://… or OWNER/REPO.")
     return _show_page(request, habitus, updating.add_from_web(habitus, source.strip()))
 
 

@@ -72,8 +72,8 @@ def edit(
     try:
         done = lessons.edit(habitus, wanted)
     except Stale:
-        mend = "Copy your text, reload the page, and save again."
-        raise Stale("Somebody else changed this lesson.", mend=mend) from None
+        hint = "Copy your text, reload the page, and save again."
+        raise Stale("Somebody else changed this lesson.", hint=hint) from None
     said = Said(text="Saved." if done.undo else "Nothing was changed.", undo=done.undo)
     return _one(request, habitus, done.lesson, said)
 

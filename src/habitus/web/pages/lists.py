@@ -14,7 +14,7 @@ from habitus.app.operating.doctor import Check, CheckState
 from habitus.app.use_cases import writing
 from habitus.text import count_of
 from habitus.web.api.requests_and_answers import Opened
-from habitus.web.rendering import Said, moment, page
+from habitus.web.rendering import Said, format_timestamp, page
 from habitus.web.routing import Router
 from habitus.web.site_map import without_commands, without_terminal
 from habitus.web.words import CHECK_PAGES, TOOL_STATES, check, who
@@ -44,7 +44,8 @@ def tools(request: Request, habitus: Opened) -> HTMLResponse:
             name=tool.name,
             text=tool.description,
             note=without_commands(tool.reason)
-            or f"{count_of(tool.cases, 'test')}" + (f", passed {moment(tool.proved_on)}" if tool.proved_on else ""),
+            or f"{count_of(tool.cases, 'test')}"
+            + (f", passed {format_timestamp(tool.proved_on)}" if tool.proved_on else ""),
             href=f"/skills/{tool.name}?tab=code",
             mark=TOOL_STATES[tool.status][0],
             kind=TOOL_STATES[tool.status][1],
@@ -66,7 +67,7 @@ def _archive(request: Request, habitus: Habitus, said: Said | None = None) -> HT
         Line(
             name=one.title or one.name,
             text=f"{who(one.author)}: {one.author.reason or 'no reason given'}",
-            note=f"Version {one.version}, {moment(one.archived_on)}",
+            note=f"Version {one.version}, {format_timestamp(one.archived_on)}",
             post=f"/archive/{one.id}",
         )
         for one in habitus.skills.list_archived()
@@ -112,8 +113,8 @@ def _line(one: Check) -> Line:
     return Line(
         name=check(one.name),
         text=one.detail,
-        note=without_terminal(one.mend),
-        href=CHECK_PAGES.get(one.name, "") if one.mend else "",
+        note=without_terminal(one.hint),
+        href=CHECK_PAGES.get(one.name, "") if one.hint else "",
         mark=mark,
         kind=kind,
     )

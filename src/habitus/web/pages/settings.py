@@ -28,7 +28,7 @@ from habitus.skills.sources.trust import APPROVED, IMPORTED
 from habitus.web.api.requests_and_answers import Opened
 from habitus.web.homes_by_person import desks_of, habitus_of
 from habitus.web.pages.lists import Line
-from habitus.web.rendering import Said, fragment, moment, page
+from habitus.web.rendering import Said, format_timestamp, fragment, page
 from habitus.web.routing import Router
 
 router = Router()
@@ -252,7 +252,7 @@ def show_secrets(request: Request, habitus: Opened) -> HTMLResponse:
         Line(
             name=one.secret,
             text=f"{one.skill} asks for it",
-            note=f"In a terminal: {one.mend}" if one.mend else "",
+            note=f"In a terminal: {one.hint}" if one.hint else "",
             href=f"/skills/{one.skill}",
             mark=_STANDINGS[one.standing][0],
             kind=_STANDINGS[one.standing][1],
@@ -263,7 +263,7 @@ def show_secrets(request: Request, habitus: Opened) -> HTMLResponse:
         Line(
             name=one.what,
             text=f"{one.skill} may reach it",
-            note=f"Granted by {one.granted_by}, {moment(one.granted_on)}",
+            note=f"Granted by {one.granted_by}, {format_timestamp(one.granted_on)}",
         )
         for one in found.grants
         if one.kind is GrantKind.HOST
@@ -290,7 +290,7 @@ def _describe_call(call: Call) -> Line:
     given = f", with {', '.join(call.secrets)}" if call.secrets else ""
     return Line(
         name=" ".join([call.skill, *call.arguments]),
-        text=f"{call.who}, {moment(call.when)}{given}",
+        text=f"{call.who}, {format_timestamp(call.when)}{given}",
         note=call.outcome.reason,
         mark=mark,
         kind=kind,

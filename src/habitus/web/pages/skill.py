@@ -116,7 +116,7 @@ def _tabs(shown: ShownSkill) -> dict[str, str]:
     """Return the tabs that have something to show; a skill that can't be read gets an editor for its source."""
     summary = shown.item.summary
     if summary is None:
-        return {"raw": "Mend", "files": "Files", "history": "History"}
+        return {"raw": "Fix", "files": "Files", "history": "History"}
     is_foreign = summary.source is Source.IMPORTED or bool(shown.item.inert)
     has = {
         "recipes": Stage.CHUNKS in summary.stages,
@@ -194,7 +194,7 @@ def _raw(habitus: Habitus, shown: ShownSkill, text: str | None = None, problem: 
 
 
 @router.post("/skills/{name}/raw", access=Access.ADMIN)
-def mend(
+def hint(
     request: Request, habitus: Opened, name: str, text: Annotated[str, Form()], version: Annotated[int, Form()]
 ) -> HTMLResponse:
     """Save a skill's source; if it still can't be read, nothing is saved and the text stays in the form."""
@@ -203,7 +203,7 @@ def mend(
     path = next((path for path in shown.files if path in MAIN_FILES), MAIN_FILES[0])
     try:
         done = habitus.skills.edit_file(
-            name, path, text.encode(), habitus.person("mended by hand"), expected_version=version or None
+            name, path, text.encode(), habitus.person("fixed by hand"), expected_version=version or None
         )
     except Invalid as error:
         said = Said(text="It still can't be read; nothing was saved.", is_bad=True)
@@ -344,7 +344,7 @@ def write(request: Request, habitus: Opened, draft: Drafted) -> HTMLResponse:
     """Create a skill under a name made from its title."""
     title = draft.texts["title"]
     if not title:
-        raise Invalid("The skill has no title.", mend="Say in a few words what it is about.")
+        raise Invalid("The skill has no title.", hint="Say in a few words what it is about.")
     name = names.unique_name(names.slugify(title), habitus.skills.is_taken)
     made = writing.new(habitus, writing.SkillDraft(name=name, body=draft.body, **draft.given_fields))
     answer = shown_page(request, habitus, made.name, said=Said(text="Saved.", undo=made.undo))

@@ -206,5 +206,5 @@ def _object(payload: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
-        raise Invalid("The input is not JSON.", mend='Write it like {"name": "value"}.')
+        raise Invalid("The input is not JSON.", hint='Write it like {"name": "value"}.')
     return given

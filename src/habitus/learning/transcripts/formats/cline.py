@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import Talk, as_list, mapping, moment, objects, string, text_of
+from habitus.learning.transcripts.lines import Talk, as_list, iso_timestamp, mapping, objects, string, text_of
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -57,7 +57,7 @@ class _Task:
         self._waiting = ""
 
     def take(self, row: Mapping[str, object]) -> None:
-        at, content = moment(row.get("ts")), row.get("content")
+        at, content = iso_timestamp(row.get("ts")), row.get("content")
         parts = [mapping(part) for part in as_list(content)] or [{"type": "text", "text": string(content)}]
         for part in parts:
             match part.get("type"), row.get("role"):

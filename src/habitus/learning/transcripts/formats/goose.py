@@ -10,8 +10,8 @@ from habitus.learning.transcripts.lines import (
     Talk,
     as_list,
     has_tables,
+    iso_timestamp,
     mapping,
-    moment,
     open_database,
     parse_json,
     string,
@@ -49,7 +49,7 @@ def _session(database: sqlite3.Connection, row: sqlite3.Row, redactor: Redactor)
         "SELECT role, content_json, created_timestamp FROM messages WHERE session_id = ? ORDER BY created_timestamp, id"
     )
     for message in database.execute(query, (row["id"],)):
-        at = moment(message["created_timestamp"])
+        at = iso_timestamp(message["created_timestamp"])
         parts = [mapping(part) for part in as_list(parse_json(message["content_json"]))]
         said = "\n".join(string(part.get("text")) for part in parts if part.get("type") == "text")
         if message["role"] == "user" and not any(part.get("type") == "toolResponse" for part in parts):

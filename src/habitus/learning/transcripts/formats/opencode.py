@@ -10,7 +10,15 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import Talk, is_database, mapping, moment, open_database, parse_json, string
+from habitus.learning.transcripts.lines import (
+    Talk,
+    is_database,
+    iso_timestamp,
+    mapping,
+    open_database,
+    parse_json,
+    string,
+)
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -67,7 +75,7 @@ def _read_stored(path: Path, redactor: Redactor) -> Transcript:
 
 
 def _take(talk: Talk, message: Mapping[str, object], part: Mapping[str, object]) -> None:
-    at = moment(mapping(message.get("time")).get("created"))
+    at = iso_timestamp(mapping(message.get("time")).get("created"))
     match part.get("type"):
         case "text" if message.get("role") == "user" and not part.get("synthetic"):
             talk.hear(string(part.get("text")), at=at)
@@ -79,8 +87,8 @@ def _call(talk: Talk, part: Mapping[str, object], at: str) -> None:
     """Add a tool call with its result; a failed command is also `completed`, so its exit code decides."""
     state, id = mapping(part.get("state")), string(part.get("callID"))
     when = mapping(state.get("time"))
-    talk.call(id, string(part.get("tool")), state.get("input"), at=moment(when.get("start")) or at)
+    talk.call(id, string(part.get("tool")), state.get("input"), at=iso_timestamp(when.get("start")) or at)
     text, code = string(state.get("error")) or string(state.get("output")), mapping(state.get("metadata")).get("exit")
     fields = {"exit_code": code, "output": text} if isinstance(code, int) else {}
     has_failed = None if fields else _FAILED.get(string(state.get("status")))
-    talk.answer(id, text, fields=(fields,), has_failed=has_failed, at=moment(when.get("end")) or at)
+    talk.answer(id, text, fields=(fields,), has_failed=has_failed, at=iso_timestamp(when.get("end")) or at)

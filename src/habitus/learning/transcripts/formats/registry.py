@@ -68,7 +68,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") ->
 def pieces(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") -> Iterator[Transcript]:
     """Yield every transcript of a file in pieces of finished turns, for files of any size."""
     if not path.is_file():
-        raise NotFound(f"No transcript at '{path}'.", mend="Give the path of a file.")
+        raise NotFound(f"No transcript at '{path}'.", hint="Give the path of a file.")
     source = source or format_of(path)
     if source in FORMATS:
         yield from FORMATS[source].read(path, redactor)

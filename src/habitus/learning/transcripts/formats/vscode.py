@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from habitus.learning.transcripts.lines import Talk, as_list, mapping, moment, objects, parse_json, string, text_of
+from habitus.learning.transcripts.lines import (
+    Talk,
+    as_list,
+    iso_timestamp,
+    mapping,
+    objects,
+    parse_json,
+    string,
+    text_of,
+)
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -70,7 +79,7 @@ def _project(path: Path) -> str:
 
 
 def _take(talk: Talk, request: Mapping[str, object], number: str) -> None:
-    at = moment(request.get("timestamp"))
+    at = iso_timestamp(request.get("timestamp"))
     if not request.get("isSystemInitiated"):
         talk.hear(string(mapping(request.get("message")).get("text")), at=at)
     for place, part in enumerate(map(mapping, as_list(request.get("response")))):

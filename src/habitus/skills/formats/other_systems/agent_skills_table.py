@@ -27,7 +27,17 @@ from habitus.skills.formats.base import (
     Written,
     describe_problem,
 )
-from habitus.skills.formats.foreign_values import Notes, count, flag, iso, load_json, moment, storable, text, texts
+from habitus.skills.formats.foreign_values import (
+    Notes,
+    count,
+    flag,
+    iso,
+    load_json,
+    parse_timestamp_field,
+    storable,
+    text,
+    texts,
+)
 from habitus.skills.model import Severity, Skill, Source
 
 TABLE = "agent_skills"
@@ -92,7 +102,7 @@ def read_database(url: str) -> Iterator[Entry]:
     try:
         with sql.reading(engine) as connection:
             if not sa.inspect(connection).has_table(TABLE):
-                raise NotFound(f"There is no table {TABLE} in {origin}.", mend="Check the address.")
+                raise NotFound(f"There is no table {TABLE} in {origin}.", hint="Check the address.")
             columns = [column["name"] for column in sa.inspect(connection).get_columns(TABLE)]
             rows = connection.execute(sa.select(sa.text("*")).select_from(sa.table(TABLE)).limit(_MAX_ROWS)).mappings()
             yield from _entries((dict(row) for row in rows), origin, columns)
@@ -213,8 +223,8 @@ def _incoming(row: Any, origin: str) -> Incoming:
         format="table",
         enabled=flag(values.get("enabled"), "enabled", notes, True),
         version=max(count(values.get("version"), "version", notes, 1), 1),
-        created_on=moment(values.get("created_on"), "created_on", notes),
-        modified_on=moment(values.get("modified_on"), "modified_on", notes),
+        created_on=parse_timestamp_field(values.get("created_on"), "created_on", notes),
+        modified_on=parse_timestamp_field(values.get("modified_on"), "modified_on", notes),
         diagnostics=tuple(notes.found),
     )
 

@@ -17,8 +17,8 @@ from habitus.skills.formats.foreign_values import (
     dump_json,
     iso,
     load_object,
-    moment,
     pack_counters,
+    parse_timestamp_field,
     text,
     unpack_counters,
 )
@@ -57,7 +57,7 @@ class Anton(Format):
             origin=origin,
             format=self.name,
             counters=_counters(stats, notes),
-            created_on=moment(meta.get("created_at"), "created_at", notes),
+            created_on=parse_timestamp_field(meta.get("created_at"), "created_at", notes),
             diagnostics=tuple(notes.found),
             control=tuple(notes.control),
         )

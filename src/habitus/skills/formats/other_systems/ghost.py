@@ -30,8 +30,8 @@ from habitus.skills.formats.foreign_values import (
     count,
     dump_json,
     load_json,
-    moment,
     pack_counters,
+    parse_timestamp_field,
     text,
     unpack_counters,
 )
@@ -446,7 +446,8 @@ def _written_recipes(item: Outgoing) -> list[dict[str, Any]]:
             status=item.status or text(extra.pop("status", "")) or "active",
             # A skill counts its recipes together, so the first one carries the counts.
             counters=item.stage(Stage.CHUNKS) if number == 0 else Counters(),
-            created_on=moment(extra.pop("created_at", None), "created_at", notes) or item.skill.created_on,
+            created_on=parse_timestamp_field(extra.pop("created_at", None), "created_at", notes)
+            or item.skill.created_on,
             extra=extra,
         )
         written.append(ghost_json.write_entry(entry))

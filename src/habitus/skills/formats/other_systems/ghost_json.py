@@ -15,8 +15,8 @@ from habitus.skills.formats.foreign_values import (
     count,
     flag,
     iso,
-    moment,
     pack_counters,
+    parse_timestamp_field,
     share,
     text,
     texts,
@@ -92,7 +92,7 @@ def read_composed(name: str, value: Any, notes: Notes) -> ComposedSkill:
         skill=text(ours.get("skill")) if isinstance(ours, dict) and ours.get("skill") else name,
         status=text(value.get("status")) or "active",
         counters=_counters(value, ours, notes),
-        created_on=moment(value.get("created_at"), "created_at", notes),
+        created_on=parse_timestamp_field(value.get("created_at"), "created_at", notes),
         extra={key: item for key, item in value.items() if key not in _KNOWN_OF_COMPOSED},
     )
 
@@ -121,7 +121,7 @@ def write_entry(entry: ComposedSkill) -> dict[str, Any]:
 def _counters(value: Mapping[str, Any], ours: Any, notes: Notes) -> Counters:
     used = count(value.get("usage_count"), "usage_count", notes)
     succeeded = min(count(value.get("success_count"), "success_count", notes), used)
-    last_used = moment(value.get("last_used"), "last_used", notes)
+    last_used = parse_timestamp_field(value.get("last_used"), "last_used", notes)
     if isinstance(ours, dict):
         # Our own counters are more detailed; they hold as long as the source has not counted further.
         mine = unpack_counters(ours, notes)
@@ -219,9 +219,9 @@ def _lesson(value: Any, origin: str) -> PlaybookLesson | NotTaken:
         frequency=count(value.get("frequency"), "frequency", notes, 1),
         retrievals=count(value.get("retrievals"), "retrievals", notes),
         helpful=count(_spelt(value, "helpful"), "helpful", notes),
-        last_retrieved=moment(_spelt(value, "last_retrieved"), "last_retrieved", notes),
+        last_retrieved=parse_timestamp_field(_spelt(value, "last_retrieved"), "last_retrieved", notes),
         verified=flag(value.get("verified"), "verified", notes, False),
-        created_on=moment(_spelt(value, "created_on"), "created_on", notes),
+        created_on=parse_timestamp_field(_spelt(value, "created_on"), "created_on", notes),
         extra={key: item for key, item in value.items() if key not in _KNOWN_OF_LESSON},
     )
 

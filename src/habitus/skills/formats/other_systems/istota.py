@@ -106,7 +106,7 @@ def _take_skill(
         toml=toml.content if toml else None,
     )
     if parsed.skill is None:
-        raise CantTake("; ".join(f"{problem.what} {problem.mend}" for problem in parsed.diagnostics[-1:]))
+        raise CantTake("; ".join(f"{problem.what} {problem.hint}" for problem in parsed.diagnostics[-1:]))
     skill = _fit_skill(parsed.skill, called, toml, notes)
     return Incoming(
         name=skill.name,

@@ -17,14 +17,14 @@ _UNITS = {
 _AGO = re.compile(r"(\d+)\s*(s|m|h|d|w)[a-z]*(\s+ago)?", re.IGNORECASE)
 
 
-def parse_moment(text: str, now: datetime) -> datetime:
+def parse_timestamp(text: str, now: datetime) -> datetime:
     """`2026-05-01`, `2026-05-01 14:30`, `14:30` (today), `yesterday`, `2h`, `3 days ago`; local time unless it says."""
     try:
         return _parse(text.strip(), now)
     except (ValueError, OverflowError):
         raise Invalid(
             f"'{text}' is not a time that can be read.",
-            mend="Write 2026-05-01, '2026-05-01 14:30', 14:30, 2h or '3 days ago'.",
+            hint="Write 2026-05-01, '2026-05-01 14:30', 14:30, 2h or '3 days ago'.",
         ) from None
 
 
@@ -39,7 +39,7 @@ def _parse(wanted: str, now: datetime) -> datetime:
     if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", wanted):
         hours, rest = wanted.split(":", 1)
         wanted = f"{local:%Y-%m-%d} {hours:0>2}:{rest}"
-    moment = datetime.fromisoformat(wanted)
+    timestamp = datetime.fromisoformat(wanted)
     if re.search(r"\d:\d\d:\d\d(?![.,\d])", wanted):
-        moment += timedelta(microseconds=999_999)  # a time as we print it stands for its whole second
-    return (moment if moment.tzinfo else moment.astimezone()).astimezone(UTC)
+        timestamp += timedelta(microseconds=999_999)  # a time as we print it stands for its whole second
+    return (timestamp if timestamp.tzinfo else timestamp.astimezone()).astimezone(UTC)
