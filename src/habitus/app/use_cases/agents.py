@@ -64,6 +64,7 @@ def heard_agents(home: Home, heard: Mapping[str, datetime]) -> list[HeardAgent]:
         )
         for name in names
     ]
+    # Agents that never sent a request come last.
     return sorted(agents, key=lambda one: (one.last_heard is None, -(one.last_heard or home.clock()).timestamp()))
 
 
@@ -120,6 +121,7 @@ def list_folders(home: Home, wanted: Nothing) -> AgentFolders:
     for one in HOSTS.values():
         folder = _folder(home.settings, one)
         names = [path.parent.name for path in folder.glob("*/SKILL.md")] if folder else []
+        # Several agents may read one folder; it is listed for the first of them.
         if folder and names and folder not in found:
             new = sum(canonical(name) not in known for name in names)
             found[folder] = AgentFolder(agent=one.name, title=one.title, folder=str(folder), skills=len(names), new=new)

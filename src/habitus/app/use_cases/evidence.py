@@ -72,6 +72,7 @@ class EvidencePlans:
 @use_case("evidence plan", access=Access.VIEWER, example=Nothing())
 def plan(home: Home, wanted: Nothing) -> EvidencePlans:
     """Estimate how long until a verdict at today's rate, and what withholding costs until then."""
+    # Items with a verdict need no plan any more.
     unknown = [one for one in home.evidence.findings().items if one.judgement.verdict is Verdict.UNKNOWN]
     return EvidencePlans(
         withhold=home.evidence.share,

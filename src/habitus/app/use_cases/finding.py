@@ -119,6 +119,7 @@ def select(home: Home, wanted: SelectionRequest) -> SelectedSkills:
 
 def selection_for(home: Home, wanted: SelectionRequest, user: str | None) -> SelectedSkills:
     """Select skills on behalf of another user, whom only the command line can name."""
+    # The same code as a turn's, so the preview can't differ from the real prompt.
     seen = explaining.prospect(home, wanted.around(home, wanted.request, user))
     best, selection = explaining.best_of(home.finder, seen, wanted.request), seen.selection
     return SelectedSkills(

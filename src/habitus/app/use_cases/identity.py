@@ -41,6 +41,7 @@ def change(home: Home, wanted: NewIdentity) -> IdentityText:
     if not text:
         raise Invalid("The identity can't be empty.", hint="Say in a sentence who the assistant is.")
     author, store = home.person("changed who the assistant is"), home.skills.layer(PROMPT).store
+    # The identity is a skill that only exists once someone has changed the default.
     if store.load(NAME) is None:
         made = home.skills.create(replace(identity_skill(home.skills), body=text), author, layer=PROMPT)
         undo = of_version(f"{NAME}@{PROMPT}", made.version)

@@ -71,6 +71,7 @@ def improve(home: Home, wanted: Improvement) -> Job:
     request = wanted.request
     if request.solver:
         solver_named(request.solver)
+        # A solver is a program on this machine that runs with the owner's rights.
         if home.settings.is_guest:
             raise Refused("Only the owner starts programs of this machine.", hint="Leave the solver out.")
     # An impossible run should fail here, while the caller is watching, not in the worker.

@@ -27,6 +27,7 @@ from habitus.errors import Invalid, NotFound
 from habitus.memory.memory import Cortex
 from habitus.memory.model import Cause, Engram, Kind, LessonState, Scope, Status
 
+# More lessons than any home has; pages are cut afterwards.
 _ALL = 100_000
 _KIND = f"{', '.join(Kind)}."
 _FOR = "Whom it holds for: user, project, workspace, global."

@@ -137,9 +137,11 @@ def _waiting(home: Home, days: Sequence[Day]) -> list[int]:
 def _effects(home: Home) -> tuple[list[KnownEffect], list[KnownEffect]]:
     """Return the skills with the strongest known effects, helpful and harmful, by their newest version."""
     newest: dict[str, KnownEffect] = {}
+    # The statistics take long to load, so skip them while no turn has an outcome.
     for one in home.evidence.findings().items if home.journal.is_judged() else ():
         if one.item.kind == "skill" and (effect := one.estimate.offering) is not None:
             name = one.item.name.partition("@")[0]
+            # Findings come oldest version first, so the newest one wins.
             newest[name] = KnownEffect(name=name, value=effect.value, low=effect.low, high=effect.high)
     ranked = sorted(newest.values(), key=lambda one: (-one.value, one.name))
     hurts = [one for one in reversed(ranked) if one.value < 0]

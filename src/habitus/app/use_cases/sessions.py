@@ -55,6 +55,7 @@ class SessionPage:
 def list_sessions(home: Home, wanted: SessionList) -> SessionPage:
     """List your conversations, most recent first."""
     limit, user = wanted.limit, whose(home.settings, wanted.all_users, wanted.user)
+    # One more than asked for tells whether there is a next page.
     found = home.journal.sessions(limit=limit + 1, user=user, after=wanted.after)
     next = found[limit - 1].id if len(found) > limit else None
     total = len(home.journal.session_ids(user=user))
@@ -115,6 +116,7 @@ def find_turns(home: Home, wanted: TurnList) -> TurnPage:
         skill=wanted.skill,
         outcome=wanted.outcome,
     )
+    # One more than asked for tells whether there is a next page.
     found = home.journal.find(of, limit=wanted.limit + 1, after=wanted.after)
     next = found[wanted.limit - 1].id if len(found) > wanted.limit else None
     return TurnPage(turns=found[: wanted.limit], next=next)

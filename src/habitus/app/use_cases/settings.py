@@ -77,6 +77,7 @@ def put(settings: Settings, wanted: NewValue) -> Configured:
         copy = None if wanted.copy is None else given_path(wanted.copy)
         configuring.fetch_weights(settings, os.environ, copy)
     done = configuring.put(settings, os.environ, wanted.key, wanted.value, is_team=lambda: _has_team(settings))
+    # Vectors of another encoder can't be compared, so the index has to be rebuilt.
     if wanted.is_minilm and configuring.start_rebuild(configuring.read_again(settings, os.environ)):
         note = "The index is made anew in the background; until then the static encoder answers."
         return replace(done, note=note)

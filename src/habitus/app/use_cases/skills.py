@@ -206,6 +206,7 @@ def locate(home: Home, name: str) -> Located:
     skills = _library_of(home, name)
     seen = skills.snapshot()
     item = skills.find(name, at=seen)
+    # The snapshot may be up to two seconds old: look at this skill's files before showing it.
     if skills.notice(item):
         seen = skills.snapshot()
         item = skills.find(name, at=seen)
@@ -313,6 +314,7 @@ def history(home: Home, wanted: HistoryOf) -> SkillHistory:
         try:
             item = home.skills.newest_archived(wanted.name)
         except NotFound:
+            # The first error is the better one: it suggests similar names.
             raise unknown from None
     done = home.skills.layer(item.layer).store.whole_history(item.name)
     page = page_of("versions", done.versions, lambda one: str(one.number), limit=wanted.limit, after=wanted.after)

@@ -112,6 +112,7 @@ def export(home: Home, wanted: ExportRequest) -> Exported:
 
 def export_counting(home: Home, wanted: ExportRequest, progress: Progress) -> Exported:
     """Export skills, and call `progress` with the number done so far."""
+    # Neither and both are wrong.
     if (wanted.name is None) == (not wanted.everything):
         raise Misused("Give one skill, or --all.")
     tasks: Callable[[str], Tree] = partial(examination_to_share, home) if wanted.with_tasks else lambda name: {}

@@ -120,6 +120,7 @@ def edit(home: Home, wanted: TaskEdit) -> ChangedTask:
         row = {**{key: value for key, value in old.items() if not (has_checks and key == "check")}, **given}
     task = replace(_as_reviewed(home.settings, row), id=before.id)
     others = [one for one in kept_tasks(home, item) if one.id != before.id]
+    # A task from evals.json or tool.json is overridden under its id; that file stays as it is.
     keep_tasks(home, wanted.name, (*others, task))
     undo = ("tasks", "edit", wanted.name, before.id, "--task", json.dumps(before.as_json(), ensure_ascii=False))
     return ChangedTask(skill=item.name, task=task, undo=undo)

@@ -137,6 +137,8 @@ def _made_since(home: Home, wanted: SkillDraft, since: datetime) -> NewSkill | N
     with suppress(NotFound):
         item, person = home.skills.find(f"{wanted.name}@{wanted.layer}" if wanted.layer else wanted.name), home.person()
         history = home.skills.history(f"{item.name}@{item.layer}")
+        # Only versions by the same person: a skill that someone else created meanwhile is a conflict, not this
+        # request's result.
         own = [one.number for one in history if one.made_on >= since and one.author.name == person.name]
         return _describe_new(home, item.name, item.layer, own[0]) if own else None
     return None
@@ -348,6 +350,7 @@ def switch(home: Home, names: Sequence[str], *, on: bool) -> SwitchedSkills:
     """Enable or disable skills; an unknown name fails before anything is changed."""
     items, author = [home.skills.find(name) for name in names], home.person()
     turned = [f"{item.name}@{item.layer}" for item in items if item.summary is None or item.summary.enabled != on]
+    # All names were found above, so an unknown one has changed nothing.
     after = [home.skills.set_enabled(f"{item.name}@{item.layer}", on, author) for item in items]
     return SwitchedSkills(
         skills=[
