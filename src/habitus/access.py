@@ -1,4 +1,6 @@
-"""Access: who may use a use case, a REST route, a page or an MCP tool. Each declares it once; there is no default."""
+"""Access levels: who may use a use case, a REST route, a page or an MCP tool. Each declares one; there is no
+default.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,15 @@ from enum import IntEnum
 
 
 class Access(IntEnum):
-    """The least that a caller has to be. Each level may use what those before it may."""
+    """The lowest level a caller needs; each level may use everything below it."""
 
-    PUBLIC = 0  # anybody: the sign-in link and static files
-    OPEN_READING = 1  # viewers; with `--open-reading` also somebody who isn't signed in, so nothing about a person
-    VIEWER = 2  # somebody who is signed in
+    # Anyone: the sign-in link and static files.
+    PUBLIC = 0
+    # Viewers; with `--open-reading` also anonymous callers, so nothing about a person.
+    OPEN_READING = 1
+    # Anyone who is signed in.
+    VIEWER = 2
     REVIEWER = 3
     ADMIN = 4
-    OWNER = 5  # the account whose home it is
+    # The account that owns the home.
+    OWNER = 5

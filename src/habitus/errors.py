@@ -48,7 +48,9 @@ class Misused(Invalid):
 
 
 class NoModel(Invalid):
-    """`agent` names a program of the person's that is here and could be the model, `title` in words."""
+    """No model is configured; `agent` names an installed program that could be the model, `title` is its display
+    name.
+    """
 
     def __init__(self, *, hint: str, agent: str = "", title: str = "") -> None:
         self.agent, self.title = agent, title
@@ -80,12 +82,12 @@ class ToolFailed(HabitusError):
 
 
 def no_version(name: str, number: int | None, known: Iterable[int] = ()) -> NotFound:
-    """The refusal where a skill or a lesson never had that version."""
+    """Return the error for a version that a skill or lesson never had."""
     has = ", ".join(map(str, known))
     return NotFound(f"'{name}' has no version {number}.", hint=f"It has: {has}." if has else "See its history.")
 
 
 def did_you_mean(wanted: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """`Did you mean 'csv-summary'?`, or nothing when no known name is near."""
+    """Return `Did you mean 'csv-summary'?`, or an empty text if no known name is close."""
     near = difflib.get_close_matches(wanted, list(known), n=1, cutoff=cutoff)
     return f"Did you mean '{near[0]}'?" if near else ""

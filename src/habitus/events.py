@@ -1,4 +1,4 @@
-"""The small types that neighbours in one row share: what a thing that ran came to, who did a change, what happened."""
+"""Small types that packages of one row share: outcomes, tool calls and results, and the events of a turn."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from habitus.redact import PATTERNS_ONLY, Redactor
 
 class OutcomeKind(StrEnum):
     OK = "ok"
-    FAILED = "failed"  # the thing itself did not do it
-    INFRA = "infra"  # something around it gave way: a time-out of ours, no sandbox, the provider is down
+    # The thing itself failed.
+    FAILED = "failed"
+    # Something around it failed: a timeout of ours, no sandbox, an unavailable provider.
+    INFRA = "infra"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The outcome of running something, decided by the thing that ran it, never guessed from words."""
+    """The outcome of running something, decided by its runner and never guessed from text."""
 
     kind: OutcomeKind
     reason: str = ""
@@ -44,7 +46,7 @@ def infra(reason: str) -> Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolCall:
-    """A model wants a tool called, with arguments as it wrote them: JSON, or what it took for JSON."""
+    """A tool call by a model, with the arguments as it wrote them: JSON, or an attempt at it."""
 
     id: str
     name: str
@@ -59,16 +61,17 @@ class Image:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolResult:
-    """A tool's words to the model, the files it shows, and its outcome."""
+    """A tool's text for the model, the images it shows, and its outcome."""
 
     content: str
     outcome: Outcome = OK
     images: tuple[Image, ...] = ()
-    made: tuple[str, ...] = ()  # files for the person to open
+    # Files for the user to open.
+    made: tuple[str, ...] = ()
 
     @property
     def is_failed(self) -> bool:
-        """Whether the call failed, or could not be made."""
+        """True if the call failed or could not be made."""
         return not self.outcome.is_ok
 
 
@@ -105,7 +108,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnEnded:
-    """A turn that has come to its end, for those who learn from it. The person has the answer already."""
+    """A finished turn, for learners; the user already has the answer."""
 
     turn: str
     request: str
@@ -113,25 +116,27 @@ class TurnEnded:
     session: str = ""
     user: str = "local"
     project: str = ""
-    rules: tuple[str, ...] = ()  # the rules that stood in the prompt, by their texts
-    lessons: tuple[str, ...] = ()  # the lessons that stood beside the request, by their ids
+    # The texts of the rules in the prompt.
+    rules: tuple[str, ...] = ()
+    # The ids of the lessons beside the request.
+    lessons: tuple[str, ...] = ()
 
 
 class TurnObserver(Protocol):
-    """Somebody who watches turns. Whatever it does, the turn goes on: its faults are logged and nothing else."""
+    """Watches turns. Its failures are only logged and never stop a turn."""
 
     def observe(self, event: Event) -> None: ...
 
     async def advise(self) -> Sequence[str]:
-        """After the results of a round: what to say to the model beside them."""
+        """Return texts to show to the model beside the results of a round."""
         ...
 
     def cancelled(self) -> None:
-        """The turn was cancelled: what was seen of it teaches nothing."""
+        """Handle a cancelled turn, which teaches nothing."""
         ...
 
     async def learn(self, ended: TurnEnded) -> None:
-        """In the background, after the turn."""
+        """Learn from a finished turn, in the background."""
         ...
 
 
@@ -151,7 +156,7 @@ _SEVERITIES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """One thing that happened in a turn. `round_idx` counts the model's answers within the turn."""
+    """One event of a turn; `round_idx` counts the model's answers within it."""
 
     kind: EventKind
     detail: Mapping[str, object] = field(default_factory=dict)
@@ -161,14 +166,16 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class CallRecord:
-    """One call of a tool and what came of it, without secrets; what is not known stays empty.
+    """A tool call with its result, without secrets; unknown fields stay empty.
 
-    Detectors, remedies and mining look at calls through it, each with what they derive from it.
+    Detectors, remedies and mining derive their own records from it.
     """
 
     name: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)  # those that are known whole
-    success: bool | None = None  # none where it was refused, has not come back, or nobody knows
+    # Only arguments that are known completely.
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    # None if it was refused, has not returned, or is unknown.
+    success: bool | None = None
     result: str = ""
     error: str = ""
     call_event: Event | None = None
@@ -176,9 +183,9 @@ class CallRecord:
 
     @classmethod
     def read(cls, events: Iterable[Event], **more: Any) -> list[Self]:
-        """Calls with their results, by id or else by name, in the order of the calls; results without one between.
+        """Pair calls with their results, by id or else by name, in the order of the calls.
 
-        `more` are fields of a record that knows more, the same for all.
+        Results without a call stay in between. `more` are fields of a subclass, the same for all records.
         """
         pairs: list[tuple[Event | None, Event | None]] = []
         waiting: dict[str, list[int]] = {}
@@ -210,7 +217,7 @@ class CallRecord:
 
     @property
     def summary(self) -> str:
-        """Its arguments in a line, shortened."""
+        """Its arguments in one shortened line."""
         return text_in(self.call_event, "args_summary")
 
     @property
@@ -219,20 +226,20 @@ class CallRecord:
 
 
 def text_in(event: Event | None, key: str) -> str:
-    """A detail of an event that is a text; whatever else it may be counts as missing."""
+    """Return a text detail of an event; empty if it is missing or not text."""
     value = event.detail.get(key) if event is not None else None
     return value if isinstance(value, str) else ""
 
 
 def severity_of(kind: EventKind, detail: Mapping[str, object]) -> int:
-    """How bad an event of this kind is: 1 is routine, 5 and more is trouble."""
+    """Return the severity of an event: 1 is routine, 5 and more is a problem."""
     if kind in (EventKind.SCRATCHPAD_RESULT, EventKind.TOOL_RESULT) and detail.get("success") is False:
         return FAILED_RESULT
     return _SEVERITIES[kind]
 
 
 def event(kind: EventKind, detail: Mapping[str, object], *, round_idx: int = 0) -> Event:
-    """An event with the severity of its kind."""
+    """Return an event with the severity of its kind."""
     return Event(kind=kind, detail=detail, severity=severity_of(kind, detail), round_idx=round_idx)
 
 
@@ -248,9 +255,9 @@ def tool_called(
     keeps_args: bool = False,
     redactor: Redactor = PATTERNS_ONLY,
 ) -> Event:
-    """A `tool_call`. `args` is what the model sent: JSON text, or the parsed value; nothing when it is not known.
+    """Return a `tool_call` event; `args` is what the model sent, as JSON text or parsed, or None if unknown.
 
-    `at` is when, in ISO 8601; `cwd` the directory it was called in, which holds no secrets any more.
+    `at` is an ISO 8601 timestamp; `cwd` is the working directory, already redacted.
     """
     parsed = _parse_arguments(args)
     detail: dict[str, object] = {"name": name, "args_summary": "", "args_digest": ""}
@@ -283,7 +290,7 @@ def tool_returned(
     weak: bool = False,
     redactor: Redactor = PATTERNS_ONLY,
 ) -> Event:
-    """A `tool_result`. `result` is what the tool said, kept only as digest and length; none when it is not known."""
+    """Return a `tool_result` event; `result` is kept only as digest and length, None if unknown."""
     detail: dict[str, object] = {
         "name": name,
         "success": success,
@@ -301,7 +308,7 @@ def tool_returned(
 
 
 def call_returned(call: ToolCall, result: ToolResult, *, round_idx: int, is_known: bool = True) -> Event:
-    """A `tool_result` of a call of ours, or of one that somebody else has run: nobody may know how that went."""
+    """Return a `tool_result` event for our own call, or for one by another program with an unknown outcome."""
     went = result.outcome
     return tool_returned(
         call.name,
@@ -313,7 +320,7 @@ def call_returned(call: ToolCall, result: ToolResult, *, round_idx: int, is_know
     )
 
 
-# A command whose output goes through a pipe, or that is followed by another, fails without saying so.
+# A command in a pipe, or followed by another one, fails without a failing exit code.
 _TROUBLE = re.compile(
     r"command not found|: not found$|Traceback \(most recent|No such file or directory|Permission denied|^npm ERR!"
     r"|^(?:fatal|error|\w*Error)(?:\[\w+\])?: ",
@@ -321,12 +328,12 @@ _TROUBLE = re.compile(
 )
 
 
-# One of them stands in each of those; most outputs have none, and words are looked for much faster than a pattern.
+# Every match contains one of these words; most outputs have none, and words are found much faster than a pattern.
 _TROUBLE_WORDS = ("rror", "not found", "fatal", "Traceback", "No such file", "denied", "ERR!")
 
 
 def _find_trouble(result: str) -> re.Match[str] | None:
-    """The first trouble that the end of an output speaks of."""
+    """Return the first sign of a failure near the end of an output."""
     start = max(0, len(result) - ERROR_CHARS)
     end = result[start:]
     return _TROUBLE.search(result, start) if any(word in end for word in _TROUBLE_WORDS) else None
@@ -337,7 +344,7 @@ def _stated_fields(**fields: str) -> dict[str, object]:
 
 
 def shell_text(args: object) -> str:
-    """The shell's text in the arguments of a call, whatever the agent calls the argument."""
+    """Return the shell command in the arguments of a call, whatever the argument is called."""
     args = _parse_arguments(args)
     if not isinstance(args, Mapping):
         return args if isinstance(args, str) else ""
@@ -349,7 +356,7 @@ def shell_text(args: object) -> str:
 
 
 def digest(text: str) -> str:
-    """Enough of a hash to tell two arguments or results of one turn apart."""
+    """Return a short hash, enough to distinguish arguments or results within a turn."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
@@ -357,7 +364,8 @@ SUMMARY_CHARS = 200
 COMMAND_CHARS = 1000
 ERROR_CHARS = 1000
 QUESTION_ARGUMENTS = frozenset({"query", "q", "question", "search", "search_query", "search_term", "keywords"})
-QUESTION_WORDS = 4  # fewer words are a name or an id, not a question
+# Fewer words are a name or an id, not a question.
+QUESTION_WORDS = 4
 _WORDS_KEPT = 60
 
 
@@ -374,7 +382,7 @@ _IN_ORDER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(","
 
 
 def _canonical(value: object) -> str:
-    """The same text for the same arguments: key order and keys without a value don't count."""
+    """Return equal text for equal arguments; key order and empty keys do not count."""
     try:
         return _IN_ORDER.encode(_without_nulls(value))
     except (TypeError, ValueError, RecursionError):
@@ -396,13 +404,14 @@ def _summary(value: object) -> str:
 
 
 def _redact_and_cut(text: str, limit: int, redactor: Redactor) -> str:
-    """Redacted before it is cut, so that no half of a secret stays at the end."""
+    """Redact and then truncate a text."""
+    # In this order, because half a secret would not be recognised.
     whole = redactor.redact(text[: limit * 8]).text
     return whole if len(whole) <= limit else whole[: limit - 1] + "…"
 
 
 def _ends(error: str, redactor: Redactor) -> str:
-    """How an error begins and how it ends; what a program died of stands in its last lines."""
+    """Return the beginning and end of an error: the cause of a crash is in the last lines."""
     if len(error) <= ERROR_CHARS:
         return _redact_and_cut(error, ERROR_CHARS, redactor)
     first, last = ERROR_CHARS * 3 // 10, ERROR_CHARS * 7 // 10
@@ -411,7 +420,7 @@ def _ends(error: str, redactor: Redactor) -> str:
 
 
 def _question(value: object, redactor: Redactor) -> dict[str, object] | None:
-    """The words of the question that a call asks, in no order, and a digest of what else it was given."""
+    """Return the sorted words of the question that a call asks, and a digest of its other arguments."""
     asked, rest = _split_question(value)
     if not asked:
         return None

@@ -1,6 +1,4 @@
-"""Files as data: one file with its hash, a directory as a mapping from relative path to file, one hash over all; and
-files written whole or not at all, of which a small private one is JSON.
-"""
+"""Files as data (hashes, and trees as mappings from path to file), and atomic writes."""
 
 from __future__ import annotations
 
@@ -20,14 +18,15 @@ from typing import Any, BinaryIO
 from habitus.errors import Invalid, StorageFailed
 from habitus.locks import lock
 
-# Larger files are known by their hash, kept where they lie, and not copied into the history.
+# Larger files are known by their hash only and not copied into the history.
 KEEP_BYTES = 1024 * 1024
-READ_BYTES = 32 * KEEP_BYTES  # the most that is read whole
+# The largest file that is read completely.
+READ_BYTES = 32 * KEEP_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class File:
-    """One file. `content` is None when it is too large to be kept, or was not asked for."""
+    """One file; `content` is None if it is too large to keep or was not requested."""
 
     sha256: str
     size: int
@@ -36,40 +35,44 @@ class File:
 
 
 Tree = Mapping[str, File]
-_LONGEST_PATH, _LONGEST_PART = 4095, 255  # what Linux and macOS take
+# The limits of Linux and macOS.
+_LONGEST_PATH, _LONGEST_PART = 4095, 255
 _PLAIN_PATH = re.compile(r"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*")
 
 
 def file_of(content: bytes, *, executable: bool = False) -> File:
+    """Return the file with this content."""
     return File(sha256=hashlib.sha256(content).hexdigest(), size=len(content), executable=executable, content=content)
 
 
 def is_examination(path: str) -> bool:
-    """Whether a file says how a skill is examined: it is not a part of what the skill says or does, and nobody who is
-    examined with it may read it."""
+    """Return whether a file belongs to a skill's evals, which are not part of the skill and hidden from the agent under
+    test.
+    """
     return path.casefold().startswith("evals/")
 
 
 def without_examination(tree: Tree) -> dict[str, File]:
+    """Return the tree without eval files."""
     return {path: file for path, file in tree.items() if not is_examination(path)}
 
 
 def tree_hash(tree: Tree) -> str:
-    """Over all that is the skill: how it is examined changes nothing about it."""
+    """Return the hash of a tree, ignoring eval files."""
     kept = [(path, tree[path]) for path in sorted(tree) if not is_examination(path)]
     lines = (f"{path}\0{file.executable:d}\0{file.sha256}\n" for path, file in kept)
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def is_same(a: Tree, b: Tree) -> bool:
-    """Whether two trees have the same files, every one of them."""
+    """Return whether two trees contain the same files."""
     return a.keys() == b.keys() and all(
         (file.sha256, file.executable) == (b[path].sha256, b[path].executable) for path, file in a.items()
     )
 
 
 def open_regular(source: Path) -> BinaryIO:
-    """A regular file, and nothing that would keep us waiting."""
+    """Open a regular file; raise OSError for folders, pipes and devices, which could block."""
     fd = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
@@ -81,9 +84,9 @@ def open_regular(source: Path) -> BinaryIO:
 
 
 def content_of(path: str, file: File, folder: Path | None) -> bytes:
-    """All that a file of a tree holds; where it is too large for the tree, from the folder that was read.
+    """Return the content of a file, read from the folder if it is too large for the tree.
 
-    `OSError` says why it can't be had: it is larger still, gone, another by now, or a link that leads out.
+    Raises OSError with the reason if it is even larger, gone, changed, or a link that leads out of the folder.
     """
     if file.content is not None:
         return file.content
@@ -99,7 +102,7 @@ def content_of(path: str, file: File, folder: Path | None) -> bytes:
 
 
 def given_path(given: str | Path) -> Path:
-    """A path as a person writes it, its `~` filled in; what no file can be called is an error."""
+    """Return a path as a user wrote it, with `~` expanded; raise Invalid if no file can have this name."""
     text = str(given)
     shown = text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
     if not text.strip() or "\0" in text:
@@ -113,7 +116,7 @@ def given_path(given: str | Path) -> Path:
 
 
 def checked_path(path: str) -> str:
-    """A path that stays inside the skill, or an error."""
+    """Return the path if it stays inside the skill; raise Invalid otherwise."""
     if _PLAIN_PATH.fullmatch(path):
         return path
     pure = PurePosixPath(path)
@@ -124,13 +127,12 @@ def checked_path(path: str) -> str:
     return path
 
 
-# Writing
-
-ASIDE = ".habitus-"  # what an interrupted write leaves behind begins with this
+# The prefix of temporary files, which an interrupted write leaves behind.
+ASIDE = ".habitus-"
 
 
 def aside_of(path: Path) -> Path:
-    """A name beside the path, for what shall take its place once it is complete."""
+    """Return a temporary name beside the path."""
     return path.with_name(f"{ASIDE}{secrets.token_hex(6)}")
 
 
@@ -142,11 +144,10 @@ def write_whole(
     durable: bool = True,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Put a file in place: whoever reads it sees the old one or the new one, also after a kill or a power cut.
+    """Write a file atomically: readers see the old or the new content, even after a kill or a power cut.
 
-    Without a mode it keeps mode and owner of the file it replaces, and a new one is for its owner alone. What need
-    not be `durable` may be lost in a power cut, never in a kill. A `check` that raises, at the last moment, leaves
-    the old one.
+    Without a mode it keeps mode and owner of the file it replaces; a new file is private. A write that is not `durable`
+    may be lost in a power cut, but not by a kill. If `check` raises just before the replacement, the old file stays.
     """
     with put_in_place(path, durable=durable) as aside:
         write_new(aside, content, 0o600 if mode is None else mode, durable=durable)
@@ -159,7 +160,7 @@ def write_whole(
 
 
 def append(path: Path, data: bytes) -> None:
-    """Add lines to a file for its owner alone, in one write, so that two processes never mix theirs."""
+    """Append to a private file in a single write, so two processes never mix their lines."""
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if os.write(handle, data) != len(data):
@@ -171,7 +172,7 @@ def append(path: Path, data: bytes) -> None:
 
 @contextmanager
 def put_in_place(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """A place beside the path for a file that takes its place when the block ends, and vanishes when it fails."""
+    """Yield a temporary path that replaces the file when the block ends, and is deleted when it fails."""
     aside = aside_of(path)
     with disk_errors(path):
         try:
@@ -184,7 +185,7 @@ def put_in_place(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 
 def write_new(path: Path | str, content: bytes, mode: int, *, durable: bool = True) -> None:
-    """Write a file that is not there yet."""
+    """Write a file that must not exist yet."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         left = memoryview(content)
@@ -198,7 +199,7 @@ def write_new(path: Path | str, content: bytes, mode: int, *, durable: bool = Tr
 
 
 def sync(path: Path | str) -> None:
-    """Wait until a file, or the names in a folder, would outlive a power cut."""
+    """Flush a file, or the names in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -208,7 +209,7 @@ def sync(path: Path | str) -> None:
 
 @contextmanager
 def disk_errors(place: Path) -> Iterator[None]:
-    """One line for the person about what could not be written there."""
+    """Turn an OSError in this block into a StorageFailed that names the path."""
     try:
         yield
     except OSError as error:
@@ -220,13 +221,14 @@ def disk_errors(place: Path) -> Iterator[None]:
 
 
 class PrivateJson:
-    """An object of names and values; every look sees what another process has written."""
+    """A private JSON file with one object; every read sees the changes of other processes."""
 
     def __init__(self, path: Path, *, hint: str = "Fix it, or move it away.") -> None:
         self.path = path
         self._hint = hint
 
     def read(self) -> dict[str, Any]:
+        """Return the object; empty if the file does not exist."""
         try:
             found = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -239,7 +241,7 @@ class PrivateJson:
 
     @contextmanager
     def changing(self) -> Iterator[dict[str, Any]]:
-        """The file's content, to be changed in place. An error inside leaves the file as it was."""
+        """Yield the object for changes, which are saved when the block ends without an error."""
         with lock(self.path.with_suffix(".lock")):
             kept = self.read()
             before = json.dumps(kept)

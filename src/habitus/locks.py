@@ -1,4 +1,4 @@
-"""Locks on files and folders: one process at a time, let go when the block ends or the process dies."""
+"""Locks on files and folders for one process at a time, released when the block ends or the process dies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAUSE_S = 0.02
 
 @contextmanager
 def lock(path: Path, *, shared: bool = False, wait_s: float = PATIENCE_S) -> Iterator[int]:
-    """Hold a lock, alone or together with others who share it; its descriptor. Others wait so long, then give up."""
+    """Hold a lock, exclusively or shared, and yield its descriptor; raise StorageFailed after `wait_s` seconds."""
     descriptor = take(path, shared=shared, wait_s=wait_s)
     if descriptor is None:
         what = f"Another process of Habitus has held {path} for {wait_s:.0f} s."
@@ -30,7 +30,7 @@ def lock(path: Path, *, shared: bool = False, wait_s: float = PATIENCE_S) -> Ite
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[int | None]:
-    """The descriptor of a lock that is held alone; None, at once, where another has it."""
+    """Yield the descriptor of an exclusive lock; None at once if another process holds it."""
     descriptor = take(path)
     try:
         yield descriptor
@@ -40,9 +40,9 @@ def try_lock(path: Path) -> Iterator[int | None]:
 
 
 def take(path: Path, *, shared: bool = False, wait_s: float = 0.0) -> int | None:
-    """The descriptor of a lock, which is held until it is closed; None where others had it all the time.
+    """Return the descriptor of a lock, held until it is closed; None if others held it all the time.
 
-    The file is made where it is missing. A folder is locked as it is.
+    Creates a missing file. A folder is locked itself.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY if path.is_dir() else os.O_RDWR | os.O_CREAT
     try:
@@ -52,6 +52,7 @@ def take(path: Path, *, shared: bool = False, wait_s: float = 0.0) -> int | None
     until = time.monotonic() + wait_s
     while True:
         try:
+            # Polled instead of blocking, because flock has no timeout.
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= until:

@@ -1,4 +1,4 @@
-"""Extras: parts that are installed by name, and what to say where one is absent."""
+"""Optional extras: checks whether one is installed, and says how to install it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from habitus.errors import UserError
 
-# What is imported → the extra that brings it. pyproject.toml has the same names.
+# Module → the extra that provides it, with the names of pyproject.toml.
 BRINGS: Mapping[str, str] = {
     "anthropic": "anthropic",
     "cryptography": "secrets",
@@ -31,7 +31,7 @@ BRINGS: Mapping[str, str] = {
 
 
 def has(module: str) -> bool:
-    """Whether what an extra brings is installed; nothing is imported but the packages around it."""
+    """Return whether a module is installed, importing only its parent packages."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
@@ -39,10 +39,10 @@ def has(module: str) -> bool:
 
 
 def absent(what: str, module: str) -> UserError:
-    """The error for something that needs a module which is not there."""
+    """Return the error for a feature whose module is not installed."""
     return UserError(f"{what} needs the extra '{BRINGS[module]}', which is not installed.", hint=how(module))
 
 
 def how(module: str) -> str:
-    """How to install what brings a module."""
+    """Return the hint that says how to install the extra of a module."""
     return f"Run: uv tool install 'habitus[all]', or: pip install 'habitus[{BRINGS[module]}]'."

@@ -1,4 +1,4 @@
-"""The switch that stops learning and automatic change at once, in every process that shares the database."""
+"""The switch that stops learning and automatic changes in every process that shares the database."""
 
 from __future__ import annotations
 
@@ -26,40 +26,47 @@ _IS_PAUSED = sa.select(switches).where(switches.c.name == _PAUSED)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Paused:
+    """Who paused, and when."""
+
     since: datetime
     by: str
 
 
 class Pause:
+    """Pauses and resumes learning and automatic changes."""
+
     def __init__(self, engine: sa.Engine, clock: Callable[[], datetime]) -> None:
         self._engine = engine
         self._clock = clock
 
     def state(self) -> Paused | None:
+        """Return who paused and when; None if not paused."""
         with sql.reading(self._engine) as connection:
             row = connection.execute(_IS_PAUSED).first()
         return None if row is None else Paused(since=row.set_on, by=row.set_by)
 
     def last_known(self) -> Paused | None:
-        """The state as of the last change that was heard of: for who shows it."""
+        """Return the state as of the last notification, for display."""
         return news_of(self._engine).fresh(Topic.SWITCHES, self.state)
 
     def pause(self, by: str) -> Paused:
-        """Pause; when already paused, the first pause stays."""
+        """Pause; if already paused, the first pause stays."""
         with sql.writing(self._engine) as connection:
             sql.insert_missing(connection, switches, [{"name": _PAUSED, "set_on": self._clock(), "set_by": by}])
             tell(connection, Topic.SWITCHES)
-            state = self.state()  # before somebody else may resume
+            # Read inside the transaction, before another process can resume.
+            state = self.state()
         assert state is not None
         return state
 
     def resume(self) -> bool:
-        """Go on; False when nothing was paused."""
+        """Resume; False if nothing was paused."""
         with sql.writing(self._engine) as connection:
             tell(connection, Topic.SWITCHES)
             return connection.execute(switches.delete().where(switches.c.name == _PAUSED)).rowcount > 0
 
     def refuse_if_paused(self) -> None:
+        """Raise Refused while paused."""
         state = self.state()
         if state is not None:
             raise Refused(

@@ -1,4 +1,4 @@
-"""Plain values: dataclasses, dates, enums and paths as what JSON knows, and how far values are nested."""
+"""Converts dataclasses, dates, enums and paths to plain JSON values, and measures nesting."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from typing import Any
 
 _AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
 
-# Metadata of a dataclass field. A class may also name properties in `IN_JSON`, which are then written as fields are.
-INLINE = {"json": "inline"}  # its keys stand among those of the record; a later field of the same name wins
-INTERNAL = {"json": "internal"}  # left out
+# Field metadata of dataclasses. A class may also list properties in `IN_JSON`, which are written like fields.
+# The field's keys are merged into the record; a later field of the same name wins.
+INLINE = {"json": "inline"}
+# Left out of the JSON.
+INTERNAL = {"json": "internal"}
 
 
 def plain(data: object, *, shaped: bool = False) -> Any:
-    """Return the fields of a dataclass and the items of a collection as plain values; where `shaped`, a type that has
-    an `as_json` of its own gives that instead of its fields."""
+    """Convert a value to plain JSON data; with `shaped`, objects with an `as_json` method use that."""
     kind = type(data)
     if kind in _AS_THEY_ARE:
-        return data  # most of what there is
+        # The fast path: most values are scalars.
+        return data
     if shaped and (form := getattr(data, "as_json", None)) is not None:
         return form()
     if isinstance(data, Enum):
@@ -46,7 +48,7 @@ def plain(data: object, *, shaped: bool = False) -> Any:
 
 @cache
 def json_keys(kind: type) -> tuple[tuple[str, bool], ...] | None:
-    """Attributes of a dataclass that its JSON has, and whether each is written inline; None of another type."""
+    """Return the attributes in a dataclass's JSON and whether each is inline; None for other types."""
     if not is_dataclass(kind):
         return None
     ways = {field.name: field.metadata.get("json", "") for field in fields(kind)} | dict.fromkeys(_properties(kind), "")
@@ -58,11 +60,12 @@ def _properties(kind: type) -> tuple[str, ...]:
     return found
 
 
-MAX_DEPTH = 50  # how far values may be nested
+# Deeper nesting is rejected.
+MAX_DEPTH = 50
 
 
 def height(value: object) -> int:
-    """How far a value is nested: 0 for a text, 1 for a list of texts."""
+    """Return the nesting depth of a value: 0 for a text, 1 for a list of texts."""
     found, level = 0, [value]
     while level := [child for item in level for child in _children(item)]:
         found += 1

@@ -1,4 +1,4 @@
-"""A process in the background that answers on a socket in a folder: one for each folder, private, gone when idle."""
+"""A background process that answers on a private socket: one per folder, which ends when idle."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from habitus.locks import try_lock
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-HOOK_SERVER = "hooks"  # the process behind the hooks of other agents: the name of its socket and its lock
+# The name of the socket and lock of the process behind other agents' hooks.
+HOOK_SERVER = "hooks"
 _LOOK_S, _LONGEST = 5.0, 1 << 26
 
 
 @contextlib.contextmanager
 def connect_to(folder: Path, name: str) -> Iterator[socket.socket]:
+    """Connect to the process; raise OSError if none is listening."""
     with socket.socket(socket.AF_UNIX) as line, _short(folder) as place:
         line.connect(f"{place}/{name}.socket")
         yield line
 
 
 def is_running(folder: Path, name: str) -> bool:
+    """Return whether a process listens there."""
     try:
         with connect_to(folder, name):
             return True
@@ -34,7 +37,7 @@ def is_running(folder: Path, name: str) -> bool:
 
 
 def in_background(command: list[str], log: Path) -> int:
-    """Start a process that outlives this one and hears nothing of its terminal."""
+    """Start a detached process that outlives this one, and return its id."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     return os.posix_spawn(
         command[0],
@@ -58,9 +61,9 @@ async def listen(
     stop: asyncio.Event,
     close: Callable[[], Awaitable[None]],
 ) -> None:
-    """Answer until told to stop, after long idleness, or when the folder is gone. Where somebody does already, go.
+    """Answer until stopped, idle for too long, or the folder is gone; return at once if another process listens.
 
-    `close` lets go of what was held, before somebody else may listen here.
+    `close` releases resources before another process may listen here.
     """
     with try_lock(lock_file(folder, name)) as lock:
         if lock is None:
@@ -72,28 +75,31 @@ async def listen(
                 while not stop.is_set() and _is_held(lock, folder, name) and listening.idle_s <= idle_s:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), min(_LOOK_S, idle_s))
-        if _is_held(lock, folder, name):  # else another one listens there by now
+        # Otherwise another process owns the socket by now.
+        if _is_held(lock, folder, name):
             place.unlink(missing_ok=True)
         await close()
 
 
 def bind_socket(place: Path) -> socket.socket:
-    """A socket at this path, which only its user may connect to once it listens; an old one is replaced."""
+    """Return a socket at this path for its user only, replacing an old one."""
     place.unlink(missing_ok=True)
     door = socket.socket(socket.AF_UNIX)
     with _short(place.parent) as short:
         door.bind(f"{short}/{place.name}")
-    place.chmod(0o600)  # before anybody can be let in
+    # Before it listens, so nobody else can connect in between.
+    place.chmod(0o600)
     return door
 
 
 def end_soon(folder: Path, name: str) -> None:
-    """Whoever listens there stops within seconds; the next one may begin at once."""
+    """Stop the process within seconds; another one may start at once."""
+    # The process notices that its lock file is gone.
     lock_file(folder, name).unlink(missing_ok=True)
 
 
 def _is_held(lock: int, folder: Path, name: str) -> bool:
-    """Whether the lock is still the one that others would find."""
+    """Return whether the lock file is still the one we hold."""
     try:
         return os.path.samestat(os.fstat(lock), lock_file(folder, name).stat())
     except OSError:
@@ -108,7 +114,7 @@ class _Listening:
 
     @property
     def idle_s(self) -> float:
-        """How long nobody has asked for anything."""
+        """Seconds since the last request; 0 while one is running."""
         return 0.0 if self._running else time.monotonic() - self._last
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -116,7 +122,8 @@ class _Listening:
         try:
             await self._answer(reader, writer)
         except (OSError, ValueError):
-            pass  # whoever asked has gone, or is none of ours
+            # The client has gone, or speaks another protocol.
+            pass
         finally:
             self._running -= 1
             self._last = time.monotonic()
@@ -128,12 +135,13 @@ def lock_file(folder: Path, name: str) -> Path:
 
 
 def private(path: str, flags: int) -> int:
+    """Opener for files that only their owner may read."""
     return os.open(path, flags, 0o600)
 
 
 @contextlib.contextmanager
 def _short(folder: Path) -> Iterator[str]:
-    """A path that fits into the hundred bytes a socket's address has, wherever the home is."""
+    """Yield a path to the folder that fits into the hundred bytes of a socket address."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{fd}"

@@ -1,6 +1,6 @@
-"""One Settings object, read once from `HABITUS_*` variables and `habitus.toml`, then handed down.
+"""The Settings object, loaded once from `HABITUS_*` variables and `habitus.toml`, then passed down.
 
-The environment wins over the file. Nothing here reads the process environment by itself: `app` passes it in.
+The environment wins over the file. Nothing here reads the process environment itself: `app` passes it in.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from habitus.errors import Invalid, StorageFailed, did_you_mean
 
 
 def _names(value: object) -> object:
-    """A list of names may be written `a, b` (in a variable) or as a list (in the file)."""
+    """Accept a list of names as `a, b` (in a variable) or as a list (in the file)."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
@@ -51,7 +51,7 @@ class ExperimentalSettings(_Section):
 
 
 class RetentionSettings(_Section):
-    """How long things are kept, and how many: whatever ages, ages by these."""
+    """How long things are kept, and how many."""
 
     turn_days: int = Field(
         default=30, ge=1, description="Days that turns, files of their scratchpads and jobs are kept."
@@ -77,7 +77,7 @@ SCHEDULE = rf"off|hourly|(daily|weekly( on (?P<day>{'|'.join(DAYS)}))?){_AT}"
 
 
 def _schedule(text: str) -> str:
-    """Words about when something is due, such as 'daily at 3:30'."""
+    """Validate and normalize a schedule such as 'daily at 3:30'."""
     text = " ".join(text.lower().split())
     if re.fullmatch(SCHEDULE, text) is None:
         raise ValueError("write off, hourly, 'daily at 3:30' or 'weekly on sunday at 3'")
@@ -88,7 +88,7 @@ _When = Annotated[str, AfterValidator(_schedule)]
 
 
 class ScheduleSettings(_Section):
-    """Work that starts by itself where a worker or 'habitus up' runs."""
+    """Scheduled work, run by a worker or 'habitus up'."""
 
     curate: _When = Field(default="daily at 3", description="When everything that ages is looked at.")
     learn: _When = Field(default="hourly", description="When sessions of other agents that hooks noted are studied.")
@@ -131,10 +131,12 @@ class WebSettings(_Section):
 
 
 class Encoder(StrEnum):
-    """Encoders, which turn texts into vectors for search."""
+    """The models that turn texts into vectors for search."""
 
-    STATIC = "static"  # comes along, and takes no time
-    MINILM = "minilm"  # understands paraphrases better, at some 20 ms a request
+    # Bundled, and takes no time.
+    STATIC = "static"
+    # Understands paraphrases better, at about 20 ms per request.
+    MINILM = "minilm"
 
 
 class SearchSettings(_Section):
@@ -147,19 +149,28 @@ class SearchSettings(_Section):
 
 
 class MemoryMode(StrEnum):
-    AUTOPILOT = "autopilot"  # what is learned is kept at once
-    COPILOT = "copilot"  # a person is asked unless it is sure
-    OFF = "off"  # nothing is learned, and no model is called for learning
+    """How memory treats automatic learning."""
+
+    # Lessons are stored at once.
+    AUTOPILOT = "autopilot"
+    # A person reviews uncertain lessons.
+    COPILOT = "copilot"
+    # Nothing is learned, and no model is called for learning.
+    OFF = "off"
 
 
 class AccMode(StrEnum):
+    """What the detectors do."""
+
     OFF = "off"
-    PASSIVE = "passive"  # lessons at the end of a turn
-    ACTIVE = "active"  # and nudges while it runs
+    # Lessons at the end of a turn.
+    PASSIVE = "passive"
+    # Also nudges while the turn runs.
+    ACTIVE = "active"
 
 
 class Settings(_Section):
-    """Everything a person can set. Field names are the keys of habitus.toml."""
+    """All settings; field names are the keys of habitus.toml."""
 
     home: Path = Field(description="Where Habitus keeps everything (HABITUS_HOME).")
     cwd: Path = Field(description="The directory Habitus was started in; project layers are found from here.")
@@ -225,24 +236,24 @@ class Settings(_Section):
     warnings: tuple[str, ...] = Field(default=(), description="What was odd about the settings themselves.")
 
     def for_many(self) -> Settings:
-        """These, for a process that serves many at once."""
+        """Return the settings for a server process, with more database connections."""
         return self if self.database_connections else self.model_copy(update={"database_connections": 8})
 
     @property
     def signature(self) -> str:
-        """The user's name as it is written under what they do."""
+        """The user's name as it appears on their changes."""
         return f"{self.user}{CLAIMED}" if self.is_claimed else self.user
 
     @property
     def is_admin(self) -> bool:
-        """With no users section the one local user is admin."""
+        """True for admins; without a users section, the local user is one."""
         if not self.users:
             return True
         known = self.users.get(self.user)
         return known is not None and known.admin
 
     def as_user(self, name: str, *, is_admin: bool | None = None) -> Settings:
-        """As another user has them: with a role, of one who has signed in; without, the name is only claimed."""
+        """Return the settings of another user: signed in with a role, or only claimed without one."""
         changed: dict[str, Any] = {"user": name, "is_claimed": is_admin is None, "is_guest": is_admin is not None}
         if is_admin is not None:
             theirs = self.users.get(name, UserSettings()).model_copy(update={"admin": is_admin})
@@ -256,13 +267,15 @@ class Settings(_Section):
 
 
 FILE = "habitus.toml"
-CLAIMED = " (claimed)"  # behind a name that is not the account's
+# Follows a name that is not the account's.
+CLAIMED = " (claimed)"
 _NOT_IN_FILE = {"home", "cwd", "user_home", "warnings", "is_claimed", "is_guest"}
-_BY_HAND = {"users", "skill_config"}  # whose keys a person chooses
+# Sections whose keys the user chooses.
+_BY_HAND = {"users", "skill_config"}
 
 
 def known_keys() -> tuple[str, ...]:
-    """Every setting by its name, `section.key` where it has a section, but those that are written by hand."""
+    """Return all setting keys, as `section.key` inside a section, without the free sections."""
     return tuple(
         key
         for name in Settings.model_fields
@@ -272,12 +285,12 @@ def known_keys() -> tuple[str, ...]:
 
 
 def variable(key: str) -> str:
-    """The variable that wins over the file."""
+    """Return the environment variable that overrides a setting."""
     return f"HABITUS_{key.replace('.', '_')}".upper()
 
 
 def describe_setting(key: str) -> tuple[str, tuple[str, ...]]:
-    """The purpose of a setting, and the values it may have where they are few."""
+    """Return the description of a setting, and its possible values if they are few."""
     section, _, name = key.rpartition(".")
     field = (_SECTIONS[section] if section else Settings).model_fields[name]
     kind = field.annotation
@@ -288,7 +301,7 @@ def describe_setting(key: str) -> tuple[str, tuple[str, ...]]:
 
 
 def check_value(key: str, text: str) -> Any:
-    """The value that a text gives a setting, or an error that says what is wrong with it."""
+    """Return the value that a text gives to a setting; raise Invalid if it is not allowed."""
     section, _, name = key.rpartition(".")
     given: dict[str, Any] = {section: {name: text}} if section else {name: text}
     places = {"home": Path(), "cwd": Path(), "user_home": Path()}
@@ -300,7 +313,7 @@ def check_value(key: str, text: str) -> Any:
 
 
 def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, account: str = "") -> Settings:
-    """Read the settings for one process; `home` wins over HABITUS_HOME, `account` over what USER says."""
+    """Load the settings of a process; `home` wins over HABITUS_HOME, `account` over USER."""
     user_home = Path(environ.get("HOME") or Path.home())
     where = cwd / _expand_home(home or Path(environ.get("HABITUS_HOME") or user_home / ".habitus"), user_home)
     from_file, warnings = _read_file(where / FILE)
@@ -317,7 +330,7 @@ def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, acc
 
 
 def _expand_home(path: Path, user_home: Path) -> Path:
-    """`~` is the person the settings are for, who need not be the owner of this process."""
+    """Expand `~` to the home of the user the settings are for, who may not own this process."""
     if path.parts[:1] == ("~",):
         return user_home.joinpath(*path.parts[1:])
     try:
@@ -363,7 +376,7 @@ def _unknown(file: str, section: str, values: object, known: set[str]) -> list[s
 
 
 def _with_environment(from_file: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """`HABITUS_KEY`, and `HABITUS_SECTION_KEY` for what has a section."""
+    """Apply the variables `HABITUS_KEY`, and `HABITUS_SECTION_KEY` inside a section."""
     values = dict(from_file)
     for key in Settings.model_fields.keys() - _NOT_IN_FILE - _BY_HAND:
         if key not in _SECTIONS:
@@ -379,7 +392,7 @@ def _set_in(environ: Mapping[str, str], prefix: str, names: Iterable[str]) -> di
 
 
 def account_name() -> str:
-    """The account this process runs under, whatever variables say."""
+    """Return the account of this process, whatever the variables say."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -1,6 +1,4 @@
-"""Foreign text made to fit a place: text that can be kept and sent, one line, a block that can't speak for us, or
-what is safe for a terminal.
-"""
+"""Makes foreign text safe to store, to show on one line, to embed in a prompt, or to print on a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from functools import cache
 from typing import Any
 
 BLOCK = "habitus-context"
-# The headings of our prompts, and how our lines in brackets begin; colons count, other signs and cases don't.
+# The headings of our prompts, and the beginnings of our bracketed lines; only letters and colons are compared.
 HEADINGS = (
     *("How you work", "What you keep", "What comes beside a request", "What is known about the user", "Rules"),
     *("Available skills", "Skills for this request", "Skill:", "Lessons from earlier work", "Skills that may fit"),
@@ -24,19 +22,20 @@ _REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 @cache
 def prompt_text(package: str, name: str) -> str:
-    """A prompt that lies as Markdown in the folder `prompts` of one of our packages."""
-    from importlib.resources import files  # most commands have no prompt to read
+    """Return a prompt from the `prompts` folder of one of our packages."""
+    # Imported here, because most commands read no prompt.
+    from importlib.resources import files
 
     return files(f"habitus.{package}").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
 
 
 def encodable(text: str) -> str:
-    """The same text, unless something in it can't be written as UTF-8: halves of characters are replaced."""
+    """Replace lone surrogates, which UTF-8 can't encode."""
     return text if text.isascii() else _HALVES.sub(_REPLACED, text)
 
 
 def encodable_value(value: Any) -> Any:
-    """A JSON value with every text in it encodable; the escapes of JSON can spell what UTF-8 can't."""
+    """Replace lone surrogates in every text of a JSON value; JSON escapes can produce them."""
     match value:
         case str():
             return encodable(value)
@@ -49,18 +48,19 @@ def encodable_value(value: Any) -> Any:
 
 
 def byte_length(text: str) -> int:
-    """How long a text is as UTF-8."""
+    """Return the length of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def tokens(text: str) -> int:
-    """How much of a model's context a text takes: four bytes a token, an estimate that needs no model."""
+    """Estimate the tokens of a text without a model, at four bytes per token."""
     return (byte_length(text) + 3) // 4
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without control characters and without our marks; the same for the same words."""
-    if not text.isprintable() or not unicodedata.is_normalized("NFC", text):  # else a hundred times faster
+    """Return the text on one line, without control characters and without our marks."""
+    # Skipping clean text is a hundred times faster.
+    if not text.isprintable() or not unicodedata.is_normalized("NFC", text):
         valid = text.encode("utf-8", "replace").decode()
         kept = (" " if char.isspace() or _breaks(char) else char for char in valid)
         text = unicodedata.normalize("NFC", "".join(char for char in kept if char == " " or _is_visible(char)))
@@ -72,12 +72,12 @@ def _breaks(char: str) -> bool:
 
 
 def _is_visible(char: str) -> bool:
-    """Joiners hold emoji and some scripts together; all else that is unseen could hide something."""
+    """Return whether a character is visible, or a joiner, which emoji and some scripts need."""
     return char in "\u200c\u200d" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
 
 
 def block(text: str) -> str:
-    """A text of many lines, none of which begins like one of ours; a backslash keeps apart those that did."""
+    """Return a text in which no line begins like one of our own; a backslash precedes those that did."""
     text = escape_marks(encodable(text))
     if text.isascii() and not _MAY_BEGIN.search(text):
         return text
@@ -98,7 +98,7 @@ def _apart(line: str) -> str:
 
 
 def escape_marks(text: str) -> str:
-    """No text can end the block we mark, begin one of its own, or say that the person calls a skill."""
+    """Escape brackets so no text can end our marked block, begin one, or claim that the user calls a skill."""
     letters = re.sub("[^a-z]", "", _fold(text))
     if not any(mark in letters for mark in _MARKS):
         return text
@@ -113,7 +113,7 @@ _MARKS = (BLOCK.replace("-", ""), "theusercallstheskill", "endoftheskill")
 
 
 def _openings(text: str) -> Iterator[int]:
-    """Where the brackets stand that make a mark of the words after them, all of them before the same words."""
+    """Yield the positions of brackets that turn the words after them into a mark."""
     spelled = [(letter, at) for at, char in enumerate(text) for letter in _fold(char) if "a" <= letter <= "z"]
     letters = "".join(letter for letter, _ in spelled)
     for mark in _MARKS:
@@ -128,7 +128,7 @@ def _openings(text: str) -> Iterator[int]:
 
 
 def _is_bracket(char: str) -> bool:
-    """Whether it opens something, or might be taken for a sign that does."""
+    """Return whether a character opens something, or resembles one that does."""
     folded = _fold(char)
     if char.isascii() or ">" in folded:
         return folded in ("<", "[")
@@ -136,10 +136,11 @@ def _is_bracket(char: str) -> bool:
 
 
 def _fold(text: str) -> str:
-    """The text as a reader would take it: wide, styled and borrowed letters are the plain ones, unseen ones nothing."""
+    """Return the text as a reader perceives it: lookalike letters become plain ones, invisible ones vanish."""
     if text.isascii():
         return text.lower()
-    from anyascii import anyascii  # only where a text leaves ASCII
+    # Imported only for non-ASCII text.
+    from anyascii import anyascii
 
     seen = (char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char) not in ("Cf", "Mn"))
     return anyascii("".join(seen)).lower()
@@ -151,20 +152,20 @@ _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\
 
 
 def clean(text: str) -> str:
-    """Text without the control characters that could drive a terminal."""
+    """Remove control characters that could drive a terminal."""
     if text.isprintable():
         return text
     return "".join(char for char in text if char in "\n\t" or char.isprintable() or char == "\u200d")
 
 
 def short_line(text: str, most: int = 200) -> str:
-    """The beginning of a text as one line; what a program wrote to colour it is gone."""
+    """Return the beginning of a text as one line, without terminal escape sequences."""
     line = " ".join(clean(_SEQUENCE.sub("", text[: most * 8])).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def shown_seconds(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `3 min 05 s`."""
+    """Format a duration: `0.4 s`, `12 s`, `3 min 05 s`."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     if seconds < 59.5:
@@ -174,5 +175,5 @@ def shown_seconds(seconds: float) -> str:
 
 
 def count_of(number: int, thing: str) -> str:
-    """`1 skill`, `2 skills`."""
+    """Format a count: `1 skill`, `2 skills`."""
     return f"{number:,} {thing if number == 1 else thing + 's'}"

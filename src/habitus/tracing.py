@@ -1,6 +1,6 @@
-"""Tracing: which turn or job a log line belongs to, and spans and counts for OpenTelemetry where an endpoint is set.
+"""Tracing: attaches turn and job ids to log lines, and sends spans and counts to OpenTelemetry if an endpoint is set.
 
-Nothing of OpenTelemetry is imported otherwise, and a span then costs one comparison.
+Otherwise nothing of OpenTelemetry is imported, and a span costs one comparison.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-_WAIT_S = 3  # for an endpoint that says nothing, when a process ends
+# How long a process waits for a silent endpoint when it ends.
+_WAIT_S = 3
 
 _about: ContextVar[Mapping[str, str]] = ContextVar("about", default=MappingProxyType({}))
 
 
 @contextmanager
 def about(**ids: str) -> Iterator[None]:
-    """Log lines inside, also of threads that it starts, belong to this turn, session or job."""
+    """Attach these ids to all log lines of the block, including those of threads it starts."""
     before = _about.set({**_about.get(), **ids})
     try:
         yield
@@ -55,7 +56,7 @@ _exporter: _Exporter | None = None
 
 @contextmanager
 def span(name: str, **attributes: str) -> Iterator[None]:
-    """A step with a beginning and an end; ids and names of things, never what people or models said."""
+    """Trace a block as a span; attributes are ids and names, never what people or models said."""
     step = Stretch(name, **attributes)
     try:
         with step.within():
@@ -65,7 +66,7 @@ def span(name: str, **attributes: str) -> Iterator[None]:
 
 
 class Stretch:
-    """A span that one piece of code begins and another ends, such as a turn of somebody else's loop."""
+    """A span that one piece of code begins and another ends, such as a turn of a foreign loop."""
 
     def __init__(self, name: str, **attributes: str) -> None:
         to = _sending()
@@ -74,11 +75,11 @@ class Stretch:
 
     @contextmanager
     def within(self) -> Iterator[None]:
-        """A span: everything that happens inside is a part of it."""
+        """Make this the current span for the block."""
         if self._span is None:
             yield
             return
-        from opentelemetry.trace import use_span  # it is loaded where there is a span
+        from opentelemetry.trace import use_span
 
         with use_span(self._span, record_exception=False):
             yield
@@ -93,7 +94,7 @@ _counters: list[Callable[[str, float, Mapping[str, str]], None]] = []
 
 @contextmanager
 def counting(note: Callable[[str, float, Mapping[str, str]], None]) -> Iterator[None]:
-    """Counts inside, by whichever thread, are noted there as well."""
+    """Also pass all counts of the block, from any thread, to this function."""
     _counters.append(note)
     try:
         yield
@@ -102,6 +103,7 @@ def counting(note: Callable[[str, float, Mapping[str, str]], None]) -> Iterator[
 
 
 def count(name: str, number: float = 1, **attributes: str) -> None:
+    """Add to a counter."""
     for note in _counters:
         note(name, number, attributes)
     to = _sending()
@@ -113,21 +115,23 @@ def count(name: str, number: float = 1, **attributes: str) -> None:
 
 
 def _sending() -> _Exporter | None:
-    """Ours; or, in a program that has set up OpenTelemetry itself, the program's."""
+    """Return our exporter, or that of a host program which has set up OpenTelemetry itself; None without either."""
     return _exporter if _exporter is not None or "opentelemetry.sdk.trace" not in sys.modules else _of_the_program()
 
 
 @functools.cache
 def _of_the_program() -> _Exporter:
-    from opentelemetry import metrics, trace  # they are loaded already
+    # Already imported by the host program.
+    from opentelemetry import metrics, trace
 
     return _Exporter(tracer=trace.get_tracer("habitus"), meter=metrics.get_meter("habitus"))
 
 
 @contextmanager
 def exporting(environ: Mapping[str, str]) -> Iterator[None]:
-    """Send what happens inside to the endpoint that the environment names, by the standard's own variables."""
-    global _exporter  # one process has one exporter
+    """Send spans and counts of the block to the endpoint in the environment, by the standard variables."""
+    # One process has one exporter.
+    global _exporter
     if not environ.get(ENDPOINT):
         yield
         return
@@ -146,7 +150,8 @@ def exporting(environ: Mapping[str, str]) -> Iterator[None]:
         for provider in providers:
             try:
                 provider.shutdown()
-            except Exception as error:  # an endpoint that is away is nobody's fault here
+            # An unreachable endpoint must not fail the process at its end.
+            except Exception as error:
                 log.info("Not everything reached %s: %s", ENDPOINT, error)
 
 
@@ -159,7 +164,8 @@ def _providers() -> tuple[Any, Any]:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it says of an endpoint helps nobody at work
+    # Its complaints about an endpoint help nobody at work.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     resource = Resource.create({"service.name": "habitus"})
     tracer = TracerProvider(resource=resource)
     tracer.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=_WAIT_S)))

@@ -1,1 +1,1 @@
-"""Integrations: the turn as an object in the hands of other frameworks."""
+"""Integrations: Habitus turns inside the agents of other frameworks."""

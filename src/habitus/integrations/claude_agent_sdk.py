@@ -29,9 +29,10 @@ _OURS = "mcp__habitus__"
 
 
 class HabitusRun(AgentRun):
-    """Hand `prompt` and `options` to `query` or to a client; `about` is what `habitus.turn` takes beside.
+    """One query to the Claude Agent SDK as a turn: pass `prompt` and `options` to `query` or to a client.
 
-    `options` are yours with our tools, hooks and text. Without a `conversation`, the session that they resume is one.
+    `options` are yours plus our tools, hooks and text; `about` are further arguments of `habitus.turn`. Without a
+    `conversation`, the session that the options resume is used.
     """
 
     def __init__(
@@ -52,11 +53,12 @@ class HabitusRun(AgentRun):
 
     @property
     def prompt(self) -> str:
-        """The request, with what was chosen for it before the person's words."""
+        """The request, preceded by the context that was chosen for it."""
         return with_context(self.turn.context, self._prompt)
 
     @property
     def options(self) -> ClaudeAgentOptions:
+        """The given options with our tools, hooks and system text added."""
         given = self._given
         hooks: dict[Any, list[HookMatcher]] = dict(given.hooks or {})
         ours: dict[str, Any] = {
@@ -90,7 +92,8 @@ class HabitusRun(AgentRun):
         )
 
     async def _on_tool_result(self, event: Any, call: str | None, context: Any) -> dict[str, Any]:
-        """See what another tool came to; what there is to say about it goes beside the result."""
+        """Observe the result of another tool; a nudge is returned beside it."""
+        # Our own tools observe themselves.
         if event["tool_name"].startswith(_OURS):
             return {}
         failed = event["hook_event_name"] == "PostToolUseFailure"

@@ -36,7 +36,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 
 
 class HabitusState(AgentState[Any]):
-    """The agent's state, with the name of the run, which a checkpoint may keep."""
+    """The agent's state with the name of the run, which a checkpoint may store."""
 
     habitus_run: NotRequired[Annotated[str, PrivateStateAttr]]  # type: ignore[valid-type] # its base is not read
 
@@ -46,13 +46,14 @@ class _Run:
     name: str
     thread: str
     turn: HostTurn
-    asked: HumanMessage | None  # the person's message with what was chosen for it
+    # The user's message with the context that was chosen for it.
+    asked: HumanMessage | None
 
 
 class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Skills, lessons and tools for every run, and every run written down. Put it first in the list.
+    """Adds skills, lessons and tools to every run, and records it. Put it first in the list.
 
-    A thread of LangGraph (`thread_id`) is a conversation. A run that waits for a person goes on with its turn.
+    A thread of LangGraph (`thread_id`) is a conversation. A run that waits for a person continues its turn.
     """
 
     state_schema = HabitusState
@@ -71,7 +72,8 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         self._user = user
         self._profile = profile
         self._source_type = source_type
-        self._runs: dict[str, _Run] = {}  # by conversation
+        # By conversation.
+        self._runs: dict[str, _Run] = {}
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
         return {"habitus_run": uuid.uuid4().hex}
@@ -98,7 +100,7 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
             raise
 
     def after_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        """Keep in the history what stood beside the request."""
+        """Keep the context of the request in the history."""
         run = self._known_run(state)
         if run is None or run.asked is None or all(one.id != run.asked.id for one in state["messages"]):
             return None
@@ -127,7 +129,8 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         try:
             result = handler(request)
         except GraphBubbleUp:
-            raise  # somebody is asked first
+            # Interrupted to ask a person first; the call has no result yet.
+            raise
         except Exception as error:
             _observe(run.turn, request, str(error), ok=False)
             raise
@@ -156,7 +159,7 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         return run if run is not None and run.name == state.get("habitus_run") else None
 
     def _run_of(self, request: ModelRequest[Any]) -> _Run:
-        """The run of a request; its turn is opened by the first, which knows the agent's own tools."""
+        """Return the run of a request; the first request opens its turn, because it knows the agent's own tools."""
         run, thread = self._known_run(request.state), _thread(request.state)
         if run is None:
             asked = next((one for one in reversed(request.messages) if isinstance(one, HumanMessage)), None)
@@ -187,13 +190,13 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         )
 
     def _give_up(self, run: _Run) -> None:
-        """The model gave no answer: should somebody try again, that is another turn."""
+        """Close the turn after the model failed; a retry is another turn."""
         self._runs.pop(run.thread, None)
         run.turn.close()
 
 
 def _thread(state: Any) -> str:
-    """The conversation: LangGraph's thread, or the run alone."""
+    """Return the conversation: LangGraph's thread, or the run itself."""
     configured = get_config().get("configurable", {}).get("thread_id")
     return str(configured) if configured else str(state.get("habitus_run", ""))
 
@@ -230,7 +233,7 @@ def _observe(turn: HostTurn, request: ToolCallRequest, content: object, *, ok: b
 
 
 def _advise(turn: HostTurn, request: ToolCallRequest, result: Any) -> Any:
-    """See what the agent's own tool came to; what there is to say about it goes below the result."""
+    """Observe the result of the agent's own tool, and append a nudge to it."""
     message = result if isinstance(result, ToolMessage) else _message_in(result)
     if message is None:
         _observe(turn, request, result, ok=None)

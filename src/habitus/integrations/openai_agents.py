@@ -24,14 +24,15 @@ require("openai-agents", "0.19")
 from agents import Agent, FunctionTool, RunConfig, RunHooks
 from agents.run import CallModelData, ModelInputData
 
-# How the SDK begins the text that stands for an error, unless the tool says otherwise.
+# The SDK returns errors as text that begins like this, unless the tool defines its own.
 _FAILED = ("An error occurred while running the tool", "An error occurred while parsing tool arguments")
 
 
 class HabitusRun(AgentRun):
-    """Hand `agent`, `input`, `hooks` and `config` to a Runner; `about` is what `habitus.turn` takes beside.
+    """One run of an OpenAI agent as a turn: pass `agent`, `input`, `hooks` and `config` to a Runner.
 
-    The agent is a copy with our tools. Hooks of your own go on the agent; a configuration of your own goes in here.
+    The agent is a copy with our tools; `about` are further arguments of `habitus.turn`. Put your own hooks on the
+    agent, and your own configuration into `run_config`.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class HabitusRun(AgentRun):
 
     @property
     def input(self) -> str | list[Any]:
-        """The request, with what was chosen for it before the person's words."""
+        """The request, preceded by the context that was chosen for it."""
         context = self.turn.context
         if isinstance(self._given, str):
             return with_context(context, self._given)
@@ -69,7 +70,8 @@ class HabitusRun(AgentRun):
     def _tool(self, tool: dict[str, Any]) -> FunctionTool:
         async def invoke(context: Any, arguments: str) -> str:
             result = await in_thread(lambda: self.turn.run(tool["name"], arguments))
-            self._lend()  # a tool that was made in the run is there for the next step
+            # A tool that was created in the run is available in the next step.
+            self._lend()
             return result.content
 
         return FunctionTool(
@@ -81,7 +83,7 @@ class HabitusRun(AgentRun):
         )
 
     async def _filter(self, call: CallModelData[Any]) -> ModelInputData:
-        """The place of the steady text and of a nudge: the SDK asks here before every call of the model."""
+        """Add the system text and nudges to the model's input, before every call of the model."""
         data = call.model_data
         if self._config.call_model_input_filter is not None:
             given = self._config.call_model_input_filter(call)
@@ -91,7 +93,7 @@ class HabitusRun(AgentRun):
         return ModelInputData(input=[*data.input, *nudges], instructions=instructions)
 
     async def observe(self, name: str, arguments: str, result: object) -> None:
-        """A call of the agent's own tool; what there is to say about it stands in the model's input from now on."""
+        """Observe a call of the agent's own tool; a nudge stays in the model's input from then on."""
         if name in self._own or not self.turn.has(name):
             ok = not (isinstance(result, str) and result.startswith(_FAILED))
             nudge = await in_thread(lambda: self.turn.observe(name, arguments, result, ok))
@@ -110,7 +112,7 @@ class _Hooks(RunHooks[Any]):
 
 
 def _words(input: str | list[Any]) -> str:
-    """The person's last words in what a run is given."""
+    """Return the last text of the user in the input of a run."""
     if isinstance(input, str):
         return input
     said = next((item["content"] for item in reversed(input) if item.get("role") == "user"), "")

@@ -37,21 +37,23 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-_ANY = SchemaValidator(schema=core_schema.any_schema())  # what fits is for our own tools to say
+# Our own tools validate their arguments.
+_ANY = SchemaValidator(schema=core_schema.any_schema())
 _NO_RESULT = (ApprovalRequired, CallDeferred, SkipToolExecution)
 
 
 @dataclass
 class HabitusCapability(AbstractCapability[Any]):
-    """Skills, lessons and tools for every run, and every run written down.
+    """Adds skills, lessons and tools to every run, and records it.
 
-    Without `habitus` the home of the settings is opened for a run and closed after it, when what still learns is
-    waited for. It stays open from run to run within `async with agent`.
+    Without `habitus`, the home of the settings is opened for each run and closed after it, which waits for learning.
+    Within `async with agent` it stays open from run to run.
     """
 
     user: str | None = None
     habitus: Habitus | None = None
-    profile: str | Collection[str] = "default"  # which of our tools
+    # Which of our tools to offer.
+    profile: str | Collection[str] = "default"
     source_type: str = "api"
     _shared: _Shared = field(default_factory=lambda: _Shared(), repr=False)
     _turn: AsyncHostTurn | None = field(default=None, init=False, repr=False)
@@ -71,7 +73,8 @@ class HabitusCapability(AbstractCapability[Any]):
             )
             async with opening as self._turn:
                 result = await handler()
-                if not isinstance(result.output, DeferredToolRequests):  # it goes on in another run
+                # Deferred calls are completed in another run.
+                if not isinstance(result.output, DeferredToolRequests):
                     await self._turn.done(str(result.output))
             return result
 
@@ -84,7 +87,7 @@ class HabitusCapability(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """What was chosen for the request stands beside it, once, and stays in the history."""
+        """Add the chosen context to the request, once; it stays in the history."""
         if not self._is_shown and self._open.context:
             ctx.enqueue(self._open.context)
         self._is_shown = True
@@ -102,7 +105,7 @@ class HabitusCapability(AbstractCapability[Any]):
         args: ValidatedToolArgs,
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """See what the agent's own tools come to; what there is to say about it goes beside the result."""
+        """Observe the results of the agent's own tools; a nudge follows the result."""
         if self._open.has(call.tool_name):
             return await handler(args)
         try:
@@ -140,7 +143,7 @@ class HabitusCapability(AbstractCapability[Any]):
 
 
 class _Shared:
-    """The Habitus of an agent's runs: opened for the first of those that need one, closed after the last."""
+    """The Habitus of an agent's runs, opened for the first run that needs it and closed after the last."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -149,7 +152,7 @@ class _Shared:
 
     @asynccontextmanager
     async def open(self, own: Habitus | None) -> AsyncIterator[Habitus]:
-        """Whoever brings their own closes it themselves."""
+        """Yield the caller's own Habitus, which the caller closes, or the shared one."""
         if own is not None:
             yield own
             return
@@ -175,9 +178,9 @@ class _Shared:
 
 
 class _OurTools(AbstractToolset[Any]):
-    """The tools of the turn as they are at each step: one that was made in the run is there for the next.
+    """The tools of the turn at each step: one created in the run is available in the next.
 
-    Whoever enters it, which `async with agent` does, keeps Habitus open.
+    Entering it, as `async with agent` does, keeps Habitus open.
     """
 
     def __init__(self, run: HabitusCapability) -> None:

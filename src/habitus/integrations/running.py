@@ -1,4 +1,4 @@
-"""The common part of the integrations: a framework that is there and new enough, and one run of its agent as a turn."""
+"""Shared parts of the integrations: version checks, and one run of a framework's agent as a turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from habitus.errors import Invalid, NotInstalled
 
 
 def require(package: str, lowest: str, *, extra: str = "") -> None:
-    """Refuse in one line where the framework is absent, or older than the oldest that is tested."""
+    """Raise NotInstalled if the framework is missing or older than the oldest tested version."""
     extra = extra or package
     hint = f"Run: pip install 'habitus[{extra}]'."
     try:
@@ -29,28 +29,29 @@ def require(package: str, lowest: str, *, extra: str = "") -> None:
 
 
 def conversation_id(theirs: str) -> str:
-    """Their id of a conversation, where ours may be called so; else one that stands for it."""
+    """Return the framework's conversation id if it is valid for us, else a hash of it."""
     is_ours = re.fullmatch(r"[A-Za-z0-9][\w.-]{0,79}|", theirs, re.ASCII)
     return theirs if is_ours else hashlib.sha256(theirs.encode()).hexdigest()
 
 
 def with_context(context: str, text: str) -> str:
-    """The person's words, with what was chosen for them before."""
+    """Return the text, preceded by the context if there is one."""
     return f"{context}\n\n{text}" if context else text
 
 
 class AgentRun:
-    """One run of an agent as a turn, by `with` or `async with`; subclasses lend the agent what the turn offers."""
+    """One run of an agent as a turn, used in `with` or `async with`; subclasses give the agent our tools and text."""
 
     def __init__(self, habitus: Habitus, text: str, tools: Collection[str], profile: str | Collection[str], about: Any):
-        self.profile = profile  # which of our tools
+        # Which of our tools to offer.
+        self.profile = profile
         about = {**about, "conversation": conversation_id(about.get("conversation", ""))}
         self._door: TurnDoor = habitus.turn(text, tools=tools, **about)
         self._turn: HostTurn | None = None
 
     @property
     def turn(self) -> HostTurn:
-        """The turn of this run, for its `id`, and for `done` or `failed` where you know how it went."""
+        """The turn of this run, for its `id`, and for `done` or `failed` if you know the outcome."""
         if self._turn is None:
             raise Invalid("The run is not open.", hint="Use it in a 'with' or 'async with' block.")
         return self._turn
@@ -81,7 +82,7 @@ class AgentRun:
         await in_thread(lambda: self.__exit__(kind, error, trace))
 
     def _lend(self) -> None:
-        """Give the agent what the turn offers."""
+        """Give the agent our tools and text."""
 
     def _take_back(self) -> None:
-        """Leave the agent as it was."""
+        """Restore the agent as it was."""

@@ -23,9 +23,10 @@ from smolagents.tools import AUTHORIZED_TYPES
 
 
 class HabitusRun(AgentRun):
-    """Lends the agent our tools and instructions until the block is left; `about` is what `habitus.turn` takes beside.
+    """One run of a smolagents agent as a turn; the agent has our tools and instructions until the block ends.
 
-    A CodeAgent needs its local executor: the tools work in this process.
+    A CodeAgent needs its local executor, because the tools work in this process. `about` are further arguments of
+    `habitus.turn`.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class HabitusRun(AgentRun):
 
     @property
     def task(self) -> str:
-        """The task, with what was chosen for it before the person's words."""
+        """The task, preceded by the context that was chosen for it."""
         return with_context(self.turn.context, self._task)
 
     def _lend(self) -> None:
@@ -65,7 +66,7 @@ class HabitusRun(AgentRun):
         self._agent.step_callbacks = self._callbacks
 
     def see(self, step: Any) -> None:
-        """Hear of a step: calls of the agent's own tools, or the code that it ran; and the answer at the end."""
+        """Observe a step: calls of the agent's own tools or its code, and the final answer."""
         if isinstance(step, FinalAnswerStep):
             self.turn.done(str(step.output))
         elif isinstance(step, ActionStep):
@@ -75,16 +76,17 @@ class HabitusRun(AgentRun):
                 for name, arguments in _calls(step)
                 if name != "final_answer" and not isinstance(self._agent.tools.get(name), _OurTool)
             ]
-            self._lend_tools()  # one that was made in this step is there for the next
+            # A tool that was created in this step is available in the next.
+            self._lend_tools()
             step.observations = "\n\n".join(text for text in (step.observations, *nudges) if text) or None
 
     def tell(self, step: Any, **about: Any) -> None:
-        """Let those hear of a step who wanted to before the run."""
+        """Pass a step on to the callbacks that the agent had before the run."""
         self._callbacks.callback(step, **about)
 
 
 class _Callbacks:
-    """In the place of the agent's callbacks."""
+    """Replaces the agent's callbacks during the run."""
 
     def __init__(self, run: HabitusRun) -> None:
         self._run = run
@@ -129,7 +131,7 @@ def _input(schema: dict[str, Any], *, is_needed: bool) -> dict[str, Any]:
 
 
 def _calls(step: ActionStep) -> Iterator[tuple[str, Any]]:
-    """The calls of a step; one that failed is only in what the model said."""
+    """Yield the calls of a step; a failed one is found only in the model's message."""
     if step.tool_calls:
         yield from ((call.name, call.arguments) for call in step.tool_calls)
     elif step.model_output_message is not None:

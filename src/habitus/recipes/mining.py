@@ -39,7 +39,8 @@ MOST = 50
 _MOST_PATTERNS = 2_000
 # Procedures with the same tools in the same order.
 _GROUPS = 3
-_BY_CHANCE = 0.001  # of all that is found in shuffled calls
+# Accepted share of findings that shuffled calls would give as well.
+_BY_CHANCE = 0.001
 _MOST_PARAMS = 8
 # Characters; a longer value is the work itself, which no recipe knows.
 _LONGEST_PARAM = 400
