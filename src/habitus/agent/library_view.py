@@ -92,13 +92,13 @@ class View:
         self.look(at_directories=not self.is_large)
 
     def look(self, *, at_directories: bool = False) -> None:
-        """Take a new snapshot; manual changes are only found with `at_directories`."""
+        """Take a new snapshot; manual changes are only found with `scan_directories`."""
         now = partial(self.library.snapshot, look=at_directories, user=self.user.name)
         self._snapshot = self.outage.unless_away(now, self.snapshot)
         self.looks += 1
 
     def refresh(self) -> None:
-        """Take a new snapshot if there was one; in any case invalidate what is cached beside it."""
+        """Take a new snapshot if there was one, and invalidate caches in any case."""
         if self._snapshot is None:
             self.looks += 1
         else:
@@ -245,6 +245,7 @@ class OtherFile:
 
     @property
     def kind(self) -> str:
+        """The media type by content or name."""
         return self.picture or mimetypes.guess_type(self.path)[0] or "of a kind nobody knows"
 
 
@@ -254,8 +255,8 @@ class OtherFiles:
     def __init__(
         self, view: View, given: Given | None = None, how_to_call: Callable[[Skill], str] = lambda skill: ""
     ) -> None:
-        """Without `given`, files can be read but code can't use them. `how_to_call` describes a skill's
-        command line.
+        """Without `given`, files can be read but not used by code. `describe_command_line` says how to call
+        a skill's.
         """
         self._view = view
         self._given = given

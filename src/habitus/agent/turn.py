@@ -219,7 +219,7 @@ def _groups(calls: Sequence[ToolCall], tools: Registry) -> Iterator[list[ToolCal
 
 
 async def _insist(now: _Now) -> str:
-    """Ask once more, in words, after an empty answer."""
+    """Ask once more, with an explicit request for text, after an empty answer."""
     now.history.messages.pop()
     return await _without_tools(now, prompt.text("empty"))
 

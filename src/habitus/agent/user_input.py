@@ -178,8 +178,8 @@ async def read_attachments(
 ) -> Attached:
     """Copy attachments to where cells run, and describe them for the model.
 
-    `sound` redacts a text before it is shortened, because half of a secret could not be recognized. `clean` redacts the
-    copies that code reads.
+    `clean_text` redacts a text before it is shortened, because half of a secret could not be recognized.
+    `clean_content` redacts the copies that code reads.
     """
     found = Attached()
     for path in paths:

@@ -198,7 +198,7 @@ class ToolFiles:
     """Provides the folder of files that a tool's call may read."""
 
     def __init__(self, library: Library, given: Callable[[str], Given]) -> None:
-        """`given` returns the folder for files with this hash, for calls outside a session."""
+        """`open_given_folder` returns the folder for files with this hash, for calls outside a session."""
         self._library = library
         self._given = given
 

@@ -98,7 +98,7 @@ class ToolMaker:
 
         A person's tool applies at once; an agent's stays pending and is tested without permissions that were not
         granted yet. `ToolFailed` gives the cause in one line, and nothing is changed. Existing cases must still pass
-        unless dropped (for the payload under test, only the shape); those of `grounds` must pass in any case.
+        unless dropped (for the payload under test, only the shape); those of `evidence` must pass in any case.
         """
         name = _free_name(name)
         layer, before, old, had, given = await asyncio.to_thread(self._before, name)

@@ -67,7 +67,7 @@ class ToolRunner:
         return item, tool, replace(program, given=self._parts.files.folder(item, given))
 
     def _clean(self, run: ToolRun) -> ToolRun:
-        """Redact the output, so that neither a person nor a model sees a printed secret."""
+        """Redact the output: neither a person nor a model may see a printed secret."""
         reason = self._parts.redacted(run.outcome.reason)
         stdout, stderr = self._parts.redacted(run.stdout), self._parts.redacted(run.stderr)
         return replace(run, stdout=stdout, stderr=stderr, outcome=replace(run.outcome, reason=reason))
@@ -167,7 +167,7 @@ class Tools:
         services: Callable[[], Services],
         given: Callable[[str], Given],
     ) -> None:
-        """`services` and `given` provide host services and a skill's files where no session does."""
+        """`services` and `open_given_folder` provide host services and a skill's files where no session does."""
         self._workshops = Workshops(workshop)
         known = ToolCatalogue(library, health, trust=trust, approvals=approvals)
         parts = ToolParts(

@@ -44,7 +44,7 @@ class Workshop:
         limits: Limits | None = None,
         redacted: Callable[[str], str] = str,
     ) -> None:
-        """`redacted` removes secrets from results that are stored."""
+        """`redact` removes secrets from results that are stored."""
         self._warm = warm
         self._environments = environments
         self._limits = limits or Limits()
@@ -62,7 +62,8 @@ class Workshop:
         env: Mapping[str, str] = NO_VARIABLES,
         services: Services = NO_SERVICES,
     ) -> ToolProgram:
-        """Test a draft and return its program; `ToolFailed` says in one line why not. `kept` cases must still pass."""
+        """Test a draft and return its program; `ToolFailed` says in one line why not. `stored_cases` must still
+        pass."""
         tool = _check_draft(draft)
         payload = _test_payload(tool, draft.payload)
         run = await self._run(tool, payload, env, services)
@@ -124,7 +125,7 @@ class Workshop:
         env: Mapping[str, str] = NO_VARIABLES,
         services: Services = NO_SERVICES,
     ) -> Regression:
-        """Run every stored case again. `proved_as` is the fingerprint under which they last passed."""
+        """Run every stored case again. `passed_fingerprint` is the one under which they last passed."""
         results = [await self._again(tool, case, env, services) for case in tool.cases]
         now = fingerprint(tool)
         return Regression(results=tuple(results), fingerprint=now, was_stale=now != proved_as)

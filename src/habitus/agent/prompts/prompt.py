@@ -95,8 +95,8 @@ def eager(
 ) -> tuple[Section, list[str]]:
     """Build the section of skills that rules put into the prompt; return it with the names shown in full.
 
-    Skills are shown in full while there is room. Those `already` in the conversation get one line. `files` describes a
-    skill's other files.
+    Skills are shown in full while there is room. Those `already_shown` in the conversation get one line.
+    `describe_files` lists a skill's other files.
     """
     parts: list[str] = []
     shown: list[str] = []

@@ -81,6 +81,8 @@ def _with_other_fields(arguments: type[Arguments]) -> type[Arguments]:
 
 
 class EditArguments(Arguments):
+    """The arguments of an edit of a text."""
+
     operation: Literal["replace", "find_replace", "append", "prepend", "delete"] | None = Field(
         default=None, description="What to do with the text; without one it stays as it is."
     )
@@ -94,6 +96,7 @@ class EditArguments(Arguments):
 
     @property
     def edit(self) -> Edit:
+        """The edit that these arguments describe."""
         return Edit(
             operation=None if self.operation is None else Operation(self.operation),
             content=self.content,

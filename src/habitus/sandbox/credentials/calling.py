@@ -77,7 +77,7 @@ class Caller:
     """Runs the command lines of one session, or of a person at a shell.
 
     `allowed` returns the names that may be called at all; the directory may refuse one of them but never adds one.
-    `given` returns the folder for files with a given hash.
+    `open_given_folder` returns the folder for files with a given hash.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ _LONGEST = 2_000  # characters stored of an argument or reason
 
 
 class Calls:
-    """Stores the calls of command lines. `redacted` is applied to arguments and reasons before they are stored."""
+    """Stores the calls of command lines. `redact` is applied to arguments and reasons before they are stored."""
 
     def __init__(self, engine: sa.Engine, *, redacted: Callable[[str], str], kept_for: timedelta) -> None:
         self._engine = engine

@@ -108,7 +108,7 @@ def make_key(vault_id: str, sources: KeySources) -> tuple[VaultKey, dict[str, An
 
 
 def find_key(vault: Path, vault_id: str, how: Mapping[str, Any], sources: KeySources, *, asks: bool) -> VaultKey:
-    """Return the key of a vault as described by `how`. A person is asked only if needed and if `asks` is true."""
+    """Return the key of a vault as described. With `may_prompt`, a person is asked if needed."""
     match KeyFrom(how["from"]):
         case KeyFrom.KEYRING:
             key = _key(_from_keyring(vault, vault_id, sources))
@@ -254,7 +254,7 @@ class Vault:
 
     @contextmanager
     def asking(self, typed: Callable[[bool], str | None]) -> Iterator[None]:
-        """Within the block, `typed` prompts a person for the password (twice if its argument says that it is new)."""
+        """Within the block, ask a person for the password; the argument of `prompt_password` says if it is new."""
         before, self._sources = self._sources, replace(self._sources, typed=typed)
         try:
             yield

@@ -176,7 +176,7 @@ def use_packages(venv: str, packages: str) -> None:
 
 
 def loopback_up() -> None:
-    """Bring the loopback of a new network namespace up, so that tools can talk to themselves."""
+    """Bring up the loopback of a new network namespace, which tools need to talk to themselves."""
     import fcntl
 
     # Importing `socket` builds its enums, which takes longer than this call.
