@@ -111,7 +111,7 @@ PATIENCE_S = 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manner:
-    """Options of a worker; `each_look` is called at every look for jobs."""
+    """Options of a worker; `on_poll` is called at every poll for jobs."""
 
     concurrency: int = 1
     host: str = ""

@@ -162,7 +162,9 @@ Streamed = TextDelta | CallStarted | TryingAgain | Answer
 
 
 class Model(Protocol):
-    """A language model that streams the pieces of an answer, the `ModelAnswer` last; failures are ProviderFaults."""
+    """A language model that streams the pieces of an answer, the `CompletionResult` last; failures are
+    ProviderErrors.
+    """
 
     @property
     def name(self) -> str: ...

@@ -48,7 +48,7 @@ async def ask_for(
     max_tokens: int = ROOM,
     attempts: int = 3,
 ) -> Structured[T]:
-    """Return one value of `kind`; raise NoUsableAnswer with the usage after `attempts` failures.
+    """Return one value of `answer_type`; raise UnusableAnswerError with the usage after `attempts` failures.
 
     An invalid answer is requested again with its problems, a truncated one with twice the token limit.
     """

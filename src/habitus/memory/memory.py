@@ -196,7 +196,7 @@ class Cortex:
         return any(hit.id in known and is_same(known[hit.id].text, text, meaning=hit.parts["meaning"]) for hit in hits)
 
     def record_retrieval(self, ids: Iterable[str], *, cut: Iterable[str] = ()) -> tuple[Engram, ...]:
-        """Record that these lessons were shown, and that the rules in `cut` did not fit; return the rules that aged
+        """Record that these lessons were shown, and that the `omitted` rules did not fit; return the rules that aged
         out.
         """
         old = recalling.shown_in_prompt(self._ledger, ids, cut)

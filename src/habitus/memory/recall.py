@@ -159,7 +159,7 @@ Choose = Callable[[Sequence[Engram]], Sequence[int]]
 
 
 def shown_in_prompt(ledger: EngramLedger, ids: Iterable[str], cut: Iterable[str]) -> list[Engram]:
-    """Count engrams as shown, and the rules in `cut` as missed; return the rules that aged out."""
+    """Count engrams as shown, and the `omitted` rules as missed; return the rules that aged out."""
     now = ledger.clock()
     shown, missed = list(dict.fromkeys(ids)), list(dict.fromkeys(cut))
     with ledger.counting([*shown, *missed]) as found:
@@ -202,7 +202,7 @@ def count_ignored(ledger: EngramLedger, rules: Iterable[str]) -> tuple[str, ...]
 
 
 def aged(ledger: EngramLedger, *, with_twins: bool) -> list[Engram]:
-    """Return the lessons that may be archived, each with its reason; with `with_twins`, duplicates too."""
+    """Return the lessons that may be archived, each with its reason; with `with_duplicates`, duplicates too."""
     ledger.mirror.sync()
     lessons = list(ledger.mirror.active())
     gone = model.to_prune(lessons, ledger.keep.lesson_days, ledger.clock())

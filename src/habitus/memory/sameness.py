@@ -65,7 +65,7 @@ _ENDINGS = frozenset(
 
 
 def is_same(a: str, b: str, *, meaning: float) -> bool:
-    """Return whether one text can stand for both; `meaning` is the similarity that the index found."""
+    """Return whether one text can stand for both; `similarity` is the cosine that the index found."""
     first, second = _read(a), _read(b)
     if first.plain == second.plain:
         return True

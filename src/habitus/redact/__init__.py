@@ -1,7 +1,7 @@
 """The redactor: removes secrets from a text before it is stored, indexed, shown, sent or learned from.
 
-A secret is a value that we were given (`Redactor(secrets=…)`), or one with a typical shape (`shapes`) or name
-(`named`), also inside a URL, base64, hexadecimal digits or escapes (`encoded`). The work is linear in the text.
+A secret is a value that we were given (`Redactor(secrets=…)`), or one with a typical shape (`key_shapes`) or name
+(`named_secrets`), also inside a URL, base64, hexadecimal digits or escapes (`encoded`). The work is linear in the text.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Redactor:
     """Removes the given secret values, and everything that matches the patterns."""
 
     def __init__(self, secrets: Iterable[str] = (), *, kept: Callable[[], frozenset[str]] = frozenset) -> None:
-        """Take fixed secrets, and `kept` for those that may grow; it must return the same object while they are
+        """Take fixed secrets, and `get_stored` for those that may grow; it must return the same object while they are
         unchanged.
         """
         self._secrets, self._kept = frozenset(secrets), kept

@@ -69,7 +69,7 @@ class Postings:
         return np.concatenate([slots, more]), np.concatenate([strengths, _floats(s for _, s in extra)])
 
     def counts(self, terms: Codes, places: Slots | None = None) -> NDArray[np.int64]:
-        """Return the number of living documents with each term; `places` saves the lookup."""
+        """Return the number of living documents with each term; `positions` saves the lookup."""
         at = self.places(terms) if places is None else places
         found = np.where(at >= 0, self._starts[at + 1] - self._starts[at], 0)
         if self._added:

@@ -42,7 +42,7 @@ _SAME_MATTER = 0.6
 
 
 def nearest(corpus: Corpus, entry: IndexEntry, vector: Vector, k: int, least: float = 0.0) -> tuple[Hit, ...]:
-    """Return the most similar documents; words are compared only above the cosine `least`."""
+    """Return the most similar documents; words are compared only above `min_cosine`."""
     slots = [slot for slot in _near(corpus, entry, vector) if corpus.ids[slot] != entry.id]
     if least and corpus.vectors.shape[1]:
         slots = [slot for slot in slots if float(corpus.vectors[slot] @ vector) >= least]
@@ -53,7 +53,7 @@ def nearest(corpus: Corpus, entry: IndexEntry, vector: Vector, k: int, least: fl
 
 
 def neighbours(corpus: Corpus, least: float = 0.0) -> dict[str, tuple[Hit, ...]]:
-    """Return for every document the few most similar ones, by at least `least`, among those that share its rarest
+    """Return for every document the few most similar ones, by at least `min_score`, among those that share its rarest
     terms.
     """
     # Each document meets a handful of others, so the work grows with documents, not with pairs.
@@ -324,7 +324,7 @@ class Searcher:
     ) -> tuple[Hit, ...]:
         """Return the most similar documents, 1.0 for the same text, without the document itself.
 
-        Documents below the cosine `least_meaning` are left out without a closer look, which saves time.
+        Documents below `min_cosine` are left out without a closer look, which saves time.
         """
         document = Document(id="", name="", description=to) if isinstance(to, str) else to
         with self._hold_lock(look=look):
@@ -337,7 +337,7 @@ class Searcher:
             return nearest(corpus, entry, vector, k, least_meaning) if corpus.slots else ()
 
     def neighbours(self, least: float = 0.0) -> dict[str, tuple[Hit, ...]]:
-        """Return for every document the few most similar ones, by at least `least`."""
+        """Return for every document the few most similar ones, by at least `min_score`."""
         with self._hold_lock():
             server = self.server
             corpus = self._corpus if server is None else self._with(server, server.everything())

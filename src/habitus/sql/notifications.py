@@ -169,7 +169,7 @@ class _Listening(threading.Thread):
             connection.execute(sa.text("SELECT pg_notify(:name, '')"), {"name": self.name})
 
     def _take(self, kept: sa.Connection, seconds: float, *, is_proof: bool = False) -> bool:
-        """Count notifications for some seconds; with `is_proof`, return True as soon as our own arrives."""
+        """Count notifications for some seconds; with `until_ping`, return True as soon as our own arrives."""
         driver: Any = kept.connection.driver_connection
         for notice in driver.notifies(timeout=seconds):
             if notice.channel == self.name:

@@ -14,7 +14,7 @@ _LONGEST_WAIT_S = 30.0
 
 
 def make_impatient(engine: sa.Engine, patience: Callable[[], float]) -> None:
-    """Limit how long the engine's connections wait for an answer, as `patience` says at the time of the wait."""
+    """Limit how long the engine's connections wait for an answer; `get_timeout_s` is called for each wait."""
 
     class Impatient(psycopg.Connection[Any]):
         # Marks the connection as pooled, which stops the driver's warning when the engine is collected.

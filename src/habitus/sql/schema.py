@@ -33,7 +33,7 @@ def migrate(engine: sa.Engine, *, even_so: bool = False) -> None:
     """Migrate the database to HEAD, completely or not at all; raise if the schema can't be used.
 
     A newer schema is accepted if its authors declared it compatible. Refuses while older processes are connected that
-    could not continue afterwards, unless `even_so`.
+    could not continue afterwards, unless `force`.
     """
     found = revision(engine)
     if found is None or BASELINE <= found < HEAD:

@@ -57,7 +57,7 @@ class Said:
 async def run(
     program: Program, model: str, system: str, prompt: str, environ: Mapping[str, str], patience_s: float
 ) -> Said:
-    """Ask a program once; raise a one-line ProviderFault with a hint on any failure."""
+    """Ask a program once; raise a one-line ProviderError with a hint on any failure."""
     async with throw_away_room() as room:
         question = Question(system=system, prompt=prompt, model=model, room=room, environ=environ)
         call = await asyncio.to_thread(program.ask, question)

@@ -260,7 +260,7 @@ def _piece(event: ModelResponseStreamEvent) -> Streamed | None:
 
 
 def from_wire(response: ModelResponse, choice: ModelChoice) -> Answer:
-    """Convert a response to our answer; raise a ProviderFault if it is incomplete or filtered."""
+    """Convert a response to our answer; raise a ProviderError if it is incomplete or filtered."""
     text: list[str] = []
     calls: list[ToolCall] = []
     for part in response.parts:
