@@ -98,7 +98,7 @@ async def drafting(home: Home, name: str) -> AsyncIterator[BudgetedModel | None]
 
 
 class Climbing:
-    """Plans climbs, either those `due` by use or those a person asks for, and runs them."""
+    """Plans climbs, either those due by use or those a person asks for, and runs them."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

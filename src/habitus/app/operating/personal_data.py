@@ -52,7 +52,7 @@ class Person:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """The rows of a table that belong to a user; erasure deletes them, or overwrites the columns in `becomes`."""
+    """The rows of a table that belong to a user; erasure deletes them, or overwrites the columns in `replacement`."""
 
     # The kind of data, as users call it.
     place: str

@@ -41,7 +41,7 @@ class Wishes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The changes of a connection, one per file; `doubt` says why it is experimental."""
+    """The changes of a connection, one per file; `experimental_reason` is empty if it is not experimental."""
 
     host: Host
     scope: Scope
