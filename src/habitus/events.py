@@ -14,6 +14,8 @@ from habitus.redact import PATTERNS_ONLY, Redactor
 
 
 class OutcomeKind(StrEnum):
+    """How something that ran ended."""
+
     OK = "ok"
     # The thing itself failed.
     FAILED = "failed"
@@ -37,10 +39,12 @@ OK = Outcome(kind=OutcomeKind.OK)
 
 
 def failure(reason: str) -> Outcome:
+    """Return the outcome of something that failed by itself."""
     return Outcome(kind=OutcomeKind.FAILED, reason=reason)
 
 
 def infra(reason: str) -> Outcome:
+    """Return the outcome of something whose surroundings failed."""
     return Outcome(kind=OutcomeKind.INFRA, reason=reason)
 
 
@@ -55,6 +59,8 @@ class ToolCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
+    """An image with its media type."""
+
     data: bytes = field(repr=False)
     media_type: str
 

@@ -35,11 +35,15 @@ class _Section(BaseModel):
 
 
 class UserSettings(_Section):
+    """The settings of one user."""
+
     admin: bool = Field(default=False, description="May use skills that are for admins only.")
     disabled_skills: Names = Field(default=(), description="Skills switched off for this user.")
 
 
 class ReviewSettings(_Section):
+    """How changes are reviewed."""
+
     auto: bool = Field(default=False, description="Apply harmless prose of agents at once; the rest still waits.")
     somebody_else: bool = Field(
         default=False, description="In a team: nobody approves what they, or their own agent, have proposed."
@@ -47,6 +51,8 @@ class ReviewSettings(_Section):
 
 
 class ExperimentalSettings(_Section):
+    """Experimental features."""
+
     features: Names = Field(default=(), description="Features and experimental skills that are switched on.")
 
 
@@ -63,6 +69,8 @@ class RetentionSettings(_Section):
 
 
 class EvidenceSettings(_Section):
+    """How evidence is collected."""
+
     withhold: float = Field(
         default=0.0,
         ge=0,
@@ -100,11 +108,15 @@ class ScheduleSettings(_Section):
 
 
 class JobsSettings(_Section):
+    """Limits of background jobs."""
+
     per_model: int = Field(default=0, ge=0, description="Jobs that may ask one model at a time, on all hosts; 0: any.")
     per_user: int = Field(default=0, ge=0, description="Jobs of one user at a time, on all hosts; 0: any.")
 
 
 class SandboxSettings(_Section):
+    """Where code runs."""
+
     runtime: str = Field(
         default="local",
         pattern=r"^(local|ssh://\S+)$",
@@ -119,6 +131,8 @@ def _addresses(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class WebSettings(_Section):
+    """The web server."""
+
     proxy_header: str = Field(
         default="", description="The header in which a proxy says who has signed in; see proxies."
     )
@@ -140,6 +154,8 @@ class Encoder(StrEnum):
 
 
 class SearchSettings(_Section):
+    """How skills are searched."""
+
     encoder: Encoder = Field(
         default=Encoder.STATIC, description="static, or minilm: finds paraphrases better, slower, 90 MB."
     )
@@ -262,6 +278,7 @@ class Settings(_Section):
 
     @property
     def switched_off(self) -> frozenset[str]:
+        """The skills that are disabled for this user or for everyone."""
         mine = self.users.get(self.user, UserSettings()).disabled_skills
         return frozenset((*self.disabled_skills, *mine))
 

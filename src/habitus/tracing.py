@@ -41,6 +41,7 @@ def about(**ids: str) -> Iterator[None]:
 
 
 def belongs_to() -> Mapping[str, str]:
+    """Return the ids of the current turn, session or job."""
     return _about.get()
 
 

@@ -51,6 +51,7 @@ class JudgedTurn:
 
     @classmethod
     def of(cls, turn: Turn) -> Self:
+        """Return the facts of a turn from the journal."""
         return cls(
             turn=turn.id,
             unit=turn.session,

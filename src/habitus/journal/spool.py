@@ -51,6 +51,7 @@ class Spool:
 
     @property
     def is_empty(self) -> bool:
+        """True if nothing is pending."""
         return not any((self.folder / name).exists() for name in (_WAITING, _REPLAYING))
 
     @property

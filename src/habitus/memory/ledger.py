@@ -266,6 +266,7 @@ class InSight:
 
     @classmethod
     def of(cls, engrams: Sequence[Engram]) -> InSight:
+        """Sort active engrams into the parts of a prompt."""
         lessons = [engram for engram in engrams if engram.kind.is_lesson]
         return cls(
             profile=tuple(engram for engram in engrams if engram.kind.part is Part.PROFILE),
@@ -319,6 +320,7 @@ class Mirror:
             self.engrams, self._in_sight, self._revision = {}, {}, 0
 
     def active(self) -> list[Engram]:
+        """Return the active engrams."""
         return [engram for engram in list(self.engrams.values()) if engram.state is LessonState.ACTIVE]
 
     def in_place(self, engram: Engram) -> list[Engram]:

@@ -264,6 +264,7 @@ class Corpus:
         return sum(count * ways_in(length, steps) for length, count in self._lengths.items())
 
     def calls(self, found: Found) -> list[ObservedCall]:
+        """Return the calls of a match."""
         return [self.turns[found.turn][place] for place in found.places]
 
     def rate(self, label: Label, wanted: Sequence[Is]) -> float:

@@ -187,7 +187,7 @@ class Corpus:
         return other
 
     def replace(self, entries: Sequence[IndexEntry], vectors: Vectors, gone: Sequence[str] = ()) -> None:
-        """Add these entries, replacing those with the same ids, and remove the `gone` ones."""
+        """Add these entries, replacing those with the same ids, and remove the documents in `removed_ids`."""
         for id in (*gone, *(entry.id for entry in entries)):
             slot = self.slots.pop(id, None)
             if slot is not None:

@@ -155,6 +155,7 @@ class Index(Searcher):
         return len(gone)
 
     def learned_texts(self) -> frozenset[str]:
+        """Return the texts of all learned requests."""
         with self._hold_lock():
             return frozenset(past.text for past in self._learned.all())
 

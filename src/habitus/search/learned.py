@@ -125,6 +125,7 @@ class Learned:
         return [request for key, request in new.items() if key not in set(gone)], gone
 
     def take(self, requests: Iterable[LearnedRequest]) -> None:
+        """Add requests, replacing those with the same keys."""
         for request in requests:
             of_item = self._requests.setdefault(request.item, {})
             self._count += request.digest not in of_item
@@ -132,6 +133,7 @@ class Learned:
             self._summary = None
 
     def drop(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Remove the requests with these keys."""
         for item, digest in keys:
             if self._requests.get(item, {}).pop(digest, None) is not None:
                 self._count -= 1

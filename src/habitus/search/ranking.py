@@ -55,6 +55,7 @@ class UseCounts:
 
     @classmethod
     def of(cls, liking: learned.Liking | None, ids: Sequence[str]) -> UseCounts:
+        """Return the signals of the candidates with these ids; zeros without any similarity."""
         usage = cls.none(len(ids))
         if liking is None:
             return usage

@@ -344,7 +344,7 @@ class Searcher:
             return neighbours(corpus, least)
 
     def supposing(self, documents: Sequence[Document], gone: Sequence[str] = ()) -> Searcher:
-        """Return a searcher with these documents added and the `gone` ones removed; nothing is stored."""
+        """Return a searcher with these documents added and those in `removed_ids` removed; nothing is stored."""
         return self._beside(documents, gone, self.server)
 
     def without_server(self, documents: Sequence[Document]) -> Searcher:

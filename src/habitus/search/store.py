@@ -148,6 +148,7 @@ def _with_vectors(query: sa.Select[Any], table: sa.Table, digest: sa.Column[Any]
 
 
 def count(connection: sa.Connection, collection: str) -> int:
+    """Return the number of documents in a collection."""
     return connection.execute(_COUNT, {"of": collection}).scalar_one()
 
 
@@ -177,6 +178,7 @@ def load_some(connection: sa.Connection, space: Space, wanted: Sequence[str]) ->
 
 
 def read_documents(connection: sa.Connection, collection: str, wanted: Sequence[str]) -> list[Document]:
+    """Return the texts of these documents."""
     table = documents.c
     columns = (table.id, table.name, table.cue, table.tags, table.description, table.body)
     found = []
@@ -284,6 +286,7 @@ def write_vectors(connection: sa.Connection, model: str, new: Mapping[str, Vecto
 
 
 def load_requests(connection: sa.Connection, space: Space, *, after: int) -> learned.LoadedRequests:
+    """Return the learned requests changed after a generation."""
     return learned.load_requests(connection.execute(_requests_after(space), {"after": after}), space.width)
 
 
@@ -313,6 +316,7 @@ def request_keys(connection: sa.Connection, collection: str) -> set[Key]:
 def write_requests(
     connection: sa.Connection, collection: str, generation: int, requests: Sequence[learned.LearnedRequest]
 ) -> None:
+    """Write learned requests, replacing those with the same keys."""
     delete_requests(connection, collection, [(request.item, request.digest) for request in requests])
     made = [
         {

@@ -28,6 +28,7 @@ def key_of(engine: sa.Engine) -> tuple[sa.URL, str]:
 
 
 def sqlite_url(path: Path) -> str:
+    """Return the address of a SQLite file."""
     return sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
 
 

@@ -71,6 +71,7 @@ class News:
                 self._thread.start()
 
     def close(self) -> None:
+        """Stop listening, once every starter has closed."""
         with self._lock:
             self._listeners = max(0, self._listeners - 1)
             gone, self._thread = (self._thread, None) if not self._listeners else (None, self._thread)
@@ -122,6 +123,7 @@ class _Listening(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
+        """Listen until stopped, reconnecting after errors."""
         of_driver: type[Exception] = self._engine.dialect.loaded_dbapi.Error
         while not self._stopped.is_set():
             try:

@@ -139,6 +139,7 @@ def link(theirs: Path, own: Path, *names: str) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; empty if it is missing or invalid."""
     try:
         return as_table(json.loads(path.read_bytes()))
     except (OSError, ValueError, RecursionError):
@@ -146,6 +147,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file; empty if it is missing or invalid."""
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
