@@ -1,3 +1,1 @@
-"""Other agents: where each keeps its config, skills and instructions, and edits of those files that leave the rest
-alone.
-"""
+"""Other agents: where each keeps its files, and edits of those files that leave the rest alone."""

@@ -37,8 +37,9 @@ class _Node:
     is_container: bool = False
 
     def part(self, name: str | int) -> int | None:
-        """Return the index of the part with this name; of duplicate keys the last one counts, as for any JSON
-        parser.
+        """Return the index of the part with this name.
+
+        Of duplicate keys the last one counts, as for any JSON parser.
         """
         if isinstance(name, int):
             return name if isinstance(self.value, list) and -len(self.parts) <= name < len(self.parts) else None

@@ -80,8 +80,9 @@ def _without_value(line: str) -> str:
 
 
 class Connections:
-    """Plans and applies the connections of one home. A record is written before its file, so a crash can be
-    reverted.
+    """Plans and applies the connections of one home.
+
+    A record is written before its file, so a crash can be reverted.
     """
 
     def __init__(self, home: Path) -> None:
@@ -162,8 +163,9 @@ class Connections:
         return self._record(file).with_suffix(".before")
 
     def _undone(self, file: Path, now: bytes | None) -> bytes | None:
-        """Return the file without our entries: the backup if only we changed it, otherwise the present text without
-        them.
+        """Return the file without our entries.
+
+        That is the backup if only we changed it, otherwise the present text without them.
         """
         if now is None or not self.knows(file):
             return now

@@ -1,5 +1,6 @@
-"""Known agents as data: where each keeps its config, skills and transcripts, in which format, and how certain that
-is; and the hooks that Claude Code can run.
+"""Known agents as data: where each keeps its config, skills and transcripts, and in which format.
+
+Entries that could not be verified say so. The hooks that Claude Code can run are here too.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """An agent and its files. A user's paths begin with `~`, a project's are relative to its root; the first
-    existing one counts.
+    """An agent and its files.
+
+    A user's paths begin with `~`, a project's are relative to its root; the first existing one counts.
     """
 
     name: str

@@ -218,8 +218,9 @@ class Budget:
         return f"{self.tokens:,} tokens spent in {count_of(self.requests, 'request')}{cost}"
 
     def reserve(self, ask: Ask, model: str) -> _Aside:
-        """Reserve the most that a request can use, and shorten its answer to what is left; `BudgetReachedError` if
-        too little is.
+        """Reserve the most that a request can use, and shorten its answer to what is left.
+
+        `BudgetReachedError` if too little is.
         """
         # A third more than estimated, because tokenizers differ between models.
         read = _tokens_to_read(ask) * 4 // 3 + 500

@@ -175,8 +175,9 @@ async def _attempt(challenge: Task, solver: Solver) -> list[Rollout]:
 
 
 async def verify_lesson(challenge: Task, solver: Solver, lesson: LessonBody, dreamt: Dreamt) -> Dreamt:
-    """Solve the challenge once with the lesson and once without: a success without it shows that the first one was
-    luck.
+    """Solve the challenge once with the lesson and once without.
+
+    A success without it shows that the first one was luck.
     """
     with_it = await solver.solve(challenge, playbook=f"{PLAYBOOK}\n- {lesson.text}")
     candidate = replace(dreamt, verdict=DreamVerdict.CANDIDATE)

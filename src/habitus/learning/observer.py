@@ -117,8 +117,9 @@ class Learner:
         self._cerebellum.reset()
 
     def learn(self, ended: TurnEnded) -> Coroutine[Any, Any, None]:
-        """Take the turn's events and cells at once, before the next turn adds its own; the returned coroutine learns
-        from them.
+        """Take the turn's events and cells at once, before the next turn adds its own.
+
+        The returned coroutine learns from them.
         """
         self._forget_failures()
         events = self._acc.take()

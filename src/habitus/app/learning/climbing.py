@@ -1,8 +1,8 @@
-"""Climbs: draft the next stage of lessons and skills that have earned it, put the draft to its trial, and propose
-it.
+"""Climbs: draft the next stage of lessons and skills, put the draft to its trial, and propose it.
 
 A lesson becomes a skill, repeated calls become a recipe, and a recipe or steps that were followed with code become
-code. A draft that fails its trial is not proposed, and the same version does not try again.
+code. Only items that have earned it climb. A draft that fails its trial is not proposed, and the same version does not
+try again.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ _PHRASE_BEGINS = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Climb:
-    """A planned or attempted climb to a stage: `problem` says why it was not proposed, `proposal` is the number of
-    its proposal.
+    """A planned or attempted climb to a stage.
+
+    `problem` says why it was not proposed; `proposal` is the number of its proposal.
     """
 
     # The id of a lesson, or the address of a skill.
@@ -105,9 +106,7 @@ class Climbing:
         self._failed = FailedClimbs(home.shared, home.clock)
 
     def due(self, found: Iterable[Due]) -> list[Climb]:
-        """Return the climbs that skills and lessons have earned, without those already proposed or failed at this
-        version.
-        """
+        """Return the climbs that items have earned, without those already proposed or failed at this version."""
         earned = [one for one in found if one.transition is Transition.CLIMB]
         climbs = {(climb.item, climb.to): climb for one in earned if (climb := self._of(one)) is not None}
         return [climb for climb in climbs.values() if not self._is_settled(climb.item, climb.to, climb.version)]
@@ -374,8 +373,9 @@ def _sentence(text: str) -> str:
 
 
 def _with_case(tree: Tree, skill: Skill, lesson: Engram) -> Tree:
-    """Return the skill's files with an eval case that the skill must be chosen for; `curate` and `skills eval` run
-    it.
+    """Return the skill's files with an eval case that the skill must be chosen for.
+
+    `curate` and `skills eval` run it.
     """
     query = lesson.body.trigger if lesson.body is not None else lesson.text
     case = EvalCase(query=query, should_trigger=True)

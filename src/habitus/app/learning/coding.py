@@ -78,9 +78,7 @@ class Recorded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Uses:
-    """The material for drafting code: a text for the model, the parameters if known, and recorded inputs with
-    results.
-    """
+    """Material for drafting code: the prompt, the parameters if known, and recorded inputs with results."""
 
     told: str
     evidence: str
@@ -171,8 +169,9 @@ def _arguments_text(call: ObservedCall) -> str:
 
 
 def of_steps(home: Home, skill: Listed) -> Uses:
-    """Return the steps and the cells that were run while following them; there are no results to compare a draft
-    with.
+    """Return the steps and the cells that were run while following them.
+
+    There are no results to compare a draft with.
     """
     cells: list[tuple[Turn, list[ObservedCall]]] = []
     for turn in _past(home.settings, home.journal):

@@ -1,5 +1,4 @@
-"""Curation: retire degraded tools, compact rules, prune lessons that never helped, run old test cases again, and
-propose what evidence and use say about skills.
+"""Curation: retire tools, compact rules, prune lessons, test tools again, and propose changes of skills.
 
 Everything removed is in the archive. The end of a session tidies memory as well, without a sandbox or a model.
 """
@@ -266,8 +265,9 @@ class Duplicate:
 
 
 def find_duplicates(home: Home) -> Iterator[Duplicate]:
-    """Yield pairs of the user's own similar skills; each skill is in at most one pair, and in none while a change of
-    it is pending.
+    """Yield pairs of the user's own similar skills.
+
+    Each skill is in at most one pair, and in none while a change of it is pending.
     """
     seen = home.skills.snapshot()
     own = {item.name: item for item in seen.listing if _is_own(home.skills, item)}

@@ -44,8 +44,9 @@ _MOST_TRIED = 200
 
 
 def challenges(settings: Settings, path: Path | None = None) -> tuple[Task, ...]:
-    """Return the challenges of a file or folder; without a path, the built-in ones and the home's own, which win by
-    name.
+    """Return the challenges of a file or folder.
+
+    Without a path, the built-in ones and the home's own, which win by name.
     """
     if path is not None:
         return read(path)

@@ -80,8 +80,9 @@ class Evidence:
             self.journal.keep_sums(sums)
 
     def of(self, name: str) -> tuple[Finding, ...]:
-        """Return the findings about each version of an item, by a skill's name, a lesson's id, or a recipe's or
-        tool's name.
+        """Return the findings about each version of an item.
+
+        `name` is a skill's name, a lesson's id, or the name of a recipe or tool.
         """
         found = self.findings().items
         mine = tuple(one for one in found if name in (one.item.name, one.item.name.partition("@")[0]))

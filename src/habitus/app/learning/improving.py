@@ -85,8 +85,9 @@ def describe_practice(home: Home, name: str) -> str:
 
 
 async def improve(home: Home, request: ImproveRequest, *, run: str, is_scheduled: bool = False) -> ImproveResult:
-    """Run an improvement to its end, or continue one that was killed; a scheduled run stays within the token budget
-    of the day.
+    """Run an improvement to its end, or continue one that was killed.
+
+    A scheduled run stays within the token budget of the day.
     """
     home.refuse_if_read_only()
     home.pause.refuse_if_paused()
@@ -107,10 +108,9 @@ async def improve(home: Home, request: ImproveRequest, *, run: str, is_scheduled
 
 
 def open_drafters(home: Home, request: ImproveRequest) -> Models | None:
-    """Return the models that draft, which our own agent also solves with; None if a given candidate is solved by a
-    program.
+    """Return the models that draft, which our own agent also solves with.
 
-    A program that solves also drafts if no model is configured.
+    None if a given candidate is solved by a program. A program that solves also drafts if no model is configured.
     """
     if request.model:
         return models.models_named(home.settings, request.model)

@@ -1,5 +1,6 @@
-"""Insights into the library: effects over time, the cost of the menu, unused and confused skills; and the usage of
-one skill by version and week.
+"""Insights into the library: effects over time, the cost of the menu, unused and confused skills.
+
+The usage of one skill is counted by version and week.
 """
 
 from __future__ import annotations

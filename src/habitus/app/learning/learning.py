@@ -50,8 +50,9 @@ def open_learner(home: Home, keeper: LessonKeeper, model: Model | None, lessons:
 
 
 def open_adviser(home: Home) -> Learner:
-    """Build a learner that comments on failures but stores nothing, because its host shows it only some of the
-    calls.
+    """Build a learner that comments on failures but stores nothing.
+
+    It is for hosts that show it only some of their calls.
     """
     settings = home.settings
     is_off = settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF
@@ -222,9 +223,7 @@ class Gathering:
 
 
 def repeated_failures(home: Home) -> tuple[Repeated, ...]:
-    """Return the most expensive failures of the latest sessions and all studied transcripts, without storing
-    anything.
-    """
+    """Return the most expensive failures of recent sessions and all studied transcripts; nothing is stored."""
     gathering = Gathering(home, only_new=True)
     gathering.take_journal(_LATEST)
     found = gathering.findings()

@@ -210,8 +210,9 @@ class Mining:
         return _Draft(suggestion=suggestion, layer=layer, tree=tree, labels=found.labels)
 
     def _place(self, name: str) -> tuple[str, Tree] | None:
-        """Return the layer and files of a skill that can get a recipe; None if it is not ours or its recipes are
-        malformed.
+        """Return the layer and files of a skill that can get a recipe.
+
+        None if it is not ours or its recipes are malformed.
         """
         item = self._home.skills.snapshot().by_name.get(names.canonical(name))
         if item is None or item.summary is None or item.state is not State.OK:

@@ -88,10 +88,9 @@ class SendPreview:
 
 
 def found_files(given: Sequence[str]) -> list[Path]:
-    """Return every transcript among the files, folders and patterns once; without any, those of agents on this
-    machine.
+    """Return every transcript among the files, folders and patterns once.
 
-    `NotFound` or `Invalid` if a path has no transcript.
+    Without any, those of agents on this machine. `NotFound` or `Invalid` if a path has no transcript.
     """
     if not given:
         return [path for agent in STUDIED.values() for path in agent.transcripts(os.environ, Path.home())]
@@ -136,8 +135,9 @@ def open_models(settings: Settings, pause: Pause, name: str) -> Models:
 
 
 class Study:
-    """Studies transcripts: `read_file` each, `find_procedures`, optionally `ask_model`, then `store_lessons` and
-    `make_report`.
+    """Studies transcripts and teaches memory.
+
+    Call `read_file` for each, then `find_procedures`, optionally `ask_model`, then `store_lessons` and `make_report`.
     """
 
     def __init__(
@@ -229,8 +229,9 @@ class Study:
         return SendPreview(calls=calls, files=len(self._failures), tokens=self._tokens_to_send)
 
     async def ask(self, model: Model) -> None:
-        """Ask a model about the failures, one call per file; a failed call skips its file, a reached budget ends the
-        rest.
+        """Ask a model about the failures, one call per file.
+
+        A failed call skips its file, a reached budget ends the rest.
         """
         paid = self._budget.model(model)
         for failures in self._failures:

@@ -61,8 +61,9 @@ class _Now:
             return None
 
     def uses(self, found: Finding, skill: Listed) -> Counters:
-        """Return the outcomes of the uses of this version; empty for a tool, whose calls count for its health
-        instead.
+        """Return the outcomes of the uses of this version.
+
+        Empty for a tool, whose calls count for its health instead.
         """
         match found.item.kind:
             case ItemKind.SKILL if found.estimate.used:

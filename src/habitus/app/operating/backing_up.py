@@ -1,8 +1,7 @@
-"""Backups of a home: one file with its databases, skills and settings, made while the home is in use and restored
-whole.
+"""Backups of a home: one file with its databases, skills and settings, made while the home is in use.
 
-Caches, which can be rebuilt, and the keys of the web page are left out; the vault's key never lies in a home. An
-admin's backup includes the shared database, which is restored only into an empty one.
+A backup is restored as a whole. Caches, which can be rebuilt, and the keys of the web page are left out; the vault's
+key never lies in a home. An admin's backup includes the shared database, which is restored only into an empty one.
 """
 
 from __future__ import annotations

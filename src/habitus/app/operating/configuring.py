@@ -171,8 +171,9 @@ def _undo(settings: Settings, environ: Mapping[str, str], key: str, before: Any)
 
 
 def _clean(settings: Settings, environ: Mapping[str, str], key: str, text: str) -> str:
-    """Return the value without secrets; an address for notifications is a secret, because it accepts messages from
-    anyone.
+    """Return the value without secrets.
+
+    An address for notifications is a secret, because it accepts messages from anyone.
     """
     if key == "notify_url" and text:
         address = urlsplit(text)

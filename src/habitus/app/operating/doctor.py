@@ -1,6 +1,4 @@
-"""Checks of `habitus doctor` about operation: the shared database, the outbox, jobs, hooks, vault, command lines,
-backups and telemetry.
-"""
+"""Checks of `habitus doctor` about operation, such as the shared database, jobs, hooks and the vault."""
 
 from __future__ import annotations
 

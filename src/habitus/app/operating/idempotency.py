@@ -1,5 +1,6 @@
-"""Idempotent requests: a request with a key runs once, and a repetition gets the stored answer, even after a
-restart.
+"""Idempotent requests: a request with a key runs once, and a repetition gets the stored answer.
+
+The answer is kept in the database, so this also holds after a restart.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """An attempt at a request: `id` is the same for each attempt, `since` is the start of an earlier one that was
-    cut off.
+    """An attempt at a request.
+
+    `id` is the same for each attempt; `since` is the start of an earlier one that was cut off.
     """
 
     id: str = ""

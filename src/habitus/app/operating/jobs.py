@@ -73,8 +73,9 @@ def open_queue(home: Home, *, for_worker: bool = False) -> JobQueue:
 
 
 def read_queue(home: Home) -> JobQueue:
-    """Return the queue for reading; it is empty while the shared database is away, as offline snapshots have no
-    jobs.
+    """Return the queue for reading.
+
+    It is empty while the shared database is away, as offline snapshots have no jobs.
     """
     home.refuse_if_read_only()
     return JobQueue(home.shared, user=None if home.settings.is_admin else home.settings.user)

@@ -138,9 +138,7 @@ class People:
         return None if row is None else _person(name, row)
 
     def left_in_file(self) -> Mapping[str, str]:
-        """Return the roles by name of users in the old file that the database does not know, because another host
-        was first.
-        """
+        """Return the roles by name of users who are only in the old file, because another host came first."""
         known = self._read_known().people
         return {name: row["role"] for name, row in sorted(self.file.read().items()) if name not in known}
 

@@ -186,8 +186,9 @@ _AT_A_TIME = 100
 
 
 def remains(engines: Iterable[sa.Engine], home: Path, words: Sequence[str], *, apart: str) -> Iterator[str]:
-    """Yield the tables and files that still contain one of the samples; the `excluded` folder of the home is
-    skipped.
+    """Yield the tables and files that still contain one of the samples.
+
+    The `excluded` folder of the home is skipped.
     """
     if not words:
         return

@@ -74,8 +74,9 @@ def alone(home: Path) -> Iterator[None]:
 
 @contextmanager
 def staging_folder(home: Path) -> Iterator[Path]:
-    """Create an empty folder for the new contents of the home; it is removed afterwards unless `replace_files`
-    swapped it in.
+    """Create an empty folder for the new contents of the home.
+
+    It is removed afterwards unless `replace_files` swapped it in.
     """
     aside = home / _ASIDE
     shutil.rmtree(aside, ignore_errors=True)
@@ -88,8 +89,9 @@ def staging_folder(home: Path) -> Iterator[Path]:
 
 
 def replace(home: Path, names: Iterable[str]) -> None:
-    """Replace these entries of the home with the staged ones; once the list is written, the new home is the valid
-    one.
+    """Replace these entries of the home with the staged ones.
+
+    Once the list is written, the new home is the valid one.
     """
     aside = home / _ASIDE
     # Everything must be on disk before the list is, or a crash could leave an empty file in the new home.

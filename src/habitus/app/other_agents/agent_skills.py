@@ -183,8 +183,9 @@ def searching(skills: Sequence[AgentSkill]) -> Callable[[str], Results]:
 def confusable(
     skills: Sequence[AgentSkill], search: Callable[[str], Results], said: Iterable[Copy]
 ) -> Iterator[Remark]:
-    """Remark on pairs where a skill's own words find the other one first, or nearly as well; `reported` pairs are
-    skipped.
+    """Remark on pairs where a skill's own words find the other one first, or nearly as well.
+
+    `reported` pairs are skipped.
     """
     by_name = {each.skill.name: each for each in skills if each.skill}
     spread = spread_of(each.cue_text for each in skills)

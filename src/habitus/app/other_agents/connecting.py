@@ -1,6 +1,4 @@
-"""Connect other agents: write our server, hooks and instructions into an agent's own files, and restore them
-exactly.
-"""
+"""Connect other agents: write our server, hooks and instructions into their files, and restore them."""
 
 from __future__ import annotations
 
@@ -190,8 +188,9 @@ def agents_here(settings: Settings, environ: Mapping[str, str]) -> tuple[AgentHe
 
 
 def note_for_plugin(settings: Settings, environ: Mapping[str, str]) -> str:
-    """Write the command that our plugin's script runs; return a warning instead if `connect` installed the same
-    hooks.
+    """Write the command that our plugin's script runs.
+
+    Return a warning instead if `connect` installed the same hooks.
     """
     file = settings.home / home_directory.PLUGIN
     found = host(_WITH_PLUGIN)

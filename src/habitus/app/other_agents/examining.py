@@ -70,8 +70,9 @@ class _Past:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examiner:
-    """Examines agents; `home` is the user's home directory, `environ` may move agents' folders, `cwd` is the
-    project.
+    """Examines agents.
+
+    `home` is the user's home directory, `environ` may move agents' folders, `cwd` is the project.
     """
 
     home: Path

@@ -1,5 +1,4 @@
-"""The ACC, which monitors the agent for errors: it detects from the events of one turn that work goes wrong, and
-says what to do instead.
+"""The ACC, which detects from the events of one turn that work goes wrong, and says what to do instead.
 
 Pure rules, no model, no storage:
 

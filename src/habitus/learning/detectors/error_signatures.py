@@ -1,5 +1,6 @@
-"""Error signatures, which stay the same when names, numbers and paths differ, and the classification of errors by
-cause.
+"""Error signatures, which are the same for errors of one kind, and the classification of errors by cause.
+
+A signature has placeholders for names, numbers and paths.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ def _without_envelope(text: str) -> str:
 
 
 def _message(envelope: object) -> str:
-    """Return the first text under `message`, `error`, `detail`, `msg` or `reason`, outermost first; empty if there
-    is none.
+    """Return the first text under `message`, `error`, `detail`, `msg` or `reason`, outermost first.
+
+    Empty if there is none.
     """
     if not isinstance(envelope, dict):
         return ""

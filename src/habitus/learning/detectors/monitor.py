@@ -92,8 +92,9 @@ class ACC:
         return tuple(lessons)
 
     def at_end_of_turn(self) -> tuple[Lesson, ...]:
-        """End the turn and return its lessons that memory does not know; of overlapping detectors, the most
-        specific.
+        """End the turn and return its lessons that memory does not know.
+
+        Of overlapping detectors, the most specific.
         """
         return self.not_known(collapse(detect(self.take())))
 

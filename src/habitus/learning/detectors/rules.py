@@ -148,11 +148,10 @@ def detect_orphaned_tool_call(events: Sequence[Event]) -> Lesson | None:
 
 
 def detect_same_call_again(events: Sequence[Event]) -> Lesson | None:
-    """Fire if a call was made three times with the same result and nothing new in between, or a question asked
-    twice.
+    """Fire if a call was made three times with the same result, or a question was asked twice.
 
-    A status may change between two reads, so only the third one counts. A search gives the same answer the second time,
-    also with its words in another order.
+    Something new in between starts the count again. A status may change between two reads, so only the third one
+    counts. A search gives the same answer the second time, also with its words in another order.
     """
     answered = [call for call in CallRecord.read(events) if call.call_event and call.success is not False]
     return _same_question(answered) or _same_call(answered)

@@ -291,9 +291,7 @@ _BEFORE_A_COMMAND = re.compile(r"\s*(?:[A-Za-z_]\w*=\S*\s+|(?:sudo|time|env|xarg
 
 
 def found_nothing(args: object, code: int, output: str) -> bool:
-    """Whether a search or comparison exited with 1 because it found nothing, or a difference, and not because it
-    failed.
-    """
+    """Whether a search or comparison exited with 1 because of its result, and not because it failed."""
     if code != 1:
         return False
     programs = {_program(part) for part in _could_have_ended(shell_text(args))}

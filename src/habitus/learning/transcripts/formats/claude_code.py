@@ -247,8 +247,9 @@ def _at(row: Mapping[str, object]) -> str:
 
 
 def _skill(args: object, redactor: Redactor) -> str:
-    """Return the name of the loaded skill; versions call the argument `skill` or `command`, and it may carry its
-    plugin.
+    """Return the name of the loaded skill.
+
+    Versions call the argument `skill` or `command`, and it may carry its plugin.
     """
     if not isinstance(args, Mapping):
         return "unknown"

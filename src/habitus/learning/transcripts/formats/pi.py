@@ -34,8 +34,9 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
 
 
 def _live(path: Path) -> set[str]:
-    """Return the ids of the last entry and its ancestors; empty if the entries have no parents, as in older
-    versions.
+    """Return the ids of the last entry and its ancestors.
+
+    Empty if the entries have no parents, as in older versions.
     """
     parents: dict[str, str] = {}
     for row in objects(path, Counter()):
