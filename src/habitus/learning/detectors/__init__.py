@@ -2,8 +2,8 @@
 
 Pure rules, no model, no storage:
 
-        for lesson in detectors.detect(events):
-                print(lesson.detector, lesson.rule)
+    for lesson in detectors.detect(events):
+        print(lesson.detector, lesson.rule)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Readers of transcripts: turns of events from the sessions of other agents and our own.
 
-        for transcript in transcripts.read_transcripts(path):
-                for turn in transcript.turns: …
+    for transcript in transcripts.read_transcripts(path):
+        for turn in transcript.turns: …
 
 Files are read line by line, every text is redacted, and unreadable parts are counted instead of raised. `read_pieces`
 returns long transcripts in parts, so a file of any size fits into memory.
