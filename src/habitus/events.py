@@ -39,7 +39,7 @@ OK = Outcome(kind=OutcomeKind.OK)
 
 
 def failure(reason: str) -> Outcome:
-    """Return the outcome of something that failed by itself."""
+    """Return the outcome of something that failed through its own fault."""
     return Outcome(kind=OutcomeKind.FAILED, reason=reason)
 
 
@@ -82,23 +82,23 @@ class ToolResult:
 
 
 class EventKind(StrEnum):
-    """Everything that the ACC can be told of a turn; a closed list.
+    """The kinds of events in a turn that the ACC can receive; a closed list.
 
-    kind                    detail (every key may be missing; readers must cope)
-    scratchpad_call         name, code_len, one_line_description
-    scratchpad_result       name, success, stdout_len, error
-    scratchpad_empty_code   name
-    scratchpad_reset        name, reason
-    scratchpad_killed       name, reason
-    tool_call               name, args_summary, args_digest; question when the call asks one; command when a shell is
-                            called; intent when it was declared; id, at and cwd when the format has them; args,
-                            without secrets, where no message has them
-    tool_result             name, success, error, result_digest, result_len; weak when success was inferred; doubt, a
-                            line of a success that reads like a failure; id, at
-    history_repair          reason
-    cap_exhausted           (nothing)
+        kind                    detail (every key may be missing; readers must cope)
+        scratchpad_call         name, code_len, one_line_description
+        scratchpad_result       name, success, stdout_len, error
+        scratchpad_empty_code   name
+        scratchpad_reset        name, reason
+        scratchpad_killed       name, reason
+        tool_call               name, args_summary, args_digest; question if the call asks one; command if a shell is
+                                called; intent if it was declared; id, at and cwd if the format has them; args,
+                                without secrets, if no message has them
+        tool_result             name, success, error, result_digest, result_len; weak if success was inferred; doubt, a
+                                line of a success that reads like a failure; id, at
+        history_repair          reason
+        cap_exhausted           (nothing)
 
-    `success` is true, false, or none when nobody knows (a person declined the call).
+    `success` is true, false, or none if it is unknown (a person declined the call).
     """
 
     SCRATCHPAD_CALL = "scratchpad_call"

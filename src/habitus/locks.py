@@ -30,7 +30,7 @@ def lock(path: Path, *, shared: bool = False, wait_s: float = PATIENCE_S) -> Ite
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[int | None]:
-    """Yield the descriptor of an exclusive lock; None at once if another process holds it."""
+    """Yield the descriptor of an exclusive lock; None, without waiting, if another process holds it."""
     descriptor = take(path)
     try:
         yield descriptor

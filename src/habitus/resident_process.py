@@ -61,7 +61,7 @@ async def listen(
     stop: asyncio.Event,
     close: Callable[[], Awaitable[None]],
 ) -> None:
-    """Answer until stopped, idle for too long, or the folder is gone; return at once if another process listens.
+    """Answer until stopped, idle for too long, or the folder is gone; return immediately if another process listens.
 
     `close` releases resources before another process may listen here.
     """
@@ -93,7 +93,7 @@ def bind_socket(place: Path) -> socket.socket:
 
 
 def end_soon(folder: Path, name: str) -> None:
-    """Stop the process within seconds; another one may start at once."""
+    """Stop the process within seconds; another one may start immediately."""
     # The process notices that its lock file is gone.
     lock_file(folder, name).unlink(missing_ok=True)
 

@@ -57,7 +57,7 @@ class ExperimentalSettings(_Section):
 
 
 class RetentionSettings(_Section):
-    """How long things are kept, and how many."""
+    """Retention periods and caps."""
 
     turn_days: int = Field(
         default=30, ge=1, description="Days that turns, files of their scratchpads and jobs are kept."
@@ -167,7 +167,7 @@ class SearchSettings(_Section):
 class MemoryMode(StrEnum):
     """How memory treats automatic learning."""
 
-    # Lessons are stored at once.
+    # Lessons are stored immediately.
     AUTOPILOT = "autopilot"
     # A person reviews uncertain lessons.
     COPILOT = "copilot"
@@ -176,7 +176,7 @@ class MemoryMode(StrEnum):
 
 
 class AccMode(StrEnum):
-    """What the detectors do."""
+    """The activity of the detectors."""
 
     OFF = "off"
     # Lessons at the end of a turn.

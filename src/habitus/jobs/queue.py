@@ -254,9 +254,7 @@ class Taken:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What a worker sees at one look: the heartbeats of all busy workers, its own running jobs, and the kinds that are
-    waiting.
-    """
+    """The heartbeats of all busy workers, the running jobs of this worker, and the kinds of jobs that are waiting."""
 
     beats: Mapping[str, int]
     begun: frozenset[str]
@@ -352,7 +350,7 @@ class Room:
             connection.execute(sa.update(jobs).where(self._has, jobs.c.id.in_(ids)).values(_WAITING_AGAIN))
 
     def leave(self) -> None:
-        """Release all unfinished jobs of this worker at once."""
+        """Release all unfinished jobs of this worker immediately."""
         with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
             connection.execute(sa.update(jobs).where(self._has).values(_WAITING_AGAIN))
 

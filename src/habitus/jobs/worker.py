@@ -283,7 +283,8 @@ class _Looking:
         self._hands = hands
         self._manner = manner
         self._is_stopped = threading.Event()
-        self._dropped: dict[str, float] = {}  # since when
+        # When each claimed job was first seen not running.
+        self._dropped: dict[str, float] = {}
         self._left: set[str] = set()
         self._is_away = False
 

@@ -160,7 +160,8 @@ class Turn:
     messages: tuple[Message, ...] = ()
     events: tuple[Event, ...] = ()
     selected: tuple[Selected, ...] = ()
-    exposures: tuple[Exposure, ...] = ()  # that began in this turn
+    # Only those that began in this turn.
+    exposures: tuple[Exposure, ...] = ()
     outcomes: tuple[TurnOutcome, ...] = ()
     usage: Mapping[str, float] = field(default_factory=dict)  # tokens and cost
 
@@ -175,9 +176,11 @@ class TurnFilter:
     """Which turns to find; an empty field matches any. `user=None` means all users."""
 
     user: str | None = None
-    text: str = ""  # in the request
+    # Searched in the request.
+    text: str = ""
     source_type: str = ""
-    skill: str = ""  # that was read in full
+    # A skill that was in the prompt in full.
+    skill: str = ""
     outcome: OutcomeKind | None = None
 
 

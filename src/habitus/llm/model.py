@@ -8,7 +8,9 @@ from enum import StrEnum
 from typing import Protocol, assert_never, runtime_checkable
 
 from habitus.errors import HabitusError
-from habitus.events import Image as Image  # what a person shows, and what a tool does
+
+# Re-exported: images come from users and from tools.
+from habitus.events import Image as Image
 from habitus.events import ToolCall
 from habitus.text import tokens
 

@@ -230,7 +230,7 @@ class Intake:
         return one_line(self.redactor.redact(text).text)
 
     def keep(self, draft: Draft) -> Encoded:
-        """Store a cleaned draft as a new engram, or reinforce the one that already says the same."""
+        """Store a cleaned draft as a new engram, or reinforce an engram that already says the same."""
         self.ledger.mirror.sync()
         # Before the transaction: building the index may take long and reads the database itself.
         index = self.ledger.mirror.index()

@@ -350,7 +350,7 @@ class ViewFiles:
         return {view.name: self._text(view.name) or "" for view in VIEWS}
 
     def write(self, texts: Mapping[str, str], found: FoundPages | None) -> bool:
-        """Write the pages; False, and nothing written, if somebody saved one since it was read."""
+        """Write the pages; False, and nothing written, if a page was saved since it was read."""
         changed = [view.name for view in VIEWS if self._text(view.name) != texts[view.name]]
         for view in VIEWS:
             if view.name in changed or self._remembered.get(view.name) != texts[view.name]:

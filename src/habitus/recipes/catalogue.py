@@ -99,14 +99,13 @@ class RecipeCatalogue:
     library: Library
     # The database with the usage counts.
     engine: sa.Engine
-    code_objection: Callable[
-        [Listed], str
-    ]  # why nobody answers for the code of a skill; asked where a recipe runs code
-    code_tools: Callable[
-        [Snapshot], Iterable[str]
-    ]  # names of the code of skills that steps may call beside built-in tools
+    # Returns why a skill's code is not trusted; asked only for recipes that run code.
+    code_objection: Callable[[Listed], str]
+    # Names of the code tools that steps may call besides the built-in tools.
+    code_tools: Callable[[Snapshot], Iterable[str]]
     clock: Callable[[], datetime]
-    _read: dict[str, tuple[tuple[Plan, tuple[Problem, ...]], ...]] = field(default_factory=dict)  # by a skill's hash
+    # By a skill's tree hash.
+    _read: dict[str, tuple[tuple[Plan, tuple[Problem, ...]], ...]] = field(default_factory=dict)
 
     def all(self, *, at: Snapshot | None = None) -> tuple[SkillRecipe, ...]:
         """Return all recipes of the library with their status, sorted by name."""

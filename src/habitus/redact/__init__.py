@@ -141,7 +141,7 @@ class Redactor:
 
 
 class CountingRedactor(Redactor):
-    """A redactor that counts what it has removed so far."""
+    """A redactor that counts the secrets it has removed."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__(redactor._secrets, kept=redactor._kept)

@@ -1,6 +1,6 @@
 """One search index for skills, memory and tools: lexical and semantic, offline; it learns from use and may abstain.
 
-Only the types are imported at once. `SearchIndex` and the embedders import numpy and SQLAlchemy on first access.
+Only the types are imported immediately. `SearchIndex` and the embedders import numpy and SQLAlchemy on first access.
 """
 
 from __future__ import annotations

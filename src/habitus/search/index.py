@@ -123,7 +123,7 @@ class Index(Searcher):
         self.learn_all([(id, text)], weight=weight, when=when)
 
     def learn_all(self, pairs: Iterable[tuple[str, str]], *, weight: float = 1.0, when: float | None = None) -> None:
-        """Remember many pairs of id and request at once."""
+        """Remember many pairs of id and request in one transaction."""
         if not np.isfinite(weight) or weight <= 0:
             return
         asked = [(id, words.own_words(text)) for id, text in pairs]

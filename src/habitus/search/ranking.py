@@ -105,7 +105,7 @@ def rank(found: Signals, usage: UseCounts, tier: Tier, share_with_body: float) -
 
 
 def confidence(found: Signals, usage: UseCounts, tier: Tier) -> Floats:
-    """Return the probability of each candidate to be what was asked for, whatever else there is."""
+    """Return the probability that each candidate matches the request, regardless of the other candidates."""
     weights = _blend_each(tier.confidence_new, tier.confidence_used, usage.familiarity)
     odds = (confidence_evidence(found, usage, tier) * weights[:, :-1]).sum(1) + weights[:, -1]
     chances: Floats = 1 / (1 + np.exp(-np.clip(odds, -30, 30)))

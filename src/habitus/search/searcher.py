@@ -222,7 +222,7 @@ def _put_likest_forward(order: list[int], found: IndexEvidence) -> None:
 
 
 class Searcher:
-    """Searches a corpus with what was learned from use. Every method is thread-safe."""
+    """Searches a corpus, and ranks with the requests learned from use. Every method is thread-safe."""
 
     def __init__(
         self, embedder: Embedder, corpus: Corpus, requests: learned.Learned, clock: Callable[[], float]

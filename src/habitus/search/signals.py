@@ -20,28 +20,38 @@ Floats = NDArray[np.float32]
 # The order is that of the columns of `Signals.values` and of the weights in calibration.
 NAMES = (
     "lexical",  # BM25F over all fields, relative to the best document
-    "coverage",  # share of what was asked that occurs anywhere in the document
-    "passage",  # the same for its best stretch of body, relative to the best
-    "phrase",  # share of the neighbouring words of the request that are neighbours here too
+    # Share of the request's terms that occur anywhere in the document.
+    "coverage",
+    # The same for the best window of the body, relative to the best document.
+    "passage",
+    # Share of neighbouring words of the request that are also neighbours here.
+    "phrase",
     "meaning",  # cosine of request and document
     "part",  # cosine of the best part of the request
-    "words",  # how near each word of the request has a word of name, cue, tags or description
-    "said",  # the other way round: how near each word of the document has one in the request
+    # How similar each request word is to its nearest word in name, when-to-use, tags or description.
+    "words",
+    # The reverse: how similar each document word is to its nearest request word.
+    "said",
     "name",  # the same for the words of the name alone
     "says_when",  # the document says when to use it
-    "detail",  # how much its cue and description say
+    # How long the when-to-use text and the description are.
+    "detail",
 )
 
 # Signals with the same weight for every encoder; their weights in calibration were swept, not fitted.
 STATED_NAMES = (
-    "borders",  # somebody asks, and the description says what the document is not for, as one meant for a crowd does
-    "excluded",  # the share of what was asked that stands only where the document says what it is not for
-    "project",  # the rarest word of the project around (its languages, what it is made with) that its summary has
-    "as_text",  # plain BM25 of a statement that is no wish, relative to the best, as far as documents have bodies
+    # Somebody asks, and the description states what the document is not for, as authors in large libraries do.
+    "borders",
+    # Share of the request that occurs only where the document says what it is not for.
+    "excluded",
+    # The rarest word about the surrounding project (languages, frameworks) in the summary.
+    "project",
+    # Plain BM25 of a statement, relative to the best document, scaled by the share of documents with bodies.
+    "as_text",
 )
 
-# What says whether one document fits, by the request and the document alone: no word counts more for being rare in
-# this library, and no other document counts at all, so that a crowd of near-duplicates changes nothing.
+# Signals of one document's relevance by itself: rarity in this library and other documents do not count, so a crowd of
+# near-duplicates changes nothing.
 FIT_NAMES = ("strength", "coverage", "meaning", "part", "words", "said", "name")
 
 _MOST_TERMS = 40
@@ -329,7 +339,7 @@ def _excluded_share(asked: Asked, row: Slots, term: Slots, count: int) -> Floats
 
 
 def _is_statement(request: SearchRequest) -> bool:
-    """Return whether the request is a statement: more than a topic, and nobody asks for anything."""
+    """Return whether the request is a statement: more than a topic, without asking for anything."""
     return not request.is_asked and len(request.terms) >= _SHORTEST_STATEMENT
 
 

@@ -145,7 +145,8 @@ class Wire:
         if ask.max_tokens is not None:
             settings["max_tokens"] = ask.max_tokens
         if self._choice.dialect is Dialect.OPENAI:
-            return {**settings, "openai_store": False}  # a key of OpenAI's own
+            # A setting of OpenAI's own API.
+            return {**settings, "openai_store": False}
         return settings
 
 
@@ -169,7 +170,8 @@ def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> PydanticModel[Any
                 profile=None if _OPENAIS_OWN.match(choice.model) else _OLD_LIMIT,
             )
         key = "none" if choice.dialect is Dialect.OLLAMA and not choice.key else choice.key
-        made: Any = infer_provider_class(kind)  # all of ours take these
+        # All of our providers accept these arguments.
+        made: Any = infer_provider_class(kind)
         return made(api_key=key, base_url=choice.address or None, http_client=client)
 
     with warnings.catch_warnings():

@@ -107,7 +107,8 @@ class WordLlama:
         """Return the token ids of each text."""
         if len(self._known) >= _KNOWN_AT_MOST:
             self._known = {" ": self._known[" "]}
-        spaced = [f" {text}".replace("▁", " ") if text else "" for text in texts]  # the tokenizer's spelling of a space
+        # "▁" is the tokenizer's spelling of a space.
+        spaced = [f" {text}".replace("▁", " ") if text else "" for text in texts]
         # No token crosses a word boundary, so each distinct word is tokenized once.
         known, cut = self._known, [_WORDS.findall(text) for text in spaced]
         new = list({word for words in cut for word in words}.difference(known))

@@ -249,7 +249,7 @@ _LONG_PASTE = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchRequest:
-    """A parsed request; the weights of `terms` and `words` say how much their sentence tells about what is wanted.
+    """A parsed request; the weights of `terms` and `words` say how much their sentence reveals about the wish.
 
     `text` are the asker's own words, without quotations and pasted text.
     """
