@@ -88,7 +88,7 @@ class Proposal:
 
     @property
     def trial(self) -> tuple[Mapping[str, str], ...]:
-        """Rows of the trial that the code passed: input, recorded, draft, and what was compared."""
+        """Rows of the trial that the code passed: input, recorded, draft, and the compared values."""
         return tuple(self.change.details.get(TRIAL, ()))
 
     @property

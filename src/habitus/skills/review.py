@@ -162,8 +162,7 @@ class Review:
             for one in found
             if one.root in ("", wanted.root)
             and is_same(one.change.tree, change.tree)
-            # A rejected write stays rejected even if the skill has changed since; the new files are what was
-            # refused.
+            # A rejected write stays rejected even if the skill has changed since: the decision was about the new files.
             and (
                 one.base_hash == wanted.base_hash
                 or (one.state is ProposalState.REJECTED and change.action is Action.WRITE)
@@ -334,7 +333,7 @@ class Review:
         return version
 
     def _carried_out(self, proposal: Proposal) -> Sequence[Changed]:
-        """Apply the change unless a killed process already did; return what was written."""
+        """Apply the change unless a killed process already did; return the changed skills."""
         change = proposal.change
         if not self.is_open(proposal):
             raise NotFound(f"There is no {proposal.root} any more.", hint="")

@@ -45,6 +45,7 @@ class EvalResult:
 
     @property
     def passed(self) -> bool:
+        """Whether the skill triggered exactly as it should."""
         return self.should_trigger == self.triggered
 
 

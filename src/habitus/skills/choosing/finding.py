@@ -187,7 +187,7 @@ class Finder:
             is_last = (done + 1) * CHUNK >= len(changed)
             index.put(self._documents([seen.by_name[name] for name in some]), look=is_last)
             self._remember(some, now)
-        # Moved to the server: leave the local index, but keep what was learned.
+        # These moved to the server: remove them from the local index but keep their learned requests.
         moved = (known.keys() & now.keys()).difference(here)
         if moved:
             index.remove(moved, forget=False)
@@ -250,7 +250,9 @@ Progress = Callable[[int], None]
 
 
 class SharedIndex:
-    """The index of a layer shared by many hosts; above `above` skills it stays on the server instead of in memory."""
+    """The index of a layer shared by many hosts; above `memory_limit` skills it stays on the server instead of in
+    memory.
+    """
 
     def __init__(self, layer: str, *, above: int, open_server: Callable[[Embedder], ServerIndex]) -> None:
         self.layer = layer
@@ -301,5 +303,6 @@ def mark(tree_hash: str) -> str:
 
 
 def chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the names in batches."""
     for start in range(0, len(names), CHUNK):
         yield names[start : start + CHUNK]

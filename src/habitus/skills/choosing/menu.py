@@ -86,7 +86,7 @@ def compose(summaries: Sequence[Summary], budget: int, *, utility: Mapping[str, 
     summaries = sorted(summaries, key=_by_name)
     if not summaries:
         return Menu(text="", tokens=0, budget=budget, shown=())
-    # Four characters per token, minus the heading and its blank line.
+    # Estimated at four bytes per token, minus the heading and its blank line.
     room = budget * 4 - len(HEADING) - 2
     if len(summaries) * _SHORTEST > room:
         return _most_useful(summaries, budget, utility or {})

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# The words cost a directory scan per session, so every dimension is bounded.
+# A project can be huge, so files, words and bytes are bounded.
 _MOST_FILES, _MOST_WORDS, _LARGEST = 500, 60, 1 << 20
 _BY_NAME = {
     "pyproject.toml": "python", "requirements.txt": "python", "setup.py": "python", "package.json": "javascript node",

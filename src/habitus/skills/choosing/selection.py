@@ -17,6 +17,7 @@ from habitus.skills.layers.listing import Listed
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import PLAIN_MANIFEST, Source, State, Summary
 
+# Only in these does a person continue a conversation, so only here are skills sticky.
 INTERACTIVE = frozenset({"talk", "email", "repl", "web", "chat"})
 STICKY_TURNS = 2
 STICKY_FOR = timedelta(minutes=30)
@@ -132,6 +133,7 @@ def select(
     for name, reason in _sticky(request, prior, replied_to).items():
         if name in eligible and name not in eager:
             eager[name] = Choice(summary=eligible[name], reason=reason, is_sticky=True)
+    # After stickiness, so a sticky skill brings its companions, too.
     _add_companions(eligible, eager)
     left_out |= _exclude(eligible, eager)
     left_out |= _off_the_menu(asking, request, eager)
@@ -228,6 +230,7 @@ def _sticky(request: Request, prior: Sequence[PriorTurn], replied_to: PriorTurn 
     recent = sorted(prior, key=lambda turn: turn.at, reverse=True)[:STICKY_TURNS] if request.conversation else []
     for turn in recent:
         age = timedelta(0) if request.now is None else request.now - turn.at
+        # A failed turn must not hold on to the skills that may have caused the failure.
         if turn.succeeded and age <= STICKY_FOR:
             for name in turn.skills:
                 found.setdefault(names.canonical(name), f"sticky={turn.id}")

@@ -47,12 +47,15 @@ class ArchiveLimits:
     contents: int = 16 * 1024 * 1024  # bytes of headers or central directory
 
     def too_many(self, members: str) -> CantTake:
+        """Return the error for an archive with too many members."""
         return CantTake(f"It has {members} members; at most {self.members:,} are read.")
 
     def too_much(self) -> CantTake:
+        """Return the error for an archive that is too large unpacked."""
         return CantTake(f"It comes to more than {self.total:,} bytes unpacked.")
 
     def too_dense(self, what: str) -> CantTake:
+        """Return the error for a suspicious compression ratio."""
         return CantTake(f"{what} is packed more than {self.ratio} to 1, as in a bomb.")
 
 
@@ -128,7 +131,7 @@ def check_members(members: Iterable[Member], limits: ArchiveLimits) -> list[tupl
     Of each version control folder one file is kept, empty, so a reader can report the folder.
     """
     members = list(members)
-    # Count by name first: checking paths one by one is slow for an archive with a huge number of members.
+    # Too many files are refused by name alone, before the costlier checks of each path.
     _refuse_too_many([one for one in members if not one.is_directory and not _is_junk(one.name)], limits)
     seen: dict[str, str] = {}
     files: list[tuple[str, Member]] = []
@@ -246,6 +249,7 @@ def write(files: Iterable[tuple[str, Member]], top: Path, limits: ArchiveLimits)
 
 
 def show_name(name: str) -> str:
+    """Return a member's name in quotes, escaped and shortened."""
     return ascii(name if len(name) <= 80 else name[:77] + "...")
 
 

@@ -170,6 +170,7 @@ def without_clashes(entries: Iterable[Entry], *, keep_both: bool = False) -> Ite
         digest = tree_hash(entry.tree)
         namesakes = seen.setdefault(entry.name, {})
         first = next(iter(namesakes.values()), entry.origin)
+        # The origin of the first skill with exactly these files; another origin means that this is a copy.
         copied = namesakes.setdefault(digest, entry.origin)
         if entry.origin == first:
             yield entry

@@ -65,7 +65,7 @@ def read(
 ) -> Iterator[Entry]:
     """Yield everything at a path or database URL, in any format; of two skills of one name the first, or both.
 
-    `place` is the real location, if it differs from the path. Raise `NotFound` or `StorageFailed` if the source
+    `location` is the real location, if it differs from the path. Raise `NotFound` or `StorageFailed` if the source
     can't be reached, but nothing for bad content.
     """
     if isinstance(source, str) and "://" in source:

@@ -168,6 +168,7 @@ def write_folders(
 
 
 def write_tree(top: Path, tree: Tree) -> None:
+    """Write the files of a tree below a directory; every file must have its content."""
     for path, file in tree.items():
         target = top / checked_path(path)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -37,8 +37,8 @@ def legal_name(original: str) -> str:
 def fit(skill: Skill, *, format: str, called: str, frame: Frame, notes: Notes, kept: Mapping[str, Any]) -> Skill:
     """Return the skill with values that SKILL.md can hold.
 
-    `skill` has the raw values, `called` is its original name, `frame` what usually surrounds a body in that
-    format, `kept` values that only that format uses.
+    `skill` has the raw values, `frame` is what usually surrounds a body in the other format, and `remembered`
+    holds values that only that format uses.
     """
     body, own_frame = _split_frame(storable(skill.body))
     if "\x00" in body:
@@ -102,7 +102,7 @@ def memory_of(skill: Skill, format: str) -> Mapping[str, Any]:
 
 
 def name_there(skill: Skill, format: str, otherwise: str) -> str:
-    """Return the skill's original name in a format if it still fits, or else `otherwise`."""
+    """Return the skill's original name in a format if it still fits, or else the default."""
     called = memory_of(skill, format).get("name")
     is_usable = isinstance(called, str) and legal_name(called) == skill.name and is_one_part(called)
     return called if is_usable and isinstance(called, str) else otherwise

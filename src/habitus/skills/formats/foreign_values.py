@@ -177,6 +177,7 @@ def pack_counters(counters: Counters) -> dict[str, Any]:
 
 
 def unpack_counters(values: Mapping[str, Any], notes: Notes) -> Counters:
+    """Parse counters that `pack_counters` wrote."""
     return Counters(
         recommended=count(values.get("recommended"), "recommended", notes),
         used=count(values.get("used"), "used", notes),

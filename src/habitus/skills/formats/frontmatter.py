@@ -108,7 +108,7 @@ def _read(front: str) -> tuple[Fields, list[Diagnostic]]:
     try:
         fields = load(front, diagnostics)
     except Unreadable as error:
-        # The most common error in skills found on the web is an unquoted colon in the description.
+        # An unquoted colon in a description is a common mistake, so try again with such values quoted.
         mended = _with_colons_quoted(front)
         if mended == front:
             raise

@@ -267,11 +267,12 @@ def _as_sentence(cue: str) -> str:
 
 
 def as_json(value: object) -> str:
+    """Render a value as compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _json_or(text: str, otherwise: Any) -> Any:
-    """Return the value of a JSON text, or `otherwise` if it can't be parsed or written again."""
+    """Return the value of a JSON text, or the default if it can't be parsed or written again."""
     try:
         value = json.loads(text)
         # An escape such as \ud800 parses but is half a character, which can't be stored.

@@ -47,6 +47,7 @@ class _Builder:
         self._most = max(_MAX_VALUES, len(front))
 
     def document(self) -> Any:
+        """Return the value of the only document; raise if there is a second one."""
         next(self._events)  # the stream starts
         if isinstance(next(self._events), yaml.StreamEndEvent):
             return None

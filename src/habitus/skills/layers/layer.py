@@ -45,6 +45,7 @@ class Layer:
 
     @property
     def can_write(self) -> bool:
+        """Whether its skills can be changed."""
         return self.store.can_write
 
     def changes(self) -> str:

@@ -56,10 +56,12 @@ class Snapshot:
 
     @functools.cached_property
     def listing(self) -> tuple[Listed, ...]:
+        """All entries, sorted by name."""
         return tuple(chain.from_iterable(self.entries.in_order()))
 
     @functools.cached_property
     def by_name(self) -> ByName[Listed]:
+        """The effective entry of each name."""
         return ByName((name, some[0]) for name, some in self.entries.items())
 
     @functools.cached_property
@@ -69,6 +71,7 @@ class Snapshot:
 
     @functools.cached_property
     def with_recipes(self) -> tuple[Listed, ...]:
+        """The entries with recipes."""
         return tuple(item for item in self.listing if _has(item, Stage.CHUNKS))
 
     @functools.cached_property
@@ -86,6 +89,7 @@ class Snapshot:
         if user not in self._readers:
             listing = tuple(for_reader(item, user) for item in self.listing)
             is_same = all(mine is item for mine, item in zip(listing, self.listing, strict=True))
+            # Few skills use `{USER}`; without one, all readers share this snapshot.
             self._readers[user] = self if is_same else replace(self, entries=by_name(listing))
         return self._readers[user]
 
@@ -190,9 +194,11 @@ def list_skill(
     fill: Mapping[str, str],
 ) -> Listed:
     """Return the entry of one skill of a layer, placed over the copy in a lower layer."""
+    # Copies awaiting trust in layers between the two are hidden as well.
     hidden = () if lower is None else (*lower.hidden, lower.layer, *lower.waiting)
     stated, tree_hash = summary.manifest, contents.hashes[summary.name]
     summary = outside.apply_trust(layer, with_source(summary, layer), tree_hash)
+    # `apply_trust` returns the same manifest if it removed nothing, so identity is enough.
     has_force = stated is summary.manifest
     inert = (
         () if has_force else tuple(f for f in Manifest.__slots__ if getattr(stated, f) != getattr(summary.manifest, f))

@@ -78,6 +78,7 @@ def fetch(offered: Sequence[Offered], into: Path, reach: Reach) -> dict[str, str
 
 
 def digest_of(content: bytes) -> str:
+    """Return the SHA-256 digest of a content, as an index states it."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
@@ -144,6 +145,7 @@ def _old_row(row: Any, index: str) -> Offered:
 
 def _put(folder: Path, path: str, content: bytes) -> None:
     place = (folder / path).resolve()
+    # The path comes from the index and may contain `..`.
     if not place.is_relative_to(folder.resolve()):
         raise Invalid(f"'{path}' would lie outside its skill.", hint="Tell whoever publishes it.")
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -55,6 +55,7 @@ class Result:
 
     @property
     def is_refused(self) -> bool:
+        """Whether the entry was refused."""
         return self.verdict is Verdict.REFUSED
 
     @property
@@ -118,7 +119,7 @@ class Importer:
         """Import the entries in batches; a repeated run continues where an interrupted one stopped.
 
         `overwrite` replaces skills that differ here (their history stays); `is_trusted` skips findings and claims;
-        `choose` is asked before a skill replaces one from another origin.
+        `resolve_conflict` is asked before a skill replaces one from another origin.
         """
         chunk: list[Incoming] = []
         for entry in entries:

@@ -107,6 +107,7 @@ class LockFile:
 
     @property
     def is_project(self) -> bool:
+        """Whether it is a project's lockfile rather than the user's."""
         return self.version == PROJECT_VERSION
 
     def read(self) -> dict[str, Entry]:

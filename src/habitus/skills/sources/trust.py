@@ -62,7 +62,7 @@ class Trust:
         self._followed: dict[tuple[str, str, str], str] = {}
 
     def trust(self, root: str, skills: Mapping[str, Tree], by: str, *, adds: bool = False) -> None:
-        """Trust these skills of a root as they are now; with `adds`, earlier trust in the root stays."""
+        """Trust these skills of a root as they are now; with `keep_existing`, earlier trust in the root stays."""
         now = self._clock()
         values = [
             {
@@ -75,8 +75,10 @@ class Trust:
             }
             for name, tree in skills.items()
         ]
+        # The row with an empty name says that the root is trusted even if it has no skills.
         whole = {"root": root, "name": "", "tree_hash": "", "powers": "[]", "trusted_on": now, "trusted_by": by}
         with sql.writing(self._engine, durable=True, lock="trust") as connection:
+            # Trust in a project covers its present skills; trusting it again forgets those that are gone.
             if adds or root.startswith(_ONE_BY_ONE):
                 gone = trusted.delete().where(trusted.c.root == root, trusted.c.name.in_([*skills, ""]))
             else:
@@ -121,6 +123,7 @@ class Trust:
         seen = (int(count), str(newest or ""))
         with self._lock:
             if seen != self._seen:
+                # Another process may have changed the table, so cached answers are void.
                 self._known.clear()
                 self._followed.clear()
                 self._seen = seen
@@ -199,7 +202,7 @@ class PowerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """One power of a skill; a script's `what` holds its hash, so a changed script is a new power."""
+    """One power of a skill; a script's `detail` holds its hash, so a changed script is a new power."""
 
     kind: PowerKind
     what: str = ""
@@ -239,6 +242,7 @@ def is_code(path: str, file: File) -> bool:
 def _code(tree: Tree) -> Iterator[Power]:
     for path, file in tree.items():
         if is_code(path, file):
+            # With its hash, an edited script is a new power and needs trust again.
             yield Power(PowerKind.RUNS, f"{path} ({file.sha256[:16]})")
     if _has_running_recipe(tree):
         yield Power(PowerKind.RUNS, f"{trees.CHUNKS_FILE} ({tree[trees.CHUNKS_FILE].sha256[:16]})")
@@ -331,6 +335,7 @@ class OutsideContent:
     def look(self, names: Collection[str] | None) -> frozenset[str]:
         """Read the import records again, of these names or all; return the names whose imports changed."""
         with sql.reading(self._engine) as connection:
+            # The sequence changes with every import, so an equal mark means that only `names` need reading.
             mark = connection.execute(_MARK).scalar() or 0
             is_same = mark == self._mark and self._layers is not None
             wanted = names if is_same else None

@@ -109,6 +109,7 @@ class DirectoryShelf:
         return known
 
     def is_fresh(self, folder: str, stamp: str) -> bool:
+        """Whether the folder still matches this stamp."""
         try:
             handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
@@ -136,6 +137,7 @@ class DirectoryShelf:
         return found
 
     def read(self, folder: str, expected: Tree | None = None) -> Found | None:
+        """Return the content of a folder, or None if there is none; errors become its `problem`."""
         top = f"{self._root}/{folder}"
         try:
             # A link out of the directory would let a skill pull in any file of the machine.
@@ -246,6 +248,7 @@ class DirectoryShelf:
         raise NotImplementedError("this shelf has no place for facts")
 
     def put_away(self, folder: str, archived_as: str) -> None:
+        """Move a folder into the archive; done already if it is gone."""
         with disk_errors(self.root):
             source, target = self.root / folder, self.archive / archived_as
             if not os.path.lexists(source):
@@ -260,6 +263,7 @@ class DirectoryShelf:
             self._sync_directory(target.parent)
 
     def bring_back(self, archived_as: str, folder: str) -> bool:
+        """Move a folder back from the archive; False if the archive doesn't have it."""
         with disk_errors(self.root):
             source, target = self.archive / archived_as, self.root / folder
             if target.exists():

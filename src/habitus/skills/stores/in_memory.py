@@ -47,6 +47,7 @@ class MemoryShelf:
 
     def write_many(self, writes: Sequence[Write]) -> None:
         for each in writes:
+            # As on disk, files that neither side knows of stay.
             there = self.folders.get(each.folder, {})
             kept = {path: file for path, file in there.items() if path not in each.before}
             self.folders[each.folder] = kept | dict(each.tree)

@@ -142,7 +142,7 @@ class Recorder:
     def perform(self, connection: sa.Connection, intent: Intent, at_hand: Mapping[str, Tree]) -> Mapping[str, int]:
         """Apply a write-ahead record unless another process already has; return the version of each folder written.
 
-        `at_hand` holds folder contents that the caller still has; the others are loaded from the database.
+        `known_trees` holds folder contents that the caller still has; the others are loaded from the database.
         """
         if not self._waits(connection, intent):
             return {}

@@ -87,6 +87,8 @@ def pack_diagnostics(diagnostics: Iterable[Diagnostic]) -> str:
 
 
 def unpack_diagnostics(text: str) -> tuple[Diagnostic, ...]:
+    # Most skills have none, and parsing thousands of empty lists takes time.
+    """Rebuild diagnostics from their JSON."""
     if text == "[]":
         return ()
     return tuple(
@@ -101,12 +103,14 @@ def pack_author(author: Author) -> str:
 
 
 def unpack_author(text: str) -> Author:
+    """Rebuild an author from its JSON."""
     # Rows written before changes had ids hold three elements.
     actor, name, reason, *change = json.loads(text)
     return Author(actor=Actor(actor), name=name, reason=reason, change=change[0] if change else "")
 
 
 def pack_tree(tree: Tree) -> str:
+    """Serialize a tree as path → [sha256, size, executable], without contents."""
     return json.dumps({path: [file.sha256, file.size, file.executable] for path, file in tree.items()})
 
 

@@ -168,6 +168,7 @@ class KnownLayer:
             self._ledger.count(connection, counted, stage, plus, last_used)
 
     def counted_and_told(self, name: str, version: int | None) -> tuple[dict[Stage, Counters], dict[Stage, Counters]]:
+        """Return our own counters by stage, and those of another system; both empty for an unknown name."""
         known = names.canonical(name)
         row = self.index.taken.get(known) or self.fresh().taken.get(known)
         counted: dict[Stage, Counters] = {}
@@ -183,6 +184,7 @@ class KnownLayer:
         return counted, told
 
     def all_counters(self, *, with_told: bool, among: Sequence[str] | None) -> dict[str, dict[Stage, Counters]]:
+        """Return the counters by name and stage, over all versions."""
         if among is None:
             self.fresh(look=False)
         rows = None if among is None else [row.id for name in among if (row := self.index.taken.get(name))]

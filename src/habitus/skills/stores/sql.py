@@ -119,6 +119,7 @@ class SqlShelf:
             connection.execute(rows.delete().where(rows.c._id == folder))
 
     def bring_back(self, archived_as: str, folder: str) -> bool:
+        """Return False: there is no archive, and the history restores the files."""
         return False
 
     def tidy(self) -> None:

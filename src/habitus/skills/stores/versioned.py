@@ -413,7 +413,7 @@ class SkillStore:
         return self._ledger.row(connection, folder), found
 
     def _write(self, name: str, make: MakeTree, author: Author, expected_version: int | None) -> Written:
-        """Replace a skill's files with the result of `make`; equal files keep the version."""
+        """Replace a skill's files with the result of `make_tree`; equal files keep the version."""
         self._refuse_if_read_only()
         with self._known.writing(durable=True) as connection:
             row, found = self._current(connection, name)

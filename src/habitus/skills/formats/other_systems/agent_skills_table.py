@@ -70,6 +70,7 @@ class Table(Format):
             return False
         if path.suffix.lower() in _DUMPS:
             return True
+        # Judged by content, because SQLite files have any suffix.
         return _is_sqlite(path) and _has_table(path)
 
     def read_one(self, path: Path, origin: str) -> Iterator[Entry]:
@@ -177,6 +178,7 @@ def _json_line(line: bytes) -> Any:
 
 def _from_csv(content: bytes) -> list[Any]:
     try:
+        # The default limit of 128 KB is shorter than many skills.
         csv.field_size_limit(2**30)
         reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         rows = [{key: value for key, value in row.items() if key is not None} for row in reader]

@@ -70,6 +70,7 @@ class Anton(Format):
 
 def _is_meta(path: Path) -> bool:
     try:
+        # Many tools write a meta.json; these two fields are Anton's.
         return {"label", "when_to_use"} <= load_object(disk.read_file(path, limit=2**20), META).keys()
     except (CantTake, OSError):
         return False
@@ -147,6 +148,7 @@ def _with_code(files: Tree) -> dict[str, File]:
     moved: dict[str, File] = {}
     for path, file in files.items():
         target = CODE + path.removeprefix(SCRIPTS) if path.startswith(SCRIPTS) else path
+        # A file that was kept in code/ because of a conflict must not overwrite the other one.
         moved[path if target in files else target] = file
     return moved
 

@@ -296,6 +296,7 @@ def _hashes(code: bytes, entry: Mapping[str, Any]) -> set[str]:
     """Return every hash that Ghost may have stored: of the code alone, or with schema and description."""
     return {
         hashlib.new(kind, content, usedforsecurity=False).hexdigest()
+        # Ghost changed its hash over time, and the registry doesn't say which one it used.
         for kind in ("md5", "sha1", "sha256")
         for content in (code, _bytes_to_hash(code, entry))
     }
@@ -385,6 +386,7 @@ class _Export:
         self.left_out: list[NotTaken] = []
 
     def add(self, item: Outgoing) -> None:
+        """Add the tool and recipes of a skill; a skill with neither, or with a taken name, is skipped."""
         tool, recipes = _written_tool(item), _written_recipes(item)
         if tool is None and not recipes:
             self._leave_out(item, "It has neither a tool nor a recipe; this layout has no place for prose.")
@@ -398,6 +400,7 @@ class _Export:
         self.left_out.append(NotTaken(origin=item.skill.layer, name=item.skill.name, reason=reason))
 
     def files(self, lessons: Sequence[PlaybookLesson]) -> dict[str, bytes]:
+        """Return the files of the export by path."""
         files: dict[str, bytes] = {}
         for place, is_retired in ((TOOLS_DIR, False), (f"{TOOLS_DIR}/{RETIRED_DIR}", True)):
             found = {name: tool for name, tool in self.tools.items() if (tool.entry["status"] == RETIRED) == is_retired}
