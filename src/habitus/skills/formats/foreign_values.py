@@ -26,6 +26,7 @@ class Notes:
         self.control: list[str] = []  # one file of each version control folder, none of which is read
 
     def say(self, what: str, hint: str = "", severity: Severity = Severity.WARNING) -> None:
+        """Add a diagnostic."""
         self.found.append(Diagnostic(file=self.file, what=what, hint=hint, severity=severity))
 
 

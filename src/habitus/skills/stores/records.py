@@ -83,6 +83,7 @@ def without_body(skill: Summary, **changes: Any) -> Summary:
 
 
 def pack_diagnostics(diagnostics: Iterable[Diagnostic]) -> str:
+    """Serialize diagnostics as JSON."""
     return json.dumps([[d.file, d.what, d.hint, d.severity] for d in diagnostics], ensure_ascii=False)
 
 

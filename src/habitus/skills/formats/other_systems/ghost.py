@@ -296,7 +296,7 @@ def _hashes(code: bytes, entry: Mapping[str, Any]) -> set[str]:
     """Return every hash that Ghost may have stored: of the code alone, or with schema and description."""
     return {
         hashlib.new(kind, content, usedforsecurity=False).hexdigest()
-        # Ghost changed its hash over time, and the registry doesn't say which one it used.
+        # The registry doesn't say which algorithm made the hash.
         for kind in ("md5", "sha1", "sha256")
         for content in (code, _bytes_to_hash(code, entry))
     }
