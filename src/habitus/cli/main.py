@@ -130,7 +130,7 @@ def _ran() -> int:
         output.complain("Stopped.")
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone; there is nobody to tell.
+        # The reader of our output has closed the pipe, so no message would arrive.
         output.give_up()
         return 1
     except Exception as error:

@@ -57,7 +57,7 @@ def open_habitus(context: typer.Context, *, model: str = "", serves: bool = Fals
     # A damaged database can fail in any way, so the damage is reported instead of the symptom.
     except Exception as error:
         if (damage := find_damage(settings)) is not None:
-            raise damage from error  # what is read from it may be anything
+            raise damage from error
         raise
 
 

@@ -98,7 +98,7 @@ def _write(send: Callable[[], object]) -> None:
 
 
 def give_up() -> None:
-    """Point standard output at the null device, so that flushing it on exit can't fail again."""
+    """Point standard output at the null device, because flushing it on exit would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

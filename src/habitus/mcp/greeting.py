@@ -203,7 +203,7 @@ class Greeting:
         return f"{method} {(told.get(_VERSION) if isinstance(told, dict) else '') or self._version}"
 
     def _read_line(self) -> bytes:
-        """Read a line byte by byte, so that nothing after it is consumed."""
+        """Read a line byte by byte and leave everything after it unread."""
         found = bytearray()
         # A buffered reader would swallow bytes that belong to the server.
         while not found.endswith(b"\n") and (byte := os.read(self._in, 1)):

@@ -82,7 +82,7 @@ class Guarded:
             await refused(asked, receive, send)
             return
         asked.setdefault("state", {})["person"] = person
-        # By this the SDK gives a session to nobody but who began it.
+        # The SDK uses this to let only the client that began a session continue it.
         name = "" if person is None else person.name
         asked["user"] = AuthenticatedUser(AccessToken(token="", client_id=name, scopes=[]))
         if asked["method"] == "DELETE" and (client := headers.get("mcp-session-id")):

@@ -206,7 +206,7 @@ def client_of(ctx: Context) -> str:
 def _with_client_errors(
     handler: Callable[[Context, Any], Awaitable[Any]],
 ) -> Callable[[Context, Any], Awaitable[Any]]:
-    """Wrap a handler so that user errors reach the client with message and hint."""
+    """Wrap a handler to report user errors to the client with message and hint."""
 
     async def answer(ctx: Context, params: Any) -> Any:
         try:

@@ -138,7 +138,7 @@ RunCommand = Callable[[Sequence[str]], list[tuple[str, ...]]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatContext:
-    """What is sent along with every request of a chat."""
+    """The paths, resources, features and folders sent with every request of a chat."""
 
     paths: Sequence[str] = ()
     resources: Sequence[str] = ()
@@ -368,7 +368,7 @@ class Chat:
     async def _save_skill(self, hint: str) -> None:
         draft = await self._draft_skill(hint)
         self._surface.tell(_draft_report(draft))
-        # Who asks for it wants it; where somebody is there, they see the draft before it is saved.
+        # The command itself is consent; at a terminal the person still sees the draft before it is saved.
         question = Question(text=f"Save it as '{draft.name}'?")
         answer = await self._surface.ask(question) if self._surface.can_ask else Consent.YES
         saved = saving.save(self.habitus, draft, answer, self.session.id)

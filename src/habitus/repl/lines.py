@@ -174,7 +174,7 @@ class Surface(Protocol):
         ...
 
     def complain(self, message: str, hint: str = "") -> None:
-        """Show an error; the chat goes on."""
+        """Show an error; the chat continues."""
         ...
 
     async def ask(self, question: Question) -> Consent: ...
@@ -309,7 +309,7 @@ def _plain(report: CommandReport, *, width: int) -> str:
 
 
 async def typed_lines() -> AsyncIterator[str]:
-    """Yield the lines of standard input; a thread reads them, so that learning can go on meanwhile."""
+    """Yield the lines of standard input; a thread reads them, because learning continues on the event loop."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | None] = asyncio.Queue()
 

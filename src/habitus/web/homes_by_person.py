@@ -1,4 +1,4 @@
-"""The home as each signed-in person uses it, so that every change is recorded under their name.
+"""The home as each signed-in person uses it: every change is recorded under their name.
 
 While the shared database is unreachable, reads are answered from this host's offline snapshot, with a header that says
 so. A server started meanwhile has only the snapshot, and switches to the database when it is back.
@@ -190,9 +190,7 @@ def desks_of(request: Request) -> Desks:
 
 
 def habitus_of(request: Request) -> Habitus:
-    """Return the sender's home, on the snapshot for reads while the database is away. May open it, so call it in a
-    thread.
-    """
+    """Return the sender's home; for reads, the snapshot while the database is unreachable. Call it in a thread."""
     desks = desks_of(request)
     if request.method in READS and (copy := desks.copy_while_away()) is not None:
         request.state.as_of = datetime.fromtimestamp(int((copy.settings.home / STAND_IN).stat().st_mtime), UTC)

@@ -107,7 +107,7 @@ class Keys:
         if not until.isdecimal() or int(until) <= self._clock():
             return None
         is_own = _is_signed(self._own, told, signature)
-        # A cookie with fewer parts gets an empty key, which matches nobody's.
+        # A cookie with fewer parts gets an empty key, which matches no user.
         _, key, name = rest.split(".", 2) if rest.count(".") > 1 else ("", "", rest)
         if not name:
             return OWNER if is_own else None

@@ -86,7 +86,7 @@ def disconnect(
 
 
 def _rehearse(settings: Settings) -> None:
-    """Record the server's first answers, so that even the first start shows its tools at once."""
+    """Record the server's first answers, which makes its tools available at once even on the first start."""
     file = answers_file(use_case.server_words(settings), os.environ)
     if Greeting(file).is_known:
         return
@@ -118,7 +118,7 @@ def _block_text(context: typer.Context, scope: Scope, *, with_rules: bool) -> st
 
 
 def _confirm(settings: Settings, planned: Plan, *, dry_run: bool, yes: bool, as_json: bool) -> bool:
-    """Show the difference and ask for confirmation; return whether to go on."""
+    """Show the difference and ask for confirmation; return whether to continue."""
     if dry_run and as_json:
         output.print_json(_describe(settings, planned))
         return False

@@ -78,7 +78,7 @@ def play_tour(home: Path | None) -> Iterator[Habitus]:
 
 
 def say_what_next() -> None:
-    """Print how to go on with a model of your own."""
+    """Print how to continue with a model of your own."""
     output.say()
     output.say("That was real, all of it but the model. With one of your own:", style="bold")
     first, *others = telling_keys()
@@ -97,7 +97,7 @@ def _isolation(habitus: Habitus) -> str:
 
 
 def _make_room(habitus: Habitus) -> None:
-    """Remove what an earlier tour made in the same home, so that this one starts alike."""
+    """Remove the skill and the tool of an earlier tour in the same home."""
     for name in (SKILL, TOOL):
         if habitus.skills.is_taken(name):
             habitus.skills.remove(name, habitus.person("makes room for the tour"))

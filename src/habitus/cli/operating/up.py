@@ -115,7 +115,7 @@ def _is_here(host: str) -> bool:
 
 
 async def serve(desks: Desks, home: Path | None, place: Place, say: Callable[[str], None]) -> None:
-    """Serve until interrupted; `say` receives the address and the sign-in link."""
+    """Serve until interrupted; `announce` receives the address and the sign-in link."""
     keys, scope = keys_of(desks.own), McpScope(home=home)
     metrics = Metrics(lambda: desks.own) if desks.own.settings.web.metrics else None
     behind = Behind(scope, lambda: desks.own.is_stand_in)

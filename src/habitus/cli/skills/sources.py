@@ -64,7 +64,7 @@ def perform_add(
 
 def add(context: typer.Context, wanted: Addition, done: TakenIn, project: Project = False) -> None:
     with open_habitus(context) as habitus:
-        # The project's folder may be new, so the home is looked at anew from there.
+        # The project's folder may be new, so the home is opened again as seen from there.
         _print_taken(habitus.seen_from(habitus.settings.cwd) if project else habitus, done)
 
 

@@ -65,7 +65,7 @@ class AsMade(APIRoute):
 
 
 def _sending_as_made(endpoint: Callable[..., Any], status: int) -> Callable[..., Any]:
-    """Wrap an endpoint so that a dict is sent as JSON without validation."""
+    """Wrap an endpoint to send a dict as JSON without validation."""
 
     def send(made: Any) -> Any:
         return JsonAnswer(made, status_code=status) if isinstance(made, dict) else made

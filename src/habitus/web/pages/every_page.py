@@ -85,7 +85,7 @@ def redirect_moved(request: Request) -> RedirectResponse:
 @router.get("/enter", access=Access.PUBLIC)
 def enter(request: Request, key: str = "") -> Response:
     """Exchange a one-time link for a session cookie."""
-    # Login CSRF: another site must not sign a person in as somebody else.
+    # Login CSRF: another site must not sign a person in under a different account.
     if request.state.csrf and request.headers.get("sec-fetch-site") == "cross-site":
         hint = "To become somebody else here, copy the link into the address line."
         return page_of_problem(HTTPStatus.FORBIDDEN, "You are signed in already.", hint)

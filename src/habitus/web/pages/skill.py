@@ -246,7 +246,7 @@ def edit(
     version: Annotated[int, Form()],
     reason: Annotated[str, Form()] = "",
 ) -> HTMLResponse:
-    """Save the form; if somebody saved first, keep the text and show the difference."""
+    """Save the form; if another person saved first, keep the text and show the difference."""
     wanted = writing.SkillEdit(name=name, body=draft.body, expect=str(version), reason=reason, **draft.given_fields)
     try:
         done = writing.edit(habitus, wanted)
