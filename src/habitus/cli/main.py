@@ -172,6 +172,7 @@ def _say_failure(message: str, hint: str) -> int:
     else:
         # A hint with several options has one per line.
         first, *more = hint.split("\n")
+        # The message becomes one line; further lines of a hint are commands to copy, so they stay as they are.
         for line in (f"habitus: {message} {first}", *(f"  {line}" for line in more)):
             output.complain(" ".join(line.split()) if line.startswith("habitus") else line)
     return 1

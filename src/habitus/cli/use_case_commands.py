@@ -218,8 +218,8 @@ def _parameter(one: InputField) -> inspect.Parameter:
 def edit_in_editor(command: str, before: bytes, name: str, *, instead: str) -> Iterator[bytes]:
     """Yield the text as the person saved it in their editor.
 
-    If the block raises, the text stays in a file that the error names. `alternative` tells a person without a terminal
-    what to do instead.
+    If the block raises, the text stays in a file that the error names. `instead` tells a person without a terminal
+    what to do.
     """
     if not sys.stdin.isatty():
         raise typer.BadParameter(f"There is no terminal for an editor; {instead}.")

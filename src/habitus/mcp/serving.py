@@ -266,7 +266,8 @@ class Client:
         self._most_calls = most_calls
         self._turn: AsyncHostTurn | None = None
         self._running = 0
-        self._calls = 0  # in this turn
+        # Calls in this turn.
+        self._calls = 0
         self._has_left = False
         # Serialises opening and ending of turns.
         self._one_at_a_time = asyncio.Lock()

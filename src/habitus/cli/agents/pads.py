@@ -33,6 +33,7 @@ def perform_execute(habitus: Habitus, wanted: PadCell, file: CodeFile = None, as
         raise Misused("Give the code, or a file with --file, or '-' for standard input.")
     path = file if file is not None else "-" if wanted.code == "-" else None
     cell = wanted if path is None else replace(wanted, code=inputs.read_text(path))
+    # With --json the output is part of the result, so nothing is printed on the way.
     said: Callable[[str], None] = (lambda text: None) if as_json else (lambda text: output.write(output.clean(text)))
     return pads.execute_aloud(habitus, cell, said)
 

@@ -51,6 +51,7 @@ def export(
         raise typer.BadParameter(f"'{format}' is no format. {near}", param_hint="--format")
     with open_habitus(context) as habitus:
         found = past_session(habitus.settings, habitus.journal, session, all_users=all_users)
+        # With --to, --json describes the written file; without it, the conversation itself is the output.
         is_json = format == "json" or (as_json and to is None)
         text = output.json_text(found) if is_json else output.clean(_as_markdown(found)) + "\n"
         if to is None:

@@ -33,6 +33,7 @@ def show(context: typer.Context, wanted: EvidenceFilter, done: EvidencePage, wid
 
 def _print_all(items: Sequence[Finding], lessons: Mapping[str, str], *, is_wide: bool) -> None:
     """Print a table and a plot of the items with a known effect, and how many others there are."""
+    # Items without any feedback would bury the few that are known.
     known = sorted((one for one in items if is_wide or _effect(one) is not None), key=_sort_key, reverse=True)
     if not items:
         output.say("Nothing was offered yet.")
@@ -58,6 +59,7 @@ def _print_all(items: Sequence[Finding], lessons: Mapping[str, str], *, is_wide:
 def _print_plot(lessons: Mapping[str, str], items: Sequence[Finding]) -> None:
     """Print the confidence interval of each item on a common axis."""
     labels = [" ".join(_name_and_version(one.item, lessons)) for one in items]
+    # Labels are padded by hand, because the plot has to start in the same column on every line.
     width = max(map(len, labels), default=0)
     output.say(f"{'':<{width}}  {axis(is_unicode=output.is_unicode())}")
     for label, one in zip(labels, items, strict=True):

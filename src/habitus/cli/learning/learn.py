@@ -102,6 +102,7 @@ def _ask_decisions(proposals: Sequence[TaughtLessons]) -> list[TaughtLessons]:
     """Ask about each lesson and return the proposals with the decisions; the same text is asked once."""
     said: dict[str, str | None] = {}
     for draft in (draft for taught in proposals for draft in taught.drafts):
+        # Several projects can teach the same sentence; one answer settles all of them.
         if draft.text not in said:
             output.say(f"{draft.text} ({draft.evidence.told or draft.evidence.trace})")
             answer = typer.prompt("Keep it? [y]es, [n]o, [e]dit", default="y").strip().lower()[:1]
@@ -126,6 +127,7 @@ def _progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], None], 
         task = bar.add_task("learn", total=total, turns=0)
 
         def turn_done() -> None:
+            # A transcript can be hours long, so turns move the display while a file is still being read.
             bar.update(task, turns=bar.tasks[task].fields["turns"] + 1)
 
         yield turn_done, lambda: bar.advance(task)

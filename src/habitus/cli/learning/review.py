@@ -113,6 +113,7 @@ def edit(
     with open_habitus(context) as habitus:
         before, name = review.text_of(habitus, item)
         by_hand = edit_in_editor(habitus.settings.editor, before, name, instead="give the text with --file")
+        # The edit is saved inside the block: if it is rejected, the editor's text is not lost.
         with by_hand if file is None else nullcontext(inputs.read_bytes(str(file))) as content:
             wanted = NewText(id=item, text=content.decode("utf-8", "replace"))
             finish(context, wanted, review.edit(habitus, wanted), _report_edited, as_json=as_json)

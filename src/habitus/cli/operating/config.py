@@ -32,6 +32,7 @@ def get(context: typer.Context, wanted: OneSetting, done: Value) -> None:
 
 def perform_put(settings: Settings, wanted: NewValue) -> Configured:
     """Change a setting; ask before downloading model weights for it."""
+    # Without a terminal the download needs an explicit --yes.
     is_asked = wanted.is_minilm and wanted.copy is None and not wanted.yes and sys.stdin.isatty()
     if is_asked and not configuring.has_weights(settings):
         asked = f"Fetch {configuring.MEGABYTES} MB of weights into {settings.home}?"

@@ -87,6 +87,7 @@ def confirm_forget(habitus: Habitus, wanted: Erasure, say: Callable[..., None]) 
     """Preview the erasure and return the question; it can't be undone, so it is always asked."""
     if wanted.dry_run:
         return ""
+    # The preview runs the same code as the erasure, so it can't promise less than will happen.
     kept = storage.forget(habitus, Erasure(user=wanted.user, dry_run=True))
     return "\n".join([*_describe_erasure(kept), f"Erase all of '{wanted.user}' for good? It can't be undone."])
 

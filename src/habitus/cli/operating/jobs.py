@@ -58,6 +58,7 @@ def show(
 
 async def _follow(context: typer.Context, habitus: Habitus, wanted: OneJob, as_json: bool) -> None:
     """Print a line, or JSON, whenever the job makes progress."""
+    # Following one job yields a list of exactly one.
     async for (job,) in jobs.follow(habitus, wanted.id):
         if as_json or job.state.is_over:
             finish(context, wanted, job, add, as_json=as_json)

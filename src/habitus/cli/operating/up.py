@@ -77,7 +77,7 @@ def up(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """The address to listen on; `names` are further names with their ports, for the Host header check."""
+    """The address to listen on; `extra_names` are further names with their ports, for the Host header check."""
 
     host: str
     port: int
@@ -121,6 +121,7 @@ async def serve(desks: Desks, home: Path | None, place: Place, say: Callable[[st
     behind = Behind(scope, lambda: desks.own.is_stand_in)
     with mcp_http.listening(place.host, place.port) as door:
         port = door.getsockname()[1]
+        # The first name is printed as the address, so names given by the person come first.
         names = [*place.names, *(f"{name}:{port}" for name in dict.fromkeys((place.host, "127.0.0.1", "localhost")))]
         agents = mcp_http.guarded_app(behind, names, scope, keys.bearer)
         site = None if place.site is None else _published_site(place.site)
@@ -133,6 +134,7 @@ async def serve(desks: Desks, home: Path | None, place: Place, say: Callable[[st
         say(f"Programs send 'Authorization: Bearer {keys.bearer}'; agents connect to http://{names[0]}{mcp_http.PATH}")
         watched: ASGIApp = mcp_http.Watched(both, behind)
         if metrics is not None:
+            # Outside the security check, so that refused requests are counted as well.
             watched = Measured(watched, metrics, keys.for_metrics)
             say(f"Prometheus reads http://{names[0]}{PATH} with 'Authorization: Bearer {keys.for_metrics}'")
         ending = Ending(watched)

@@ -31,6 +31,7 @@ Turn = Annotated[str | None, typer.Option("--turn", help="A past turn to explain
 
 def perform_search(habitus: Habitus, wanted: SkillSearch) -> FoundSkills:
     """Index skills that are new, with a counter, then search."""
+    # A first search may have to embed thousands of skills, which takes visible time.
     with output.counting(doing="Indexing") as progress:
         habitus.finder.catch_up(progress)
     return finding.search(habitus, wanted)

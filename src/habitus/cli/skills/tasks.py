@@ -45,6 +45,7 @@ def _short_request(task: Task) -> str:
 def _checks(task: Task) -> str:
     """Return the kinds of a task's checks, and which are judged by a model."""
     said = [f"{one.kind} (by a model)" if isinstance(one, Rubric) else one.kind for one in task.checks]
+    # A dict instead of a set keeps the order in which the checks run.
     return ", ".join(dict.fromkeys(said))
 
 
