@@ -1,1 +1,1 @@
-"""Skills: what they are, how they are written, where they live and how they change."""
+"""Skills: their data model, formats, layers, stores, selection, review and sources."""

@@ -1,1 +1,1 @@
-"""Which skills a request gets: by rules, by search, and as lines of the menu; and trials of that."""
+"""Which skills a request gets: by rules, by search, and as lines of the menu; with evals for it."""

@@ -1,1 +1,1 @@
-"""The layouts in which skills are written: one module each, both directions."""
+"""The formats of skills, one module each, for reading and writing."""

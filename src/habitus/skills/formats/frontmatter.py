@@ -208,8 +208,9 @@ _ENTRY = re.compile(
 def change(front: str, changes: Changes, file: str) -> str:
     """Return the block with the changes applied.
 
-    Entries are replaced line by line; if that fails (flow style, anchors), by a YAML round trip; and at last the
-    fields are rewritten. Each result is read back and counts only if it says exactly what was asked.
+    Entries are replaced line by line; if that fails (flow style, anchors), a YAML round trip follows, and as a
+    last resort the fields are rewritten. Each result is read back and counts only if it says exactly what was
+    asked.
     """
     if front and not front.endswith("\n"):
         front += "\n"

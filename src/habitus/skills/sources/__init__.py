@@ -1,1 +1,1 @@
-"""Skills from elsewhere: found, fetched, taken in with a verdict, locked to a version, and trusted by a person."""
+"""Skills from elsewhere: discovery, fetching, import with a verdict, lockfiles and trust."""

@@ -282,7 +282,7 @@ class Importer:
         self._finish(entries, layer, author)
 
     def _remember(self, entries: Mapping[str, Incoming], layer: str) -> None:
-        """Record where the skills come from; counters taken over earlier are not taken over again."""
+        """Record where the skills come from; whether their counters were already imported is carried over."""
         known = origins(self._engine, layer, entries)
         digests = {name: tree_hash(entry.tree) for name, entry in entries.items()}
         now = self._clock()

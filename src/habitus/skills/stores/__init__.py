@@ -1,1 +1,1 @@
-"""Where the skills of one layer are kept: in a directory, in memory, in SQL; one contract for all."""
+"""Skill stores of a layer: files in a directory, in memory or in SQL, behind one interface, with history in SQL."""

@@ -1,1 +1,1 @@
-"""Layouts of other systems, one module each: read into skills, and skills written as they keep them."""
+"""The skill formats of other systems, one module each, for import and export."""
