@@ -59,7 +59,7 @@ class Redactor:
     """Removes the given secret values, and everything that matches the patterns."""
 
     def __init__(self, secrets: Iterable[str] = (), *, kept: Callable[[], frozenset[str]] = frozenset) -> None:
-        """Take fixed secrets, and `get_stored` for those that may grow; it must return the same object while they are
+        """Take fixed secrets, and `kept` for those that may grow; it must return the same object while they are
         unchanged.
         """
         self._secrets, self._kept = frozenset(secrets), kept
