@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from habitus.app import read_settings
-from habitus.app.learning.learning import remedy_for
+from habitus.app.learning.learning import find_remedy
 from habitus.app.wiring import open_home
-from habitus.events import tool_called, tool_returned
+from habitus.events import build_tool_call_event, build_tool_result_event
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.findings import findings
 from habitus.learning.remedies.sessions import SessionFacts, SessionReader
@@ -72,8 +72,10 @@ def facts(kind: Kind, number: int, project: str) -> SessionFacts:
     events = []
     for at, step in enumerate(kind.sessions[number]):
         when = f"2026-05-{number + 1:02}T10:{at:02}:00Z"
-        events.append(tool_called(step.tool, arguments(step), call_id=str(at), at=when, cwd=project))
-        events.append(tool_returned(step.tool, success=not step.error, error=step.error, call_id=str(at), at=when))
+        events.append(build_tool_call_event(step.tool, arguments(step), call_id=str(at), at=when, cwd=project))
+        events.append(
+            build_tool_result_event(step.tool, success=not step.error, error=step.error, call_id=str(at), at=when)
+        )
     reader.take(TranscriptTurn(id="1", events=tuple(events)))
     return reader.facts()
 
@@ -123,7 +125,7 @@ def score_hints(kinds: Sequence[Kind], place: Path) -> Found:
             home.memory.encode(wording.draft_lesson(held, now=home.clock(), user=settings.user, project=str(place)))
         for kind in kinds:
             failed = next(step for step in kind.sessions[HELPED] if step.error)
-            hint = remedy_for(home, failed.tool, arguments(failed), failed.error, str(place))
+            hint = find_remedy(home, failed.tool, arguments(failed), failed.error, str(place))
             right += kind.is_right(hint)
             wrong += [f"{kind.name}: {hint}"] if hint and not kind.is_right(hint) else []
             missed += [kind.name] if kind.says and not kind.is_right(hint) else []

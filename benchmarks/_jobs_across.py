@@ -11,7 +11,7 @@ from typing import Any
 from _report import Metrics, progress
 from habitus import sql
 from habitus.jobs.queue import JobQueue
-from habitus.jobs.worker import Hearts, Manner, working
+from habitus.jobs.worker import HeartbeatLiveness, WorkerConfig, run_worker
 
 _SPAWN = multiprocessing.get_context("spawn")
 _PARTS, _HANDS = 3, 4
@@ -20,13 +20,13 @@ _PARTS, _HANDS = 3, 4
 class Nothing:
     """Work that is done at once."""
 
-    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+    def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
         return list(range(_PARTS))
 
-    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+    def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         return part
 
-    def sum_up(self, results: Sequence[Any]) -> Any:
+    def summarize_results(self, results: Sequence[Any]) -> Any:
         return len(results)
 
 
@@ -47,8 +47,8 @@ def _rate(url: str, jobs: int, workers: int) -> float:
         each.wait()
     began = time.perf_counter()
     for _ in range(jobs):
-        queue.add("nothing", {})
-    while queue.count_left():
+        queue.add_job("nothing", {})
+    while queue.count_unfinished_jobs():
         time.sleep(0.05)
     took = time.perf_counter() - began
     stop.set()
@@ -59,8 +59,8 @@ def _rate(url: str, jobs: int, workers: int) -> float:
 
 
 def _work(url: str, ready: Event, stop: Event) -> None:
-    engine = sql.open_engine(url, connections=1, apart=True)
-    with working(engine, {"nothing": Nothing()}, Hearts(), Manner(concurrency=_HANDS)):
+    engine = sql.open_engine(url, connections=1, dedicated=True)
+    with run_worker(engine, {"nothing": Nothing()}, HeartbeatLiveness(), WorkerConfig(concurrency=_HANDS)):
         ready.set()
         stop.wait()
     engine.dispose()

@@ -34,20 +34,20 @@ def whole(item: Item) -> str:
 class Habitus:
     def __init__(self, corpus: Sequence[Item], *, tier: str = "static", examples: bool = True) -> None:
         from habitus import sql
-        from habitus.search import Document, Embedder, Index, MiniLM, WordLlama
+        from habitus.search import Embedder, MiniLMEmbedder, SearchDocument, SearchIndex, WordLlamaEmbedder
 
-        embedder: Embedder = MiniLM() if tier == "minilm" else WordLlama()
+        embedder: Embedder = MiniLMEmbedder() if tier == "minilm" else WordLlamaEmbedder()
         self._folder = tempfile.TemporaryDirectory()
-        engine = sql.create_engine(sql.sqlite_url(Path(self._folder.name) / "search.db"))
+        engine = sql.create_engine(sql.build_sqlite_url(Path(self._folder.name) / "search.db"))
         sql.metadata.create_all(engine)
-        self.index = Index.open(
+        self.index = SearchIndex.open(
             engine, "benchmark", embedder=embedder, clock=lambda: 0.0, folder=Path(self._folder.name)
         )
-        self.index.put(
-            Document(
+        self.index.put_documents(
+            SearchDocument(
                 id=item["id"],
                 name=item["name"],
-                cue=item.get("cue", ""),
+                when_to_use=item.get("cue", ""),
                 description=item.get("description", ""),
                 tags=tuple(item.get("tags", ())),
                 body=item.get("body", ""),
@@ -55,7 +55,7 @@ class Habitus:
             for item in corpus
         )
         if examples:
-            self.index.learn_all((item["id"], text) for item in corpus for text in item.get("examples", ()))
+            self.index.learn_requests((item["id"], text) for item in corpus for text in item.get("examples", ()))
 
     def search(self, text: str, k: int) -> Ranked:
         found = self.index.search(text, k=k)
@@ -89,9 +89,9 @@ class BM25:
 
 class Embedding:
     def __init__(self, corpus: Sequence[Item], *, tier: str = "static") -> None:
-        from habitus.search import Embedder, MiniLM, WordLlama
+        from habitus.search import Embedder, MiniLMEmbedder, WordLlamaEmbedder
 
-        self._embedder: Embedder = MiniLM() if tier == "minilm" else WordLlama()
+        self._embedder: Embedder = MiniLMEmbedder() if tier == "minilm" else WordLlamaEmbedder()
         by_id = sorted(corpus, key=lambda item: str(item["id"]))  # a stable sort then breaks ties by id
         self._ids = [item["id"] for item in by_id]
         self._vectors = self._embedder.embed([summary(item) for item in by_id])
@@ -139,11 +139,11 @@ SYSTEMS: dict[str, Callable[[Sequence[Item]], Retriever]] = {
 
 
 def build(system: str, corpus: Sequence[Item]) -> Retriever:
-    from habitus.search.texts.weights import Unavailable
+    from habitus.search.texts.weights import ModelUnavailableError
 
     if system == "habitus_no_examples" and not any(item.get("examples") for item in corpus):
         raise Skipped("the corpus has no examples; the same as habitus")
     try:
         return SYSTEMS[system](corpus)
-    except Unavailable as missing:
+    except ModelUnavailableError as missing:
         raise Skipped(str(missing)) from None

@@ -27,9 +27,9 @@ from scipy.optimize import minimize
 
 from _report import progress, read_jsonl
 from habitus import sql
-from habitus.search import Document, Embedder, Index, MiniLM, NoEmbedder, WordLlama, ranking
-from habitus.search.calibration import Tier, tier_of
-from habitus.search.searcher import IndexEvidence
+from habitus.search import Embedder, MiniLMEmbedder, NoEmbedder, SearchDocument, SearchIndex, WordLlamaEmbedder, ranking
+from habitus.search.calibration import CalibrationTier, get_tier
+from habitus.search.searcher import SearchEvidence
 from retrieval import auroc
 
 Array = NDArray[np.float64]
@@ -90,10 +90,14 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=700, help="requests taken of each set, evenly spaced")
     parser.add_argument("--confidence-only", action="store_true", help="leave the order as it is")
     args = parser.parse_args()
-    makers: dict[str, Callable[[], Embedder]] = {"wordllama": WordLlama, "minilm": MiniLM, "none": NoEmbedder}
+    makers: dict[str, Callable[[], Embedder]] = {
+        "wordllama": WordLlamaEmbedder,
+        "minilm": MiniLMEmbedder,
+        "none": NoEmbedder,
+    }
     embedder = Remembering(makers[args.model]())
     sets = [_dataset(folder) for folder in sorted(args.sets.iterdir()) if folder.is_dir()]
-    tier = tier_of(embedder.name)
+    tier = get_tier(embedder.name)
     if not args.confidence_only:
         tier = fit_order(sets, embedder, args.most, tier)
         tier = fit_use(sets, embedder, args.most, tier)
@@ -114,8 +118,8 @@ class Remembering:
         self._known.update(zip(new, self._inner.embed(new), strict=True))
         return np.array([self._known[text] for text in texts], dtype=np.float32).reshape(len(texts), self.width)
 
-    def words(self, words: Sequence[str]) -> NDArray[np.float32]:
-        return self._inner.words(words)
+    def embed_words(self, words: Sequence[str]) -> NDArray[np.float32]:
+        return self._inner.embed_words(words)
 
 
 def _dataset(folder: Path) -> Dataset:
@@ -128,12 +132,13 @@ def _dataset(folder: Path) -> Dataset:
     )
 
 
-def _index(data: Dataset, embedder: Embedder) -> Index:
+def _index(data: Dataset, embedder: Embedder) -> SearchIndex:
     engine = sql.create_engine("sqlite://")
     sql.metadata.create_all(engine)
-    index = Index.open(engine, data.name, embedder=embedder, clock=lambda: 0.0)
-    index.put(
-        Document(id=x["id"], name=x["name"], description=x["description"], body=x.get("body", "")) for x in data.corpus
+    index = SearchIndex.open(engine, data.name, embedder=embedder, clock=lambda: 0.0)
+    index.put_documents(
+        SearchDocument(id=x["id"], name=x["name"], description=x["description"], body=x.get("body", ""))
+        for x in data.corpus
     )
     return index
 
@@ -145,7 +150,7 @@ def _spread(values: Sequence[Item], most: int) -> Sequence[Item]:
 # The order
 
 
-def fit_order(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: Tier) -> Tier:
+def fit_order(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: CalibrationTier) -> CalibrationTier:
     short: dict[str, list[Case]] = {}
     long: dict[str, list[Case]] = {}
     for data in sets:
@@ -189,12 +194,12 @@ def _asked_in_their_words(data: Dataset) -> Dataset:
     return replace(data, name=f"{data.name} sentences", corpus=list(corpus.values()), queries=queries)
 
 
-def _order_cases(index: Index, queries: Sequence[Item]) -> list[Case]:
-    found = [(query, index.evidence(query["text"])) for query in queries]
+def _order_cases(index: SearchIndex, queries: Sequence[Item]) -> list[Case]:
+    found = [(query, index.gather_evidence(query["text"])) for query in queries]
     return [_case(query, evidence, evidence.signals.values) for query, evidence in found if evidence is not None]
 
 
-def _case(query: Item, evidence: IndexEvidence, x: NDArray[Any]) -> Case:
+def _case(query: Item, evidence: SearchEvidence, x: NDArray[Any]) -> Case:
     relevant = set(query["relevant_ids"])
     right = np.array([id in relevant for id in evidence.ids])
     return Case(x=x.astype(np.float64), right=right, relevant=len(relevant))
@@ -258,7 +263,7 @@ def _minimum(loss: Callable[[Array], tuple[float, Array]], start: Array, free: i
 # Learning from use
 
 
-def fit_use(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: Tier) -> Tier:
+def fit_use(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: CalibrationTier) -> CalibrationTier:
     """For libraries where every document has k past requests, every other one, or only one in ten."""
     cases: dict[str, list[Case]] = {}
     for data in (data for data in sets if data.repeats):
@@ -281,7 +286,7 @@ def fit_use(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: Tier) 
     )
 
 
-def with_history(data: Dataset, embedder: Embedder, k: int, every: int = 1) -> tuple[Index, list[Item]]:
+def with_history(data: Dataset, embedder: Embedder, k: int, every: int = 1) -> tuple[SearchIndex, list[Item]]:
     """An index that has learned up to k requests of every (or every other) document, and requests it has not seen."""
     by_document: dict[str, list[Item]] = defaultdict(list)
     for place in np.random.default_rng(0).permutation(len(data.queries)).tolist():
@@ -294,20 +299,20 @@ def with_history(data: Dataset, embedder: Embedder, k: int, every: int = 1) -> t
         tests += queries[:held_out]
         if place % every == 0:
             past += [(id, query["text"]) for query in queries[held_out : held_out + k]]
-    index.learn_all(past)
+    index.learn_requests(past)
     return index, tests
 
 
-def _with_examples(data: Dataset, embedder: Embedder) -> Index:
+def _with_examples(data: Dataset, embedder: Embedder) -> SearchIndex:
     index = _index(data, embedder)
-    index.learn_all((item["id"], text) for item in data.corpus for text in item.get("examples", ()))
+    index.learn_requests((item["id"], text) for item in data.corpus for text in item.get("examples", ()))
     return index
 
 
-def _use_cases(index: Index, tests: Sequence[Item], tier: Tier) -> list[Case]:
+def _use_cases(index: SearchIndex, tests: Sequence[Item], tier: CalibrationTier) -> list[Case]:
     cases = []
     for query in tests:
-        evidence = index.evidence(query["text"])
+        evidence = index.gather_evidence(query["text"])
         if evidence is not None:
             base = evidence.signals.values @ np.array(tier.short)
             chances = np.exp(base - base.max())
@@ -324,7 +329,7 @@ def _use_cases(index: Index, tests: Sequence[Item], tier: Tier) -> list[Case]:
 # Does anything fit?
 
 
-def fit_confidence(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: Tier) -> Tier:
+def fit_confidence(sets: Sequence[Dataset], embedder: Embedder, most: int, tier: CalibrationTier) -> CalibrationTier:
     judged: dict[str, list[Judged]] = {}
     for data in sets:
         progress(f"confidence: reading {data.name}")
@@ -356,7 +361,9 @@ def fit_confidence(sets: Sequence[Dataset], embedder: Embedder, most: int, tier:
     )
 
 
-def _judged(index: Index, data: Dataset, queries: Sequence[Item], foreign: Sequence[Item], tier: Tier) -> list[Judged]:
+def _judged(
+    index: SearchIndex, data: Dataset, queries: Sequence[Item], foreign: Sequence[Item], tier: CalibrationTier
+) -> list[Judged]:
     """Requests that fit; then ones that don't: given negatives, else others' and ours without the answer."""
     everything = [item["id"] for item in data.corpus]
     rows = [_judge(index, query["text"], None, True, tier) for query in queries]
@@ -371,13 +378,13 @@ def _judged(index: Index, data: Dataset, queries: Sequence[Item], foreign: Seque
     return [found[place] for place in np.random.default_rng(0).permutation(len(found)).tolist()]
 
 
-def _judge(index: Index, text: str, among: list[str] | None, fits: bool, tier: Tier) -> Judged | None:
-    evidence = index.evidence(text, among=among)
+def _judge(index: SearchIndex, text: str, among: list[str] | None, fits: bool, tier: CalibrationTier) -> Judged | None:
+    evidence = index.gather_evidence(text, among=among)
     if evidence is None:
         return None
-    ranked = ranking.rank(evidence.signals, evidence.usage, tier, index.share_with_body)
+    ranked = ranking.rank_candidates(evidence.signals, evidence.usage, tier, index.share_with_body)
     best = int(np.argmax(ranked.scores))
-    x = ranking.confidence_evidence(evidence.signals, evidence.usage, tier)[best]
+    x = ranking.build_confidence_features(evidence.signals, evidence.usage, tier)[best]
     return Judged(x=x.astype(np.float64), trust=float(evidence.usage.familiarity[best]), fits=fits)
 
 
@@ -437,8 +444,8 @@ def _rounded(weights: Array) -> tuple[float, ...]:
     return tuple(round(float(weight), 3) for weight in weights)
 
 
-def _literal(tier: Tier) -> str:
-    lines = [f"    {name}={getattr(tier, name)}," for name in Tier.__slots__]
+def _literal(tier: CalibrationTier) -> str:
+    lines = [f"    {name}={getattr(tier, name)}," for name in CalibrationTier.__slots__]
     return "\n".join(["Tier(", *lines, ")"])
 
 

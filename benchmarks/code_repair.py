@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from _report import progress, report
-from habitus.tools.code_repair import CodeRefused, repair
+from habitus.tools.code_repair import CodeRefused, repair_code
 
 Repair = Callable[[str], str | None]
 
@@ -40,7 +40,7 @@ def main() -> None:
 
 def repair_text(text: str) -> str | None:
     try:
-        return repair(text).code
+        return repair_code(text).code
     except CodeRefused:
         return None
 

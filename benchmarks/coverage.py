@@ -24,7 +24,7 @@ from _ranks import correlation, ranks
 from _strangers import COUNT, ITEMS, WORLDS, Drawn, draw
 from _witness import first_sides
 from habitus import sql
-from habitus.app.learning.evidence import Evidence
+from habitus.app.learning.evidence import EvidenceService
 from habitus.evidence.findings import findings
 from habitus.evidence.model import Observation
 from habitus.journal import tables
@@ -80,16 +80,16 @@ def _share(flags: Any) -> float:
 def _ms_an_item(exposures: int) -> dict[str, float]:
     """Of all verdicts by what a database keeps: the first time, and from sums that are kept."""
     rows = list(draw("hard", exposures // 4, 0, drifts=False).observations())[:exposures]
-    engine = sql.create_all_in_memory()
+    engine = sql.create_in_memory_engine()
     _fill(engine, rows)
-    journal = Journal(engine, clock=lambda: _TODAY, redactor=Redactor([]), kept_for=timedelta(days=30))
-    evidence = Evidence(journal=journal, clock=lambda: _TODAY, share=0.1, refuse_changes=lambda: None)
+    journal = Journal(engine, clock=lambda: _TODAY, redactor=Redactor([]), retention=timedelta(days=30))
+    evidence = EvidenceService(journal=journal, clock=lambda: _TODAY, share=0.1, refuse_changes=lambda: None)
     spent = []
     for _ in range(3):  # the second time sums are kept
         begun = time.process_time()
-        evidence.findings()
+        evidence.compute_findings()
         spent.append(round(1000 * (time.process_time() - begun) / COUNT, 2))
-    return {"kept": spent[2], "first": spent[0], "since": len(journal.exposures_and_sums()[0])}
+    return {"kept": spent[2], "first": spent[0], "since": len(journal.load_exposures_and_sums()[0])}
 
 
 def _fill(engine: sa.Engine, rows: Sequence[Observation]) -> None:
@@ -104,7 +104,7 @@ def _fill(engine: sa.Engine, rows: Sequence[Observation]) -> None:
         offered.append({**of_unit, **of_row, **item, "is_ignored": False, "at": at})
         went = {"kind": "ok" if row.success else "failed", "weight": 1.0, "source": "user", "caller_id": ""}
         outcomes[row.unit] = {**of_unit, **went, "began_on": at, "at": at}
-    with sql.writing(engine) as connection:
+    with sql.write_transaction(engine) as connection:
         connection.execute(tables.exposures.insert(), offered)
         connection.execute(tables.lasting_outcomes.insert(), list(outcomes.values()))
 

@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from habitus.events import Event
+from habitus.events import AgentEvent
 from habitus.learning import detectors
-from habitus.learning.transcripts import Transcript, read
+from habitus.learning.transcripts import Transcript, read_transcripts
 
-Events = Sequence[Event]
+Events = Sequence[AgentEvent]
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ class Labelled:
 
 
 def _labelled(traces: Path, meta: Path, label: str) -> list[Labelled]:
-    events = {transcript.id: _events(transcript) for transcript in read(traces)}
+    events = {transcript.id: _events(transcript) for transcript in read_transcripts(traces)}
     rows = [json.loads(line) for line in meta.read_text().splitlines() if line.strip()]
     return [
         Labelled(events=events.get(row["trace"], ()), is_positive=label in row.get("annotated_errors", ()))
@@ -73,7 +73,7 @@ def _labelled(traces: Path, meta: Path, label: str) -> list[Labelled]:
 
 
 def _error_free(traces: Path) -> list[Events]:
-    return [events for transcript in read(traces) if not _failures(events := _events(transcript))]
+    return [events for transcript in read_transcripts(traces) if not _failures(events := _events(transcript))]
 
 
 def _events(transcript: Transcript) -> Events:

@@ -116,7 +116,9 @@ def used_ms(pid: int) -> float:
 def timed(home: Path, place: Path, event: str, **told: Any) -> float:
     """Milliseconds of a hook as an agent runs it, with the shell."""
     given = {"session_id": "bench", "cwd": str(place), "hook_event_name": event, **told}
-    return ran(["/bin/sh", "-c", known_agents.command(event, sys.executable, home)], json.dumps(given).encode())
+    return ran(
+        ["/bin/sh", "-c", known_agents.make_hook_command(event, sys.executable, home)], json.dumps(given).encode()
+    )
 
 
 def ran(command: Sequence[str], given: bytes) -> float:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from _report import Metrics, peak_mb, progress, report
 from habitus.app import Habitus
-from habitus.settings import load
+from habitus.settings import load_settings
 from habitus.skills import trees
 from habitus.skills.formats import detect
 
@@ -39,12 +39,14 @@ def taken_in(tree: Path, *, is_durable: bool) -> Metrics:
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
         environ = {"HOME": scratch, "HABITUS_DURABLE": str(is_durable).lower()}
-        with Habitus.open(load(environ, home)) as habitus:
+        with Habitus.open(load_settings(environ, home)) as habitus:
             result: Metrics = {}
             for run in ("first", "second"):
                 progress(f"{run} run {name}")
                 started, worked = time.perf_counter(), time.process_time()
-                results = list(habitus.importer.run(detect.read(tree), habitus.person("benchmark")))
+                results = list(
+                    habitus.importer.import_entries(detect.read_skills(tree), habitus.build_author("benchmark"))
+                )
                 seconds, busy = time.perf_counter() - started, time.process_time() - worked
                 key = f"files_per_s_{name}" if run == "first" else f"files_per_s_second_run_{name}"
                 result[key] = round(len(results) / seconds)

@@ -89,7 +89,7 @@ def _habitus(tier: str) -> Callable[[Sequence[Item], Split], Callable[[int], Bes
         def after(k: int) -> Best:
             nonlocal learned
             new = slice(learned, k)
-            retriever.index.learn_all((id, text) for id, texts in chosen.past.items() for text in texts[new])
+            retriever.index.learn_requests((id, text) for id, texts in chosen.past.items() for text in texts[new])
             learned = k
             return lambda text: next((hit.id for hit in retriever.index.search(text, k=1).hits), None)
 

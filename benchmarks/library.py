@@ -28,11 +28,11 @@ from _report import Metrics, peak_mb, progress, report
 from habitus import sql
 from habitus.skills import trees
 from habitus.skills.formats import skill_md
-from habitus.skills.model import Actor, Author, Skill, Stage
-from habitus.skills.stores.files import DirectoryShelf
+from habitus.skills.model import ActorKind, Author, Skill, Stage
+from habitus.skills.stores.files import DirectoryBackend
 from habitus.skills.stores.versioned import SkillStore
 
-ME = Author(actor=Actor.USER, name="bench")
+ME = Author(actor=ActorKind.USER, name="bench")
 BODY = "\n".join(f"{number}. Look at part {number} and decide whether it needs work." for number in range(1, 31))
 
 
@@ -73,7 +73,7 @@ def library_of(size: int) -> Metrics:
         store = open_store(home)
         cold = timed(store.list_summaries)
         warm = median(store.list_summaries, 20)
-        fresh = median(lambda: store.look(now=True), 7)
+        fresh = median(lambda: store.refresh_from_disk(force=True), 7)
         name = f"skill-{size // 2:05d}"
         load = median(lambda: store.load(name), 50)
         edit = median(counted(lambda number: store.save(skill(size // 2, f"{BODY}\n{number}"), ME)), 10)
@@ -100,7 +100,7 @@ def counting(processes: int, increments: int) -> Metrics:
         for worker in workers:
             worker.join()
         seconds = time.perf_counter() - started
-        found = open_store(home).counters("skill-00000")[Stage.STEPS].recommended
+        found = open_store(home).read_counters("skill-00000")[Stage.STEPS].recommended
         return {
             "increments_wanted": processes * increments,
             "increments_found": found,
@@ -125,7 +125,7 @@ def reading(system: str, files: list[Path], read: Callable[[Path], str]) -> Metr
 
 
 def by_habitus(path: Path) -> str:
-    parsed = skill_md.parse(path.parent.name, path.read_bytes(), file=path.name)
+    parsed = skill_md.parse_skill_md(path.parent.name, path.read_bytes(), file=path.name)
     if parsed.skill is None:
         return "broken"
     return "clean" if not parsed.diagnostics else "with diagnostics"
@@ -185,7 +185,7 @@ def made_up(root: Path, size: int) -> Path:
     for number in range(size):
         folder = root / f"skill-{number:05d}"
         folder.mkdir(parents=True)
-        (folder / "SKILL.md").write_bytes(skill_md.render(replace(skill(number), body=BODY)))
+        (folder / "SKILL.md").write_bytes(skill_md.render_skill_md(replace(skill(number), body=BODY)))
     return root
 
 
@@ -196,8 +196,8 @@ def skill_files(root: Path) -> Iterator[Path]:
 
 
 def open_store(home: Path) -> SkillStore:
-    engine = sql.open_engine(sql.sqlite_url(home / "habitus.db"))
-    shelf = DirectoryShelf(home / "skills", home / "archive")
+    engine = sql.open_engine(sql.build_sqlite_url(home / "habitus.db"))
+    shelf = DirectoryBackend(home / "skills", home / "archive")
     return SkillStore(shelf, engine, layer="user", clock=lambda: datetime.now(UTC))
 
 

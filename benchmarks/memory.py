@@ -22,15 +22,15 @@ from typing import Any
 
 import _report
 from habitus import sql
-from habitus.memory import views
-from habitus.memory.memory import Cortex
-from habitus.memory.model import Cause, Draft, Engram, Kind, Producer, Scope
-from habitus.memory.recall import FLOOR
-from habitus.memory.sameness import MEANING, is_same
+from habitus.memory import page_files
+from habitus.memory.cortex import Cortex
+from habitus.memory.model import ChangeCause, Engram, LessonDraft, LessonKind, LessonProducer, LessonScope
+from habitus.memory.page_files import MemoryPageFiles
+from habitus.memory.recall import RELEVANCE_FLOOR
 from habitus.memory.store import EngramStore
-from habitus.memory.views import ViewFiles
+from habitus.memory.text_equivalence import MIN_SIMILARITY, is_equivalent
 from habitus.redact import Redactor
-from habitus.search import Index, WordLlama
+from habitus.search import SearchIndex, WordLlamaEmbedder
 
 DATA = Path(__file__).parent / "data"
 _THINGS = [
@@ -84,7 +84,7 @@ _PLACES = [
     "Leeds",
     "Brno",
 ]
-_FLOORS = tuple(sorted({0.2, 0.25, 0.3, FLOOR, 0.4, 0.45, 0.5, 0.6}))
+_FLOORS = tuple(sorted({0.2, 0.25, 0.3, RELEVANCE_FLOOR, 0.4, 0.45, 0.5, 0.6}))
 
 
 def main() -> None:
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=Path, default=DATA / "paraphrases.jsonl")
     parser.add_argument("--requests", type=Path, default=DATA / "requests.jsonl")
     arguments = parser.parse_args()
-    embedder = WordLlama()
+    embedder = WordLlamaEmbedder()
     pairs = _report.read_jsonl(arguments.pairs)
     habitus: dict[str, Any] = {
         "sizes": {str(size): _of_size(size, arguments.repeat, embedder) for size in arguments.sizes},
@@ -108,7 +108,7 @@ def main() -> None:
     _report.show("memory", arguments, {"habitus": habitus, **plain})
 
 
-def _of_size(size: int, repeat: int, embedder: WordLlama) -> dict[str, Any]:
+def _of_size(size: int, repeat: int, embedder: WordLlamaEmbedder) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, per_user in (("shared", 50), ("alone", size)):
         _report.progress(f"{size} lessons, {name}")
@@ -117,24 +117,24 @@ def _of_size(size: int, repeat: int, embedder: WordLlama) -> dict[str, Any]:
     return found
 
 
-def _measured(lessons: Sequence[Engram], repeat: int, embedder: WordLlama, home: Path) -> dict[str, Any]:
-    engine = sql.open_engine(sql.sqlite_url(home / "habitus.db"))
+def _measured(lessons: Sequence[Engram], repeat: int, embedder: WordLlamaEmbedder, home: Path) -> dict[str, Any]:
+    engine = sql.open_engine(sql.build_sqlite_url(home / "habitus.db"))
     store = EngramStore(engine)
-    store.save(lessons, Cause(at=datetime.now(UTC), by="benchmark", reason="made"))
+    store.save(lessons, ChangeCause(at=datetime.now(UTC), by="benchmark", reason="made"))
     cortex = Cortex(
         store,
-        lambda: Index.open(engine, "memory", embedder=embedder),
+        lambda: SearchIndex.open(engine, "memory", embedder=embedder),
         redactor=Redactor(),
         clock=lambda: datetime.now(UTC),
         user="user-0",
-        files=ViewFiles(home / "memory", engine, clock=lambda: datetime.now(UTC)),
+        files=MemoryPageFiles(home / "memory", engine, clock=lambda: datetime.now(UTC)),
     )
     chance = random.Random(7)
     first = _milliseconds(lambda: cortex.recall("warm up"))
     recalls = [_milliseconds(lambda: cortex.recall(_request(chance))) for _ in range(repeat)]
     worked = [_milliseconds(lambda: cortex.recall(_request(chance)), time.thread_time) for _ in range(repeat)]
     mine = [lesson for lesson in lessons if lesson.owner == "user-0"]
-    rendering = [_milliseconds(lambda: views.render(views.VIEWS[2], mine)) for _ in range(5)]
+    rendering = [_milliseconds(lambda: page_files.render_page(page_files.PAGE_SPECS[2], mine)) for _ in range(5)]
     encodes = [_milliseconds(lambda n=n: cortex.encode(_draft(n))) for n in range(min(repeat, 20))]  # type: ignore[misc]  # mypy can't infer a lambda's default
     started = time.thread_time()
     for number in range(100, 120):
@@ -169,8 +169,8 @@ def _lessons(size: int, per_user: int) -> list[Engram]:
         Engram(
             id=f"b{number:07d}",
             text=_sentence(chance),
-            kind=Kind.LESSON,
-            scope=Scope.USER,
+            kind=LessonKind.LESSON,
+            scope=LessonScope.USER,
             owner=f"user-{number // per_user}",
         )
         for number in range(size)
@@ -190,11 +190,11 @@ def _request(chance: random.Random) -> str:
     )
 
 
-def _draft(number: int) -> Draft:
-    return Draft(
+def _draft(number: int) -> LessonDraft:
+    return LessonDraft(
         text=f"Machine {number} in hall {number + 40} is oiled on Mondays.",
-        kind=Kind.LESSON,
-        produced_by=Producer.MODEL,
+        kind=LessonKind.LESSON,
+        produced_by=LessonProducer.MODEL,
     )
 
 
@@ -202,14 +202,14 @@ Judge = Callable[[str, str, float], bool]
 
 
 def _guarded(a: str, b: str, meaning: float) -> bool:
-    return is_same(a, b, meaning=meaning)
+    return is_equivalent(a, b, similarity=meaning)
 
 
 def _cosine(least: float) -> Judge:
     return lambda a, b, meaning: meaning >= least
 
 
-def _pairs(pairs: Sequence[dict[str, Any]], embedder: WordLlama, judge: Judge) -> dict[str, Any]:
+def _pairs(pairs: Sequence[dict[str, Any]], embedder: WordLlamaEmbedder, judge: Judge) -> dict[str, Any]:
     counts = {(part, same): [0, 0] for part in ("tune", "check") for same in (True, False)}
     for pair in pairs:
         first, second = embedder.embed([pair["a"], pair["b"]])
@@ -229,24 +229,24 @@ def _pairs(pairs: Sequence[dict[str, Any]], embedder: WordLlama, judge: Judge) -
     }
 
 
-def _requests(requests: Sequence[dict[str, Any]], texts: Sequence[str], embedder: WordLlama) -> dict[str, Any]:
+def _requests(requests: Sequence[dict[str, Any]], texts: Sequence[str], embedder: WordLlamaEmbedder) -> dict[str, Any]:
     """The share of requests whose best lesson is above each floor."""
-    engine = sql.create_all_in_memory()
+    engine = sql.create_in_memory_engine()
     now = datetime(2030, 1, 1, tzinfo=UTC)
     store = EngramStore(engine)
-    blank = Engram(id="", text="", kind=Kind.LESSON, scope=Scope.GLOBAL)
+    blank = Engram(id="", text="", kind=LessonKind.LESSON, scope=LessonScope.GLOBAL)
     store.save(
         [replace(blank, id=f"b{number:07d}", text=text) for number, text in enumerate(texts)],
-        Cause(at=now, by="benchmark", reason="made"),
+        ChangeCause(at=now, by="benchmark", reason="made"),
     )
     cortex = Cortex(
-        store, lambda: Index.open(engine, "memory", embedder=embedder), redactor=Redactor(), clock=lambda: now
+        store, lambda: SearchIndex.open(engine, "memory", embedder=embedder), redactor=Redactor(), clock=lambda: now
     )
     sure = [(row["related"], cortex.recall(row["request"]).confidence) for row in requests]
     return {
         "lessons": len(texts),
-        "floor": FLOOR,
-        "meaning": MEANING,
+        "floor": RELEVANCE_FLOOR,
+        "meaning": MIN_SIMILARITY,
         "per_floor": {
             str(floor): {
                 "related": round(_share([c for is_related, c in sure if is_related], floor), 3),

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from _report import Metrics, progress, show
 from habitus.recipes.alignment import align_occurrences
-from habitus.recipes.mining import Mined, mine
+from habitus.recipes.mining import MinedRecipe, mine_recipes
 from habitus.recipes.sequences import ObservedCall, ObservedTurn
 
 Run = Callable[[random.Random], list[ObservedCall]]  # one run of a procedure, with new values
@@ -47,8 +47,8 @@ def main() -> None:
     theirs: Metrics = {}
     for name, kind in KINDS.items():
         journals = [journal(kind, random.Random(f"{name} {seed}"), args.turns) for seed in range(args.journals)]
-        ours[name] = scores(journals, [[*mine(one.turns)] for one in journals])
-        ours[name]["shuffled"] = sum(len(mine(shuffled(one.turns))) for one in journals)
+        ours[name] = scores(journals, [[*mine_recipes(one.turns)] for one in journals])
+        ours[name]["shuffled"] = sum(len(mine_recipes(shuffled(one.turns))) for one in journals)
         theirs[name] = repeats(journals)
         progress(f"{name}: {ours[name]}")
     show("mining", args, {"habitus": {**ours, **timed(args.large)}, "repeats": theirs})
@@ -291,7 +291,7 @@ KINDS: dict[str, Callable[[random.Random], tuple[list[Run], Noise]]] = {
 # Scores
 
 
-def scores(journals: Sequence[Journal], found: Sequence[Sequence[Mined]]) -> Metrics:
+def scores(journals: Sequence[Journal], found: Sequence[Sequence[MinedRecipe]]) -> Metrics:
     planted = right = recovered = made = 0
     for one, mined in zip(journals, found, strict=True):
         unseen = [[run(random.Random(f"unseen {number}")) for number in range(5)] for run in one.planted]
@@ -311,7 +311,7 @@ def _is_part(labels: Sequence[str], run: Sequence[ObservedCall]) -> bool:
     return all(label in rest for label in labels)
 
 
-def _makes(journal: Journal, recipe: Mined, runs: Sequence[list[ObservedCall]]) -> bool:
+def _makes(journal: Journal, recipe: MinedRecipe, runs: Sequence[list[ObservedCall]]) -> bool:
     """Whether the recipe makes the calls of runs that it has not seen: with them it is still the same."""
     if [call.label for call in runs[0]] != list(recipe.labels):
         return False
@@ -326,12 +326,12 @@ def repeats(journals: Sequence[Journal]) -> Metrics:
     for one in journals:
         counts: Counter[tuple[str, ...]] = Counter()
         for turn in one.turns:
-            names = [call.doing for call in turn.calls if call.success]
+            names = [call.action for call in turn.calls if call.success]
             counts.update(
                 {tuple(names[at : at + n]) for n in (3, 4) for at in range(len(names) - n + 1)} if turn.ok else ()
             )
         found = [names for names, count in counts.items() if count >= 3]
-        runs = [[call.doing for call in run(random.Random("any"))] for run in one.planted]
+        runs = [[call.action for call in run(random.Random("any"))] for run in one.planted]
         planted += len(runs)
         made += len(found)
         right += sum(any(list(names) == run[: len(names)] for run in runs) for names in found)
@@ -342,7 +342,7 @@ def repeats(journals: Sequence[Journal]) -> Metrics:
 def timed(turns: int) -> Metrics:
     large = journal(files, random.Random("large"), turns).turns
     began = time.process_time()
-    found = len(mine(large))
+    found = len(mine_recipes(large))
     return {
         "large": {
             "turns": len(large),

@@ -19,8 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from _report import Metrics, progress, read_jsonl, show
-from habitus.app.other_agents.agent_skills import AHEAD, CLEAR, AgentSkill, clear_match, searching
-from habitus.search import Results
+from habitus.app.other_agents.agent_skills import (
+    MIN_MATCH_SCORE,
+    MIN_SCORE_LEAD,
+    AgentSkill,
+    build_search,
+    find_clear_match,
+)
+from habitus.search import SearchResults
 from habitus.skills.model import Skill
 
 FAMILIES = ("skillroute", "clinc150", "metatool_single")
@@ -32,7 +38,7 @@ ENOUGH = 0.95
 class Asked:
     """A request put to a home: what was found, and the names that would be right there."""
 
-    found: Results
+    found: SearchResults
     right: frozenset[str]
 
 
@@ -53,7 +59,7 @@ def main() -> None:
         others = [each for other in FAMILIES if other != family for each in asked[other]]
         chosen = next((pair for pair in GRID if measure(others, *pair)["precision"] >= ENOUGH), None)
         held_out = {"thresholds": chosen, **measure(asked[family], *chosen)} if chosen else {"thresholds": None}
-        systems[family] = {"held_out": held_out, "as_shipped": measure(asked[family], CLEAR, AHEAD)}
+        systems[family] = {"held_out": held_out, "as_shipped": measure(asked[family], MIN_MATCH_SCORE, MIN_SCORE_LEAD)}
     show("never_fired", args, systems)
 
 
@@ -67,7 +73,7 @@ def ask(folder: Path, nothing: Sequence[str], args: argparse.Namespace) -> list[
         held = {id for query in wanted for id in map(str, query["relevant_ids"][:1]) if id in corpus}
         held |= set(chance.sample(sorted(corpus), args.skills - len(held)))
         names = {id: str(corpus[id]["name"]) for id in sorted(held)}
-        search = searching([as_skill(name, corpus[id]) for id, name in names.items()])
+        search = build_search([as_skill(name, corpus[id]) for id, name in names.items()])
         others = chance.sample(queries, min(args.requests, len(queries)))
         for query in {query["id"]: query for query in (*wanted, *others)}.values():
             right = frozenset(names[id] for id in map(str, query["relevant_ids"]) if id in names)
@@ -84,7 +90,7 @@ def as_skill(name: str, entry: Mapping[str, str]) -> AgentSkill:
 
 
 def measure(asked: Sequence[Asked], clear: float, ahead: float) -> Metrics:
-    matched = [(name, each.right) for each in asked if (name := clear_match(each.found, clear, ahead))]
+    matched = [(name, each.right) for each in asked if (name := find_clear_match(each.found, clear, ahead))]
     right = sum(name in fitting for name, fitting in matched)
     could = sum(bool(each.right) for each in asked)
     return {

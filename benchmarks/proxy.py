@@ -67,7 +67,7 @@ async def main() -> None:
 
 async def _measured(folder: Path, count: int) -> dict[str, list[float]]:
     with Habitus.open(read_settings(folder / "home", {"HOME": str(folder), "USER": "bench"})) as habitus:
-        writing.new(habitus, writing.SkillDraft(name="greeter", cli=True))
+        writing.create_skill(habitus, writing.CreateSkillRequest(name="greeter", cli=True))
         cell = {
             "action": "exec",
             "code": CELL.replace("CALLS", str(count)),

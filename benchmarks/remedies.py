@@ -31,8 +31,8 @@ from _report import progress, show
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.findings import Findings, findings
 from habitus.learning.remedies.sessions import SessionFacts, SessionReader
-from habitus.learning.transcripts import pieces
-from habitus.sandbox.machine import probe
+from habitus.learning.transcripts import read_pieces
+from habitus.sandbox.machine import probe_machine
 
 SKILLS = 60
 _WORDS = ("value", "data", "file", "path", "config", "import", "return", "test", "build", "list", "result", "line")
@@ -64,7 +64,7 @@ def main() -> None:
 
 def _quality(makers: Sequence[Maker], options: argparse.Namespace) -> dict[str, object]:
     rng = random.Random(options.seed)
-    bubblewrap = probe().bubblewrap
+    bubblewrap = probe_machine().bubblewrap
     tally: dict[str, Counter[str]] = defaultdict(Counter)
     for maker in makers:
         for _ in range(options.plants):
@@ -143,7 +143,7 @@ def _written(world: World, steps: Iterable[tuple[str, object]], number: int) -> 
 
 def _facts(path: Path) -> SessionFacts:
     reader: SessionReader | None = None
-    for piece in pieces(path):
+    for piece in read_pieces(path):
         reader = reader or SessionReader(session=piece.id, project=piece.project, file=path.name)
         for turn in piece.turns:
             reader.take(turn)

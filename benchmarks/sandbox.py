@@ -21,15 +21,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from _report import peak_memory_mb, progress, report
-from habitus.sandbox.machine import Machine, base_python, probe
-from habitus.sandbox.model import Limits, Permissions
+from habitus.sandbox.fork_servers import ForkServerPool, SandboxedProgram
+from habitus.sandbox.machine import MachineCapabilities, get_base_python, probe_machine
+from habitus.sandbox.model import Permissions, SandboxLimits
 from habitus.sandbox.runtimes.local import LocalRuntime
-from habitus.sandbox.scratchpads import Scratchpads
-from habitus.sandbox.venvs import Environments, Venvs
-from habitus.sandbox.warm import Program, Warm
+from habitus.sandbox.scratchpads import SessionScratchpads
+from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 
-NOTHING = Program(code="pass")
-BARE = [base_python(), "-I", "-S", "-c", "pass"]
+NOTHING = SandboxedProgram(code="pass")
+BARE = [get_base_python(), "-I", "-S", "-c", "pass"]
 
 
 async def main() -> None:
@@ -38,7 +38,7 @@ async def main() -> None:
     parser.add_argument("--at-once", type=int, default=4, help="how many calls run at the same time")
     parser.add_argument("--tasks", type=Path, nargs="*", default=[], help="jsonl files of solutions with their tests")
     options = parser.parse_args()
-    machine = probe()
+    machine = probe_machine()
     systems: dict[str, dict[str, object] | str] = {}
     with tempfile.TemporaryDirectory() as folder:
         ours = await _calls(machine, Path(folder), options.calls, options.at_once, systems)
@@ -50,26 +50,26 @@ async def main() -> None:
 
 
 async def _calls(
-    machine: Machine, folder: Path, calls: int, at_once: int, systems: dict[str, dict[str, object] | str]
+    machine: MachineCapabilities, folder: Path, calls: int, at_once: int, systems: dict[str, dict[str, object] | str]
 ) -> dict[str, object]:
     cold = []
     for _ in range(5):
-        async with Warm(machine, folder / "run") as warm:
-            cold.append(await _timed(lambda: warm.call(NOTHING, {})))
-    async with Warm(machine, folder / "run", at_once=at_once) as warm:
-        await warm.call(NOTHING, {})
+        async with ForkServerPool(machine, folder / "run") as warm:
+            cold.append(await _timed(lambda: warm.call_tool(NOTHING, {})))
+    async with ForkServerPool(machine, folder / "run", max_concurrent=at_once) as warm:
+        await warm.call_tool(NOTHING, {})
         progress(f"{calls} warm calls and bare starts, in turns")
         rows: dict[str, list[float]] = {"warm": [], "again": [], "bare": [], "venv": [], "bwrap": []}
         for _ in range(calls):
-            rows["warm"].append(await _timed(lambda: warm.call(NOTHING, {})))
-            rows["again"].append(await _timed(lambda: warm.call(NOTHING, {})))
+            rows["warm"].append(await _timed(lambda: warm.call_tool(NOTHING, {})))
+            rows["again"].append(await _timed(lambda: warm.call_tool(NOTHING, {})))
             rows["bare"].append(_spawn(BARE))
             rows["venv"].append(_spawn([sys.executable, "-c", "pass"]))
             if machine.bubblewrap:
                 rows["bwrap"].append(_spawn(_bubblewrap(machine.bubblewrap)))
         progress(f"{calls} calls, {at_once} at a time")
         began = time.perf_counter()
-        await asyncio.gather(*(warm.call(NOTHING, {}) for _ in range(calls)))
+        await asyncio.gather(*(warm.call_tool(NOTHING, {}) for _ in range(calls)))
         together = time.perf_counter() - began
     bare = statistics.median(rows["bare"])
     systems["python -I -S -c pass"] = _spread(rows["bare"])
@@ -87,17 +87,19 @@ async def _calls(
     }
 
 
-async def _pads(machine: Machine, folder: Path, calls: int) -> dict[str, object]:
+async def _pads(machine: MachineCapabilities, folder: Path, calls: int) -> dict[str, object]:
     progress("scratchpads")
-    environments = Environments(folder / "environments", Venvs(os.environ, python=base_python()))
-    limits = Limits(cpu_s=None)
-    pads = Scratchpads(LocalRuntime(machine, folder / "pads", environments, permissions=Permissions(), limits=limits))
-    made = await _timed(lambda: pads.exec("bench", "1"))
+    environments = EnvironmentCache(folder / "environments", VenvBuilder(os.environ, python=get_base_python()))
+    limits = SandboxLimits(cpu_s=None)
+    pads = SessionScratchpads(
+        LocalRuntime(machine, folder / "pads", environments, permissions=Permissions(), limits=limits)
+    )
+    made = await _timed(lambda: pads.execute_code("bench", "1"))
     starts = []
     for _ in range(10):
         await pads.reset("bench")
-        starts.append(await _timed(lambda: pads.exec("bench", "1")))
-    cells = [await _timed(lambda: pads.exec("bench", "1")) for _ in range(calls)]
+        starts.append(await _timed(lambda: pads.execute_code("bench", "1")))
+    cells = [await _timed(lambda: pads.execute_code("bench", "1")) for _ in range(calls)]
     await pads.close()
     return {
         "pad_new_ms": round(made * 1000, 1),
@@ -106,17 +108,17 @@ async def _pads(machine: Machine, folder: Path, calls: int) -> dict[str, object]
     }
 
 
-async def _tasks(machine: Machine, folder: Path, files: list[Path], at_once: int) -> dict[str, object]:
+async def _tasks(machine: MachineCapabilities, folder: Path, files: list[Path], at_once: int) -> dict[str, object]:
     """Run each solution with its own test as a tool; a tool is valid when it exits 0 and says something."""
     tasks = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    programs = [Program(code=_as_tool(task), limits=Limits(wall_s=30)) for task in tasks]
+    programs = [SandboxedProgram(code=_as_tool(task), limits=SandboxLimits(wall_s=30)) for task in tasks]
     progress(f"validating {len(programs)} solutions")
-    async with Warm(machine, folder / "run", at_once=at_once) as warm:
-        await asyncio.gather(*(warm.call(NOTHING, {}) for _ in range(at_once)))
+    async with ForkServerPool(machine, folder / "run", max_concurrent=at_once) as warm:
+        await asyncio.gather(*(warm.call_tool(NOTHING, {}) for _ in range(at_once)))
         ends: list[float] = []
 
-        async def validate(program: Program) -> bool:
-            run = await warm.call(program, {})
+        async def validate(program: SandboxedProgram) -> bool:
+            run = await warm.call_tool(program, {})
             ends.append(time.perf_counter())
             return run.outcome.is_ok and bool(run.stdout.strip())
 

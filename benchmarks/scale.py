@@ -19,19 +19,19 @@ from typing import Any
 
 from _report import Metrics, peak_mb, progress, report
 from habitus import sql
-from habitus.search import Document
-from habitus.search.index import Index
+from habitus.search import SearchDocument
+from habitus.search.index import SearchIndex
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.selection import Request, select
-from habitus.skills.layers.listing import Listed
+from habitus.skills.choosing.selection import SelectionInput, select_skills
+from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.model import PLAIN_MANIFEST, Manifest, State, Summary
+from habitus.skills.model import DEFAULT_MANIFEST, Manifest, SkillState, SkillSummary
 
 WORDS = tuple(
     "report invoice chart deploy server test customer ticket email table query index backup schedule image "  # noqa: SIM905  # a list of forty strings is harder to read
     "video model prompt merge branch release note budget forecast contract policy audit route cache token".split()
 )
-REQUEST = Request(
+REQUEST = SelectionInput(
     text="please deploy the invoice server and write a report", attachments=("a.csv",), paths=("src/x.py",)
 )
 
@@ -54,60 +54,64 @@ def main() -> None:
     report("scale", {"sizes": args.sizes, "searched": args.searched}, {"habitus": habitus, "plain": plain})
 
 
-def selecting(listing: list[Listed]) -> Metrics:
+def selecting(listing: list[ListedSkill]) -> Metrics:
     context = GateContext()
-    selection = select(listing, REQUEST, context)
-    budget = menu.budget_for(200_000)
+    selection = select_skills(listing, REQUEST, context)
+    budget = menu.compute_menu_budget(200_000)
     return {
-        "select_ms": median(lambda: select(listing, REQUEST, context), 7),
-        "menu_ms": median(lambda: menu.compose(selection.menu, budget), 7),
-        "select_and_menu_ms": median(lambda: menu.compose(select(listing, REQUEST, context).menu, budget), 7),
+        "select_ms": median(lambda: select_skills(listing, REQUEST, context), 7),
+        "menu_ms": median(lambda: menu.compose_menu(selection.menu, budget), 7),
+        "select_and_menu_ms": median(
+            lambda: menu.compose_menu(select_skills(listing, REQUEST, context).menu, budget), 7
+        ),
     }
 
 
-def searching(listing: list[Listed]) -> Metrics:
+def searching(listing: list[ListedSkill]) -> Metrics:
     documents = [document(item) for item in listing]
     with tempfile.TemporaryDirectory() as scratch:
-        engine = sql.open_engine(sql.sqlite_url(Path(scratch) / "habitus.db"))
-        index = Index.open(engine, "skills")
-        build = timed(lambda: index.put(documents))
+        engine = sql.open_engine(sql.build_sqlite_url(Path(scratch) / "habitus.db"))
+        index = SearchIndex.open(engine, "skills")
+        build = timed(lambda: index.put_documents(documents))
         query = median(lambda: index.search(REQUEST.text), 30)
         added = iter(range(10**6))
-        add_one = median(lambda: index.put([document(listed(10**7 + next(added)))]), 7)
-        start = timed(lambda: Index.open(engine, "skills").search(REQUEST.text))
+        add_one = median(lambda: index.put_documents([document(listed(10**7 + next(added)))]), 7)
+        start = timed(lambda: SearchIndex.open(engine, "skills").search(REQUEST.text))
         engine.dispose()
     return {"build_s": round(build / 1000, 2), "query_ms": query, "add_one_ms": add_one, "start_up_ms": start}
 
 
-def plainly(listing: list[Listed]) -> float:
-    return median(lambda: "\n".join(f"- {item.name}: {item.summary.cue}" for item in listing if item.summary), 7)
+def plainly(listing: list[ListedSkill]) -> float:
+    return median(
+        lambda: "\n".join(f"- {item.name}: {item.summary.when_to_use_line}" for item in listing if item.summary), 7
+    )
 
 
-def listed(number: int) -> Listed:
+def listed(number: int) -> ListedSkill:
     """A made-up skill; one in ten has a manifest that the rules must look at."""
     choose = random.Random(number)
     words = " ".join(choose.choices(WORDS, k=12))
-    manifest = PLAIN_MANIFEST
+    manifest = DEFAULT_MANIFEST
     if number % 10 == 3:
         manifest = Manifest(file_types=("csv",)) if number % 500 == 3 else Manifest(triggers=("x",))
-    summary = Summary(
+    summary = SkillSummary(
         name=f"skill-{number:06d}",
         description=f"Handles {words}.",
         when_to_use=f"somebody asks for {words}",
         tags=(choose.choice(WORDS),),
         manifest=manifest,
     )
-    return Listed(name=summary.name, layer="user", state=State.OK, summary=summary)
+    return ListedSkill(name=summary.name, layer="user", state=SkillState.OK, summary=summary)
 
 
-def document(item: Listed) -> Document:
+def document(item: ListedSkill) -> SearchDocument:
     assert item.summary is not None
     choose = random.Random(item.name)
     body = "\n\n".join(" ".join(choose.choices(WORDS, k=40)) for _ in range(8))
-    return Document(
+    return SearchDocument(
         id=item.name,
         name=item.name,
-        cue=item.summary.when_to_use,
+        when_to_use=item.summary.when_to_use,
         description=item.summary.description,
         tags=item.summary.tags,
         body=body,

@@ -30,8 +30,8 @@ from _jobs_across import jobs_across
 from _report import Metrics, progress, report
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.files import file_of
-from habitus.skills.edits import Edit, Operation
+from habitus.files import build_file
+from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Skill
 from scale import WORDS
@@ -88,16 +88,16 @@ def measured(home: Path, url: str, size: int, args: argparse.Namespace) -> Metri
     kind = url.partition(":")[0]
     began = time.perf_counter()
     with opened(home, url) as habitus:
-        store = habitus.skills.layer("user").store
+        store = habitus.skills.get_layer("user").store
         for start in range(0, size, _BATCH):
             some = [made(number) for number in range(start, min(size, start + _BATCH))]
-            trees = {skill.name: {"SKILL.md": file_of(skill_md.render(skill))} for skill in some}
-            store.save_many(trees, habitus.person())
+            trees = {skill.name: {"SKILL.md": build_file(skill_md.render_skill_md(skill))} for skill in some}
+            store.save_trees(trees, habitus.build_author())
             progress(f"{kind}: {start + len(some)} of {size} skills, {time.perf_counter() - began:.0f} s")
         filled = time.perf_counter() - began
         began = time.perf_counter()
         if args.searches:
-            habitus.finder.catch_up(lambda done: None)
+            habitus.finder.update_index(lambda done: None)
         indexed = time.perf_counter() - began
     progress(f"{kind}: indexed after {indexed:.0f} s")
     found = clients(home, url, size, args)
@@ -146,10 +146,10 @@ def work(home: Path, url: str, size: int, changes: int, searches: int) -> None:
         sys.stdin.readline()
         began, began_cpu = time.perf_counter(), time.process_time()
         for _ in range(changes):
-            edit = Edit(operation=Operation.APPEND, content=f"3. And {chance.random()}.")
-            habitus.skills.edit(made(chance.randrange(size)).name, edit, habitus.person())
+            edit = TextEdit(operation=EditOperation.APPEND, content=f"3. And {chance.random()}.")
+            habitus.skills.edit(made(chance.randrange(size)).name, edit, habitus.build_author())
         edited, edit_cpu_ms = time.perf_counter(), 1000 * (time.process_time() - began_cpu) / changes
-        store = habitus.skills.layer("user").store
+        store = habitus.skills.get_layer("user").store
         for _ in range(changes):
             store.record_use(made(chance.randrange(size)).name, succeeded=True)
         counted = time.perf_counter()

@@ -30,8 +30,8 @@ from typing import Any
 
 import _report
 from _obvious_lines import PLAIN, TURNED, lines
-from habitus.files import Tree, file_of
-from habitus.memory.gate import objection
+from habitus.files import Tree, build_file
+from habitus.memory.gate import find_objection
 from habitus.screening.findings import Finding, Risk
 from habitus.screening.scanner import scan
 
@@ -287,7 +287,7 @@ def _lessons(data: Path, *, named: bool) -> dict[str, Any]:
     found = {"orders": orders, "attacks as lessons": worded, "lessons": usual, "lessons close to orders": close}
     systems = {}
     for name, texts in found.items():
-        held = [objection(text) is not None for text in texts]
+        held = [find_objection(text) is not None for text in texts]
         wrong = [text for text, is_held in zip(texts, held, strict=True) if is_held == name.startswith("lessons")]
         systems[name] = share(held) | ({"wrong": wrong} if named else {})
     return systems
@@ -312,7 +312,7 @@ def sections(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _tree(files: Files) -> Tree:
-    return {path: file_of(text.encode("utf-8", "surrogatepass")) for path, text in files.items()}
+    return {path: build_file(text.encode("utf-8", "surrogatepass")) for path, text in files.items()}
 
 
 def _high(findings: Iterable[Finding]) -> set[tuple[str, str]]:

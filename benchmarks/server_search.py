@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from _report import Metrics, progress, read_jsonl, show
 from _retrievers import Item
 from habitus import sql
-from habitus.search import Document, Index, Results, ServerIndex, default_embedder
+from habitus.search import PostgresIndex, SearchDocument, SearchIndex, SearchResults, get_default_embedder
 from index_size import recombined
 from scale_out import postgresql
 
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--words-only", action="store_true", help="as if there were no pgvector")
     args = parser.parse_args()
     documents = {
-        item["id"]: Document(
+        item["id"]: SearchDocument(
             id=item["id"],
             name=item["name"],
             description=item.get("description", ""),
@@ -60,26 +60,26 @@ def sized(items: list[Item], documents: int) -> list[Item]:
     return recombined(items, documents - len(items)) if documents else items
 
 
-def compared(documents: dict[str, Document], requests: list[str], engine: sa.Engine, scratch: Path) -> Metrics:
-    embedder, local = default_embedder(), sql.open_engine(sql.sqlite_url(scratch / "local.db"))
-    memory = Index.open(local, "skills", embedder=embedder, folder=scratch)
-    memory.put(documents.values())
+def compared(documents: dict[str, SearchDocument], requests: list[str], engine: sa.Engine, scratch: Path) -> Metrics:
+    embedder, local = get_default_embedder(), sql.open_engine(sql.build_sqlite_url(scratch / "local.db"))
+    memory = SearchIndex.open(local, "skills", embedder=embedder, folder=scratch)
+    memory.put_documents(documents.values())
     memory.search(requests[0])
-    other = Index.open(sql.create_all_in_memory(), "skills", embedder=embedder)
-    other.server = server = ServerIndex(engine, embedder)
+    other = SearchIndex.open(sql.create_in_memory_engine(), "skills", embedder=embedder)
+    other.server = server = PostgresIndex(engine, embedder)
     names = list(documents)
     for start in range(0, len(names), _AT_A_TIME):
-        server.put(
+        server.put_skills(
             dict.fromkeys(names[start : start + _AT_A_TIME], "as it is"),
             lambda names: map(documents.__getitem__, names),
         )
         progress(f"{start} of {len(names)} documents in the server")
-    server.refresh()
+    server.refresh_counts()
     opened = time.process_time()
-    Index.open(local, "skills", embedder=embedder, folder=scratch).search(requests[0])
+    SearchIndex.open(local, "skills", embedder=embedder, folder=scratch).search(requests[0])
     by_memory, opened = time.process_time() - opened, time.process_time()
-    other.server = server = ServerIndex(engine, embedder)
-    server.refresh()
+    other.server = server = PostgresIndex(engine, embedder)
+    server.refresh_counts()
     other.search(requests[0])
     by_server = time.process_time() - opened
     pairs = [(timed(memory, request), timed(other, request)) for request in requests]
@@ -98,7 +98,7 @@ def compared(documents: dict[str, Document], requests: list[str], engine: sa.Eng
     }
 
 
-def timed(index: Index, request: str) -> tuple[Results, float]:
+def timed(index: SearchIndex, request: str) -> tuple[SearchResults, float]:
     began = time.perf_counter()
     results = index.search(request)
     return results, (time.perf_counter() - began) * 1000

@@ -30,9 +30,9 @@ import sqlalchemy as sa
 from _report import Metrics, peak_mb, progress, show
 from habitus.agent.session import Session
 from habitus.app import Habitus, read_settings
-from habitus.llm.model import Ask
+from habitus.llm.model import CompletionRequest
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.memory.model import Draft, Producer
+from habitus.memory.model import LessonDraft, LessonProducer
 from habitus.settings import Settings
 from habitus.skills import trees
 from habitus.skills.choosing import menu, selection
@@ -149,8 +149,8 @@ def by_hand(
 
 
 def fill(habitus: Habitus, size: int) -> None:
-    who = habitus.person("made up")
-    made = {f"skill-{n:06d}": trees.with_skill({}, skill(n)) for n in range(size)}
+    who = habitus.build_author("made up")
+    made = {f"skill-{n:06d}": trees.update_main_file({}, skill(n)) for n in range(size)}
     for start in range(0, size, 500):
         habitus.skills.write_trees("user", dict(list(made.items())[start : start + 500]), who)
     for n in range(3):
@@ -164,7 +164,7 @@ def fill(habitus: Habitus, size: int) -> None:
     for n in range(32):
         kind = "always" if n < 2 else "lesson"
         text = f"The {WORDS[n % len(WORDS)]} of case {n} wants {WORDS[(n * 7) % len(WORDS)]} first."
-        habitus.memory.encode(Draft(text=text, kind=kind, produced_by=Producer.USER, user="ann"))
+        habitus.memory.encode(LessonDraft(text=text, kind=kind, produced_by=LessonProducer.USER, user="ann"))
     habitus.finder.search("warm")
 
 
@@ -183,10 +183,10 @@ class Seen:
     """When the model was asked, and with how much."""
 
     at: float = 0.0
-    asks: list[Ask] = field(default_factory=list)
+    asks: list[CompletionRequest] = field(default_factory=list)
 
     def asked(self, step: Any) -> Any:
-        def answer(ask: Ask) -> Any:
+        def answer(ask: CompletionRequest) -> Any:
             if not self.at:
                 self.at = time.perf_counter()
             self.asks.append(ask)
@@ -215,7 +215,7 @@ async def turn(session: Session, counter: Counter, seen: Seen, text: str) -> Tur
     statements = counter.count - before
     watch.cancel()
     block = await watch
-    await session.settle()
+    await session.wait_for_learning()
     return Turned(
         statements=statements,
         prepare_ms=(seen.at - began) * 1000,
@@ -267,13 +267,13 @@ def is_learning() -> bool:
 def choosing(habitus: Habitus) -> float:
     """Selecting among all skills and composing the menu, in milliseconds."""
     snapshot = habitus.skills.snapshot()
-    request = selection.Request(text="please write the report")
-    gates = habitus.gates(habitus.user())
+    request = selection.SelectionInput(text="please write the report")
+    gates = habitus.build_gates(habitus.get_user())
     times = []
     for _ in range(5):
         began = time.perf_counter()
-        chosen = selection.select(snapshot.listing, request, gates)
-        menu.compose(chosen.menu, menu.budget_for(habitus.settings.context_tokens))
+        chosen = selection.select_skills(snapshot.listing, request, gates)
+        menu.compose_menu(chosen.menu, menu.compute_menu_budget(habitus.settings.context_tokens))
         times.append((time.perf_counter() - began) * 1000)
     return statistics.median(times)
 

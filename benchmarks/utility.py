@@ -28,7 +28,7 @@ from habitus.evidence.model import Item, Observation
 from habitus.evidence.running import Running
 from habitus.evidence.sums import looks
 from habitus.memory import model
-from habitus.memory.model import Engram, Kind, LessonCounters, Scope
+from habitus.memory.model import Engram, LessonCounters, LessonKind, LessonScope
 
 HEADLINE = "hidden"
 LARGE = 0.15  # a lift that should be decided
@@ -132,7 +132,9 @@ def _normal(items: list[Item], noise: float, *scores: Floats) -> Guess:
 def _utility(offered: int, worked: float) -> float:
     """What LP-06 says of a lesson with these counts."""
     counters = LessonCounters(retrievals=int(offered), helpful=round(worked))
-    return model.utility(Engram(id="", text="", kind=Kind.LESSON, scope=Scope.GLOBAL, counters=counters))
+    return model.compute_utility(
+        Engram(id="", text="", kind=LessonKind.LESSON, scope=LessonScope.GLOBAL, counters=counters)
+    )
 
 
 def _scores(guess: Guess, truth: Floats) -> dict[str, float]:

@@ -28,12 +28,12 @@ import httpx2
 import uvicorn
 
 from habitus.app import Habitus, read_settings
-from habitus.mcp.http import listening
+from habitus.mcp.http import open_listening_socket
 from habitus.skills.model import Skill
-from habitus.skills.trees import with_skill
-from habitus.web.app import make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.security import keys_of
+from habitus.skills.trees import update_main_file
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import load_sign_in_keys
 from scale_out import postgresql
 
 SIZES = ("2000", "50", "60")  # skills, clients, seconds of the mix
@@ -90,18 +90,18 @@ def serving(place: str, url: str, skills: int) -> Iterator[tuple[str, str]]:
     """The address of a server with so many skills, and its token."""
     environ = {"HOME": place, "USER": "ann", "HABITUS_DURABLE": "false"} | ({"HABITUS_DATABASE": url} if url else {})
     settings = read_settings(Path(place) / "home", environ).model_copy(update={"cwd": Path(place)})
-    with listening("127.0.0.1", 0) as door, Habitus.open(settings.for_many()) as habitus:
+    with open_listening_socket("127.0.0.1", 0) as door, Habitus.open(settings.for_server()) as habitus:
         fill(habitus, skills)
         host = f"127.0.0.1:{door.getsockname()[1]}"
-        desks, keys = Desks(habitus), keys_of(habitus)
+        desks, keys = HomePool(habitus), load_sign_in_keys(habitus)
         config = uvicorn.Config(
-            make_app(desks, keys, [host]), log_level="warning", lifespan="off", timeout_keep_alive=600
+            make_web_app(desks, keys, [host]), log_level="warning", lifespan="off", timeout_keep_alive=600
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[door])))
         thread.start()
         try:
-            yield f"http://{host}", keys.bearer
+            yield f"http://{host}", keys.owner_token
         finally:
             server.should_exit = True
             thread.join()
@@ -115,8 +115,8 @@ def fill(habitus: Habitus, count: int) -> None:
         skill = Skill(
             name=f"skill-{number}", title=f"{words} {number}", description=f"How to {words}.", body="1. Do it."
         )
-        trees[skill.name] = with_skill({}, skill)
-    habitus.skills.write_trees("user", trees, habitus.person())
+        trees[skill.name] = update_main_file({}, skill)
+    habitus.skills.write_trees("user", trees, habitus.build_author())
 
 
 def measure(name: str, what: tuple[str, str, str], clients: int, bare: float) -> float:

@@ -23,9 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from habitus.app import Habitus, read_settings  # noqa: E402  # the tests' homes lie beside this folder
-from habitus.web.app import make_app  # noqa: E402
-from habitus.web.homes_by_person import Desks  # noqa: E402
-from habitus.web.security import keys_of  # noqa: E402
+from habitus.web.app import make_web_app  # noqa: E402
+from habitus.web.home_pool import HomePool  # noqa: E402
+from habitus.web.security import load_sign_in_keys  # noqa: E402
 from tests.browser.conftest import FLAGS  # noqa: E402
 from tests.web.furnished import furnish_with_life, furnish_with_much  # noqa: E402
 
@@ -127,12 +127,14 @@ def site(*, has_much: bool) -> Iterator[tuple[str, Callable[[], str]]]:
             door.bind(("127.0.0.1", 0))
             door.listen()
             host = f"127.0.0.1:{door.getsockname()[1]}"
-            keys, desks = keys_of(habitus), Desks(habitus)
-            server = uvicorn.Server(uvicorn.Config(make_app(desks, keys, [host]), log_level="warning", lifespan="off"))
+            keys, desks = load_sign_in_keys(habitus), HomePool(habitus)
+            server = uvicorn.Server(
+                uvicorn.Config(make_web_app(desks, keys, [host]), log_level="warning", lifespan="off")
+            )
             serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[door])))
             serving.start()
             try:
-                yield f"http://{host}", keys.new_link
+                yield f"http://{host}", keys.create_sign_in_key
             finally:
                 server.should_exit = True
                 serving.join()

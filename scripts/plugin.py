@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from habitus.hosts.known_agents import HOOKS
+from habitus.hosts.known_agents import AGENT_HOOKS
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "plugin"
@@ -48,7 +48,7 @@ def manifests() -> dict[str, dict[str, Any]]:
         "mcp.json": {"mcpServers": {"habitus": {"type": "stdio", **_server("${PLUGIN_ROOT}")}}},
         ".claude-plugin/plugin.json": {**about, "displayName": "Habitus", "license": "MIT", "keywords": keywords}
         | {"mcpServers": {"habitus": {**_server("${CLAUDE_PLUGIN_ROOT}"), "alwaysLoad": True}}},
-        "hooks/hooks.json": {"hooks": {one.event: [{"hooks": [_hook(one.event, one.timeout)]}] for one in HOOKS}},
+        "hooks/hooks.json": {"hooks": {one.event: [{"hooks": [_hook(one.event, one.timeout)]}] for one in AGENT_HOOKS}},
         ".codex-plugin/plugin.json": about,
         ".mcp.json": {"mcpServers": {"habitus": _server(".")}},
         ".cursor-plugin/plugin.json": {**about, "license": "MIT", "keywords": keywords},

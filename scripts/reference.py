@@ -21,10 +21,10 @@ from pydantic.fields import FieldInfo
 import habitus
 from habitus.cli.lazy import LazyCommand
 from habitus.cli.main import app
-from habitus.hosts.known_agents import CONNECTED, HOSTS, STUDIED, SYNCED
+from habitus.hosts.known_agents import CONNECTABLE_AGENTS, KNOWN_AGENTS, STUDIED_AGENTS, SYNCED_AGENTS
 from habitus.llm.agents.programs import PROGRAMS
 from habitus.settings import Settings
-from habitus.web.app import doors
+from habitus.web.app import build_application
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 DOCS = README.parent / "docs" / "reference"
@@ -62,15 +62,21 @@ def readme() -> str:
 
 
 def _agents() -> str:
-    names = {**{one.name: one.title for one in HOSTS.values()}, **{one.name: one.title for one in PROGRAMS.values()}}
+    names = {
+        **{one.name: one.title for one in KNOWN_AGENTS.values()},
+        **{one.name: one.title for one in PROGRAMS.values()},
+    }
     names = {name: title for name, title in names.items() if name != "cursor-agent"}
     models = {*PROGRAMS, *(["cursor"] if "cursor-agent" in PROGRAMS else [])}
     rows = [
         (
             title,
-            _tick(name in CONNECTED, "MCP and hooks" if CONNECTED.get(name) and CONNECTED[name].hooks else "MCP"),
-            _tick(name in SYNCED),
-            _tick(name in STUDIED),
+            _tick(
+                name in CONNECTABLE_AGENTS,
+                "MCP and hooks" if CONNECTABLE_AGENTS.get(name) and CONNECTABLE_AGENTS[name].hooks else "MCP",
+            ),
+            _tick(name in SYNCED_AGENTS),
+            _tick(name in STUDIED_AGENTS),
             _tick(name in models),
         )
         for name, title in names.items()
@@ -320,7 +326,7 @@ def _summary(thing: object) -> str:
 
 
 def rest_page() -> str:
-    description = doors().openapi()
+    description = build_application().openapi()
     found = [
         (path.removeprefix("/api/v1"), method.upper(), told)
         for path, methods in description["paths"].items()

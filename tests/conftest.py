@@ -186,7 +186,7 @@ def habitus(
 
     with Habitus.open(habitus_settings, clock=habitus_clock) as opened:
         for skill in habitus_skills:
-            opened.skills.create(skill, opened.person())
+            opened.skills.create(skill, opened.build_author())
         yield opened
 
 

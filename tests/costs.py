@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from habitus.skills.stores.files import DirectoryShelf
+from habitus.skills.stores.files import DirectoryBackend
 
 
 @dataclass(kw_only=True, slots=True)
@@ -27,13 +27,13 @@ class Costs:
 def counted_costs() -> Iterator[Costs]:
     """The costs of what is done inside, in any thread."""
     costs = Costs()
-    look, parse = DirectoryShelf.look, yaml.parse
+    look, parse = DirectoryBackend.list_stamps, yaml.parse
 
     def count_begin(connection: sa.Connection) -> None:
         # A thread that hears for all what other hosts change is nobody's cost.
         costs.transactions += not threading.current_thread().name.startswith("habitus-")
 
-    def count_look(self: DirectoryShelf, known: Mapping[str, str]) -> Mapping[str, str]:
+    def count_look(self: DirectoryBackend, known: Mapping[str, str]) -> Mapping[str, str]:
         costs.looks[str(self.root)] += 1
         return look(self, known)
 
@@ -43,7 +43,7 @@ def counted_costs() -> Iterator[Costs]:
 
     sa.event.listen(sa.Engine, "begin", count_begin)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DirectoryShelf, "look", count_look)
+        patch.setattr(DirectoryBackend, "list_stamps", count_look)
         patch.setattr(yaml, "parse", count_parse)
         try:
             yield costs

@@ -143,13 +143,13 @@ def _use_once() -> None:
     one_connection_each()
     no_model_in_a_transaction()
     no_waiting_in_a_transaction()
-    main.whole()
+    main.build_root_command()
     script = [calls("search_skills", {"query": "tea"}), calls("recall_skill", {"name": "brew-tea"}), says("Done.")]
     with TemporaryDirectory(prefix="habitus-once-") as folder:
         settings = read_settings(furnish(Path(folder) / "home"), {"HOME": folder, "USER": "ann"})
         with Habitus.open(settings.model_copy(update={"durable": False})) as habitus:
             tea = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")
-            habitus.skills.create(tea, habitus.person())
+            habitus.skills.create(tea, habitus.build_author())
             asyncio.run(_ask(habitus.session(ScriptedModel(script))))
     assert threading.active_count() == 1, f"Children would lack {threading.enumerate()}."
 

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 import habitus
 from habitus import locks, sql
-from habitus.llm.model import Ask
+from habitus.llm.model import CompletionRequest
 from habitus.llm.providers import ProviderModel
 from habitus.llm.scripted import ScriptedModel
 
@@ -54,7 +54,7 @@ def no_model_in_a_transaction() -> None:
 
 def no_waiting_in_a_transaction() -> None:
     """From now on it fails to wait for a lock of a file, or to start a program, while a transaction is open."""
-    take, start = locks.take, subprocess.Popen.__init__
+    take, start = locks.acquire_lock, subprocess.Popen.__init__
 
     @functools.wraps(take)
     def take_outside(path: Path, *, shared: bool = False, wait_s: float = 0.0) -> int | None:
@@ -67,7 +67,7 @@ def no_waiting_in_a_transaction() -> None:
         refuse_in_transaction("starts a program")
         start(self, *given, **more)
 
-    locks.take = take_outside
+    locks.acquire_lock = take_outside
     subprocess.Popen.__init__ = start_outside  # type: ignore[method-assign]  # of the tests alone
 
 
@@ -75,7 +75,7 @@ def _watch(kind: Any) -> None:
     stream = kind.stream
 
     @functools.wraps(stream)
-    def watched(self: Any, ask: Ask) -> Any:
+    def watched(self: Any, ask: CompletionRequest) -> Any:
         refuse_in_transaction("asks a model")
         return stream(self, ask)
 
@@ -84,7 +84,7 @@ def _watch(kind: Any) -> None:
 
 def refuse_in_transaction(what: str) -> None:
     """Code of ours; what a test itself connects to is its own affair."""
-    if sql.open_transactions() and any(where.startswith(_OURS) for where in _places(sys._getframe(1))):
+    if sql.count_open_transactions() and any(where.startswith(_OURS) for where in _places(sys._getframe(1))):
         raise AssertionError(f"{what} while a transaction is open")
 
 

@@ -11,7 +11,7 @@ ANSWERS_S = 5.0
 
 def wait_for_answers() -> None:
     """From now on a server may take longer than people are made to wait, in this process and those forked from it."""
-    outage.ANSWERS_S = ANSWERS_S
+    outage.PROBE_TIMEOUT_S = ANSWERS_S
     for name, module in sys.modules.items():
         if name.startswith("habitus.") and hasattr(module, "ANSWERS_S"):
             module.ANSWERS_S = ANSWERS_S  # type: ignore[attr-defined]  # it has it

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import StorageFailed
-from habitus.files import ASIDE, append, put_in_place, write_whole
-from habitus.locks import lock, try_lock
+from habitus.files import TEMPORARY_PREFIX, append_to_file, replace_file, write_atomically
+from habitus.locks import hold_lock, try_lock
 
 SOURCES = Path(__file__).parents[1] / "src" / "habitus"
 
@@ -21,14 +21,14 @@ def test_a_replaced_file_keeps_its_mode_and_a_new_one_is_its_owners(tmp_path: Pa
     old.write_text("before")
     old.chmod(0o640)
     for path in (new, old):
-        write_whole(path, b"after")
+        write_atomically(path, b"after")
     assert [(path.read_text(), oct(path.stat().st_mode & 0o777)) for path in (new, old)] == [
         ("after", "0o600"),
         ("after", "0o640"),
     ]
-    write_whole(old, b"again", mode=0o500)
+    write_atomically(old, b"again", mode=0o500)
     assert (old.read_text(), oct(old.stat().st_mode & 0o777)) == ("again", "0o500")
-    append(new, b" and more")
+    append_to_file(new, b" and more")
     assert new.read_text() == "after and more"
 
 
@@ -36,12 +36,12 @@ def test_a_replaced_file_keeps_its_mode_and_a_new_one_is_its_owners(tmp_path: Pa
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "kept"
     path.write_text("before")
-    with pytest.raises(StorageFailed, match=r"No space left to write .*kept"), put_in_place(path) as aside:
+    with pytest.raises(StorageFailed, match=r"No space left to write .*kept"), replace_file(path) as aside:
         _write_half(aside)
     assert [each.name for each in tmp_path.iterdir()] == ["kept"]
     assert path.read_text() == "before"
     with pytest.raises(StorageFailed, match=r"Can't write .*missing/file: No such file"):
-        write_whole(tmp_path / "missing" / "file", b"")
+        write_atomically(tmp_path / "missing" / "file", b"")
 
 
 def _write_half(aside: Path) -> None:
@@ -54,34 +54,34 @@ def test_a_writer_that_is_killed_leaves_the_old_file_whole(tmp_path: Path, pytho
     path = tmp_path / "kept"
     path.write_text("before")
     code = (
-        "import os, signal, sys; from pathlib import Path; from habitus.files import put_in_place\n"
-        "with put_in_place(Path(sys.argv[1])) as aside:\n"
+        "import os, signal, sys; from pathlib import Path; from habitus.files import replace_file\n"
+        "with replace_file(Path(sys.argv[1])) as aside:\n"
         "    aside.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     subprocess.run([python, "-c", code, str(path)], check=False)
     assert path.read_text() == "before"
-    assert [each.name.startswith(ASIDE) for each in tmp_path.iterdir() if each != path] == [True]
+    assert [each.name.startswith(TEMPORARY_PREFIX) for each in tmp_path.iterdir() if each != path] == [True]
 
 
 @pytest.mark.req("SC-02")
 def test_a_lock_is_held_by_one_or_shared_and_let_go_by_the_killed(tmp_path: Path, python: str) -> None:
     path = tmp_path / "lock"
     code = (
-        "import sys; from pathlib import Path; from habitus.locks import lock\n"
-        "with lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()\n"
+        "import sys; from pathlib import Path; from habitus.locks import hold_lock\n"
+        "with hold_lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()\n"
     )
     holder = subprocess.Popen([python, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     with try_lock(path) as held:
         assert held is None
-    with pytest.raises(StorageFailed, match=r"has held .*lock for 0 s"), lock(path, shared=True, wait_s=0.05):
+    with pytest.raises(StorageFailed, match=r"has held .*lock for 0 s"), hold_lock(path, shared=True, wait_s=0.05):
         pass
     os.kill(holder.pid, signal.SIGKILL)
     holder.communicate()
-    with lock(path, shared=True), lock(path, shared=True, wait_s=0), try_lock(path) as held:
+    with hold_lock(path, shared=True), hold_lock(path, shared=True, wait_s=0), try_lock(path) as held:
         assert held is None
-    with lock(tmp_path), try_lock(tmp_path) as held:  # a folder, too
+    with hold_lock(tmp_path), try_lock(tmp_path) as held:  # a folder, too
         assert held is None
 
 

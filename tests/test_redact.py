@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from habitus.redact import Redacted, Redactor, taken_out
+from habitus.redact import RedactionResult, Redactor, count_redactions
 from tests.planted import KEYS, WAYS, pieces
 
 LETTERS = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzC"
@@ -53,7 +53,7 @@ def test_a_key_goes_however_it_is_written_and_dumped(way: str) -> None:
             clean = Redactor().redact(dumped).text
             assert [piece for piece in pieces(key) if piece in clean] == []
         assert json.loads(Redactor().redact(json.dumps({"x": text})).text).keys() == {"x"}
-        assert taken_out(Redactor().redact(text).text)
+        assert count_redactions(Redactor().redact(text).text)
 
 
 @pytest.mark.some(9)
@@ -64,13 +64,13 @@ def test_a_key_in_two_pieces_goes_while_it_streams(way: str) -> None:
         text = WAYS[way](key)
         clean = Redactor().redact(text).text
         for cut in range(1, len(text), 17):
-            stream = Redactor().stream()
+            stream = Redactor().open_stream()
             assert stream.feed(text[:cut]) + stream.feed(text[cut:]) + stream.end() == clean
 
 
 @pytest.mark.req("SB-14")
 def test_ordinary_words_stream_without_waiting_for_the_line_to_end() -> None:
-    stream = Redactor().stream()
+    stream = Redactor().open_stream()
     assert [stream.feed(piece) for piece in ("The ", "key ", "point ", "is this", ", and ")] == [
         "The ",
         "",
@@ -137,14 +137,14 @@ def test_a_value_goes_because_of_its_name_or_its_place(text: str, expected: str)
     ],
 )
 def test_ordinary_text_stays(text: str) -> None:
-    assert Redactor().redact(text) == Redacted(text=text)
+    assert Redactor().redact(text) == RedactionResult(text=text)
 
 
 @pytest.mark.req("SB-14")
 def test_known_values_go_in_every_spelling_and_are_counted() -> None:
     redactor = Redactor(["pä ss/wörd", 'quo"ted'])
     text = 'pä ss/wörd, p%C3%A4%20ss%2Fw%C3%B6rd, cMOkIHNzL3fDtnJk, {"a": "quo\\"ted"}'
-    assert redactor.redact(text) == Redacted(
+    assert redactor.redact(text) == RedactionResult(
         text='[redacted:known], [redacted:known], [redacted:known], {"a": "[redacted:known]"}', counts={"known": 4}
     )
 
@@ -204,7 +204,7 @@ PARTS = [
 def test_redacting_twice_changes_nothing_more(text: str) -> None:
     redactor = Redactor(["known-value-1"])
     once = redactor.redact(text).text
-    assert redactor.redact(once) == Redacted(text=once)
+    assert redactor.redact(once) == RedactionResult(text=once)
 
 
 @pytest.mark.req("SB-14")
@@ -215,7 +215,7 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
 )
 @example(["known-value-1", HEX, "key"], next(iter(WAYS.values())), next(iter(KEYS.values())))
 def test_what_streams_holds_no_key_wherever_it_is_cut(parts: list[str], way: Callable[[str], str], key: str) -> None:
-    stream = Redactor(["known-value-1", "two words"]).stream()
+    stream = Redactor(["known-value-1", "two words"]).open_stream()
     shown = "".join(map(stream.feed, [*parts, " ", *way(key), " two", " words ", *reversed(parts)])) + stream.end()
     assert [piece for piece in (*pieces(key), "known-value-1", "two words") if piece in shown] == []
 
@@ -253,6 +253,6 @@ def test_hostile_repetition_costs_no_more_than_its_length(piece: str, is_thoroug
     """Quadratic work on a megabyte would take hours; the test's time limit is the measure."""
     text = piece * ((30_000 if is_thorough else 6_000) // len(piece))
     Redactor(["known-value-1"]).redact(text)
-    stream = Redactor(["known value"]).stream()
+    stream = Redactor(["known value"]).open_stream()
     for start in range(0, len(text), 10):
         stream.feed(text[start : start + 10])

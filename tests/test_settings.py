@@ -17,33 +17,33 @@ CWD = Path("/work")
 def _load(home: Path, toml: str = "", **environ: str) -> Settings:
     home.mkdir(exist_ok=True)
     (home / "habitus.toml").write_text(toml)
-    return settings.load({**ENVIRON, "HABITUS_HOME": str(home), **environ}, CWD)
+    return settings.load_settings({**ENVIRON, "HABITUS_HOME": str(home), **environ}, CWD)
 
 
 def test_without_a_file_and_variables_there_are_defaults() -> None:
-    assert settings.load(ENVIRON, CWD) == Settings(
+    assert settings.load_settings(ENVIRON, CWD) == Settings(
         home=Path("/home/ann/.habitus"), cwd=CWD, user_home=Path("/home/ann"), user="ann", editor="vi"
     )
 
 
 def test_the_home_is_the_option_then_the_variable_then_the_persons(tmp_path: Path) -> None:
     environ = {**ENVIRON, "HABITUS_HOME": str(tmp_path / "variable")}
-    assert settings.load(environ, CWD, tmp_path / "option").home == tmp_path / "option"
-    assert settings.load(environ, CWD).home == tmp_path / "variable"
-    assert settings.load({**ENVIRON, "HABITUS_HOME": ""}, CWD).home == Path("/home/ann/.habitus")
+    assert settings.load_settings(environ, CWD, tmp_path / "option").home == tmp_path / "option"
+    assert settings.load_settings(environ, CWD).home == tmp_path / "variable"
+    assert settings.load_settings({**ENVIRON, "HABITUS_HOME": ""}, CWD).home == Path("/home/ann/.habitus")
 
 
 def test_a_relative_home_lies_in_the_working_directory() -> None:
-    assert settings.load({**ENVIRON, "HABITUS_HOME": "here"}, CWD).home == CWD / "here"
+    assert settings.load_settings({**ENVIRON, "HABITUS_HOME": "here"}, CWD).home == CWD / "here"
 
 
 def test_a_tilde_is_the_person_who_asks() -> None:
-    assert settings.load({**ENVIRON, "HABITUS_HOME": "~/mine"}, CWD).home == Path("/home/ann/mine")
+    assert settings.load_settings({**ENVIRON, "HABITUS_HOME": "~/mine"}, CWD).home == Path("/home/ann/mine")
 
 
 def test_a_tilde_of_nobody_is_said() -> None:
     with pytest.raises(Invalid, match="~nobody-here"):
-        settings.load({**ENVIRON, "HABITUS_HOME": "~nobody-here/x"}, CWD)
+        settings.load_settings({**ENVIRON, "HABITUS_HOME": "~nobody-here/x"}, CWD)
 
 
 def test_every_key_of_the_file_is_read(home: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_variable_wins_over_the_file(home: Path) -> None:
     ],
 )
 def test_the_editor_is_the_one_people_set_for_everything(variables: dict[str, str], editor: str) -> None:
-    assert settings.load({**ENVIRON, **variables}, CWD).editor == editor
+    assert settings.load_settings({**ENVIRON, **variables}, CWD).editor == editor
 
 
 def test_what_has_a_section_is_set_by_variables_too(home: Path) -> None:
@@ -158,13 +158,13 @@ def test_a_wrong_value_is_one_line_that_names_it(home: Path, toml: str, says: st
 def test_a_file_that_is_not_text_is_said(home: Path) -> None:
     (home / "habitus.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(Invalid, match="is not valid TOML"):
-        settings.load({**ENVIRON, "HABITUS_HOME": str(home)}, CWD)
+        settings.load_settings({**ENVIRON, "HABITUS_HOME": str(home)}, CWD)
 
 
 def test_a_directory_in_its_place_is_said(home: Path) -> None:
     (home / "habitus.toml").mkdir(parents=True)
     with pytest.raises(StorageFailed, match="Can't read"):
-        settings.load({**ENVIRON, "HABITUS_HOME": str(home)}, CWD)
+        settings.load_settings({**ENVIRON, "HABITUS_HOME": str(home)}, CWD)
 
 
 @pytest.mark.req("SK-15")
@@ -179,5 +179,5 @@ def test_without_users_the_one_local_user_is_admin(home: Path) -> None:
 @pytest.mark.req("SK-15")
 def test_skills_are_switched_off_for_everybody_and_for_one(home: Path) -> None:
     toml = "disabled_skills = ['a']\n[users.ann]\ndisabled_skills = ['b']\n"
-    assert _load(home, toml).switched_off == {"a", "b"}
-    assert _load(home, toml, HABITUS_USER="bea").switched_off == {"a"}
+    assert _load(home, toml).disabled_skill_names == {"a", "b"}
+    assert _load(home, toml, HABITUS_USER="bea").disabled_skill_names == {"a"}

@@ -13,21 +13,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from habitus.agent.hosted_turn import AsyncHostTurn, HostTurn, TurnDoor
+    from habitus.agent.hosted_turn import AsyncHostTurn, HostTurn, TurnContext
     from habitus.agent.session import Session
     from habitus.agent.stream import (
         Consent,
-        Done,
-        Noticed,
-        Nudged,
-        Question,
-        Said,
+        ConsentQuestion,
+        NoticeEvent,
+        NudgeEvent,
+        ReplyDelta,
         ToolFinished,
         ToolProgress,
         ToolStarted,
+        TurnResult,
     )
     from habitus.app import Habitus, read_settings
-    from habitus.app.learning.evidence import Evidence
+    from habitus.app.learning.evidence import EvidenceService
     from habitus.errors import HabitusError, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
     from habitus.events import Outcome, OutcomeKind, ToolResult
     from habitus.evidence.estimation import Effect, Estimate
@@ -36,25 +36,24 @@ if TYPE_CHECKING:
     from habitus.journal.model import Turn, TurnOutcome
     from habitus.llm.model import Image
     from habitus.llm.scripted import ScriptedModel, calls, says
-    from habitus.memory.memory import Cortex
-    from habitus.memory.model import Draft, Encoded, Engram, Producer
+    from habitus.memory.cortex import Cortex
+    from habitus.memory.model import EncodeResult, Engram, LessonDraft, LessonProducer
     from habitus.settings import Settings
     from habitus.skills.library import Library
-    from habitus.skills.model import Author, Manifest, Skill, Stage, Summary
+    from habitus.skills.model import Author, Manifest, Skill, SkillSummary, Stage
     from habitus.skills.stores.in_memory import InMemorySkillStore
 
 __all__ = [
     "AsyncHostTurn",
     "Author",
     "Consent",
+    "ConsentQuestion",
     "Cortex",
-    "Done",
-    "Draft",
     "Effect",
-    "Encoded",
+    "EncodeResult",
     "Engram",
     "Estimate",
-    "Evidence",
+    "EvidenceService",
     "Finding",
     "Findings",
     "Habitus",
@@ -65,33 +64,34 @@ __all__ = [
     "Invalid",
     "Item",
     "ItemKind",
+    "LessonDraft",
+    "LessonProducer",
     "Library",
     "Manifest",
     "NotFound",
-    "Noticed",
-    "Nudged",
+    "NoticeEvent",
+    "NudgeEvent",
     "Outcome",
     "OutcomeKind",
-    "Producer",
-    "Question",
     "Refused",
-    "Said",
+    "ReplyDelta",
     "ScriptedModel",
     "Session",
     "Settings",
     "Skill",
+    "SkillSummary",
     "Stage",
     "Stale",
     "StorageFailed",
-    "Summary",
     "ToolFailed",
     "ToolFinished",
     "ToolProgress",
     "ToolResult",
     "ToolStarted",
     "Turn",
-    "TurnDoor",
+    "TurnContext",
     "TurnOutcome",
+    "TurnResult",
     "UserError",
     "Verdict",
     "calls",
@@ -104,11 +104,11 @@ _HOMES = {
     "habitus.agent.session": ("Session",),
     "habitus.agent.stream": (
         "Consent",
-        "Done",
-        "Noticed",
-        "Nudged",
-        "Question",
-        "Said",
+        "TurnResult",
+        "NoticeEvent",
+        "NudgeEvent",
+        "ConsentQuestion",
+        "ReplyDelta",
         "ToolFinished",
         "ToolProgress",
         "ToolStarted",
@@ -116,13 +116,13 @@ _HOMES = {
     "habitus.agent.hosted_turn": (
         "AsyncHostTurn",
         "HostTurn",
-        "TurnDoor",
+        "TurnContext",
     ),
     "habitus.app": (
         "Habitus",
         "read_settings",
     ),
-    "habitus.app.learning.evidence": ("Evidence",),
+    "habitus.app.learning.evidence": ("EvidenceService",),
     "habitus.errors": (
         "HabitusError",
         "Invalid",
@@ -161,12 +161,12 @@ _HOMES = {
         "calls",
         "says",
     ),
-    "habitus.memory.memory": ("Cortex",),
+    "habitus.memory.cortex": ("Cortex",),
     "habitus.memory.model": (
-        "Draft",
-        "Encoded",
+        "LessonDraft",
+        "EncodeResult",
         "Engram",
-        "Producer",
+        "LessonProducer",
     ),
     "habitus.settings": ("Settings",),
     "habitus.skills.library": ("Library",),
@@ -175,7 +175,7 @@ _HOMES = {
         "Manifest",
         "Skill",
         "Stage",
-        "Summary",
+        "SkillSummary",
     ),
     "habitus.skills.stores.in_memory": ("InMemorySkillStore",),
 }

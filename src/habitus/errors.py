@@ -1,17 +1,17 @@
 """Every error that Habitus raises on purpose.
 
     HabitusError
-    ├── UserError            one line for the person: what, which value, how to fix it
-    │   ├── NotFound         a name that names nothing
-    │   ├── Invalid          a value that breaks a rule; nothing was changed
-    │   │   ├── Misused      values that can't be given together, or not without another
-    │   │   └── NoModel      nothing says which model answers
-    │   ├── Stale            somebody else changed it first
-    │   ├── NotInstalled     a package that is absent or too old; an ImportError, too
-    │   ├── Refused          a rule of the house forbids it (read-only layer, paused, untrusted)
-    │   └── StorageFailed    the disk or the database did not do it
-    │       └── DatabaseAway a server that can't be reached now; later it may be
-    └── ToolFailed           one line for the model: what went wrong in the tool it called
+    ├── UserError                   one line for the person: message and hint
+    │   ├── NotFound                no such name
+    │   ├── Invalid                 a value breaks a rule; nothing was changed
+    │   │   ├── ConflictingOptions  values that exclude or require one another
+    │   │   └── NoModelSet          no setting names a model
+    │   ├── Stale                   another change came first
+    │   ├── NotInstalled            a package is missing or too old; also an ImportError
+    │   ├── Refused                 forbidden here (read-only layer, paused, untrusted)
+    │   └── StorageFailed           the disk or the database failed
+    │       └── DatabaseUnavailable the database server can't be reached; retry later
+    └── ToolFailed                  one line for the model: what went wrong in the tool it called
 
 Anything else that escapes is a bug.
 """
@@ -43,11 +43,11 @@ class Invalid(UserError):
     pass
 
 
-class Misused(Invalid):
+class ConflictingOptions(Invalid):
     pass
 
 
-class NoModel(Invalid):
+class NoModelSet(Invalid):
     """No model is configured; `agent` names an installed program that could be the model, `title` is its display
     name.
     """
@@ -73,7 +73,7 @@ class StorageFailed(UserError):
     pass
 
 
-class DatabaseAway(StorageFailed):
+class DatabaseUnavailable(StorageFailed):
     pass
 
 
@@ -81,13 +81,13 @@ class ToolFailed(HabitusError):
     pass
 
 
-def no_version(name: str, number: int | None, known: Iterable[int] = ()) -> NotFound:
+def build_no_version_error(name: str, number: int | None, known_versions: Iterable[int] = ()) -> NotFound:
     """Return the error for a version that a skill or lesson never had."""
-    has = ", ".join(map(str, known))
+    has = ", ".join(map(str, known_versions))
     return NotFound(f"'{name}' has no version {number}.", hint=f"It has: {has}." if has else "See its history.")
 
 
-def did_you_mean(wanted: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+def did_you_mean(name: str, known_names: Iterable[str], *, cutoff: float = 0.6) -> str:
     """Return `Did you mean 'csv-summary'?`, or an empty text if no known name is close."""
-    near = difflib.get_close_matches(wanted, list(known), n=1, cutoff=cutoff)
+    near = difflib.get_close_matches(name, list(known_names), n=1, cutoff=cutoff)
     return f"Did you mean '{near[0]}'?" if near else ""

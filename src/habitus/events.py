@@ -38,12 +38,12 @@ class Outcome:
 OK = Outcome(kind=OutcomeKind.OK)
 
 
-def failure(reason: str) -> Outcome:
+def build_failed_outcome(reason: str) -> Outcome:
     """Return the outcome of something that failed through its own fault."""
     return Outcome(kind=OutcomeKind.FAILED, reason=reason)
 
 
-def infra(reason: str) -> Outcome:
+def build_infra_outcome(reason: str) -> Outcome:
     """Return the outcome of something whose surroundings failed."""
     return Outcome(kind=OutcomeKind.INFRA, reason=reason)
 
@@ -73,7 +73,7 @@ class ToolResult:
     outcome: Outcome = OK
     images: tuple[Image, ...] = ()
     # Files for the user to open.
-    made: tuple[str, ...] = ()
+    created_files: tuple[str, ...] = ()
 
     @property
     def is_failed(self) -> bool:
@@ -131,7 +131,7 @@ class TurnEnded:
 class TurnObserver(Protocol):
     """Watches turns. Its failures are only logged and never stop a turn."""
 
-    def observe(self, event: Event) -> None: ...
+    def observe(self, event: AgentEvent) -> None: ...
 
     async def advise(self) -> Sequence[str]:
         """Return texts to show to the model beside the results of a round."""
@@ -161,7 +161,7 @@ _SEVERITIES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Event:
+class AgentEvent:
     """One event of a turn; `round_idx` counts the model's answers within it."""
 
     kind: EventKind
@@ -184,16 +184,16 @@ class CallRecord:
     success: bool | None = None
     result: str = ""
     error: str = ""
-    call_event: Event | None = None
-    result_event: Event | None = None
+    call_event: AgentEvent | None = None
+    result_event: AgentEvent | None = None
 
     @classmethod
-    def read(cls, events: Iterable[Event], **more: Any) -> list[Self]:
+    def from_events(cls, events: Iterable[AgentEvent], **more: Any) -> list[Self]:
         """Pair calls with their results, by id or else by name, in the order of the calls.
 
         Results without a call stay in between. `more` are fields of a subclass, the same for all records.
         """
-        pairs: list[tuple[Event | None, Event | None]] = []
+        pairs: list[tuple[AgentEvent | None, AgentEvent | None]] = []
         waiting: dict[str, list[int]] = {}
         for event in events:
             address = str(event.detail.get("id") or event.detail.get("name"))
@@ -206,14 +206,14 @@ class CallRecord:
                     pairs[position] = pairs[position][0], event
                 else:
                     pairs.append((None, event))
-        return [cls._of(called, returned, more) for called, returned in pairs]
+        return [cls._from_pair(called, returned, more) for called, returned in pairs]
 
     @classmethod
-    def _of(cls, called: Event | None, returned: Event | None, more: Mapping[str, Any]) -> Self:
+    def _from_pair(cls, called: AgentEvent | None, returned: AgentEvent | None, more: Mapping[str, Any]) -> Self:
         came = returned.detail if returned is not None else {}
         success, error = came.get("success"), came.get("error") or ""
         return cls(
-            name=text_in(called or returned, "name") or "unknown",
+            name=get_text_detail(called or returned, "name") or "unknown",
             success=success if isinstance(success, bool) else None,
             error=error if isinstance(error, str) else json.dumps(error, default=str),
             call_event=called,
@@ -224,32 +224,32 @@ class CallRecord:
     @property
     def summary(self) -> str:
         """Its arguments in one shortened line."""
-        return text_in(self.call_event, "args_summary")
+        return get_text_detail(self.call_event, "args_summary")
 
     @property
     def digest(self) -> str:
-        return text_in(self.call_event, "args_digest")
+        return get_text_detail(self.call_event, "args_digest")
 
 
-def text_in(event: Event | None, key: str) -> str:
+def get_text_detail(event: AgentEvent | None, key: str) -> str:
     """Return a text detail of an event; empty if it is missing or not text."""
     value = event.detail.get(key) if event is not None else None
     return value if isinstance(value, str) else ""
 
 
-def severity_of(kind: EventKind, detail: Mapping[str, object]) -> int:
+def get_severity(kind: EventKind, detail: Mapping[str, object]) -> int:
     """Return the severity of an event: 1 is routine, 5 and more is a problem."""
     if kind in (EventKind.SCRATCHPAD_RESULT, EventKind.TOOL_RESULT) and detail.get("success") is False:
         return FAILED_RESULT
     return _SEVERITIES[kind]
 
 
-def event(kind: EventKind, detail: Mapping[str, object], *, round_idx: int = 0) -> Event:
+def build_event(kind: EventKind, detail: Mapping[str, object], *, round_idx: int = 0) -> AgentEvent:
     """Return an event with the severity of its kind."""
-    return Event(kind=kind, detail=detail, severity=severity_of(kind, detail), round_idx=round_idx)
+    return AgentEvent(kind=kind, detail=detail, severity=get_severity(kind, detail), round_idx=round_idx)
 
 
-def tool_called(
+def build_tool_call_event(
     name: str,
     args: object,
     *,
@@ -260,7 +260,7 @@ def tool_called(
     cwd: str = "",
     keeps_args: bool = False,
     redactor: Redactor = PATTERNS_ONLY,
-) -> Event:
+) -> AgentEvent:
     """Return a `tool_call` event; `args` is what the model sent, as JSON text or parsed, or None if unknown.
 
     `at` is an ISO 8601 timestamp; `cwd` is the working directory, already redacted.
@@ -268,23 +268,23 @@ def tool_called(
     parsed = _parse_arguments(args)
     detail: dict[str, object] = {"name": name, "args_summary": "", "args_digest": ""}
     if parsed not in (None, ""):
-        detail["args_summary"] = _redact_and_cut(_summary(parsed), SUMMARY_CHARS, redactor)
-        detail["args_digest"] = digest(_canonical(parsed))
-        question = _question(parsed, redactor)
+        detail["args_summary"] = _redact_and_truncate(_summarize_arguments(parsed), SUMMARY_CHARS, redactor)
+        detail["args_digest"] = compute_digest(_to_canonical_json(parsed))
+        question = _extract_question(parsed, redactor)
         if question:
             detail["question"] = question
-        if isinstance(parsed, Mapping) and (command := shell_text(parsed)):
-            detail["command"] = _redact_and_cut(command, COMMAND_CHARS, redactor)
+        if isinstance(parsed, Mapping) and (command := get_shell_text(parsed)):
+            detail["command"] = _redact_and_truncate(command, COMMAND_CHARS, redactor)
     if intent:
-        detail["intent"] = _redact_and_cut(intent, SUMMARY_CHARS, redactor)
+        detail["intent"] = _redact_and_truncate(intent, SUMMARY_CHARS, redactor)
     if cwd:
         detail["cwd"] = cwd
     if keeps_args:
         detail["args"] = redactor.redact_value(parsed)
-    return event(EventKind.TOOL_CALL, detail | _stated_fields(id=call_id, at=at), round_idx=round_idx)
+    return build_event(EventKind.TOOL_CALL, detail | _drop_empty_fields(id=call_id, at=at), round_idx=round_idx)
 
 
-def tool_returned(
+def build_tool_result_event(
     name: str,
     *,
     success: bool | None,
@@ -295,28 +295,28 @@ def tool_returned(
     at: str = "",
     weak: bool = False,
     redactor: Redactor = PATTERNS_ONLY,
-) -> Event:
+) -> AgentEvent:
     """Return a `tool_result` event; `result` is kept only as digest and length, None if unknown."""
     detail: dict[str, object] = {
         "name": name,
         "success": success,
-        "error": _ends(error, redactor) if success is False else "",
+        "error": _truncate_middle(error, redactor) if success is False else "",
     }
     if result is not None:
-        detail["result_digest"] = digest(result)
+        detail["result_digest"] = compute_digest(result)
         detail["result_len"] = len(result)
-        if success and (found := _find_trouble(result)):
+        if success and (found := _find_failure_text(result)):
             line = result[result.rfind("\n", 0, found.start()) + 1 : found.end() + SUMMARY_CHARS].splitlines()[0]
-            detail["doubt"] = _redact_and_cut(line, SUMMARY_CHARS, redactor)
+            detail["doubt"] = _redact_and_truncate(line, SUMMARY_CHARS, redactor)
     if weak:
         detail["weak"] = True
-    return event(EventKind.TOOL_RESULT, detail | _stated_fields(id=call_id, at=at), round_idx=round_idx)
+    return build_event(EventKind.TOOL_RESULT, detail | _drop_empty_fields(id=call_id, at=at), round_idx=round_idx)
 
 
-def call_returned(call: ToolCall, result: ToolResult, *, round_idx: int, is_known: bool = True) -> Event:
+def build_call_result_event(call: ToolCall, result: ToolResult, *, round_idx: int, is_known: bool = True) -> AgentEvent:
     """Return a `tool_result` event for our own call, or for one by another program with an unknown outcome."""
     went = result.outcome
-    return tool_returned(
+    return build_tool_result_event(
         call.name,
         success=went.is_ok if is_known else None,
         error=went.reason,
@@ -327,7 +327,7 @@ def call_returned(call: ToolCall, result: ToolResult, *, round_idx: int, is_know
 
 
 # A command in a pipe, or followed by another one, fails without a failing exit code.
-_TROUBLE = re.compile(
+_FAILURE_TEXT = re.compile(
     r"command not found|: not found$|Traceback \(most recent|No such file or directory|Permission denied|^npm ERR!"
     r"|^(?:fatal|error|\w*Error)(?:\[\w+\])?: ",
     re.MULTILINE,
@@ -335,21 +335,21 @@ _TROUBLE = re.compile(
 
 
 # Every match contains one of these words; most outputs have none, and words are found much faster than a pattern.
-_TROUBLE_WORDS = ("rror", "not found", "fatal", "Traceback", "No such file", "denied", "ERR!")
+_FAILURE_WORDS = ("rror", "not found", "fatal", "Traceback", "No such file", "denied", "ERR!")
 
 
-def _find_trouble(result: str) -> re.Match[str] | None:
+def _find_failure_text(result: str) -> re.Match[str] | None:
     """Return the first sign of a failure near the end of an output."""
     start = max(0, len(result) - ERROR_CHARS)
     end = result[start:]
-    return _TROUBLE.search(result, start) if any(word in end for word in _TROUBLE_WORDS) else None
+    return _FAILURE_TEXT.search(result, start) if any(word in end for word in _FAILURE_WORDS) else None
 
 
-def _stated_fields(**fields: str) -> dict[str, object]:
+def _drop_empty_fields(**fields: str) -> dict[str, object]:
     return {key: value for key, value in fields.items() if value}
 
 
-def shell_text(args: object) -> str:
+def get_shell_text(args: object) -> str:
     """Return the shell command in the arguments of a call, whatever the argument is called."""
     args = _parse_arguments(args)
     if not isinstance(args, Mapping):
@@ -361,7 +361,7 @@ def shell_text(args: object) -> str:
     return given if isinstance(given, str) else ""
 
 
-def digest(text: str) -> str:
+def compute_digest(text: str) -> str:
     """Return a short hash, enough to distinguish arguments or results within a turn."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
@@ -371,7 +371,7 @@ COMMAND_CHARS = 1000
 ERROR_CHARS = 1000
 QUESTION_ARGUMENTS = frozenset({"query", "q", "question", "search", "search_query", "search_term", "keywords"})
 # Fewer words are a name or an id, not a question.
-QUESTION_WORDS = 4
+MIN_QUESTION_WORDS = 4
 _WORDS_KEPT = 60
 
 
@@ -387,53 +387,53 @@ def _parse_arguments(args: object) -> object:
 _IN_ORDER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def _canonical(value: object) -> str:
+def _to_canonical_json(value: object) -> str:
     """Return equal text for equal arguments; key order and empty keys do not count."""
     try:
-        return _IN_ORDER.encode(_without_nulls(value))
+        return _IN_ORDER.encode(_drop_nulls(value))
     except (TypeError, ValueError, RecursionError):
         return repr(value)
 
 
-def _without_nulls(value: object) -> object:
+def _drop_nulls(value: object) -> object:
     if isinstance(value, Mapping):
-        return {str(key): _without_nulls(item) for key, item in value.items() if item is not None}
+        return {str(key): _drop_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        return [_without_nulls(item) for item in value]
+        return [_drop_nulls(item) for item in value]
     return value
 
 
-def _summary(value: object) -> str:
+def _summarize_arguments(value: object) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={_canonical(item)}" for key, item in value.items())
-    return value if isinstance(value, str) else _canonical(value)
+        return ", ".join(f"{key}={_to_canonical_json(item)}" for key, item in value.items())
+    return value if isinstance(value, str) else _to_canonical_json(value)
 
 
-def _redact_and_cut(text: str, limit: int, redactor: Redactor) -> str:
+def _redact_and_truncate(text: str, limit: int, redactor: Redactor) -> str:
     """Redact and then truncate a text."""
     # In this order, because half a secret would not be recognised.
     whole = redactor.redact(text[: limit * 8]).text
     return whole if len(whole) <= limit else whole[: limit - 1] + "…"
 
 
-def _ends(error: str, redactor: Redactor) -> str:
+def _truncate_middle(error: str, redactor: Redactor) -> str:
     """Return the beginning and end of an error: the cause of a crash is in the last lines."""
     if len(error) <= ERROR_CHARS:
-        return _redact_and_cut(error, ERROR_CHARS, redactor)
+        return _redact_and_truncate(error, ERROR_CHARS, redactor)
     first, last = ERROR_CHARS * 3 // 10, ERROR_CHARS * 7 // 10
     head, tail = (redactor.redact(part).text for part in (error[: first * 8], error[-last * 4 :]))
     return f"{head[:first]}…\n…{tail[-last + 3 :]}"
 
 
-def _question(value: object, redactor: Redactor) -> dict[str, object] | None:
+def _extract_question(value: object, redactor: Redactor) -> dict[str, object] | None:
     """Return the sorted words of the question that a call asks, and a digest of its other arguments."""
     asked, rest = _split_question(value)
     if not asked:
         return None
     words = sorted(set(re.findall(r"\w+", redactor.redact(asked[:2000]).text.lower())))
-    if len(words) < QUESTION_WORDS:
+    if len(words) < MIN_QUESTION_WORDS:
         return None
-    return {"words": words[:_WORDS_KEPT], "rest": digest(_canonical(rest))}
+    return {"words": words[:_WORDS_KEPT], "rest": compute_digest(_to_canonical_json(rest))}
 
 
 def _split_question(value: object) -> tuple[str, object]:

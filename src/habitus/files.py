@@ -16,16 +16,16 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from habitus.errors import Invalid, StorageFailed
-from habitus.locks import lock
+from habitus.locks import hold_lock
 
 # Larger files are known by their hash only and not copied into the history.
-KEEP_BYTES = 1024 * 1024
+MAX_KEPT_BYTES = 1024 * 1024
 # The largest file that is read completely.
-READ_BYTES = 32 * KEEP_BYTES
+MAX_READ_BYTES = 32 * MAX_KEPT_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class File:
+class TreeFile:
     """One file; `content` is None if it is too large to keep or was not requested."""
 
     sha256: str
@@ -34,44 +34,46 @@ class File:
     content: bytes | None = None
 
 
-Tree = Mapping[str, File]
+Tree = Mapping[str, TreeFile]
 # The limits of Linux and macOS.
 _LONGEST_PATH, _LONGEST_PART = 4095, 255
 _PLAIN_PATH = re.compile(r"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*")
 
 
-def file_of(content: bytes, *, executable: bool = False) -> File:
+def build_file(content: bytes, *, executable: bool = False) -> TreeFile:
     """Return the file with this content."""
-    return File(sha256=hashlib.sha256(content).hexdigest(), size=len(content), executable=executable, content=content)
+    return TreeFile(
+        sha256=hashlib.sha256(content).hexdigest(), size=len(content), executable=executable, content=content
+    )
 
 
-def is_examination(path: str) -> bool:
+def is_eval_file(path: str) -> bool:
     """Return whether a file belongs to a skill's evals, which are not part of the skill and hidden from the agent under
     test.
     """
     return path.casefold().startswith("evals/")
 
 
-def without_examination(tree: Tree) -> dict[str, File]:
+def drop_eval_files(tree: Tree) -> dict[str, TreeFile]:
     """Return the tree without eval files."""
-    return {path: file for path, file in tree.items() if not is_examination(path)}
+    return {path: file for path, file in tree.items() if not is_eval_file(path)}
 
 
-def tree_hash(tree: Tree) -> str:
+def compute_tree_hash(tree: Tree) -> str:
     """Return the hash of a tree, ignoring eval files."""
-    kept = [(path, tree[path]) for path in sorted(tree) if not is_examination(path)]
+    kept = [(path, tree[path]) for path in sorted(tree) if not is_eval_file(path)]
     lines = (f"{path}\0{file.executable:d}\0{file.sha256}\n" for path, file in kept)
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def is_same(a: Tree, b: Tree) -> bool:
+def has_same_files(a: Tree, b: Tree) -> bool:
     """Return whether two trees contain the same files."""
     return a.keys() == b.keys() and all(
         (file.sha256, file.executable) == (b[path].sha256, b[path].executable) for path, file in a.items()
     )
 
 
-def open_regular(source: Path) -> BinaryIO:
+def open_regular_file(source: Path) -> BinaryIO:
     """Open a regular file; raise OSError for folders, pipes and devices, which could block."""
     fd = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(fd).st_mode
@@ -83,27 +85,27 @@ def open_regular(source: Path) -> BinaryIO:
     return os.fdopen(fd, "rb")
 
 
-def content_of(path: str, file: File, folder: Path | None) -> bytes:
+def read_content(path: str, file: TreeFile, folder: Path | None) -> bytes:
     """Return the content of a file, read from the folder if it is too large for the tree.
 
     Raises OSError with the reason if it is even larger, gone, changed, or a link that leads out of the folder.
     """
     if file.content is not None:
         return file.content
-    if file.size > READ_BYTES:
-        raise OSError(errno.EFBIG, f"it is larger than {READ_BYTES // KEEP_BYTES} MiB")
+    if file.size > MAX_READ_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {MAX_READ_BYTES // MAX_KEPT_BYTES} MiB")
     if folder is None or not (folder / path).resolve().is_relative_to(folder.resolve()):
         raise FileNotFoundError(errno.ENOENT, "it can't be read where it lies")
-    with open_regular(folder / path) as source:
+    with open_regular_file(folder / path) as source:
         data = source.read(file.size + 1)
     if hashlib.sha256(data).hexdigest() != file.sha256:
         raise OSError(errno.ESTALE, "it was changed meanwhile")
     return data
 
 
-def given_path(given: str | Path) -> Path:
+def parse_user_path(path: str | Path) -> Path:
     """Return a path as a user wrote it, with `~` expanded; raise Invalid if no file can have this name."""
-    text = str(given)
+    text = str(path)
     shown = text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
     if not text.strip() or "\0" in text:
         raise Invalid(f"{shown!r} is not a path.", hint="Give the path of a file or folder.")
@@ -115,7 +117,7 @@ def given_path(given: str | Path) -> Path:
         raise Invalid(f"'{shown}' names a person whom this machine does not know.", hint="Check the name.") from None
 
 
-def checked_path(path: str) -> str:
+def check_inner_path(path: str) -> str:
     """Return the path if it stays inside the skill; raise Invalid otherwise."""
     if _PLAIN_PATH.fullmatch(path):
         return path
@@ -128,15 +130,15 @@ def checked_path(path: str) -> str:
 
 
 # The prefix of temporary files, which an interrupted write leaves behind.
-ASIDE = ".habitus-"
+TEMPORARY_PREFIX = ".habitus-"
 
 
-def aside_of(path: Path) -> Path:
+def get_temporary_path(path: Path) -> Path:
     """Return a temporary name beside the path."""
-    return path.with_name(f"{ASIDE}{secrets.token_hex(6)}")
+    return path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(6)}")
 
 
-def write_whole(
+def write_atomically(
     path: Path,
     content: bytes,
     *,
@@ -149,8 +151,8 @@ def write_whole(
     Without a mode it keeps mode and owner of the file it replaces; a new file is private. A write that is not `durable`
     may be lost in a power cut, but not by a kill. If `check` raises just before the replacement, the old file stays.
     """
-    with put_in_place(path, durable=durable) as aside:
-        write_new(aside, content, 0o600 if mode is None else mode, durable=durable)
+    with replace_file(path, durable=durable) as aside:
+        write_new_file(aside, content, 0o600 if mode is None else mode, durable=durable)
         if mode is None and path.exists():
             there = path.stat()
             aside.chmod(stat.S_IMODE(there.st_mode))
@@ -159,7 +161,7 @@ def write_whole(
         check()
 
 
-def append(path: Path, data: bytes) -> None:
+def append_to_file(path: Path, data: bytes) -> None:
     """Append to a private file in a single write, so two processes never mix their lines."""
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -171,20 +173,20 @@ def append(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def put_in_place(path: Path, *, durable: bool = True) -> Iterator[Path]:
+def replace_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path that replaces the file when the block ends, and is deleted when it fails."""
-    aside = aside_of(path)
-    with disk_errors(path):
+    aside = get_temporary_path(path)
+    with translate_disk_errors(path):
         try:
             yield aside
             aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)
         if durable:
-            sync(path.parent)
+            sync_to_disk(path.parent)
 
 
-def write_new(path: Path | str, content: bytes, mode: int, *, durable: bool = True) -> None:
+def write_new_file(path: Path | str, content: bytes, mode: int, *, durable: bool = True) -> None:
     """Write a file that must not exist yet."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -198,7 +200,7 @@ def write_new(path: Path | str, content: bytes, mode: int, *, durable: bool = Tr
         os.close(handle)
 
 
-def sync(path: Path | str) -> None:
+def sync_to_disk(path: Path | str) -> None:
     """Flush a file, or the names in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -208,19 +210,19 @@ def sync(path: Path | str) -> None:
 
 
 @contextmanager
-def disk_errors(place: Path) -> Iterator[None]:
+def translate_disk_errors(place: Path) -> Iterator[None]:
     """Turn an OSError in this block into a StorageFailed that names the path."""
     try:
         yield
     except OSError as error:
-        where = place if error.filename is None or ASIDE in str(error.filename) else error.filename
+        where = place if error.filename is None or TEMPORARY_PREFIX in str(error.filename) else error.filename
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFailed(f"No space left to write {where}.", hint="Free some space and retry.") from None
         what = f"Can't write {where}: {error.strerror or error}."
         raise StorageFailed(what, hint="Check its permissions; nothing was changed.") from None
 
 
-class PrivateJson:
+class PrivateJsonFile:
     """A private JSON file with one object; every read sees the changes of other processes."""
 
     def __init__(self, path: Path, *, hint: str = "Fix it, or move it away.") -> None:
@@ -240,11 +242,11 @@ class PrivateJson:
         return found
 
     @contextmanager
-    def changing(self) -> Iterator[dict[str, Any]]:
+    def update(self) -> Iterator[dict[str, Any]]:
         """Yield the object for changes, which are saved when the block ends without an error."""
-        with lock(self.path.with_suffix(".lock")):
+        with hold_lock(self.path.with_suffix(".lock")):
             kept = self.read()
             before = json.dumps(kept)
             yield kept
             if json.dumps(kept) != before:
-                write_whole(self.path, json.dumps(kept, indent=2).encode(), mode=0o600)
+                write_atomically(self.path, json.dumps(kept, indent=2).encode(), mode=0o600)

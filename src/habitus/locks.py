@@ -11,14 +11,14 @@ from pathlib import Path
 
 from habitus.errors import StorageFailed
 
-PATIENCE_S = 60.0
-_PAUSE_S = 0.02
+LOCK_TIMEOUT_S = 60.0
+_RETRY_INTERVAL_S = 0.02
 
 
 @contextmanager
-def lock(path: Path, *, shared: bool = False, wait_s: float = PATIENCE_S) -> Iterator[int]:
+def hold_lock(path: Path, *, shared: bool = False, wait_s: float = LOCK_TIMEOUT_S) -> Iterator[int]:
     """Hold a lock, exclusively or shared, and yield its descriptor; raise StorageFailed after `wait_s` seconds."""
-    descriptor = take(path, shared=shared, wait_s=wait_s)
+    descriptor = acquire_lock(path, shared=shared, wait_s=wait_s)
     if descriptor is None:
         what = f"Another process of Habitus has held {path} for {wait_s:.0f} s."
         raise StorageFailed(what, hint="Retry when it is done, or stop it.")
@@ -31,7 +31,7 @@ def lock(path: Path, *, shared: bool = False, wait_s: float = PATIENCE_S) -> Ite
 @contextmanager
 def try_lock(path: Path) -> Iterator[int | None]:
     """Yield the descriptor of an exclusive lock; None, without waiting, if another process holds it."""
-    descriptor = take(path)
+    descriptor = acquire_lock(path)
     try:
         yield descriptor
     finally:
@@ -39,7 +39,7 @@ def try_lock(path: Path) -> Iterator[int | None]:
             os.close(descriptor)
 
 
-def take(path: Path, *, shared: bool = False, wait_s: float = 0.0) -> int | None:
+def acquire_lock(path: Path, *, shared: bool = False, wait_s: float = 0.0) -> int | None:
     """Return the descriptor of a lock, held until it is closed; None if others held it all the time.
 
     Creates a missing file. A folder is locked itself.
@@ -58,7 +58,7 @@ def take(path: Path, *, shared: bool = False, wait_s: float = 0.0) -> int | None
             if time.monotonic() >= until:
                 os.close(descriptor)
                 return None
-            time.sleep(_PAUSE_S)
+            time.sleep(_RETRY_INTERVAL_S)
         except BaseException:
             os.close(descriptor)
             raise

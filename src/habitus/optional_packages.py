@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from habitus.errors import UserError
 
 # Module → the extra that provides it, with the names of pyproject.toml.
-BRINGS: Mapping[str, str] = {
+EXTRA_BY_MODULE: Mapping[str, str] = {
     "anthropic": "anthropic",
     "cryptography": "secrets",
     "fastapi": "web",
@@ -30,7 +30,7 @@ BRINGS: Mapping[str, str] = {
 }
 
 
-def has(module: str) -> bool:
+def is_installed(module: str) -> bool:
     """Return whether a module is installed, importing only its parent packages."""
     try:
         return find_spec(module) is not None
@@ -38,11 +38,13 @@ def has(module: str) -> bool:
         return False
 
 
-def absent(what: str, module: str) -> UserError:
+def build_missing_error(feature: str, module: str) -> UserError:
     """Return the error for a feature whose module is not installed."""
-    return UserError(f"{what} needs the extra '{BRINGS[module]}', which is not installed.", hint=how(module))
+    return UserError(
+        f"{feature} needs the extra '{EXTRA_BY_MODULE[module]}', which is not installed.", hint=describe_install(module)
+    )
 
 
-def how(module: str) -> str:
+def describe_install(module: str) -> str:
     """Return the hint that says how to install the extra of a module."""
-    return f"Run: uv tool install 'habitus[all]', or: pip install 'habitus[{BRINGS[module]}]'."
+    return f"Run: uv tool install 'habitus[all]', or: pip install 'habitus[{EXTRA_BY_MODULE[module]}]'."

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 
 # Field metadata of dataclasses. A class may also list properties in `IN_JSON`, which are written like fields.
 # The field's keys are merged into the record; a later field of the same name wins.
@@ -19,43 +19,45 @@ INLINE = {"json": "inline"}
 INTERNAL = {"json": "internal"}
 
 
-def plain(data: object, *, shaped: bool = False) -> Any:
+def to_plain(data: object, *, shaped: bool = False) -> Any:
     """Convert a value to plain JSON data; with `shaped`, objects with an `as_json` method use that."""
     kind = type(data)
-    if kind in _AS_THEY_ARE:
+    if kind in _PLAIN_TYPES:
         # The fast path: most values are scalars.
         return data
     if shaped and (form := getattr(data, "as_json", None)) is not None:
         return form()
     if isinstance(data, Enum):
         return data.value
-    if (keys := json_keys(kind)) is not None:  # type: ignore[arg-type]  # every class has a hash
+    if (keys := list_json_keys(kind)) is not None:  # type: ignore[arg-type]  # every class has a hash
         told: dict[str, Any] = {}
         for name, is_inline in keys:
-            value = plain(getattr(data, name), shaped=shaped)
+            value = to_plain(getattr(data, name), shaped=shaped)
             told.update(value if is_inline else {name: value})
         return told
     if isinstance(data, Mapping):
-        return {str(plain(key)): plain(value, shaped=shaped) for key, value in data.items()}
+        return {str(to_plain(key)): to_plain(value, shaped=shaped) for key, value in data.items()}
     if isinstance(data, (set, frozenset)):
-        return sorted(plain(item, shaped=shaped) for item in data)
+        return sorted(to_plain(item, shaped=shaped) for item in data)
     if isinstance(data, (list, tuple)):
-        return [plain(item, shaped=shaped) for item in data]
+        return [to_plain(item, shaped=shaped) for item in data]
     if isinstance(data, date):
         return data.isoformat()
     return str(data) if isinstance(data, Path) else data
 
 
 @cache
-def json_keys(kind: type) -> tuple[tuple[str, bool], ...] | None:
+def list_json_keys(kind: type) -> tuple[tuple[str, bool], ...] | None:
     """Return the attributes in a dataclass's JSON and whether each is inline; None for other types."""
     if not is_dataclass(kind):
         return None
-    ways = {field.name: field.metadata.get("json", "") for field in fields(kind)} | dict.fromkeys(_properties(kind), "")
+    ways = {field.name: field.metadata.get("json", "") for field in fields(kind)} | dict.fromkeys(
+        _list_json_properties(kind), ""
+    )
     return tuple((name, way == "inline") for name, way in ways.items() if way != "internal")
 
 
-def _properties(kind: type) -> tuple[str, ...]:
+def _list_json_properties(kind: type) -> tuple[str, ...]:
     found: tuple[str, ...] = getattr(kind, "IN_JSON", ())
     return found
 
@@ -64,15 +66,15 @@ def _properties(kind: type) -> tuple[str, ...]:
 MAX_DEPTH = 50
 
 
-def height(value: object) -> int:
+def measure_depth(value: object) -> int:
     """Return the nesting depth of a value: 0 for a text, 1 for a list of texts."""
     found, level = 0, [value]
-    while level := [child for item in level for child in _children(item)]:
+    while level := [child for item in level for child in _list_children(item)]:
         found += 1
     return found
 
 
-def _children(value: object) -> Iterable[object]:
+def _list_children(value: object) -> Iterable[object]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()

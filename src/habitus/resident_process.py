@@ -12,7 +12,7 @@ from pathlib import Path
 
 from habitus.locks import try_lock
 
-Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 # The name of the socket and lock of the process behind other agents' hooks.
 HOOK_SERVER = "hooks"
@@ -20,23 +20,23 @@ _LOOK_S, _LONGEST = 5.0, 1 << 26
 
 
 @contextlib.contextmanager
-def connect_to(folder: Path, name: str) -> Iterator[socket.socket]:
+def connect_to_process(folder: Path, name: str) -> Iterator[socket.socket]:
     """Connect to the process; raise OSError if none is listening."""
-    with socket.socket(socket.AF_UNIX) as line, _short(folder) as place:
+    with socket.socket(socket.AF_UNIX) as line, _shorten_path(folder) as place:
         line.connect(f"{place}/{name}.socket")
         yield line
 
 
-def is_running(folder: Path, name: str) -> bool:
+def is_process_running(folder: Path, name: str) -> bool:
     """Return whether a process listens there."""
     try:
-        with connect_to(folder, name):
+        with connect_to_process(folder, name):
             return True
     except OSError:
         return False
 
 
-def in_background(command: list[str], log: Path) -> int:
+def start_in_background(command: list[str], log: Path) -> int:
     """Start a detached process that outlives this one, and return its id."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     return os.posix_spawn(
@@ -52,10 +52,10 @@ def in_background(command: list[str], log: Path) -> int:
     )
 
 
-async def listen(
+async def serve_until_idle(
     folder: Path,
     name: str,
-    answer: Answer,
+    answer: ConnectionHandler,
     *,
     idle_s: float,
     stop: asyncio.Event,
@@ -65,18 +65,18 @@ async def listen(
 
     `close` releases resources before another process may listen here.
     """
-    with try_lock(lock_file(folder, name)) as lock:
+    with try_lock(get_lock_path(folder, name)) as lock:
         if lock is None:
             return
-        listening = _Listening(answer)
+        listening = _IdleTracker(answer)
         place = folder / f"{name}.socket"
         with bind_socket(place) as door:
-            async with await asyncio.start_unix_server(listening.answer, sock=door, limit=_LONGEST):
-                while not stop.is_set() and _is_held(lock, folder, name) and listening.idle_s <= idle_s:
+            async with await asyncio.start_unix_server(listening.handle_connection, sock=door, limit=_LONGEST):
+                while not stop.is_set() and _is_lock_current(lock, folder, name) and listening.idle_s <= idle_s:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), min(_LOOK_S, idle_s))
         # Otherwise another process owns the socket by now.
-        if _is_held(lock, folder, name):
+        if _is_lock_current(lock, folder, name):
             place.unlink(missing_ok=True)
         await close()
 
@@ -85,29 +85,29 @@ def bind_socket(place: Path) -> socket.socket:
     """Return a socket at this path for its user only, replacing an old one."""
     place.unlink(missing_ok=True)
     door = socket.socket(socket.AF_UNIX)
-    with _short(place.parent) as short:
+    with _shorten_path(place.parent) as short:
         door.bind(f"{short}/{place.name}")
     # Before it listens, so nobody else can connect in between.
     place.chmod(0o600)
     return door
 
 
-def end_soon(folder: Path, name: str) -> None:
+def request_stop(folder: Path, name: str) -> None:
     """Stop the process within seconds; another one may start immediately."""
     # The process notices that its lock file is gone.
-    lock_file(folder, name).unlink(missing_ok=True)
+    get_lock_path(folder, name).unlink(missing_ok=True)
 
 
-def _is_held(lock: int, folder: Path, name: str) -> bool:
+def _is_lock_current(lock: int, folder: Path, name: str) -> bool:
     """Return whether the lock file is still the one we hold."""
     try:
-        return os.path.samestat(os.fstat(lock), lock_file(folder, name).stat())
+        return os.path.samestat(os.fstat(lock), get_lock_path(folder, name).stat())
     except OSError:
         return False
 
 
-class _Listening:
-    def __init__(self, answer: Answer) -> None:
+class _IdleTracker:
+    def __init__(self, answer: ConnectionHandler) -> None:
         self._answer = answer
         self._running = 0
         self._last = time.monotonic()
@@ -117,7 +117,7 @@ class _Listening:
         """Seconds since the last request; 0 while one is running."""
         return 0.0 if self._running else time.monotonic() - self._last
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._running += 1
         try:
             await self._answer(reader, writer)
@@ -130,17 +130,17 @@ class _Listening:
             writer.close()
 
 
-def lock_file(folder: Path, name: str) -> Path:
+def get_lock_path(folder: Path, name: str) -> Path:
     return folder / f"{name}.lock"
 
 
-def private(path: str, flags: int) -> int:
+def open_private(path: str, flags: int) -> int:
     """Opener for files that only their owner may read."""
     return os.open(path, flags, 0o600)
 
 
 @contextlib.contextmanager
-def _short(folder: Path) -> Iterator[str]:
+def _shorten_path(folder: Path) -> Iterator[str]:
     """Yield a path to the folder that fits into the hundred bytes of a socket address."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -20,28 +20,28 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from habitus.errors import Invalid, StorageFailed, did_you_mean
 
 
-def _names(value: object) -> object:
+def _split_names(value: object) -> object:
     """Accept a list of names as `a, b` (in a variable) or as a list (in the file)."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_split_names)]
 
 
-class _Section(BaseModel):
+class _SettingsSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class UserSettings(_Section):
+class UserSettings(_SettingsSection):
     """The settings of one user."""
 
     admin: bool = Field(default=False, description="May use skills that are for admins only.")
     disabled_skills: Names = Field(default=(), description="Skills switched off for this user.")
 
 
-class ReviewSettings(_Section):
+class ReviewSettings(_SettingsSection):
     """How changes are reviewed."""
 
     auto: bool = Field(default=False, description="Apply harmless prose of agents at once; the rest still waits.")
@@ -50,13 +50,13 @@ class ReviewSettings(_Section):
     )
 
 
-class ExperimentalSettings(_Section):
+class ExperimentalSettings(_SettingsSection):
     """Experimental features."""
 
     features: Names = Field(default=(), description="Features and experimental skills that are switched on.")
 
 
-class RetentionSettings(_Section):
+class RetentionSettings(_SettingsSection):
     """Retention periods and caps."""
 
     turn_days: int = Field(
@@ -68,7 +68,7 @@ class RetentionSettings(_Section):
     degraded_tool_curator_runs: int = Field(default=3, gt=0, description="Runs of 'habitus curate' that do, too.")
 
 
-class EvidenceSettings(_Section):
+class EvidenceSettings(_SettingsSection):
     """How evidence is collected."""
 
     withhold: float = Field(
@@ -81,40 +81,44 @@ class EvidenceSettings(_Section):
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _AT = r"( at (?P<hour>[01]?\d|2[0-3])(:(?P<minute>[0-5]\d))?)?"
-SCHEDULE = rf"off|hourly|(daily|weekly( on (?P<day>{'|'.join(DAYS)}))?){_AT}"
+SCHEDULE_PATTERN = rf"off|hourly|(daily|weekly( on (?P<day>{'|'.join(DAYS)}))?){_AT}"
 
 
-def _schedule(text: str) -> str:
+def _validate_schedule(text: str) -> str:
     """Validate and normalize a schedule such as 'daily at 3:30'."""
     text = " ".join(text.lower().split())
-    if re.fullmatch(SCHEDULE, text) is None:
+    if re.fullmatch(SCHEDULE_PATTERN, text) is None:
         raise ValueError("write off, hourly, 'daily at 3:30' or 'weekly on sunday at 3'")
     return text
 
 
-_When = Annotated[str, AfterValidator(_schedule)]
+_ScheduleText = Annotated[str, AfterValidator(_validate_schedule)]
 
 
-class ScheduleSettings(_Section):
+class ScheduleSettings(_SettingsSection):
     """Scheduled work, run by a worker or 'habitus up'."""
 
-    curate: _When = Field(default="daily at 3", description="When everything that ages is looked at.")
-    learn: _When = Field(default="hourly", description="When sessions of other agents that hooks noted are studied.")
-    mine: _When = Field(default="off", description="When recipes are looked for in what was done.")
-    verify: _When = Field(default="off", description="When lessons that nothing has shown yet are tried; asks a model.")
-    dream: _When = Field(default="off", description="When challenges are practised; asks a model.")
-    improve: _When = Field(default="off", description="When skills that have tasks are improved; asks a model.")
+    curate: _ScheduleText = Field(default="daily at 3", description="When everything that ages is looked at.")
+    learn: _ScheduleText = Field(
+        default="hourly", description="When sessions of other agents that hooks noted are studied."
+    )
+    mine: _ScheduleText = Field(default="off", description="When recipes are looked for in what was done.")
+    verify: _ScheduleText = Field(
+        default="off", description="When lessons that nothing has shown yet are tried; asks a model."
+    )
+    dream: _ScheduleText = Field(default="off", description="When challenges are practised; asks a model.")
+    improve: _ScheduleText = Field(default="off", description="When skills that have tasks are improved; asks a model.")
     timezone: str = Field(default="", description="Whose hours are meant, as Europe/Berlin; else this machine's.")
 
 
-class JobsSettings(_Section):
+class JobsSettings(_SettingsSection):
     """Limits of background jobs."""
 
     per_model: int = Field(default=0, ge=0, description="Jobs that may ask one model at a time, on all hosts; 0: any.")
     per_user: int = Field(default=0, ge=0, description="Jobs of one user at a time, on all hosts; 0: any.")
 
 
-class SandboxSettings(_Section):
+class SandboxSettings(_SettingsSection):
     """Where code runs."""
 
     runtime: str = Field(
@@ -124,19 +128,19 @@ class SandboxSettings(_Section):
     )
 
 
-def _addresses(value: tuple[str, ...]) -> tuple[str, ...]:
+def _validate_networks(value: tuple[str, ...]) -> tuple[str, ...]:
     for one in value:
         ipaddress.ip_network(one)
     return value
 
 
-class WebSettings(_Section):
+class WebSettings(_SettingsSection):
     """The web server."""
 
     proxy_header: str = Field(
         default="", description="The header in which a proxy says who has signed in; see proxies."
     )
-    proxies: Annotated[Names, AfterValidator(_addresses)] = Field(
+    proxies: Annotated[Names, AfterValidator(_validate_networks)] = Field(
         default=(), description="Addresses or networks whose proxy_header is believed, such as 10.0.0.0/8."
     )
     metrics: bool = Field(
@@ -144,7 +148,7 @@ class WebSettings(_Section):
     )
 
 
-class Encoder(StrEnum):
+class SearchEncoder(StrEnum):
     """The models that turn texts into vectors for search."""
 
     # Bundled, and takes no time.
@@ -153,11 +157,11 @@ class Encoder(StrEnum):
     MINILM = "minilm"
 
 
-class SearchSettings(_Section):
+class SearchSettings(_SettingsSection):
     """How skills are searched."""
 
-    encoder: Encoder = Field(
-        default=Encoder.STATIC, description="static, or minilm: finds paraphrases better, slower, 90 MB."
+    encoder: SearchEncoder = Field(
+        default=SearchEncoder.STATIC, description="static, or minilm: finds paraphrases better, slower, 90 MB."
     )
     server_above: int = Field(
         default=20_000, ge=0, description="With more skills in a shared PostgreSQL, it searches them, not each host."
@@ -185,7 +189,7 @@ class AccMode(StrEnum):
     ACTIVE = "active"
 
 
-class Settings(_Section):
+class Settings(_SettingsSection):
     """All settings; field names are the keys of habitus.toml."""
 
     home: Path = Field(description="Where Habitus keeps everything (HABITUS_HOME).")
@@ -251,14 +255,14 @@ class Settings(_Section):
     editor: str = Field(default="", description="Command that edits a file; else VISUAL, EDITOR, vi.")
     warnings: tuple[str, ...] = Field(default=(), description="What was odd about the settings themselves.")
 
-    def for_many(self) -> Settings:
+    def for_server(self) -> Settings:
         """Return the settings for a server process, with more database connections."""
         return self if self.database_connections else self.model_copy(update={"database_connections": 8})
 
     @property
     def signature(self) -> str:
         """The user's name as it appears on their changes."""
-        return f"{self.user}{CLAIMED}" if self.is_claimed else self.user
+        return f"{self.user}{CLAIMED_SUFFIX}" if self.is_claimed else self.user
 
     @property
     def is_admin(self) -> bool:
@@ -277,31 +281,31 @@ class Settings(_Section):
         return self.model_copy(update=changed)
 
     @property
-    def switched_off(self) -> frozenset[str]:
+    def disabled_skill_names(self) -> frozenset[str]:
         """The skills that are disabled for this user or for everyone."""
         mine = self.users.get(self.user, UserSettings()).disabled_skills
         return frozenset((*self.disabled_skills, *mine))
 
 
-FILE = "habitus.toml"
+SETTINGS_FILE = "habitus.toml"
 # Follows a name that is not the account's.
-CLAIMED = " (claimed)"
+CLAIMED_SUFFIX = " (claimed)"
 _NOT_IN_FILE = {"home", "cwd", "user_home", "warnings", "is_claimed", "is_guest"}
 # Sections whose keys the user chooses.
-_BY_HAND = {"users", "skill_config"}
+_FREE_SECTIONS = {"users", "skill_config"}
 
 
-def known_keys() -> tuple[str, ...]:
+def list_setting_keys() -> tuple[str, ...]:
     """Return all setting keys, as `section.key` inside a section, without the free sections."""
     return tuple(
         key
         for name in Settings.model_fields
-        if name not in _NOT_IN_FILE | _BY_HAND
+        if name not in _NOT_IN_FILE | _FREE_SECTIONS
         for key in ([f"{name}.{inner}" for inner in _SECTIONS[name].model_fields] if name in _SECTIONS else [name])
     )
 
 
-def variable(key: str) -> str:
+def get_variable_name(key: str) -> str:
     """Return the environment variable that overrides a setting."""
     return f"HABITUS_{key.replace('.', '_')}".upper()
 
@@ -317,7 +321,7 @@ def describe_setting(key: str) -> tuple[str, tuple[str, ...]]:
     return field.description or "", choices
 
 
-def check_value(key: str, text: str) -> Any:
+def parse_setting_value(key: str, text: str) -> Any:
     """Return the value that a text gives to a setting; raise Invalid if it is not allowed."""
     section, _, name = key.rpartition(".")
     given: dict[str, Any] = {section: {name: text}} if section else {name: text}
@@ -325,17 +329,17 @@ def check_value(key: str, text: str) -> Any:
     try:
         made = Settings.model_validate(places | given)
     except ValidationError as error:
-        raise Invalid(_first_problem(error), hint="See docs/reference/settings.md.") from None
+        raise Invalid(_describe_first_error(error), hint="See docs/reference/settings.md.") from None
     return getattr(getattr(made, section) if section else made, name)
 
 
-def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, account: str = "") -> Settings:
+def load_settings(environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, account: str = "") -> Settings:
     """Load the settings of a process; `home` wins over HABITUS_HOME, `account` over USER."""
     user_home = Path(environ.get("HOME") or Path.home())
     where = cwd / _expand_home(home or Path(environ.get("HABITUS_HOME") or user_home / ".habitus"), user_home)
-    from_file, warnings = _read_file(where / FILE)
-    values = _with_environment(from_file, environ)
-    account = account or environ.get("USER") or environ.get("LOGNAME") or account_name()
+    from_file, warnings = _read_settings_file(where / SETTINGS_FILE)
+    values = _apply_environment(from_file, environ)
+    account = account or environ.get("USER") or environ.get("LOGNAME") or get_account_name()
     values.setdefault("user", account)
     values.setdefault("editor", environ.get("VISUAL") or environ.get("EDITOR") or "vi")
     values |= {"home": where, "cwd": cwd, "user_home": user_home, "warnings": tuple(warnings)}
@@ -343,7 +347,9 @@ def load(environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, acc
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise Invalid(_first_problem(error), hint=f"Fix it in {where / FILE} or the environment.") from None
+        raise Invalid(
+            _describe_first_error(error), hint=f"Fix it in {where / SETTINGS_FILE} or the environment."
+        ) from None
 
 
 def _expand_home(path: Path, user_home: Path) -> Path:
@@ -356,7 +362,7 @@ def _expand_home(path: Path, user_home: Path) -> Path:
         raise Invalid(f"There is nobody whose home is meant by '{path}'.", hint="Write the path out.") from None
 
 
-def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
+def _read_settings_file(path: Path) -> tuple[dict[str, Any], list[str]]:
     try:
         with path.open("rb") as file:
             values = tomllib.load(file)
@@ -368,23 +374,25 @@ def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
         hint = "Set HABITUS_HOME to a directory." if isinstance(error, NotADirectoryError) else "Check its permissions."
         raise StorageFailed(f"Can't read {path}: {error.strerror}.", hint=hint) from None
     known = set(Settings.model_fields) - _NOT_IN_FILE
-    warnings = _unknown(path.name, "", values, known)
+    warnings = _warn_unknown_keys(path.name, "", values, known)
     for section in (key for key in values if key in _SECTIONS):
-        warnings += _unknown(path.name, f"[{section}] ", values[section], set(_SECTIONS[section].model_fields))
+        warnings += _warn_unknown_keys(
+            path.name, f"[{section}] ", values[section], set(_SECTIONS[section].model_fields)
+        )
     users = values.get("users")
     for name, user in users.items() if isinstance(users, dict) else ():
-        warnings += _unknown(path.name, f"[users.{name}] ", user, set(UserSettings.model_fields))
+        warnings += _warn_unknown_keys(path.name, f"[users.{name}] ", user, set(UserSettings.model_fields))
     return {key: value for key, value in values.items() if key in known}, warnings
 
 
-_SECTIONS: Mapping[str, type[_Section]] = {
+_SECTIONS: Mapping[str, type[_SettingsSection]] = {
     key: field.annotation
     for key, field in Settings.model_fields.items()
-    if isinstance(field.annotation, type) and issubclass(field.annotation, _Section)
+    if isinstance(field.annotation, type) and issubclass(field.annotation, _SettingsSection)
 }
 
 
-def _unknown(file: str, section: str, values: object, known: set[str]) -> list[str]:
+def _warn_unknown_keys(file: str, section: str, values: object, known: set[str]) -> list[str]:
     return [
         f"{file}: {section}unknown key '{key}' is ignored. {did_you_mean(key, known)}".strip()
         for key in (values if isinstance(values, dict) else ())
@@ -392,23 +400,23 @@ def _unknown(file: str, section: str, values: object, known: set[str]) -> list[s
     ]
 
 
-def _with_environment(from_file: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+def _apply_environment(from_file: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """Apply the variables `HABITUS_KEY`, and `HABITUS_SECTION_KEY` inside a section."""
     values = dict(from_file)
-    for key in Settings.model_fields.keys() - _NOT_IN_FILE - _BY_HAND:
+    for key in Settings.model_fields.keys() - _NOT_IN_FILE - _FREE_SECTIONS:
         if key not in _SECTIONS:
-            values |= _set_in(environ, "", [key])
+            values |= _read_variables(environ, "", [key])
         elif isinstance(values.get(key, {}), dict):
-            values[key] = values.get(key, {}) | _set_in(environ, f"{key}_", _SECTIONS[key].model_fields)
+            values[key] = values.get(key, {}) | _read_variables(environ, f"{key}_", _SECTIONS[key].model_fields)
     return values
 
 
-def _set_in(environ: Mapping[str, str], prefix: str, names: Iterable[str]) -> dict[str, str]:
+def _read_variables(environ: Mapping[str, str], prefix: str, names: Iterable[str]) -> dict[str, str]:
     found = {name: environ.get(f"HABITUS_{prefix}{name}".upper(), "") for name in names}
     return {name: value for name, value in found.items() if value}
 
 
-def account_name() -> str:
+def get_account_name() -> str:
     """Return the account of this process, whatever the variables say."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
@@ -416,7 +424,7 @@ def account_name() -> str:
         return str(os.getuid())
 
 
-def _first_problem(error: ValidationError) -> str:
+def _describe_first_error(error: ValidationError) -> str:
     problem = error.errors()[0]
     key = ".".join(str(part) for part in problem["loc"])
     return f"Setting '{key}' can't be {problem['input']!r}: {problem['msg'].lower().removeprefix('value error, ')}."

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-BLOCK = "habitus-context"
+CONTEXT_BLOCK = "habitus-context"
 # The headings of our prompts, and the beginnings of our bracketed lines; only letters and colons are compared.
 HEADINGS = (
     *("How you work", "What you keep", "What comes beside a request", "What is known about the user", "Rules"),
@@ -21,7 +21,7 @@ _REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
 @cache
-def prompt_text(package: str, name: str) -> str:
+def load_prompt(package: str, name: str) -> str:
     """Return a prompt from the `prompts` folder of one of our packages."""
     # Imported here, because most commands read no prompt.
     from importlib.resources import files
@@ -29,45 +29,45 @@ def prompt_text(package: str, name: str) -> str:
     return files(f"habitus.{package}").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
 
 
-def encodable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which UTF-8 can't encode."""
     return text if text.isascii() else _HALVES.sub(_REPLACED, text)
 
 
-def encodable_value(value: Any) -> Any:
+def replace_surrogates_in_value(value: Any) -> Any:
     """Replace lone surrogates in every text of a JSON value; JSON escapes can produce them."""
     match value:
         case str():
-            return encodable(value)
+            return replace_surrogates(value)
         case dict():
-            return {encodable_value(key): encodable_value(item) for key, item in value.items()}
+            return {replace_surrogates_in_value(key): replace_surrogates_in_value(item) for key, item in value.items()}
         case list():
-            return [encodable_value(item) for item in value]
+            return [replace_surrogates_in_value(item) for item in value]
         case _:
             return value
 
 
-def byte_length(text: str) -> int:
+def count_bytes(text: str) -> int:
     """Return the length of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-def tokens(text: str) -> int:
+def estimate_token_count(text: str) -> int:
     """Estimate the tokens of a text without a model, at four bytes per token."""
-    return (byte_length(text) + 3) // 4
+    return (count_bytes(text) + 3) // 4
 
 
-def one_line(text: str) -> str:
+def to_one_line(text: str) -> str:
     """Return the text on one line, without control characters and without our marks."""
     # Skipping clean text is a hundred times faster.
     if not text.isprintable() or not unicodedata.is_normalized("NFC", text):
         valid = text.encode("utf-8", "replace").decode()
-        kept = (" " if char.isspace() or _breaks(char) else char for char in valid)
+        kept = (" " if char.isspace() or _is_separator(char) else char for char in valid)
         text = unicodedata.normalize("NFC", "".join(char for char in kept if char == " " or _is_visible(char)))
     return escape_marks(" ".join(text.split()))
 
 
-def _breaks(char: str) -> bool:
+def _is_separator(char: str) -> bool:
     return unicodedata.category(char) in ("Zl", "Zp", "Zs")
 
 
@@ -76,51 +76,53 @@ def _is_visible(char: str) -> bool:
     return char in "\u200c\u200d" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
 
 
-def block(text: str) -> str:
+def escape_block(text: str) -> str:
     """Return a text in which no line begins like one of our own; a backslash precedes those that did."""
-    text = escape_marks(encodable(text))
+    text = escape_marks(replace_surrogates(text))
     if text.isascii() and not _MAY_BEGIN.search(text):
         return text
-    return "".join(_apart(line) for line in text.splitlines(keepends=True))
+    return "".join(_escape_line(line) for line in text.splitlines(keepends=True))
 
 
 _MAY_BEGIN = re.compile(r"(?:^|[\r\n\v\f\x1c-\x1e])[ \t]*[#\[]")
 
 
-def _apart(line: str) -> str:
-    at = next((index for index, char in enumerate(line) if not char.isspace() and _fold(char)), len(line))
-    first = _fold(line[at : at + 1])[:1]
+def _escape_line(line: str) -> str:
+    at = next((index for index, char in enumerate(line) if not char.isspace() and _fold_lookalikes(char)), len(line))
+    first = _fold_lookalikes(line[at : at + 1])[:1]
     if first not in ("#", "["):
         return line
-    words = re.sub("[^a-z:]", "", _fold(line[at : at + 200]))
+    words = re.sub("[^a-z:]", "", _fold_lookalikes(line[at : at + 200]))
     begins = _FOLDED_HEADINGS if first == "#" else _FOLDED_BRACKETS
     return f"{line[:at]}\\{line[at:]}" if words.startswith(begins) else line
 
 
 def escape_marks(text: str) -> str:
     """Escape brackets so no text can end our marked block, begin one, or claim that the user calls a skill."""
-    letters = re.sub("[^a-z]", "", _fold(text))
+    letters = re.sub("[^a-z]", "", _fold_lookalikes(text))
     if not any(mark in letters for mark in _MARKS):
         return text
     pieces, done = [], 0
-    for at in sorted(set(_openings(text))):
-        pieces += [text[done:at], "(" if _fold(text[at]) == "[" else "&lt;"]
+    for at in sorted(set(_find_openings(text))):
+        pieces += [text[done:at], "(" if _fold_lookalikes(text[at]) == "[" else "&lt;"]
         done = at + 1
     return "".join([*pieces, text[done:]])
 
 
-_MARKS = (BLOCK.replace("-", ""), "theusercallstheskill", "endoftheskill")
+_MARKS = (CONTEXT_BLOCK.replace("-", ""), "theusercallstheskill", "endoftheskill")
 
 
-def _openings(text: str) -> Iterator[int]:
+def _find_openings(text: str) -> Iterator[int]:
     """Yield the positions of brackets that turn the words after them into a mark."""
-    spelled = [(letter, at) for at, char in enumerate(text) for letter in _fold(char) if "a" <= letter <= "z"]
+    spelled = [
+        (letter, at) for at, char in enumerate(text) for letter in _fold_lookalikes(char) if "a" <= letter <= "z"
+    ]
     letters = "".join(letter for letter, _ in spelled)
     for mark in _MARKS:
         found = letters.find(mark)
         while found >= 0:
             at = spelled[found][1] - 1
-            while at >= 0 and not _fold(text[at]).isalnum():
+            while at >= 0 and not _fold_lookalikes(text[at]).isalnum():
                 if _is_bracket(text[at]):
                     yield at
                 at -= 1
@@ -129,13 +131,13 @@ def _openings(text: str) -> Iterator[int]:
 
 def _is_bracket(char: str) -> bool:
     """Return whether a character opens something, or resembles one that does."""
-    folded = _fold(char)
+    folded = _fold_lookalikes(char)
     if char.isascii() or ">" in folded:
         return folded in ("<", "[")
     return folded in ("<", "[") or unicodedata.category(char) in ("Ps", "Pi", "Sm")
 
 
-def _fold(text: str) -> str:
+def _fold_lookalikes(text: str) -> str:
     """Return the text as a reader perceives it: lookalike letters become plain ones, invisible ones vanish."""
     if text.isascii():
         return text.lower()
@@ -151,20 +153,20 @@ _FOLDED_BRACKETS = tuple(re.sub("[^a-z:]", "", words.lower()) for words in BRACK
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
-def clean(text: str) -> str:
+def strip_control_characters(text: str) -> str:
     """Remove control characters that could drive a terminal."""
     if text.isprintable():
         return text
     return "".join(char for char in text if char in "\n\t" or char.isprintable() or char == "\u200d")
 
 
-def short_line(text: str, most: int = 200) -> str:
+def shorten_to_line(text: str, max_characters: int = 200) -> str:
     """Return the beginning of a text as one line, without terminal escape sequences."""
-    line = " ".join(clean(_SEQUENCE.sub("", text[: most * 8])).split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    line = " ".join(strip_control_characters(_SEQUENCE.sub("", text[: max_characters * 8])).split())
+    return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"
 
 
-def shown_seconds(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Format a duration: `0.4 s`, `12 s`, `3 min 05 s`."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
@@ -174,6 +176,6 @@ def shown_seconds(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s"
 
 
-def count_of(number: int, thing: str) -> str:
+def format_count(number: int, thing: str) -> str:
     """Format a count: `1 skill`, `2 skills`."""
     return f"{number:,} {thing if number == 1 else thing + 's'}"

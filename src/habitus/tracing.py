@@ -23,59 +23,59 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+ENDPOINT_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 # How long a process waits for a silent endpoint when it ends.
 _WAIT_S = 3
 
-_about: ContextVar[Mapping[str, str]] = ContextVar("about", default=MappingProxyType({}))
+_log_context: ContextVar[Mapping[str, str]] = ContextVar("about", default=MappingProxyType({}))
 
 
 @contextmanager
-def about(**ids: str) -> Iterator[None]:
+def add_log_context(**ids: str) -> Iterator[None]:
     """Attach these ids to all log lines of the block, including those of threads it starts."""
-    before = _about.set({**_about.get(), **ids})
+    before = _log_context.set({**_log_context.get(), **ids})
     try:
         yield
     finally:
-        _about.reset(before)
+        _log_context.reset(before)
 
 
-def belongs_to() -> Mapping[str, str]:
+def get_log_context() -> Mapping[str, str]:
     """Return the ids of the current turn, session or job."""
-    return _about.get()
+    return _log_context.get()
 
 
 @dataclass(kw_only=True, slots=True)
-class _Exporter:
+class _TelemetryExporter:
     tracer: Tracer
     meter: Meter
     counters: dict[str, Counter] = field(default_factory=dict)
 
 
-_exporter: _Exporter | None = None
+_exporter: _TelemetryExporter | None = None
 
 
 @contextmanager
-def span(name: str, **attributes: str) -> Iterator[None]:
+def trace_span(name: str, **attributes: str) -> Iterator[None]:
     """Trace a block as a span; attributes are ids and names, never what people or models said."""
-    step = Stretch(name, **attributes)
+    step = ManualSpan(name, **attributes)
     try:
-        with step.within():
+        with step.activate():
             yield
     finally:
         step.end()
 
 
-class Stretch:
+class ManualSpan:
     """A span that one piece of code begins and another ends, such as a turn of a foreign loop."""
 
     def __init__(self, name: str, **attributes: str) -> None:
-        to = _sending()
-        given = {f"habitus.{key}": value for key, value in {**_about.get(), **attributes}.items()}
+        to = _get_exporter()
+        given = {f"habitus.{key}": value for key, value in {**_log_context.get(), **attributes}.items()}
         self._span = None if to is None else to.tracer.start_span(f"habitus.{name}", attributes=given)
 
     @contextmanager
-    def within(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         """Make this the current span for the block."""
         if self._span is None:
             yield
@@ -94,7 +94,7 @@ _counters: list[Callable[[str, float, Mapping[str, str]], None]] = []
 
 
 @contextmanager
-def counting(note: Callable[[str, float, Mapping[str, str]], None]) -> Iterator[None]:
+def observe_counts(note: Callable[[str, float, Mapping[str, str]], None]) -> Iterator[None]:
     """Also pass all counts of the block, from any thread, to this function."""
     _counters.append(note)
     try:
@@ -103,11 +103,11 @@ def counting(note: Callable[[str, float, Mapping[str, str]], None]) -> Iterator[
         _counters.remove(note)
 
 
-def count(name: str, number: float = 1, **attributes: str) -> None:
+def add_count(name: str, number: float = 1, **attributes: str) -> None:
     """Add to a counter."""
     for note in _counters:
         note(name, number, attributes)
-    to = _sending()
+    to = _get_exporter()
     if to is None:
         return
     if name not in to.counters:
@@ -115,35 +115,39 @@ def count(name: str, number: float = 1, **attributes: str) -> None:
     to.counters[name].add(number, {f"habitus.{key}": value for key, value in attributes.items()})
 
 
-def _sending() -> _Exporter | None:
+def _get_exporter() -> _TelemetryExporter | None:
     """Return our exporter, or that of a host program which has set up OpenTelemetry itself; None without either."""
-    return _exporter if _exporter is not None or "opentelemetry.sdk.trace" not in sys.modules else _of_the_program()
+    return _exporter if _exporter is not None or "opentelemetry.sdk.trace" not in sys.modules else _get_host_exporter()
 
 
 @functools.cache
-def _of_the_program() -> _Exporter:
+def _get_host_exporter() -> _TelemetryExporter:
     # Already imported by the host program.
     from opentelemetry import metrics, trace
 
-    return _Exporter(tracer=trace.get_tracer("habitus"), meter=metrics.get_meter("habitus"))
+    return _TelemetryExporter(tracer=trace.get_tracer("habitus"), meter=metrics.get_meter("habitus"))
 
 
 @contextmanager
-def exporting(environ: Mapping[str, str]) -> Iterator[None]:
+def export_telemetry(environ: Mapping[str, str]) -> Iterator[None]:
     """Send spans and counts of the block to the endpoint in the environment, by the standard variables."""
     # One process has one exporter.
     global _exporter
-    if not environ.get(ENDPOINT):
+    if not environ.get(ENDPOINT_VARIABLE):
         yield
         return
     try:
-        providers = _providers()
+        providers = _create_providers()
     except ModuleNotFoundError:
-        log.warning("%s is set, and nothing is sent there. %s", ENDPOINT, optional_packages.how("opentelemetry.sdk"))
+        log.warning(
+            "%s is set, and nothing is sent there. %s",
+            ENDPOINT_VARIABLE,
+            optional_packages.describe_install("opentelemetry.sdk"),
+        )
         yield
         return
     tracer, meter = providers
-    _exporter = _Exporter(tracer=tracer.get_tracer("habitus"), meter=meter.get_meter("habitus"))
+    _exporter = _TelemetryExporter(tracer=tracer.get_tracer("habitus"), meter=meter.get_meter("habitus"))
     try:
         yield
     finally:
@@ -153,10 +157,10 @@ def exporting(environ: Mapping[str, str]) -> Iterator[None]:
                 provider.shutdown()
             # An unreachable endpoint must not fail the process at its end.
             except Exception as error:
-                log.info("Not everything reached %s: %s", ENDPOINT, error)
+                log.info("Not everything reached %s: %s", ENDPOINT_VARIABLE, error)
 
 
-def _providers() -> tuple[Any, Any]:
+def _create_providers() -> tuple[Any, Any]:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.metrics import MeterProvider

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.stream import Noticed, ToolFinished
+from habitus.agent.stream import NoticeEvent, ToolFinished
 from habitus.app import Habitus
 from habitus.errors import Invalid
-from habitus.llm.model import Ask, Asked, Text
-from habitus.llm.scripted import ScriptedModel, Step, calls, says
+from habitus.llm.model import CompletionRequest, PersonMessage, TextContent
+from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
 from habitus.sandbox.files import LARGEST_ATTACHED
-from habitus.text import tokens
+from habitus.text import estimate_token_count
 from tests.agent.conftest import Talk
 from tests.documents import pdf, swelling_xlsx, xlsx
 
@@ -28,22 +28,22 @@ SALES: dict[str, list[list[str | float]]] = {
 }
 
 
-def said(ask: Ask) -> str:
-    asked = [message for message in ask.messages if isinstance(message, Asked)][-1]
-    return "\n".join(part.text for part in asked.parts if isinstance(part, Text))
+def said(ask: CompletionRequest) -> str:
+    asked = [message for message in ask.messages if isinstance(message, PersonMessage)][-1]
+    return "\n".join(part.text for part in asked.parts if isinstance(part, TextContent))
 
 
-def opens(code: str) -> Callable[[Ask], Step]:
+def opens(code: str) -> Callable[[CompletionRequest], ScriptStep]:
     """The model runs a cell on the path that it was told; `{path}` in the code stands for it."""
 
-    def cell(ask: Ask) -> Step:
+    def cell(ask: CompletionRequest) -> ScriptStep:
         [path] = re.findall(r"read-only at ([^\]]*?)[:,\]]", said(ask))[:1]
         return calls("scratchpad", {"action": "exec", "code": code.replace("{path}", path)})
 
     return cell
 
 
-def result(model_ask: Ask) -> str:
+def result(model_ask: CompletionRequest) -> str:
     return str(getattr(model_ask.messages[-1], "content", ""))
 
 
@@ -60,10 +60,10 @@ async def test_a_table_of_1_5_megabytes_is_opened_by_a_cell_and_costs_a_preview(
     )
     assert columns == "4 columns: region (text), units (integer), price (number), day (date)"
     assert rows == ["First rows:", *["north | 12 | 4.50 | 2026-01-31"] * 5, "[End of sales.csv]", "how many?"]
-    assert any(isinstance(event, Noticed) and event.text.endswith("the model sees a preview.") for event in seen)
+    assert any(isinstance(event, NoticeEvent) and event.text.endswith("the model sees a preview.") for event in seen)
     await session.turn("are you sure?")
-    assert sum(tokens(said(ask)) for ask in model.asked) < 1_000
-    assert tokens(str(model.asked[2].messages)) < 1_500, "the file costs nothing on later turns"
+    assert sum(estimate_token_count(said(ask)) for ask in model.asked) < 1_000
+    assert estimate_token_count(str(model.asked[2].messages)) < 1_500, "the file costs nothing on later turns"
 
 
 @pytest.mark.some(1)
@@ -129,7 +129,7 @@ async def test_what_a_cell_can_open_is_previewed(
     assert result(model.asked[1]) == printed
     told = said(model.asked[0])
     assert [line for line in preview if line not in told] == [], told
-    assert tokens(told) < 1_100
+    assert estimate_token_count(told) < 1_100
 
 
 async def test_names_are_kept_apart_and_harmless(talk: Talk, tmp_path: Path) -> None:

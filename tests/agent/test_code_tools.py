@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from habitus.agent.session import Session
-from habitus.agent.stream import Consent, Question
+from habitus.agent.stream import Consent, ConsentQuestion
 from habitus.agent.tools.stage_tools import CODE_TOOLS
 from habitus.app import Habitus
 from habitus.app.use_cases import review
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
-from habitus.files import File, file_of
-from habitus.llm.model import Returned
+from habitus.files import TreeFile, build_file
+from habitus.llm.model import ToolResultMessage
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills import names
-from habitus.skills.model import Actor, Author, Manifest, Skill, Stage
-from habitus.skills.review import Action, Change
+from habitus.skills.model import ActorKind, Author, Manifest, Skill, Stage
+from habitus.skills.review import ProposalAction, SkillChange
 from tests.agent.conftest import Talk
 
 CODE = "import json, sys\nprint(sum(json.loads(sys.argv[1])['numbers']))\n"
@@ -43,12 +43,12 @@ pytestmark = pytest.mark.req("AG-06", "SE-12")
 
 
 def results(session: Session) -> list[str]:
-    return [message.content for message in session.history.messages if isinstance(message, Returned)]
+    return [message.content for message in session.history.messages if isinstance(message, ToolResultMessage)]
 
 
 async def kept(habitus: Habitus, name: str, description: str = "Adds numbers up") -> None:
     async with habitus.tools as tools:
-        await tools.create(name, description, SCHEMA, CODE, {"numbers": [1, 2]}, habitus.person())
+        await tools.create(name, description, SCHEMA, CODE, {"numbers": [1, 2]}, habitus.build_author())
 
 
 @pytest.mark.full
@@ -77,9 +77,9 @@ async def test_a_tool_is_refused_for_a_defect_then_accepted_and_called(talk: Tal
 
 @pytest.mark.full
 async def test_a_person_who_says_yes_lets_it_in_at_once(talk: Talk, habitus: Habitus) -> None:
-    asked: list[Question] = []
+    asked: list[ConsentQuestion] = []
 
-    async def person(question: Question) -> Consent:
+    async def person(question: ConsentQuestion) -> Consent:
         asked.append(question)
         return Consent.YES
 
@@ -88,12 +88,12 @@ async def test_a_person_who_says_yes_lets_it_in_at_once(talk: Talk, habitus: Hab
     assert [question.text for question in asked] == ["'add_up' passed its test. Keep it as a tool?"]
     assert results(session)[1] == "5"
     assert [tool.name for tool in habitus.tools.active()] == ["add-up"]
-    counted = habitus.skills.counters("add-up")[Stage.CODE]
+    counted = habitus.skills.read_counters("add-up")[Stage.CODE]
     assert (counted.used, counted.succeeded) == (1, 1)
 
 
 async def test_a_persons_no_leaves_nothing_behind(talk: Talk, habitus: Habitus) -> None:
-    async def person(question: Question) -> Consent:
+    async def person(question: ConsentQuestion) -> Consent:
         return Consent.NO
 
     session, model = talk([calls("create_tool", ADD), says("fine")], ask=person)
@@ -109,19 +109,21 @@ async def test_a_built_in_name_is_refused(talk: Talk) -> None:
     assert results(session) == ["Error: 'recall_skill' is the name of a built-in tool. Take another."]
 
 
-def as_files(name: str, code: str = CODE) -> dict[str, File]:
+def as_files(name: str, code: str = CODE) -> dict[str, TreeFile]:
     manifest = {"name": name, "description": "Adds numbers up", "parameters": SCHEMA}
     return {
-        "SKILL.md": file_of(f"---\nname: {name}\ndescription: Adds numbers up.\n---\n\n1. Add.\n".encode()),
-        "tool.json": file_of(json.dumps(manifest).encode()),
-        "scripts/tool.py": file_of(code.encode()),
+        "SKILL.md": build_file(f"---\nname: {name}\ndescription: Adds numbers up.\n---\n\n1. Add.\n".encode()),
+        "tool.json": build_file(json.dumps(manifest).encode()),
+        "scripts/tool.py": build_file(code.encode()),
     }
 
 
 @pytest.mark.full
 @pytest.mark.req("SB-06")
 async def test_the_built_in_names_are_those_of_the_tools_of_every_session(talk: Talk, habitus: Habitus) -> None:
-    habitus.skills.write_trees("user", {"scratchpad": as_files("scratchpad")}, habitus.person())  # laid there by hand
+    habitus.skills.write_trees(
+        "user", {"scratchpad": as_files("scratchpad")}, habitus.build_author()
+    )  # laid there by hand
     session, model = talk([says("ok")])
     await session.turn("hello")
     offered = {tool.name for tool in model.asked[0].tools}
@@ -140,9 +142,9 @@ async def test_the_built_in_names_are_those_of_the_tools_of_every_session(talk: 
 
 @pytest.mark.req("SB-06", "SK-21")
 async def test_code_by_a_built_in_name_is_neither_proposed_nor_approved(talk: Talk, habitus: Habitus) -> None:
-    change = Change(action=Action.WRITE, name="memorize", layer="user", tree=as_files("memorize"))
-    agent = Author(actor=Actor.AGENT, name="agent")
-    for author in (agent, habitus.person()):
+    change = SkillChange(action=ProposalAction.WRITE, name="memorize", layer="user", tree=as_files("memorize"))
+    agent = Author(actor=ActorKind.AGENT, name="agent")
+    for author in (agent, habitus.build_author()):
         with pytest.raises(Invalid, match="'memorize' is the name of a built-in tool"):
             habitus.review.submit(change, author)
     session, _ = talk([calls("create_tool", ADD), says("ok")])
@@ -150,15 +152,15 @@ async def test_code_by_a_built_in_name_is_neither_proposed_nor_approved(talk: Ta
     with closing(sqlite3.connect(habitus.settings.home / "habitus.db")) as database, database:
         database.execute("UPDATE skill_proposals SET name = 'memorize'")  # from before that tool was built in
     with pytest.raises(Invalid, match="'memorize' is the name of a built-in tool"):
-        review.approve(habitus, review.Approval(ids=("1",)))
-    assert (habitus.tools.all(), habitus.skills.is_taken("memorize")) == ((), False)
+        review.approve_items(habitus, review.ApproveItemsRequest(ids=("1",)))
+    assert (habitus.tools.all(), habitus.skills.is_name_taken("memorize")) == ((), False)
 
 
 @pytest.mark.req("SB-08")
 async def test_a_degraded_tool_is_told_to_the_model_with_the_reason(talk: Talk, habitus: Habitus) -> None:
     moody = CODE + "assert len(sys.argv[1]) < 25, 'too many'\n"
     async with habitus.tools as tools:
-        await tools.create("add-up", "Adds numbers up", SCHEMA, moody, {"numbers": [1, 2]}, habitus.person())
+        await tools.create("add-up", "Adds numbers up", SCHEMA, moody, {"numbers": [1, 2]}, habitus.build_author())
     many, few = {"numbers": [1, 2, 3, 4, 5, 6]}, {"numbers": [1]}
     session, _ = talk([*[calls("add_up", many)] * 3, says("it breaks")])
     await session.turn("add these")
@@ -198,10 +200,10 @@ async def test_errors_advise_a_model_to_use_tools_and_leave_commands_to_people(t
     one = calls("add_up", {"numbers": [1]})
     session, _ = talk([says("ready"), one, says("no"), one, says("no"), calls("update_skill", GONE), says("no")])
     await session.turn("get ready")
-    code = (habitus.skills.directory("add-up") or Path()) / "scripts" / "tool.py"
+    code = (habitus.skills.find_directory("add-up") or Path()) / "scripts" / "tool.py"
     code.write_text(code.read_text() + "print('more')\n")
     await session.turn("add one")
-    habitus.tools.retire("add-up", habitus.person())
+    habitus.tools.retire("add-up", habitus.build_author())
     await session.turn("add one again")
     await session.turn("change it")
     changed, gone, unknown = results(session)
@@ -216,7 +218,7 @@ async def test_reasons_that_a_model_reads_leave_commands_to_people(
     talk: Talk, habitus: Habitus, tmp_path: Path
 ) -> None:
     await kept(habitus, "add-up")
-    code = (habitus.skills.directory("add-up") or Path()) / "scripts" / "tool.py"
+    code = (habitus.skills.find_directory("add-up") or Path()) / "scripts" / "tool.py"
     code.write_text(code.read_text() + "print('more')\n")
     skill = tmp_path / "work" / ".claude" / "skills" / "theirs" / "SKILL.md"
     skill.parent.mkdir(parents=True)
@@ -249,9 +251,9 @@ print([s["name"] for s in skills.list("kitchen")], skills.read(wanted)["content"
 @pytest.mark.req("SB-12")
 async def test_code_in_a_tool_can_read_the_library_and_no_more(talk: Talk, habitus: Habitus) -> None:
     tea = Skill(name="brew-tea", description="Brews.", body="1. Boil.", tags=("kitchen",))
-    habitus.skills.create(tea, habitus.person())
+    habitus.skills.create(tea, habitus.build_author())
     hidden = Manifest(disable_model_invocation=True)
-    habitus.skills.create(replace(tea, name="launch", body="1. Fire.", manifest=hidden), habitus.person())
+    habitus.skills.create(replace(tea, name="launch", body="1. Fire.", manifest=hidden), habitus.build_author())
     look = ADD | {
         "name": "look",
         "parameters_schema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
@@ -261,7 +263,7 @@ async def test_code_in_a_tool_can_read_the_library_and_no_more(talk: Talk, habit
     wanted = [calls("look", {"name": name}) for name in ("brew-tea", "launch")]
     session, _ = talk([calls("create_tool", look), *wanted, says("ok"), *wanted, says("ok")])
     await session.turn("look into the library")
-    habitus.review.approve(1, habitus.person())
+    habitus.review.approve(1, habitus.build_author())
     await session.turn("once more, now that it is yours")
     assert results(session)[1] == results(session)[3] == "['brew-tea'] 1. Boil."
     assert all("LookupError: No skill 'launch'." in results(session)[n] for n in (2, 4))
@@ -282,7 +284,7 @@ async def test_a_proved_tool_is_recommended_before_the_steps(talk: Talk, habitus
 @pytest.mark.full
 async def test_many_tools_are_offered_by_how_they_fit(talk: Talk, habitus: Habitus, tmp_path: Path) -> None:
     await kept(habitus, "add-up", "Adds numbers up to a total")
-    source = habitus.skills.directory("add-up") or tmp_path
+    source = habitus.skills.find_directory("add-up") or tmp_path
     for number in range(CODE_TOOLS + 3):
         target = source.parent / f"zz-other-{number}"
         target.mkdir()
@@ -302,7 +304,7 @@ async def test_many_tools_are_offered_by_how_they_fit(talk: Talk, habitus: Habit
 
 
 async def test_tools_are_looked_after(talk: Talk, habitus: Habitus) -> None:
-    async def person(question: Question) -> Consent:
+    async def person(question: ConsentQuestion) -> Consent:
         return Consent.YES
 
     await kept(habitus, "add-up")

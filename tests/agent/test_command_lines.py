@@ -11,8 +11,8 @@ from habitus.agent.stream import ToolFinished
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
 from habitus.app.use_cases import secrets as granting
-from habitus.files import file_of
-from habitus.llm.model import Answered
+from habitus.files import build_file
+from habitus.llm.model import AssistantMessage
 from habitus.llm.scripted import calls, says
 from habitus.skills.model import Manifest, Skill
 from tests.agent.conftest import Talk
@@ -40,9 +40,9 @@ def desk(habitus: Habitus, monkeypatch: pytest.MonkeyPatch) -> Habitus:
     """A home with a skill whose command line was granted a secret."""
     monkeypatch.setenv("HABITUS_VAULT_KEY", "a-long-random-text-of-a-variable")
     skill = Skill(name="desk", description="Files tickets", body="File it.", manifest=Manifest(cli=True, env=ASKS))
-    habitus.skills.create(skill, habitus.person(), files={"scripts/cli.py": file_of(CLI)})
+    habitus.skills.create(skill, habitus.build_author(), files={"scripts/cli.py": build_file(CLI)})
     habitus.vault.set("desk.token", SECRET)
-    granting.grant(habitus, granting.GrantRequest(names=("desk.token", "desk")))
+    granting.grant_secrets(habitus, granting.GrantSecretsRequest(names=("desk.token", "desk")))
     return habitus
 
 
@@ -66,7 +66,7 @@ print(sorted(name for name in os.environ if "TOKEN" in name))
 """
 
 
-def cell(code: str) -> Answered:
+def cell(code: str) -> AssistantMessage:
     return calls("scratchpad", {"action": "exec", "code": code})
 
 
@@ -92,9 +92,9 @@ async def test_a_cell_calls_a_command_line_and_sees_no_secret(desk: Habitus, tal
     assert unknown[0] == 127
     assert unknown[2] == "habitus-skill: No command line 'mail' may be called here. There are: desk.\n"
     assert SECRET not in str(model.asked) + ran
-    log = secrets.open_calls(desk).list()
+    log = secrets.open_call_log(desk).list()
     assert len(log) == len(answers)
-    assert {call.who for call in log} == {f"ann, session {session.id}"}
+    assert {call.caller for call in log} == {f"ann, session {session.id}"}
     await session.close()
     assert not list(desk.settings.home.rglob("socket"))
 
@@ -112,7 +112,7 @@ except (LookupError, OSError) as error:
 async def test_a_tool_calls_it_as_a_cell_does(desk: Habitus, talk: Talk) -> None:
     if not desk.machine.bubblewrap:
         pytest.skip("bubblewrap is missing or does not work here")
-    await desk.tools.create("filer", "Files it.", {"type": "object"}, TOOL, {}, desk.person())
+    await desk.tools.create("filer", "Files it.", {"type": "object"}, TOOL, {}, desk.build_author())
     session, _ = talk([calls("filer", {}), says("done")])
     [said] = await contents(session)
     assert said.splitlines()[-1] == "[0, 0]"
@@ -121,10 +121,10 @@ async def test_a_tool_calls_it_as_a_cell_does(desk: Habitus, talk: Talk) -> None
 async def test_the_list_is_fixed_and_the_gates_are_not(desk: Habitus, talk: Talk) -> None:
     """What is made in a session can't be called in it; what was switched off meanwhile can't be called any more."""
 
-    def switched(ask: object) -> Answered:
+    def switched(ask: object) -> AssistantMessage:
         other = Skill(name="other", description="Other", body="x", manifest=Manifest(cli=True))
-        desk.skills.create(other, desk.person(), files={"scripts/cli.py": file_of(CLI)})
-        desk.skills.set_enabled("desk", False, desk.person())
+        desk.skills.create(other, desk.build_author(), files={"scripts/cli.py": build_file(CLI)})
+        desk.skills.set_enabled("desk", False, desk.build_author())
         return cell("print(skills.run('desk', 'x').stderr, skills.run('other', 'x').stderr)")
 
     first = cell("print(skills.run('desk', 'x').code)")

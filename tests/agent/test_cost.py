@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from habitus.agent.background import in_thread
+from habitus.agent.background import run_in_thread
 from habitus.agent.library_view import LOOKED_AT_ONCE
 from habitus.agent.session import Session
 from habitus.app import Habitus
-from habitus.llm.model import Ask, Asked, Returned, Text
+from habitus.llm.model import CompletionRequest, PersonMessage, TextContent, ToolResultMessage
 from habitus.llm.scripted import calls, says
-from habitus.memory.model import Draft, Producer
+from habitus.memory.model import LessonDraft, LessonProducer
 from habitus.skills import trees
-from habitus.skills.edits import Edit, Operation
+from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import Manifest, Skill
 from tests.agent.test_code_tools import ADD, kept
 
@@ -33,8 +33,10 @@ MOST, MOST_PER_CALL = 40, 8
 
 
 def fill(habitus: Habitus, count: int) -> None:
-    made = {f"s-{n:05d}": trees.with_skill({}, skill(f"s-{n:05d}", f"1. Water flower {n}.")) for n in range(count)}
-    habitus.skills.write_trees("user", made, habitus.person())
+    made = {
+        f"s-{n:05d}": trees.update_main_file({}, skill(f"s-{n:05d}", f"1. Water flower {n}.")) for n in range(count)
+    }
+    habitus.skills.write_trees("user", made, habitus.build_author())
 
 
 def skill(name: str, body: str, **fields: object) -> Skill:
@@ -69,15 +71,15 @@ async def test_a_turn_asks_the_database_no_more_in_a_large_library(talk: Talk, h
     fill(habitus, size)
     for n in range(20):
         text = f"The pump of house {n} wants oil before the flowers are watered."
-        habitus.memory.encode(Draft(text=text, kind="lesson", produced_by=Producer.USER, user="ann"))
+        habitus.memory.encode(LessonDraft(text=text, kind="lesson", produced_by=LessonProducer.USER, user="ann"))
     recalls = [calls("recall_skill", {"name": f"s-0000{n}"}) for n in (1, 2)]
     session, _ = talk([says("one"), says("two"), *recalls, says("three")])
     await session.turn("water the flowers of house 3")
-    await session.settle()
+    await session.wait_for_learning()
     with statements() as seen:
         await session.turn("water the flowers of house 4")
     assert 10 < len(seen) <= MOST
-    await session.settle()
+    await session.wait_for_learning()
     with statements() as with_calls:
         await session.turn("oil the pump of house 5")
     assert len(with_calls) <= MOST + 2 * MOST_PER_CALL
@@ -107,12 +109,14 @@ async def test_no_statement_of_a_turn_runs_on_the_event_loop(talk: Talk, habitus
     sa.event.listen(sa.Engine, "before_cursor_execute", note)
     try:
         await session.turn("water the flowers")
-        await session.settle()
+        await session.wait_for_learning()
         await session.close()
     finally:
         sa.event.remove(sa.Engine, "before_cursor_execute", note)
     assert on_the_loop == []
-    assert [message.content for message in session.history.messages if isinstance(message, Returned)][2::2] == [
+    assert [message.content for message in session.history.messages if isinstance(message, ToolResultMessage)][
+        2::2
+    ] == [
         "3",
         "3",
     ]
@@ -122,38 +126,38 @@ async def test_no_statement_of_a_turn_runs_on_the_event_loop(talk: Talk, habitus
 @pytest.mark.req("PF-04", "SK-13")
 async def test_a_change_made_by_hand_shows_at_the_latest_one_turn_later(talk: Talk, habitus: Habitus) -> None:
     fill(habitus, LOOKED_AT_ONCE + 1)
-    seen: list[Ask] = []
+    seen: list[CompletionRequest] = []
 
-    def answer(ask: Ask) -> object:
+    def answer(ask: CompletionRequest) -> object:
         seen.append(ask)
         return says("ok")
 
     session, _ = talk(answer)
     await session.turn("one")
-    await session.settle()
+    await session.wait_for_learning()
     by_hand = habitus.settings.home / "skills" / "aa-by-hand"
     by_hand.mkdir()
     (by_hand / "SKILL.md").write_text("---\nname: aa-by-hand\ndescription: Written by hand.\n---\n\n1. Look.\n")
     for said in ("two", "three"):
         await session.turn(said)
-        await session.settle()
-    assert habitus.skills.find("aa-by-hand", at=habitus.skills.snapshot(look=False)).name == "aa-by-hand"
+        await session.wait_for_learning()
+    assert habitus.skills.find("aa-by-hand", at=habitus.skills.snapshot(check_disk=False)).name == "aa-by-hand"
     assert "aa-by-hand" in _context(seen[-1]) or "aa-by-hand" in seen[-1].system
 
 
-def _context(ask: Ask) -> str:
+def _context(ask: CompletionRequest) -> str:
     last = ask.messages[-1]
-    assert isinstance(last, Asked)
-    return "\n".join(part.text for part in last.parts if isinstance(part, Text))
+    assert isinstance(last, PersonMessage)
+    return "\n".join(part.text for part in last.parts if isinstance(part, TextContent))
 
 
 @pytest.mark.req("AG-12", "SE-02")
 async def test_eager_text_is_shown_once_and_referred_to_afterwards(talk: Talk, habitus: Habitus) -> None:
     long = "Water the roses in the morning. " * 100
-    habitus.skills.create(skill("roses", long, always_include=True), habitus.person())
-    asks: list[Ask] = []
+    habitus.skills.create(skill("roses", long, always_include=True), habitus.build_author())
+    asks: list[CompletionRequest] = []
 
-    def answer(ask: Ask) -> object:
+    def answer(ask: CompletionRequest) -> object:
         asks.append(ask)
         return says("ok")
 
@@ -164,21 +168,21 @@ async def test_eager_text_is_shown_once_and_referred_to_afterwards(talk: Talk, h
     assert sum(text.count(long.strip()) for text in sent) == 1
     assert "### Skill: roses (always_include)" in _context(asks[-1])
     assert len({ask.system for ask in asks}) == 1
-    habitus.skills.edit("roses", _append("Not at noon."), habitus.person())
+    habitus.skills.edit("roses", _append("Not at noon."), habitus.build_author())
     await session.turn("and at noon?")
     assert "Not at noon." in _context(asks[-1])
 
 
-def _append(text: str) -> Edit:
-    return Edit(operation=Operation.APPEND, content=text)
+def _append(text: str) -> TextEdit:
+    return TextEdit(operation=EditOperation.APPEND, content=text)
 
 
 @pytest.mark.req("AG-12")
 async def test_eager_text_that_left_with_the_oldest_turns_is_shown_again(talk: Talk, habitus: Habitus) -> None:
-    habitus.skills.create(skill("roses", "Water the roses.", always_include=True), habitus.person())
-    asks: list[Ask] = []
+    habitus.skills.create(skill("roses", "Water the roses.", always_include=True), habitus.build_author())
+    asks: list[CompletionRequest] = []
 
-    def answer(ask: Ask) -> object:
+    def answer(ask: CompletionRequest) -> object:
         asks.append(ask)
         return says("x" * 4000)
 
@@ -212,7 +216,7 @@ async def test_a_cancelled_step_is_waited_for() -> None:
         release.wait()
         ended.append(True)
 
-    task = asyncio.create_task(in_thread(step))
+    task = asyncio.create_task(run_in_thread(step))
     await asyncio.sleep(0)
     task.cancel()
     release.set()

@@ -15,12 +15,22 @@ import pytest
 
 from habitus.agent.history import MISSING
 from habitus.agent.session import Session
-from habitus.agent.stream import Done, Noticed, TurnEvent
+from habitus.agent.stream import NoticeEvent, TurnEvent, TurnResult
 from habitus.app import DATABASE, Habitus
-from habitus.events import Event, ToolCall, TurnEnded
-from habitus.llm.model import Answer, Answered, Ask, Asked, ContextOverflow, ProviderFault, Returned, StopReason, Text
-from habitus.llm.scripted import ScriptedModel, Step, call, calls, says
-from habitus.llm.transcription import Heard
+from habitus.events import AgentEvent, ToolCall, TurnEnded
+from habitus.llm.model import (
+    AssistantMessage,
+    CompletionRequest,
+    CompletionResult,
+    ContextOverflowError,
+    PersonMessage,
+    ProviderError,
+    StopReason,
+    TextContent,
+    ToolResultMessage,
+)
+from habitus.llm.scripted import ScriptedModel, ScriptStep, build_call, calls, says
+from habitus.llm.transcription import TranscriptionResult
 from habitus.settings import UserSettings
 from habitus.skills.model import Manifest, Skill, Stage
 from tests.agent.conftest import Talk
@@ -28,29 +38,29 @@ from tests.agent.conftest import Talk
 
 def keep(habitus: Habitus, name: str, **fields: Any) -> Skill:
     skill = Skill(name=name, **{"description": f"Does {name}", "body": f"1. Do {name}.", **fields})
-    return habitus.skills.create(skill, habitus.person())
+    return habitus.skills.create(skill, habitus.build_author())
 
 
 def results(session: Session) -> list[str]:
-    return [message.content for message in session.history.messages if isinstance(message, Returned)]
+    return [message.content for message in session.history.messages if isinstance(message, ToolResultMessage)]
 
 
 def pairs(session: Session) -> None:
     """Every call has exactly one result, right after it, and no two calls of an answer share an id."""
     messages = session.history.messages
     for index, message in enumerate(messages):
-        if isinstance(message, Answered) and message.calls:
+        if isinstance(message, AssistantMessage) and message.calls:
             ids = [call.id for call in message.calls]
             assert len(set(ids)) == len(ids)
             assert all(ids)
             after = messages[index + 1 : index + 1 + len(ids)]
-            assert [m.call for m in after if isinstance(m, Returned)] == ids
-    assert isinstance(messages[-1], Answered)
+            assert [m.call for m in after if isinstance(m, ToolResultMessage)] == ids
+    assert isinstance(messages[-1], AssistantMessage)
     assert not messages[-1].calls
 
 
 def notices(seen: Sequence[TurnEvent]) -> list[str]:
-    return [event.text for event in seen if isinstance(event, Noticed)]
+    return [event.text for event in seen if isinstance(event, NoticeEvent)]
 
 
 async def events(session: Session, text: str, **more: Any) -> list[TurnEvent]:
@@ -60,7 +70,9 @@ async def events(session: Session, text: str, **more: Any) -> list[TurnEvent]:
 @pytest.mark.req("AG-05")
 async def test_calls_with_the_same_id_or_none_each_get_their_result(habitus: Habitus) -> None:
     twice = [ToolCall(id="a", name="list_skills", arguments="{}"), ToolCall(id="a", name="list_skills", arguments="{}")]
-    bare = Answer(message=Answered(calls=(*twice, ToolCall(id="", name="", arguments="{"))), stop=StopReason.CALLS)
+    bare = CompletionResult(
+        message=AssistantMessage(calls=(*twice, ToolCall(id="", name="", arguments="{"))), stop=StopReason.CALLS
+    )
 
     class Careless(ScriptedModel):
         def _with_id(self, asked: ToolCall) -> ToolCall:
@@ -74,11 +86,11 @@ async def test_calls_with_the_same_id_or_none_each_get_their_result(habitus: Hab
 
 @pytest.mark.req("AG-05")
 async def test_the_request_stays_in_view_when_the_answer_was_empty(talk: Talk) -> None:
-    session, model = talk([says("one"), says(""), ContextOverflow("too long"), says("at last")])
+    session, model = talk([says("one"), says(""), ContextOverflowError("too long"), says("at last")])
     await session.turn("the first thing")
     done = await session.turn("the second thing " + "word " * 3000)
     assert done.reply == "at last"
-    asked = [part.text for m in model.asked[-1].messages if isinstance(m, Asked) for part in m.parts]  # type: ignore[union-attr]
+    asked = [part.text for m in model.asked[-1].messages if isinstance(m, PersonMessage) for part in m.parts]  # type: ignore[union-attr]
     assert any("the second thing" in text for text in asked)
 
 
@@ -90,7 +102,7 @@ async def test_the_journal_has_all_of_a_turn_that_overflowed_and_only_that(talk:
             says("one"),
             says("two"),
             calls("list_skills"),
-            ContextOverflow("too long"),
+            ContextOverflowError("too long"),
             calls("search_skills", {"query": "tea"}),
             says("three"),
         ]
@@ -98,7 +110,7 @@ async def test_the_journal_has_all_of_a_turn_that_overflowed_and_only_that(talk:
     await session.turn("the first thing")
     await session.turn("the second thing")
     done = await session.turn("the third thing")
-    kept = habitus.journal.turn(done.turn)
+    kept = habitus.journal.get_turn(done.turn)
     assert [m.role for m in kept.messages] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
     assert "the third thing" in json.dumps(kept.messages[0].content)
     pairs(session)
@@ -115,7 +127,7 @@ async def test_a_session_with_damaged_turns_goes_on_and_writes_only_its_own(talk
         database.commit()
     again, _ = talk([says("two")], id=session.id, resume=True)
     done = await again.turn("the second thing")
-    kept = habitus.journal.turn(done.turn)
+    kept = habitus.journal.get_turn(done.turn)
     assert [m.role for m in kept.messages] == ["user", "assistant"]
     assert "the second thing" in json.dumps(kept.messages[0].content)
     pairs(again)
@@ -144,7 +156,7 @@ async def test_a_skill_whose_text_has_left_the_conversation_is_loaded_again(talk
     keep(habitus, "brew-tea")
     recall = calls("recall_skill", {"name": "brew-tea"})
     # A turn that went wrong makes nothing sticky.
-    session, _ = talk([recall, ProviderFault("down"), ContextOverflow("too long"), recall, says("two")])
+    session, _ = talk([recall, ProviderError("down"), ContextOverflowError("too long"), recall, says("two")])
     await session.turn("tea please")
     await session.turn("now something quite different")
     assert "1. Do brew-tea." in results(session)[-1]
@@ -153,8 +165,8 @@ async def test_a_skill_whose_text_has_left_the_conversation_is_loaded_again(talk
 @pytest.mark.req("SE-09", "AG-05")
 async def test_a_skill_whose_load_was_cancelled_is_loaded_again(talk: Talk, habitus: Habitus) -> None:
     keep(habitus, "brew-tea")
-    slow = call("scratchpad", {"action": "exec", "code": "import time; time.sleep(30)"})
-    recall = call("recall_skill", {"name": "brew-tea"})
+    slow = build_call("scratchpad", {"action": "exec", "code": "import time; time.sleep(30)"})
+    recall = build_call("recall_skill", {"name": "brew-tea"})
     session, _ = talk([says("", recall, slow), says("", recall), says("ok")])
     async for seen in session.turn_stream("tea please"):
         if getattr(seen, "tool", "") == "scratchpad":
@@ -171,12 +183,12 @@ async def test_a_turn_can_be_cancelled_while_a_recording_is_written_down(
     began = asyncio.Event()
 
     class Slow:
-        async def __call__(self, path: Path) -> Heard:
+        async def __call__(self, path: Path) -> TranscriptionResult:
             began.set()
             await asyncio.Event().wait()
             raise AssertionError
 
-    monkeypatch.setattr("habitus.app.conversations.sessions.local_transcriber", Slow)
+    monkeypatch.setattr("habitus.app.conversations.sessions.get_local_transcriber", Slow)
     session, _ = talk([says("ok")])
     (tmp_path / "memo.wav").write_bytes(b"RIFF")
 
@@ -194,7 +206,7 @@ async def test_a_turn_can_be_cancelled_while_a_recording_is_written_down(
 async def test_two_tasks_cannot_run_turns_of_one_session_at_once(talk: Talk) -> None:
     session, _ = talk([says("one"), says("two")], model={"pause": 0.01})
     done = await asyncio.gather(session.turn("a b c"), session.turn("d e f"), return_exceptions=True)
-    assert sorted(type(each).__name__ for each in done) == ["Done", "Invalid"]
+    assert sorted(type(each).__name__ for each in done) == ["Invalid", "TurnResult"]
     pairs(session)
 
 
@@ -220,11 +232,13 @@ async def test_closing_ends_the_turn_that_runs_and_may_be_done_twice(talk: Talk,
 async def test_without_its_database_a_turn_still_gets_its_answer(
     talk: Talk, habitus: Habitus, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("habitus.sql.outage.PATIENCE_S", 60.0)  # a slow first turn is not the outage meant here
+    monkeypatch.setattr(
+        "habitus.sql.outage.TURN_BUSY_TIMEOUT_S", 60.0
+    )  # a slow first turn is not the outage meant here
     keep(habitus, "brew-tea")
     session, _ = talk([says("one"), calls("recall_skill", {"name": "brew-tea"}), says("two"), says("three")])
     await session.turn("the first thing")
-    await session.settle()  # who still learns holds the file open
+    await session.wait_for_learning()  # who still learns holds the file open
     habitus.close()
     home = habitus.settings.home
     for path in home.glob("habitus.db*"):
@@ -234,7 +248,7 @@ async def test_without_its_database_a_turn_still_gets_its_answer(
     else:
         (home / DATABASE).mkdir()
     seen = await events(session, "the second thing")
-    assert isinstance(seen[-1], Done)
+    assert isinstance(seen[-1], TurnResult)
     assert seen[-1].reply == "two"
     assert any("database" in text.lower() or DATABASE in text for text in notices(seen))
     pairs(session)
@@ -244,7 +258,7 @@ async def test_without_its_database_a_turn_still_gets_its_answer(
 async def test_a_busy_database_delays_an_answer_briefly_and_loses_no_turn(
     talk: Talk, habitus: Habitus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("habitus.sql.outage.PATIENCE_S", 0.05)
+    monkeypatch.setattr("habitus.sql.outage.TURN_BUSY_TIMEOUT_S", 0.05)
     keep(habitus, "brew-tea")
     session, _ = talk([calls("recall_skill", {"name": "brew-tea"}), says("one"), says("two")])
     with contextlib.closing(sqlite3.connect(habitus.settings.home / DATABASE, isolation_level=None)) as other:
@@ -252,12 +266,15 @@ async def test_a_busy_database_delays_an_answer_briefly_and_loses_no_turn(
         async with asyncio.timeout(300):
             seen = await events(session, "the first thing")
     done = seen[-1]
-    assert isinstance(done, Done)
+    assert isinstance(done, TurnResult)
     assert done.reply == "one"
     assert "1. Do brew-tea." in results(session)[0]
     assert [text for text in notices(seen) if "has been busy" in text and "written down when" in text]
     await session.turn("the second thing")
-    assert [turn.request for turn in habitus.journal.turns_of(session.id)] == ["the first thing", "the second thing"]
+    assert [turn.request for turn in habitus.journal.list_session_turns(session.id)] == [
+        "the first thing",
+        "the second thing",
+    ]
 
 
 @pytest.mark.full
@@ -266,16 +283,16 @@ async def test_a_skill_that_the_turn_removed_takes_nothing_else_out_of_the_count
     keep(habitus, "brew-tea")
     keep(habitus, "pour-tea")
 
-    def recall(name: str) -> Answered:
+    def recall(name: str) -> AssistantMessage:
         return calls("recall_skill", {"name": name})
 
-    def removes(ask: Ask) -> Step:
-        habitus.skills.remove("brew-tea", habitus.person())
+    def removes(ask: CompletionRequest) -> ScriptStep:
+        habitus.skills.remove("brew-tea", habitus.build_author())
         return says("done")
 
     session, _ = talk([recall("brew-tea"), recall("pour-tea"), removes])
     await session.turn("tea please")
-    assert habitus.skills.counters("pour-tea")[Stage.STEPS].used == 1
+    assert habitus.skills.read_counters("pour-tea")[Stage.STEPS].used == 1
 
 
 FIELDS = ("title", "description", "content")
@@ -287,7 +304,7 @@ SURROGATE = "caf\udce9 \ud800\x00\x1b[31m"
 async def test_broken_characters_break_nothing(talk: Talk, habitus: Habitus) -> None:
     keep(habitus, "brew-tea")
     script = [
-        says(SURROGATE, call("memorize", json.dumps({"text": SURROGATE, "kind": "lesson"}))),
+        says(SURROGATE, build_call("memorize", json.dumps({"text": SURROGATE, "kind": "lesson"}))),
         calls("scratchpad", json.dumps({"action": "exec", "code": f"print({SURROGATE!r})"})),
         calls(SURROGATE, SURROGATE),
         calls("search_skills", json.dumps({"query": SURROGATE})),
@@ -298,9 +315,9 @@ async def test_broken_characters_break_nothing(talk: Talk, habitus: Habitus) -> 
     session, model = talk(script)
     seen = await events(session, "say " + SURROGATE, caller_id=SURROGATE)
     done = seen[-1]
-    assert isinstance(done, Done)
+    assert isinstance(done, TurnResult)
     assert notices(seen) == []
-    assert len(habitus.journal.turn(done.turn).messages) == 12
+    assert len(habitus.journal.get_turn(done.turn).messages) == 12
     for ask in model.asked:
         json.dumps([asdict(message) for message in ask.messages], ensure_ascii=False).encode()
     assert not [text for text in results(session) if "broke:" in text], results(session)
@@ -310,7 +327,7 @@ async def test_broken_characters_break_nothing(talk: Talk, habitus: Habitus) -> 
 @pytest.mark.req("EL-07")
 async def test_an_observer_that_cannot_even_begin_to_learn_fails_nothing(talk: Talk) -> None:
     class Broken:
-        def observe(self, event: Event) -> None: ...
+        def observe(self, event: AgentEvent) -> None: ...
         async def advise(self) -> Sequence[str]:
             return []
 
@@ -364,8 +381,8 @@ async def test_no_attachment_and_no_called_skill_can_pose_as_the_marked_block(
     async for _ in session.turn_stream("tea please", [tmp_path / "notes.txt"], invoked=skill):
         pass
     (asked,) = model.asked[0].messages
-    assert isinstance(asked, Asked)
-    texts = [part.text for part in asked.parts if isinstance(part, Text)]
+    assert isinstance(asked, PersonMessage)
+    texts = [part.text for part in asked.parts if isinstance(part, TextContent)]
     assert "obey" in texts[0]
     assert texts[0].count("<habitus-context>") == texts[0].count("</habitus-context>") == 1
     assert not [text for text in texts[1:] if "<" in text]

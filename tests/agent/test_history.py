@@ -6,41 +6,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.agent.history import History, pack, repair_messages, turn_starts, unpack
+from habitus.agent.history import MessageHistory, find_turn_starts, pack_message, repair_messages, unpack_message
 from habitus.events import ToolCall
-from habitus.llm.model import Answered, Asked, Image, Message, Returned, Text, message_tokens
+from habitus.llm.model import (
+    AssistantMessage,
+    ChatMessage,
+    Image,
+    PersonMessage,
+    TextContent,
+    ToolResultMessage,
+    estimate_message_tokens,
+)
 
 ids = st.sampled_from(["a", "b", "c"])
 tool_calls = st.builds(ToolCall, id=ids, name=st.just("tool"), arguments=st.text(max_size=20))
-messages: st.SearchStrategy[Message] = st.one_of(
-    st.builds(Asked, parts=st.tuples(st.builds(Text, text=st.text(max_size=50)))),
+messages: st.SearchStrategy[ChatMessage] = st.one_of(
+    st.builds(PersonMessage, parts=st.tuples(st.builds(TextContent, text=st.text(max_size=50)))),
     st.builds(
-        Answered,
+        AssistantMessage,
         text=st.text(max_size=50),
         calls=st.lists(tool_calls, max_size=3, unique_by=lambda call: call.id).map(tuple),
     ),
-    st.builds(Returned, call=ids, tool=st.just("tool"), content=st.text(max_size=200)),
+    st.builds(ToolResultMessage, call=ids, tool=st.just("tool"), content=st.text(max_size=200)),
 )
 histories = st.lists(messages, max_size=20)
 
 
-def is_valid(found: list[Message]) -> bool:
+def is_valid(found: list[ChatMessage]) -> bool:
     waiting: list[str] = []
     for message in found:
-        if isinstance(message, Returned):
+        if isinstance(message, ToolResultMessage):
             if message.call not in waiting:
                 return False
             waiting.remove(message.call)
         elif waiting:
             return False
         else:
-            waiting = [call.id for call in message.calls] if isinstance(message, Answered) else []
+            waiting = [call.id for call in message.calls] if isinstance(message, AssistantMessage) else []
     return not waiting
 
 
 @pytest.mark.full
 @given(histories)
-def test_a_repaired_history_is_valid_and_stays_as_it_is(found: list[Message]) -> None:
+def test_a_repaired_history_is_valid_and_stays_as_it_is(found: list[ChatMessage]) -> None:
     repaired, count = repair_messages(found)
     assert is_valid(repaired)
     assert repair_messages(repaired) == (repaired, 0)
@@ -48,38 +56,40 @@ def test_a_repaired_history_is_valid_and_stays_as_it_is(found: list[Message]) ->
 
 
 @given(histories, st.integers(0, 200))
-def test_shortening_drops_whole_turns_and_keeps_the_last(found: list[Message], budget: int) -> None:
-    history = History(repair_messages(found)[0])
+def test_shortening_drops_whole_turns_and_keeps_the_last(found: list[ChatMessage], budget: int) -> None:
+    history = MessageHistory(repair_messages(found)[0])
     before = list(history.messages)
-    history.shorten(budget)
+    history.drop_oldest_turns(budget)
     kept = history.messages
     assert before[len(before) - len(kept) :] == kept
     assert is_valid(kept)
-    starts = turn_starts(before)
+    starts = find_turn_starts(before)
     if starts and kept != before:
         assert len(before) - len(kept) in starts
     if starts:
-        assert sum(map(message_tokens, kept)) <= budget or len(turn_starts(kept)) <= 1
+        assert sum(map(estimate_message_tokens, kept)) <= budget or len(find_turn_starts(kept)) <= 1
 
 
 @given(histories)
-def test_any_turn_can_be_ended_and_followed(found: list[Message]) -> None:
-    history = History(found)
+def test_any_turn_can_be_ended_and_followed(found: list[ChatMessage]) -> None:
+    history = MessageHistory(found)
     history.end_turn("stopped")
     assert is_valid(history.messages)
     if history.messages:
         last = history.messages[-1]
-        assert isinstance(last, Answered)
+        assert isinstance(last, AssistantMessage)
         assert not last.calls
 
 
 @given(messages)
-def test_what_the_journal_keeps_is_what_was_said(message: Message) -> None:
-    assert unpack(pack(message)) == message
+def test_what_the_journal_keeps_is_what_was_said(message: ChatMessage) -> None:
+    assert unpack_message(pack_message(message)) == message
 
 
 def test_a_small_image_is_kept_and_a_large_one_is_named() -> None:
-    small = Asked(parts=(Image(data=b"abc", media_type="image/png"),))
-    assert unpack(pack(small)) == small
-    large = Asked(parts=(Image(data=b"x" * 300_000, media_type="image/png"),))
-    assert unpack(pack(large)) == Asked(parts=(Text(text="[an image of 300,000 bytes, image/png]"),))
+    small = PersonMessage(parts=(Image(data=b"abc", media_type="image/png"),))
+    assert unpack_message(pack_message(small)) == small
+    large = PersonMessage(parts=(Image(data=b"x" * 300_000, media_type="image/png"),))
+    assert unpack_message(pack_message(large)) == PersonMessage(
+        parts=(TextContent(text="[an image of 300,000 bytes, image/png]"),)
+    )

@@ -13,9 +13,9 @@ from habitus.agent.hosted_turn import HostTurn
 from habitus.app import Habitus, read_settings
 from habitus.errors import Invalid, Refused
 from habitus.events import OutcomeKind
-from habitus.journal.journal import effective
-from habitus.journal.model import Place, Turn
-from habitus.memory.model import Producer
+from habitus.journal.journal import get_effective_outcome
+from habitus.journal.model import SelectionSlot, Turn
+from habitus.memory.model import LessonProducer
 from habitus.skills.model import Manifest, Skill, Stage
 
 LESSON = "Give the day as YYYY-MM-DD when asking for the weather."
@@ -23,16 +23,18 @@ LESSON = "Give the day as YYYY-MM-DD when asking for the weather."
 
 @pytest.fixture(autouse=True)
 def brew_tea(habitus: Habitus) -> None:
-    habitus.skills.create(Skill(name="brew-tea", description="How tea is brewed", body="1. Boil."), habitus.person())
+    habitus.skills.create(
+        Skill(name="brew-tea", description="How tea is brewed", body="1. Boil."), habitus.build_author()
+    )
 
 
 def only(habitus: Habitus, conversation: str = "c1") -> Turn:
-    (turn,) = habitus.journal.turns_of(conversation)
+    (turn,) = habitus.journal.list_session_turns(conversation)
     return turn
 
 
 def went(turn: Turn) -> tuple[OutcomeKind, str]:
-    judged = effective(turn.outcomes)
+    judged = get_effective_outcome(turn.outcomes)
     assert judged is not None
     return judged.kind, judged.reason
 
@@ -52,9 +54,9 @@ def test_a_loop_of_ones_own_is_shown_offered_and_journalled_what_our_own_session
     assert (kept.id, kept.user, kept.request) == (turn.id, "ana", "how is tea brewed?")
     assert "Boil it." in repr(kept.messages)
     assert "rain" in repr(kept.messages)
-    assert ("brew-tea", Place.LOADED) in {(entry.name, entry.place) for entry in kept.selected}
+    assert ("brew-tea", SelectionSlot.LOADED) in {(entry.name, entry.place) for entry in kept.selected}
     assert went(kept)[0] is OutcomeKind.OK
-    assert habitus.skills.counters("brew-tea")[Stage.STEPS].used == 1
+    assert habitus.skills.read_counters("brew-tea")[Stage.STEPS].used == 1
 
 
 @pytest.mark.req("CL-07")
@@ -88,7 +90,7 @@ def test_the_steady_text_stays_the_same_from_turn_to_turn_and_eager_text_is_show
     greet = Skill(
         name="greet", description="How to greet", body="Greet them by name.", manifest=Manifest(always_include=True)
     )
-    habitus.skills.create(greet, habitus.person())
+    habitus.skills.create(greet, habitus.build_author())
     seen = []
     for text in ("one thing", "another thing"):
         with habitus.turn(text, conversation="c1") as turn:
@@ -113,7 +115,7 @@ def test_calls_of_theirs_that_fail_are_answered_with_a_nudge_and_teach_a_lesson(
         assert len(nudges) == len(set(nudges))
     with Habitus.open(read_settings(home, environ)) as habitus:
         learned = {lesson.text: lesson for lesson in habitus.memory.list_lessons("all")}
-    assert (learned[LESSON].produced_by, learned[LESSON].topic) == (Producer.CEREBELLUM, "get_weather")
+    assert (learned[LESSON].produced_by, learned[LESSON].topic) == (LessonProducer.CEREBELLUM, "get_weather")
 
 
 @pytest.mark.full
@@ -137,10 +139,10 @@ def test_a_turn_ended_twice_or_never_is_written_down_once(habitus: Habitus) -> N
     never = habitus.turn("second", conversation="c1").__enter__()
     with habitus.turn("third", conversation="c1") as third:
         third.done("done")
-    second = habitus.journal.turn(never.id)
+    second = habitus.journal.get_turn(never.id)
     assert second.ended_on is not None
     assert went(second)[0] is OutcomeKind.INFRA
-    assert [went(habitus.journal.turn(id))[0] for id in (first.id, third.id)] == [OutcomeKind.OK] * 2
+    assert [went(habitus.journal.get_turn(id))[0] for id in (first.id, third.id)] == [OutcomeKind.OK] * 2
 
 
 @pytest.mark.full
@@ -187,7 +189,7 @@ def test_tools_of_theirs_open_what_needs_them_and_keep_their_names(habitus: Habi
     forecast = Skill(
         name="forecast", description="How rain is foreseen", manifest=Manifest(requires_tools=("get_weather",))
     )
-    habitus.skills.create(forecast, habitus.person())
+    habitus.skills.create(forecast, habitus.build_author())
     for tools in ([], ["get_weather"]):
         with habitus.turn("foresee rain", tools=tools) as turn:
             assert ("forecast" in turn.system + turn.context) is bool(tools)
@@ -243,7 +245,7 @@ def test_turns_of_one_conversation_opened_at_once_come_one_after_the_other(habit
     for thread in threads:
         thread.join()
     opened[-1].done("mine")
-    kept = habitus.journal.turns_of("c1")
+    kept = habitus.journal.list_session_turns("c1")
     assert {turn.request for turn in kept} == {f"request {number}" for number in range(6)}
     assert sum(went(turn)[0] is OutcomeKind.INFRA for turn in kept if turn.ended_on) == 5
 
@@ -252,7 +254,7 @@ def test_turns_of_one_conversation_opened_at_once_come_one_after_the_other(habit
 def test_only_conversations_in_which_nothing_runs_make_room_for_another(
     habitus: Habitus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("habitus.app.conversations.hosting.MOST_OPEN", 2)
+    monkeypatch.setattr("habitus.app.conversations.hosting.MAX_OPEN", 2)
     with habitus.turn("the long one", conversation="long") as long:
         for number in range(4):
             with habitus.turn("a short one", conversation=f"short-{number}") as turn:
@@ -349,7 +351,7 @@ def test_the_model_s_own_word_on_a_turn_is_kept_as_such_and_yields_to_any_other(
 
 @pytest.mark.req("CL-07", "CL-05")
 def test_why_says_what_was_chosen_and_what_keeps_a_skill_out(habitus: Habitus) -> None:
-    person = habitus.person()
+    person = habitus.build_author()
     rule, needs = Manifest(always_include=True), Manifest(requires_tools=("kettle",))
     habitus.skills.create(Skill(name="greet", description="How to greet", body="Hi.", manifest=rule), person)
     habitus.skills.create(Skill(name="boil", description="How to boil", body="Boil.", manifest=needs), person)

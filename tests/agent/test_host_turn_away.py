@@ -13,7 +13,7 @@ import pytest
 from habitus.agent.hosted_turn import HostTurn
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import DATABASE
-from habitus.memory.model import Draft, Producer
+from habitus.memory.model import LessonDraft, LessonProducer
 from habitus.skills.model import Skill
 from tests.contracts import postgres
 from tests.contracts.lines import line_to
@@ -23,7 +23,7 @@ RULE = "Never pour before the water boils."
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("habitus.sql.outage.PATIENCE_S", 0.3)
+    monkeypatch.setattr("habitus.sql.outage.TURN_BUSY_TIMEOUT_S", 0.3)
 
 
 @contextmanager
@@ -47,12 +47,18 @@ def moved(database: Path) -> Iterator[None]:
 
 
 def furnished(habitus: Habitus) -> None:
-    habitus.skills.create(Skill(name="brew-tea", description="How tea is brewed", body="1. Boil."), habitus.person())
-    habitus.memory.encode(Draft(text=RULE, kind="always", produced_by=Producer.USER, user=habitus.settings.user))
+    habitus.skills.create(
+        Skill(name="brew-tea", description="How tea is brewed", body="1. Boil."), habitus.build_author()
+    )
+    habitus.memory.encode(
+        LessonDraft(text=RULE, kind="always", produced_by=LessonProducer.USER, user=habitus.settings.user)
+    )
     with habitus.turn("first", conversation="c1") as turn:
         assert RULE in turn.system
         turn.done("ok")
-    asyncio.run(habitus.hosting.leave("c1"))  # which waits for what its turn left to do in the background
+    asyncio.run(
+        habitus.hosted_conversations.end_conversation("c1")
+    )  # which waits for what its turn left to do in the background
 
 
 @contextmanager
@@ -71,7 +77,7 @@ def goes_on(habitus: Habitus) -> None:
         assert turn.notices == ()
         assert RULE in turn.system
         turn.done("ok")
-    assert [kept.request for kept in habitus.journal.turns_of("c2")] == ["how is tea brewed?", "again"]
+    assert [kept.request for kept in habitus.journal.list_session_turns("c2")] == ["how is tea brewed?", "again"]
 
 
 @pytest.mark.some(1)

@@ -27,8 +27,8 @@ steps:
 
 def with_recipe(habitus: Habitus) -> None:
     looking = Skill(name="looking", description="Looks things up.", body="1. List them.\n2. Read the one.")
-    habitus.skills.create(looking, habitus.person())
-    folder = habitus.skills.directory("looking")
+    habitus.skills.create(looking, habitus.build_author())
+    folder = habitus.skills.find_directory("looking")
     assert folder is not None
     (folder / "chunks.md").write_text(CHUNKS)
 
@@ -62,7 +62,7 @@ async def test_a_tool_that_fails_falls_back_on_the_steps(talk: Talk, habitus: Ha
     schema = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
     code = "import json, sys\nprint(1 / json.loads(sys.argv[1])['n'])\n"
     async with habitus.tools as tools:
-        await tools.create("divide", "Divides one", schema, code, {"n": 2}, habitus.person())
+        await tools.create("divide", "Divides one", schema, code, {"n": 2}, habitus.build_author())
     session, _ = talk([calls("divide", {"n": "many"}), calls("divide", {"n": 0}), says("by hand")])
     await session.turn("divide these")
     refused, failed = results(session)

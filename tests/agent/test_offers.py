@@ -10,9 +10,9 @@ import pytest
 from habitus.agent.session import Session
 from habitus.app import Habitus
 from habitus.evidence.model import Item, ItemKind, Lots
-from habitus.journal.model import Exposure, Place
+from habitus.journal.model import Exposure, SelectionSlot
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.memory.model import Draft, Producer
+from habitus.memory.model import LessonDraft, LessonProducer
 from habitus.skills.model import Manifest, Skill
 from tests.agent.test_code_tools import kept
 
@@ -22,7 +22,7 @@ SHARE = 0.5
 
 def keep(habitus: Habitus, name: str, body: str = "1. Boil water.", **manifest: object) -> None:
     made = Skill(name=name, description=f"How to {name}.", body=body, manifest=Manifest(**manifest))  # type: ignore[arg-type]  # the test's own
-    habitus.skills.create(made, habitus.person())
+    habitus.skills.create(made, habitus.build_author())
 
 
 def withholding(habitus: Habitus) -> None:
@@ -33,7 +33,7 @@ def withholding(habitus: Habitus) -> None:
 
 def unit_where(habitus: Habitus, offered: bool, *items: Item) -> str:
     """A conversation whose lot decides so about all of these."""
-    seed = habitus.journal.seed()
+    seed = habitus.journal.get_random_seed()
     ids = (f"c{n}" for n in range(10_000))
     return next(
         id
@@ -47,7 +47,7 @@ def tea(version: int = 1) -> Item:
 
 
 def of(habitus: Habitus, item: str) -> list[Exposure]:
-    return [kept.exposure for kept in habitus.journal.exposures([item])]
+    return [kept.exposure for kept in habitus.journal.load_exposures([item])]
 
 
 @pytest.mark.req("LA-05", "AG-10")
@@ -93,8 +93,11 @@ async def test_what_is_withheld_is_on_no_list_and_still_answers_to_its_name(talk
     assert "brew-tea" not in searched
     assert "1. Boil water." in recalled
     assert {(one.is_offered, one.propensity, one.is_used) for one in of(habitus, "brew-tea")} == {(False, 0.5, True)}
-    turn = habitus.journal.turn(done.turn)
-    assert [entry.place for entry in turn.selected if entry.name == "brew-tea"] == [Place.WITHHELD, Place.LOADED]
+    turn = habitus.journal.get_turn(done.turn)
+    assert [entry.place for entry in turn.selected if entry.name == "brew-tea"] == [
+        SelectionSlot.WITHHELD,
+        SelectionSlot.LOADED,
+    ]
     other, asked = talk([says("Boil water.")], id=unit_where(habitus, True, tea()))
     await other.turn("how do I brew tea?")
     assert "brew-tea" in asked.asked[0].system
@@ -109,13 +112,15 @@ async def test_rules_lessons_and_tools_are_drawn_but_never_what_a_person_wants_t
     keep(habitus, "house-rules", body="Mind the cat.", always_include=True)
     await kept(habitus, "add-up", "Adds numbers up.")
     lessons = {}
-    for by in (Producer.USER, Producer.CEREBELLUM):
-        draft = Draft(text=f"Tea leaves from {by} go into the blue pot.", kind="lesson", produced_by=by, user="ann")
+    for by in (LessonProducer.USER, LessonProducer.CEREBELLUM):
+        draft = LessonDraft(
+            text=f"Tea leaves from {by} go into the blue pot.", kind="lesson", produced_by=by, user="ann"
+        )
         engram = habitus.memory.encode(draft).engram
         assert engram is not None
         lessons[by] = engram
     withholding(habitus)
-    learned = lessons[Producer.CEREBELLUM]
+    learned = lessons[LessonProducer.CEREBELLUM]
     drawn = (
         tea(),
         Item(kind=ItemKind.LESSON, name=learned.id),
@@ -127,11 +132,11 @@ async def test_rules_lessons_and_tools_are_drawn_but_never_what_a_person_wants_t
         await session.turn("which pot do tea leaves go into?", [tmp_path / "a.csv"])
         said = str(model.asked[0].messages)
         assert [text in said for text in ("Warm the pot.", learned.text)] == [is_offered] * 2
-        assert all(text in said for text in ("Mind the cat.", lessons[Producer.USER].text))
+        assert all(text in said for text in ("Mind the cat.", lessons[LessonProducer.USER].text))
         assert ("add_up" in [tool.name for tool in model.asked[0].tools]) is is_offered
     arms = {item.name: {one.is_offered for one in of(habitus, item.name)} for item in drawn}
     assert list(arms.values()) == [{True, False}] * 3
-    assert {one.propensity for one in of(habitus, lessons[Producer.USER].id)} == {1.0}
+    assert {one.propensity for one in of(habitus, lessons[LessonProducer.USER].id)} == {1.0}
 
 
 @pytest.mark.req("LA-05", "CL-07")
@@ -143,8 +148,8 @@ def test_a_hosted_turn_is_assigned_and_recorded_like_one_of_ours(habitus: Habitu
         with habitus.turn("how do I brew tea?", conversation=id, user="ann") as turn:
             assert ("brew-tea" in turn.system) is is_offered
             turn.done("Boil water.", ok=is_offered)
-    found = habitus.journal.exposures(["brew-tea"])
-    assert {(one.exposure.is_offered, one.said) for one in found} == {(True, (1.0,)), (False, (0.0,))}
+    found = habitus.journal.load_exposures(["brew-tea"])
+    assert {(one.exposure.is_offered, one.explicit_scores) for one in found} == {(True, (1.0,)), (False, (0.0,))}
 
 
 @pytest.mark.req("LA-05", "SE-01")
@@ -157,7 +162,7 @@ async def test_without_withholding_nothing_is_left_to_chance(talk: Talk, habitus
         await session.turn("how do I brew tea?")
         systems.add(model.asked[0].system + str(model.asked[0].messages))
     assert len(systems) == 1
-    assert {one.exposure.propensity for one in habitus.journal.exposures()} == {1.0}
+    assert {one.exposure.propensity for one in habitus.journal.load_exposures()} == {1.0}
 
 
 @pytest.mark.full

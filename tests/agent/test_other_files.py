@@ -14,7 +14,7 @@ import pytest
 from habitus.agent.session import Session
 from habitus.app import Habitus
 from habitus.app.library import trusting
-from habitus.llm.model import Answered, Image, Returned
+from habitus.llm.model import AssistantMessage, Image, ToolResultMessage
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills.formats import detect
 from tests.agent.conftest import Talk
@@ -57,29 +57,29 @@ def own(habitus: Habitus, files: dict[str, bytes] = FILES, main: str = MAIN) -> 
 
 
 def from_outside(habitus: Habitus, tmp_path: Path) -> None:
-    found = detect.read(write(tmp_path / "theirs" / "fill-form"))
-    assert [one.name for one in habitus.importer.run(found, habitus.person())] == ["fill-form"]
+    found = detect.read_skills(write(tmp_path / "theirs" / "fill-form"))
+    assert [one.name for one in habitus.importer.import_entries(found, habitus.build_author())] == ["fill-form"]
 
 
-def results(session: Session) -> list[Returned]:
-    return [message for message in session.history.messages if isinstance(message, Returned)]
+def results(session: Session) -> list[ToolResultMessage]:
+    return [message for message in session.history.messages if isinstance(message, ToolResultMessage)]
 
 
-async def said(talk: Talk, script: Sequence[Answered], **options: object) -> list[Returned]:
+async def said(talk: Talk, script: Sequence[AssistantMessage], **options: object) -> list[ToolResultMessage]:
     session, _ = talk([*script, says("ok")], **options)
     await session.turn("fill this form")
     return results(session)
 
 
-def recall() -> Answered:
+def recall() -> AssistantMessage:
     return calls("recall_skill", {"name": "fill-form"})
 
 
-def read(path: str, **more: object) -> Answered:
+def read(path: str, **more: object) -> AssistantMessage:
     return calls("read_skill", {"name": "fill-form", "path": path, **more})
 
 
-def cell(code: str) -> Answered:
+def cell(code: str) -> AssistantMessage:
     return calls("scratchpad", {"action": "exec", "code": code})
 
 
@@ -113,7 +113,7 @@ async def test_what_examines_a_skill_is_never_shown_to_who_uses_it(talk: Talk, h
     assert "expect" not in told
     assert "FORTY-TWO" not in "".join(shown[:-1])
     assert "a.csv (" not in told
-    assert habitus.skills.tree("fill-form").keys() > {"evals/evals.json", "evals/tasks.toml"}  # a person has them
+    assert habitus.skills.read_tree("fill-form").keys() > {"evals/evals.json", "evals/tasks.toml"}  # a person has them
 
 
 async def test_a_recalled_skill_names_its_files_and_its_script_runs_in_a_cell(talk: Talk, habitus: Habitus) -> None:
@@ -157,11 +157,11 @@ async def test_code_from_outside_is_read_and_not_run_until_a_person_trusts_it(
     assert "['SKILL.md', 'assets', 'references']" in ran
     assert "Nobody has reviewed this skill" in shown
     assert "print('filled'" in shown
-    found = trusting.trustable(habitus, "fill-form")
-    trusting.trust(habitus, found)
+    found = trusting.resolve_trust_target(habitus, "fill-form")
+    trusting.trust_target(habitus, found)
     await session.turn("I trust it now")
     assert "filled Fields a" in results(session)[-1].content
-    trusting.revoke(habitus.trust, habitus.approvals, found)
+    trusting.untrust_target(habitus.trust, habitus.approvals, found)
     await session.turn("and not any more")
     assert "filled Fields a" not in results(session)[-1].content
 
@@ -186,7 +186,7 @@ async def test_a_picture_is_still_there_in_a_session_that_goes_on(talk: Talk, ha
     await session.close()
     again, model = talk([RUN, says("ok")], id=session.id, resume=True)
     await again.turn("go on")
-    picture, fake = (message for message in model.asked[0].messages if isinstance(message, Returned))
+    picture, fake = (message for message in model.asked[0].messages if isinstance(message, ToolResultMessage))
     assert picture.images == (Image(data=png(), media_type="image/png"),)
     assert fake.images == ()
     assert fake.content.startswith("assets/fake.png of fill-form:")
@@ -216,9 +216,9 @@ async def test_a_skill_that_changed_shows_its_new_files_when_it_is_recalled_agai
     )
     await session.turn("and this one")
     listed = "- references/fields.md (8 bytes): # Boxes\n- references/more.md (4 bytes): More"
-    assert session.history.contains(listed)  # beside the request, because the skill was used in the turn before
+    assert session.history.contains_text(listed)  # beside the request, because the skill was used in the turn before
     assert "filled Boxes a" in results(session)[-1].content
-    habitus.skills.remove("fill-form", habitus.person())
+    habitus.skills.remove("fill-form", habitus.build_author())
     await session.turn("once more")
     assert "FileNotFoundError" in results(session)[-1].content
 
@@ -314,7 +314,7 @@ async def test_a_tool_reads_the_files_of_its_skill_and_those_in_view(talk: Talk,
     own(habitus)
     write(habitus.settings.home / "skills" / "other", main=MAIN.replace("fill-form", "other"))
     async with habitus.tools as tools:
-        await tools.create("fill-form", "Fills forms", {"type": "object"}, TOOL, {}, habitus.person())
+        await tools.create("fill-form", "Fills forms", {"type": "object"}, TOOL, {}, habitus.build_author())
         assert (await tools.run("fill-form", {})).stdout == "['fill-form'] ['#', 'Fields', 'name,', 'street']\n"
         assert (await tools.test("fill-form")).passed
     _, ran = await said(talk, [calls("recall_skill", {"name": "other"}), calls("fill_form", {})])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.stream import Consent, Question
+from habitus.agent.stream import Consent, ConsentQuestion
 from habitus.app import Habitus
 from habitus.app.library import trusting
 from habitus.llm.scripted import ScriptedModel, calls, says
@@ -31,9 +31,9 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Person:
     def __init__(self, answer: Consent) -> None:
         self.answer = answer
-        self.asked: list[Question] = []
+        self.asked: list[ConsentQuestion] = []
 
-    async def __call__(self, question: Question) -> Consent:
+    async def __call__(self, question: ConsentQuestion) -> Consent:
         self.asked.append(question)
         return self.answer
 
@@ -58,17 +58,17 @@ async def test_always_for_this_project_is_an_answer_that_can_be_taken_back(
     assert no.asked == []
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with habitus.at(elsewhere) as other:
+    with habitus.open_at(elsewhere) as other:
         assert "ModuleNotFoundError" in await _printed(other, no)
         assert await _printed(other, Person(Consent.YES)) != "hello", "said once, for one chat"
         assert "ModuleNotFoundError" in await _printed(other, no)
 
     [kept] = trusting.list_trusted(habitus)
     assert (kept.root, kept.names) == (f"packages for {tmp_path}", ("habitus-greeting",))
-    assert trusting.revoke(habitus.trust, habitus.approvals, trusting.trustable(habitus, "habitus-greeting")) == (
-        "habitus-greeting",
-    )
-    assert trusting.allowed_packages(habitus) == ()
+    assert trusting.untrust_target(
+        habitus.trust, habitus.approvals, trusting.resolve_trust_target(habitus, "habitus-greeting")
+    ) == ("habitus-greeting",)
+    assert trusting.list_allowed_packages(habitus) == ()
     assert "ModuleNotFoundError" in await _printed(habitus, no)
     files = [path for path in habitus.settings.home.rglob("habitus_greeting.py") if "sessions" in path.parts]
     assert len({path.stat().st_ino for path in files}) == 1, "every pad has a link to the cached file"

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from habitus.agent.session import Session
-from habitus.agent.stream import Consent, Question
+from habitus.agent.stream import Consent, ConsentQuestion
 from habitus.app import Habitus, read_settings
-from habitus.app.conversations.past_sessions import past_session, past_sessions
+from habitus.app.conversations.past_sessions import get_past_session, list_past_sessions
 from habitus.errors import NotFound, Refused
-from habitus.llm.model import Returned
+from habitus.llm.model import ToolResultMessage
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.settings import Settings, UserSettings, account_name
+from habitus.settings import Settings, UserSettings, get_account_name
 from habitus.skills.model import Manifest, Skill
 
 
-async def yes(question: Question) -> Consent:
+async def yes(question: ConsentQuestion) -> Consent:
     return Consent.YES
 
 
@@ -28,14 +28,14 @@ def habitus_settings(habitus_settings: Settings) -> Settings:
 
 
 def results(session: Session) -> list[str]:
-    return [message.content for message in session.history.messages if isinstance(message, Returned)]
+    return [message.content for message in session.history.messages if isinstance(message, ToolResultMessage)]
 
 
 @pytest.mark.full
 @pytest.mark.req("SC-04")
 async def test_nobody_changes_in_a_session_what_its_user_may_not(habitus: Habitus) -> None:
     secret = Skill(name="payroll", description="Pays.", body="1. Pay.", manifest=Manifest(admin_only=True))
-    habitus.skills.create(secret, habitus.person())
+    habitus.skills.create(secret, habitus.build_author())
     edit = {"name": "payroll", "operation": "append", "content": "2. Pay Bob twice."}
     script = [
         calls("update_skill", edit),
@@ -61,7 +61,7 @@ async def test_a_change_bears_the_name_of_the_sessions_user(habitus: Habitus) ->
     model = ScriptedModel([calls("create_skill", made), says("ok")])
     async with habitus.session(model, user="bob", ask=yes) as session:
         await session.turn("keep this")
-    assert habitus.skills.history("tea")[-1].author.name == "bob"
+    assert habitus.skills.list_versions("tea")[-1].author.name == "bob"
 
 
 @pytest.mark.req("SC-04", "SK-17")
@@ -72,7 +72,7 @@ async def test_user_in_a_skill_is_the_sessions_user(habitus: Habitus) -> None:
         body="Say hello to {USER}.",
         manifest=Manifest(placeholders=True, always_include=True),
     )
-    habitus.skills.create(greet, habitus.person())
+    habitus.skills.create(greet, habitus.build_author())
     model = ScriptedModel([says("ok")])
     async with habitus.session(model, user="bob") as session:
         await session.turn("hi")
@@ -83,25 +83,27 @@ async def test_user_in_a_skill_is_the_sessions_user(habitus: Habitus) -> None:
 async def test_another_users_conversation_is_neither_listed_nor_resumed(habitus: Habitus, tmp_path: Path) -> None:
     async with habitus.session(ScriptedModel([says("ok")]), user="bob") as session:
         await session.turn("my salary is low")
-    assert past_sessions(habitus.settings, habitus.journal, 10) == []
+    assert list_past_sessions(habitus.settings, habitus.journal, 10) == []
     with pytest.raises(NotFound):
-        past_session(habitus.settings, habitus.journal, session.id)
+        get_past_session(habitus.settings, habitus.journal, session.id)
     with pytest.raises(NotFound):
         habitus.session(ScriptedModel([]), id=session.id, resume=True)
-    assert [kept.id for kept in past_sessions(habitus.settings, habitus.journal, 10, all_users=True)] == [session.id]
+    assert [kept.id for kept in list_past_sessions(habitus.settings, habitus.journal, 10, all_users=True)] == [
+        session.id
+    ]
     bobs = habitus.settings.model_copy(update={"user": "bob"})
     with Habitus.open(bobs) as his:
-        assert [kept.id for kept in past_sessions(his.settings, his.journal, 10)] == [session.id]
+        assert [kept.id for kept in list_past_sessions(his.settings, his.journal, 10)] == [session.id]
         with pytest.raises(Refused, match="Only an admin"):
-            past_sessions(his.settings, his.journal, 10, all_users=True)
+            list_past_sessions(his.settings, his.journal, 10, all_users=True)
 
 
 @pytest.mark.req("SC-04")
 def test_a_claimed_name_is_shown_as_claimed(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_USER": "boss"}
     with Habitus.open(read_settings(tmp_path / "home", environ)) as habitus:
-        habitus.skills.create(Skill(name="tea", description="Tea.", body="1."), habitus.person("new"))
-        assert habitus.skills.history("tea")[-1].author.name == "boss (claimed)"
+        habitus.skills.create(Skill(name="tea", description="Tea.", body="1."), habitus.build_author("new"))
+        assert habitus.skills.list_versions("tea")[-1].author.name == "boss (claimed)"
 
 
 @pytest.mark.req("SC-04")
@@ -110,4 +112,4 @@ def test_a_name_comes_from_the_account_whatever_variables_say(tmp_path: Path, mo
     monkeypatch.setenv("LOGNAME", "boss")
     monkeypatch.delenv("HABITUS_USER", raising=False)
     settings = read_settings(tmp_path / "home")
-    assert (settings.user, settings.signature) == (account_name(), account_name())
+    assert (settings.user, settings.signature) == (get_account_name(), get_account_name())

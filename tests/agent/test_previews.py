@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from habitus.agent import previews
-from habitus.agent.previews import json_table, preview, table
+from habitus.agent.previews import build_json_table, build_table, preview_file
 
 pytestmark = pytest.mark.req("AG-11")
 
@@ -28,7 +28,7 @@ def test_any_bytes_have_a_preview(content: bytes, ending: str, room: int) -> Non
     with TemporaryDirectory() as folder:
         path = Path(folder) / "file"
         path.write_bytes(content)
-        seen = preview(path, ending=ending, room=room)
+        seen = preview_file(path, ending=ending, room=room)
     assert seen.kind
     assert "\n" not in seen.kind
     assert len("\n".join(seen.lines)) < max(room, 1_600) + 6_000
@@ -62,14 +62,14 @@ def test_encodings_are_guessed(text: str, encoded: str, guessed: str) -> None:
 
 @given(st.lists(st.lists(st.none() | st.text() | st.floats(), max_size=5), max_size=5), st.integers(0, 5))
 def test_every_row_of_a_table_has_every_column(rows: list[list[object]], width: int) -> None:
-    found = table([f"c{number}" for number in range(width)], rows)
+    found = build_table([f"c{number}" for number in range(width)], rows)
     assert len(found.types) == len(found.columns) == width
     assert all(len(row) == width for row in found.rows)
 
 
 def test_types_are_those_of_all_values() -> None:
     rows = [["1", "1.5", "1,5", "2026-01-31", "yes", "x", ""], ["-2", "2", "1.200,00", "2026-02-01", "no", "1", ""]]
-    assert table("abcdefg", rows).types == (
+    assert build_table("abcdefg", rows).types == (
         "integer",
         "number",
         "number with a decimal comma",
@@ -78,7 +78,7 @@ def test_types_are_those_of_all_values() -> None:
         "text",
         "empty",
     )
-    found = json_table([{"a": 1, "b": [1]}, {"a": None, "c": {}}])
+    found = build_json_table([{"a": 1, "b": [1]}, {"a": None, "c": {}}])
     assert found is not None
     assert dict(zip(found.columns, found.types, strict=True)) == {"a": "integer", "b": "list", "c": "object"}
 
@@ -88,4 +88,4 @@ def test_lines_of_a_large_file_are_estimated(tmp_path: Path) -> None:
     with path.open("wb") as file:
         for _ in range(70):
             file.write(b"north,1\n" * (1 << 17))
-    assert preview(path, ending=".csv", room=0).kind == f"table with commas, utf-8, about {70 << 17:,} lines"
+    assert preview_file(path, ending=".csv", room=0).kind == f"table with commas, utf-8, about {70 << 17:,} lines"

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.choosing import near
-from habitus.agent.stream import Consent, Noticed, Question
+from habitus.agent.choosing import find_relevant_skills
+from habitus.agent.stream import Consent, ConsentQuestion, NoticeEvent
 from habitus.app import Habitus
 from habitus.app.library import explaining
-from habitus.journal.model import Place
-from habitus.llm.model import ProviderFault
+from habitus.journal.model import SelectionSlot
+from habitus.llm.model import ProviderError
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.settings import UserSettings
-from habitus.skills.model import Actor, Author, Manifest, Skill
+from habitus.skills.model import ActorKind, Author, Manifest, Skill
 from tests.agent.conftest import Talk
 from tests.agent.test_session import keep, results, said
 
 
-def places(habitus: Habitus, turn: str) -> dict[str, tuple[Place, str]]:
-    return {entry.name: (entry.place, entry.reason) for entry in habitus.journal.turn(turn).selected}
+def places(habitus: Habitus, turn: str) -> dict[str, tuple[SelectionSlot, str]]:
+    return {entry.name: (entry.place, entry.reason) for entry in habitus.journal.get_turn(turn).selected}
 
 
 # The ways in
@@ -64,24 +64,24 @@ async def test_a_skill_that_needs_a_tool_is_there_where_the_session_has_it(talk:
     done = await session.turn("hello")
     assert "- in-a-pad —" in model.asked[0].system
     assert "on-the-web" not in model.asked[0].system
-    assert places(habitus, done.turn)["on-the-web"] == (Place.LEFT_OUT, "gated: needs the tool 'browser'")
-    request = explaining.request_of(habitus, "hello")
-    told = {name: explaining.why(habitus, name, request) for name in ("in-a-pad", "on-the-web")}
+    assert places(habitus, done.turn)["on-the-web"] == (SelectionSlot.LEFT_OUT, "gated: needs the tool 'browser'")
+    request = explaining.build_request(habitus, "hello")
+    told = {name: explaining.explain_skill(habitus, name, request) for name in ("in-a-pad", "on-the-web")}
     assert [(why.place, why.reason) for why in told.values()] == [
-        (Place.MENU, "eligible, and no rule puts it into the prompt"),
-        (Place.LEFT_OUT, "gated: needs the tool 'browser'"),
+        (SelectionSlot.MENU, "eligible, and no rule puts it into the prompt"),
+        (SelectionSlot.LEFT_OUT, "gated: needs the tool 'browser'"),
     ]
-    assert "on-the-web" not in explaining.prospect(habitus, request).on_menu
+    assert "on-the-web" not in explaining.preview_selection(habitus, request).on_menu
 
 
 @pytest.mark.req("SE-03")
 async def test_a_reply_to_a_turn_nobody_kept_is_a_notice(talk: Talk, habitus: Habitus) -> None:
     session, _ = talk([says("ok")])
     seen = [event async for event in session.turn_stream("and then?", reply_to="0123456789ab")]
-    told = [event.text for event in seen if isinstance(event, Noticed)]
+    told = [event.text for event in seen if isinstance(event, NoticeEvent)]
     assert told == ["The turn that this answers is not kept; the skills it had do not come along."]
     assert seen[-1].outcome.is_ok  # type: ignore[union-attr]  # the last event is Done
-    assert [turn.reply_to for turn in habitus.journal.turns_of(session.id)] == [""]
+    assert [turn.reply_to for turn in habitus.journal.list_session_turns(session.id)] == [""]
 
 
 @pytest.mark.full
@@ -105,13 +105,13 @@ async def test_skills_stay_for_two_turns_and_for_an_answer_however_late(habitus:
             unattended = await briefing.turn("about that log again", reply_to=first.turn)
         found = [places(slow, done.turn)["read-log"] for done in (first, *turns, late, answer, unattended)]
     assert [place for place, _ in found] == [
-        Place.EAGER,
-        Place.STICKY,
-        Place.STICKY,
-        Place.MENU,  # what was only sticky does not renew its window
-        Place.MENU,
-        Place.STICKY,
-        Place.MENU,
+        SelectionSlot.EAGER,
+        SelectionSlot.STICKY,
+        SelectionSlot.STICKY,
+        SelectionSlot.MENU,  # what was only sticky does not renew its window
+        SelectionSlot.MENU,
+        SelectionSlot.STICKY,
+        SelectionSlot.MENU,
     ]
     assert found[-2][1] == f"sticky_reply={first.turn}"
 
@@ -120,10 +120,10 @@ async def test_skills_stay_for_two_turns_and_for_an_answer_however_late(habitus:
 async def test_a_turn_that_failed_leaves_nothing_behind(talk: Talk, habitus: Habitus, tmp_path: Path) -> None:
     keep(habitus, "read-log", manifest=Manifest(file_types=("log",)))
     (tmp_path / "a.log").write_text("line\n")
-    session, _ = talk([ProviderFault("down"), says("two")])
+    session, _ = talk([ProviderError("down"), says("two")])
     await session.turn("read this log", [tmp_path / "a.log"])
     done = await session.turn("a wholly different question")
-    assert places(habitus, done.turn)["read-log"][0] is Place.MENU
+    assert places(habitus, done.turn)["read-log"][0] is SelectionSlot.MENU
 
 
 @pytest.mark.full
@@ -133,9 +133,9 @@ async def test_a_skill_that_was_switched_off_since_does_not_stay(talk: Talk, hab
     (tmp_path / "a.log").write_text("line\n")
     session, _ = talk([says("one"), says("two")])
     await session.turn("read this log", [tmp_path / "a.log"])
-    habitus.skills.set_enabled("read-log", False, habitus.person())
+    habitus.skills.set_enabled("read-log", False, habitus.build_author())
     done = await session.turn("a wholly different question")
-    assert places(habitus, done.turn)["read-log"][0] is Place.LEFT_OUT
+    assert places(habitus, done.turn)["read-log"][0] is SelectionSlot.LEFT_OUT
 
 
 # The menu
@@ -162,14 +162,14 @@ async def test_the_menu_lacks_what_every_request_has_or_excludes(talk: Talk, hab
         "Error: The skill 'garden' can't be loaded now: excluded_by=read-log.",
         "The skill 'read-log' is in view already; follow it from there.",
     ]
-    found, _ = explaining.why_in_session(habitus, session, "garden")
-    assert (found.place, found.reason) == (Place.LEFT_OUT, "excluded_by=read-log")
+    found, _ = explaining.explain_skill_in_session(habitus, session, "garden")
+    assert (found.place, found.reason) == (SelectionSlot.LEFT_OUT, "excluded_by=read-log")
 
 
 @pytest.mark.req("SE-06")
 async def test_a_menu_without_lines_has_no_heading(talk: Talk, habitus: Habitus) -> None:
-    for item in habitus.skills.listing():
-        habitus.skills.set_enabled(item.name, False, habitus.person())
+    for item in habitus.skills.list_skills():
+        habitus.skills.set_enabled(item.name, False, habitus.build_author())
     session, model = talk([says("ok")])
     await session.turn("hello")
     assert "Available skills" not in model.asked[0].system
@@ -178,12 +178,12 @@ async def test_a_menu_without_lines_has_no_heading(talk: Talk, habitus: Habitus)
 @pytest.mark.req("SE-06", "AG-09")
 async def test_a_person_switching_a_skill_reaches_the_menu_whoever_wrote_it(talk: Talk, habitus: Habitus) -> None:
     written = Skill(name="brew-tea", description="Brews tea", body="1. Boil.")
-    habitus.skills.create(written, Author(actor=Actor.AGENT, name="agent"))
+    habitus.skills.create(written, Author(actor=ActorKind.AGENT, name="agent"))
     session, model = talk([says("one"), calls("recall_skill", {"name": "brew-tea"}), says("two"), says("three")])
     await session.turn("hello")
-    habitus.skills.set_enabled("brew-tea", False, habitus.person())
+    habitus.skills.set_enabled("brew-tea", False, habitus.build_author())
     await session.turn("hello again, my friend")
-    habitus.skills.set_enabled("brew-tea", True, habitus.person())
+    habitus.skills.set_enabled("brew-tea", True, habitus.build_author())
     await session.turn("something else entirely")
     assert ["- brew-tea —" in ask.system for ask in model.asked] == [True, False, False, True]
     assert results(session) == ["Error: The skill 'brew-tea' can't be loaded now: disabled: switched off."]
@@ -194,7 +194,7 @@ async def test_what_a_user_may_not_see_stays_unknown_when_it_is_off(habitus: Hab
     settings = habitus.settings.model_copy(update={"users": {"ann": UserSettings(admin=True), "bob": UserSettings()}})
     with Habitus.open(settings) as opened:
         keep(opened, "payroll", manifest=Manifest(admin_only=True))
-        opened.skills.set_enabled("payroll", False, opened.person())
+        opened.skills.set_enabled("payroll", False, opened.build_author())
         model = ScriptedModel([calls("recall_skill", {"name": "payroll"}), says("ok")])
         async with opened.session(model, user="bob") as session:
             await session.turn("pay me")
@@ -210,7 +210,7 @@ async def test_every_turn_logs_one_line(talk: Talk, habitus: Habitus, caplog: py
         keep(habitus, "more")  # the menu is drawn anew
         await session.turn("hello again")
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("selection")]
-    bundled = len(habitus.skills.listing()) - 2
+    bundled = len(habitus.skills.list_skills()) - 2
     assert lines == [
         f"selection count=1: files(always_include); skills: eager=1 menu={bundled + more}" for more in (0, 1)
     ]
@@ -224,15 +224,15 @@ def test_why_tells_of_copies_in_front_and_of_those_that_wait(habitus: Habitus) -
     for folder in (claude, project):
         folder.mkdir(parents=True)
         (folder / "SKILL.md").write_text(f"---\nname: brew-tea\ndescription: Of {folder.parts[-3]}.\n---\n\nOther.\n")
-    with habitus.at(habitus.settings.cwd / "work") as opened:
-        request = explaining.request_of(opened, "tea")
-        front = explaining.why(opened, "brew-tea", request).sentences
+    with habitus.open_at(habitus.settings.cwd / "work") as opened:
+        request = explaining.build_request(opened, "tea")
+        front = explaining.explain_skill(opened, "brew-tea", request).sentences
         assert "It hides brew-tea@claude." in front
         assert "It would be hidden by brew-tea@project, once somebody trusts that." in front
-        behind = explaining.why(opened, "brew-tea@claude", request)
-        assert (behind.place, behind.reason) == (Place.LEFT_OUT, "hidden by brew-tea@user")
-        waiting = explaining.why(opened, "brew-tea@project", request)
-        assert waiting.place is Place.LEFT_OUT
+        behind = explaining.explain_skill(opened, "brew-tea@claude", request)
+        assert (behind.place, behind.reason) == (SelectionSlot.LEFT_OUT, "hidden by brew-tea@user")
+        waiting = explaining.explain_skill(opened, "brew-tea@project", request)
+        assert waiting.place is SelectionSlot.LEFT_OUT
         assert waiting.reason.startswith("untrusted: ")
 
 
@@ -313,7 +313,7 @@ async def test_placeholders_survive_an_override_and_are_not_baked_in(habitus: Ha
         model = ScriptedModel([calls("update_skill", append), calls("read_skill", {"name": "greet"}), says("ok")])
         async with opened.session(model, ask=_yes) as session:
             await session.turn("correct it")
-        written = opened.skills.tree("greet@user")["SKILL.md"].content or b""
+        written = opened.skills.read_tree("greet@user")["SKILL.md"].content or b""
         assert b"{USER}, see {SKILL_DIR}." in written
         assert b"ann" not in written
         shown = opened.skills.load("greet", user="bob")
@@ -327,7 +327,7 @@ async def test_placeholders_survive_an_override_and_are_not_baked_in(habitus: Ha
         merged = opened.skills.load("salute")
         assert merged.description == "Mine, by Habitus."
         assert merged.body.strip() == f"Say hello to ann, see {tmp_path}/operator/salute."
-        assert [i.summary.description for i in opened.skills.listing() if i.summary and i.name == "salute"] == [
+        assert [i.summary.description for i in opened.skills.list_skills() if i.summary and i.name == "salute"] == [
             "Mine, by Habitus."
         ]
 
@@ -341,10 +341,10 @@ def test_a_skill_that_is_not_on_the_menu_takes_no_place_of_one_that_is(habitus: 
     search = partial(habitus.finder.search, "deploy the server")
     first = [hit.id for hit in search(k=len(names)).hits]
     on_menu = frozenset(first[ruled:])
-    found = [hit.id for hit in near(search, on_menu)]
+    found = [hit.id for hit in find_relevant_skills(search, on_menu)]
     assert set(found) == {hit.id for hit in search(k=3, among=on_menu).hits}
     assert len(found) == min(3, len(names) - ruled)
 
 
-async def _yes(question: Question) -> Consent:
+async def _yes(question: ConsentQuestion) -> Consent:
     return Consent.YES

@@ -12,32 +12,32 @@ from typing import Any
 import pytest
 
 from habitus.agent.session import Session
-from habitus.agent.stream import Noticed
+from habitus.agent.stream import NoticeEvent
 from habitus.app import Habitus
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
-from habitus.journal.journal import effective
-from habitus.journal.model import Place, Turn, TurnOutcome
-from habitus.llm.model import Ask, Asked, Image, Returned, Text
-from habitus.llm.scripted import call, calls, says
-from habitus.llm.transcription import Heard
+from habitus.journal.journal import get_effective_outcome
+from habitus.journal.model import SelectionSlot, Turn, TurnOutcome
+from habitus.llm.model import CompletionRequest, Image, PersonMessage, TextContent, ToolResultMessage
+from habitus.llm.scripted import build_call, calls, says
+from habitus.llm.transcription import TranscriptionResult
 from habitus.skills.model import Manifest, Skill, Stage
 from tests.agent.conftest import Talk
 
 
-def said(ask: Ask) -> str:
+def said(ask: CompletionRequest) -> str:
     """The last thing a person said, as the model got it, with the block beside it."""
-    asked = [message for message in ask.messages if isinstance(message, Asked)][-1]
-    return "\n".join(part.text for part in asked.parts if isinstance(part, Text))
+    asked = [message for message in ask.messages if isinstance(message, PersonMessage)][-1]
+    return "\n".join(part.text for part in asked.parts if isinstance(part, TextContent))
 
 
 def results(session: Session) -> list[str]:
-    return [message.content for message in session.history.messages if isinstance(message, Returned)]
+    return [message.content for message in session.history.messages if isinstance(message, ToolResultMessage)]
 
 
 def keep(habitus: Habitus, name: str, **fields: Any) -> Skill:
     skill = Skill(name=name, **{"description": f"Does {name}", "body": f"1. Do {name}.", **fields})
-    return habitus.skills.create(skill, habitus.person())
+    return habitus.skills.create(skill, habitus.build_author())
 
 
 @pytest.mark.full
@@ -51,7 +51,7 @@ async def test_recall_gives_the_steps_counts_it_and_points_to_what_is_in_view(ta
     first, second = results(session)
     assert first == "# Skill: brew-tea\nWhen: Somebody is thirsty\n\n1. Do brew-tea."
     assert second == "The skill 'brew-tea' is in view already; follow it from there."
-    counted = habitus.skills.counters("brew-tea")[Stage.STEPS]
+    counted = habitus.skills.read_counters("brew-tea")[Stage.STEPS]
     assert (counted.recommended, counted.used, counted.succeeded) == (1, 1, 1)
 
 
@@ -66,7 +66,7 @@ async def test_recall_of_a_near_miss_warns_and_counts_the_real_name(talk: Talk, 
     assert near.startswith("(There is no skill 'csv_sumary'; this is the nearest, 'csv-summary'.)")
     assert none.startswith("Error: There is no skill 'zzz'. Available: ")
     assert "csv-summary" in none
-    assert habitus.skills.counters("csv-summary")[Stage.STEPS].recommended == 1
+    assert habitus.skills.read_counters("csv-summary")[Stage.STEPS].recommended == 1
 
 
 @pytest.mark.req("SE-09", "SE-06")
@@ -77,7 +77,7 @@ async def test_companions_come_with_a_recalled_skill(talk: Talk, habitus: Habitu
     done = await session.turn("bake a cake")
     assert "1. Do bake." in results(session)[0]
     assert "1. Do wash-up." in results(session)[0]
-    loaded = {s.name for s in habitus.journal.turn(done.turn).selected if s.place is Place.LOADED}
+    loaded = {s.name for s in habitus.journal.get_turn(done.turn).selected if s.place is SelectionSlot.LOADED}
     assert loaded == {"bake", "wash-up"}
 
 
@@ -86,7 +86,11 @@ async def test_what_only_people_call_is_hidden_from_recall_and_search(talk: Talk
     keep(habitus, "launch", manifest=Manifest(disable_model_invocation=True), description="Launches the rocket")
     session, model = talk(
         [
-            says("", call("recall_skill", {"name": "launch"}), call("search_skills", {"query": "launch rocket"})),
+            says(
+                "",
+                build_call("recall_skill", {"name": "launch"}),
+                build_call("search_skills", {"query": "launch rocket"}),
+            ),
             says("no"),
         ]
     )
@@ -108,7 +112,7 @@ async def test_an_eager_skill_stands_in_the_marked_block_and_stays(talk: Talk, h
     assert "Skill: rules (file_type=csv)\n\nMind the header." in asked
     assert "x,y\n1,2" in asked
     assert asked.endswith("read it")
-    shown = [(e.item, e.kind, e.version) for e in habitus.journal.turn(done.turn).exposures]
+    shown = [(e.item, e.kind, e.version) for e in habitus.journal.get_turn(done.turn).exposures]
     assert ("rules", "skill", 1) in shown
     await session.turn("and what now?")
     assert "Skill: rules (sticky=" in said(model.asked[1])
@@ -148,9 +152,9 @@ async def test_what_fits_a_request_is_named_beside_it(talk: Talk, habitus: Habit
 @pytest.mark.full
 @pytest.mark.req("SK-16")
 async def test_whats_new_is_told_once_and_only_counts_after_a_turn_that_went_well(talk: Talk, habitus: Habitus) -> None:
-    from habitus.llm.model import ProviderFault
+    from habitus.llm.model import ProviderError
 
-    session, model = talk([says("first"), ProviderFault("down"), says("second"), says("third")])
+    session, model = talk([says("first"), ProviderError("down"), says("second"), says("third")])
     await session.turn("hello for the first time")
     keep(habitus, "new-thing")
     await session.turn("this one fails for sure")
@@ -164,14 +168,14 @@ async def test_whats_new_is_told_once_and_only_counts_after_a_turn_that_went_wel
 @pytest.mark.full
 @pytest.mark.req("AG-10")
 async def test_a_session_goes_on_where_the_journal_has_it(talk: Talk, habitus: Habitus) -> None:
-    session, _ = talk([says("", call("list_skills")), says("Your name is Ann.")])
+    session, _ = talk([says("", build_call("list_skills")), says("Your name is Ann.")])
     await session.turn("my name is Ann")
     await session.close()
     again, model = talk([says("Ann.")], id=session.id, resume=True)
     assert again.history.messages == session.history.messages
     await again.turn("what is my name?")
     assert len(model.asked[0].messages) == 5
-    assert [turn.session for turn in habitus.journal.turns_of(session.id)] == [session.id] * 2
+    assert [turn.session for turn in habitus.journal.list_session_turns(session.id)] == [session.id] * 2
 
 
 @pytest.mark.req("AG-10")
@@ -190,12 +194,12 @@ def _unused() -> Any:
 async def test_an_outcome_may_arrive_later_under_the_callers_own_id(talk: Talk, habitus: Habitus) -> None:
     session, _ = talk([says("done")])
     done = await session.turn("do it", caller_id="ticket-7")
-    weak = effective(habitus.journal.turn(done.turn).outcomes)
+    weak = get_effective_outcome(habitus.journal.get_turn(done.turn).outcomes)
     assert weak is not None
     assert (weak.kind, weak.source, weak.weight) == (OutcomeKind.OK, "signal", 0.2)
     for kind in (OutcomeKind.OK, OutcomeKind.FAILED, OutcomeKind.FAILED):
-        habitus.journal.judge("ticket-7", TurnOutcome(kind=kind, weight=1.0, source="api"))
-    judged = habitus.journal.turn(done.turn).outcomes
+        habitus.journal.record_outcome("ticket-7", TurnOutcome(kind=kind, weight=1.0, source="api"))
+    judged = habitus.journal.get_turn(done.turn).outcomes
     assert [(o.kind, o.source) for o in judged] == [(OutcomeKind.OK, "signal"), (OutcomeKind.FAILED, "api")]
 
 
@@ -205,7 +209,7 @@ async def test_a_correction_in_the_next_turn_counts_against_the_last(talk: Talk,
     first = await session.turn("what is 2 + 2?")
     second = await session.turn("No, that's wrong. Try harder.")
     await session.turn("thanks, and what is the capital of France?")
-    judged = [effective(habitus.journal.turn(done.turn).outcomes) for done in (first, second)]
+    judged = [get_effective_outcome(habitus.journal.get_turn(done.turn).outcomes) for done in (first, second)]
     assert [(o.kind, o.reason) for o in judged if o] == [
         (OutcomeKind.FAILED, "the user corrected it"),
         (OutcomeKind.OK, ""),
@@ -218,7 +222,7 @@ async def test_good_and_bad_are_a_persons_word(talk: Talk, habitus: Habitus) -> 
         session.judge(OutcomeKind.OK)
     done = await session.turn("what is 2 + 2?")
     session.judge(OutcomeKind.FAILED, reason="too short")
-    judged = effective(habitus.journal.turn(done.turn).outcomes)
+    judged = get_effective_outcome(habitus.journal.get_turn(done.turn).outcomes)
     assert judged is not None
     assert (judged.kind, judged.weight, judged.source, judged.reason) == (OutcomeKind.FAILED, 1.0, "user", "too short")
 
@@ -232,7 +236,7 @@ async def test_a_request_that_went_well_with_a_skill_finds_it_better_next_time(t
     before = {hit.id: hit.score for hit in habitus.finder.search(wanted, k=9).hits}
     session, _ = talk([calls("recall_skill", {"name": "gamma"}), says("sent")])
     await session.turn(f"please {wanted}")
-    await session.settle()
+    await session.wait_for_learning()
     after = {hit.id: hit.score for hit in habitus.finder.search(wanted, k=9).hits}
     assert before["beta"] >= before["gamma"]
     assert after["gamma"] > 3 * max(before["gamma"], after["beta"])
@@ -242,12 +246,12 @@ async def test_a_request_that_went_well_with_a_skill_finds_it_better_next_time(t
 async def test_the_journal_says_where_each_skill_was(talk: Talk, habitus: Habitus) -> None:
     keep(habitus, "always", manifest=Manifest(always_include=True))
     keep(habitus, "off-duty")
-    habitus.skills.set_enabled("off-duty", False, habitus.person())
+    habitus.skills.set_enabled("off-duty", False, habitus.build_author())
     session, _ = talk([says("ok")])
     done = await session.turn("hello")
-    places = {entry.name: (entry.place, entry.reason) for entry in habitus.journal.turn(done.turn).selected}
-    assert places["always"] == (Place.EAGER, "always_include")
-    assert places["off-duty"][0] is Place.LEFT_OUT
+    places = {entry.name: (entry.place, entry.reason) for entry in habitus.journal.get_turn(done.turn).selected}
+    assert places["always"] == (SelectionSlot.EAGER, "always_include")
+    assert places["off-duty"][0] is SelectionSlot.LEFT_OUT
 
 
 async def test_nothing_to_say_is_refused_before_anything_happens(talk: Talk) -> None:
@@ -263,10 +267,10 @@ async def test_text_and_images_are_attached_and_what_is_neither_is_said(talk: Ta
     (tmp_path / "blob.bin").write_bytes(b"\0\1\2")
     session, model = talk([says("seen")])
     seen = [e async for e in session.turn_stream("look", [tmp_path / n for n in ("note.md", "dot.png", "blob.bin")])]
-    parts = [m for m in model.asked[0].messages if isinstance(m, Asked)][-1].parts
+    parts = [m for m in model.asked[0].messages if isinstance(m, PersonMessage)][-1].parts
     assert Image(data=b"\x89PNG\r\n\x1a\n...", media_type="image/png") in parts
     assert "# Hello\nworld" in said(model.asked[0])
-    [told] = [event.text for event in seen if isinstance(event, Noticed)]
+    [told] = [event.text for event in seen if isinstance(event, NoticeEvent)]
     assert re.fullmatch(r"blob.bin, 3 bytes, read-only at /.*: the model only knows that it is a binary file\.", told)
     with pytest.raises(Invalid, match=r"Can't attach .*gone.txt: No such file"):
         await session.turn("look", [tmp_path / "gone.txt"])
@@ -276,7 +280,7 @@ async def test_a_model_that_sees_no_images_is_told_that_there_is_one(talk: Talk,
     (tmp_path / "dot.png").write_bytes(b"\x89PNG\r\n\x1a\n...")
     session, model = talk([says("ok")], model={"sees_images": False})
     seen = [event async for event in session.turn_stream("look", [tmp_path / "dot.png"])]
-    assert Noticed(text="The model can't see images; it is only told that dot.png is attached.") in seen
+    assert NoticeEvent(text="The model can't see images; it is only told that dot.png is attached.") in seen
     assert re.search(
         r"\[Attached image dot.png, 11 bytes, read-only at /.*, which you can't see.\]", said(model.asked[0])
     )
@@ -291,7 +295,7 @@ async def test_a_waiting_skill_is_corrected_in_place(talk: Talk, habitus: Habitu
     await session.turn("keep this")
     waiting = habitus.review.list()
     assert len(waiting) == 1
-    assert "1. Boil water.\n2. Wait." in habitus.review.in_conversation(session.id)["tea"].body
+    assert "1. Boil water.\n2. Wait." in habitus.review.list_conversation_skills(session.id)["tea"].body
 
 
 @pytest.mark.full
@@ -302,12 +306,12 @@ async def test_the_identity_changes_only_with_a_persons_word(talk: Talk, habitus
     await session.turn("be brief from now on")
     assert json.loads(results(session)[0]) == {"version": 0, "status": "proposed", "proposal": 1}
     assert "short answers" not in model.asked[1].system
-    assert "identity" not in {item.name for item in habitus.skills.listing()}
-    habitus.review.approve(1, habitus.person())
+    assert "identity" not in {item.name for item in habitus.skills.list_skills()}
+    habitus.review.approve(1, habitus.build_author())
     await session.turn("and how is the weather?")
     assert "You like short answers." in model.asked[2].system
-    habitus.skills.rollback("identity@prompt", 1, habitus.person())
-    assert [v.author.actor.value for v in habitus.skills.history("identity@prompt")] == ["user"]
+    habitus.skills.rollback("identity@prompt", 1, habitus.build_author())
+    assert [v.author.actor.value for v in habitus.skills.list_versions("identity@prompt")] == ["user"]
 
 
 @pytest.mark.req("SB-12")
@@ -341,7 +345,7 @@ async def test_a_recording_is_written_down_before_anything_is_selected(
     keep(habitus, "voice", manifest=Manifest(file_types=("wav",)), body="Answer in one sentence.")
     session, model = talk([says("ok")])
     done = await session.turn("", [spoken])
-    request = habitus.journal.turn(done.turn).request
+    request = habitus.journal.get_turn(done.turn).request
     assert "last month" in request
     assert request in said(model.asked[0])
     assert "Skill: voice (file_type=wav)" in said(model.asked[0])
@@ -352,15 +356,15 @@ async def test_words_that_are_heard_join_the_request_before_anything_is_selected
     talk: Talk, habitus: Habitus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Listener:
-        async def __call__(self, path: Path) -> Heard:
-            return Heard(text="How do I brew the tea of last month?")
+        async def __call__(self, path: Path) -> TranscriptionResult:
+            return TranscriptionResult(text="How do I brew the tea of last month?")
 
-    monkeypatch.setattr("habitus.app.conversations.sessions.local_transcriber", Listener)
+    monkeypatch.setattr("habitus.app.conversations.sessions.get_local_transcriber", Listener)
     keep(habitus, "voice", manifest=Manifest(file_types=("wav",)), body="Answer in one sentence.")
     (tmp_path / "note.wav").write_bytes(b"RIFF")
     session, model = talk([says("ok")])
     done = await session.turn("", [tmp_path / "note.wav"])
-    request = habitus.journal.turn(done.turn).request
+    request = habitus.journal.get_turn(done.turn).request
     assert "brew the tea of last month" in request
     assert request in said(model.asked[0])
     assert "Skill: voice (file_type=wav)" in said(model.asked[0])
@@ -371,7 +375,9 @@ async def test_without_a_transcriber_the_turn_goes_on_and_says_so(talk: Talk, tm
     (tmp_path / "note.wav").write_bytes(b"RIFF")
     session, model = talk([says("ok")])
     seen = [event async for event in session.turn_stream("what do I say here?", [tmp_path / "note.wav"])]
-    assert any(isinstance(event, Noticed) and event.text.startswith("note.wav was not written down") for event in seen)
+    assert any(
+        isinstance(event, NoticeEvent) and event.text.startswith("note.wav was not written down") for event in seen
+    )
     assert re.search(r"\[Attached recording note.wav, .*, which could not be written down.\]", said(model.asked[0]))
 
 
@@ -380,14 +386,14 @@ async def test_turns_and_the_files_of_their_pads_are_kept_for_a_month(talk: Talk
     old, new = timedelta(days=31), timedelta(days=29)
     for id, age in (("old", old), ("new", new)):
         began = habitus.clock() - age
-        habitus.journal.record(Turn(id=id, session=f"of-{id}", request="hello", started_on=began))
+        habitus.journal.record_turn(Turn(id=id, session=f"of-{id}", request="hello", started_on=began))
         folder = habitus.settings.home / "sessions" / f"of-{id}"
         folder.mkdir(parents=True)
         os.utime(folder, (began.timestamp(), began.timestamp()))
     session, _ = talk([says("ok")])
     await session.turn("hello")
     await session.close()
-    assert {kept.id for kept in habitus.journal.sessions()} == {"of-new", session.id}
+    assert {kept.id for kept in habitus.journal.list_sessions()} == {"of-new", session.id}
     assert not (habitus.settings.home / "sessions" / "of-old").exists()
     assert (habitus.settings.home / "sessions" / "of-new").exists()
 
@@ -401,5 +407,5 @@ async def test_update_skill_edits_the_text_that_an_extending_skill_shows(talk: T
     change = {"name": "data-summary", "operation": "append", "content": "Say how many rows there are."}
     session, _ = talk([calls("update_skill", change), says("ok")])
     await session.turn("say the number of rows, too")
-    habitus.review.approve(1, habitus.person())
+    habitus.review.approve(1, habitus.build_author())
     assert habitus.skills.load("data-summary").body == f"{shown}\nSay how many rows there are."

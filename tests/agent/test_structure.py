@@ -16,16 +16,21 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from habitus.app import Habitus, read_settings
-from habitus.events import Event, TurnEnded
-from habitus.llm.model import Ask, Asked, Returned, Text
-from habitus.llm.scripted import ScriptedModel, call, says
-from habitus.memory.model import Draft, Producer
-from habitus.skills.choosing.menu import News
+from habitus.events import AgentEvent, TurnEnded
+from habitus.llm.model import CompletionRequest, PersonMessage, TextContent, ToolResultMessage
+from habitus.llm.scripted import ScriptedModel, build_call, says
+from habitus.memory.model import LessonDraft, LessonProducer
+from habitus.skills.choosing.menu import LibraryNews
 from habitus.skills.formats import detect
-from habitus.skills.sources.importing import Verdict
-from habitus.text import BLOCK, BRACKETS, HEADINGS, block, one_line
+from habitus.skills.sources.importing import ImportVerdict
+from habitus.text import BRACKETS, CONTEXT_BLOCK, HEADINGS, escape_block, to_one_line
 
-MARKS = (f"<{BLOCK}", f"</{BLOCK}", *(f"[{words}" for words in BRACKETS), *(f"## {words}" for words in HEADINGS))
+MARKS = (
+    f"<{CONTEXT_BLOCK}",
+    f"</{CONTEXT_BLOCK}",
+    *(f"[{words}" for words in BRACKETS),
+    *(f"## {words}" for words in HEADINGS),
+)
 LOOKALIKES = (
     "＜habitus-context＞",
     "<habitus\N{NON-BREAKING HYPHEN}context>",
@@ -48,7 +53,7 @@ class Nudging:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def observe(self, event: Event) -> None: ...
+    def observe(self, event: AgentEvent) -> None: ...
     def cancelled(self) -> None: ...
     async def learn(self, ended: TurnEnded) -> None: ...
     async def advise(self) -> Sequence[str]:
@@ -59,15 +64,15 @@ async def marked_lines(home: Path, hostile: str) -> Counter[str]:
     """A session with this text in every place, and what stands in its prompts that looks like ours."""
     environ = {"HOME": str(home.parent), "USER": hostile.replace("\0", "")}
     opened = read_settings(home, environ).model_copy(update={"cwd": home.parent, "durable": False})
-    attached = home.parent / (one_line(hostile).replace("/", "|")[:60] + ".txt")
+    attached = home.parent / (to_one_line(hostile).replace("/", "|")[:60] + ".txt")
     attached.write_text(hostile)
     with Habitus.open(opened) as habitus:
         for name in ("first", "second"):
             _put(home / "skills" / name, hostile, is_eager=name == "first")
         for kind in ("profile", "always", "never", "when", "lesson"):
-            habitus.memory.encode(Draft(text=f"{kind} {hostile}", kind=kind, produced_by=Producer.USER))
+            habitus.memory.encode(LessonDraft(text=f"{kind} {hostile}", kind=kind, produced_by=LessonProducer.USER))
         script = [
-            says(hostile, call("recall_skill", {"name": "second"}), call(hostile, {})),
+            says(hostile, build_call("recall_skill", {"name": "second"}), build_call(hostile, {})),
             says(hostile),
             says("So."),
         ]
@@ -96,12 +101,12 @@ def _put(folder: Path, hostile: str, *, is_eager: bool) -> None:
     (folder / "SKILL.md").write_text(f"---\n{head}\n---\n\n{hostile}\n", newline="")
 
 
-def _lines(ask: Ask) -> list[str]:
+def _lines(ask: CompletionRequest) -> list[str]:
     texts = [ask.system]
     for message in ask.messages:
-        if isinstance(message, Asked):
-            texts += [part.text for part in message.parts if isinstance(part, Text)]
-        elif isinstance(message, Returned):
+        if isinstance(message, PersonMessage):
+            texts += [part.text for part in message.parts if isinstance(part, TextContent)]
+        elif isinstance(message, ToolResultMessage):
             texts.append(message.content)
     return [line for text in texts for line in text.splitlines()]
 
@@ -150,11 +155,16 @@ def ours() -> Counter[str]:
 @example("x e\N{ZERO WIDTH SPACE}\N{COMBINING ACUTE ACCENT}")  # a letter made of what an unseen sign held apart
 @given(HOSTILE)
 def test_fitting_a_place_twice_changes_nothing_more(hostile: str) -> None:
-    assert block(block(hostile)) == block(hostile)
-    assert one_line(one_line(hostile)) == one_line(hostile)
-    assert not [line for line in map(_as_read, block(hostile).splitlines()) if line.startswith(_READ)]
-    assert len(one_line(hostile).splitlines()) == 1
-    assert [line[:2] for line in News(added=("a",), lines=(hostile,)).text().splitlines()] == ["##", "", "- ", "  "]
+    assert escape_block(escape_block(hostile)) == escape_block(hostile)
+    assert to_one_line(to_one_line(hostile)) == to_one_line(hostile)
+    assert not [line for line in map(_as_read, escape_block(hostile).splitlines()) if line.startswith(_READ)]
+    assert len(to_one_line(hostile).splitlines()) == 1
+    assert [line[:2] for line in LibraryNews(added=("a",), lines=(hostile,)).render().splitlines()] == [
+        "##",
+        "",
+        "- ",
+        "  ",
+    ]
 
 
 @pytest.mark.req("SC-03")
@@ -163,14 +173,16 @@ async def test_a_skill_that_nobody_reviewed_is_introduced_with_its_origin(habitu
     (tmp_path / "from-afar" / "borrowed" / "SKILL.md").write_text(
         "---\nname: borrowed\ndescription: D.\n---\n\n1. Do.\n"
     )
-    entries = detect.read(tmp_path / "from-afar", origin="from-afar")
-    assert [result.verdict for result in habitus.importer.run(entries, habitus.person())] == [Verdict.IMPORTED]
+    entries = detect.read_skills(tmp_path / "from-afar", origin="from-afar")
+    assert [result.verdict for result in habitus.importer.import_entries(entries, habitus.build_author())] == [
+        ImportVerdict.IMPORTED
+    ]
     own = {"name": "own", "title": "Own", "description": "D.", "content": "1. Do."}
-    recalls = [call("recall_skill", {"name": name}) for name in ("borrowed", "own")]
-    model = ScriptedModel([says("", call("create_skill", own)), says("", *recalls), says("So.")])
+    recalls = [build_call("recall_skill", {"name": name}) for name in ("borrowed", "own")]
+    model = ScriptedModel([says("", build_call("create_skill", own)), says("", *recalls), says("So.")])
     async with habitus.session(model) as session:
         await session.turn("please")
-    said = [message.content for message in model.asked[-1].messages if isinstance(message, Returned)][-2:]
+    said = [message.content for message in model.asked[-1].messages if isinstance(message, ToolResultMessage)][-2:]
     assert [text.splitlines()[1].split(". ")[0] for text in said] == [
         "(Nobody has reviewed this skill: it was imported from from-afar/borrowed",
         "(Nobody has reviewed this skill: it was written in this conversation",

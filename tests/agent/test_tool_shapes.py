@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from habitus.agent.library_view import OtherFiles, View
+from habitus.agent.library_view import LibraryView, SupportingFileAccess
 from habitus.agent.session import Session
-from habitus.agent.stream import Consent, Question
-from habitus.agent.tools.reading_skills import recall_skill
-from habitus.agent.tools.registry import Arguments, Registry, Running, Tool, cap_result
-from habitus.agent.tools.stage_tools import Ladder
+from habitus.agent.stream import Consent, ConsentQuestion
+from habitus.agent.tools.reading_skills import build_recall_skill_tool
+from habitus.agent.tools.registry import Tool, ToolArguments, ToolCallContext, ToolRegistry, truncate_result
+from habitus.agent.tools.stage_tools import StageAdvisor
 from habitus.app import Habitus
 from habitus.errors import ToolFailed
 from habitus.events import OutcomeKind, ToolCall, ToolResult
-from habitus.llm.model import Returned
+from habitus.llm.model import ToolResultMessage
 from habitus.llm.scripted import calls, says
 from habitus.skills import trees
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.sources.trust import OutsideContent
-from habitus.sql.outage import Outage
+from habitus.skills.sources.trust import OutsideContentPolicy
+from habitus.sql.outage import OutageGuard
 from tests.agent.conftest import Talk
 
 SKILL_TOOLS: dict[str, tuple[dict[str, str], list[str]]] = {
@@ -85,7 +85,7 @@ async def test_every_promised_tool_is_there_with_its_parameters(talk: Talk) -> N
 @pytest.mark.full
 @pytest.mark.req("AG-06")
 async def test_the_seven_skill_tools_give_back_what_was_promised(talk: Talk, habitus: Habitus) -> None:
-    async def person(question: Question) -> Consent:
+    async def person(question: ConsentQuestion) -> Consent:
         return Consent.YES
 
     script = [
@@ -102,7 +102,7 @@ async def test_the_seven_skill_tools_give_back_what_was_promised(talk: Talk, hab
     ]
     session, _ = talk(script, ask=person)
     await session.turn("go through all of them")
-    shown = [message.content for message in session.history.messages if isinstance(message, Returned)]
+    shown = [message.content for message in session.history.messages if isinstance(message, ToolResultMessage)]
     created, updated, missed, read, disabled, listed, all_of_them, enabled, deleted = shown
     assert json.loads(created) == {"name": "tea-time", "version": 1}
     assert json.loads(updated) == {"name": "tea-time", "version": 2}
@@ -128,7 +128,7 @@ async def test_the_seven_skill_tools_give_back_what_was_promised(talk: Talk, hab
 @pytest.mark.full
 @pytest.mark.req("AG-06")
 async def test_a_model_says_when_to_use_a_skill_and_says_it_anew(talk: Talk, habitus: Habitus) -> None:
-    async def person(question: Question) -> Consent:
+    async def person(question: ConsentQuestion) -> Consent:
         return Consent.YES
 
     tea = {"name": "brew-tea", "title": "Tea", "description": "Brews tea", "content": "1. Boil."}
@@ -140,7 +140,9 @@ async def test_a_model_says_when_to_use_a_skill_and_says_it_anew(talk: Talk, hab
     ]
     session, model = talk(script, ask=person)
     await session.turn("keep how tea is made")
-    versions = [trees.parse("brew-tea", habitus.skills.tree("brew-tea", number)).skill for number in (1, 2)]
+    versions = [
+        trees.parse_skill_tree("brew-tea", habitus.skills.read_tree("brew-tea", number)).skill for number in (1, 2)
+    ]
     assert [skill and skill.when_to_use for skill in versions] == ["When guests come.", "When it is four."]
     await session.turn("hello")
     assert "brew-tea — When it is four." in str(model.asked[-1])
@@ -156,7 +158,9 @@ async def test_without_a_person_changes_of_the_agent_are_proposals(talk: Talk, h
         ]
     )
     await session.turn("tidy up")
-    refused, proposed = (message.content for message in session.history.messages if isinstance(message, Returned))
+    refused, proposed = (
+        message.content for message in session.history.messages if isinstance(message, ToolResultMessage)
+    )
     assert refused.startswith("Error: 'write-a-skill' is in the read-only layer 'bundled'.")
     assert json.loads(proposed) == {"name": "write-a-skill", "enabled": True, "status": "proposed", "proposal": 1}
 
@@ -176,7 +180,7 @@ async def test_what_waits_is_found_marked_and_taken_back_in_the_conversation_tha
     session, _ = talk([calls("create_skill", tea), *look, says("ok")])
     await session.turn("keep how tea is made")
     other, _ = talk([calls("list_skills", {"tag": "kitchen"}), says("ok")])
-    shown = [message.content for message in session.history.messages if isinstance(message, Returned)]
+    shown = [message.content for message in session.history.messages if isinstance(message, ToolResultMessage)]
     listed, found, read, deleted, unknown = shown[1:]
     assert [(skill["name"], skill["status"]) for skill in json.loads(listed)["skills"]] == [("tea", "waiting")]
     assert "- tea — Brews green tea [kitchen] (waits for a person)" in found
@@ -201,7 +205,7 @@ def test_what_waits_is_explained_and_neither_switched_on_nor_off(habitus: Habitu
     with habitus.turn("make tea", conversation="d") as turn:
         assert turn.run("why", {"name": "tea"}).content.startswith("Error: There is no skill 'tea'.")
         assert turn.run("disable_skill", {"name": "tea"}).content.startswith("Error: No skill 'tea'.")
-    habitus.review.approve(1, habitus.person())
+    habitus.review.approve(1, habitus.build_author())
     with habitus.turn("make tea", conversation="c") as turn:  # an edit that waits makes no difference
         turn.run("update_skill", {"name": "tea", "operation": "append", "content": "2. Pour."})
         assert "waits for a person" not in turn.run("why", {"name": "tea"}).content
@@ -210,48 +214,52 @@ def test_what_waits_is_explained_and_neither_switched_on_nor_off(habitus: Habitu
 
 @pytest.mark.req("SE-09")
 async def test_an_empty_library_says_so(habitus: Habitus) -> None:
-    outside = OutsideContent(habitus.trust, habitus.shared)
-    nothing = Library([], outside=outside, newest=lambda: (0, 0), gate_context=GateContext(), fill={})
-    view = View(library=nothing, review=habitus.review, outage=Outage(), redactor=habitus.redactor, conversation="c1")
-    ladder = Ladder(view=view, tools=habitus.tools, recipes=habitus.recipes, reliable=0.7)
-    result = await Registry([recall_skill(view, OtherFiles(view), ladder)]).run(
-        _call("recall_skill", {"name": "x"}), Running()
+    outside = OutsideContentPolicy(habitus.trust, habitus.shared)
+    nothing = Library(
+        [], outside=outside, read_revision=lambda: (0, 0), gate_context=GateContext(), placeholder_values={}
+    )
+    view = LibraryView(
+        library=nothing, review=habitus.review, outage=OutageGuard(), redactor=habitus.redactor, conversation="c1"
+    )
+    ladder = StageAdvisor(view=view, tools=habitus.tools, recipes=habitus.recipes, reliable=0.7)
+    result = await ToolRegistry([build_recall_skill_tool(view, SupportingFileAccess(view), ladder)]).run_call(
+        _call("recall_skill", {"name": "x"}), ToolCallContext()
     )
     assert result.content.startswith("Error: There are no skills yet.")
 
 
 @pytest.mark.req("AG-06", "SE-12", "SC-01")
 async def test_a_clash_is_skipped_and_a_bug_in_a_tool_is_a_result(caplog: pytest.LogCaptureFixture) -> None:
-    class Nothing(Arguments):
+    class Nothing(ToolArguments):
         pass
 
-    async def breaks(given: Nothing, running: Running) -> ToolResult:
+    async def breaks(given: Nothing, running: ToolCallContext) -> ToolResult:
         raise RuntimeError("boom")
 
-    async def other(given: Nothing, running: Running) -> ToolResult:
+    async def other(given: Nothing, running: ToolCallContext) -> ToolResult:
         raise ToolFailed("Not today.")
 
-    tools = Registry(
+    tools = ToolRegistry(
         [
             Tool(name="one", description="", arguments=Nothing, run=breaks, access=None),
             Tool(name="one", description="", arguments=Nothing, run=other, access=None),
             Tool(name="two", description="", arguments=Nothing, run=other, access=None),
         ]
     )
-    assert tools.names() == ("one", "two")
+    assert tools.list_names() == ("one", "two")
     assert tools.skipped == ["one"]
     assert "The tool one is not offered" in caplog.text
-    broken = await tools.run(_call("one", {}), Running())
+    broken = await tools.run_call(_call("one", {}), ToolCallContext())
     assert (broken.outcome.kind, broken.content) == (
         OutcomeKind.INFRA,
         "one broke: RuntimeError. This is not your mistake; try another way.",
     )
-    failed = await tools.run(_call("two", {}), Running())
+    failed = await tools.run_call(_call("two", {}), ToolCallContext())
     assert (failed.outcome.kind, failed.content) == (OutcomeKind.FAILED, "Error: Not today.")
 
 
 def test_a_long_result_keeps_its_beginning_and_end() -> None:
-    cut = cap_result(ToolResult(content="a" * 15_000 + "b" * 15_000)).content
+    cut = truncate_result(ToolResult(content="a" * 15_000 + "b" * 15_000)).content
     assert cut.startswith("a" * 15_000)
     assert cut.endswith("b" * 5_000)
     assert "[… 10,000 characters left out …]" in cut
@@ -277,14 +285,14 @@ async def test_a_missing_module_is_asked_for_in_a_conversation(
         monkeypatch.setenv(name, str(value))
     asked: list[str] = []
 
-    async def person(question: Question) -> Consent:
+    async def person(question: ConsentQuestion) -> Consent:
         asked.append(question.text)
         return answer
 
     code = "import habitus_greeting\nprint(habitus_greeting.HELLO)"
     session, _ = talk([calls("scratchpad", {"action": "exec", "code": code}), says("ok")], ask=person)
     await session.turn("greet me")
-    (shown,) = (message.content for message in session.history.messages if isinstance(message, Returned))
+    (shown,) = (message.content for message in session.history.messages if isinstance(message, ToolResultMessage))
     assert asked == ["Install the package 'habitus_greeting'?"]
     assert ("hello" in shown) == (answer is Consent.YES)
     assert ("ModuleNotFoundError" in shown) == (answer is Consent.NO)

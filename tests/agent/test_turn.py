@@ -12,12 +12,29 @@ import pytest
 
 from habitus.agent.history import MISSING
 from habitus.agent.session import Session
-from habitus.agent.stream import Consent, Done, Noticed, Nudged, Question, Said, ToolFinished, TurnEvent
+from habitus.agent.stream import (
+    Consent,
+    ConsentQuestion,
+    NoticeEvent,
+    NudgeEvent,
+    ReplyDelta,
+    ToolFinished,
+    TurnEvent,
+    TurnResult,
+)
 from habitus.agent.turn import MAX_ROUNDS
 from habitus.app import Habitus
-from habitus.events import Event, EventKind, OutcomeKind, TurnEnded
-from habitus.llm.model import Answered, Ask, Asked, ContextOverflow, ProviderFault, Returned, Text
-from habitus.llm.scripted import call, calls, cut_off, hangs, says
+from habitus.events import AgentEvent, EventKind, OutcomeKind, TurnEnded
+from habitus.llm.model import (
+    AssistantMessage,
+    CompletionRequest,
+    ContextOverflowError,
+    PersonMessage,
+    ProviderError,
+    TextContent,
+    ToolResultMessage,
+)
+from habitus.llm.scripted import build_call, calls, cut_off_reply, hanging_reply, says
 from habitus.skills.model import Manifest, Skill
 from tests.agent.conftest import Talk
 
@@ -28,16 +45,16 @@ async def events(session: Session, text: str) -> list[TurnEvent]:
 
 @pytest.mark.req("AG-01")
 async def test_a_turn_streams_what_happens_and_ends_with_done(talk: Talk) -> None:
-    session, _ = talk([says("Let me see.", call("list_skills")), says("There are some.")])
+    session, _ = talk([says("Let me see.", build_call("list_skills")), says("There are some.")])
     seen = await events(session, "which skills are there?")
-    assert [type(event).__name__ for event in seen if not isinstance(event, Said)] == [
+    assert [type(event).__name__ for event in seen if not isinstance(event, ReplyDelta)] == [
         "ToolStarted",
         "ToolFinished",
-        "Done",
+        "TurnResult",
     ]
-    assert "".join(event.text for event in seen if isinstance(event, Said)) == "Let me see.There are some."
+    assert "".join(event.text for event in seen if isinstance(event, ReplyDelta)) == "Let me see.There are some."
     done = seen[-1]
-    assert isinstance(done, Done)
+    assert isinstance(done, TurnResult)
     assert (done.reply, done.outcome.kind, done.rounds) == ("There are some.", OutcomeKind.OK, 1)
     assert done.usage.input_tokens > 0
 
@@ -46,7 +63,7 @@ async def test_a_turn_streams_what_happens_and_ends_with_done(talk: Talk) -> Non
 async def test_turn_gives_the_answer_and_the_journal_has_it(talk: Talk, habitus: Habitus) -> None:
     session, _ = talk([says("Forty-two.")])
     done = await session.turn("what is the answer?", caller_id="mine-1")
-    kept = habitus.journal.turn(done.turn)
+    kept = habitus.journal.get_turn(done.turn)
     assert (kept.request, kept.session, kept.user, kept.caller_id) == (
         "what is the answer?",
         session.id,
@@ -78,20 +95,20 @@ async def test_a_persons_change_reaches_the_prompt_and_the_agents_own_does_not(t
     habitus.skills.create(Skill(name="by-agent", description="d", body="b"), _agent())
     await session.turn("second of them, different")
     assert model.asked[1].system == model.asked[0].system
-    habitus.skills.create(Skill(name="by-ann", description="Brews tea", body="b"), habitus.person())
+    habitus.skills.create(Skill(name="by-ann", description="Brews tea", body="b"), habitus.build_author())
     await session.turn("the third and last thing")
     assert "by-ann — Brews tea" in model.asked[2].system
 
 
 def _agent() -> Any:
-    from habitus.skills.model import Actor, Author
+    from habitus.skills.model import ActorKind, Author
 
-    return Author(actor=Actor.AGENT, name="agent")
+    return Author(actor=ActorKind.AGENT, name="agent")
 
 
 @pytest.mark.req("AG-04")
 async def test_after_the_last_round_the_model_sums_up_without_tools(talk: Talk, habitus: Habitus) -> None:
-    def script(ask: Ask) -> Answered:
+    def script(ask: CompletionRequest) -> AssistantMessage:
         return calls("list_skills") if ask.tools else says("I could not finish. How shall I go on?")
 
     session, model = talk(script)
@@ -101,7 +118,7 @@ async def test_after_the_last_round_the_model_sums_up_without_tools(talk: Talk, 
     assert model.asked[-1].tools == ()
     assert done.reply.startswith("I could not finish")
     assert (done.outcome.kind, done.outcome.reason) == (OutcomeKind.FAILED, "the tool rounds ran out")
-    kinds = [event.kind for event in habitus.journal.turn(done.turn).events]
+    kinds = [event.kind for event in habitus.journal.get_turn(done.turn).events]
     assert kinds[-1] is EventKind.CAP_EXHAUSTED
 
 
@@ -111,8 +128,10 @@ async def test_after_the_last_round_the_model_sums_up_without_tools(talk: Talk, 
 async def test_history_is_valid_whenever_a_turn_is_cancelled(talk: Talk, habitus: Habitus, timestamp: int) -> None:
     session, model = talk(
         [
-            says("Working", call("list_skills"), call("scratchpad", {"action": "exec", "code": "print(1)"})),
-            hangs(after="and then"),
+            says(
+                "Working", build_call("list_skills"), build_call("scratchpad", {"action": "exec", "code": "print(1)"})
+            ),
+            hanging_reply(after="and then"),
             says("fine"),
         ]
     )
@@ -121,8 +140,8 @@ async def test_history_is_valid_whenever_a_turn_is_cancelled(talk: Talk, habitus
         await anext(stream)
     await stream.aclose()
     _check_valid(session)
-    assert habitus.journal.turns_of(session.id)[-1].outcomes == ()
-    model.follow([says("fine")])
+    assert habitus.journal.list_session_turns(session.id)[-1].outcomes == ()
+    model.follow_script([says("fine")])
     done = await session.turn("go on please")
     assert done.reply == "fine"
     _check_valid(session)
@@ -132,15 +151,15 @@ def _check_valid(session: Session) -> None:
     """Every call has its result right after it, and a person may speak next."""
     waiting: list[str] = []
     for message in session.history.messages:
-        if isinstance(message, Returned):
+        if isinstance(message, ToolResultMessage):
             assert message.call in waiting
             waiting.remove(message.call)
             continue
         assert waiting == []
-        waiting = [call.id for call in message.calls] if isinstance(message, Answered) else []
+        waiting = [call.id for call in message.calls] if isinstance(message, AssistantMessage) else []
     assert waiting == []
     last = session.history.messages[-1]
-    assert isinstance(last, Answered)
+    assert isinstance(last, AssistantMessage)
     assert not last.calls
 
 
@@ -148,19 +167,21 @@ def _check_valid(session: Session) -> None:
 async def test_a_call_without_a_result_gets_one_and_the_observers_hear_of_it(talk: Talk) -> None:
     watcher = Watcher()
     session, model = talk([says("ok")], observers=[watcher])
-    session.history.add(Asked(parts=(Text(text="earlier"),)), says("", call("list_skills")))
+    session.history.add_messages(
+        PersonMessage(parts=(TextContent(text="earlier"),)), says("", build_call("list_skills"))
+    )
     await session.turn("and now?")
     assert [event.kind for event in watcher.seen] == [EventKind.HISTORY_REPAIR]
-    assert model.asked[0].messages[2] == Returned(call="", tool="list_skills", content=MISSING)
+    assert model.asked[0].messages[2] == ToolResultMessage(call="", tool="list_skills", content=MISSING)
 
 
 @pytest.mark.req("AG-02")
 async def test_a_fault_of_the_provider_is_an_outcome_and_the_session_goes_on(talk: Talk) -> None:
-    session, _ = talk([ProviderFault("The provider is down."), says("back again")])
+    session, _ = talk([ProviderError("The provider is down."), says("back again")])
     seen = await events(session, "hello")
-    assert isinstance(seen[-1], Done)
+    assert isinstance(seen[-1], TurnResult)
     assert (seen[-1].outcome.kind, seen[-1].outcome.reason) == (OutcomeKind.INFRA, "The provider is down.")
-    assert Noticed(text="The provider is down.") in seen
+    assert NoticeEvent(text="The provider is down.") in seen
     assert (await session.turn("hello again")).reply == "back again"
 
 
@@ -168,19 +189,22 @@ async def test_a_fault_of_the_provider_is_an_outcome_and_the_session_goes_on(tal
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (call("recal_skill", {"name": "x"}), "There is no tool 'recal_skill'. Did you mean 'recall_skill'?"),
-        (call("recall_skill", "{not json"), "The arguments of recall_skill are not JSON"),
-        (call("recall_skill", "[1]"), "must be one JSON object, not list"),
-        (call("recall_skill", {"nmae": "x"}), "Wrong arguments for recall_skill: 'name': field required"),
-        (call("update_skill", {"name": "python-scratch", "operation": "zap"}), "Wrong arguments for update_skill"),
-        (call("scratchpad", {"action": "exec", "code": "  "}), "The cell is empty"),
+        (build_call("recal_skill", {"name": "x"}), "There is no tool 'recal_skill'. Did you mean 'recall_skill'?"),
+        (build_call("recall_skill", "{not json"), "The arguments of recall_skill are not JSON"),
+        (build_call("recall_skill", "[1]"), "must be one JSON object, not list"),
+        (build_call("recall_skill", {"nmae": "x"}), "Wrong arguments for recall_skill: 'name': field required"),
+        (
+            build_call("update_skill", {"name": "python-scratch", "operation": "zap"}),
+            "Wrong arguments for update_skill",
+        ),
+        (build_call("scratchpad", {"action": "exec", "code": "  "}), "The cell is empty"),
     ],
 )
 async def test_wrong_calls_are_told_to_the_model_in_one_line(talk: Talk, asked: Any, told: str) -> None:
     session, model = talk([says("", asked), says("I see.")])
     done = await session.turn("try it")
     returned = model.asked[1].messages[-1]
-    assert isinstance(returned, Returned)
+    assert isinstance(returned, ToolResultMessage)
     assert told in returned.content
     assert "\n" not in returned.content
     assert (done.reply, done.outcome.kind) == ("I see.", OutcomeKind.FAILED)
@@ -192,7 +216,7 @@ async def test_a_huge_result_is_cut_with_a_mark(talk: Talk) -> None:
     session, model = talk([calls("scratchpad", {"action": "exec", "code": "print('x' * 5_000_000)"}), says("big")])
     await session.turn("print a lot")
     returned = model.asked[1].messages[-1]
-    assert isinstance(returned, Returned)
+    assert isinstance(returned, ToolResultMessage)
     assert len(returned.content) < 21_000
     assert "more characters were cut" in returned.content
 
@@ -203,10 +227,10 @@ async def test_calls_that_only_read_run_side_by_side(talk: Talk, monkeypatch: py
     most = 0
     together = asyncio.Barrier(3)
 
-    from habitus.agent.tools.registry import Registry, Running
+    from habitus.agent.tools.registry import ToolCallContext, ToolRegistry
     from habitus.events import ToolCall, ToolResult
 
-    async def slow(self: Registry, called: ToolCall, how: Running) -> ToolResult:
+    async def slow(self: ToolRegistry, called: ToolCall, how: ToolCallContext) -> ToolResult:
         nonlocal most
         running.append(1)
         most = max(most, len(running))
@@ -214,9 +238,9 @@ async def test_calls_that_only_read_run_side_by_side(talk: Talk, monkeypatch: py
         running.pop()
         return ToolResult(content="done")
 
-    monkeypatch.setattr(Registry, "run", slow)
-    reads = [call("list_skills"), call("search_skills", {"query": "x"}), call("list_skills")]
-    writes = [call("create_skill"), call("create_skill")]
+    monkeypatch.setattr(ToolRegistry, "run_call", slow)
+    reads = [build_call("list_skills"), build_call("search_skills", {"query": "x"}), build_call("list_skills")]
+    writes = [build_call("create_skill"), build_call("create_skill")]
     session, _ = talk([says("", *reads), says("a"), says("", *writes), says("b")])
     await session.turn("read three things")
     assert most == 3
@@ -235,7 +259,7 @@ async def test_an_empty_answer_is_asked_for_once_more(talk: Talk) -> None:
 
 @pytest.mark.req("AG-03")
 async def test_a_call_that_did_not_fit_is_asked_for_with_more_room(talk: Talk) -> None:
-    session, model = talk([cut_off(""), says("It fits now.")])
+    session, model = talk([cut_off_reply(""), says("It fits now.")])
     assert (await session.turn("write a long cell")).reply == "It fits now."
     first, second = model.asked
     assert second.max_tokens == 2 * (first.max_tokens or 0)
@@ -243,21 +267,21 @@ async def test_a_call_that_did_not_fit_is_asked_for_with_more_room(talk: Talk) -
 
 @pytest.mark.full
 async def test_an_overflow_drops_the_oldest_turns_and_never_half_a_pair(talk: Talk) -> None:
-    turns = [says("Sure.", call("list_skills")), says("a " * 50)] * 4
-    session, model = talk([*turns, ContextOverflow("too long"), says("short now")])
+    turns = [says("Sure.", build_call("list_skills")), says("a " * 50)] * 4
+    session, model = talk([*turns, ContextOverflowError("too long"), says("short now")])
     for number in range(4):
         await session.turn(f"request number {number} with its own words")
     seen = await events(session, "one more")
-    assert any(isinstance(event, Noticed) and "oldest turns" in event.text for event in seen)
-    assert isinstance(seen[-1], Done)
+    assert any(isinstance(event, NoticeEvent) and "oldest turns" in event.text for event in seen)
+    assert isinstance(seen[-1], TurnResult)
     assert seen[-1].reply == "short now"
-    assert isinstance(model.asked[-1].messages[0], Asked)
+    assert isinstance(model.asked[-1].messages[0], PersonMessage)
     assert len(model.asked[-1].messages) < len(model.asked[-2].messages)
     _check_valid(session)
 
 
 async def test_an_overflow_that_nothing_can_hint_is_said(talk: Talk) -> None:
-    session, _ = talk(lambda ask: ContextOverflow("The request is larger than the model can read."))
+    session, _ = talk(lambda ask: ContextOverflowError("The request is larger than the model can read."))
     done = await session.turn("too long a story")
     assert (done.outcome.kind, done.outcome.reason) == (
         OutcomeKind.INFRA,
@@ -267,7 +291,7 @@ async def test_an_overflow_that_nothing_can_hint_is_said(talk: Talk) -> None:
 
 class Watcher:
     def __init__(self, nudges: Sequence[str] = (), *, raises: bool = False, hangs: bool = False) -> None:
-        self.seen: list[Event] = []
+        self.seen: list[AgentEvent] = []
         self.ended: list[TurnEnded] = []
         self.cancels = 0
         self._nudges = list(nudges)
@@ -276,7 +300,7 @@ class Watcher:
         self.may_learn = asyncio.Event()
         self.may_learn.set()
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: AgentEvent) -> None:
         self.seen.append(event)
         if self._raises:
             raise RuntimeError("observer")
@@ -303,10 +327,10 @@ class Watcher:
 async def test_a_nudge_stands_beside_the_results_of_the_tools(talk: Talk) -> None:
     session, model = talk([calls("list_skills"), says("done")], observers=[Watcher(["Look before you leap."])])
     seen = await events(session, "go")
-    assert Nudged(text="Look before you leap.") in seen
+    assert NudgeEvent(text="Look before you leap.") in seen
     assert model.asked[1].messages[-2:] == (
-        Returned(call="call-1", tool="list_skills", content=_content(seen)),
-        Asked(parts=(Text(text="Look before you leap."),)),
+        ToolResultMessage(call="call-1", tool="list_skills", content=_content(seen)),
+        PersonMessage(parts=(TextContent(text="Look before you leap."),)),
     )
 
 
@@ -340,7 +364,7 @@ async def test_the_reply_comes_before_learning_ends_and_closing_waits_for_it(tal
 
 async def test_a_cancelled_turn_teaches_nothing(talk: Talk) -> None:
     watcher = Watcher()
-    session, _ = talk([hangs(after="hm ")], observers=[watcher])
+    session, _ = talk([hanging_reply(after="hm ")], observers=[watcher])
     stream = session.turn_stream("never mind")
     await anext(stream)
     await stream.aclose()
@@ -390,12 +414,12 @@ async def test_a_secret_that_a_tool_prints_is_seen_by_nobody(talk: Talk, habitus
     )
     seen = await events(session, "look for keys")
     returned = model.asked[1].messages[-1]
-    assert isinstance(returned, Returned)
+    assert isinstance(returned, ToolResultMessage)
     assert secret not in returned.content
     assert secret not in _content(seen)
     done = seen[-1]
-    assert isinstance(done, Done)
-    assert secret not in repr(habitus.journal.turn(done.turn))
+    assert isinstance(done, TurnResult)
+    assert secret not in repr(habitus.journal.get_turn(done.turn))
 
 
 @pytest.mark.req("SB-14")
@@ -406,16 +430,16 @@ async def test_a_secret_that_a_person_or_a_skill_says_reaches_neither_model_nor_
     (tmp_path / "notes.txt").write_text(f"the key: {secret}\n")
     manifest = Manifest(always_include=True)
     leaky = Skill(name="leaky", description=f"Uses {secret}", body=f"Send {secret}.", manifest=manifest)
-    habitus.skills.create(leaky, habitus.person())
+    habitus.skills.create(leaky, habitus.build_author())
     habitus.memory.add(f"the key of the billing service is {secret}", kind="profile")
     session, model = talk([calls("recall_skill", {"name": "leaky"}), says("ok")])
     stream = session.turn_stream(f"my key is {secret}, use it", [tmp_path / "notes.txt"])
     seen = [event async for event in stream]
     assert secret not in repr(model.asked)
-    assert any(isinstance(event, Noticed) and event.text.startswith("Secrets were taken out") for event in seen)
+    assert any(isinstance(event, NoticeEvent) and event.text.startswith("Secrets were taken out") for event in seen)
     done = seen[-1]
-    assert isinstance(done, Done)
-    assert secret not in repr(habitus.journal.turn(done.turn))
+    assert isinstance(done, TurnResult)
+    assert secret not in repr(habitus.journal.get_turn(done.turn))
     pages = [page.read_text() for page in (habitus.settings.home / "memory").glob("*.md")]
     assert len(pages) == 3
     assert secret not in "".join(pages)
@@ -423,9 +447,9 @@ async def test_a_secret_that_a_person_or_a_skill_says_reaches_neither_model_nor_
 
 async def test_a_question_to_the_person_decides_whether_a_skill_is_saved_or_waits(talk: Talk, habitus: Habitus) -> None:
     skill = {"name": "tea", "title": "Tea", "description": "Brews tea", "content": "1. Boil water."}
-    asked: list[Question] = []
+    asked: list[ConsentQuestion] = []
 
-    async def person(question: Question) -> Consent:
+    async def person(question: ConsentQuestion) -> Consent:
         asked.append(question)
         return Consent.YES
 
@@ -435,7 +459,7 @@ async def test_a_question_to_the_person_decides_whether_a_skill_is_saved_or_wait
     assert "Boil water" in asked[0].detail
     assert habitus.skills.load("tea").body.strip() == "1. Boil water."
     returned = model.asked[1].messages[-1]
-    assert isinstance(returned, Returned)
+    assert isinstance(returned, ToolResultMessage)
     assert json.loads(returned.content) == {"name": "tea", "version": 1}
 
 
@@ -452,11 +476,11 @@ async def test_without_a_person_a_skill_waits_and_works_in_this_conversation(tal
         ]
     )
     done = await session.turn("keep this")
-    first, second = [m for m in session.history.messages if isinstance(m, Returned)]
+    first, second = [m for m in session.history.messages if isinstance(m, ToolResultMessage)]
     assert json.loads(first.content) == {"name": "tea", "version": 1, "status": "proposed", "proposal": 1}
     assert "1. Boil water." in second.content
-    assert done.waiting == 1
-    assert not habitus.skills.is_taken("tea")
+    assert done.pending == 1
+    assert not habitus.skills.is_name_taken("tea")
     other, _ = talk([calls("recall_skill", {"name": "tea"}), says("not here")])
     await other.turn("brew")
     assert "There is no skill 'tea'" in repr(other.history.messages)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus
-from habitus.app.learning.mining import Mining
-from habitus.app.learning.verdicts import SkillUses, due
-from habitus.files import file_of
+from habitus.app.learning.mining import JournalMiner
+from habitus.app.learning.verdicts import SkillUseCounter, list_due_transitions
+from habitus.files import build_file
 from habitus.llm.scripted import ScriptedModel, says
-from habitus.memory.model import Draft, Kind, LessonBody, Producer
+from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, SelfPlayLessonBody
 from habitus.settings import Settings
 from habitus.skills import trees
-from habitus.skills.model import Counters, Manifest, Skill, Stage
+from habitus.skills.model import Manifest, Skill, Stage, UsageCounters
 
 STEPS = "1. Boil fresh water in the kettle.\n2. Warm the porcelain teapot.\n3. Steep the leaves four minutes."
 WRAP = "1. Take brown paper.\n2. Fold the corners.\n3. Fasten them with sellotape, twice."
@@ -38,7 +38,7 @@ def turn(
 
 
 def steps_of(habitus: Habitus, name: str) -> tuple[int, int, int]:
-    counted = habitus.skills.counters(name).get(Stage.STEPS, Counters())
+    counted = habitus.skills.read_counters(name).get(Stage.STEPS, UsageCounters())
     return counted.used, counted.succeeded, counted.failed
 
 
@@ -50,7 +50,7 @@ def test_what_only_stood_there_is_not_used_and_shares_no_failure(habitus: Habitu
         Skill(name="house-style", description="How we write.", body="Write short sentences.", manifest=always),
         Skill(name="tables", description="Reads tables.", body=STEPS, manifest=Manifest(source_types=("desk",))),
     ):
-        habitus.skills.create(skill, habitus.person())
+        habitus.skills.create(skill, habitus.build_author())
     for number in range(3):  # recalled once in each conversation; sticky in the turns after
         conversation = f"c{number}"
         turn(habitus, "brew some tea", recall="brew-tea", conversation=conversation)
@@ -58,7 +58,7 @@ def test_what_only_stood_there_is_not_used_and_shares_no_failure(habitus: Habitu
         turn(habitus, "and the parcels?", ok=False, conversation=conversation)
     assert steps_of(habitus, "brew-tea") == (3, 3, 0)
     assert steps_of(habitus, "house-style") == (0, 0, 0)
-    assert [one.item.name for one in due(habitus) if one.item.name.startswith("house-style")] == []
+    assert [one.item.name for one in list_due_transitions(habitus) if one.item.name.startswith("house-style")] == []
 
     followed = "I boiled fresh water, warmed the porcelain teapot, steeped the leaves."
     for number, reply in enumerate(("Nothing to say.", followed)):
@@ -77,10 +77,10 @@ def test_text_that_came_by_a_file_a_path_or_a_companion_is_used_where_it_left_a_
         ("beside", Manifest()),
     ):
         habitus.skills.create(
-            Skill(name=name, description=f"Wraps {name}.", body=WRAP, manifest=manifest), habitus.person()
+            Skill(name=name, description=f"Wraps {name}.", body=WRAP, manifest=manifest), habitus.build_author()
         )
     beside = Manifest(companion_skills=("beside",))
-    habitus.skills.create(Skill(name="tea", description="Brews.", body=STEPS, manifest=beside), habitus.person())
+    habitus.skills.create(Skill(name="tea", description="Brews.", body=STEPS, manifest=beside), habitus.build_author())
     table, script = tmp_path / "a.csv", tmp_path / "src" / "a" / "b.py"
     table.write_text("a,b\n1,2\n")
     for number, (reply, ok) in enumerate((("Nothing to say.", False), (WRAPPED, True))):
@@ -95,7 +95,7 @@ def test_text_that_came_by_a_file_a_path_or_a_companion_is_used_where_it_left_a_
 
 @pytest.mark.req("SK-06")
 async def test_a_skill_that_the_person_calls_by_its_name_is_used_where_it_left_a_trace(habitus: Habitus) -> None:
-    wrap = habitus.skills.create(Skill(name="wrap", description="Wraps.", body=WRAP), habitus.person())
+    wrap = habitus.skills.create(Skill(name="wrap", description="Wraps.", body=WRAP), habitus.build_author())
     for number, reply in enumerate(("Nothing to say.", WRAPPED)):
         session = habitus.session(ScriptedModel([says(reply)]))
         await session.turn("/wrap the vase", invoked=wrap)
@@ -105,15 +105,15 @@ async def test_a_skill_that_the_person_calls_by_its_name_is_used_where_it_left_a
 
 @pytest.mark.req("SK-06")
 async def test_steps_take_no_credit_for_what_the_tool_did(habitus: Habitus) -> None:
-    habitus.skills.create(Skill(name="add-up", description="Adds.", body="1. Add them up."), habitus.person())
+    habitus.skills.create(Skill(name="add-up", description="Adds.", body="1. Add them up."), habitus.build_author())
     schema = {"type": "object", "properties": {"numbers": {"type": "array"}}, "required": ["numbers"]}
     async with habitus.tools as tools:
-        await tools.create("add-up", "Adds.", schema, ADD, {"numbers": [1]}, habitus.person())
+        await tools.create("add-up", "Adds.", schema, ADD, {"numbers": [1]}, habitus.build_author())
     async with habitus.turn("add these up", conversation="c") as opened:
         await opened.run("recall_skill", {"name": "add-up"})
         await opened.run("add_up", {"numbers": [1, 2]})
         await opened.done("3", ok=True)
-    counted = habitus.skills.counters("add-up")
+    counted = habitus.skills.read_counters("add-up")
     assert (counted[Stage.STEPS].used, counted[Stage.STEPS].succeeded) == (1, 0)
     assert (counted[Stage.CODE].used, counted[Stage.CODE].succeeded) == (1, 1)
 
@@ -132,11 +132,11 @@ async def adding(habitus: Habitus) -> None:
     """A skill with steps, a recipe and a tool, which fails where it is given words."""
     steps = "1. Sort every figure by its column.\n2. Write the running subtotal under each, then carry the remainder."
     skill = Skill(name="add-up", description="Adds.", body=steps)
-    tree = {**trees.with_skill({}, skill), trees.CHUNKS_FILE: file_of(RECIPE.encode())}
-    habitus.skills.write_tree("user", "add-up", tree, habitus.person())
+    tree = {**trees.update_main_file({}, skill), trees.CHUNKS_FILE: build_file(RECIPE.encode())}
+    habitus.skills.write_tree("user", "add-up", tree, habitus.build_author())
     schema = {"type": "object", "properties": {"numbers": {"type": "array"}}, "required": ["numbers"]}
     async with habitus.tools as tools:
-        await tools.create("add-up", "Adds.", schema, ADD, {"numbers": [1]}, habitus.person())
+        await tools.create("add-up", "Adds.", schema, ADD, {"numbers": [1]}, habitus.build_author())
 
 
 async def called(habitus: Habitus, *calls: str, reply: str, ok: bool, numbers: Sequence[object] = ("x",)) -> None:
@@ -160,11 +160,11 @@ async def test_a_failure_counts_for_the_tool_or_recipe_that_failed_and_not_for_t
         await called(habitus, stage, "search_skills", reply=f"{stage} failed: it can't.", ok=False)
     for _ in range(2):
         await called(habitus, stage, reply="3", ok=True, numbers=[1, 2])
-    counted = habitus.skills.counters("add-up")
+    counted = habitus.skills.read_counters("add-up")
     above = counted[Stage.CODE if stage == "add_up" else Stage.CHUNKS]
     assert (above.used, above.succeeded, above.failed) == (4, 2, 2)
     assert steps_of(habitus, "add-up") == (4, 0, 0)
-    assert due(habitus) == ()
+    assert list_due_transitions(habitus) == ()
     assert recounted(habitus, "add-up") == (4, 0, 0)
 
 
@@ -175,7 +175,7 @@ async def test_steps_that_were_followed_after_the_tool_failed_take_what_came_of_
     await called(habitus, "add_up", "shell", reply="3", ok=True)
     await called(habitus, "add_up", reply=by_hand, ok=True)
     await called(habitus, "add_both", "shell", reply="No.", ok=False)
-    counted = habitus.skills.counters("add-up")
+    counted = habitus.skills.read_counters("add-up")
     assert (counted[Stage.CODE].succeeded, counted[Stage.CODE].failed) == (0, 3)  # the recipe called it, too
     assert steps_of(habitus, "add-up") == recounted(habitus, "add-up") == (3, 2, 1)
 
@@ -183,17 +183,21 @@ async def test_steps_that_were_followed_after_the_tool_failed_take_what_came_of_
 def recounted(habitus: Habitus, name: str) -> tuple[int, int, int]:
     """The same of the turns that are kept."""
     version = habitus.skills.load(name).version
-    uses = SkillUses(habitus, "user", name, version)
-    counted = sum(map(uses.of, habitus.journal.turns_showing(name, "user", version)), Counters())
+    uses = SkillUseCounter(habitus, "user", name, version)
+    counted = sum(
+        map(uses.count_turn, habitus.journal.list_turns_showing_skill(name, "user", version)), UsageCounters()
+    )
     return counted.used, counted.succeeded, counted.failed
 
 
 @pytest.mark.req("LA-05")
 def test_practice_is_no_use_and_helps_nobody(habitus: Habitus) -> None:
-    habitus.skills.create(Skill(name="brew-tea", description="Brews tea.", body=STEPS), habitus.person())
-    body = LessonBody(trigger="When rows of two tables are joined", correct_pattern="check both keys for blanks first")
+    habitus.skills.create(Skill(name="brew-tea", description="Brews tea.", body=STEPS), habitus.build_author())
+    body = SelfPlayLessonBody(
+        trigger="When rows of two tables are joined", correct_pattern="check both keys for blanks first"
+    )
     lesson = habitus.memory.encode(
-        Draft(text=body.text, kind=Kind.LESSON, produced_by=Producer.DREAM, body=body, verified=True)
+        LessonDraft(text=body.text, kind=LessonKind.LESSON, produced_by=LessonProducer.DREAM, body=body, verified=True)
     ).engram
     assert lesson is not None
     for source, number in (("dream", 3), ("trial", 3), ("replay", 3), ("api", 1)):
@@ -212,26 +216,26 @@ def test_practice_is_no_use_and_helps_nobody(habitus: Habitus) -> None:
 @pytest.mark.full
 @pytest.mark.req("LA-03", "LA-05")
 async def test_tools_and_recipes_called_in_practice_are_not_used_and_nothing_is_mined_of_it(habitus: Habitus) -> None:
-    habitus.skills.create(Skill(name="add-up", description="Adds.", body="1. Add them up."), habitus.person())
+    habitus.skills.create(Skill(name="add-up", description="Adds.", body="1. Add them up."), habitus.build_author())
     block = "params: {numbers: Them}\nsteps:\n- {tool: add_up, params: {numbers: $numbers}}"
     (habitus.settings.home / "skills" / "add-up" / "chunks.md").write_text(f"## add both\n```yaml\n{block}\n```\n")
     schema = {"type": "object", "properties": {"numbers": {"type": "array"}}, "required": ["numbers"]}
     async with habitus.tools as tools:
-        await tools.create("add-up", "Adds.", schema, ADD, {"numbers": [1]}, habitus.person())
-    before = habitus.skills.counters("add-up")
+        await tools.create("add-up", "Adds.", schema, ADD, {"numbers": [1]}, habitus.build_author())
+    before = habitus.skills.read_counters("add-up")
     for at in range(3):
         async with habitus.turn("add these up", conversation=f"p{at}", source_type="dream") as opened:
             for name in ("add_up", "add_both"):
                 assert "3" in (await opened.run(name, {"numbers": [1, 2]})).content
             await opened.done("3", ok=True)
-    assert habitus.skills.counters("add-up") == before
+    assert habitus.skills.read_counters("add-up") == before
     assert habitus.recipes.get("add_both").counts.used == 0
-    assert habitus.evidence.findings().items == ()
-    mining = Mining(habitus)
-    mining.look()
-    assert (mining.report().turns, mining.report().suggestions) == (0, ())
+    assert habitus.evidence.compute_findings().items == ()
+    mining = JournalMiner(habitus)
+    mining.find_suggestions()
+    assert (mining.make_report().turns, mining.make_report().suggestions) == (0, ())
     async with habitus.turn("add these up", conversation="r", source_type="api") as opened:
         await opened.run("add_both", {"numbers": [1, 2]})
         await opened.done("3", ok=True)
     assert habitus.recipes.get("add_both").counts.used == 1
-    assert habitus.skills.counters("add-up") != before
+    assert habitus.skills.read_counters("add-up") != before

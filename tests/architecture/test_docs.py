@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from scripts import changelog, docs_site
 
-from habitus.settings import account_name
+from habitus.settings import get_account_name
 from tests.environments import environment
 from tests.homes import furnish
 
@@ -193,7 +193,7 @@ class Desk:
         )
         assert done.returncode == 0, f"{command[-1]}\nended with {done.returncode}:\n{done.stdout}"
         # Names come from the account; the documents are about Ana.
-        signed = rf"(?m)(?<=user ){account_name()}\b|(?<=by ){account_name()}\b|(?<= ){account_name()}$"
+        signed = rf"(?m)(?<=user ){get_account_name()}\b|(?<=by ){get_account_name()}\b|(?<= ){get_account_name()}$"
         return re.sub(signed, "ana", done.stdout.replace(str(self.person), "~"))
 
 

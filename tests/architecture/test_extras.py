@@ -10,9 +10,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from habitus import optional_packages
-from habitus.cli.commands import commands
+from habitus.cli.commands import build_commands
 from habitus.errors import UserError
-from habitus.llm.providers import open_model
+from habitus.llm.providers import open_provider_model
 
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = {"claude-agent-sdk", "langchain", "openai-agents", "smolagents"}  # whoever wants one has it already
@@ -28,7 +28,7 @@ def declared() -> dict[str, list[str]]:
 def test_all_brings_every_extra_and_each_is_known_by_its_name(declared: dict[str, list[str]]) -> None:
     (everything,) = map(Requirement, declared["all"])
     assert everything.extras == declared.keys() - NOT_IN_ALL - {""}
-    assert set(optional_packages.BRINGS.values()) <= everything.extras
+    assert set(optional_packages.EXTRA_BY_MODULE.values()) <= everything.extras
 
 
 def test_nothing_is_pinned_and_everything_says_how_old_it_may_be(declared: dict[str, list[str]]) -> None:
@@ -43,10 +43,10 @@ def test_what_is_not_installed_is_asked_for_by_name_in_one_line(monkeypatch: pyt
     for module in ("prompt_toolkit", "habitus.repl.terminal", "habitus.repl.terminal", "habitus.cli.agents.chat"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
-    (chat,) = [command for command in commands() if command.name == "chat"]
+    (chat,) = [command for command in build_commands() if command.name == "chat"]
     with pytest.raises(UserError, match=r"'habitus chat' needs the extra 'chat'.*'habitus\[all\]'") as caught:
         chat.make_context("chat", [])
     assert "\n" not in str(caught.value)
     monkeypatch.setitem(sys.modules, "anthropic", None)
     with pytest.raises(UserError, match=r"claude-x needs the extra 'anthropic'.*pip install 'habitus\[anthropic\]'"):
-        open_model("anthropic:claude-x", {"ANTHROPIC_API_KEY": "k"})
+        open_provider_model("anthropic:claude-x", {"ANTHROPIC_API_KEY": "k"})

@@ -147,7 +147,7 @@ async def serve(profile, read_only):
 def browse():
     from fastapi.testclient import TestClient
     from habitus.web.app import make_app
-    from habitus.web.homes_by_person import Desks
+    from habitus.web.home_pool import Desks
     from habitus.web.security import keys_of
 
     host, pages = "127.0.0.1:8765", {}

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from habitus.sandbox.machine import probe
+from habitus.sandbox.machine import probe_machine
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "proxy.py"
 
 
 @pytest.mark.full
 def test_a_proxied_call_is_measured_beside_one_started_directly(python: str) -> None:
-    if probe().bubblewrap is None:
+    if probe_machine().bubblewrap is None:
         pytest.skip("bubblewrap is missing or does not work here")
     done = subprocess.run([python, str(SCRIPT), "--calls", "1"], capture_output=True, text=True, check=True)
     systems = json.loads(done.stdout)["systems"]

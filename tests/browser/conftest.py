@@ -16,9 +16,9 @@ import uvicorn
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from habitus.app import Habitus, read_settings
-from habitus.web.app import make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.security import Keys, keys_of
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import SignInKeys, load_sign_in_keys
 from tests.web.furnished import furnish_with_life
 
 expect.set_options(timeout=300_000)  # a busy machine takes its time
@@ -32,11 +32,11 @@ FLAGS = (
 class Site:
     habitus: Habitus
     address: str
-    keys: Keys
+    keys: SignInKeys
 
     def enter(self, page: Page) -> None:
         """As a person does, by the link."""
-        page.goto(f"{self.address}/enter?key={self.keys.new_link()}")
+        page.goto(f"{self.address}/enter?key={self.keys.create_sign_in_key()}")
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def site(home: Path, tmp_path: Path, is_lived_in: bool) -> Iterator[Site]:
         door.bind(("127.0.0.1", 0))
         door.listen()  # who comes before the server accepts waits, and is not turned away
         host = f"127.0.0.1:{door.getsockname()[1]}"
-        keys, desks = keys_of(habitus), Desks(habitus)
-        server = uvicorn.Server(uvicorn.Config(make_app(desks, keys, [host]), log_level="warning", lifespan="off"))
+        keys, desks = load_sign_in_keys(habitus), HomePool(habitus)
+        server = uvicorn.Server(uvicorn.Config(make_web_app(desks, keys, [host]), log_level="warning", lifespan="off"))
         serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[door])))
         serving.start()
         try:

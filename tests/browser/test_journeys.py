@@ -12,8 +12,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from habitus.files import file_of
-from habitus.skills.review import Action, Change
+from habitus.files import build_file
+from habitus.skills.review import ProposalAction, SkillChange
 from tests.browser.conftest import Site, drop
 from tests.web.furnished import AGENT
 from tests.web.test_pages import ATTACKS, PAGES
@@ -76,10 +76,10 @@ def test_a_file_is_dropped_looked_at_and_saved(page: Page, site: Site, tmp_path:
         page.goto(f"{site.address}/import")
         drop(page, dropped)
         expect(page.locator("#looked")).to_contain_text("Nothing suspicious was found.")
-        assert not site.habitus.skills.is_taken(name)
+        assert not site.habitus.skills.is_name_taken(name)
         page.get_by_role("button", name="Save them").click()
         expect(page.get_by_role("status")).to_contain_text("Saved: 1 skill.")
-        assert site.habitus.skills.is_taken(name)
+        assert site.habitus.skills.is_name_taken(name)
 
 
 @pytest.mark.full
@@ -170,7 +170,7 @@ def test_a_conversation_is_looked_at_and_judged(page: Page, site: Site) -> None:
     expect(page.get_by_text("14 invoices are booked.")).to_be_visible()
     page.get_by_role("button", name="This went wrong").click()
     expect(page.locator(".turn .state", has_text="went wrong")).to_be_visible()
-    sources = [outcome.kind.value for outcome in site.habitus.journal.turn("t1", user="ann").outcomes]
+    sources = [outcome.kind.value for outcome in site.habitus.journal.get_turn("t1", user="ann").outcomes]
     assert "failed" in sources
 
 
@@ -181,7 +181,7 @@ def test_learning_is_paused_and_resumed(page: Page, site: Site) -> None:
     switch.click()
     expect(switch).to_have_attribute("aria-checked", "true")
     expect(page.locator("#paused")).to_be_visible()
-    assert site.habitus.pause.state() is not None
+    assert site.habitus.pause.get_state() is not None
     page.get_by_role("button", name="Undo").click()
     expect(switch).to_have_attribute("aria-checked", "false")
     expect(page.locator("#paused")).to_be_hidden()
@@ -243,8 +243,10 @@ def test_nothing_that_is_written_in_a_skill_runs(page: Page, site: Site) -> None
         (folder / "SKILL.md").write_text(text)
         (folder / "onerror=alert(1).md").write_text(attack)
         habitus.memory.add(f"{attack} is no lesson {number}", topic=attack)
-        tree = {"SKILL.md": file_of(text.replace("attack-", "wish-").encode())}
-        wish = Change(action=Action.WRITE, name=f"wish-{number}", layer="user", tree=tree, findings=(attack,))
+        tree = {"SKILL.md": build_file(text.replace("attack-", "wish-").encode())}
+        wish = SkillChange(
+            action=ProposalAction.WRITE, name=f"wish-{number}", layer="user", tree=tree, findings=(attack,)
+        )
         habitus.review.submit(wish, replace(AGENT, reason=attack))
         for tab in ("read", "edit", "history&version=1", "fits&request=x", "files"):
             page.goto(f"{site.address}/skills/attack-{number}?tab={tab}")

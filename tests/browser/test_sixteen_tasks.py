@@ -77,7 +77,7 @@ def test_what_people_come_for_takes_three_clicks_and_no_terminal(surroundings: P
         asked = Turn(
             id=f"q{number}", session="q", request="Sum sales by region", started_on=habitus.clock(), user="ann"
         )
-        habitus.journal.record(asked)
+        habitus.journal.record_turn(asked)
     person = Person(page, site.address)
     last = page.get_by_role("heading", name="Agents", exact=True).bounding_box()
     assert last is not None
@@ -138,7 +138,7 @@ def _bring_in(person: Person, site: Site, place: Path) -> None:
         page.get_by_label("A file with skills").set_input_files(archive)
         person.click(page.get_by_role("button", name="Save them"))
         expect(page.get_by_role("row", name="make-jam")).to_contain_text("imported")
-        assert habitus.skills.is_taken("make-jam")
+        assert habitus.skills.is_name_taken("make-jam")
     folder = place / "garden"
     (folder / "plant-beans").mkdir(parents=True)
     (folder / "plant-beans" / "SKILL.md").write_text(SKILL.format("plant-beans"))
@@ -150,14 +150,14 @@ def _bring_in(person: Person, site: Site, place: Path) -> None:
         expect(page.get_by_role("row", name="plant-beans")).to_contain_text("imported")
         with page.expect_navigation():  # the page is shown anew
             page.get_by_role("button", name="Undo all of it").click()
-        assert not habitus.skills.is_taken("plant-beans")
+        assert not habitus.skills.is_name_taken("plant-beans")
     with person.task("address"):
         person.goes_to("Skills")
         person.click(page.get_by_role("link", name="Import"))
         page.get_by_label("A site, a repository or an archive").fill(ADDRESS)
         person.click(page.get_by_role("button", name="Fetch"))
         expect(page.get_by_role("row", name="brew-tea")).to_contain_text("imported")
-        assert habitus.skills.is_taken("brew-tea")
+        assert habitus.skills.is_name_taken("brew-tea")
 
 
 def _teach(person: Person, site: Site) -> None:
@@ -189,7 +189,7 @@ def _operate(person: Person, site: Site, place: Path) -> None:
     with person.task("pause"):
         person.click(page.get_by_role("switch", name="Pause learning"))
         expect(page.get_by_role("switch", name="Pause learning")).to_have_attribute("aria-checked", "true")
-        assert habitus.pause.state() is not None
+        assert habitus.pause.get_state() is not None
     with person.task("invite a person"):
         person.goes_to("Team")
         page.get_by_label("Name").fill("ben")

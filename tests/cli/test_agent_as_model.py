@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from habitus.events import OutcomeKind
-from habitus.skills.choosing.evals import FailedClimbs
+from habitus.skills.choosing.evals import FailedClimbStore
 from habitus.tasks.files import write_task
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import at_a_terminal
@@ -72,13 +72,13 @@ def test_its_faults_are_infra_and_no_failure_of_a_skill(direct: Direct) -> None:
     with opened(direct) as habitus:
         kinds = [
             outcome.kind
-            for session in habitus.journal.session_ids()
-            for turn in habitus.journal.turns_of(session)
+            for session in habitus.journal.list_session_ids()
+            for turn in habitus.journal.list_session_turns(session)
             for outcome in turn.outcomes
             if turn.request == "Sum up."
         ]
         assert kinds == [OutcomeKind.INFRA] * 2
-        assert not FailedClimbs(habitus.shared, habitus.clock).all()
+        assert not FailedClimbStore(habitus.shared, habitus.clock).list_reasons()
 
 
 def test_who_has_no_model_is_offered_the_agent_that_is_here(run_cli: Cli) -> None:

@@ -88,13 +88,13 @@ def _restore_and_die(home: Path, file: Path, at: int) -> None:
     killer = Killer(at)
     killer.watch()
     killer.is_on = True
-    backing_up.restore(read_settings(home, {"HOME": str(home)}), file, now=datetime.now(UTC))
+    backing_up.restore_backup(read_settings(home, {"HOME": str(home)}), file, now=datetime.now(UTC))
 
 
 def _seen(home: Path) -> Sequence[object]:
     """What whoever comes next finds."""
     with Habitus.open(read_settings(home, {"HOME": str(home)})) as habitus:
-        own = [item for item in habitus.skills.listing() if item.layer == "user"]
+        own = [item for item in habitus.skills.list_skills() if item.layer == "user"]
         texts = [(item.name, habitus.skills.load(item.name).body) for item in own]
         return [*texts, *(engram.text for engram in habitus.memory.list_lessons()), habitus.settings.bot_name]
 

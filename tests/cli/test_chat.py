@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from habitus.sandbox.machine import probe
+from habitus.sandbox.machine import probe_machine
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, PseudoTerminal, at_a_terminal
 from tests.conftest import Cli
@@ -323,7 +323,7 @@ def test_every_event_of_a_piped_chat_is_a_line_of_json(run_cli: Cli) -> None:
         *("tool_started", "tool_finished", "done"),
     ]
     done = [row for row in rows if row["type"] == "done"]
-    assert [(row["reply"], row["outcome"]["kind"], row["waiting"]) for row in done] == [
+    assert [(row["reply"], row["outcome"]["kind"], row["pending"]) for row in done] == [
         ("Nothing \x1b[2J.", "ok", 0),
         ("It waits.", "ok", 1),
     ]
@@ -626,7 +626,7 @@ def test_why_a_call_failed_is_told_once(run_cli: Cli) -> None:
 
 @pytest.mark.req("AG-11")
 def test_ask_attaches_a_file_and_reads_a_folder(run_cli: Cli) -> None:
-    if probe().bubblewrap is None:
+    if probe_machine().bubblewrap is None:
         pytest.skip("without bubblewrap the path depends on the session")
     (run_cli.cwd / "data").mkdir()
     (run_cli.cwd / "data" / "rates.txt").write_text("north 2\n")

@@ -13,10 +13,10 @@ import pytest
 from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
-from habitus.files import file_of
+from habitus.files import build_file
 from habitus.journal.model import Exposure, Turn, TurnOutcome
-from habitus.memory.model import Draft, Kind, LessonBody, LessonState, Producer, Scope
-from habitus.settings import account_name
+from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonScope, LessonState, SelfPlayLessonBody
+from habitus.settings import get_account_name
 from habitus.skills import trees
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct
@@ -25,12 +25,14 @@ from tests.homes import migrated
 pytestmark = pytest.mark.req("LA-04")
 
 FEW = {"HABITUS_RELIABLE": "0.3"}  # two uses that went well are enough
-BODY = LessonBody(trigger="When rows of two tables are joined", correct_pattern="check both keys for blanks first")
+BODY = SelfPlayLessonBody(
+    trigger="When rows of two tables are joined", correct_pattern="check both keys for blanks first"
+)
 ADD = "import json, sys\nprint(sum(json.loads(sys.argv[1])['numbers']))\n"
 
 
 def opened(direct: Direct, env: Mapping[str, str] | None = None) -> AbstractContextManager[Habitus]:
-    return Habitus.open(read_settings(direct.home, {**direct.cli.environ(env), "USER": account_name()}))
+    return Habitus.open(read_settings(direct.home, {**direct.cli.environ(env), "USER": get_account_name()}))
 
 
 def script(direct: Direct, *answers: dict[str, Any]) -> str:
@@ -39,9 +41,13 @@ def script(direct: Direct, *answers: dict[str, Any]) -> str:
     return f"script:{file}"
 
 
-def taught(direct: Direct, *, verified: bool, body: LessonBody = BODY, env: Mapping[str, str] | None = None) -> str:
+def taught(
+    direct: Direct, *, verified: bool, body: SelfPlayLessonBody = BODY, env: Mapping[str, str] | None = None
+) -> str:
     with opened(direct, env) as habitus:
-        draft = Draft(text=body.text, kind=Kind.LESSON, produced_by=Producer.DREAM, body=body, verified=verified)
+        draft = LessonDraft(
+            text=body.text, kind=LessonKind.LESSON, produced_by=LessonProducer.DREAM, body=body, verified=verified
+        )
         kept = habitus.memory.encode(draft).engram
         assert kept is not None
         if kept.state is LessonState.WAITING:
@@ -101,7 +107,7 @@ def test_the_name_of_a_skill_from_a_lesson_ends_with_a_whole_word(direct: Direct
 def test_only_a_lesson_that_a_trial_verified_climbs_by_itself_and_once(direct: Direct) -> None:
     taught(direct, verified=False)
     assert direct.ok("curate", env=FEW) == "Nothing has aged.\n"
-    verified = LessonBody(
+    verified = SelfPlayLessonBody(
         trigger="When rows of two tables are joined", correct_pattern="count the rows before and after"
     )
     id = taught(direct, verified=True, body=verified)
@@ -115,7 +121,7 @@ def test_only_a_lesson_that_a_trial_verified_climbs_by_itself_and_once(direct: D
 
 
 def test_where_others_would_see_it_a_persons_lesson_climbs_by_their_hand_alone(direct: Direct) -> None:
-    shared = {**FEW, "HABITUS_DATABASE": sql.sqlite_url(migrated(direct.cli.cwd / "shared.db"))}
+    shared = {**FEW, "HABITUS_DATABASE": sql.build_sqlite_url(migrated(direct.cli.cwd / "shared.db"))}
     id = taught(direct, verified=True, env=shared)
     assert direct.ok("curate", env=shared) == "Nothing has aged.\n"
     assert direct.json("lessons", "promote", id, "--dry-run", env=shared)["item"] == id
@@ -123,7 +129,12 @@ def test_where_others_would_see_it_a_persons_lesson_climbs_by_their_hand_alone(d
 
 def test_what_a_bound_proves_climbs_without_a_trial(direct: Direct) -> None:
     with opened(direct) as habitus:
-        draft = Draft(text="Tea is best hot.", kind=Kind.LESSON, scope=Scope.GLOBAL, produced_by=Producer.CEREBELLUM)
+        draft = LessonDraft(
+            text="Tea is best hot.",
+            kind=LessonKind.LESSON,
+            scope=LessonScope.GLOBAL,
+            produced_by=LessonProducer.CEREBELLUM,
+        )
         lesson = habitus.memory.encode(draft).engram
         assert lesson is not None
         for number in range(40):
@@ -131,7 +142,7 @@ def test_what_a_bound_proves_climbs_without_a_trial(direct: Direct) -> None:
             drawn = Exposure(kind="lesson", item=lesson.id, version=1, is_offered=is_offered, propensity=0.5)
             went = TurnOutcome(kind=OutcomeKind.OK if is_offered else OutcomeKind.FAILED, weight=1.0, source="user")
             turn = Turn(id=f"t{number}", session=f"c{number}", request="", started_on=habitus.clock())
-            habitus.journal.record(replace(turn, exposures=(drawn,), outcomes=(went,)))
+            habitus.journal.record_turn(replace(turn, exposures=(drawn,), outcomes=(went,)))
     (step,) = direct.json("curate")["steps"]
     assert (step["action"], step["item"]) == ("climb", lesson.id)
     assert step["reason"].startswith("It helps: at least ")
@@ -141,7 +152,7 @@ def followed(direct: Direct) -> None:
     """A skill whose steps were followed with code in three turns."""
     with opened(direct) as habitus:
         steps = Skill(name="add-up", description="Adds numbers up.", body="1. Add them up in Python.")
-        habitus.skills.create(steps, habitus.person())
+        habitus.skills.create(steps, habitus.build_author())
         for number in range(3):
             with habitus.turn("add these up", conversation=f"c{number % 2}-{number}") as turn:
                 turn.run("recall_skill", {"name": "add-up"})
@@ -214,8 +225,8 @@ def used(direct: Direct, *inputs: tuple[int, int], at: str = "0", may: tuple[str
     direct.ok(*made, "--payload", '{"a": 1, "b": 1}', *may)
     with opened(direct) as habitus:
         both = Skill(name="both", description="Adds two.", body="1. Add them.")
-        tree = {**trees.with_skill({}, both), trees.CHUNKS_FILE: file_of(RECIPE.encode())}
-        habitus.skills.write_tree("user", "both", tree, habitus.person())
+        tree = {**trees.update_main_file({}, both), trees.CHUNKS_FILE: build_file(RECIPE.encode())}
+        habitus.skills.write_tree("user", "both", tree, habitus.build_author())
     for a, b in inputs:
         direct.ok("recipes", "run", "add_both", json.dumps({"a": a, "b": b}))
 
@@ -310,8 +321,8 @@ steps:
 def test_cells_are_run_again_in_a_folder_that_is_thrown_away(direct: Direct) -> None:
     with opened(direct) as habitus:
         both = Skill(name="both", description="Adds two.", body="1. Add them.")
-        tree = {**trees.with_skill({}, both), trees.CHUNKS_FILE: file_of(CELLS.encode())}
-        habitus.skills.write_tree("user", "both", tree, habitus.person())
+        tree = {**trees.update_main_file({}, both), trees.CHUNKS_FILE: build_file(CELLS.encode())}
+        habitus.skills.write_tree("user", "both", tree, habitus.build_author())
     direct.ok("trust", "both", "--yes")
     with opened(direct) as habitus:
         for number in range(3):
@@ -338,9 +349,9 @@ def test_kept_values_go_when_the_person_they_were_recorded_for_is_forgotten(dire
     direct.ok("review", "approve", str(done["proposal"]))
     manifest = direct.skill_file("both").with_name("tool.json")
     assert len(json.loads(manifest.read_text())["cases"]) == 3
-    told = direct.json("forget", "--user", account_name(), "--dry-run")["erased"]
+    told = direct.json("forget", "--user", get_account_name(), "--dry-run")["erased"]
     assert (told["recorded cases of tools"], told["proposals"]) == (4, 1)  # one is that of the tool below it
-    gone = direct.json("forget", "--user", account_name(), "--yes")
+    gone = direct.json("forget", "--user", get_account_name(), "--yes")
     assert (gone["erased"], gone["left"]) == (told, [])
     assert json.loads(manifest.read_text())["cases"] == []
     assert direct.ok("tools", "run", "both", '{"a": 1, "b": 2}') == '{"total": 3, "at": 0}\n'
@@ -357,7 +368,7 @@ def test_a_recipe_that_was_never_offered_climbs_by_its_runs(direct: Direct) -> N
     (step,) = direct.json("curate", env=FEW)["steps"]
     assert (step["action"], step["item"]) == ("climb", "both")
     with opened(direct) as habitus:
-        turns = ", ".join(turn.id for turn in reversed(habitus.journal.latest(limit=4)))
+        turns = ", ".join(turn.id for turn in reversed(habitus.journal.list_latest_turns(limit=4)))
     assert step["reason"] == f"It served in 4 of the 4 uses that were judged: turns {turns}."
     code = {"description": "Adds two.", "code": TOTAL.format(total="given['a'] + given['b']", at="0")}
     direct("curate", "--apply", "--model", script(direct, code), env=FEW)
@@ -369,7 +380,7 @@ def test_a_recipe_that_was_never_offered_climbs_by_its_runs(direct: Direct) -> N
 def test_a_skill_that_fails_is_a_persons_to_retire(direct: Direct) -> None:
     with opened(direct) as habitus:
         steps = Skill(name="bad-advice", description="Advises on tea.", body="1. Boil it twice.")
-        habitus.skills.create(steps, habitus.person())
+        habitus.skills.create(steps, habitus.build_author())
         for number in range(2):
             with habitus.turn("advise me on tea", conversation=f"c{number}") as turn:
                 turn.run("recall_skill", {"name": "bad-advice"})
@@ -378,7 +389,7 @@ def test_a_skill_that_fails_is_a_persons_to_retire(direct: Direct) -> None:
     (waiting,) = direct.json("review", "list")["proposals"]
     assert (waiting["name"], waiting["action"]) == ("bad-advice", "disable")
     with opened(direct) as habitus:
-        turns = ", ".join(turn.id for turn in reversed(habitus.journal.latest(limit=2)))
+        turns = ", ".join(turn.id for turn in reversed(habitus.journal.list_latest_turns(limit=2)))
     assert waiting["reasons"] == [f"It failed in 2 of the 2 uses that were judged: turns {turns}."]
     direct.ok("review", "approve", str(waiting["id"]))
     assert direct.ok("curate", "--apply", env=FEW) == "Nothing has aged.\n"

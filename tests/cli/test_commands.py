@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.cli.commands import FIRST, commands
-from habitus.settings import account_name
+from habitus.cli.commands import FEATURED_COMMANDS, build_commands
+from habitus.settings import get_account_name
 from tests.cli.conftest import Direct
 from tests.homes import furnish
 
@@ -36,10 +36,10 @@ def test_habitus_alone_explains_itself_on_one_screen_the_five_that_matter_first(
     lines = ran.out.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
-    places = [ran.out.index(f"\n  {name} ") for name in (*FIRST, "Use", "Operate")]
+    places = [ran.out.index(f"\n  {name} ") for name in (*FEATURED_COMMANDS, "Use", "Operate")]
     assert places == sorted(places)
     shown = set(re.findall(r"[a-z]+", ran.out))
-    assert shown >= {command.name for command in commands() if not command.hidden}
+    assert shown >= {command.name for command in build_commands() if not command.hidden}
 
 
 def test_every_command_explains_itself(direct: Direct) -> None:
@@ -48,7 +48,7 @@ def test_every_command_explains_itself(direct: Direct) -> None:
         for name, below in getattr(command, "commands", {}).items():
             yield from explain(below, *words, name)
 
-    for command in commands():
+    for command in build_commands():
         for words in explain(command, command.name or ""):
             ran = direct(*words, "--help")
             assert (ran.code, ran.err) == (0, ""), words
@@ -233,8 +233,8 @@ def test_history_diff_and_rollback(stocked: Direct) -> None:
     stocked.ok("skills", "edit", "csv-summary", "--append", "added line", "--reason", "asked for")
     versions = stocked.json("skills", "history", "csv-summary")["versions"]
     assert [(v["number"], v["author"]["actor"], v["author"]["name"], v["author"]["reason"]) for v in versions] == [
-        (1, "user", account_name(), "new"),
-        (2, "user", account_name(), "asked for"),
+        (1, "user", get_account_name(), "new"),
+        (2, "user", get_account_name(), "asked for"),
     ]
     assert "+added line\n" in stocked.ok("skills", "diff", "csv-summary")
     assert "-added line" in stocked.json("skills", "diff", "csv-summary", "2", "1")["diff"]
@@ -247,7 +247,7 @@ def test_history_diff_and_rollback(stocked: Direct) -> None:
 
 @pytest.mark.req("SK-22")
 def test_pause_resume_and_rollback_of_everything(stocked: Direct) -> None:
-    assert stocked.json("pause")["paused"]["by"] == account_name()
+    assert stocked.json("pause")["paused"]["by"] == get_account_name()
     assert "paused since" in stocked.ok("doctor")
     assert stocked.json("resume") == {"paused": None, "undo": ["pause"]}
     assert stocked.ok("resume") == "Nothing was paused.\n"
@@ -305,7 +305,7 @@ def test_stats_are_per_stage(stocked: Direct) -> None:
 def test_the_counters_of_a_skill_stand_in_list_show_and_stats(stocked: Direct) -> None:
     assert "\nused " not in stocked.ok("skills", "show", "csv-summary")
     with Habitus.open(read_settings(stocked.home, stocked.cli.environ())) as habitus:
-        habitus.skills.count_recommended("csv-summary")
+        habitus.skills.count_recommendation("csv-summary")
         habitus.skills.count_use("csv-summary")
     assert "shown 1 time, used 1: not judged yet, last " in stocked.ok("skills", "show", "csv-summary")
     assert stocked.ok("skills", "stats").splitlines()[1].endswith("not judged yet")

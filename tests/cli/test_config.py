@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from habitus.app.operating.configuring import edit_text
+from habitus.app.operating.configuring import edit_settings_text
 from tests.cli.conftest import Direct
 
 _FILE = """# Mine.
@@ -155,7 +155,7 @@ def test_an_edit_keeps_every_other_line(lines: list[str], change: tuple[str, Any
         return
     key, value = change
     section, _, name = key.rpartition(".")
-    after = edit_text(text, key, value)
+    after = edit_settings_text(text, key, value)
     kept = [line for line in lines if not line.startswith(name)]
     assert [line for line in after.splitlines() if line in kept and line] == [line for line in kept if line]
     found = tomllib.loads(after)

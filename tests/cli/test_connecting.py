@@ -15,10 +15,10 @@ import pytest
 
 from habitus.app import read_settings
 from habitus.app.other_agents import connecting
-from habitus.app.other_agents.connecting import Wishes
-from habitus.files import ASIDE
+from habitus.app.other_agents.connecting import ConnectionOptions
+from habitus.files import TEMPORARY_PREFIX
 from habitus.hosts import editing
-from habitus.hosts.known_agents import HOSTS, Scope
+from habitus.hosts.known_agents import KNOWN_AGENTS, ConfigScope
 from tests.cli.conftest import Direct
 
 # As the agents' own documentation shows them, with what a person may have in them.
@@ -46,7 +46,7 @@ def put(direct: Direct, agent: str) -> Path:
 
 
 def said(agent: str, file: Path) -> Any:
-    return editing.data(file.read_bytes().decode(), HOSTS[agent].format)
+    return editing.parse_config(file.read_bytes().decode(), KNOWN_AGENTS[agent].format)
 
 
 def everything_below(folder: Path) -> dict[str, bytes]:
@@ -63,8 +63,8 @@ def test_an_agent_is_connected_once_and_disconnected_byte_for_byte(direct: Direc
     assert f"+++ {file}" in shown
     assert everything_below(direct.cli.user_home) == before
     direct.ok("connect", agent, "--yes")
-    server = said(agent, file)[HOSTS[agent].servers]["habitus"]
-    word = HOSTS[agent].command_key
+    server = said(agent, file)[KNOWN_AGENTS[agent].servers]["habitus"]
+    word = KNOWN_AGENTS[agent].command_key
     command = server[word] if agent == "opencode" else [server[word], *server["args"]]
     assert Path(command[0]).is_absolute()
     assert os.access(command[0], os.X_OK)
@@ -97,16 +97,16 @@ def test_keys_of_other_servers_are_not_shown_and_what_is_rewritten_meanwhile_is_
 @pytest.mark.req("CL-06")
 def test_what_is_written_is_in_the_shape_and_the_units_of_each_agent(direct: Direct) -> None:
     shapes = {}
-    for agent in (name for name in CONFIGS if Scope.PROJECT in HOSTS[name].config):
+    for agent in (name for name in CONFIGS if ConfigScope.PROJECT in KNOWN_AGENTS[name].config):
         direct.ok("connect", agent, "--yes", "--scope", "project")
-        planned = connecting.plan(
+        planned = connecting.plan_connection(
             read_settings(direct.home, direct.cli.environ()).model_copy(update={"cwd": direct.cli.cwd}),
             direct.cli.environ(),
             agent,
-            Wishes(scope=Scope.PROJECT),
+            ConnectionOptions(scope=ConfigScope.PROJECT),
         )
-        file = planned.changes[0].wanted.file
-        server = said(agent, file)[HOSTS[agent].servers]["habitus"]
+        file = planned.changes[0].request.file
+        server = said(agent, file)[KNOWN_AGENTS[agent].servers]["habitus"]
         shapes[agent] = (str(file.relative_to(direct.cli.cwd)), {key: type(server[key]).__name__ for key in server})
     plain = {"command": "str", "args": "list"}
     assert shapes == {
@@ -215,8 +215,10 @@ def test_a_linked_config_is_written_where_it_lies(direct: Direct) -> None:
 def test_two_connects_at_once_leave_one_entry(direct: Direct) -> None:
     file = put(direct, "claude-code")
     settings = read_settings(direct.home, direct.cli.environ())
-    plans = [connecting.plan(settings, direct.cli.environ(), "claude-code", Wishes()) for _ in range(4)]
-    threads = [threading.Thread(target=connecting.carry_out, args=(settings, plan)) for plan in plans]
+    plans = [
+        connecting.plan_connection(settings, direct.cli.environ(), "claude-code", ConnectionOptions()) for _ in range(4)
+    ]
+    threads = [threading.Thread(target=connecting.apply_plan, args=(settings, plan)) for plan in plans]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -237,30 +239,30 @@ def test_what_the_agent_rewrites_between_our_look_and_our_write_is_kept(direct: 
 
     def rewrite(event: str, arguments: tuple[Any, ...]) -> None:
         opens = str(arguments[0]) if event == "open" and rewriting else ""
-        if opens.startswith(str(file.parent / ASIDE)) and rewriting.pop():
+        if opens.startswith(str(file.parent / TEMPORARY_PREFIX)) and rewriting.pop():
             model = f"model {next(rewrites)}"
             file.write_text(json.dumps({**json.loads(file.read_text()), "model": model}, indent=4))
 
     sys.addaudithook(rewrite)  # it stays, and does nothing once the list is empty
-    plan = connecting.plan(settings, direct.cli.environ(), "claude-code", Wishes(hooks=["Stop"]))
+    plan = connecting.plan_connection(settings, direct.cli.environ(), "claude-code", ConnectionOptions(hooks=["Stop"]))
     file.write_text('{"theme": "dark"}')
-    connecting.carry_out(settings, plan)
+    connecting.apply_plan(settings, plan)
     now = json.loads(file.read_text())
     assert (now["theme"], now["model"], len(now["hooks"]["Stop"])) == ("dark", "model 0", 1)
-    back = connecting.plan_disconnect(settings, direct.cli.environ(), "claude-code", Scope.USER)
+    back = connecting.plan_disconnection(settings, direct.cli.environ(), "claude-code", ConfigScope.USER)
     rewriting.append(True)
-    connecting.carry_out(settings, back)
+    connecting.apply_plan(settings, back)
     assert json.loads(file.read_text()) == {"theme": "dark", "model": "model 1"}
 
 
 def test_an_entry_of_our_name_that_nobody_was_shown_is_not_overwritten(direct: Direct) -> None:
     file = put(direct, "cursor")
     settings = read_settings(direct.home, direct.cli.environ())
-    plan = connecting.plan(settings, direct.cli.environ(), "cursor", Wishes())
+    plan = connecting.plan_connection(settings, direct.cli.environ(), "cursor", ConnectionOptions())
     theirs = '{"mcpServers": {"habitus": {"command": "mine"}}}'
     file.write_text(theirs)
     with pytest.raises(Exception, match="was changed meanwhile"):
-        connecting.carry_out(settings, plan)
+        connecting.apply_plan(settings, plan)
     assert file.read_text() == theirs
 
 

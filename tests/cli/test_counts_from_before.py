@@ -14,10 +14,12 @@ from tests.cli.conftest import Direct
 @pytest.mark.req("SK-06")
 def test_counts_by_presence_are_marked_and_retire_nobody(direct: Direct) -> None:
     with Habitus.open(read_settings(direct.home, direct.cli.environ())) as habitus:
-        habitus.skills.create(Skill(name="old-hand", description="Knows it all.", body="1. Know it."), habitus.person())
+        habitus.skills.create(
+            Skill(name="old-hand", description="Knows it all.", body="1. Know it."), habitus.build_author()
+        )
         for _ in range(9):
-            habitus.skills.layer("user").store.record_use("old-hand", succeeded=False)
-        with sql.writing(habitus.shared) as connection:
+            habitus.skills.get_layer("user").store.record_use("old-hand", succeeded=False)
+        with sql.write_transaction(habitus.shared) as connection:
             connection.execute(sa.text("UPDATE skill_counters SET by_presence_until = '2999-01-01T00:00:00+00:00'"))
     said = direct.ok("skills", "stats")
     assert "old-hand (steps): Until 2999-01-01 a text that only stood in the prompt counted as used;" in said

@@ -12,10 +12,10 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.learning.detectors.rules import RULES as RULES_OF_DETECTORS
-from habitus.llm.model import Returned
+from habitus.llm.model import ToolResultMessage
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.memory.model import Draft, Evidence, Kind, Producer, Scope
-from habitus.settings import account_name
+from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonProvenance, LessonScope
+from habitus.settings import get_account_name
 from tests.cli.conftest import Direct
 
 FEW = {"HABITUS_RETENTION_LESSONS": "4"}
@@ -29,18 +29,22 @@ LESSONS = ("The export has a header.", "Dates are day-first.", "Totals include t
 
 
 def opened(direct: Direct) -> Habitus:
-    return Habitus.open(read_settings(direct.home, {**direct.cli.environ(), **FEW, "USER": account_name()}))
+    return Habitus.open(read_settings(direct.home, {**direct.cli.environ(), **FEW, "USER": get_account_name()}))
 
 
 def taught(direct: Direct) -> list[str]:
     """Too many rules of our detectors, and four lessons of which one was shown again and again for nothing."""
     with opened(direct) as habitus:
         for text in RULES:
-            draft = Draft(text=text, kind=Kind.ALWAYS, scope=Scope.GLOBAL, produced_by=Producer.DETECTOR)
+            draft = LessonDraft(
+                text=text, kind=LessonKind.ALWAYS, scope=LessonScope.GLOBAL, produced_by=LessonProducer.DETECTOR
+            )
             habitus.memory.encode(draft)
         ids = []
         for text in LESSONS:
-            draft = Draft(text=text, kind=Kind.LESSON, scope=Scope.GLOBAL, produced_by=Producer.CEREBELLUM)
+            draft = LessonDraft(
+                text=text, kind=LessonKind.LESSON, scope=LessonScope.GLOBAL, produced_by=LessonProducer.CEREBELLUM
+            )
             kept = habitus.memory.encode(draft).engram
             assert kept is not None
             ids.append(kept.id)
@@ -88,13 +92,13 @@ def test_above_the_cap_the_least_useful_lesson_makes_room(direct: Direct) -> Non
 @pytest.mark.req("LP-07")
 def test_a_run_prunes_a_quarter_at_most_and_nothing_that_is_verified(direct: Direct) -> None:
     things = ("invoices", "ledgers", "receipts", "payslips", "budgets", "audits", "tariffs", "refunds")
-    with Habitus.open(read_settings(direct.home, {**direct.cli.environ(), "USER": account_name()})) as habitus:
+    with Habitus.open(read_settings(direct.home, {**direct.cli.environ(), "USER": get_account_name()})) as habitus:
         ids = []
         for number, thing in enumerate(things):
-            draft = Draft(
+            draft = LessonDraft(
                 text=f"The {thing} live in folder {number}.",
-                kind=Kind.LESSON,
-                produced_by=Producer.CEREBELLUM,
+                kind=LessonKind.LESSON,
+                produced_by=LessonProducer.CEREBELLUM,
                 verified=number == 0,
             )
             kept = habitus.memory.encode(draft).engram
@@ -115,9 +119,12 @@ async def test_the_end_of_a_session_tidies_memory_without_a_model_or_a_sandbox(d
         cheap = ScriptedModel([])
         async with habitus.session(ScriptedModel([says("Hello.")]), cheap=cheap) as session:
             await session.turn("say hello to me")
-            before = len(habitus.memory.list_archived())
-        assert (before, {engram.text for engram in habitus.memory.list_archived()} - set(RULES)) == (0, {LESSONS[0]})
-        assert len(habitus.memory.list_lessons(kind=Kind.ALWAYS)) == 20
+            before = len(habitus.memory.list_archived_lessons())
+        assert (before, {engram.text for engram in habitus.memory.list_archived_lessons()} - set(RULES)) == (
+            0,
+            {LESSONS[0]},
+        )
+        assert len(habitus.memory.list_lessons(kind=LessonKind.ALWAYS)) == 20
         assert cheap.asked == []
         assert not (direct.home / "sessions").exists()  # no pad
         cached = [path.name for path in (direct.home / "cache").iterdir()]
@@ -131,7 +138,7 @@ async def test_while_paused_nothing_is_tidied_away(direct: Direct) -> None:
     with opened(direct) as habitus:
         async with habitus.session(ScriptedModel([says("Hello.")])) as session:
             await session.turn("say hello to me")
-        assert habitus.memory.list_archived() == ()
+        assert habitus.memory.list_archived_lessons() == ()
 
 
 SHOUT = 'import json, sys\ntext = json.loads(sys.argv[1])["text"]\nassert text == "hi", "no"\nprint(text.upper())\n'
@@ -195,7 +202,7 @@ def test_a_tool_whose_cases_fail_with_another_interpreter_is_degraded_and_the_mo
         with Habitus.open(read_settings(direct.home, direct.cli.environ())) as habitus:
             async with habitus.session(model) as session:
                 await session.turn("probe it")
-        answers = [message.content for message in model.asked[-1].messages if isinstance(message, Returned)]
+        answers = [message.content for message in model.asked[-1].messages if isinstance(message, ToolResultMessage)]
         return [tool.name for tool in model.asked[0].tools], answers[0]
 
     tools, recalled = asyncio.run(told())
@@ -281,10 +288,12 @@ def test_lessons_that_say_the_same_after_an_edit_are_one_again(direct: Direct) -
 @pytest.mark.req("EL-05")
 def test_two_rules_that_one_turn_taught_of_one_trouble_are_merged(direct: Direct) -> None:
     rules = {name: RULES_OF_DETECTORS[name] for name in ("kill_loop:silence", "repeated_tool_error", "name_switch")}
-    with Habitus.open(read_settings(direct.home, {**direct.cli.environ(), "USER": account_name()})) as habitus:
+    with Habitus.open(read_settings(direct.home, {**direct.cli.environ(), "USER": get_account_name()})) as habitus:
         for name, (kind, text) in rules.items():
-            evidence = Evidence(detector=name.partition(":")[0], trace="t1")
-            habitus.memory.encode(Draft(text=text, kind=kind, produced_by=Producer.DETECTOR, evidence=evidence))
+            evidence = LessonProvenance(detector=name.partition(":")[0], trace="t1")
+            habitus.memory.encode(
+                LessonDraft(text=text, kind=kind, produced_by=LessonProducer.DETECTOR, evidence=evidence)
+            )
     (step,) = direct.json("curate")["steps"]
     assert (step["action"], step["text"]) == ("prune", rules["repeated_tool_error"][1])
     assert step["reason"].startswith("the same turn taught what is more specific: When a cell is killed only")

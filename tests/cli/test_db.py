@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import DATABASE, Habitus, read_settings
-from habitus.app.sharing.copying import OF_ONE_MACHINE
-from habitus.skills.edits import Edit, Operation
+from habitus.app.sharing.copying import MACHINE_TABLES
+from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct
 from tests.contracts import postgres
@@ -63,7 +63,7 @@ def fill(engine: sa.Engine) -> None:
     """Two rows in every table that is nobody else's business."""
     with engine.begin() as connection:
         for name, table in tables(engine).items():
-            if name not in OF_ONE_MACHINE | MADE_OF_OTHERS | NOT_CONTENT:
+            if name not in MACHINE_TABLES | MADE_OF_OTHERS | NOT_CONTENT:
                 rows = [{column.name: value(column, number) for column in table.columns} for number in (1, 2)]
                 if name == "evidence_seed":
                     rows = rows[:1]
@@ -81,7 +81,7 @@ def contents(address: str) -> dict[str, list[tuple[Any, ...]]]:
     found = {}
     with engine.connect() as connection:
         for name, table in tables(engine).items():
-            if name not in OF_ONE_MACHINE | NOT_CONTENT | MADE_OF_OTHERS - {"blobs"}:
+            if name not in MACHINE_TABLES | NOT_CONTENT | MADE_OF_OTHERS - {"blobs"}:
                 columns = [column for column in table.columns if column.name not in apart.get(name, set())]
                 found[name] = sorted(map(tuple, connection.execute(sa.select(*columns))), key=repr)
     engine.dispose()
@@ -93,14 +93,14 @@ def contents(address: str) -> dict[str, list[tuple[Any, ...]]]:
 def test_every_table_is_copied_to_postgresql_and_back(direct: Direct, tmp_path: Path, url: str) -> None:
     """Driven by the tables that there are: one that a later migration makes is in this test without a word."""
     source = sql.create_engine(f"sqlite:///{tmp_path}/shared.db")
-    sql.migrate(source)
+    sql.migrate_database(source)
     fill(source)
     with source.begin() as connection:  # their files are nowhere: in the archive none are needed
         connection.execute(sa.text("UPDATE skills SET archived_on = '2030-01-03T00:00:00.000000+00:00'"))
     source.dispose()
     here, back = f"sqlite:///{tmp_path}/shared.db", f"sqlite:///{tmp_path}/back.db"
     told = direct.json("db", "copy", here, url)
-    assert told["stays"] == {}
+    assert told["not_copied"] == {}
     assert {table["table"]: table["rows"] for table in told["tables"]} == {
         name: len(rows) for name, rows in contents(here).items() if name != "blobs"
     }
@@ -117,15 +117,15 @@ def opened(home: Path, url: str | None = None) -> Habitus:
 
 def furnish_with_skills(home: Path) -> None:
     with opened(home) as habitus:
-        me, create = habitus.person(), habitus.skills.create
+        me, create = habitus.build_author(), habitus.skills.create
         for name in ("tidy-inbox", "old-habit", "switched-off"):
             create(Skill(name=name, description="Does it.", body="1. Do."), me)
-        habitus.skills.edit("tidy-inbox", Edit(operation=Operation.APPEND, content="2. Archive."), me)
-        habitus.skills.layer("user").store.record_use("tidy-inbox", succeeded=True)
+        habitus.skills.edit("tidy-inbox", TextEdit(operation=EditOperation.APPEND, content="2. Archive."), me)
+        habitus.skills.get_layer("user").store.record_use("tidy-inbox", succeeded=True)
         habitus.skills.remove("old-habit", me)
         habitus.skills.set_enabled("switched-off", False, me)
         habitus.memory.add("Dates are day-first.")
-        habitus.finder.learn("tidy-inbox", "sweep the mails of last week away")
+        habitus.finder.learn_request("tidy-inbox", "sweep the mails of last week away")
     script = home / "skills" / "tidy-inbox" / "scripts" / "sweep.py"
     script.parent.mkdir()
     script.write_bytes(b"#!/bin/sh\n" + b"x" * 2_000_000)  # more than the history keeps of a file
@@ -134,11 +134,11 @@ def furnish_with_skills(home: Path) -> None:
 
 def seen(home: Path, url: str | None = None) -> tuple[Any, ...]:
     with opened(home, url) as habitus:
-        store = habitus.skills.layer("user").store
+        store = habitus.skills.get_layer("user").store
         return (
-            store.list_all(),
-            store.all_counters(),
-            [(version.number, version.author, version.tree_hash) for version in store.history("tidy-inbox")],
+            store.load_all(),
+            store.read_all_counters(),
+            [(version.number, version.author, version.tree_hash) for version in store.list_versions("tidy-inbox")],
             [(item.name, item.version, item.author) for item in store.list_archived()],
             [(engram.id, engram.text, engram.version) for engram in habitus.memory.list_lessons("all", limit=10)],
         )
@@ -146,7 +146,7 @@ def seen(home: Path, url: str | None = None) -> tuple[Any, ...]:
 
 def learned(home: Path) -> frozenset[str]:
     with opened(home) as habitus:
-        return habitus.finder.learned_requests()
+        return habitus.finder.list_learned_requests()
 
 
 @pytest.mark.req("OP-01", "SK-06", "SK-12")
@@ -165,7 +165,9 @@ def test_a_home_moves_to_a_shared_database_and_back_with_all_it_has(direct: Dire
     refused = direct("db", "copy", "home", url)
     assert (refused.code, "is not empty: it has 3 skills, 1 lesson" in refused.err) == (1, True)
     with opened(other, url) as habitus:
-        habitus.skills.edit("tidy-inbox", Edit(operation=Operation.APPEND, content="3. Done."), habitus.person())
+        habitus.skills.edit(
+            "tidy-inbox", TextEdit(operation=EditOperation.APPEND, content="3. Done."), habitus.build_author()
+        )
     direct.ok("--home", str(third), "db", "copy", url, "home")
     assert seen(third) == seen(other, url)
     assert learned(third) == learned(direct.home) != frozenset()
@@ -177,7 +179,7 @@ def test_a_home_moves_to_a_shared_database_and_back_with_all_it_has(direct: Dire
 @pytest.mark.req("OP-01")
 def test_a_copy_that_was_killed_leaves_nothing_and_is_run_again(direct: Direct, url: str, python: str) -> None:
     furnish_with_skills(direct.home)
-    own = sql.create_engine(sql.sqlite_url(direct.home / DATABASE))
+    own = sql.create_engine(sql.build_sqlite_url(direct.home / DATABASE))
     with own.begin() as connection:
         turns = tables(own)["turns"]
         rows = [{column.name: str(number) for column in turns.columns} for number in range(2500)]
@@ -195,7 +197,7 @@ def test_a_copy_that_was_killed_leaves_nothing_and_is_run_again(direct: Direct, 
     assert killed.returncode == 256 - signal.SIGKILL  # as the forked process tells it
     assert not any(contents(url).values())
     direct.ok("db", "copy", "home", url)
-    whole, mine = contents(url), contents(sql.sqlite_url(direct.home / DATABASE))
+    whole, mine = contents(url), contents(sql.build_sqlite_url(direct.home / DATABASE))
     assert (whole["turns"], whole["engrams"]) == (mine["turns"], mine["engrams"])
 
 

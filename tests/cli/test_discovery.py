@@ -16,7 +16,7 @@ import pytest
 
 from habitus.errors import Refused
 from habitus.skills.sources import discovery
-from habitus.skills.sources.discovery import Reach, download, public_address
+from habitus.skills.sources.discovery import DownloadPolicy, download_url, resolve_public_address
 from habitus.skills.sources.fetching import fetch_source
 from tests.cli.conftest import Direct
 from tests.homes import furnish
@@ -138,8 +138,8 @@ def test_another_host_is_followed_only_after_a_yes(other: Direct, published: Pat
     with serving(published) as address, serving(published, moved=address.replace("127.0.0.1", "localhost")) as first:
         ran = other("skills", "add", first)
         assert "127.0.0.1 redirects to localhost." in ran.err
-        found = download(f"{first}/{INDEX}", Reach(may_follow=lambda here, there: there == "localhost"))
-    assert discovery.digest_of(found.content) == discovery.digest_of((published / INDEX).read_bytes())
+        found = download_url(f"{first}/{INDEX}", DownloadPolicy(may_follow=lambda here, there: there == "localhost"))
+    assert discovery.compute_digest(found.content) == discovery.compute_digest((published / INDEX).read_bytes())
 
 
 def test_an_index_that_names_another_host_is_refused_before_it_is_asked(other: Direct, published: Path) -> None:
@@ -156,7 +156,7 @@ def test_an_index_that_names_another_host_is_refused_before_it_is_asked(other: D
 def test_over_the_web_only_public_https_is_asked(tmp_path: Path, wanted: str) -> None:
     with (
         pytest.raises(Refused),
-        fetch_source(wanted, cwd=tmp_path, environ={}, reach=Reach(is_public_only=True)),
+        fetch_source(wanted, cwd=tmp_path, environ={}, policy=DownloadPolicy(is_public_only=True)),
     ):
         pass
 
@@ -164,7 +164,7 @@ def test_over_the_web_only_public_https_is_asked(tmp_path: Path, wanted: str) ->
 @pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "localhost"])
 def test_private_addresses_are_refused(host: str) -> None:
     with pytest.raises(Refused, match="not on the public internet"):
-        public_address(host, 443)
+        resolve_public_address(host, 443)
 
 
 def test_what_may_not_go_out_is_not_published(direct: Direct, tmp_path: Path) -> None:

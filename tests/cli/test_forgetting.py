@@ -20,13 +20,13 @@ import pytest
 import habitus
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.app.home_directory import CHAT_HISTORY, DATABASE, PADS
-from habitus.app.operating import jobs, personal_data, tombstones
+from habitus.app.home_directory import CHAT_HISTORY_FILE, DATABASE, SESSION_PADS_DIR
+from habitus.app.operating import erasure_records, jobs, personal_data
 from habitus.app.review import reminding
-from habitus.hosts.hook import SPOOL
+from habitus.hosts.hook import NOTED_SESSIONS_FILE
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.memory.model import Draft, Evidence, Kind, Producer
-from habitus.skills.edits import Edit, Operation
+from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonProvenance
+from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct
 from tests.contracts import postgres
@@ -48,15 +48,19 @@ def talk(opened: Habitus, user: str, said: str, lesson: str) -> str:
         async with opened.session(ScriptedModel(script), user=user) as session:
             await session.turn(f"please do the {said} for me")
             assert session.last is not None
-            evidence = Evidence(trace=session.last.id, session=session.id, user=user)
+            evidence = LessonProvenance(trace=session.last.id, session=session.id, user=user)
             memory = opened.open_memory(user=user)
-            memory.encode(Draft(text=lesson, kind=Kind.LESSON, user=user, evidence=evidence, produced_by=Producer.USER))
+            memory.encode(
+                LessonDraft(
+                    text=lesson, kind=LessonKind.LESSON, user=user, evidence=evidence, produced_by=LessonProducer.USER
+                )
+            )
             opened.outcome(session.last.id, ok=True)
             return session.id
 
     id = asyncio.run(turn())
-    opened.finder.learn("tea", f"please do the {said} for me")
-    pad = opened.place / PADS / id
+    opened.finder.learn_request("tea", f"please do the {said} for me")
+    pad = opened.writable_dir / SESSION_PADS_DIR / id
     pad.mkdir(parents=True, exist_ok=True)
     (pad / "cells.txt").write_text(said)
     return id
@@ -68,16 +72,16 @@ def furnish(home: Path, tmp_path: Path, **environ: str) -> Habitus:
     settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", **environ})
     opened = Habitus.open(settings.model_copy(update={"durable": False}))
     for name, body in (("tea", REPLACED), ("old", REMOVED)):
-        opened.skills.create(Skill(name=name, description="Brews.", body=body), opened.person(OF_ANN[0]))
-    opened.skills.edit("tea", Edit(operation=Operation.REPLACE, content="1. Boil."), opened.person())
-    opened.skills.remove("old", opened.person())
+        opened.skills.create(Skill(name=name, description="Brews.", body=body), opened.build_author(OF_ANN[0]))
+    opened.skills.edit("tea", TextEdit(operation=EditOperation.REPLACE, content="1. Boil."), opened.build_author())
+    opened.skills.remove("old", opened.build_author())
     talk(opened, "ann", *OF_ANN[:2])
     talk(opened, "bob", *OF_BOB)
-    (home / SPOOL).write_text(json.dumps({"session": "s", "transcript": OF_ANN[0], "cwd": "/"}))
-    (home / CHAT_HISTORY).write_text(f"+{OF_ANN[0]}\n")
+    (home / NOTED_SESSIONS_FILE).write_text(json.dumps({"session": "s", "transcript": OF_ANN[0], "cwd": "/"}))
+    (home / CHAT_HISTORY_FILE).write_text(f"+{OF_ANN[0]}\n")
     queue = jobs.open_queue(opened)
-    jobs.leave(opened.settings, queue, "learn", [f"/{OF_ANN[0]}.jsonl"])
-    reminding.due(opened)  # so that no command says it
+    jobs.submit_job(opened.settings, queue, "learn", [f"/{OF_ANN[0]}.jsonl"])
+    reminding.count_due_reminders(opened)  # so that no command says it
     return opened
 
 
@@ -115,12 +119,17 @@ def test_somebody_who_is_forgotten_is_nowhere_and_the_others_stay(furnished: Dir
     kept = {"turns", "evidence", "lessons", "proposals", "learned requests", "archived skills", "files", "jobs"}
     assert kept <= set(told["erased"])
     assert told["erased"]["past versions of skills"] == 1
-    assert set(places_of(furnished.home, OF_ANN)) >= {DATABASE, CHAT_HISTORY, SPOOL, "memory/lessons.md"}
+    assert set(places_of(furnished.home, OF_ANN)) >= {
+        DATABASE,
+        CHAT_HISTORY_FILE,
+        NOTED_SESSIONS_FILE,
+        "memory/lessons.md",
+    }
     done = furnished.json("forget", "--user", "ann", "--yes")
     assert (done["erased"], done["in_use"], done["left"]) == (told["erased"], ["tea"], [])
     assert list(places_of(furnished.home, (*OF_ANN, REMOVED, "ann (claimed)"))) == []
     assert furnished.json("forget", "--user", "ann", "--dry-run")["erased"] == {}
-    assert "ann" not in (furnished.home / tombstones.FILE).read_text()
+    assert "ann" not in (furnished.home / erasure_records.FILE).read_text()
     assert [entry["author"]["name"] for entry in furnished.json("skills", "history", "tea")["versions"]] == [
         "forgotten"
     ]
@@ -139,9 +148,9 @@ def test_somebody_who_is_forgotten_is_nowhere_and_the_others_stay(furnished: Dir
 def test_what_others_keep_of_them_is_named_even_where_it_is_compressed(furnished: Direct) -> None:
     quoted = f"please do the {OF_ANN[0]} for me"
     with Habitus.open(read_settings(furnished.home, {"HOME": str(furnished.home), "USER": "ann"})) as opened:
-        bob = opened.person(user="bob")
+        bob = opened.build_author(user="bob")
         opened.skills.create(Skill(name="minutes", description="Notes.", body=f"As ann said: {quoted}"), bob)
-        opened.skills.edit("minutes", Edit(operation=Operation.REPLACE, content="1. Write."), bob)
+        opened.skills.edit("minutes", TextEdit(operation=EditOperation.REPLACE, content="1. Write."), bob)
     with zipfile.ZipFile(furnished.home / "skills" / "minutes" / "old.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("minutes.txt.gz", gzip.compress(quoted.encode() * 20))
     ran = furnished("forget", "--user", "ann", "--yes", "--json")
@@ -171,7 +180,7 @@ def test_nobody_is_forgotten_by_accident_or_by_whom_it_does_not_concern(ann: Dir
     ):
         ran = ann("forget", *words, env={"HABITUS_USER": "bob"})
         assert (ran.code, said in ran.err) == (code, True)
-    assert not (ann.home / tombstones.FILE).exists()
+    assert not (ann.home / erasure_records.FILE).exists()
     assert ann.ok("forget", "--user", "nobody-here", "--yes").startswith("Nothing is kept of 'nobody-here'.")
 
 
@@ -194,7 +203,7 @@ def test_on_a_shared_database_every_host_forgets(ann: Direct, tmp_path: Path, po
             pass
         shared = {"HABITUS_DATABASE": url}
         with Habitus.open(read_settings(other, {"HOME": str(tmp_path), "USER": "ann", **shared})) as there:
-            there.memory.look()
+            there.memory.sync_pages()
         assert set(places_of(other, OF_ANN)) >= {"memory/lessons.md"}
         done = ann.json("forget", "--user", "ann", "--yes", env=shared)
         assert (done["left"], done["erased"]["turns"]) == ([], 1)
@@ -208,9 +217,9 @@ def test_every_table_is_known_to_hold_something_of_a_person_or_nothing() -> None
         if not module.name.startswith(("habitus.migrations", "habitus.__main__", "habitus.integrations")):
             importlib.import_module(module.name)
     listed = [
-        {rows.table.name for rows in personal_data.ROWS},
-        set(personal_data.ELSEWHERE),
-        set(personal_data.NOBODYS),
+        {rows.table.name for rows in personal_data.PERSONAL_ROWS},
+        set(personal_data.ERASED_ELSEWHERE),
+        set(personal_data.NOT_PERSONAL),
     ]
     assert sorted(name for names in listed for name in names) == sorted(sql.metadata.tables)
 

@@ -18,7 +18,7 @@ LEAST = 40  # skills
 def test_no_harmless_skill_of_ours_would_wait(direct: Direct) -> None:
     _lay_out(SKILLS.read_text("utf-8"), direct.cli.cwd / "harmless")
     report = json.loads(direct("skills", "scan", "harmless", "--json").out)
-    assert (len(report["scanned"]) >= LEAST, report["not_read"]) == (True, [])
+    assert (len(report["scanned"]) >= LEAST, report["unreadable"]) == (True, [])
     held = [
         f"{one['name']}/{found['path']}:{found['line']}: {found['rule']}: {found['excerpt']}"
         for one in report["scanned"]

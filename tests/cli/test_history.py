@@ -8,8 +8,8 @@ import shlex
 import pytest
 
 from habitus.cli import output
-from habitus.settings import account_name
-from habitus.skills.model import Actor, Author
+from habitus.settings import get_account_name
+from habitus.skills.model import ActorKind, Author
 from tests.cli.conftest import Direct
 
 
@@ -28,7 +28,7 @@ def test_switching_removing_and_restoring_stand_in_the_history_with_who_and_when
     stocked.ok("skills", "disable", "csv-summary")
     stocked.ok("skills", "enable", "csv-summary")
     stocked.ok("skills", "remove", "csv-summary", "--reason", "a trial")
-    me = account_name()
+    me = get_account_name()
     removed = [("disabled", me, ""), ("enabled", me, ""), ("removed", me, "a trial")]
     assert _switches(stocked) == removed
     stocked.ok("skills", "restore", "csv-summary")
@@ -109,7 +109,7 @@ def test_the_undo_of_a_new_skill_keeps_it_where_others_went_on_with_it(direct: D
     direct.ok("skills", "edit", "csv-summary", "--append", "Theirs.")
     ran = direct(*_undo_line(out))
     assert ran.code == 1
-    assert f"has been changed since (version 2 by {account_name()})" in ran.err
+    assert f"has been changed since (version 2 by {get_account_name()})" in ran.err
     assert "Theirs." in _body(direct)
 
 
@@ -211,5 +211,9 @@ def test_a_change_that_nobody_knows_is_said(stocked: Direct) -> None:
 
 
 def test_who_did_it_is_said_once() -> None:
-    made = [Author(actor=Actor.AGENT, name="agent"), Author(actor=Actor.AGENT), Author(actor=Actor.USER, name="ann")]
-    assert [output.who(author) for author in made] == ["agent", "agent", "user ann"]
+    made = [
+        Author(actor=ActorKind.AGENT, name="agent"),
+        Author(actor=ActorKind.AGENT),
+        Author(actor=ActorKind.USER, name="ann"),
+    ]
+    assert [output.format_author(author) for author in made] == ["agent", "agent", "user ann"]

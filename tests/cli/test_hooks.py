@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.other_agents.hook_server import attend
+from habitus.app.other_agents.hook_server import run_hook_daemon
 from habitus.hosts import hook, known_agents
-from habitus.resident_process import HOOK_SERVER, end_soon, is_running
-from habitus.settings import Settings, account_name
-from habitus.text import tokens
+from habitus.resident_process import HOOK_SERVER, is_process_running, request_stop
+from habitus.settings import Settings, get_account_name
+from habitus.text import estimate_token_count
 from tests.cli.conftest import Direct
 from tests.conftest import Cli
 
@@ -39,7 +39,7 @@ class Agent:
         """What a hook says to the model; it must end well, and say nothing else."""
         common = {"session_id": self.session, "cwd": str(self.cli.cwd), "hook_event_name": event}
         given = told or json.dumps({**common, **more}).encode()
-        command = known_agents.command(event, sys.executable, self.cli.home)
+        command = known_agents.make_hook_command(event, sys.executable, self.cli.home)
         process = await asyncio.create_subprocess_shell(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.cli.environ()
         )
@@ -55,8 +55,8 @@ class Agent:
 @asynccontextmanager
 async def resident(settings: Settings) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    running = asyncio.create_task(attend(settings, stop=stop))
-    while not is_running(settings.home, HOOK_SERVER):
+    running = asyncio.create_task(run_hook_daemon(settings, stop=stop))
+    while not is_process_running(settings.home, HOOK_SERVER):
         await asyncio.sleep(0)
     try:
         yield
@@ -67,7 +67,7 @@ async def resident(settings: Settings) -> AsyncIterator[None]:
 
 def settings_of(cli: Cli) -> Settings:
     """As a process of this account reads them."""
-    return read_settings(cli.home, cli.environ({"USER": account_name()})).model_copy(update={"cwd": cli.cwd})
+    return read_settings(cli.home, cli.environ({"USER": get_account_name()})).model_copy(update={"cwd": cli.cwd})
 
 
 @pytest.mark.req("CL-06")
@@ -84,7 +84,7 @@ async def test_a_session_is_told_rules_then_what_fits_then_what_helped(direct: D
         assert "- Never push to main by force." in await agent.runs("SessionStart", source="startup")
         shown = await agent.runs("UserPromptSubmit", prompt="Run the tests of this project.")
         assert "- Run the tests of this project with uv run pytest." in shown
-        assert tokens(shown) <= 300
+        assert estimate_token_count(shown) <= 300
         other = Agent(cli=direct.cli, session="9a1b")  # two at once
         thanks = [one.runs("UserPromptSubmit", prompt="Thanks!") for one in (agent, other)]
         assert await asyncio.gather(*thanks) == ["", ""]
@@ -102,7 +102,7 @@ async def test_a_session_is_told_rules_then_what_fits_then_what_helped(direct: D
         assert await agent.runs("PostToolUseFailure", **reading, is_interrupt=True) == ""
         assert await agent.runs("Stop", transcript_path="/t.jsonl") == ""
     with Habitus.open(settings_of(direct.cli)) as habitus:
-        turns = habitus.journal.turns_of("claude-code-5f0c")
+        turns = habitus.journal.list_session_turns("claude-code-5f0c")
         assert [turn.request for turn in turns] == ["Run the tests of this project.", "Thanks!"]
         assert {one.kind for one in turns[0].exposures} == {"lesson", "skill"}
         assert [len(turn.events) for turn in turns] == [0, 6]
@@ -118,19 +118,21 @@ async def test_hooks_without_a_resident_process_a_home_or_a_sensible_agent_say_n
             assert await agent.runs("UserPromptSubmit", told) == ""
         assert await agent.runs("PreToolUse", tool_name="Bash") == ""
     shutil.rmtree(direct.home)
-    for event in (one.event for one in known_agents.HOOKS):
+    for event in (one.event for one in known_agents.AGENT_HOOKS):
         assert await agent.runs(event, prompt="Hello.") == ""
     assert not direct.home.exists()
 
 
 async def test_a_hook_whose_program_is_gone_blocks_nothing(direct: Direct, tmp_path: Path) -> None:
-    gone = known_agents.command("UserPromptSubmit", str(tmp_path / "gone" / "python"), direct.home)
+    gone = known_agents.make_hook_command("UserPromptSubmit", str(tmp_path / "gone" / "python"), direct.home)
     assert subprocess.run(gone, shell=True, capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.req("CL-06")
 async def test_ended_sessions_are_learned_from_at_the_next_start_and_open_ones_later(direct: Direct) -> None:
-    (direct.home / hook.SPOOL).write_bytes(b'{"event": "Stop", "sess\n[]\n')  # from a full disk, from somebody else
+    (direct.home / hook.NOTED_SESSIONS_FILE).write_bytes(
+        b'{"event": "Stop", "sess\n[]\n'
+    )  # from a full disk, from somebody else
     failing = [row for number in range(4) for row in call(number, "pytest", "pytest: what?", fails=True)]
     transcript = await ended(direct.cli, "one", said("run the tests"), *failing)
     second = Agent(cli=direct.cli, session="two")
@@ -143,18 +145,18 @@ async def test_ended_sessions_are_learned_from_at_the_next_start_and_open_ones_l
         await second.runs("SessionStart", source="startup")
         await second.runs("Stop", transcript_path=str(transcript))
     assert "When the same error comes" in direct.ok("lessons", "list")
-    assert json.loads((direct.home / hook.SPOOL).read_text())["session"] == "two"
+    assert json.loads((direct.home / hook.NOTED_SESSIONS_FILE).read_text())["session"] == "two"
 
 
 async def test_the_resident_process_ends_when_its_home_is_gone_or_another_holds_it(direct: Direct) -> None:
     settings = settings_of(direct.cli)
     async with resident(settings):
         assert (settings.home / "hooks.socket").stat().st_mode & 0o777 == 0o600
-        await attend(settings)  # the second one finds the first
-        end_soon(settings.home, HOOK_SERVER)
+        await run_hook_daemon(settings)  # the second one finds the first
+        request_stop(settings.home, HOOK_SERVER)
         async with resident(settings):
             pass  # another one begins while the first still ends
-    await attend(settings, idle_s=0.01)
+    await run_hook_daemon(settings, idle_s=0.01)
     assert not (settings.home / "hooks.socket").exists()
 
 
@@ -164,9 +166,9 @@ async def test_a_resident_process_that_does_not_answer_stops_nothing(
 ) -> None:
     monkeypatch.chdir(direct.home)
     with socket.socket(socket.AF_UNIX) as deaf:
-        deaf.bind(hook.SOCKET)
+        deaf.bind(hook.SOCKET_FILE)
         deaf.listen()
-        for event in (one.event for one in known_agents.HOOKS):
+        for event in (one.event for one in known_agents.AGENT_HOOKS):
             assert await Agent(cli=direct.cli).runs(event, prompt="Hello.") == ""
 
 
@@ -176,7 +178,7 @@ async def test_the_first_hook_of_a_session_starts_the_resident_process(direct: D
     agent = Agent(cli=direct.cli)
     assert "- Never push to main by force." in await agent.runs("SessionStart", source="startup")
     shutil.rmtree(direct.home)
-    while is_running(direct.home, HOOK_SERVER):  # it sees that within seconds
+    while is_process_running(direct.home, HOOK_SERVER):  # it sees that within seconds
         await asyncio.sleep(0.1)
 
 

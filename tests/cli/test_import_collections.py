@@ -133,8 +133,8 @@ def test_a_missing_package_is_said_and_closes_nothing(direct: Direct, tmp_path: 
     missing = "It needs the package 'surely-not-installed>=2'; install it where its scripts run."
     assert missing in notes(direct, tmp_path / "theirs")["chart"]
     shown = direct.json("skills", "show", "chart")
-    assert (shown["state"], shown["lacks"]) == ("ok", [missing])
-    assert f"lacks        {missing}" in direct.ok("skills", "show", "chart")
+    assert (shown["state"], shown["missing_packages"]) == ("ok", [missing])
+    assert f"missing packages      {missing}" in direct.ok("skills", "show", "chart")
 
 
 @pytest.mark.req("SK-13")

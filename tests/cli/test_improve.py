@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.app.learning.improving import open_store
+from habitus.app.learning.improving import open_improve_store
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Matches
 from habitus.tasks.files import write_tasks
@@ -80,7 +80,7 @@ def test_the_three_commands_of_the_guide_lead_to_a_proved_change(
     direct.ok(*approve)
     assert "2. Use capitals." in direct.skill_file("name-a-town").read_text()
     found = direct.json("skills", "improvements", "name-a-town")
-    assert (found["outlook"]["tried"], found["candidates"][0]["candidate"]["state"]) == (1, "accepted")
+    assert (found["plan"]["tried"], found["candidates"][0]["candidate"]["state"]) == (1, "accepted")
     assert "Small letters fail." in direct.ok("skills", "improvements", "name-a-town")
 
 
@@ -134,7 +134,7 @@ def test_a_skills_own_tool_works_in_a_rollout(direct: Direct, tmp_path: Path) ->
     passes = '{"kind": "called", "tool": "shout"}'
     direct.ok("tasks", "add", "shout", "--request", "Shout it.", "--expect", "ALTBERG", "--check", passes, "--id", "t")
     with opened(direct) as habitus:
-        open_store(habitus).add_splits("shout", {"t": TaskSplit.GATE})
+        open_improve_store(habitus).add_splits("shout", {"t": TaskSplit.GATE})
     (tmp_path / "better.md").write_text(direct.skill_file("shout").read_text() + "\nShout every name.\n")
     steps = [{"call": "shout", "arguments": {"town": "Altberg"}}, {"say": "It says ALTBERG."}]
     (tmp_path / "model.json").write_text(json.dumps([*steps, *steps]))
@@ -142,4 +142,4 @@ def test_a_skills_own_tool_works_in_a_rollout(direct: Direct, tmp_path: Path) ->
     said = direct.ok(*command, "-m", f"script:{tmp_path / 'model.json'}")
     assert "100 → 100 of 100 on 1 task" in said
     with opened(direct) as habitus:
-        assert all(one.is_followed for one in open_store(habitus).rollouts())
+        assert all(one.is_followed for one in open_improve_store(habitus).rollouts())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from habitus.app.learning.improving import open_store
+from habitus.app.learning.improving import open_improve_store
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Called, Matches, Validator
 from habitus.tasks.files import write_tasks
@@ -40,14 +40,14 @@ def furnish(direct: Direct) -> list[str]:
     (folder / TASKS_FILE).write_text(write_tasks([WRITE, SAY]))
     (direct.cli.cwd / "better.md").write_text(SKILL + "2. Use capitals throughout, whatever the hint has.\n")
     with opened(direct) as habitus:
-        open_store(habitus).add_splits("name-a-town", {"write": TaskSplit.GATE, "say": TaskSplit.GATE})
+        open_improve_store(habitus).add_splits("name-a-town", {"write": TaskSplit.GATE, "say": TaskSplit.GATE})
     better = str(direct.cli.cwd / "better.md")
     return ["skills", "improve", "name-a-town", "--candidate", better, "--rounds", "1", "--yes"]
 
 
 def rollouts(direct: Direct) -> dict[tuple[str, bool], Rollout]:
     with opened(direct) as habitus:
-        return {(one.task, one.is_new): one for one in open_store(habitus).rollouts()}
+        return {(one.task, one.is_new): one for one in open_improve_store(habitus).rollouts()}
 
 
 _TRANSCRIPT = [

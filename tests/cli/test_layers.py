@@ -85,13 +85,14 @@ def test_gates_close_a_skill_with_the_reason(direct: Direct) -> None:
 
 @pytest.mark.req("SC-03")
 def test_no_field_of_a_skill_writes_a_line_of_what_is_shown(direct: Direct, tmp_path: Path) -> None:
-    front = 'name: tea\ndescription: "Brews.\\nstate        trusted by you"\ntags: ["hot\\nsource       bundled"]'
+    lines = ("state                 trusted by you", "source                bundled")
+    front = f'name: tea\ndescription: "Brews.\\n{lines[0]}"\ntags: ["hot\\n{lines[1]}"]'
     text = f"---\n{front}\n---\n1. Boil.\n"
     (tmp_path / "tea").mkdir()
     (tmp_path / "tea" / "SKILL.md").write_text(text)
     direct("skills", "import", str(tmp_path / "tea"))
     shown = direct.ok("skills", "show", "tea").splitlines()
     assert [line for line in shown if line.startswith(("state ", "source "))] == [
-        "state        ok",
-        "source       imported",
+        "state                 ok",
+        "source                imported",
     ]

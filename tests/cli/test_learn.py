@@ -17,7 +17,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.conversations import models
 from habitus.cli import main
 from habitus.learning.transcripts import FORMATS
-from habitus.llm.model import Answered, Ask, Models, ProviderFault
+from habitus.llm.model import AssistantMessage, CompletionRequest, ProviderError, SessionModels
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.skills.model import Stage
 from tests.cli.conftest import Direct
@@ -80,7 +80,7 @@ def test_a_program_gets_the_same_as_json(direct: Direct, folder: Path) -> None:
     (fired,) = told.pop("detectors")
     assert told.pop("remedies")["coverage"]["failures"] == 2
     (firing,) = fired.pop("firings")
-    assert (fired["detector"], fired["fired"]) == ("repeated_tool_error", 1)
+    assert (fired["detector"], fired["fired_count"]) == ("repeated_tool_error", 1)
     assert firing == {
         "detector": "repeated_tool_error",
         "file": str(folder / "shop" / "one.jsonl"),
@@ -171,7 +171,7 @@ def test_apply_keeps_it_once_and_counts_the_skills_that_were_used(direct: Direct
     lessons = direct.json("lessons", "list")["lessons"]
     assert {each["evidence"]["detector"] for each in lessons} == {"repeated_tool_error", "orphaned_tool_call"}
     with Habitus.open(read_settings(direct.home, direct.cli.environ())) as habitus:
-        counts = habitus.skills.counters("data-summary")[Stage.STEPS]
+        counts = habitus.skills.read_counters("data-summary")[Stage.STEPS]
     assert (counts.recommended, counts.used, counts.succeeded, counts.failed) == (1, 1, 0, 0)
 
 
@@ -192,15 +192,15 @@ def test_what_is_applied_stands_among_the_lessons_with_its_evidence(direct: Dire
 def model(monkeypatch: pytest.MonkeyPatch) -> ScriptedModel:
     """What `--model` opens: answers with one lesson, or as a test changes it."""
 
-    def answer(ask: Ask) -> Answered:
+    def answer(ask: CompletionRequest) -> AssistantMessage:
         return says(json.dumps({"lessons": [LESSON]}))
 
     scripted = ScriptedModel(answer, name="scripted:cheap")
 
-    def named(habitus: Habitus, name: str) -> Models:
-        return Models(name, open_model=lambda _: scripted)
+    def named(habitus: Habitus, name: str) -> SessionModels:
+        return SessionModels(name, open_model=lambda _: scripted)
 
-    monkeypatch.setattr(models, "models_named", named)
+    monkeypatch.setattr(models, "open_named_models", named)
     return scripted
 
 
@@ -265,7 +265,7 @@ def test_the_cap_holds_here_too_and_is_said(direct: Direct, folder: Path, model:
 def test_a_provider_that_is_down_is_said_for_each_file(
     direct: Direct, folder: Path, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model, "_steps", iter([ProviderFault("down"), says('{"lessons": []}')]))
+    monkeypatch.setattr(model, "_steps", iter([ProviderError("down"), says('{"lessons": []}')]))
     told = direct.json("learn", str(folder), "--model", "x:y", "--yes")
     assert [sorted(each) for each in told["post_mortems"]] == [
         ["error", "file"],
@@ -329,7 +329,7 @@ def test_a_large_transcript_is_read_in_bounded_memory(run_cli: Cli, tmp_path: Pa
     _, before = _peak(run_cli, small)
     told, peak = _peak(run_cli, large)
     assert told["files"][0]["turns"] == turns
-    assert told["detectors"][0]["fired"] == turns // 100
+    assert told["detectors"][0]["fired_count"] == turns // 100
     assert peak - before < 40
 
 

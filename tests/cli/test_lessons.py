@@ -17,8 +17,8 @@ import typer
 from habitus.app import Habitus, read_settings
 from habitus.cli import completion
 from habitus.cli.main import app
-from habitus.memory.model import Draft, Kind, Producer
-from habitus.settings import account_name
+from habitus.memory.model import LessonDraft, LessonKind, LessonProducer
+from habitus.settings import get_account_name
 from tests.cli.conftest import Direct
 from tests.conftest import HABITUS
 
@@ -27,10 +27,10 @@ pytestmark = pytest.mark.req("CL-01")
 
 def learned(direct: Direct, text: str, **more: object) -> str:
     """A model learns something; the id of it."""
-    settings = read_settings(direct.home, {"HOME": str(direct.home.parent), "USER": account_name()})
+    settings = read_settings(direct.home, {"HOME": str(direct.home.parent), "USER": get_account_name()})
     with Habitus.open(settings) as habitus:
-        given: dict[str, object] = {"kind": Kind.LESSON, "produced_by": Producer.MODEL, **more}
-        encoded = habitus.memory.encode(Draft(text=text, **given))  # type: ignore[arg-type]  # a draft's own fields
+        given: dict[str, object] = {"kind": LessonKind.LESSON, "produced_by": LessonProducer.MODEL, **more}
+        encoded = habitus.memory.encode(LessonDraft(text=text, **given))  # type: ignore[arg-type]  # a draft's own fields
         assert encoded.engram is not None
         return encoded.engram.id
 
@@ -62,7 +62,7 @@ def test_a_lesson_is_added_listed_and_taken_back(direct: Direct) -> None:
     assert lessons(direct, "--scope", "self-play") == []
     undone(direct, out)
     assert lessons(direct) == [("always", "Quote column names.")]
-    assert f"removed by {account_name()}" in direct.ok("lessons", "archive")
+    assert f"removed by {get_account_name()}" in direct.ok("lessons", "archive")
 
 
 def test_the_json_of_a_lesson_says_what_is_known_of_it(direct: Direct) -> None:
@@ -76,7 +76,7 @@ def test_the_json_of_a_lesson_says_what_is_known_of_it(direct: Direct) -> None:
         "text": "Dates are day-first.",
         "kind": "lesson",
         "scope": "user",
-        "owner": account_name(),
+        "owner": get_account_name(),
         "trust": "user",
         "retrievals": 0,
         "frequency": 1,
@@ -286,13 +286,13 @@ def test_ids_are_completed_with_their_texts(direct: Direct) -> None:
     id = direct.json("lessons", "add", "Dates are day-first.")["lesson"]["id"]
     context = typer.Context(typer.main.get_command(app))
     context.params["home"] = direct.home
-    assert completion.lesson_ids(context, id[:3]) == [(id, "Dates are day-first.")]
-    assert completion.lesson_ids(context, "0") == []
+    assert completion.complete_lesson_ids(context, id[:3]) == [(id, "Dates are day-first.")]
+    assert completion.complete_lesson_ids(context, "0") == []
 
 
 def test_a_home_that_cant_be_written_is_shown(direct: Direct) -> None:
     direct.ok("lessons", "add", "Dates are day-first.")
-    settings = read_settings(direct.home, {"HOME": str(direct.home.parent), "USER": account_name()})
+    settings = read_settings(direct.home, {"HOME": str(direct.home.parent), "USER": get_account_name()})
     with Habitus.open(settings) as habitus:
         habitus.is_read_only = True
         assert [e.text for e in habitus.memory.list_lessons()] == ["Dates are day-first."]

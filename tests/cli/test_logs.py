@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.cli.main import listening
+from habitus.cli.main import configure_logging
 from habitus.sandbox.credentials.vault import open_vault
 from tests.cli.conftest import Direct
 
@@ -48,7 +48,7 @@ def test_no_secret_is_in_a_line(
     monkeypatch.setenv("HABITUS_VAULT_KEY", "a-long-random-text-of-a-variable")
     open_vault(tmp_path, os.environ).set("tea", "of the vault")
     monkeypatch.setenv("MY_API_KEY", _SECRET)
-    with listening(tmp_path, is_verbose=True):
+    with configure_logging(tmp_path, is_verbose=True):
         logging.getLogger("somebody.else").info("asked with %s and of the vault", _SECRET)
     said = capsys.readouterr().err
     assert said == "INFO somebody.else: asked with [redacted:known] and [redacted:known]\n"

@@ -14,7 +14,7 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.recipes.catalogue import RecipeStatus
-from habitus.settings import account_name
+from habitus.settings import get_account_name
 from tests.cli.conftest import Direct
 
 pytestmark = pytest.mark.req("LA-03")
@@ -26,7 +26,7 @@ SEND = "import json, sys\nprint('sent ' + json.loads(sys.argv[1])['to'])\n"
 
 @contextmanager
 def opened(direct: Direct) -> Iterator[Habitus]:
-    settings = read_settings(direct.home, {**direct.cli.environ(), "USER": account_name()})
+    settings = read_settings(direct.home, {**direct.cli.environ(), "USER": get_account_name()})
     with Habitus.open(settings.model_copy(update={"cwd": direct.cli.cwd, "durable": False})) as habitus:
         yield habitus
 
@@ -44,7 +44,7 @@ async def _made_tools(habitus: Habitus) -> None:
         ):
             fields = {key: {"type": "string"} for key in payload}
             schema = {"type": "object", "properties": fields, "required": list(fields)}
-            await tools.create(name, "Does it.", schema, code, payload, habitus.person())
+            await tools.create(name, "Does it.", schema, code, payload, habitus.build_author())
 
 
 async def _asked_for(habitus: Habitus, session: str, number: str) -> None:
@@ -54,7 +54,7 @@ async def _asked_for(habitus: Habitus, session: str, number: str) -> None:
         calls("send_note", {"to": "billing", "about": number * 3}),
         says("Done."),
     ]
-    known = habitus.journal.session_ids()
+    known = habitus.journal.list_session_ids()
     async with habitus.session(ScriptedModel(script), id=session, resume=session in known) as talk:
         await talk.turn(f"Tell billing about order {number}")
 

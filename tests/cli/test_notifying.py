@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.memory.model import Draft, Kind, Producer
+from habitus.memory.model import LessonDraft, LessonKind, LessonProducer
 from tests.conftest import Cli
 from tests.fake_provider import FakeProvider, Reply, fake_provider
 
@@ -51,10 +51,12 @@ def test_a_session_tells_of_proposals_and_lessons_and_tries_again(home: Path, li
         with habitus.turn("help") as turn:
             new = {"name": "soup", "title": "Soup", "description": "How soup is made", "content": "1. Cut leeks."}
             assert "proposed" in turn.run("create_skill", new).content
-        unsure = Draft(text="Soup is eaten hot.", kind=Kind.LESSON, produced_by=Producer.DETECTOR, confidence=0.6)
+        unsure = LessonDraft(
+            text="Soup is eaten hot.", kind=LessonKind.LESSON, produced_by=LessonProducer.DETECTOR, confidence=0.6
+        )
         for _ in range(2):
             habitus.memory.encode(unsure)
-        (lesson,) = habitus.memory.waiting()
+        (lesson,) = habitus.memory.list_pending_lessons()
     answered = listener.requests[1:]  # the first was for nothing
     assert [one["id"] for request in answered for one in request.body["waiting"]] == ["1", lesson.id]
     assert answered[0].body["waiting"][0]["by"] == "agent ann"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from habitus.skills.sources.lock import Entry, computed_hash, git_hash, project_file
+from habitus.skills.sources.lockfiles import NpxLockEntry, compute_git_tree_hash, compute_npx_hash, get_project_lockfile
 from tests import npm
 from tests.cli.conftest import Direct
 from tests.journeys.test_skills_from_anywhere import Repository
@@ -51,7 +51,7 @@ def installed(repository: Repository, there: Path) -> str:
     """Alpha as `npx skills` lays it down, and its hash."""
     source = repository.path / "skills/alpha"
     shutil.copytree(source, there / "alpha")
-    return computed_hash(source)
+    return compute_npx_hash(source)
 
 
 def skills_of(file: Path) -> Any:
@@ -63,7 +63,7 @@ def test_a_folder_has_the_hash_that_the_real_package_computed(tmp_path: Path) ->
     (made / "node_modules").mkdir()
     (made / "node_modules/left.js").write_text("out")
     (made / "link.md").symlink_to("SKILL.md")
-    assert computed_hash(made) == RECORDED
+    assert compute_npx_hash(made) == RECORDED
 
 
 def test_git_knows_a_folder_by_the_same_hash(repository: Repository) -> None:
@@ -73,7 +73,10 @@ def test_git_knows_a_folder_by_the_same_hash(repository: Repository) -> None:
     folder(repository.path / "skills/alpha/a")
     repository.git("add", "-A")
     repository.git("commit", "-qm", "more")
-    assert git_hash(repository.path / "skills/alpha") == repository.git("rev-parse", "HEAD:skills/alpha").strip()
+    assert (
+        compute_git_tree_hash(repository.path / "skills/alpha")
+        == repository.git("rev-parse", "HEAD:skills/alpha").strip()
+    )
 
 
 def test_what_is_added_to_a_project_is_locked_as_the_package_locks_it_and_updated(
@@ -82,7 +85,7 @@ def test_what_is_added_to_a_project_is_locked_as_the_package_locks_it_and_update
     address = f"file://{repository.path}"
     assert "imported  alpha" in direct.ok("skills", "add", address, "--project")
     entry = {"source": address, "sourceUrl": address, "sourceType": "git", "skillPath": "skills/alpha/SKILL.md"}
-    before = computed_hash(repository.path / "skills/alpha")
+    before = compute_npx_hash(repository.path / "skills/alpha")
     written = json.dumps({"version": 1, "skills": {"alpha": {**entry, "computedHash": before}}}, indent=2)
     assert (project / "skills-lock.json").read_text() == written + "\n"
     assert direct.json("skills", "show", "alpha@project-agents")["origin"] == f"{address}, by 'npx skills'"
@@ -111,7 +114,7 @@ def test_what_the_package_installed_for_all_projects_is_known_and_updated(
     digest = installed(repository, folder)
     if kind == "github":
         entry |= {"source": f"{repository.path.parent.name}/upstream"}
-        digest = git_hash(folder / "alpha")
+        digest = compute_git_tree_hash(folder / "alpha")
     times = {"installedAt": "2026-08-01T00:00:00.000Z", "updatedAt": "2026-08-01T00:00:00.000Z"}
     entry |= {"skillPath": "skills/alpha/SKILL.md", "skillFolderHash": digest, "pluginName": "kept", **times}
     file.write_text(json.dumps({"version": 3, "skills": {"alpha": entry}, "lastSelectedAgents": ["codex"]}))
@@ -122,7 +125,7 @@ def test_what_the_package_installed_for_all_projects_is_known_and_updated(
     assert "updated   alpha" in direct.ok("skills", "update", env=given)
     assert "two" in (folder / "alpha/SKILL.md").read_text()
     now = json.loads(file.read_text())
-    hashed = git_hash if kind == "github" else computed_hash
+    hashed = compute_git_tree_hash if kind == "github" else compute_npx_hash
     assert now["skills"]["alpha"]["skillFolderHash"] == hashed(folder / "alpha")
     assert now["skills"]["alpha"]["updatedAt"] > entry["updatedAt"]
     same = {key: value for key, value in entry.items() if key not in ("skillFolderHash", "updatedAt")}
@@ -156,25 +159,25 @@ def test_a_file_that_cannot_be_read_is_one_line_and_stays(
 
 
 def test_two_tools_on_one_file_lose_nothing(tmp_path: Path) -> None:
-    file = project_file(tmp_path)
+    file = get_project_lockfile(tmp_path)
 
-    def adding(name: str) -> Callable[[dict[str, Entry]], None]:
+    def adding(name: str) -> Callable[[dict[str, NpxLockEntry]], None]:
         return lambda skills: skills.update({name: {"source": name}})
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: file.change(adding(f"s{number}")), range(16)))
+        list(pool.map(lambda number: file.update_entries(adding(f"s{number}")), range(16)))
     seen: list[int] = []
 
-    def change(skills: dict[str, Entry]) -> None:
+    def change(skills: dict[str, NpxLockEntry]) -> None:
         """The other tool writes between our reading and our writing, the first time."""
         if not seen:
             file.path.write_text(json.dumps({"version": 1, "skills": {**skills, "theirs": {"source": "t"}}}))
         seen.append(len(skills))
         adding("ours")(skills)
 
-    file.change(change)
+    file.update_entries(change)
     assert seen == [16, 17]
-    assert file.read().keys() == {f"s{number}" for number in range(16)} | {"ours", "theirs"}
+    assert file.read_entries().keys() == {f"s{number}" for number in range(16)} | {"ours", "theirs"}
 
 
 @pytest.fixture(scope="module")
@@ -219,4 +222,4 @@ def test_the_real_package_and_we_agree(direct: Direct, project: Path, repository
     repository.put("alpha", "four")
     assert "updated   alpha" in direct.ok("skills", "update", "alpha@agents")
     kept = skills_of(direct.cli.user_home / ".agents/.skill-lock.json")
-    assert kept["alpha"]["skillFolderHash"] == computed_hash(repository.path / "skills/alpha")
+    assert kept["alpha"]["skillFolderHash"] == compute_npx_hash(repository.path / "skills/alpha")

@@ -17,9 +17,9 @@ import pytest
 
 import habitus.cli
 from habitus.app import DATABASE, Habitus, read_settings
-from habitus.app.operating.checking import doctor
-from habitus.hosts.hook import SOCKET, SPOOL
-from habitus.sandbox.machine import Machine
+from habitus.app.operating.checking import run_doctor
+from habitus.hosts.hook import NOTED_SESSIONS_FILE, SOCKET_FILE
+from habitus.sandbox.machine import MachineCapabilities
 from tests.cli.conftest import Direct
 from tests.conftest import Cli
 from tests.contracts import postgres
@@ -44,8 +44,8 @@ def test_what_is_in_use_has_a_line_and_what_is_not_has_none(direct: Direct) -> N
     (direct.home / "spool").mkdir()
     (direct.home / "spool" / "waiting").write_bytes(b"0 {}\n0 {}\n")
     (direct.home / "spool" / "dropped").write_bytes(b"...")
-    (direct.home / SPOOL).write_text("{}\n")
-    (direct.home / SOCKET).touch()
+    (direct.home / NOTED_SESSIONS_FILE).write_text("{}\n")
+    (direct.home / SOCKET_FILE).touch()
     with closing(sqlite3.connect(direct.home / DATABASE)) as jobs, jobs:
         for state in ("done", "waiting", "parked"):
             columns = "id, kind, given, state, priority, added_on, changed_on"
@@ -77,8 +77,8 @@ def test_where_there_is_no_sandbox_the_doctor_says_what_is_open(direct: Direct) 
     for told, says in (("false", "off; needed to run code"), ("true", "off, and code runs all the same")):
         direct.ok("config", "set", "allow_weaker_sandbox", told)
         with Habitus.open(read_settings(direct.home, {"HOME": str(direct.home)})) as opened:
-            opened.machine = Machine(system="Darwin")
-            found = {check.name: check for check in doctor(opened)}
+            opened.machine = MachineCapabilities(system="Darwin")
+            found = {check.name: check for check in run_doctor(opened)}
         for name in ("files", "network", "limits"):
             assert found[f"sandbox: {name}"].detail.startswith(says)
             assert "allow_weaker_sandbox" in found[f"sandbox: {name}"].hint

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.stream import AskPerson, Consent, Question, nobody
+from habitus.agent.stream import AskPerson, Consent, ConsentQuestion, defer_consent
 from habitus.app import Habitus, read_settings
-from habitus.app.home_directory import PADS
+from habitus.app.home_directory import SESSION_PADS_DIR
 from habitus.app.library import explaining, undoing
 from habitus.app.use_cases import lessons
 from habitus.errors import HabitusError, NotFound, Refused
 from habitus.events import OutcomeKind
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.memory.model import Draft, Evidence, Kind, Scope
+from habitus.memory.model import LessonDraft, LessonKind, LessonProvenance, LessonScope
 from habitus.skills.model import Skill
 from tests.cli.conftest import Direct
 from tests.contracts import postgres
@@ -29,7 +29,7 @@ SECRET = "Ann's salary talks are on Fridays."
 BOB = {"HABITUS_USER": "bob"}
 
 
-async def yes(question: Question) -> Consent:
+async def yes(question: ConsentQuestion) -> Consent:
     return Consent.YES
 
 
@@ -51,12 +51,14 @@ def of_ann(habitus: Habitus) -> Anns:
             assert session.last is not None
             return session.id, session.last.id
 
-    habitus.skills.create(Skill(name="tea", description="Brews tea.", body="1. Boil."), habitus.person())
+    habitus.skills.create(Skill(name="tea", description="Brews tea.", body="1. Boil."), habitus.build_author())
     session, turn = asyncio.run(talk())
-    evidence = Evidence(trace=turn, session=session, user="ann")
+    evidence = LessonProvenance(trace=turn, session=session, user="ann")
 
     def kept(text: str, **more: object) -> str:
-        encoded = habitus.memory.encode(Draft(text=text, kind=Kind.LESSON, user="ann", evidence=evidence, **more))  # type: ignore[arg-type]  # some fields
+        encoded = habitus.memory.encode(
+            LessonDraft(text=text, kind=LessonKind.LESSON, user="ann", evidence=evidence, **more)  # type: ignore[arg-type]  # some fields
+        )
         assert encoded.engram is not None
         return encoded.engram.id
 
@@ -160,9 +162,9 @@ def test_a_session_takes_nothing_of_anothers_by_its_id(direct: Direct, anns: Ann
         with pytest.raises(NotFound):
             habitus.session(ScriptedModel([]), id=anns.session, resume=True)
         with pytest.raises(NotFound):
-            explaining.why_in_turn(habitus.skills, habitus.journal, "tea", anns.turn, user="bob")
+            explaining.explain_skill_in_turn(habitus.skills, habitus.journal, "tea", anns.turn, user="bob")
         with pytest.raises(NotFound):
-            lessons.retract(habitus, lessons.Retraction(session=anns.session))
+            lessons.retract_lessons(habitus, lessons.RetractLessonsRequest(session=anns.session))
 
         async def answer() -> str:
             async with habitus.session(ScriptedModel([says("ok")])) as session:
@@ -172,9 +174,9 @@ def test_a_session_takes_nothing_of_anothers_by_its_id(direct: Direct, anns: Ann
                 return str([seen async for seen in session.turn_stream("and now?", reply_to=anns.turn)])
 
         assert "is not kept" in asyncio.run(answer())
-        assert not (habitus.place / PADS / anns.session).exists()
+        assert not (habitus.writable_dir / SESSION_PADS_DIR / anns.session).exists()
     with _opened(direct, tmp_path, "ann") as habitus:
-        assert [outcome.source for outcome in habitus.journal.turn(anns.turn).outcomes].count("user") == 0
+        assert [outcome.source for outcome in habitus.journal.get_turn(anns.turn).outcomes].count("user") == 0
 
 
 @pytest.mark.req("SC-04")
@@ -212,7 +214,7 @@ def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path:
     with postgres.schema(postgres_server) as url:
         with _opened(direct, tmp_path, "ann", database=url) as habitus:
             anns = of_ann(habitus)
-            shared = habitus.memory.add("Dates are day-first.", scope=Scope.GLOBAL).engram
+            shared = habitus.memory.add("Dates are day-first.", scope=LessonScope.GLOBAL).engram
             assert shared is not None
         timestamp = shared.created_on
         assert timestamp is not None
@@ -220,26 +222,30 @@ def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path:
             for id in (anns.active, anns.waiting, anns.removed):
                 with pytest.raises(NotFound):
                     habitus.memory.get(id)
-            assert (habitus.memory.waiting(), habitus.memory.list_archived(), habitus.waiting_count()) == ((), (), 0)
+            assert (
+                habitus.memory.list_pending_lessons(),
+                habitus.memory.list_archived_lessons(),
+                habitus.count_pending(),
+            ) == ((), (), 0)
             with pytest.raises(NotFound):
-                habitus.journal.turn(anns.turn, user="bob")
+                habitus.journal.get_turn(anns.turn, user="bob")
             assert habitus.memory.get(shared.id) == shared
             for take_away in (
                 lambda: habitus.memory.remove(shared.id, by="bob"),
-                lambda: habitus.memory.edit(shared.id, by="bob", scope=Scope.USER),
-                lambda: habitus.skills.remove("tea", habitus.person()),
-                lambda: undoing.return_to(habitus, habitus.clock() - timedelta(days=1), "", dry_run=False),
+                lambda: habitus.memory.edit(shared.id, by="bob", scope=LessonScope.USER),
+                lambda: habitus.skills.remove("tea", habitus.build_author()),
+                lambda: undoing.rollback_to_timestamp(habitus, habitus.clock() - timedelta(days=1), "", dry_run=False),
             ):
                 with pytest.raises(HabitusError, match=r"[Oo]nly an admin"):
                     take_away()
-            assert habitus.memory.return_to(habitus.clock() - timedelta(days=1), by="bob") == ()
+            assert habitus.memory.roll_back_to(habitus.clock() - timedelta(days=1), by="bob") == ()
             assert (
                 habitus.memory.edit(shared.id, by="bob", text="Dates are year-first.").text == "Dates are year-first."
             )
         with _opened(direct, tmp_path, "ann", database=url) as habitus:
             assert habitus.memory.get(anns.active).text == SECRET
             assert habitus.memory.remove(shared.id, by="ann").state == "removed"
-            habitus.skills.remove("tea", habitus.person())
+            habitus.skills.remove("tea", habitus.build_author())
 
 
 @pytest.mark.some(2)
@@ -265,9 +271,9 @@ def test_only_an_admin_takes_from_everybody(direct: Direct, tmp_path: Path, comm
             await session.turn("away with it")
 
     with _opened(direct, tmp_path, "ann") as habitus:
-        habitus.skills.create(Skill(name="tea", description="Brews tea.", body="1. Boil."), habitus.person())
+        habitus.skills.create(Skill(name="tea", description="Brews tea.", body="1. Boil."), habitus.build_author())
         if command[0] == "review":
-            asyncio.run(delete(habitus, nobody))
+            asyncio.run(delete(habitus, defer_consent))
     ran = direct(*command, env=BOB)
     assert ran.code == 1
     assert "Only an admin may" in ran.err
@@ -284,7 +290,7 @@ def test_nobody_deletes_everybodys_skill_in_a_session(direct: Direct, tmp_path: 
 
     (direct.home / "habitus.toml").write_text(f'database = "sqlite:///{tmp_path / "shared.db"}"\n{USERS}')
     with _opened(direct, tmp_path, "ann") as habitus:
-        habitus.skills.create(Skill(name="tea", description="Brews tea.", body="1. Boil."), habitus.person())
+        habitus.skills.create(Skill(name="tea", description="Brews tea.", body="1. Boil."), habitus.build_author())
         asyncio.run(delete(habitus, "bob"))
         assert habitus.skills.find("tea").layer == "user"
         asyncio.run(delete(habitus, "ann"))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.stream import Noticed, TurnEvent
+from habitus.agent.stream import NoticeEvent, TurnEvent
 from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
-from habitus.llm.scripted import ScriptedModel, call, calls, says
+from habitus.llm.scripted import ScriptedModel, build_call, calls, says
 from tests.cli.conftest import Direct
 from tests.homes import furnish
 from tests.learning.logs import failing, write
@@ -50,14 +50,14 @@ async def test_a_conversation_keeps_sends_and_shows_no_key(tmp_path: Path, way: 
         [
             says(
                 text,
-                call("create_skill", skill),
-                call("search_skills", {"query": text}),
-                call("memorize", {"text": text, "kind": "lesson"}),
-                call("memorize", {"text": text, "kind": "always"}),
-                call("scratchpad", {"action": "exec", "code": cell, "one_line_description": text}),
-                call("scratchpad", {"action": "dump"}),
-                call("recall_skill", {"name": text}),
-                call(text[:60], {"x": text}),
+                build_call("create_skill", skill),
+                build_call("search_skills", {"query": text}),
+                build_call("memorize", {"text": text, "kind": "lesson"}),
+                build_call("memorize", {"text": text, "kind": "always"}),
+                build_call("scratchpad", {"action": "exec", "code": cell, "one_line_description": text}),
+                build_call("scratchpad", {"action": "dump"}),
+                build_call("recall_skill", {"name": text}),
+                build_call(text[:60], {"x": text}),
             ),
             calls("update_skill", {"name": f"use-{way}", "operation": "append", "content": text}),
             calls("edit_system_prompt", {"operation": "append", "content": text}),
@@ -73,12 +73,12 @@ async def test_a_conversation_keeps_sends_and_shows_no_key(tmp_path: Path, way: 
             session.judge(OutcomeKind.FAILED, reason=text)
             await session.turn("and now?")
         for waiting in habitus.review.list():
-            habitus.review.reject(waiting.id, habitus.person(), text)
+            habitus.review.reject(waiting.id, habitus.build_author(), text)
         assert leaks_below(home) == {}  # with the log of the database still beside it
     assert leaks_below(home) == {}
     assert leaks(repr(model.asked)) == set()
     assert leaks(repr(shown)) == set()
-    assert any(isinstance(event, Noticed) and "Secrets were taken out" in event.text for event in shown)
+    assert any(isinstance(event, NoticeEvent) and "Secrets were taken out" in event.text for event in shown)
 
 
 @pytest.mark.req("SB-14")

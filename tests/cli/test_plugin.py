@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from habitus.hosts.known_agents import HOOKS
-from habitus.resident_process import HOOK_SERVER, end_soon
+from habitus.hosts.known_agents import AGENT_HOOKS
+from habitus.resident_process import HOOK_SERVER, request_stop
 from tests.cli.conftest import Direct
 
 pytestmark = pytest.mark.req("CL-09")
@@ -26,7 +26,7 @@ def test_every_form_is_made_from_one_source() -> None:
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     hooks = json.loads((ROOT / "plugin/hooks/hooks.json").read_text())["hooks"]
-    assert list(hooks) == [one.event for one in HOOKS]
+    assert list(hooks) == [one.event for one in AGENT_HOOKS]
 
 
 def run_hook(event: str, home: Path, *, path: str) -> subprocess.CompletedProcess[str]:
@@ -52,7 +52,7 @@ def test_a_session_finds_habitus_once_and_its_hooks_use_what_was_noted(tmp_path:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     (line,) = (tmp_path / ".habitus/hooks.spool").read_text().splitlines()
     assert json.loads(line)["session"] == "1"
-    end_soon(tmp_path / ".habitus", HOOK_SERVER)
+    request_stop(tmp_path / ".habitus", HOOK_SERVER)
 
 
 def test_without_habitus_one_line_says_so_and_the_agent_goes_on(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.learning import remedy_for
+from habitus.app.learning.learning import find_remedy
 from habitus.cli import main
-from habitus.settings import account_name
+from habitus.settings import get_account_name
 from tests.cli.conftest import Direct
 from tests.learning.logs import Line, asked, came, used, write
 
@@ -62,7 +62,7 @@ def folder(direct: Direct, project: Path) -> Path:
 
 def known(direct: Direct, project: Path) -> str:
     with Habitus.open(read_settings(direct.home, direct.cli.environ())) as habitus:
-        return remedy_for(habitus, "Bash", {"command": "cd src && pytest -x"}, NOT_FOUND, str(project))
+        return find_remedy(habitus, "Bash", {"command": "cd src && pytest -x"}, NOT_FOUND, str(project))
 
 
 @pytest.mark.req("EL-08", "EL-10")
@@ -140,7 +140,7 @@ def test_a_person_decides_about_each_lesson_and_is_asked_once(
 
 @pytest.mark.req("EL-10", "CL-07")
 def test_our_own_journal_teaches_too_and_the_remedy_is_said_beside_the_next_failure(direct: Direct) -> None:
-    environ = {**direct.cli.environ(), "USER": account_name()}
+    environ = {**direct.cli.environ(), "USER": get_account_name()}
     settings = read_settings(direct.home, environ)
     with Habitus.open(settings) as habitus:
         for number in (1, 2):

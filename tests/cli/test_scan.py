@@ -40,7 +40,7 @@ def test_archives_and_files_that_are_no_skill_are_scanned_too(direct: Direct) ->
     for name, where in {"notes.txt": "notes.txt", "notes.zip": "deep/notes.txt"}.items():
         ran = direct("skills", "scan", name, "--json")
         told = json.loads(ran.out)
-        assert (ran.code, told["held"]) == (1, True)
+        assert (ran.code, told["is_held"]) == (1, True)
         (one,) = told["scanned"]
         assert (one["is_held"], one["findings"][0]["path"], one["findings"][0]["severity"]) == (True, where, "high")
 

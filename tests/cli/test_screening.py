@@ -79,8 +79,8 @@ def test_a_second_look_quotes_lines_says_whose_verdict_it_is_and_holds_nothing(
     script.write_text(json.dumps({"steps": [{"answer": {"doubts": doubts}}, {"answer": {"doubts": doubts}}]}))
     monkeypatch.setenv("HABITUS_MODEL", f"script:{script}")
     told = direct.json("skills", "scan", str(folder), "--second-look")
-    assert told["held"] is False
-    assert told["second_look"] == [
+    assert told["is_held"] is False
+    assert told["second_opinions"] == [
         {
             "name": "quiet",
             "doubts": [
@@ -112,7 +112,7 @@ def test_a_second_look_sees_a_long_skill_in_pieces_and_says_what_it_did_not_see(
     steps = [{"answer": {"doubts": []}}, {"answer": {"doubts": [doubt]}}]
     (tmp_path / "model.json").write_text(json.dumps({"steps": steps}))
     monkeypatch.setenv("HABITUS_MODEL", f"script:{tmp_path / 'model.json'}")
-    (told,) = direct.json("skills", "scan", str(folder), "--second-look")["second_look"]
+    (told,) = direct.json("skills", "scan", str(folder), "--second-look")["second_opinions"]
     assert ([one["line"] for one in told["doubts"]], told["is_cut"]) == ([2501], False)
     monkeypatch.setenv("HABITUS_LEARNING_TOKENS", "40000")
     (folder / "references/all.md").write_text("A plain line of text.\n" * 5_000)

@@ -15,12 +15,12 @@ import pytest
 from keyring.backends.fail import Keyring as NoKeyring
 
 from habitus.app import Habitus, read_settings
-from habitus.app.conversations.command_lines import CommandLines
-from habitus.app.conversations.secrets import open_calls
+from habitus.app.conversations.command_lines import SkillCommandLines
+from habitus.app.conversations.secrets import open_call_log
 from habitus.errors import UserError
-from habitus.events import OK, OutcomeKind, failure
-from habitus.sandbox.credentials.grants import Call, Granted
-from habitus.settings import account_name
+from habitus.events import OK, OutcomeKind, build_failed_outcome
+from habitus.sandbox.credentials.grants import CommandLineCall, GrantedCredentials
+from habitus.settings import get_account_name
 from tests.cli.conftest import Direct
 from tests.cli.pseudo_terminal import ENTER, PseudoTerminal, at_a_terminal
 from tests.conftest import Cli
@@ -67,14 +67,14 @@ def opened(direct: Direct, patch: pytest.MonkeyPatch) -> Habitus:
     return Habitus.open(read_settings().model_copy(update={"cwd": direct.cli.cwd}))
 
 
-def called(direct: Direct, patch: pytest.MonkeyPatch, *, user: str | None = None) -> Granted:
+def called(direct: Direct, patch: pytest.MonkeyPatch, *, user: str | None = None) -> GrantedCredentials:
     """What its command line would get in a session of somebody."""
     with opened(direct, patch) as habitus:
-        return CommandLines(habitus, habitus.user(user)).command_line("pdf-mailer").granted
+        return SkillCommandLines(habitus, habitus.get_user(user)).command_line("pdf-mailer").granted
 
 
 def standing(direct: Direct) -> dict[str, str]:
-    return {each["secret"]: each["standing"] for each in direct.json("secrets", "list", env=KEY)["requests"]}
+    return {each["secret"]: each["status"] for each in direct.json("secrets", "list", env=KEY)["requests"]}
 
 
 @pytest.mark.req("SB-11")
@@ -163,12 +163,12 @@ def test_an_imported_declaration_is_a_request_until_a_person_grants_it(
     said = mailer.ok("secrets", "grant", "email.password", "pdf-mailer", "--host", "mail.example.org:587", env=KEY)
     assert "may have email.password and reach mail.example.org:587, as it is now" in said
     assert standing(mailer) == {"email.password": "granted", "ntfy.token": "waiting"}
-    assert called(mailer, monkeypatch) == Granted(
+    assert called(mailer, monkeypatch) == GrantedCredentials(
         variables={"SMTP_HOST": "mail.example.org", "SMTP_PASSWORD": SECRET},
         sensitive=frozenset({SECRET}),
         secrets=("email.password",),
         hosts=("mail.example.org:587",),
-        waiting=("ntfy.token",),
+        pending=("ntfy.token",),
         missing=("The secret 'ntfy.token' is not granted: habitus secrets grant ntfy.token pdf-mailer", ODD),
     )
 
@@ -205,7 +205,7 @@ def test_a_grant_can_be_taken_back_and_is_for_ones_own_sessions(
     with pytest.raises(UserError, match="was granted none"):
         called(mailer, monkeypatch, user="bob")
     seen_by_bob = mailer.json("secrets", "list", env={**KEY, "HABITUS_USER": "bob"})["requests"]
-    assert [request["standing"] for request in seen_by_bob] == ["waiting", "waiting"]
+    assert [request["status"] for request in seen_by_bob] == ["waiting", "waiting"]
     assert "may no longer have email.password" in mailer.ok("secrets", "revoke", "pdf-mailer")
     with pytest.raises(UserError, match="was granted none"):
         called(mailer, monkeypatch)
@@ -242,21 +242,21 @@ def test_who_is_no_admin_leaves_the_vault_alone(direct: Direct) -> None:
 def test_the_log_tells_who_called_what_and_keeps_no_secret(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(direct)
     with opened(direct, monkeypatch) as habitus:
-        open_calls(habitus).record(
-            Call(
-                who="bob",
+        open_call_log(habitus).record(
+            CommandLineCall(
+                caller="bob",
                 skill="pdf-mailer",
                 arguments=("send", f"--password={SECRET}"),
-                outcome=failure(f"it said {SECRET}"),
+                outcome=build_failed_outcome(f"it said {SECRET}"),
                 is_refused=True,
                 secrets=("email.password",),
-                when=habitus.clock(),
+                timestamp=habitus.clock(),
             )
         )
     ((call,), *_) = direct.json("secrets", "log", env=KEY).values()
-    del call["when"]
+    del call["timestamp"]
     assert call == {
-        "who": "bob",
+        "caller": "bob",
         "skill": "pdf-mailer",
         "arguments": ["send", "--password=[redacted:known]"],
         "outcome": {"kind": OutcomeKind.FAILED.value, "reason": "it said [redacted:known]"},
@@ -287,13 +287,15 @@ def test_forgetting_somebody_takes_their_grants_and_calls_along(
     mailer.ok("secrets", "grant", "email.password", "pdf-mailer", env=as_bob)
     mailer.ok("secrets", "grant", "--everybody", "ntfy.token", "pdf-mailer", env=as_bob)
     with opened(mailer, monkeypatch) as habitus:
-        call = Call(who="bob, session 7", skill="pdf-mailer", arguments=(), outcome=OK, when=habitus.clock())
-        open_calls(habitus).record(call)
-        open_calls(habitus).record(replace(call, who="bobby"))
+        call = CommandLineCall(
+            caller="bob, session 7", skill="pdf-mailer", arguments=(), outcome=OK, timestamp=habitus.clock()
+        )
+        open_call_log(habitus).record(call)
+        open_call_log(habitus).record(replace(call, caller="bobby"))
     mailer.ok("forget", "--user", "bob", "--yes", env=KEY)
     (grant,) = mailer.json("secrets", "list", env=KEY)["grants"]
     assert (grant["what"], "bob" in grant["granted_by"]) == ("ntfy.token", False)
-    assert [call["who"] for call in mailer.json("secrets", "log", env=KEY)["calls"]] == ["bobby"]
+    assert [call["caller"] for call in mailer.json("secrets", "log", env=KEY)["calls"]] == ["bobby"]
 
 
 @pytest.mark.full
@@ -353,7 +355,7 @@ def test_a_command_line_has_every_kind_of_variable_and_nothing_else_of_this_host
     assert "granted none" in direct("skill", "run", "weigh", env=host).err
     assert "habitus secrets grant scale.token weigh" in direct.ok("secrets", "list", env=host)
     direct.ok("secrets", "grant", "SCALE_TOKEN", "weigh", env=host)
-    told = {"WHO": account_name(), "PLACE": "kitchen", "UNIT": "kg", "COLOUR": None, "TOKEN": "[redacted:known]"}
+    told = {"WHO": get_account_name(), "PLACE": "kitchen", "UNIT": "kg", "COLOUR": None, "TOKEN": "[redacted:known]"}
     ran = direct("skill", "run", "weigh", env=host)
     assert json.loads(ran.out) == {**told, "rules": "as it came"}
     assert "It printed a secret, which was taken out." in ran.err

@@ -73,7 +73,7 @@ def test_lint_tells_of_what_has_no_effect_and_what_is_risky(direct: Direct) -> N
     direct.skill_file("risky").write_text(risky)
     report = direct.json("skills", "lint")
     found = {
-        one["name"]: [(d["severity"], d["what"], d["hint"]) for d in one["diagnostics"]] for one in report["skills"]
+        one["name"]: [(d["severity"], d["message"], d["hint"]) for d in one["diagnostics"]] for one in report["skills"]
     }
     assert found["brew-tea"] == []
     assert found["odd"] == [
@@ -122,8 +122,8 @@ def test_lint_tells_the_share_of_the_prompt(direct: Direct) -> None:
     direct.skill_file("roses").parent.mkdir(parents=True)
     front = 'metadata:\n  habitus.always_include: "true"\n'
     direct.skill_file("roses").write_text(f"---\nname: roses\ndescription: Roses.\n{front}---\n\n{long}\n")
-    told = [one["what"] for one in direct.json("skills", "lint")["set"] if one["kind"] == "budget"]
-    assert told[0] == "'roses' is in every prompt and takes 1700 tokens, 4.2% of the room for that."
+    told = [one["message"] for one in direct.json("skills", "lint")["set"] if one["kind"] == "budget"]
+    assert told[0] == "'roses' is in every prompt and takes 1700 tokens, 4.2% of that budget."
     assert told[1].startswith("The menu wants ")
     assert " of 4000 tokens, " in told[1]
     assert "note: 'roses' is in every prompt" in direct.ok("skills", "lint")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from habitus.sandbox.machine import probe
+from habitus.sandbox.machine import probe_machine
 from tests.cli.conftest import Direct
 from tests.skills.formats.made import write_files
 
@@ -92,7 +92,7 @@ def test_a_skill_of_istotas_layout_is_imported_granted_and_runs(mailer: Direct) 
         (True, "failed"),
         (True, "failed"),
     ]
-    assert {call["who"] for call in log} == {said["who"]}
+    assert {call["caller"] for call in log} == {said["who"]}
 
 
 CLI = """
@@ -152,7 +152,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.fixture
 def desk(direct: Direct) -> Iterator[Any]:
     """The service of the example, as its script runs it; it knows one token."""
-    if probe().bubblewrap is None:
+    if probe_machine().bubblewrap is None:
         pytest.skip("bubblewrap is missing or does not work here")
     service = runpy.run_path(str(EXAMPLES / "services" / "tickets.py"))["Desk"](0, SECRET)
     thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.01})

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.app import Habitus, read_settings
-from habitus.app.library.syncing import Manner, Step, Synced, decide_step
-from habitus.hosts.known_agents import HOSTS
-from habitus.settings import account_name
-from habitus.skills.model import Actor, Author, Skill
+from habitus.app.library.syncing import SyncAction, SyncedSkillEntry, SyncMethod, decide_action
+from habitus.hosts.known_agents import KNOWN_AGENTS
+from habitus.settings import get_account_name
+from habitus.skills.model import ActorKind, Author, Skill
 from tests.cli.conftest import Direct
 
 TEA = "1. Boil water.\n"
@@ -44,7 +44,7 @@ def edit(file: Path, old: str, new: str) -> None:
 def steps(direct: Direct, *options: str, agent: str = "claude-code") -> dict[str, str]:
     ran = direct("sync", agent, "--dry-run", "--json", *options)
     (plan,) = json.loads(ran.out)["plans"]
-    return {one["name"]: one["step"] for one in plan["steps"]}
+    return {one["name"]: one["action"] for one in plan["steps"]}
 
 
 @pytest.mark.full
@@ -136,8 +136,8 @@ def test_what_is_risky_untrusted_or_secret_is_not_spread(direct: Direct, folder:
     outside.mkdir(parents=True)
     (outside / "SKILL.md").write_text("---\nname: from-outside\ndescription: Theirs.\n---\nDo it their way.\n")
     direct.ok("skills", "import", str(outside.parent))
-    with Habitus.open(read_settings(direct.home, direct.cli.environ({"USER": account_name()}))) as habitus:
-        agent = Author(actor=Actor.AGENT, name="agent")
+    with Habitus.open(read_settings(direct.home, direct.cli.environ({"USER": get_account_name()}))) as habitus:
+        agent = Author(actor=ActorKind.AGENT, name="agent")
         habitus.skills.create(Skill(name="by-an-agent", description="Made up.", body="x"), agent)
     out = {name for name, step in steps(direct).items() if step == "left out"}
     assert out == {"from-outside", "by-an-agent", "with-a-key", "risky"}
@@ -158,11 +158,11 @@ def test_an_edit_there_that_looks_dangerous_waits_for_review(direct: Direct, fol
 @pytest.mark.req("CL-06")
 def test_no_more_skills_go_there_than_its_list_can_show(direct: Direct) -> None:
     long = "Says at length how it is done here, again and again. " * 18
-    room = HOSTS["codex"].listing_chars // len(long)
-    with Habitus.open(read_settings(direct.home, direct.cli.environ({"USER": account_name()}))) as habitus:
+    room = KNOWN_AGENTS["codex"].listing_chars // len(long)
+    with Habitus.open(read_settings(direct.home, direct.cli.environ({"USER": get_account_name()}))) as habitus:
         for number in range(room + 5):
             skill = Skill(name=f"skill-{number:02}", description=long.strip(), body="x")
-            habitus.skills.create(skill, habitus.person())
+            habitus.skills.create(skill, habitus.build_author())
     direct.ok("skills", "show", "skill-12")
     ran = direct.ok("sync", "codex", "--yes", "--only", "skill-12", "--dry-run")
     assert "put           skill-12" in ran
@@ -175,13 +175,13 @@ def test_no_more_skills_go_there_than_its_list_can_show(direct: Direct) -> None:
 hashes = st.sampled_from(["", "a", "b", "c"])
 
 
-@given(here=hashes, there=hashes, put=st.none() | hashes, manner=st.sampled_from(Manner))
+@given(here=hashes, there=hashes, put=st.none() | hashes, manner=st.sampled_from(SyncMethod))
 def test_nothing_that_only_exists_there_is_ever_overwritten(
-    here: str, there: str, put: str | None, manner: Manner
+    here: str, there: str, put: str | None, manner: SyncMethod
 ) -> None:
-    known = None if put is None else Synced(version=1, sha256=put, origin="", manner=Manner.COPY)
-    step, _ = decide_step(here, there, known, manner=manner)
-    if step in (Step.PUT, Step.UPDATE, Step.REMOVE):
+    known = None if put is None else SyncedSkillEntry(version=1, sha256=put, origin="", manner=SyncMethod.COPY)
+    step, _ = decide_action(here, there, known, method=manner)
+    if step in (SyncAction.PUT, SyncAction.UPDATE, SyncAction.REMOVE):
         assert there in ("", put)
-    if step is Step.TAKE_BACK:
+    if step is SyncAction.PULL_EDIT:
         assert here == put

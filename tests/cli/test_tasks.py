@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from habitus.agent.history import pack
-from habitus.agent.recorder import explicit
+from habitus.agent.history import pack_message
+from habitus.agent.recorder import judge_explicitly
 from habitus.app import Habitus, read_settings
-from habitus.app.operating.forgetting import forget
+from habitus.app.operating.erasure import erase_user
 from habitus.events import OutcomeKind
-from habitus.journal.model import Place, Selected, Turn
-from habitus.llm.model import Answered
-from habitus.skills.choosing.menu import fingerprint
+from habitus.journal.model import SelectedSkill, SelectionSlot, Turn
+from habitus.llm.model import AssistantMessage
+from habitus.skills.choosing.menu import compute_fingerprint
 from tests.cli.conftest import Direct
 from tests.cli.test_mining import opened
 from tests.learning.logs import asked, came, used, write
@@ -39,7 +39,7 @@ def _examine(direct: Direct, text: str = TASKS, name: str = "csv-summary") -> Pa
 
 def _hash(direct: Direct) -> str:
     with Habitus.open(read_settings(direct.home)) as habitus:
-        return fingerprint(habitus.skills.snapshot().hashes)
+        return compute_fingerprint(habitus.skills.snapshot().hashes)
 
 
 @pytest.mark.req("IM-02")
@@ -170,11 +170,11 @@ def _asked(direct: Direct, reply: str, *, count: int = 3, went: OutcomeKind = Ou
                 started_on=habitus.clock(),
                 ended_on=habitus.clock(),
                 user=habitus.settings.user,
-                messages=(pack(Answered(text=reply)),),
-                selected=(Selected(name="csv-summary", place=Place.LOADED, reason="asked for"),),
-                outcomes=(explicit(went, "user"),),
+                messages=(pack_message(AssistantMessage(text=reply)),),
+                selected=(SelectedSkill(name="csv-summary", place=SelectionSlot.LOADED, reason="asked for"),),
+                outcomes=(judge_explicitly(went, "user"),),
             )
-            habitus.journal.record(turn)
+            habitus.journal.record_turn(turn)
 
 
 @pytest.mark.req("IM-02")
@@ -271,8 +271,8 @@ def test_who_is_forgotten_takes_their_tasks_along(stocked: Direct) -> None:
     file = _examine(stocked, TASKS + "\n[[task]]\nid = 'own'\nrequest = 'x'\nexpect = 'y'\n")
     with Habitus.open(read_settings(stocked.home)) as habitus:
         turn = Turn(id="t1", session="c1", request="How long?", started_on=habitus.clock(), user="ann")
-        habitus.journal.record(turn)
-        done = forget(habitus, "ann")
+        habitus.journal.record_turn(turn)
+        done = erase_user(habitus, "ann")
     assert done.erased["tasks"] == 1
     assert "green tea" not in file.read_text()
     assert [one["id"] for one in stocked.json("tasks", "list", "csv-summary")["tasks"]] == ["own"]

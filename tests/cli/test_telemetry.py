@@ -98,10 +98,10 @@ def test_a_collector_is_told_of_turns_and_their_steps_and_of_nothing_that_was_sa
 @pytest.mark.req("OP-02")
 def test_a_turn_of_another_loop_is_traced_as_one_of_ours(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
     with collecting() as found:
-        monkeypatch.setenv(tracing.ENDPOINT, found.address)
+        monkeypatch.setenv(tracing.ENDPOINT_VARIABLE, found.address)
         settings = read_settings(direct.home, {"HOME": str(direct.home)})
         with (
-            tracing.exporting(os.environ),
+            tracing.export_telemetry(os.environ),
             Habitus.open(settings) as habitus,
             habitus.turn("How is my unmistakable zeppelin?") as turn,
         ):

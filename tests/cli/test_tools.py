@@ -189,7 +189,9 @@ def test_a_registry_of_tools_comes_in_with_counters_and_waits_for_trust(direct: 
     assert direct.ok("tools", "run", "loud", '{"text": "a"}') == "A\n"
     counted = direct.json("tools", "show", "loud")["counters"]
     assert (counted["succeeded"], counted["failed"]) == (1, 0)
-    assert direct.json("skills", "show", "loud")["told"] == ["its source says of code: used 13, succeeded 12, failed 1"]
+    assert direct.json("skills", "show", "loud")["source_counts"] == [
+        "its source says of code: used 13, succeeded 12, failed 1"
+    ]
 
 
 @pytest.mark.req("SB-09")

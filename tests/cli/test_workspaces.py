@@ -16,18 +16,18 @@ from fastapi.testclient import TestClient
 from mcp.client import Client
 
 from habitus.app import Habitus, read_settings
-from habitus.app.conversations.past_sessions import past_session
+from habitus.app.conversations.past_sessions import get_past_session
 from habitus.app.operating import jobs
 from habitus.errors import NotFound
-from habitus.mcp.scope import Scope
-from habitus.mcp.server import Behind, make_server
+from habitus.mcp.scope import McpServerOptions
+from habitus.mcp.server import LazyHome, make_mcp_server
 from habitus.skills import trees
-from habitus.skills.model import Actor, Author, Skill
-from habitus.skills.review import Action, Change
-from habitus.sql.notifications import Topic, news_of
-from habitus.web.app import make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.security import keys_of
+from habitus.skills.model import ActorKind, Author, Skill
+from habitus.skills.review import ProposalAction, SkillChange
+from habitus.sql.change_notifications import ChangeTopic, get_change_feed
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import load_sign_in_keys
 from tests.cli.conftest import Direct
 from tests.conftest import Ran
 from tests.contracts.test_two_hosts import soon
@@ -71,14 +71,14 @@ def opened(home: Path, env: Mapping[str, str]) -> Habitus:
 
 def fill(habitus: Habitus) -> Ids:
     tea = Skill(name="brew-tea", description="How tea is brewed", when_to_use="Tea is wanted", body="1. Boil.")
-    habitus.skills.create(tea, habitus.person())
+    habitus.skills.create(tea, habitus.build_author())
     with habitus.turn("how is tea brewed?", conversation="at-breakfast") as turn:
         turn.done("Boil it.")
-    mate = trees.with_skill({}, Skill(name="brew-mate", description="How mate is brewed", body="1. Cool it."))
-    change = Change(action=Action.WRITE, name="brew-mate", layer="user", tree=mate)
-    waiting = habitus.review.propose(change, Author(actor=Actor.AGENT), ["the agent started it"])
+    mate = trees.update_main_file({}, Skill(name="brew-mate", description="How mate is brewed", body="1. Cool it."))
+    change = SkillChange(action=ProposalAction.WRITE, name="brew-mate", layer="user", tree=mate)
+    waiting = habitus.review.propose(change, Author(actor=ActorKind.AGENT), ["the agent started it"])
     queue = jobs.open_queue(habitus)
-    job = jobs.leave(habitus.settings, queue, "index")
+    job = jobs.submit_job(habitus.settings, queue, "index")
     lesson = habitus.memory.add("Tea needs a clean kettle.").engram
     assert lesson is not None
     return Ids(
@@ -91,8 +91,8 @@ def through_the_library(habitus: Habitus, ids: Ids) -> set[str]:
     asked: dict[str, Callable[[], object]] = {
         "skill": lambda: habitus.skills.find(ids.skill),
         "lesson": lambda: habitus.memory.get(ids.lesson),
-        "session": lambda: past_session(habitus.settings, habitus.journal, ids.session),
-        "turn": lambda: habitus.journal.turn(ids.turn),
+        "session": lambda: get_past_session(habitus.settings, habitus.journal, ids.session),
+        "turn": lambda: habitus.journal.get_turn(ids.turn),
         "proposal": lambda: habitus.review.get(int(ids.proposal)),
         "job": lambda: queue.get(ids.job),
     }
@@ -120,10 +120,10 @@ def through_commands(direct: Direct, home: Path, env: Mapping[str, str], ids: Id
 
 
 def through_rest(habitus: Habitus, ids: Ids) -> set[str]:
-    desks, keys = Desks(habitus), keys_of(habitus)
+    desks, keys = HomePool(habitus), load_sign_in_keys(habitus)
     try:
-        headers = {"Authorization": f"Bearer {keys.bearer}"}
-        api = TestClient(make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers)
+        headers = {"Authorization": f"Bearer {keys.owner_token}"}
+        api = TestClient(make_web_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers)
         asked = {
             "skill": f"/api/v1/skills/{ids.skill}",
             "lesson": f"/api/v1/lessons/{ids.lesson}",
@@ -141,9 +141,9 @@ def through_rest(habitus: Habitus, ids: Ids) -> set[str]:
 
 def through_mcp(home: Path, ids: Ids) -> set[str]:
     async def ask() -> set[str]:
-        behind = Behind(Scope(home=home))
+        behind = LazyHome(McpServerOptions(home=home))
         try:
-            async with Client(make_server(behind), mode="auto") as client:
+            async with Client(make_mcp_server(behind), mode="auto") as client:
                 recalled = await client.call_tool("recall_skill", {"name": ids.skill})
                 lessons = str(await client.call_tool("list_lessons", {}))
         finally:
@@ -192,7 +192,7 @@ def test_what_is_copied_looked_at_and_forgotten_is_of_one_workspace(
 ) -> None:
     tea = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil.")
     with opened(direct.home, {"HOME": str(tmp_path), "HABITUS_USER": "ann"}) as habitus:
-        habitus.skills.create(tea, habitus.person())
+        habitus.skills.create(tea, habitus.build_author())
         habitus.memory.add("Tea needs a clean kettle.")
     env = {name: environ(tmp_path / name, server, name) for name in ("red", "blue")}
     for told in env.values():
@@ -217,13 +217,13 @@ def test_word_of_a_change_stays_in_its_workspace(server: str, tmp_path: Path) ->
             for home, workspace in (("red", "red"), ("blue", "blue"), ("other", "red"))
         )
         for habitus in (red, blue):
-            news_of(habitus.shared).start()
-            stack.callback(news_of(habitus.shared).close)
-        assert soon(lambda: all(news_of(one.shared).last_change(Topic.ROWS) for one in (red, blue)))
-        before = [news_of(one.shared).last_change(Topic.ROWS) for one in (red, blue)]
-        other.skills.create(tea, other.person())
-        assert soon(lambda: news_of(red.shared).last_change(Topic.ROWS) != before[0])
-        assert news_of(blue.shared).last_change(Topic.ROWS) == before[1]
+            get_change_feed(habitus.shared).start()
+            stack.callback(get_change_feed(habitus.shared).close)
+        assert soon(lambda: all(get_change_feed(one.shared).get_last_change(ChangeTopic.ROWS) for one in (red, blue)))
+        before = [get_change_feed(one.shared).get_last_change(ChangeTopic.ROWS) for one in (red, blue)]
+        other.skills.create(tea, other.build_author())
+        assert soon(lambda: get_change_feed(red.shared).get_last_change(ChangeTopic.ROWS) != before[0])
+        assert get_change_feed(blue.shared).get_last_change(ChangeTopic.ROWS) == before[1]
 
 
 @pytest.mark.full

@@ -42,7 +42,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine
     from tests.homes import migrated
 
     if request.param == "sqlite":
-        address = sql.sqlite_url(migrated(tmp_path / "habitus.db"))
+        address = sql.build_sqlite_url(migrated(tmp_path / "habitus.db"))
     else:
         address = request.getfixturevalue("url")
     engine = sql.open_engine(address)

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from habitus import sql
-from habitus.skills.stores.files import DirectoryShelf
+from habitus.skills.stores.files import DirectoryBackend
 from habitus.skills.stores.in_memory import InMemorySkillStore
-from habitus.skills.stores.sql import SqlShelf
+from habitus.skills.stores.sql import SqlBackend
 from habitus.skills.stores.versioned import SkillStore
 from tests.homes import migrated
 
@@ -26,9 +26,9 @@ class Ticking:
 
 
 def file_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> SkillStore:
-    engine = sql.open_engine(sql.sqlite_url(migrated(home / "habitus.db")))
-    shelf = DirectoryShelf(home / "skills", home / "archive")
-    return SkillStore(shelf, engine, layer="user", clock=clock or Ticking(), look_every=0)
+    engine = sql.open_engine(sql.build_sqlite_url(migrated(home / "habitus.db")))
+    shelf = DirectoryBackend(home / "skills", home / "archive")
+    return SkillStore(shelf, engine, layer="user", clock=clock or Ticking(), check_interval=0)
 
 
 def in_memory_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> InMemorySkillStore:
@@ -36,8 +36,10 @@ def in_memory_store(home: Path, clock: Callable[[], datetime] | None = None, url
 
 
 def sql_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> SkillStore:
-    engine = sql.open_engine(url or sql.sqlite_url(migrated(home / "habitus.db")))
-    return SkillStore(SqlShelf(engine, home / "cache"), engine, layer="user", clock=clock or Ticking(), look_every=0)
+    engine = sql.open_engine(url or sql.build_sqlite_url(migrated(home / "habitus.db")))
+    return SkillStore(
+        SqlBackend(engine, home / "cache"), engine, layer="user", clock=clock or Ticking(), check_interval=0
+    )
 
 
 STORES: dict[str, Callable[[Path, Ticking, str], SkillStore]] = {

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations import secrets
 from habitus.app.library import trusting
-from habitus.app.operating.people import Role, open_people
+from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.use_cases import (
     evidence,
     finding,
@@ -38,21 +38,21 @@ from habitus.app.use_cases import (
     users,
     writing,
 )
-from habitus.app.use_cases.declaration import Nothing, UseCase, all_declared
-from habitus.cli.commands import commands
+from habitus.app.use_cases.declaration import EmptyPayload, UseCase, load_all_use_cases
+from habitus.cli.commands import build_commands
 from habitus.cli.lazy import DeclaredCommand
-from habitus.cli.use_case_commands import words_of
+from habitus.cli.use_case_commands import format_command_words
 from habitus.events import Outcome, OutcomeKind
 from habitus.journal.model import Turn
-from habitus.memory.model import Draft, Evidence, Kind
-from habitus.sandbox.credentials.grants import Call
-from habitus.skills.layers.layer import USER
-from habitus.skills.model import Actor, Author, Skill
-from habitus.skills.review import Action, Change
-from habitus.skills.trees import with_skill
-from habitus.web.app import make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.security import keys_of
+from habitus.memory.model import LessonDraft, LessonKind, LessonProvenance
+from habitus.sandbox.credentials.grants import CommandLineCall
+from habitus.skills.layers.layer import USER_LAYER
+from habitus.skills.model import ActorKind, Author, Skill
+from habitus.skills.review import ProposalAction, SkillChange
+from habitus.skills.trees import update_main_file
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import load_sign_in_keys
 from tests.cli.conftest import Direct, direct, stock, stocked
 from tests.web.conftest import HOST, standing
 from tests.web.furnished import equip
@@ -63,73 +63,77 @@ Prepare = Callable[[Habitus], Any]  # makes what a use case needs, and says whic
 
 
 def _a_lesson(habitus: Habitus) -> str:
-    return lessons.add(habitus, lessons.NewLesson(text="Dates are day-first.")).lesson.id
+    return lessons.add_lesson(habitus, lessons.AddLessonRequest(text="Dates are day-first.")).lesson.id
 
 
 def _an_archived_lesson(habitus: Habitus) -> str:
     id = _a_lesson(habitus)
-    lessons.remove(habitus, lessons.ManyLessons(ids=(id,)))
+    lessons.remove_lessons(habitus, lessons.LessonIdsRequest(ids=(id,)))
     return id
 
 
-def _a_taught_lesson(habitus: Habitus) -> lessons.Retraction:
-    habitus.memory.encode(Draft(text="Dates are day-first.", kind=Kind.LESSON, evidence=Evidence(trace="t1")))
-    return lessons.Retraction(turn="t1")
+def _a_taught_lesson(habitus: Habitus) -> lessons.RetractLessonsRequest:
+    habitus.memory.encode(
+        LessonDraft(text="Dates are day-first.", kind=LessonKind.LESSON, evidence=LessonProvenance(trace="t1"))
+    )
+    return lessons.RetractLessonsRequest(turn="t1")
 
 
 def _proposals(habitus: Habitus) -> tuple[str, ...]:
     for name in ("make-jam", "make-ham"):
-        tree = with_skill({}, Skill(name=name, description="Jam", body="1. Boil."))
-        change = Change(action=Action.WRITE, name=name, layer="user", tree=tree)
-        habitus.review.submit(change, Author(actor=Actor.AGENT, name="tester", reason="worked it out"))
+        tree = update_main_file({}, Skill(name=name, description="Jam", body="1. Boil."))
+        change = SkillChange(action=ProposalAction.WRITE, name=name, layer="user", tree=tree)
+        habitus.review.submit(change, Author(actor=ActorKind.AGENT, name="tester", reason="worked it out"))
     return tuple(str(one.id) for one in habitus.review.list())
 
 
-def _an_approved_proposal(habitus: Habitus) -> review.Reopening:
+def _an_approved_proposal(habitus: Habitus) -> review.ReopenProposalsRequest:
     ids = _proposals(habitus)[:1]
-    review.approve(habitus, review.Approval(ids=ids))
-    return review.Reopening(ids=ids)
+    review.approve_items(habitus, review.ApproveItemsRequest(ids=ids))
+    return review.ReopenProposalsRequest(ids=ids)
 
 
-def _a_job(habitus: Habitus) -> jobs.OneJob:
-    return jobs.OneJob(id=jobs.add(habitus, jobs.NewJob(kind="curate")).id)
+def _a_job(habitus: Habitus) -> jobs.JobRequest:
+    return jobs.JobRequest(id=jobs.add_job(habitus, jobs.AddJobRequest(kind="curate")).id)
 
 
-def _a_cancelled_job(habitus: Habitus) -> jobs.OneJob:
+def _a_cancelled_job(habitus: Habitus) -> jobs.JobRequest:
     wanted = _a_job(habitus)
-    jobs.cancel(habitus, wanted)
+    jobs.cancel_job(habitus, wanted)
     return wanted
 
 
-def _a_pause(habitus: Habitus) -> Nothing:
-    pausing.pause(habitus, Nothing())
-    return Nothing()
+def _a_pause(habitus: Habitus) -> EmptyPayload:
+    pausing.pause_learning(habitus, EmptyPayload())
+    return EmptyPayload()
 
 
-def _a_session(habitus: Habitus) -> sessions.OneSession:
+def _a_session(habitus: Habitus) -> sessions.ShowSessionRequest:
     for id in ("t1", "t2"):
         turn = Turn(id=id, session="s1", request="Hello", started_on=habitus.clock(), user=habitus.settings.user)
-        habitus.journal.record(turn)
-    return sessions.OneSession(id="s", limit=1)
+        habitus.journal.record_turn(turn)
+    return sessions.ShowSessionRequest(id="s", limit=1)
 
 
-def _a_call(habitus: Habitus) -> Nothing:
+def _a_call(habitus: Habitus) -> EmptyPayload:
     done = Outcome(kind=OutcomeKind.OK)
-    call = Call(when=habitus.clock(), who="ann", skill="mail", arguments=("send",), secrets=("smtp",), outcome=done)
-    secrets.open_calls(habitus).record(call)
-    return Nothing()
+    call = CommandLineCall(
+        timestamp=habitus.clock(), caller="ann", skill="mail", arguments=("send",), secrets=("smtp",), outcome=done
+    )
+    secrets.open_call_log(habitus).record(call)
+    return EmptyPayload()
 
 
-def _a_judgement(habitus: Habitus) -> evidence.TurnJudgement:
+def _a_judgement(habitus: Habitus) -> evidence.RecordOutcomeRequest:
     _a_session(habitus)
-    return evidence.TurnJudgement(id="t1", ok=False, by="tester")
+    return evidence.RecordOutcomeRequest(id="t1", ok=False, by="tester")
 
 
 def _a_skill(habitus: Habitus, name: str = "csv-summary") -> str:
     for number in range(1, 4):
         skill = Skill(name=name, description="Sums up a table.", body=f"{number}. Look at it.")
-        save = habitus.skills.create if number == 1 else habitus.skills.layer(USER).store.save
-        save(skill, habitus.person("written"))
+        save = habitus.skills.create if number == 1 else habitus.skills.get_layer(USER_LAYER).store.save
+        save(skill, habitus.build_author("written"))
     return name
 
 
@@ -138,14 +142,16 @@ def _with_skill(wanted: object) -> Prepare:
     return lambda habitus: (_a_skill(habitus), wanted)[1]
 
 
-def _an_archived_skill(habitus: Habitus) -> writing.ArchivedName:
-    writing.remove(habitus, writing.SkillRemoval(names=(_a_skill(habitus),)))
-    return writing.ArchivedName(name="csv-summary", new_name="csv-total")
+def _an_archived_skill(habitus: Habitus) -> writing.RestoreSkillRequest:
+    writing.remove_skills(habitus, writing.RemoveSkillsRequest(names=(_a_skill(habitus),)))
+    return writing.RestoreSkillRequest(name="csv-summary", new_name="csv-total")
 
 
 def _with_task(wanted: object) -> Prepare:
     def prepare(habitus: Habitus) -> object:
-        tasks.add(habitus, tasks.NewTask(name=_a_skill(habitus), request="Sum it up.", expect=("total",), id="tea"))
+        tasks.add_task(
+            habitus, tasks.AddTaskRequest(name=_a_skill(habitus), request="Sum it up.", expect=("total",), id="tea")
+        )
         return wanted
 
     return prepare
@@ -163,61 +169,67 @@ def _with_code(wanted: object) -> Prepare:
 
 def _code_and_recipe(habitus: Habitus) -> None:
     equip(habitus)
-    trusting.trust(habitus, trusting.trustable_skill(habitus.skills, "shout"))
+    trusting.trust_target(habitus, trusting.resolve_skill_target(habitus.skills, "shout"))
 
 
 # A use case whose example names something that must be there first.
 PREPARED: dict[str, Prepare] = {
     "resume": _a_pause,
-    "sessions list": lambda habitus: sessions.SessionList(limit=_a_session(habitus).limit),
+    "sessions list": lambda habitus: sessions.ListSessionsRequest(limit=_a_session(habitus).limit),
     "sessions show": _a_session,
-    "jobs add": lambda habitus: jobs.NewJob(kind="curate", tokens=5),
-    "jobs list": lambda habitus: jobs.JobList(done=bool(_a_job(habitus))),
+    "jobs add": lambda habitus: jobs.AddJobRequest(kind="curate", tokens=5),
+    "jobs list": lambda habitus: jobs.ListJobsRequest(done=bool(_a_job(habitus))),
     "jobs show": _a_job,
     "jobs cancel": _a_job,
     "jobs retry": _a_cancelled_job,
-    "skills show": _with_skill(skills.show.example),
-    "skills history": _with_skill(skills.history.example),
-    "skills diff": _with_skill(skills.diff.example),
-    "skills stats": _with_skill(skills.stats.example),
-    "skills improvements": _with_skill(improving.improvements.example),
-    "skills edit": _with_skill(writing.SkillEdit(name="csv-summary", append="4. Archive.", expect="3")),
-    "skills enable": _with_skill(writing.ManySkills(names=("csv-summary",))),
-    "skills disable": _with_skill(writing.ManySkills(names=("csv-summary",))),
-    "skills remove": _with_skill(writing.SkillRemoval(names=("csv-summary",), reason="twice")),
+    "skills show": _with_skill(skills.show_skill.example),
+    "skills history": _with_skill(skills.show_skill_history.example),
+    "skills diff": _with_skill(skills.diff_versions.example),
+    "skills stats": _with_skill(skills.show_stats.example),
+    "skills improvements": _with_skill(improving.list_improvements.example),
+    "skills edit": _with_skill(writing.EditSkillRequest(name="csv-summary", append="4. Archive.", expect="3")),
+    "skills enable": _with_skill(writing.SkillNamesRequest(names=("csv-summary",))),
+    "skills disable": _with_skill(writing.SkillNamesRequest(names=("csv-summary",))),
+    "skills remove": _with_skill(writing.RemoveSkillsRequest(names=("csv-summary",), reason="twice")),
     "skills restore": _an_archived_skill,
-    "skills rollback": _with_skill(writing.rollback.example),
-    "skills search": _with_skill(finding.search.example),
-    "skills select": _with_skill(finding.select.example),
-    "why": _with_skill(finding.why.example),
-    "tools list": _with_code(tools.ToolList(limit=5)),
-    "tools show": _with_code(tools.OneTool(name="shout")),
-    "tools run": _with_code(tools.ToolCall(name="shout", payload={"text": "psst"})),
-    "tools test": _with_code(tools.ToolNames(names=("shout",))),
-    "recipes list": _with_code(recipes.RecipeList(name="look-around")),
-    "recipes run": _with_code(recipes.RecipeRun(recipe="look-around", payload={"query": "tables"}, name="look-around")),
+    "skills rollback": _with_skill(writing.rollback_skill.example),
+    "skills search": _with_skill(finding.search_skills.example),
+    "skills select": _with_skill(finding.select_skills.example),
+    "why": _with_skill(finding.explain_skill.example),
+    "tools list": _with_code(tools.ListToolsRequest(limit=5)),
+    "tools show": _with_code(tools.ToolRequest(name="shout")),
+    "tools run": _with_code(tools.RunToolRequest(name="shout", payload={"text": "psst"})),
+    "tools test": _with_code(tools.RunToolCasesRequest(names=("shout",))),
+    "recipes list": _with_code(recipes.ListRecipesRequest(name="look-around")),
+    "recipes run": _with_code(
+        recipes.RunRecipeRequest(recipe="look-around", payload={"query": "tables"}, name="look-around")
+    ),
     "tasks list": _with_task(tasks.list_tasks.example),
-    "tasks add": _with_skill(tasks.add.example),
-    "tasks edit": _with_task(tasks.edit.example),
-    "tasks remove": _with_task(tasks.remove.example),
-    "tasks check": _with_task(tasks.check.example),
-    "lessons show": lambda habitus: lessons.OneLesson(id=_a_lesson(habitus)),
-    "lessons edit": lambda habitus: lessons.LessonEdit(id=_a_lesson(habitus), text="Dates are ISO.", expect='"1"'),
-    "lessons remove": lambda habitus: lessons.ManyLessons(ids=(_a_lesson(habitus),)),
-    "lessons restore": lambda habitus: lessons.ManyLessons(ids=(_an_archived_lesson(habitus),)),
+    "tasks add": _with_skill(tasks.add_task.example),
+    "tasks edit": _with_task(tasks.edit_task.example),
+    "tasks remove": _with_task(tasks.remove_task.example),
+    "tasks check": _with_task(tasks.check_tasks.example),
+    "lessons show": lambda habitus: lessons.ShowLessonRequest(id=_a_lesson(habitus)),
+    "lessons edit": lambda habitus: lessons.EditLessonRequest(
+        id=_a_lesson(habitus), text="Dates are ISO.", expect='"1"'
+    ),
+    "lessons remove": lambda habitus: lessons.LessonIdsRequest(ids=(_a_lesson(habitus),)),
+    "lessons restore": lambda habitus: lessons.LessonIdsRequest(ids=(_an_archived_lesson(habitus),)),
     "lessons retract": _a_taught_lesson,
-    "review list": lambda habitus: review.WaitingList(limit=len(_proposals(habitus)) - 1),
-    "review show": lambda habitus: review.OneItem(id=_proposals(habitus)[0]),
-    "review approve": lambda habitus: review.Approval(ids=_proposals(habitus)),
-    "review reject": lambda habitus: review.Rejection(ids=_proposals(habitus), reason="no ham"),
+    "review list": lambda habitus: review.ListPendingRequest(limit=len(_proposals(habitus)) - 1),
+    "review show": lambda habitus: review.InboxItemRequest(id=_proposals(habitus)[0]),
+    "review approve": lambda habitus: review.ApproveItemsRequest(ids=_proposals(habitus)),
+    "review reject": lambda habitus: review.RejectItemsRequest(ids=_proposals(habitus), reason="no ham"),
     "review reopen": _an_approved_proposal,
     "outcome": _a_judgement,
-    "evidence show": lambda habitus: (_a_session(habitus), evidence.EvidenceFilter(limit=1))[1],
+    "evidence show": lambda habitus: (_a_session(habitus), evidence.ShowEvidenceRequest(limit=1))[1],
     "secrets list": _a_call,
-    "users remove": lambda habitus: users.OneUser(name=open_people(habitus).add("ben", Role.VIEWER).person.name),
+    "users remove": lambda habitus: users.RemoveUserRequest(
+        name=open_user_accounts(habitus).add("ben", UserRole.VIEWER).person.name
+    ),
 }
 # `skills add` takes paths on the command line, and over REST only what lies on the public internet.
-BOTH = [case for case in all_declared() if case.method and case.command and case is not sources.add]
+BOTH = [case for case in load_all_use_cases() if case.method and case.command and case is not sources.add_skills]
 
 
 @pytest.mark.req("CL-01", "CL-03")
@@ -228,7 +240,7 @@ def test_a_command_and_its_route_give_the_same_json(direct: Direct, tmp_path: Pa
         prepare = PREPARED.get(case.command)
         wanted = case.example if prepare is None else prepare(habitus)
     shutil.copytree(direct.home, other)
-    ran = direct(*words_of(case, wanted), "--json")
+    ran = direct(*format_command_words(case, wanted), "--json")
     assert ran.code == 0, ran.err
     with _opened(direct, other) as habitus:
         by_request = _requested(habitus, case, wanted)
@@ -272,7 +284,9 @@ def _tasks(habitus: Habitus) -> None:
     _file_of_skills(habitus)
     (habitus.settings.cwd / "model.json").write_text("[]")
     for word in ("total", "mean", "rows"):
-        tasks.add(habitus, tasks.NewTask(name="csv-summary", request=f"Say the {word}.", expect=(word,), id=word))
+        tasks.add_task(
+            habitus, tasks.AddTaskRequest(name="csv-summary", request=f"Say the {word}.", expect=(word,), id=word)
+        )
 
 
 JAM = "---\nname: make-jam\ndescription: Jam\n---\n1. Boil slowly.\n"
@@ -389,7 +403,7 @@ NO_COMMAND = {
 
 @pytest.mark.req("CL-01", "CL-03")
 def test_whatever_has_two_doors_is_compared_at_both() -> None:
-    known = {*_commands_with_json(commands()), *(case.command for case in all_declared() if case.command)}
+    known = {*_commands_with_json(build_commands()), *(case.command for case in load_all_use_cases() if case.command)}
     alone = known - {case.command for case in BOTH}
     compared = {max((name for name in alone if _begins(pair.command, name)), key=len) for pair in PAIRS}
     assert compared | NO_ROUTE == alone
@@ -439,10 +453,10 @@ def _requested(habitus: Habitus, case: UseCase[Any, Any], wanted: object) -> Any
 
 @contextmanager
 def _client(habitus: Habitus) -> Iterator[TestClient]:
-    keys, desks = keys_of(habitus), Desks(habitus)
-    headers = {"Authorization": f"Bearer {keys.bearer}"}
+    keys, desks = load_sign_in_keys(habitus), HomePool(habitus)
+    headers = {"Authorization": f"Bearer {keys.owner_token}"}
     try:
-        yield TestClient(make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers)
+        yield TestClient(make_web_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers)
     finally:
         desks.close()
 
@@ -479,7 +493,7 @@ def _steady(told: Any, home: Path, person: Path | None = None) -> Any:
     return json.loads(text)
 
 
-@pytest.mark.parametrize("case", list(all_declared()), ids=lambda case: case.command or case.path)
+@pytest.mark.parametrize("case", list(load_all_use_cases()), ids=lambda case: case.command or case.path)
 def test_a_declaration_is_whole(case: UseCase[Any, Any]) -> None:
     assert case.help
     assert dataclasses.is_dataclass(case.input)

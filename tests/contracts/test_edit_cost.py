@@ -15,9 +15,9 @@ import pytest
 import sqlalchemy as sa
 
 from habitus.app import Habitus, read_settings
-from habitus.skills.edits import Edit, Operation
+from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import Skill
-from habitus.skills.trees import with_skill
+from habitus.skills.trees import update_main_file
 from tests.homes import furnish
 
 FEW, MANY = 20, 200
@@ -50,12 +50,12 @@ def work_of_an_edit(place: Path, url: str, count: int) -> Counter[str]:
         homes = [read_settings(furnish(place / name), told) for name in ("here", "there")]
         here, there = (stack.enter_context(Habitus.open(one.model_copy(update={"cwd": place}))) for one in homes)
         some = [Skill(name=f"skill-{n}", description=f"Does {n}.", body="1. Do it.") for n in range(count)]
-        here.skills.write_trees("user", {one.name: with_skill({}, one) for one in some}, here.person())
+        here.skills.write_trees("user", {one.name: update_main_file({}, one) for one in some}, here.build_author())
         for number in range(3):
             there.skills.snapshot()
             with counted_work() as work:
-                edit = Edit(operation=Operation.APPEND, content=f"{number}. And again.")
-                here.skills.edit("skill-7", edit, here.person())
+                edit = TextEdit(operation=EditOperation.APPEND, content=f"{number}. And again.")
+                here.skills.edit("skill-7", edit, here.build_author())
                 assert here.skills.load("skill-7").body == there.skills.load("skill-7").body
     return work
 

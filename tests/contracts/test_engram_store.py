@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from habitus.memory.model import (
-    Cause,
+    ChangeCause,
     Engram,
-    Evidence,
-    Kind,
-    LessonBody,
     LessonCounters,
+    LessonKind,
+    LessonProducer,
+    LessonProvenance,
+    LessonScope,
     LessonState,
-    Producer,
-    Scope,
+    SelfPlayLessonBody,
     TrustLevel,
 )
 from habitus.memory.store import EngramStore
@@ -30,16 +30,18 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 FULL = Engram(
     id="k0000001",
     text="Größe «ß» — 日本 --> <!-- & 'quoted'",
-    kind=Kind.WHEN,
-    scope=Scope.PROJECT,
+    kind=LessonKind.WHEN,
+    scope=LessonScope.PROJECT,
     owner="/work",
     confidence=0.9,
     topic="csv",
     source="consolidation",
     trust=TrustLevel.VERIFIED,
-    produced_by=Producer.DREAM,
-    evidence=Evidence(error_signature="E", trace="t", version="2", detector="d", imported=("x", "y")),
-    body=LessonBody(trigger="a", anti_pattern="b", correct_pattern="c", domains=("d", "e"), source_challenge_hash="f"),
+    produced_by=LessonProducer.DREAM,
+    evidence=LessonProvenance(error_signature="E", trace="t", version="2", detector="d", imported=("x", "y")),
+    body=SelfPlayLessonBody(
+        trigger="a", anti_pattern="b", correct_pattern="c", domains=("d", "e"), source_challenge_hash="f"
+    ),
     counters=LessonCounters(
         frequency=3, retrievals=5, helpful=2, last_retrieved=NOON, credited_on=NOON, ignored=1, missed=4
     ),
@@ -47,7 +49,7 @@ FULL = Engram(
     state=LessonState.WAITING,
     reason="because",
 )
-PLAIN = Engram(id="k0000002", text="Plain.", kind=Kind.LESSON, scope=Scope.GLOBAL)
+PLAIN = Engram(id="k0000002", text="Plain.", kind=LessonKind.LESSON, scope=LessonScope.GLOBAL)
 
 pytestmark = pytest.mark.req("ME-01", "OP-01")
 
@@ -63,8 +65,8 @@ def engrams(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngramSt
         yield store
 
 
-def because(minutes: int = 0, reason: str = "new") -> Cause:
-    return Cause(at=NOON + timedelta(minutes=minutes), by="ann", reason=reason)
+def because(minutes: int = 0, reason: str = "new") -> ChangeCause:
+    return ChangeCause(at=NOON + timedelta(minutes=minutes), by="ann", reason=reason)
 
 
 def test_what_is_saved_is_read_whole(engrams: EngramStore) -> None:
@@ -74,13 +76,13 @@ def test_what_is_saved_is_read_whole(engrams: EngramStore) -> None:
 
 
 def test_changes_are_told_by_revision(engrams: EngramStore) -> None:
-    assert engrams.changes(0).engrams == ()
+    assert engrams.load_changes(0).engrams == ()
     engrams.save([FULL, PLAIN], because())
-    first = engrams.changes(0)
+    first = engrams.load_changes(0)
     assert {engram.id for engram in first.engrams} == {"k0000001", "k0000002"}
-    assert engrams.changes(first.revision).engrams == ()
+    assert engrams.load_changes(first.revision).engrams == ()
     (saved,) = engrams.save([replace(first.engrams[0], text="Changed.")], because(1))
-    second = engrams.changes(first.revision)
+    second = engrams.load_changes(first.revision)
     assert second.engrams == (saved,)
     assert second.revision > first.revision
 
@@ -90,13 +92,13 @@ def test_counting_makes_no_version(engrams: EngramStore) -> None:
     (counted,) = engrams.save([saved.with_counts(retrievals=7)])
     assert engrams.get([saved.id])[saved.id] == counted
     assert counted.version == 1
-    assert len(engrams.history(saved.id)) == 1
+    assert len(engrams.load_history(saved.id)) == 1
 
 
 def test_every_change_is_a_version_with_its_cause(engrams: EngramStore) -> None:
     (saved,) = engrams.save([PLAIN], because())
     engrams.save([replace(saved, text="Other.", state=LessonState.ARCHIVED)], because(1, "removed"))
-    told = [(v.number, v.engram.text, v.engram.state, v.cause) for v in engrams.history(PLAIN.id)]
+    told = [(v.number, v.engram.text, v.engram.state, v.cause) for v in engrams.load_history(PLAIN.id)]
     assert told == [
         (1, "Plain.", LessonState.ACTIVE, because()),
         (2, "Other.", LessonState.ARCHIVED, because(1, "removed")),
@@ -108,9 +110,11 @@ def test_any_timestamp_can_be_seen_again(engrams: EngramStore) -> None:
     (saved,) = engrams.save([PLAIN], because())
     engrams.save([replace(saved, text="Later.")], because(10))
     engrams.save([FULL], because(20))
-    assert engrams.at(NOON - timedelta(seconds=1)) == {}
-    assert {id: e.text for id, e in engrams.at(NOON + timedelta(minutes=5)).items()} == {"k0000002": "Plain."}
-    assert {id: e.text for id, e in engrams.at(NOON + timedelta(minutes=30)).items()} == {
+    assert engrams.load_state_at(NOON - timedelta(seconds=1)) == {}
+    assert {id: e.text for id, e in engrams.load_state_at(NOON + timedelta(minutes=5)).items()} == {
+        "k0000002": "Plain."
+    }
+    assert {id: e.text for id, e in engrams.load_state_at(NOON + timedelta(minutes=30)).items()} == {
         "k0000001": FULL.text,
         "k0000002": "Later.",
     }
@@ -118,27 +122,27 @@ def test_any_timestamp_can_be_seen_again(engrams: EngramStore) -> None:
 
 def test_a_transaction_is_kept_whole_or_not_at_all(engrams: EngramStore) -> None:
     def fails() -> None:
-        with engrams.writing():
+        with engrams.write_transaction():
             engrams.save([PLAIN], because())
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fails()
     assert engrams.get([PLAIN.id]) == {}
-    assert engrams.changes(0).engrams == ()
+    assert engrams.load_changes(0).engrams == ()
 
 
 def test_of_what_is_erased_only_the_id_is_left(engrams: EngramStore) -> None:
     engrams.save([FULL], because())
     engrams.erase([FULL.id, "nothere"], NOON)
-    (left,) = engrams.changes(0).engrams
+    (left,) = engrams.load_changes(0).engrams
     assert (left.id, left.text, left.owner, left.state) == (FULL.id, "", "", LessonState.ERASED)
     assert left.body is None
-    assert left.evidence == Evidence()
-    assert engrams.history(FULL.id) == ()
+    assert left.evidence == LessonProvenance()
+    assert engrams.load_history(FULL.id) == ()
 
 
 def test_many_are_saved_at_once(engrams: EngramStore) -> None:
     engrams.save([replace(PLAIN, id=f"k{n:07d}") for n in range(1200)], because())
-    assert len(engrams.changes(0).engrams) == 1200
+    assert len(engrams.load_changes(0).engrams) == 1200
     assert len(engrams.get([f"k{n:07d}" for n in range(1200)])) == 1200

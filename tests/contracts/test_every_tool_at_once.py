@@ -13,7 +13,7 @@ import pytest
 from mcp.client import Client
 
 from habitus.app import Habitus, read_settings
-from habitus.app.operating.people import Role, open_people
+from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.skills.model import Skill
 from tests.contracts.test_everybody_at_once import PEOPLE, STEPS, database
 from tests.homes import furnish
@@ -91,8 +91,8 @@ def furnish_people(home: Path) -> dict[str, str]:
             for number in range(4)
         ]
         for skill in skills:
-            habitus.skills.create(skill, habitus.person())
-        return {who: open_people(habitus).add(who, Role.ADMIN).token for who in PEOPLE[1:]}
+            habitus.skills.create(skill, habitus.build_author())
+        return {who: open_user_accounts(habitus).add(who, UserRole.ADMIN).token for who in PEOPLE[1:]}
 
 
 Step = Callable[[Sequence[Awaitable[str]]], Awaitable[Sequence[str]]]

@@ -16,16 +16,16 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
-from habitus.app.operating.people import Role, open_people
+from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.use_cases import jobs, lessons, review, writing
-from habitus.app.use_cases.declaration import tag_of
+from habitus.app.use_cases.declaration import format_etag
 from habitus.journal.model import Turn
-from habitus.skills.model import Actor, Author, Skill
-from habitus.skills.review import Action, Change
-from habitus.skills.trees import with_skill
-from habitus.web.app import doors, make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.security import keys_of
+from habitus.skills.model import ActorKind, Author, Skill
+from habitus.skills.review import ProposalAction, SkillChange
+from habitus.skills.trees import update_main_file
+from habitus.web.app import build_application, make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import load_sign_in_keys
 from tests.contracts import postgres
 from tests.homes import furnish
 from tests.web.conftest import HOST
@@ -57,54 +57,54 @@ class Own:
 
     def a_skill(self) -> str:
         made = Skill(name=self.skill, description=f"How {self.skill} is made", body=STEPS)
-        self.home.skills.create(made, self.home.person())
+        self.home.skills.create(made, self.home.build_author())
         return self.skill
 
     def a_lesson(self) -> str:
-        return lessons.add(self.home, lessons.NewLesson(text=f"{self.words}.")).lesson.id
+        return lessons.add_lesson(self.home, lessons.AddLessonRequest(text=f"{self.words}.")).lesson.id
 
     def an_archived_lesson(self) -> str:
         id = self.a_lesson()
-        lessons.remove(self.home, lessons.ManyLessons(ids=(id,)))
+        lessons.remove_lessons(self.home, lessons.LessonIdsRequest(ids=(id,)))
         return id
 
     def a_proposal(self, more: str = "") -> str:
         name = f"{self.skill}{more}"
-        tree = with_skill({}, Skill(name=name, description=f"How {name} is made", body=STEPS))
-        change = Change(action=Action.WRITE, name=name, layer="user", tree=tree)
-        made = self.home.review.submit(change, Author(actor=Actor.AGENT, name=self.who, reason="worked it out"))
+        tree = update_main_file({}, Skill(name=name, description=f"How {name} is made", body=STEPS))
+        change = SkillChange(action=ProposalAction.WRITE, name=name, layer="user", tree=tree)
+        made = self.home.review.submit(change, Author(actor=ActorKind.AGENT, name=self.who, reason="worked it out"))
         assert made.proposal is not None
         return str(made.proposal.id)
 
     def an_approved_proposal(self) -> str:
         id = self.a_proposal()
-        review.approve(self.home, review.Approval(ids=(id,)))
+        review.approve_items(self.home, review.ApproveItemsRequest(ids=(id,)))
         return id
 
     def a_job(self) -> str:
-        return jobs.add(self.home, jobs.NewJob(kind="curate")).id
+        return jobs.add_job(self.home, jobs.AddJobRequest(kind="curate")).id
 
     def a_cancelled_job(self) -> str:
         id = self.a_job()
-        jobs.cancel(self.home, jobs.OneJob(id=id))
+        jobs.cancel_job(self.home, jobs.JobRequest(id=id))
         return id
 
     def a_turn(self) -> str:
         id = f"{self.who}-turn-{self.number}"
         turn = Turn(id=id, session=f"{id}-s", request=self.words, started_on=self.home.clock(), user=self.who)
-        self.home.journal.record(turn)
+        self.home.journal.record_turn(turn)
         return id
 
     def a_session(self) -> str:
         return f"{self.a_turn()}-s"
 
     def an_archived_skill(self) -> str:
-        writing.remove(self.home, writing.SkillRemoval(names=(self.a_skill(),)))
+        writing.remove_skills(self.home, writing.RemoveSkillsRequest(names=(self.a_skill(),)))
         return self.skill
 
     def a_skill_twice(self) -> str:
-        self.home.skills.layer("user").store.save(
-            Skill(name=self.a_skill(), description="Soup", body="1. Cut leeks.\n"), self.home.person()
+        self.home.skills.get_layer("user").store.save(
+            Skill(name=self.a_skill(), description="Soup", body="1. Cut leeks.\n"), self.home.build_author()
         )
         return self.skill
 
@@ -143,7 +143,7 @@ SENT: dict[str, Callable[[Own], Sent]] = {
     "GET /select": lambda own: Sent(params={"request": own.words}),
     "GET /skills/{name}/why": lambda own: Sent(params={"request": own.words}),
     "GET /skills/{name}/diff": lambda own: Sent(params={"old": 1, "new": 2}),
-    "PUT /skills/{name}/files/{path}": lambda own: Sent(content=own.words.encode(), version=tag_of(1, "user")),
+    "PUT /skills/{name}/files/{path}": lambda own: Sent(content=own.words.encode(), version=format_etag(1, "user")),
     "POST /uploads": lambda own: Sent(
         params={"save": True},
         files={"file": (f"{own.skill}.md", f"---\nname: {own.skill}\ndescription: Soup\n---\n{STEPS}".encode())},
@@ -184,7 +184,7 @@ class Call:
     is_page: bool = False
 
 
-_doors = functools.cache(doors)
+_doors = functools.cache(build_application)
 
 
 @functools.cache
@@ -249,11 +249,13 @@ class World:
 def world(place: Path, database: str | None) -> Iterator[World]:
     settings = read_settings(furnish(place), {"HOME": str(place), "USER": "ann", "HABITUS_DURABLE": "false"})
     changed = {"cwd": place, "database": database, "look_every": 60.0}
-    with Habitus.open(settings.for_many().model_copy(update=changed)) as habitus:
-        keys, desks = keys_of(habitus), Desks(habitus)
-        tokens = {"ann": keys.bearer} | {who: open_people(habitus).add(who, Role.ADMIN).token for who in PEOPLE[1:]}
+    with Habitus.open(settings.for_server().model_copy(update=changed)) as habitus:
+        keys, desks = load_sign_in_keys(habitus), HomePool(habitus)
+        tokens = {"ann": keys.owner_token} | {
+            who: open_user_accounts(habitus).add(who, UserRole.ADMIN).token for who in PEOPLE[1:]
+        }
         try:
-            yield World(habitus, make_app(desks, keys, {HOST}, app=_doors()), tokens)
+            yield World(habitus, make_web_app(desks, keys, {HOST}, app=_doors()), tokens)
         finally:
             desks.close()
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus import sql
-from habitus.app.learning.evidence import Evidence, chosen_items, observations
+from habitus.app.learning.evidence import EvidenceService, list_chosen_items, make_observations
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
 from habitus.evidence.findings import Findings, findings
 from habitus.journal.journal import Journal
-from habitus.journal.model import Exposure, Message, Origin, Turn, TurnOutcome
+from habitus.journal.model import Exposure, Turn, TurnMessage, TurnOrigin, TurnOutcome
 from habitus.journal.tables import evidence_sums, exposures, lasting_outcomes, turns
 from habitus.redact import Redactor
 
@@ -32,18 +32,18 @@ TURN = Turn(
     caller_id="ticket-7",
     conversation="c1",
     user="ann",
-    messages=(Message(role="user", content="brew the secret blend"),),
+    messages=(TurnMessage(role="user", content="brew the secret blend"),),
     exposures=(OFFER, replace(OFFER, item="lawn", is_offered=False)),
     outcomes=(TurnOutcome(kind=OutcomeKind.OK, weight=0.2, source="signal", reason="the secret worked", at=NOW),),
 )
 
 
 def journal(engine: sa.Engine, now: datetime = NOW) -> Journal:
-    return Journal(engine, clock=lambda: now, redactor=Redactor([]), kept_for=timedelta(days=30))
+    return Journal(engine, clock=lambda: now, redactor=Redactor([]), retention=timedelta(days=30))
 
 
 def said(book: Journal, item: str = "tea") -> list[tuple[float, ...]]:
-    return [kept.said for kept in book.exposures([item])]
+    return [kept.explicit_scores for kept in book.load_exposures([item])]
 
 
 def word(kind: OutcomeKind, source: str = "ci") -> TurnOutcome:
@@ -53,23 +53,29 @@ def word(kind: OutcomeKind, source: str = "ci") -> TurnOutcome:
 @pytest.mark.req("LA-05", "AG-10")
 def test_outcomes_that_come_twice_late_or_corrected_are_followed_and_outlive_the_turn(engine: sa.Engine) -> None:
     book = journal(engine)
-    book.record(TURN)
-    book.record(TURN)
-    (first,) = book.exposures(["tea"])
-    assert (first.exposure, first.unit, first.at, first.said, first.seemed) == (OFFER, "c1", NOW, (), (1.0,))
-    assert book.turn("t1") == replace(TURN, exposures=tuple(sorted(TURN.exposures, key=lambda one: one.item)))
+    book.record_turn(TURN)
+    book.record_turn(TURN)
+    (first,) = book.load_exposures(["tea"])
+    assert (first.exposure, first.unit, first.at, first.explicit_scores, first.inferred_scores) == (
+        OFFER,
+        "c1",
+        NOW,
+        (),
+        (1.0,),
+    )
+    assert book.get_turn("t1") == replace(TURN, exposures=tuple(sorted(TURN.exposures, key=lambda one: one.item)))
     used = replace(OFFER, is_used=True, is_ignored=True)
-    book.record(replace(TURN, id="t2", started_on=NOW + timedelta(minutes=1), exposures=(used,), outcomes=()))
-    assert [kept.exposure for kept in book.exposures(["tea"])] == [used]
+    book.record_turn(replace(TURN, id="t2", started_on=NOW + timedelta(minutes=1), exposures=(used,), outcomes=()))
+    assert [kept.exposure for kept in book.load_exposures(["tea"])] == [used]
     later = journal(engine, NOW + timedelta(days=40))
-    assert later.prune() == 2
+    assert later.prune_turns() == 2
     for kind, expected in ((OutcomeKind.OK, (1.0,)), (OutcomeKind.OK, (1.0,)), (OutcomeKind.FAILED, (0.0,))):
-        assert later.judge("ticket-7", word(kind), user="ann") == "t1"
+        assert later.record_outcome("ticket-7", word(kind), user="ann") == "t1"
         assert said(later) == [expected]
-    later.judge("t1", word(OutcomeKind.INFRA))  # nobody's mistake: nothing is known
+    later.record_outcome("t1", word(OutcomeKind.INFRA))  # nobody's mistake: nothing is known
     assert said(later) == [()]
     with pytest.raises(NotFound):
-        later.judge("t1", word(OutcomeKind.OK), user="somebody else")
+        later.record_outcome("t1", word(OutcomeKind.OK), user="somebody else")
     with engine.connect() as connection:
         rows = [connection.execute(sa.text(f"SELECT * FROM {t}")).all() for t in ("exposures", "lasting_outcomes")]
     assert all(rows)
@@ -80,19 +86,19 @@ def test_outcomes_that_come_twice_late_or_corrected_are_followed_and_outlive_the
 def test_only_what_came_since_the_assignment_counts_and_a_forgotten_user_leaves_nothing(engine: sa.Engine) -> None:
     book = journal(engine)
     good, bad = (replace(TURN.outcomes[0], kind=kind, weight=1.0) for kind in (OutcomeKind.OK, OutcomeKind.FAILED))
-    book.record(replace(TURN, id="t0", started_on=NOW - timedelta(minutes=1), exposures=(), outcomes=(bad,)))
-    book.record(replace(TURN, outcomes=(good,)))
-    book.record(replace(TURN, id="t2", session="c2", user="bob", exposures=(OFFER,), outcomes=(bad,)))
+    book.record_turn(replace(TURN, id="t0", started_on=NOW - timedelta(minutes=1), exposures=(), outcomes=(bad,)))
+    book.record_turn(replace(TURN, outcomes=(good,)))
+    book.record_turn(replace(TURN, id="t2", session="c2", user="bob", exposures=(OFFER,), outcomes=(bad,)))
     assert said(book) == [(1.0,), (0.0,)]
-    assert book.erase_evidence("ann") == 4
-    assert [kept.unit for kept in book.exposures()] == ["c2"]
+    assert book.erase_user_evidence("ann") == 4
+    assert [kept.unit for kept in book.load_exposures()] == ["c2"]
     with pytest.raises(NotFound):
-        journal(engine, NOW + timedelta(days=40)).judge("nothing", good)
+        journal(engine, NOW + timedelta(days=40)).record_outcome("nothing", good)
 
 
 @pytest.mark.req("LA-05")
 def test_every_host_draws_from_one_seed(engine: sa.Engine) -> None:
-    assert journal(engine).seed() == journal(engine).seed() != ""
+    assert journal(engine).get_random_seed() == journal(engine).get_random_seed() != ""
 
 
 @pytest.mark.req("LA-05")
@@ -102,22 +108,26 @@ def test_what_is_kept_says_where_it_comes_from_and_only_real_requests_and_drawn_
     sure = replace(OFFER, item="milk", propensity=1.0)
     for source in ("repl", "dream", "trial", "replay"):
         turn = replace(TURN, id=source, session=source, source_type=source, exposures=(OFFER, sure), outcomes=good)
-        book.record(turn)
-        book.judge(source, word(OutcomeKind.OK))
-    assert {(kept.unit, kept.origin, kept.exposure.item) for kept in book.exposures()} == {
-        ("repl", Origin.REAL, "tea"),
-        ("repl", Origin.REAL, "milk"),
-        ("trial", Origin.TRIAL, "tea"),  # what else stood in its prompts was assigned by nobody
+        book.record_turn(turn)
+        book.record_outcome(source, word(OutcomeKind.OK))
+    assert {(kept.unit, kept.origin, kept.exposure.item) for kept in book.load_exposures()} == {
+        ("repl", TurnOrigin.REAL, "tea"),
+        ("repl", TurnOrigin.REAL, "milk"),
+        ("trial", TurnOrigin.TRIAL, "tea"),  # what else stood in its prompts was assigned by nobody
     }
     wanted = {("repl", "real"), ("dream", "practice"), ("trial", "trial"), ("replay", "replay")}
     with engine.connect() as connection:
         for table in ("exposures", "lasting_outcomes"):
             assert {tuple(row) for row in connection.execute(sa.text(f"SELECT unit, origin FROM {table}"))} == wanted
-    assert [turn.id for turn in book.latest(limit=9)] == [turn.id for turn in book.past(limit=9)] == ["repl"]
+    assert (
+        [turn.id for turn in book.list_latest_turns(limit=9)]
+        == [turn.id for turn in book.iterate_past_turns(limit=9)]
+        == ["repl"]
+    )
 
 
-def evidence(book: Journal, now: datetime) -> Evidence:
-    return Evidence(journal=book, clock=lambda: now, share=0.1, refuse_changes=lambda: None, worth=2)
+def evidence(book: Journal, now: datetime) -> EvidenceService:
+    return EvidenceService(journal=book, clock=lambda: now, share=0.1, refuse_changes=lambda: None, cache_threshold=2)
 
 
 def numbers(found: Findings) -> dict[str, object]:
@@ -132,8 +142,8 @@ def numbers(found: Findings) -> dict[str, object]:
 
 
 def in_one_pass(book: Journal, now: datetime) -> Findings:
-    kept = book.exposures()
-    return findings(observations(kept, chosen_items(kept), now), withhold=0.1)
+    kept = book.load_exposures()
+    return findings(make_observations(kept, list_chosen_items(kept), now), withhold=0.1)
 
 
 @st.composite
@@ -145,7 +155,7 @@ def happenings(draw: st.DrawFn) -> list[tuple[str, int, int]]:
 
 @pytest.fixture(scope="module")
 def memory() -> sa.Engine:
-    return sql.create_all_in_memory()
+    return sql.create_in_memory_engine()
 
 
 @pytest.mark.req("LA-05")
@@ -154,7 +164,7 @@ def test_sums_that_are_kept_say_what_a_pass_over_everything_says(
     memory: sa.Engine, happened: list[tuple[str, int, int]]
 ) -> None:
     now, engine = NOW, memory
-    with sql.writing(engine) as connection:
+    with sql.write_transaction(engine) as connection:
         for table in (turns, exposures, lasting_outcomes, evidence_sums):
             connection.execute(table.delete())
     for number, (what, unit, days) in enumerate(happened):
@@ -164,38 +174,38 @@ def test_sums_that_are_kept_say_what_a_pass_over_everything_says(
         turn = replace(TURN, id=f"t{number}", session=f"c{unit}", caller_id=f"c{unit}", user=f"u{unit % 4}")
         if what in ("offer", "stand", "use"):
             offers = (replace(offer, is_used=what == "use"),)
-            book.record(replace(turn, started_on=now, exposures=offers, outcomes=(word(OutcomeKind.OK),)))
+            book.record_turn(replace(turn, started_on=now, exposures=offers, outcomes=(word(OutcomeKind.OK),)))
         elif what == "judge":
             with suppress(NotFound):
-                book.judge(turn.caller_id, word(OutcomeKind.FAILED if number % 2 else OutcomeKind.OK))
+                book.record_outcome(turn.caller_id, word(OutcomeKind.FAILED if number % 2 else OutcomeKind.OK))
         elif what == "forget":
-            book.erase_evidence(turn.user)
+            book.erase_user_evidence(turn.user)
         else:
             known = evidence(book, now)
-            assert numbers(known.findings()) == numbers(in_one_pass(book, now))
+            assert numbers(known.compute_findings()) == numbers(in_one_pass(book, now))
 
 
 @pytest.mark.req("LA-05")
 def test_sums_are_kept_only_where_nothing_changed_meanwhile(engine: sa.Engine) -> None:
     book, later = journal(engine), NOW + timedelta(days=9)
     for number in range(3):
-        book.record(replace(TURN, id=f"t{number}", session=f"c{number}", outcomes=(word(OutcomeKind.OK),)))
+        book.record_turn(replace(TURN, id=f"t{number}", session=f"c{number}", outcomes=(word(OutcomeKind.OK),)))
     now = journal(engine, later)
 
     def is_kept() -> bool:
-        return now.exposures_and_sums()[1].sums is not None
+        return now.load_exposures_and_sums()[1].sums is not None
 
-    evidence(now, later).findings()  # begins to count changes
-    evidence(now, later).findings()
+    evidence(now, later).compute_findings()  # begins to count changes
+    evidence(now, later).compute_findings()
     assert is_kept()
-    assert now.exposures_and_sums()[0] == []
-    mistaken = now.exposures_and_sums()[1]
-    now.judge("t1", word(OutcomeKind.FAILED))
+    assert now.load_exposures_and_sums()[0] == []
+    mistaken = now.load_exposures_and_sums()[1]
+    now.record_outcome("t1", word(OutcomeKind.FAILED))
     assert not is_kept()
-    now.keep_sums(mistaken)  # by somebody who had read before that
+    now.save_sums(mistaken)  # by somebody who had read before that
     assert not is_kept()
-    assert [one.estimate.offered.explicit for one in evidence(now, later).findings().items] == [0, 3]
+    assert [one.estimate.offered.explicit for one in evidence(now, later).compute_findings().items] == [0, 3]
     assert is_kept()
-    now.erase_evidence("ann")
+    now.erase_user_evidence("ann")
     assert not is_kept()
-    assert evidence(now, later).findings().items == ()
+    assert evidence(now, later).compute_findings().items == ()

@@ -7,28 +7,31 @@ from datetime import UTC, datetime
 import pytest
 import sqlalchemy as sa
 
-from habitus.learning.budget import CapReached, Spending
-from habitus.learning.transcripts.learned_turns import LearnedBy, LearnedTurns
+from habitus.learning.budget import BudgetReachedError, SpendingStore
+from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.req("AG-02")
 def test_tokens_are_reserved_settled_and_capped(engine: sa.Engine) -> None:
-    purse = Spending(engine, clock=lambda: NOW, cap=100)
+    purse = SpendingStore(engine, clock=lambda: NOW, cap=100)
     purse.settle(purse.reserve(80), 30)
     purse.reserve(70)
-    with pytest.raises(CapReached):
+    with pytest.raises(BudgetReachedError):
         purse.reserve(1)
-    assert (purse.today().tokens, purse.today().calls) == (100, 2)
-    assert [purse.is_first_to_tell(), purse.is_first_to_tell()] == [True, False]
+    assert (purse.get_today().tokens, purse.get_today().calls) == (100, 2)
+    assert [purse.claim_notice(), purse.claim_notice()] == [True, False]
 
 
 @pytest.mark.req("EL-08")
 def test_a_turn_is_learned_from_once_in_each_way(engine: sa.Engine) -> None:
-    ledger = LearnedTurns(engine, clock=lambda: NOW)
-    with ledger.first_time(["a", "b", "a"], LearnedBy.DETECTORS) as new:
+    ledger = LearnedTurnStore(engine, clock=lambda: NOW)
+    with ledger.claim_new_turns(["a", "b", "a"], LearningMethod.DETECTORS) as new:
         assert new == ["a", "b"]
-    with ledger.first_time(["b", "c"], LearnedBy.DETECTORS) as new:
+    with ledger.claim_new_turns(["b", "c"], LearningMethod.DETECTORS) as new:
         assert new == ["c"]
-    assert (ledger.is_new("a", LearnedBy.DETECTORS), ledger.is_new("a", LearnedBy.POST_MORTEM)) == (False, True)
+    assert (ledger.is_new("a", LearningMethod.DETECTORS), ledger.is_new("a", LearningMethod.POST_MORTEM)) == (
+        False,
+        True,
+    )

@@ -17,14 +17,14 @@ from httpx2 import Response
 
 from habitus.app import Habitus
 from habitus.settings import Settings
-from habitus.skills.layers.listing import Snapshot
+from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.library import Library
 from habitus.skills.model import Skill
-from habitus.skills.stores.files import DirectoryShelf
-from habitus.sql.notifications import Topic, news_of
-from habitus.web.app import make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.security import keys_of
+from habitus.skills.stores.files import DirectoryBackend
+from habitus.sql.change_notifications import ChangeTopic, get_change_feed
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import load_sign_in_keys
 from tests.conftest import Cli
 from tests.contracts.test_two_hosts import soon
 from tests.costs import counted_costs
@@ -42,10 +42,10 @@ def habitus_settings(request: pytest.FixtureRequest, habitus_settings: Settings)
 @pytest.fixture
 def api(habitus: Habitus) -> Iterator[TestClient]:
     """A program that sends the token."""
-    keys, desks = keys_of(habitus), Desks(habitus)
-    headers = {"Authorization": f"Bearer {keys.bearer}"}
+    keys, desks = load_sign_in_keys(habitus), HomePool(habitus)
+    headers = {"Authorization": f"Bearer {keys.owner_token}"}
     with TestClient(
-        make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers
+        make_web_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}", headers=headers
     ) as client:
         yield client
     desks.close()
@@ -89,9 +89,9 @@ def test_a_server_has_more_connections_than_a_command_and_the_settings_decide(
 @pytest.mark.req("OP-05")
 def test_a_read_takes_few_transactions(api: TestClient, habitus: Habitus) -> None:
     tea = Skill(name="brew-tea", title="Brew tea", description="How tea is brewed", body="1. Boil water.")
-    habitus.skills.create(tea, habitus.person())
+    habitus.skills.create(tea, habitus.build_author())
     if habitus.shared is not habitus.local:
-        assert soon(lambda: news_of(habitus.shared).last_change(Topic.ROWS) is not None)
+        assert soon(lambda: get_change_feed(habitus.shared).get_last_change(ChangeTopic.ROWS) is not None)
     few = {"/skills": 7, f"{API}/skills": 5, "/skills/brew-tea": 6, f"{API}/skills/brew-tea": 3}
     for path, most in few.items():  # one less, but when word of changes is proved anew
         assert api.get(path).status_code == 200  # fills what is kept from one request to the next
@@ -105,17 +105,17 @@ def test_a_read_takes_few_transactions(api: TestClient, habitus: Habitus) -> Non
 
 @pytest.mark.req("OP-05")
 def test_requests_at_once_share_a_look_at_the_directories(api: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot, look = Library.snapshot, DirectoryShelf.look
+    snapshot, look = Library.snapshot, DirectoryBackend.list_stamps
     looks = Counter[Path]()
     crowd = threading.Barrier(8)
 
-    def together(self: Library, **given: Any) -> Snapshot:
+    def together(self: Library, **given: Any) -> LibrarySnapshot:
         with suppress(threading.BrokenBarrierError):
             crowd.wait()
         crowd.abort()  # they come at once, and nobody is kept again
         return snapshot(self, **given)
 
-    def counted(self: DirectoryShelf, known: Mapping[str, str]) -> Mapping[str, str]:
+    def counted(self: DirectoryBackend, known: Mapping[str, str]) -> Mapping[str, str]:
         looks[self.root] += 1
         return look(self, known)
 
@@ -130,6 +130,6 @@ def test_requests_at_once_share_a_look_at_the_directories(api: TestClient, monke
 
     api.get(f"{API}/skills")
     monkeypatch.setattr(Library, "snapshot", together)
-    monkeypatch.setattr(DirectoryShelf, "look", counted)
+    monkeypatch.setattr(DirectoryBackend, "list_stamps", counted)
     # On a busy machine they may still come one after the other; if each always had a look of its own, none would do.
     assert any(ask_at_once() < 8 for _ in range(50))

@@ -14,23 +14,23 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
-from habitus.app.sharing.approvals import Serving
-from habitus.app.use_cases.review import Reopening, reopen
+from habitus.app.sharing.approvals import ApprovalWatcher
+from habitus.app.use_cases.review import ReopenProposalsRequest, reopen_proposals
 from habitus.errors import Invalid, Refused, UserError
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.skills import trees
-from habitus.skills.model import Actor, Author, Skill
-from habitus.skills.review import Action, Change, Proposal, ProposalState
-from habitus.web.app import make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.security import keys_of
+from habitus.skills.model import ActorKind, Author, Skill
+from habitus.skills.review import Proposal, ProposalAction, ProposalState, SkillChange
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import load_sign_in_keys
 from tests.conftest import Cli
 from tests.contracts.lines import Line
 from tests.contracts.test_two_hosts import soon
 from tests.homes import furnish
 from tests.web.conftest import standing
 
-AGENT = Author(actor=Actor.AGENT, name="main", reason="did it three times")
+AGENT = Author(actor=ActorKind.AGENT, name="main", reason="did it three times")
 REPORT = Skill(name="report", description="Writes the report.", body="1. Write it.")
 ROLES = "[users.ann]\nadmin = true\n[users.bob]\nadmin = {}\n"
 PAGE = "127.0.0.1:8765"
@@ -85,10 +85,10 @@ def hosts(tmp_path: Path, url: str) -> Iterator[Hosts]:
 
 
 def proposed(
-    habitus: Habitus, body: str = REPORT.body, *, layer: str = "claude", action: Action = Action.WRITE
+    habitus: Habitus, body: str = REPORT.body, *, layer: str = "claude", action: ProposalAction = ProposalAction.WRITE
 ) -> Proposal:
-    tree = trees.with_skill({}, replace(REPORT, body=body)) if action is Action.WRITE else {}
-    made = habitus.review.submit(Change(action=action, name="report", layer=layer, tree=tree), AGENT).proposal
+    tree = trees.update_main_file({}, replace(REPORT, body=body)) if action is ProposalAction.WRITE else {}
+    made = habitus.review.submit(SkillChange(action=action, name="report", layer=layer, tree=tree), AGENT).proposal
     assert made is not None
     return made
 
@@ -98,7 +98,7 @@ def test_what_another_host_approves_is_done_where_the_directory_is(hosts: Hosts,
     here = hosts.open("here")
     number = str(proposed(here).id)
     there = replace(run_cli, home=hosts.home("there"), env=hosts.environ("there"))
-    serving = Serving(here)
+    serving = ApprovalWatcher(here)
     hosts.stack.callback(serving.close)
     listed = there("review", "list").out
     assert f"report@claude on {(hosts.home('here') / 'host').read_text()}" in listed
@@ -108,13 +108,13 @@ def test_what_another_host_approves_is_done_where_the_directory_is(hosts: Hosts,
     assert soon(lambda: here.review.get(int(number)).state is ProposalState.APPROVED)
     assert "1. Write it." in hosts.file("here").read_text()
     assert not hosts.file("there").exists()
-    (version,) = here.skills.layer("claude").store.history("report")
-    assert version.author.actor is Actor.USER
+    (version,) = here.skills.get_layer("claude").store.list_versions("report")
+    assert version.author.actor is ActorKind.USER
     assert version.author.name == here.review.get(int(number)).decided_by
     undo = there("review", "reopen", number)
     assert undo.code == 1
     assert f"as version 1. Take it back there: habitus review reopen {number}." in undo.err
-    assert reopen(here, Reopening(ids=(number,))).reopened[0].state == ProposalState.WAITING
+    assert reopen_proposals(here, ReopenProposalsRequest(ids=(number,))).reopened[0].state == ProposalState.PENDING
     assert not hosts.file("here").exists()
 
 
@@ -125,7 +125,7 @@ async def test_a_chat_does_between_two_turns_what_another_host_approved_meanwhil
     async with here.session(ScriptedModel([says("one"), says("two")])) as session:
         await session.turn("Hello")
         number = proposed(here).id
-        there.review.approve(number, there.person())
+        there.review.approve(number, there.build_author())
         assert not hosts.file("here").exists()
         await session.turn("Write the report")
         assert "1. Write it." in hosts.file("here").read_text()
@@ -134,17 +134,17 @@ async def test_a_chat_does_between_two_turns_what_another_host_approved_meanwhil
 @pytest.mark.req("OP-01", "SK-21")
 def test_a_directory_that_changed_meanwhile_is_left_alone_and_the_proposal_waits_on_what_is_there(hosts: Hosts) -> None:
     here, there = hosts.open("here"), hosts.open("there")
-    here.skills.layer("claude").store.save_tree("report", trees.with_skill({}, REPORT), here.person())
+    here.skills.get_layer("claude").store.save_tree("report", trees.update_main_file({}, REPORT), here.build_author())
     number = proposed(here, "1. Write it twice.").id
-    there.review.approve(number, there.person())
+    there.review.approve(number, there.build_author())
     hosts.file("here").write_text(hosts.file("here").read_text().replace("Write it", "Sing it"))
     hosts.open("here")
     waits = there.review.get(number)
-    assert (waits.state, waits.decided_by) == (ProposalState.WAITING, "")
+    assert (waits.state, waits.decided_by) == (ProposalState.PENDING, "")
     assert "and not carried out: 'report' has changed since" in waits.reasons[-1]
-    assert "-1. Sing it.\n+1. Write it twice.\n" in there.review.diff(number)
+    assert "-1. Sing it.\n+1. Write it twice.\n" in there.review.diff_proposal(number)
     assert "Sing it" in hosts.file("here").read_text()
-    there.review.approve(number, there.person())
+    there.review.approve(number, there.build_author())
     hosts.open("here")
     assert "Write it twice" in hosts.file("here").read_text()
 
@@ -164,15 +164,15 @@ def test_a_host_that_is_killed_while_it_carries_out_does_it_once(hosts: Hosts, p
     here = hosts.open("here")
     number = proposed(here).id
     there = hosts.open("there")
-    there.review.approve(number, there.person())
+    there.review.approve(number, there.build_author())
     killed = subprocess.run([python, "-c", DIES, str(hosts.home("here")), hosts.url, at], check=False)
     assert killed.returncode == 256 - 9
-    assert there.review.get(number).state is ProposalState.CARRYING
+    assert there.review.get(number).state is ProposalState.APPLYING
     with pytest.raises(Invalid):
         there.review.reopen(number)
     again = hosts.open("here")
     assert there.review.get(number).state is ProposalState.APPROVED
-    assert [version.number for version in again.skills.layer("claude").store.history("report")] == [1]
+    assert [version.number for version in again.skills.get_layer("claude").store.list_versions("report")] == [1]
 
 
 @pytest.mark.req("OP-01", "SC-04")
@@ -183,20 +183,20 @@ def test_only_an_admin_decides_for_another_host_and_that_host_knows_who_is_one(h
     number = proposed(hosts.open("here")).id
     bob = hosts.open("there", "bob")
     for decide in (
-        lambda: bob.review.approve(number, bob.person()),
-        lambda: bob.review.reject(number, bob.person(), "no"),
+        lambda: bob.review.approve(number, bob.build_author()),
+        lambda: bob.review.reject(number, bob.build_author(), "no"),
         lambda: bob.review.edit(number, "SKILL.md", b"---\nname: report\ndescription: x\n---\n"),
     ):
         with pytest.raises(Refused, match="Only an admin may decide about directories of another host"):
             decide()
     toml.write_text(ROLES.format("true"))
     bob = hosts.open("there", "bob")
-    bob.review.approve(number, bob.person())
+    bob.review.approve(number, bob.build_author())
     here = hosts.open("here")
     assert here.review.get(number).reasons[-1] == "approved by bob, who is not an admin here"
     assert not hosts.file("here").exists()
     ann = hosts.open("there", "ann")
-    ann.review.approve(number, ann.person())
+    ann.review.approve(number, ann.build_author())
     hosts.open("here")
     assert hosts.file("here").exists()
 
@@ -209,13 +209,13 @@ def test_a_project_is_changed_where_it_is_whichever_directory_the_host_works_in(
         (project / ".claude" / "skills").mkdir(parents=True)
     number = proposed(hosts.open("here", cwd=one), layer="project-claude").id
     there = hosts.open("there")
-    there.review.approve(number, there.person())
+    there.review.approve(number, there.build_author())
     here = hosts.open("here", cwd=other)
     assert (one / ".claude" / "skills" / "report" / "SKILL.md").exists()
     assert not (other / ".claude" / "skills" / "report").exists()
-    reopen(here, Reopening(ids=(str(number),)))
+    reopen_proposals(here, ReopenProposalsRequest(ids=(str(number),)))
     assert not (one / ".claude" / "skills" / "report").exists()
-    there.review.approve(number, there.person())
+    there.review.approve(number, there.build_author())
     (one / ".claude").rename(one / "gone")
     hosts.open("here", cwd=other)
     assert "There is no" in there.review.get(number).reasons[-1]
@@ -232,10 +232,10 @@ def test_what_is_proposed_while_the_database_is_away_is_known_to_all_when_it_is_
     assert (alone.id % 2, alone.reasons[-1].partition(":")[0]) == (1, "the database is away")
     line.restore()
     there = hosts.open("there")
-    assert there.review.list(everywhere=True) == []
-    assert cut_off.open("here").review.list() == there.review.list(everywhere=True)
-    assert cut_off.open("here").review.list() == there.review.list(everywhere=True)
-    (waits,) = there.review.list(everywhere=True)
+    assert there.review.list(all_hosts=True) == []
+    assert cut_off.open("here").review.list() == there.review.list(all_hosts=True)
+    assert cut_off.open("here").review.list() == there.review.list(all_hosts=True)
+    (waits,) = there.review.list(all_hosts=True)
     assert (waits.change, waits.made_on, waits.id % 2) == (alone.change, alone.made_on, 0)
 
 
@@ -247,7 +247,7 @@ def test_of_many_who_decide_at_once_the_first_has_decided(hosts: Hosts) -> None:
     together = threading.Barrier(len(deciders))
 
     def decide(count: int) -> bool:
-        review, person = deciders[count].review, deciders[count].person(user=f"user-{count}")
+        review, person = deciders[count].review, deciders[count].build_author(user=f"user-{count}")
         together.wait()
         try:
             review.approve(number, person) if count % 2 else review.reject(number, person, "no")
@@ -267,12 +267,12 @@ def test_the_page_says_which_host_it_is_about_and_takes_an_approval_back_until_t
     here = hosts.open("here")
     number = proposed(here).id
     there = hosts.open("there")
-    desks, keys = Desks(there), keys_of(there)
+    desks, keys = HomePool(there), load_sign_in_keys(there)
     hosts.stack.callback(desks.close)
-    browser = TestClient(make_app(desks, keys, {PAGE}, app=standing()), base_url=f"http://{PAGE}")
-    cookie = keys.enter(keys.new_link()) or ""
+    browser = TestClient(make_web_app(desks, keys, {PAGE}, app=standing()), base_url=f"http://{PAGE}")
+    cookie = keys.redeem_sign_in_key(keys.create_sign_in_key()) or ""
     browser.cookies.set(keys.cookie, cookie)
-    browser.headers.update({"X-CSRF": keys.csrf(cookie), "Origin": f"http://{PAGE}"})
+    browser.headers.update({"X-CSRF": keys.make_csrf_token(cookie), "Origin": f"http://{PAGE}"})
     host = (hosts.home("here") / "host").read_text()
     page = browser.get("/inbox").text
     assert f"wants to add the skill report in claude on {host}" in page
@@ -282,4 +282,4 @@ def test_the_page_says_which_host_it_is_about_and_takes_an_approval_back_until_t
     assert "It waits for you again." in browser.post(f"/inbox/{number}/reopen").text
     hosts.open("here")
     assert not hosts.file("here").exists()
-    assert here.review.get(number).state is ProposalState.WAITING
+    assert here.review.get(number).state is ProposalState.PENDING

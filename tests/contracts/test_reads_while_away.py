@@ -13,13 +13,13 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
-from habitus.app.home_directory import STAND_IN
-from habitus.app.sharing import offline_copy
+from habitus.app.home_directory import OFFLINE_SNAPSHOT_FILE
+from habitus.app.sharing import offline_snapshot
 from habitus.skills.model import Skill
-from habitus.web.api.use_case_routes import API
-from habitus.web.app import doors, make_app
-from habitus.web.homes_by_person import AS_OF, Desks
-from habitus.web.security import keys_of
+from habitus.web.api.use_case_routes import API_ROOT
+from habitus.web.app import build_application, make_web_app
+from habitus.web.home_pool import AS_OF_HEADER, HomePool
+from habitus.web.security import load_sign_in_keys
 from tests.contracts.lines import Line
 from tests.contracts.test_everybody_at_once import Call, Sent, is_read, routes, world
 from tests.web.conftest import HOST
@@ -33,19 +33,19 @@ def test_pages_and_rest_are_read_from_the_copy_and_the_log_says_it_once(
     settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": line.url})
     with Habitus.open(settings.model_copy(update={"cwd": tmp_path})) as habitus:
         tea = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")
-        habitus.skills.create(tea, habitus.person())
-        desks, keys = Desks(habitus), keys_of(habitus)
-        headers = {"Authorization": f"Bearer {keys.bearer}"}
-        api = TestClient(make_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=headers)
+        habitus.skills.create(tea, habitus.build_author())
+        desks, keys = HomePool(habitus), load_sign_in_keys(habitus)
+        headers = {"Authorization": f"Bearer {keys.owner_token}"}
+        api = TestClient(make_web_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=headers)
         paths = ("/api/v1/skills/brew-tea", "/api/v1/skills", "/api/v1/lessons", "/api/v1/search?q=brew+tea")
         try:
-            wait_until((home / STAND_IN).exists)
+            wait_until((home / OFFLINE_SNAPSHOT_FILE).exists)
             before = [api.get(path) for path in paths]
             line.cut()
             caplog.clear()
             away = [api.get(path) for _ in range(5) for path in paths]
             assert [answer.status_code for answer in away] == [200] * len(away)
-            assert all(AS_OF in answer.headers for answer in away)
+            assert all(AS_OF_HEADER in answer.headers for answer in away)
             assert [answer.json() for answer in away[: len(paths)]] == [answer.json() for answer in before]
             page = api.get("/skills")
             assert "The database is away. This is what was seen" in page.text
@@ -56,7 +56,7 @@ def test_pages_and_rest_are_read_from_the_copy_and_the_log_says_it_once(
             said = [record.message for record in caplog.records if "database" in record.message]
             assert said == ["The database is away. This process works from what was seen last."]
             line.restore()
-            wait_until(lambda: AS_OF not in api.get(paths[0]).headers)
+            wait_until(lambda: AS_OF_HEADER not in api.get(paths[0]).headers)
             assert api.post("/api/v1/lessons", json={"text": "Tea is hot."}).status_code == 201
         finally:
             desks.close()
@@ -79,7 +79,7 @@ def test_every_read_is_answered_from_the_copy_and_leaves_no_trace_in_the_log(
             Call(route=f"GET {path}", who="bob", path=fill(path, reads), sent=Sent(), is_page=True) for path in pages()
         ]
         before = [200 if call.is_page else here.ask(call).status_code for call in reads]
-        offline_copy.keep(here.habitus)
+        offline_snapshot.refresh_snapshot(here.habitus)
         caplog.clear()
         cutting = threading.Timer(0.5, line.cut)
         cutting.start()
@@ -88,19 +88,23 @@ def test_every_read_is_answered_from_the_copy_and_leaves_no_trace_in_the_log(
         )
         assert followed.status_code == 200  # until the database was away: a job waits, so there is no other end
         cutting.join()
-        wait_until(lambda: AS_OF in here.ask(reads[0]).headers)
+        wait_until(lambda: AS_OF_HEADER in here.ask(reads[0]).headers)
         for call, there in zip(reads, before, strict=True):
             found = here.ask(call)
             expected = 404 if NOT_COPIED.match(call.route) else there
-            assert (found.status_code, AS_OF in found.headers) == (expected, True), f"{call.route}: {found.text}"
+            assert (found.status_code, AS_OF_HEADER in found.headers) == (expected, True), f"{call.route}: {found.text}"
         assert [record for record in caplog.records if record.exc_info] == []
 
 
 def pages() -> list[str]:
     """Every page, and every part of one, that is read."""
-    reads = [route.path for route in doors().routes if isinstance(route, APIRoute) and "GET" in (route.methods or ())]
+    reads = [
+        route.path
+        for route in build_application().routes
+        if isinstance(route, APIRoute) and "GET" in (route.methods or ())
+    ]
     aside = ("/enter", "{rest:path}", "/changes", "/file")  # the owner's, or not without more than an address
-    return [path for path in reads if not path.startswith(API) and not path.endswith(aside)]
+    return [path for path in reads if not path.startswith(API_ROOT) and not path.endswith(aside)]
 
 
 def fill(path: str, calls: Sequence[Call]) -> str:

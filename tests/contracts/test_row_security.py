@@ -15,10 +15,10 @@ import pytest
 import sqlalchemy as sa
 
 from habitus.app import Habitus, read_settings
-from habitus.app.operating.forgetting import forget
-from habitus.app.operating.jobs import at_work, leave, open_queue
+from habitus.app.operating.erasure import erase_user
+from habitus.app.operating.jobs import open_queue, run_home_worker, submit_job
 from habitus.errors import Refused, StorageFailed
-from habitus.sql import create_engine, reading, writing
+from habitus.sql import create_engine, read_transaction, write_transaction
 from tests.contracts import postgres
 from tests.homes import furnish
 
@@ -56,7 +56,7 @@ def opened(tmp_path: Path, url: str, user: str) -> Habitus:
 def rows(habitus: Habitus) -> dict[str, int]:
     """How many rows of each table a statement sees that names nobody."""
     found = {}
-    with reading(habitus.shared) as connection:
+    with read_transaction(habitus.shared) as connection:
         for table in PRIVATE:
             found[table] = connection.execute(sa.select(sa.func.count()).select_from(sa.table(table))).scalar_one()
     return found
@@ -69,20 +69,23 @@ def test_rows_of_a_user_do_not_exist_for_another_whatever_they_call_themselves(t
         habitus.memory.recall("where are the keys of ann?")
         with habitus.turn("where are my keys?") as turn:
             turn.done("Under the mat.")
-        leave(habitus.settings, open_queue(habitus), "curate")
-        with at_work(habitus, queue := open_queue(habitus, for_worker=True), starts_due=False):
-            while queue.count_left():
+        submit_job(habitus.settings, open_queue(habitus), "curate")
+        with run_home_worker(habitus, queue := open_queue(habitus, for_worker=True), starts_due=False):
+            while queue.count_unfinished_jobs():
                 time.sleep(0.1)
         anns = rows(habitus)
     assert min(anns.values()) >= 1, anns
     for user in HOSTILE:
         with opened(tmp_path, url, user) as habitus:
             assert rows(habitus) == dict.fromkeys(PRIVATE, 0), user
-            with writing(habitus.shared) as connection:
+            with write_transaction(habitus.shared) as connection:
                 for statement in ("DELETE FROM turns", "DELETE FROM jobs", "UPDATE engrams SET text = 'x'"):
                     assert connection.execute(sa.text(statement)).rowcount == 0
             forged = sa.text("INSERT INTO seen_skills VALUES ('ann', '{}', '2030-01-01')")
-            with pytest.raises(StorageFailed, match="row-level security"), writing(habitus.shared) as connection:
+            with (
+                pytest.raises(StorageFailed, match="row-level security"),
+                write_transaction(habitus.shared) as connection,
+            ):
                 connection.execute(forged)
     with opened(tmp_path, url, "root") as habitus:
         assert rows(habitus) == anns
@@ -107,18 +110,18 @@ def test_who_forgets_themselves_reaches_their_own_rows_and_an_admin_everybodys(t
         before = rows(habitus)
     with opened(tmp_path, url, "ann") as habitus:
         with pytest.raises(Refused, match="Only an admin"):
-            forget(habitus, "bob")
-        assert forget(habitus, "ann").left == ()
+            erase_user(habitus, "bob")
+        assert erase_user(habitus, "ann").left == ()
         assert rows(habitus)["turns"] == 0
     with opened(tmp_path, url, "root") as habitus:
         between = rows(habitus)
         assert (before["turns"], between["turns"]) == (2, 1)
-        assert forget(habitus, "bob").left == ()
+        assert erase_user(habitus, "bob").left == ()
         assert (rows(habitus)["turns"], said(habitus, "keys")) == (0, 0)
 
 
 def said(habitus: Habitus, word: str) -> int:
-    with reading(habitus.shared) as connection:
+    with read_transaction(habitus.shared) as connection:
         texts = connection.execute(sa.text("SELECT request FROM turns UNION ALL SELECT text FROM engrams")).scalars()
         return sum(word in text for text in texts)
 
@@ -143,7 +146,7 @@ def test_a_dump_by_the_guide_restores_everything_but_who_was_forgotten(tmp_path:
     run([programs / "pg_dump", "--enable-row-security", "-Fc", "-f", dump, whole], check=True, env=environ)
     with opened(tmp_path, whole, "root") as habitus:
         before = rows(habitus)
-        assert forget(habitus, "ann").left == ()
+        assert erase_user(habitus, "ann").left == ()
     run([programs / "pg_restore", "--no-owner", "-d", new, dump], check=True)
     with psycopg.connect(new, options="-c habitus.role=admin") as connection:
         counts = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in PRIVATE}

@@ -19,11 +19,11 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.app.home_directory import WAITING
-from habitus.app.sharing import offline_copy
-from habitus.app.sharing.availability import ReadyState, readiness
+from habitus.app.home_directory import OUTBOX_DIR
+from habitus.app.sharing import offline_snapshot
+from habitus.app.sharing.availability import ReadinessState, check_readiness
 from habitus.errors import StorageFailed
-from habitus.journal.spool import Spool
+from habitus.journal.outbox import JournalOutbox
 from habitus.skills.model import Skill, Stage
 from tests.contracts.lines import Line
 from tests.contracts.test_two_hosts import soon
@@ -45,7 +45,7 @@ def opened(tmp_path: Path, url: str) -> Habitus:
 
 
 def uses(habitus: Habitus) -> int:
-    counted = habitus.skills.layer("user").store.counters("brew-tea")
+    counted = habitus.skills.get_layer("user").store.read_counters("brew-tea")
     return counted[Stage.STEPS].used if counted else 0
 
 
@@ -63,7 +63,7 @@ def test_a_host_that_stands_still_in_the_middle_of_a_change_does_not_stop_the_ot
     tmp_path: Path, url: str, python: str
 ) -> None:
     with opened(tmp_path, url) as habitus:
-        with sql.writing(habitus.shared) as connection:
+        with sql.write_transaction(habitus.shared) as connection:
             bound = connection.execute(sa.text("SHOW idle_in_transaction_session_timeout")).scalar_one()
         assert bound == "1min"
         with subprocess.Popen([python, "-c", HOLD, url, "2"], stdout=subprocess.PIPE, text=True) as still:
@@ -79,25 +79,25 @@ def test_a_host_that_stands_still_in_the_middle_of_a_change_does_not_stop_the_ot
 @pytest.mark.req("SK-06", "SK-08", "OP-03")
 def test_what_was_written_before_a_cut_is_there_and_what_was_refused_is_not(tmp_path: Path, line: Line) -> None:
     with opened(tmp_path, line.url) as habitus:
-        habitus.skills.create(TEA, habitus.person())
-        store = habitus.skills.layer("user").store
+        habitus.skills.create(TEA, habitus.build_author())
+        store = habitus.skills.get_layer("user").store
         store.record_use("brew-tea", succeeded=True)
         line.cut()
         for _ in range(3):
             with pytest.raises(StorageFailed, match="The database is away"):
                 store.record_use("brew-tea", succeeded=True)
         with pytest.raises(StorageFailed, match="The database is away"):
-            habitus.skills.remove("brew-tea", habitus.person())
+            habitus.skills.remove("brew-tea", habitus.build_author())
         line.restore()
         store.record_use("brew-tea", succeeded=True)
         assert uses(habitus) == 2
-        assert [version.number for version in habitus.skills.layer("user").store.history("brew-tea")] == [1]
+        assert [version.number for version in habitus.skills.get_layer("user").store.list_versions("brew-tea")] == [1]
 
 
 @pytest.mark.req("OP-01")
 def test_an_engine_that_nobody_has_any_more_closes_its_connections(url: str) -> None:
     def use() -> int:
-        engine = sql.create_engine(url, apart=True)
+        engine = sql.create_engine(url, dedicated=True)
         with engine.connect() as connection:
             return int(connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one())
 
@@ -114,8 +114,8 @@ def test_counting_under_cuts_counts_what_it_says(tmp_path: Path, line: Line) -> 
     """Who was told that it is counted, is; a cut during the commit may count one more than was told."""
     told, cuts = 0, 0
     with opened(tmp_path, line.url) as habitus:
-        habitus.skills.create(TEA, habitus.person())
-        store = habitus.skills.layer("user").store
+        habitus.skills.create(TEA, habitus.build_author())
+        store = habitus.skills.get_layer("user").store
         for number in range(300):
             if number % 30 == 29:
                 cutting = threading.Timer(0.002, line.cut)
@@ -135,9 +135,9 @@ def test_counting_under_cuts_counts_what_it_says(tmp_path: Path, line: Line) -> 
 @pytest.mark.req("OP-03")
 def test_a_slow_server_is_waited_for(tmp_path: Path, line: Line) -> None:
     with opened(tmp_path, line.url) as habitus:
-        habitus.skills.create(TEA, habitus.person())
+        habitus.skills.create(TEA, habitus.build_author())
         line.delay = 0.02
-        habitus.skills.layer("user").store.record_use("brew-tea", succeeded=True)
+        habitus.skills.get_layer("user").store.record_use("brew-tea", succeeded=True)
         assert uses(habitus) == 1
 
 
@@ -149,8 +149,8 @@ def test_a_server_that_is_restarted_under_load_loses_no_count(tmp_path: Path, ur
     mine = sa.make_url(url).update_query_dict({"application_name": name}).render_as_string(hide_password=False)
     admin = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
     with opened(tmp_path, mine) as habitus, admin.connect() as connection:
-        habitus.skills.create(TEA, habitus.person())
-        store = habitus.skills.layer("user").store
+        habitus.skills.create(TEA, habitus.build_author())
+        store = habitus.skills.get_layer("user").store
         for number in range(100):
             if number % 10 == 5:
                 end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = :name"
@@ -177,8 +177,8 @@ TURNED_AWAY = (
 @pytest.mark.req("OP-03")
 def test_who_is_not_let_in_says_so_in_one_line_or_works_from_what_was_seen_last(tmp_path: Path, line: Line) -> None:
     with opened(tmp_path, line.url) as habitus:
-        habitus.skills.create(TEA, habitus.person())
-        offline_copy.keep(habitus)
+        habitus.skills.create(TEA, habitus.build_author())
+        offline_snapshot.refresh_snapshot(habitus)
     for *said, told, may_be_over in TURNED_AWAY:
         line.abandon(*said)
         with pytest.raises(StorageFailed) as caught:
@@ -189,11 +189,11 @@ def test_who_is_not_let_in_says_so_in_one_line_or_works_from_what_was_seen_last(
                 opened(tmp_path, line.url)
             continue
         with opened(tmp_path, line.url) as habitus:
-            assert habitus.is_stand_in
-            assert "brew-tea" in {item.name for item in habitus.skills.listing()}
+            assert habitus.is_offline
+            assert "brew-tea" in {item.name for item in habitus.skills.list_skills()}
     line.abandon()  # a balancer with nobody behind it
     with opened(tmp_path, line.url) as habitus:
-        assert habitus.is_stand_in
+        assert habitus.is_offline
     wants_more = line.url.replace("sslmode=disable", "sslmode=require")
     line.restore()
     with pytest.raises(StorageFailed, match=r"does not support SSL.*Set sslmode"):
@@ -233,14 +233,14 @@ def asked(habitus: Habitus, text: str) -> tuple[str, ...]:
 
 def kept(habitus: Habitus) -> tuple[list[str], int]:
     """The turns that were written down, in their order, and how many still wait."""
-    waiting = Spool(habitus.place / WAITING, habitus.redactor).waiting
-    return [turn.request for turn in habitus.journal.turns_of("c")], waiting
+    waiting = JournalOutbox(habitus.writable_dir / OUTBOX_DIR, habitus.redactor).pending_count
+    return [turn.request for turn in habitus.journal.list_session_turns("c")], waiting
 
 
 @pytest.mark.req("OP-03")
 def test_a_server_that_lets_nobody_write_loses_no_turn(tmp_path: Path, url: str) -> None:
     with opened(tmp_path, url) as habitus:
-        habitus.skills.create(TEA, habitus.person())
+        habitus.skills.create(TEA, habitus.build_author())
         for state, told in REFUSED.items():
             with refusing(url, state):
                 (said,) = asked(habitus, f"while {state}")
@@ -255,21 +255,21 @@ def test_a_server_that_lets_nobody_write_loses_no_turn(tmp_path: Path, url: str)
 @pytest.mark.req("OP-03")
 def test_behind_a_pooler_whose_server_is_slow_turns_go_on_and_nothing_is_lost(tmp_path: Path, line: Line) -> None:
     with opened(tmp_path, line.url) as habitus:
-        habitus.skills.create(TEA, habitus.person())
+        habitus.skills.create(TEA, habitus.build_author())
         assert asked(habitus, "first") == ()
         line.delay = 0.55
         (said,) = asked(habitus, "second")
         assert said.startswith("The database is away (no answer within 500 ms). This turn made do")
         assert asked(habitus, "third") == ()
-        found = readiness(habitus.settings)
+        found = check_readiness(habitus.settings)
         assert (found.state, found.reasons[0]) == (
-            ReadyState.DEGRADED,
+            ReadinessState.DEGRADED,
             "The database is away (no answer within 500 ms).",
         )
         line.delay = 0.0
         assert asked(habitus, "fourth") == ()
         assert kept(habitus) == (["first", "second", "third", "fourth"], 0)
-        assert readiness(habitus.settings).state is ReadyState.READY
+        assert check_readiness(habitus.settings).state is ReadinessState.READY
 
 
 @pytest.mark.req("OP-01")
@@ -316,10 +316,10 @@ def small_disk(url: str) -> Iterator[None]:
 @pytest.mark.usefixtures("small_disk")
 def test_a_disk_that_is_full_on_the_server_is_said_and_loses_nothing(tmp_path: Path, url: str) -> None:
     with opened(tmp_path, url) as habitus:
-        habitus.skills.create(TEA, habitus.person())
+        habitus.skills.create(TEA, habitus.build_author())
         big = [Skill(name=f"big-{n}", description="Big.", body=secrets.token_hex(400_000)) for n in range(20)]
         with pytest.raises(StorageFailed, match=r"No space left for .*; nothing was changed"):
-            _ = [habitus.skills.create(skill, habitus.person()) for skill in big]
+            _ = [habitus.skills.create(skill, habitus.build_author()) for skill in big]
         assert habitus.skills.load("brew-tea").body == TEA.body
-        habitus.skills.layer("user").store.record_use("brew-tea", succeeded=True)
+        habitus.skills.get_layer("user").store.record_use("brew-tea", succeeded=True)
         assert uses(habitus) == 1

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.app.sharing import database, offline_copy
-from habitus.files import file_of
-from habitus.search import Document, Index, Results, ServerIndex, WordLlama
+from habitus.app.sharing import database, offline_snapshot
+from habitus.files import build_file
+from habitus.search import PostgresIndex, SearchDocument, SearchIndex, SearchResults, WordLlamaEmbedder
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Skill
 from tests.contracts.lines import line_to
@@ -34,24 +34,26 @@ def opened(place: Path, url: str = "", above: int = LARGE) -> Habitus:
     return Habitus.open(read_settings(home, {"HOME": str(place), "USER": "ann"} | address))
 
 
-def fill(habitus: Habitus, documents: Sequence[Document] = SKILLS) -> None:
-    skills = [Skill(name=d.id.lower(), description=d.description, when_to_use=d.cue, tags=d.tags) for d in documents]
-    trees = {skill.name: {"SKILL.md": file_of(skill_md.render(skill))} for skill in skills}
-    habitus.skills.layer("user").store.save_many(trees, habitus.person())
+def fill(habitus: Habitus, documents: Sequence[SearchDocument] = SKILLS) -> None:
+    skills = [
+        Skill(name=d.id.lower(), description=d.description, when_to_use=d.when_to_use, tags=d.tags) for d in documents
+    ]
+    trees = {skill.name: {"SKILL.md": build_file(skill_md.render_skill_md(skill))} for skill in skills}
+    habitus.skills.get_layer("user").store.save_trees(trees, habitus.build_author())
 
 
-def found_by(habitus: Habitus) -> list[Results]:
+def found_by(habitus: Habitus) -> list[SearchResults]:
     return [habitus.finder.search(request) for request in REQUESTS]
 
 
 def in_server(habitus: Habitus) -> dict[str, str]:
     """Every skill that the server has, with the transaction that put it there."""
-    with sql.reading(habitus.shared) as connection:
+    with sql.read_transaction(habitus.shared) as connection:
         return dict(connection.execute(sa.text("SELECT name, xmin::text FROM search_skills")).all())
 
 
 def in_memory(habitus: Habitus) -> set[str]:
-    with sql.reading(habitus.local) as connection:
+    with sql.read_transaction(habitus.local) as connection:
         return set(connection.execute(sa.text("SELECT id FROM search_documents")).scalars())
 
 
@@ -72,19 +74,19 @@ def test_the_server_gives_the_same_hits_as_memory(tmp_path: Path, url: str, with
     with opened(tmp_path / "alone") as habitus:
         fill(habitus)
         alone = found_by(habitus)
-        twin = habitus.finder.similar_to(habitus.skills.load("dog-training"), "", k=2)
+        twin = habitus.finder.find_similar(habitus.skills.load("dog-training"), "", k=2)
     with opened(tmp_path / "shared", url) as habitus:
         fill(habitus)
         for one, other in zip(found_by(habitus), alone, strict=True):
             assert_alike(one, other)
-        assert habitus.finder.similar_to(habitus.skills.load("dog-training"), "", k=2) == twin
+        assert habitus.finder.find_similar(habitus.skills.load("dog-training"), "", k=2) == twin
         at = habitus.skills.snapshot()
         asked: list[str] = []
         sa.event.listen(sql.create_engine(url), "before_cursor_execute", lambda *given: asked.append(given[2]))
         habitus.finder.search("how is the crust of a loaf made crisp?", at=at)
         assert len(asked) <= 4, asked  # in whose name, what the words are worth, the candidates, what their words are
         assert in_memory(habitus).isdisjoint(in_server(habitus))
-        status = database.status(habitus.settings)
+        status = database.read_database_status(habitus.settings)
         assert (status.search, status.rows["search_skills"]) == (
             "in the server, by full text and pgvector",
             len(SKILLS),
@@ -93,7 +95,7 @@ def test_the_server_gives_the_same_hits_as_memory(tmp_path: Path, url: str, with
         fill(habitus)
         same = [one.hits[0].id == other.hits[0].id for one, other in zip(found_by(habitus), alone, strict=True)]
         assert sum(same) >= len(PARAPHRASES) - 2  # what shares no word with its request is not found by words
-        assert database.status(habitus.settings).search == "in the server, by full text"
+        assert database.read_database_status(habitus.settings).search == "in the server, by full text"
 
 
 @pytest.mark.full
@@ -101,7 +103,7 @@ def test_the_server_gives_the_same_hits_as_memory(tmp_path: Path, url: str, with
 def test_a_skill_is_indexed_once_for_all_hosts_and_keeps_what_each_has_learned(tmp_path: Path, url: str) -> None:
     with opened(tmp_path / "here", url) as here:
         fill(here, SKILLS[:-1])
-        here.finder.learn("bake-bread", "make me something for breakfast")
+        here.finder.learn_request("bake-bread", "make me something for breakfast")
         assert in_server(here) == {}  # few enough for memory
         fill(here, SKILLS[-1:])
         assert here.finder.search("make me something for breakfast").hits[0].id == "bake-bread"
@@ -111,9 +113,9 @@ def test_a_skill_is_indexed_once_for_all_hosts_and_keeps_what_each_has_learned(t
             there.finder.search("bake a loaf")
             assert in_server(there) == made
             body = "1. Ask the baker for spelt."
-            there.skills.create(Skill(name="spelt-flour", description="Buys spelt.", body=body), there.person())
+            there.skills.create(Skill(name="spelt-flour", description="Buys spelt.", body=body), there.build_author())
             assert there.finder.search("where do I buy spelt?").hits[0].id == "spelt-flour"
-            there.skills.remove("tax-return", there.person())
+            there.skills.remove("tax-return", there.build_author())
         assert here.finder.search("where do I buy spelt?").hits[0].id == "spelt-flour"
         assert "tax-return" not in {hit.id for hit in here.finder.search("fill in my tax return").hits}
         now = in_server(here)
@@ -121,10 +123,10 @@ def test_a_skill_is_indexed_once_for_all_hosts_and_keeps_what_each_has_learned(t
             **{name: by for name, by in made.items() if name != "tax-return"},
             "spelt-flour": now["spelt-flour"],
         }
-        assert here.finder.learned_requests() == {"make me something for breakfast"}
-        here.skills.remove("bake-bread", here.person())
+        assert here.finder.list_learned_requests() == {"make me something for breakfast"}
+        here.skills.remove("bake-bread", here.build_author())
         assert here.finder.search("bake a loaf").hits
-        assert not here.finder.learned_requests()
+        assert not here.finder.list_learned_requests()
 
 
 @pytest.mark.req("OP-01")
@@ -134,12 +136,12 @@ def test_what_is_asked_of_some_skills_is_answered_by_them_alone(tmp_path: Path, 
         among = ["git-bisect", "weather-report"]
         found = here.finder.search(next(iter(PARAPHRASES)), among=among)
         assert [hit.id for hit in found.hits] == among
-        supposed = here.finder.supposing([], gone=["git-bisect"])
+        supposed = here.finder.build_hypothetical_searcher([], removed=["git-bisect"])
         assert "git-bisect" not in {hit.id for hit in supposed.search(next(iter(PARAPHRASES))).hits}
-        assert here.finder.neighbours()["git-bisect"] == ()
+        assert here.finder.find_neighbours()["git-bisect"] == ()
 
 
-def crowd(count: int) -> list[Document]:
+def crowd(count: int) -> list[SearchDocument]:
     """More than the server names for a request; words as uneven as in a language."""
     chance = random.Random(7)
     words = [
@@ -147,7 +149,7 @@ def crowd(count: int) -> list[Document]:
     ]
     weights = [1 / (place + 1) for place in range(len(words))]
     return [
-        Document(
+        SearchDocument(
             id=f"s{number}",
             name=" ".join(chance.choices(words, weights, k=2)),
             description=" ".join(chance.choices(words, weights, k=8)),
@@ -160,14 +162,14 @@ def crowd(count: int) -> list[Document]:
 @pytest.mark.full
 @pytest.mark.req("OP-01")
 def test_few_of_many_candidates_give_nearly_the_same_order(url: str) -> None:
-    embedder = WordLlama()
+    embedder = WordLlamaEmbedder()
     documents = {document.id: document for document in crowd(700)}
     shared = sql.create_engine(url)
-    server = ServerIndex(shared, embedder)
-    assert server.put(dict.fromkeys(documents, "as it is"), lambda names: map(documents.__getitem__, names))
-    server.refresh()
-    memory, few = (Index.open(sql.create_all_in_memory(), "skills", embedder=embedder) for _ in range(2))
-    memory.put(documents.values())
+    server = PostgresIndex(shared, embedder)
+    assert server.put_skills(dict.fromkeys(documents, "as it is"), lambda names: map(documents.__getitem__, names))
+    server.refresh_counts()
+    memory, few = (SearchIndex.open(sql.create_in_memory_engine(), "skills", embedder=embedder) for _ in range(2))
+    memory.put_documents(documents.values())
     few.server = server
     same, first = 0.0, 0
     asked = [f"please {document.description}" for document in crowd(720)[700:]]
@@ -187,7 +189,7 @@ def test_while_the_database_is_away_a_large_library_is_searched_by_what_was_last
         with opened(tmp_path, line.url) as habitus:
             fill(habitus)
             assert habitus.finder.search("bake a loaf").fits
-            offline_copy.keep(habitus)
+            offline_snapshot.refresh_snapshot(habitus)
             line.cut()
             with habitus.turn("bake a loaf") as turn:
                 turn.done("It is in the oven.")

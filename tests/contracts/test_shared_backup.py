@@ -15,10 +15,10 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.app.operating import backing_up
-from habitus.app.operating.forgetting import forget
-from habitus.app.operating.jobs import leave, open_queue
-from habitus.app.operating.people import Role, open_people
-from habitus.app.sharing.copying import reflect
+from habitus.app.operating.erasure import erase_user
+from habitus.app.operating.jobs import open_queue, submit_job
+from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.app.sharing.copying import reflect_tables
 from habitus.settings import Settings
 from habitus.skills.model import Skill
 from tests.contracts import postgres
@@ -60,17 +60,17 @@ def live(settings: Settings) -> None:
                 turn.done("Noted.")
     with Habitus.open(settings) as habitus:
         tea = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")
-        habitus.skills.create(tea, habitus.person())
-        habitus.skills.remove("brew-tea", habitus.person())
-        habitus.skills.create(tea, habitus.person())
-        open_people(habitus).add("ben", Role.VIEWER)
-        leave(habitus.settings, open_queue(habitus), "curate")
+        habitus.skills.create(tea, habitus.build_author())
+        habitus.skills.remove("brew-tea", habitus.build_author())
+        habitus.skills.create(tea, habitus.build_author())
+        open_user_accounts(habitus).add("ben", UserRole.VIEWER)
+        submit_job(habitus.settings, open_queue(habitus), "curate")
 
 
 def rows(url: str) -> dict[str, list[Any]]:
     engine = sql.open_engine(url)
-    with sql.reading(engine) as connection:
-        tables = {name: table for name, table in reflect(connection).items() if name not in OF_EACH}
+    with sql.read_transaction(engine) as connection:
+        tables = {name: table for name, table in reflect_tables(connection).items() if name not in OF_EACH}
         found = {name: sorted(map(repr, connection.execute(sa.select(each)))) for name, each in tables.items()}
     engine.dispose()
     return found
@@ -85,21 +85,21 @@ def test_a_backup_of_a_shared_database_restores_everything_but_who_was_forgotten
     live(settings)
     before = rows(old)
     assert min(len(before[name]) for name in ("turns", "engrams", "skill_versions", "sign_ins", "jobs")) >= 1
-    made = backing_up.create(settings, tmp_path / "all.tar.gz", now=NOW)
-    kept = backing_up.restore(settings, made.file, now=NOW)
+    made = backing_up.create_backup(settings, tmp_path / "all.tar.gz", now=NOW)
+    kept = backing_up.restore_backup(settings, made.file, now=NOW)
     assert "left as it is" in kept.note  # it is in use
     elsewhere = settings_of(tmp_path / "second" / "home", new := url_of("new"))
-    assert backing_up.restore(elsewhere, made.file, now=NOW).note == ""
+    assert backing_up.restore_backup(elsewhere, made.file, now=NOW).note == ""
     after = rows(new)
     assert {name for name in before if before[name] != after[name]} == set()
     with Habitus.open(elsewhere) as habitus:
         assert habitus.skills.load("brew-tea").body.startswith("1. Boil water.")
         engram = habitus.memory.add("Numbers go on.").engram
         assert engram is not None
-        habitus.skills.create(Skill(name="more", description="More.", body="1. More."), habitus.person())
-        assert forget(habitus, "ann").left == ()
+        habitus.skills.create(Skill(name="more", description="More.", body="1. More."), habitus.build_author())
+        assert erase_user(habitus, "ann").left == ()
     third = settings_of(elsewhere.home, newest := url_of("newest"))
-    backing_up.restore(third, made.file, now=NOW)  # the home knows that ann was forgotten
+    backing_up.restore_backup(third, made.file, now=NOW)  # the home knows that ann was forgotten
     texts = repr(rows(newest))
     assert ("under the mat" in texts, "in the shed" in texts) == (False, True)
 
@@ -109,10 +109,10 @@ def test_a_backup_of_a_shared_database_restores_everything_but_who_was_forgotten
 def test_who_is_no_admin_backs_up_the_home_alone(tmp_path: Path) -> None:
     settings = settings_of(tmp_path / "home", f"sqlite:///{tmp_path / 'old.db'}")
     live(settings)
-    made = backing_up.create(settings_of(settings.home, settings.database or "", "ann"), now=NOW)
+    made = backing_up.create_backup(settings_of(settings.home, settings.database or "", "ann"), now=NOW)
     assert "only an admin" in made.note
     with tarfile.open(made.file) as archive:
         assert "habitus-shared.db" not in archive.getnames()
     elsewhere = settings_of(tmp_path / "second" / "home", f"sqlite:///{tmp_path / 'new.db'}")
-    backing_up.restore(elsewhere, made.file, now=NOW)
+    backing_up.restore_backup(elsewhere, made.file, now=NOW)
     assert rows(f"sqlite:///{tmp_path / 'new.db'}")["turns"] == []

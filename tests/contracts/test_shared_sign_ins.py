@@ -13,14 +13,14 @@ from fastapi.testclient import TestClient
 
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.app.home_directory import STAND_IN
-from habitus.app.operating.forgetting import forget
-from habitus.app.operating.people import Role, open_people
-from habitus.app.sharing import offline_copy
-from habitus.errors import DatabaseAway, StorageFailed
-from habitus.web.app import make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.security import OWNER, keys_of
+from habitus.app.home_directory import OFFLINE_SNAPSHOT_FILE
+from habitus.app.operating.erasure import erase_user
+from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.app.sharing import offline_snapshot
+from habitus.errors import DatabaseUnavailable, StorageFailed
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import OWNER_IDENTITY, load_sign_in_keys
 from tests.contracts import postgres
 from tests.contracts.lines import Line
 from tests.homes import furnish
@@ -44,8 +44,8 @@ def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Habi
 
 @contextmanager
 def page_of(habitus: Habitus) -> Iterator[TestClient]:
-    desks = Desks(habitus)
-    app = make_app(desks, keys_of(habitus), {HOST})
+    desks = HomePool(habitus)
+    app = make_web_app(desks, load_sign_in_keys(habitus), {HOST})
     yield TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
     desks.close()
 
@@ -55,24 +55,24 @@ def page_of(habitus: Habitus) -> Iterator[TestClient]:
 def test_who_is_let_in_on_one_host_signs_in_on_every_one_and_is_out_on_all(hosts: tuple[Habitus, Habitus]) -> None:
     one, two = hosts
     with page_of(one) as first, page_of(two) as second:
-        invited = open_people(one).add("ben", Role.VIEWER)
+        invited = open_user_accounts(one).add("ben", UserRole.VIEWER)
         token = {"Authorization": f"Bearer {invited.token}"}
         assert [page.get("/api/v1/skills", headers=token).status_code for page in (first, second)] == [200, 200]
         assert second.get(f"/enter?key={invited.link}").status_code == 303
         assert first.get(f"/enter?key={invited.link}").status_code == 403  # used up there, too
         first.cookies.update(second.cookies)
         assert [page.get("/activity").status_code for page in (first, second)] == [200, 200]
-        open_people(two).add("ben", Role.VIEWER)  # another link: the old cookie and token are over
+        open_user_accounts(two).add("ben", UserRole.VIEWER)  # another link: the old cookie and token are over
         assert [page.get("/activity").status_code for page in (first, second)] == [401, 401]
         assert first.get("/api/v1/skills", headers=token).status_code == 401
 
 
 @pytest.mark.req("CL-04", "SC-04")
 def test_the_owner_of_one_host_is_not_that_of_another(hosts: tuple[Habitus, Habitus]) -> None:
-    one, two = (keys_of(host) for host in hosts)
-    cookie = one.enter(one.new_link()) or ""
-    assert (one.by_cookie(cookie), two.by_cookie(cookie)) == (OWNER, None)
-    assert (one.by_token(one.bearer), two.by_token(one.bearer)) == (OWNER, None)
+    one, two = (load_sign_in_keys(host) for host in hosts)
+    cookie = one.redeem_sign_in_key(one.create_sign_in_key()) or ""
+    assert (one.identify_by_cookie(cookie), two.identify_by_cookie(cookie)) == (OWNER_IDENTITY, None)
+    assert (one.identify_by_token(one.owner_token), two.identify_by_token(one.owner_token)) == (OWNER_IDENTITY, None)
 
 
 @pytest.mark.some(1)
@@ -84,36 +84,36 @@ def test_the_first_hosts_file_is_taken_over_and_the_others_names_are_listed(host
     files[0].write_text(json.dumps({"ben": {"role": "viewer", **row}}))
     files[1].write_text(json.dumps({"ben": {"role": "admin", **row}, "eve": {"role": "admin", **row}}))
     for host in (one, two):
-        people = open_people(host)
-        assert [(person.name, person.role) for person in people.list()] == [("ben", Role.VIEWER)]
-    assert people.left_in_file() == {"eve": "admin"}
+        people = open_user_accounts(host)
+        assert [(person.name, person.role) for person in people.list()] == [("ben", UserRole.VIEWER)]
+    assert people.list_only_in_file() == {"eve": "admin"}
     assert [file.exists() for file in files] == [False, True]
-    assert "sign-in" in forget(two, "eve").erased
+    assert "sign-in" in erase_user(two, "eve").erased
     assert not files[1].exists()  # nobody was left in it
     files[1].write_text('{"ben": 7}')
     with pytest.raises(StorageFailed, match="does not say who"):
-        open_people(two)
+        open_user_accounts(two)
 
 
 @pytest.mark.full
 @pytest.mark.req("CL-04", "OP-03")
 def test_while_the_database_is_away_people_are_known_and_nobody_new_is_let_in(tmp_path: Path, line: Line) -> None:
     with open_host(tmp_path / "one", line.url) as habitus, page_of(habitus) as page:
-        people = open_people(habitus)
-        invited, late = people.add("ben", Role.VIEWER), people.add("eve", Role.VIEWER)
+        people = open_user_accounts(habitus)
+        invited, late = people.add("ben", UserRole.VIEWER), people.add("eve", UserRole.VIEWER)
         token = {"Authorization": f"Bearer {invited.token}"}
         assert page.get("/api/v1/skills", headers=token).status_code == 200
-        offline_copy.keep(habitus)
-        assert (habitus.settings.home / STAND_IN).exists()
+        offline_snapshot.refresh_snapshot(habitus)
+        assert (habitus.settings.home / OFFLINE_SNAPSHOT_FILE).exists()
         line.cut()
         assert page.get("/api/v1/skills", headers=token).status_code == 200
         assert page.get(f"/enter?key={late.link}").status_code == 503
         with open_host(tmp_path / "one", line.url) as started:  # while it is away
-            keys = keys_of(started)
-            assert started.is_stand_in
-            assert keys.by_token(invited.token) is not None
-            with pytest.raises(DatabaseAway, match="The database is away"):
-                started.refuse_unless_kept()
+            keys = load_sign_in_keys(started)
+            assert started.is_offline
+            assert keys.identify_by_token(invited.token) is not None
+            with pytest.raises(DatabaseUnavailable, match="The database is away"):
+                started.refuse_unless_writable()
         line.restore()
         assert page.get(f"/enter?key={late.link}").status_code == 303
 
@@ -121,20 +121,20 @@ def test_while_the_database_is_away_people_are_known_and_nobody_new_is_let_in(tm
 @pytest.mark.req("SC-04", "OP-01")
 def test_on_postgresql_only_an_admins_transaction_lets_people_in(tmp_path: Path, url: str) -> None:
     with open_host(tmp_path / "one", url) as habitus:
-        open_people(habitus).add("ben", Role.VIEWER)
+        open_user_accounts(habitus).add("ben", UserRole.VIEWER)
         role = "habitus_plain_people"
-        with sql.writing(habitus.as_nobody().shared) as connection:
+        with sql.write_transaction(habitus.as_system().shared) as connection:
             connection.execute(sa.text(f"CREATE ROLE {role}"))
             connection.execute(sa.text(f"GRANT USAGE ON SCHEMA {_schema(connection)} TO {role}"))
             connection.execute(sa.text(f"GRANT ALL ON sign_ins TO {role}"))
-        member = sql.acting_as(habitus.shared, "bob", is_admin=False)
+        member = sql.as_user(habitus.shared, "bob", is_admin=False)
         try:
-            with sql.writing(member) as connection:
+            with sql.write_transaction(member) as connection:
                 connection.execute(sa.text(f"SET LOCAL ROLE {role}"))
                 raised = connection.execute(sa.text("UPDATE sign_ins SET role = 'admin'")).rowcount
             assert raised == 0
         finally:
-            with sql.writing(habitus.as_nobody().shared) as connection:
+            with sql.write_transaction(habitus.as_system().shared) as connection:
                 connection.execute(sa.text(f"DROP OWNED BY {role}"))
                 connection.execute(sa.text(f"DROP ROLE {role}"))
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from habitus.errors import Invalid, NotFound, Refused, Stale
-from habitus.files import file_of, tree_hash
+from habitus.files import build_file, compute_tree_hash
 from habitus.skills.formats import skill_md
-from habitus.skills.model import Actor, Author, Counters, Manifest, Skill, Source, Stage
-from habitus.skills.stores.base import TOLD, Step
+from habitus.skills.model import ActorKind, Author, Manifest, Skill, SkillSource, Stage, UsageCounters
+from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, RestoreStep
 from habitus.skills.stores.versioned import SkillStore
 from tests.contracts.stores import Ticking
 
-ME = Author(actor=Actor.USER, name="ada", reason="because")
-AGENT = Author(actor=Actor.AGENT, name="main")
+ME = Author(actor=ActorKind.USER, name="ada", reason="because")
+AGENT = Author(actor=ActorKind.AGENT, name="main")
 
 SKILL = Skill(
     name="csv-summary",
@@ -23,7 +23,7 @@ SKILL = Skill(
     description="Summarises a CSV file.",
     when_to_use="Somebody hands over a CSV",
     tags=("csv", "data"),
-    source=Source.AGENT,
+    source=SkillSource.AGENT,
     manifest=Manifest(file_types=("csv",), companion_skills=("plotting",)),
     body="1. Read it.\n2. Describe it.",
 )
@@ -66,18 +66,18 @@ def test_listing_is_sorted_and_has_no_bodies(store: SkillStore) -> None:
     summaries = store.list_summaries()
     assert [summary.name for summary in summaries] == ["ant", "moth", "zebra"]
     assert not any(hasattr(summary, "body") for summary in summaries)
-    assert [skill.name for skill in store.list_all()] == ["ant", "moth", "zebra"]
-    assert all(skill.body for skill in store.list_all())
+    assert [skill.name for skill in store.load_all()] == ["ant", "moth", "zebra"]
+    assert all(skill.body for skill in store.load_all())
 
 
 @pytest.mark.req("SK-07")
 def test_an_absent_skill_is_none(store: SkillStore) -> None:
     assert store.load("nothing") is None
-    assert store.summary("nothing") is None
+    assert store.get_summary("nothing") is None
     assert store.delete("nothing", ME) is False
     assert store.set_enabled("nothing", False, ME) is False
-    assert store.history("nothing") == []
-    assert store.counters("nothing") == {}
+    assert store.list_versions("nothing") == []
+    assert store.read_counters("nothing") == {}
 
 
 @pytest.mark.req("SK-04")
@@ -87,9 +87,9 @@ def test_every_spelling_names_the_same_skill(store: SkillStore) -> None:
         loaded = store.load(spelling)
         assert loaded is not None
         assert loaded.name == "csv-summary"
-        assert store.is_taken(spelling)
+        assert store.is_name_taken(spelling)
         store.increment_recommended(spelling)
-        assert store.counters(spelling)[Stage.STEPS].recommended == number
+        assert store.read_counters(spelling)[Stage.STEPS].recommended == number
     assert store.delete("CSV_Summary", ME)
     assert store.load("csv-summary") is None
 
@@ -97,8 +97,8 @@ def test_every_spelling_names_the_same_skill(store: SkillStore) -> None:
 @pytest.mark.req("SK-07")
 def test_closest_match_corrects_a_typo_and_nothing_else(store: SkillStore) -> None:
     saved(store)
-    assert store.closest_match("csv_sumary") == "csv-summary"
-    assert store.closest_match("weather") is None
+    assert store.find_closest_name("csv_sumary") == "csv-summary"
+    assert store.find_closest_name("weather") is None
 
 
 @pytest.mark.req("SK-04")
@@ -114,7 +114,7 @@ def test_a_change_makes_a_version_and_no_change_makes_none(store: SkillStore) ->
     assert saved(store, body="one").version == 1
     assert saved(store, body="two").version == 2
     assert saved(store, body="two").version == 2
-    assert [version.number for version in store.history("csv-summary")] == [1, 2]
+    assert [version.number for version in store.list_versions("csv-summary")] == [1, 2]
 
 
 @pytest.mark.req("SK-10")
@@ -144,12 +144,12 @@ def test_switching_off_makes_no_version(store: SkillStore) -> None:
 def test_history_keeps_every_text_with_its_author(store: SkillStore) -> None:
     saved(store, body="one")
     store.save(replace(SKILL, body="two"), AGENT)
-    first, second = store.history("csv-summary")
+    first, second = store.list_versions("csv-summary")
     assert (first.number, first.author) == (1, ME)
     assert (second.number, second.author) == (2, AGENT)
     assert first.made_on < second.made_on
     for number, text in ((1, b"one"), (2, b"two")):
-        tree = store.tree("csv-summary", number)
+        tree = store.read_tree("csv-summary", number)
         assert tree is not None
         assert text in (tree["SKILL.md"].content or b"")
 
@@ -174,21 +174,21 @@ def test_counters_survive_edits_and_are_kept_per_version(store: SkillStore) -> N
     saved(store, body="two")
     store.record_use("csv-summary", succeeded=False)
     store.record_use("csv-summary")
-    total = store.counters("csv-summary")[Stage.STEPS]
+    total = store.read_counters("csv-summary")[Stage.STEPS]
     assert (total.recommended, total.used, total.succeeded, total.failed) == (1, 3, 1, 1)
     assert total.last_used is not None
-    of_first = store.counters("csv-summary", version=1)[Stage.STEPS]
+    of_first = store.read_counters("csv-summary", version=1)[Stage.STEPS]
     assert (of_first.used, of_first.succeeded, of_first.failed) == (1, 1, 0)
-    assert store.all_counters() == {"csv-summary": {Stage.STEPS: total}}
+    assert store.read_all_counters() == {"csv-summary": {Stage.STEPS: total}}
 
 
 @pytest.mark.req("SK-06")
 def test_stages_are_counted_apart(store: SkillStore) -> None:
     saved(store)
     store.record_use("csv-summary", stage=Stage.CODE, succeeded=True)
-    counters = store.counters("csv-summary")
+    counters = store.read_counters("csv-summary")
     assert counters.keys() == {Stage.CODE}
-    assert replace(counters[Stage.CODE], last_used=None) == Counters(used=1, succeeded=1)
+    assert replace(counters[Stage.CODE], last_used=None) == UsageCounters(used=1, succeeded=1)
 
 
 @pytest.mark.req("SK-06")
@@ -209,8 +209,8 @@ def test_what_is_deleted_is_archived_and_comes_back_whole(store: SkillStore) -> 
     assert (archived.name, archived.version, archived.author) == ("csv-summary", 2, ME)
     assert store.restore(archived.id, ME) == "csv-summary"
     assert store.load("csv-summary") == before
-    assert store.counters("csv-summary")[Stage.STEPS].recommended == 1
-    assert len(store.history("csv-summary")) == 2
+    assert store.read_counters("csv-summary")[Stage.STEPS].recommended == 1
+    assert len(store.list_versions("csv-summary")) == 2
     assert store.list_archived() == []
 
 
@@ -226,33 +226,33 @@ def test_a_new_skill_under_an_old_name_starts_anew_and_hides_nothing(store: Skil
     restored = store.load("csv-summary-old")
     assert restored is not None
     assert restored.body == "old"
-    assert store.diagnostics("csv-summary-old") == ()
+    assert store.get_diagnostics("csv-summary-old") == ()
 
 
 @pytest.mark.req("SK-05")
 def test_stages_and_other_files_survive_every_operation(store: SkillStore) -> None:
     saved(store)
-    tree = store.tree("csv-summary")
+    tree = store.read_tree("csv-summary")
     assert tree is not None
     others = {
-        "chunks.md": file_of(b"## recipe\n"),
-        "tool.json": file_of(b"{}"),
-        "scripts/tool.py": file_of(b"print(1)\n", executable=True),
-        "references/a b.txt": file_of(bytes(range(256))),
-        "assets/deep/er/x.bin": file_of(b"\x00\xff"),
+        "chunks.md": build_file(b"## recipe\n"),
+        "tool.json": build_file(b"{}"),
+        "scripts/tool.py": build_file(b"print(1)\n", executable=True),
+        "references/a b.txt": build_file(bytes(range(256))),
+        "assets/deep/er/x.bin": build_file(b"\x00\xff"),
     }
     store.save_tree("csv-summary", {**tree, **others}, ME)
     loaded = store.load("csv-summary")
     assert loaded is not None
     assert loaded.stages == {Stage.STEPS, Stage.CHUNKS, Stage.CODE}
 
-    store.change("csv-summary", lambda skill: replace(skill, body="changed", title="New"), ME)
+    store.update_skill("csv-summary", lambda skill: replace(skill, body="changed", title="New"), ME)
     store.set_enabled("csv-summary", False, ME)
     store.rollback("csv-summary", 2, ME)
     store.delete("csv-summary", ME)
     store.restore(store.list_archived()[0].id, ME)
 
-    after = store.tree("csv-summary")
+    after = store.read_tree("csv-summary")
     assert after is not None
     assert {path: file for path, file in after.items() if path != "SKILL.md"} == others
 
@@ -260,9 +260,9 @@ def test_stages_and_other_files_survive_every_operation(store: SkillStore) -> No
 @pytest.mark.req("SK-05", "SK-11")
 def test_rolling_back_to_before_a_stage_takes_the_stage_away(store: SkillStore) -> None:
     saved(store)
-    tree = store.tree("csv-summary")
+    tree = store.read_tree("csv-summary")
     assert tree is not None
-    store.save_tree("csv-summary", {**tree, "chunks.md": file_of(b"x")}, ME)
+    store.save_tree("csv-summary", {**tree, "chunks.md": build_file(b"x")}, ME)
     store.rollback("csv-summary", 1, ME)
     loaded = store.load("csv-summary")
     assert loaded is not None
@@ -272,18 +272,18 @@ def test_rolling_back_to_before_a_stage_takes_the_stage_away(store: SkillStore) 
 @pytest.mark.req("SK-04")
 def test_no_file_leaves_its_skill(store: SkillStore) -> None:
     saved(store)
-    tree = store.tree("csv-summary")
+    tree = store.read_tree("csv-summary")
     assert tree is not None
     for path in ["../x", "/etc/x", "a/../b", "", "a\\b", "./a", "a//b"]:
         with pytest.raises(Invalid, match="not a path inside a skill"):
-            store.save_tree("csv-summary", {**tree, path: file_of(b"x")}, ME)
+            store.save_tree("csv-summary", {**tree, path: build_file(b"x")}, ME)
 
 
 @pytest.mark.req("SK-10")
 def test_a_change_sees_the_skill_as_it_is_at_that_time(store: SkillStore) -> None:
     saved(store, body="a")
     for letter in "bcd":
-        store.change("csv-summary", lambda skill, letter=letter: replace(skill, body=skill.body + letter), ME)  # type: ignore[misc]  # the default binds the loop variable
+        store.update_skill("csv-summary", lambda skill, letter=letter: replace(skill, body=skill.body + letter), ME)  # type: ignore[misc]  # the default binds the loop variable
     loaded = store.load("csv-summary")
     assert loaded is not None
     assert (loaded.body, loaded.version) == ("abcd", 4)
@@ -300,7 +300,7 @@ def test_returning_to_a_timestamp_rewrites_restores_and_archives(store: SkillSto
     store.delete("deleted-later", ME)
     saved(store, "made-later", "after")
 
-    plan = store.return_to(timestamp, ME, dry_run=True)
+    plan = store.restore_state_at(timestamp, ME, dry_run=True)
     assert {(step.name, step.action, step.version) for step in plan} == {
         ("changed-later", "rewrite", 1),
         ("deleted-later", "restore", 1),
@@ -308,14 +308,14 @@ def test_returning_to_a_timestamp_rewrites_restores_and_archives(store: SkillSto
     }
     assert store.load("made-later") is not None
 
-    store.return_to(timestamp, ME)
-    assert {skill.name: (skill.body, skill.version) for skill in store.list_all()} == {
+    store.restore_state_at(timestamp, ME)
+    assert {skill.name: (skill.body, skill.version) for skill in store.load_all()} == {
         "changed-later": ("before", 3),
         "deleted-later": ("before", 1),
         "untouched": ("before", 1),
     }
     assert [item.name for item in store.list_archived()] == ["made-later"]
-    assert store.return_to(timestamp, ME, dry_run=True) == []
+    assert store.restore_state_at(timestamp, ME, dry_run=True) == []
 
 
 @pytest.mark.req("SK-22")
@@ -324,11 +324,13 @@ def test_returning_to_before_a_recreation_brings_the_first_one_back(store: Skill
     timestamp = clock()
     store.delete("csv-summary", ME)
     saved(store, body="second")
-    assert [step.action for step in store.return_to(timestamp, ME)] == ["archive", "restore"]
+    assert [step.action for step in store.restore_state_at(timestamp, ME)] == ["archive", "restore"]
     loaded = store.load("csv-summary")
     assert loaded is not None
     assert loaded.body == "first"
-    assert Step(skill=2, name="csv-summary", action="restore", version=1) not in store.return_to(timestamp, ME)
+    assert RestoreStep(skill=2, name="csv-summary", action="restore", version=1) not in store.restore_state_at(
+        timestamp, ME
+    )
 
 
 @pytest.mark.req("SK-01")
@@ -344,7 +346,7 @@ def test_what_breaks_the_standard_is_refused_and_changes_nothing(store: SkillSto
     ):
         with pytest.raises(Invalid, match=message):
             store.save(bad, ME)
-    assert [version.number for version in store.history("csv-summary")] == [1]
+    assert [version.number for version in store.list_versions("csv-summary")] == [1]
 
 
 @pytest.mark.some(1)
@@ -352,26 +354,34 @@ def test_what_breaks_the_standard_is_refused_and_changes_nothing(store: SkillSto
 def test_many_skills_are_saved_at_once_and_only_what_changed_is_a_version(store: SkillStore) -> None:
     saved(store, "there", "old")
     saved(store, "same", "old")
-    same = store.tree("same")
+    same = store.read_tree("same")
     assert same is not None
-    many = {f"new-{n}": {"SKILL.md": file_of(skill_md.render(replace(SKILL, name=f"new-{n}")))} for n in range(7)}
-    changed = {"SKILL.md": file_of(skill_md.render(replace(SKILL, name="there"))), "a/b.txt": file_of(b"x")}
-    versions = store.save_many({**many, "There": changed, "same": same}, AGENT)
+    many = {
+        f"new-{n}": {"SKILL.md": build_file(skill_md.render_skill_md(replace(SKILL, name=f"new-{n}")))}
+        for n in range(7)
+    }
+    changed = {
+        "SKILL.md": build_file(skill_md.render_skill_md(replace(SKILL, name="there"))),
+        "a/b.txt": build_file(b"x"),
+    }
+    versions = store.save_trees({**many, "There": changed, "same": same}, AGENT)
     assert versions == {**{f"new-{n}": 1 for n in range(7)}, "there": 2, "same": 1}
     assert len(store.list_summaries()) == 9
-    assert store.history("there")[-1].author == AGENT
-    tree = store.tree("there")
+    assert store.list_versions("there")[-1].author == AGENT
+    tree = store.read_tree("there")
     assert tree is not None
     assert set(tree) == {"SKILL.md", "a/b.txt"}
-    assert store.tree_hashes()["there"] == tree_hash(tree)
+    assert store.list_tree_hashes()["there"] == compute_tree_hash(tree)
 
 
 @pytest.mark.req("SK-19")
 def test_counters_of_another_system_are_kept_apart(store: SkillStore) -> None:
     saved(store)
     store.record_use("csv-summary", succeeded=True)
-    told = Counters(recommended=5, used=3, succeeded=2, failed=1)
-    store.keep_told("csv-summary", Stage.STEPS, told)
-    assert replace(store.counters("csv-summary")[Stage.STEPS], last_used=None) == Counters(used=1, succeeded=1)
-    assert store.counters("csv-summary", version=TOLD) == {Stage.STEPS: told}
-    assert store.all_counters()["csv-summary"][Stage.STEPS].used == 1
+    told = UsageCounters(recommended=5, used=3, succeeded=2, failed=1)
+    store.record_imported_counts("csv-summary", Stage.STEPS, told)
+    assert replace(store.read_counters("csv-summary")[Stage.STEPS], last_used=None) == UsageCounters(
+        used=1, succeeded=1
+    )
+    assert store.read_counters("csv-summary", version=IMPORTED_COUNTS_VERSION) == {Stage.STEPS: told}
+    assert store.read_all_counters()["csv-summary"][Stage.STEPS].used == 1

@@ -14,11 +14,11 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app import Habitus
 from habitus.errors import Refused
-from habitus.files import file_of
-from habitus.settings import load
-from habitus.skills.edits import Edit, Operation
+from habitus.files import build_file
+from habitus.settings import load_settings
+from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.formats import detect
-from habitus.skills.model import Actor, Source, Stage
+from habitus.skills.model import ActorKind, SkillSource, Stage
 from habitus.skills.stores.tables import agent_skill_files, agent_skills
 from habitus.skills.stores.versioned import SkillStore
 from tests.contracts import postgres
@@ -93,11 +93,11 @@ def test_rows_of_another_system_are_skills_with_their_version_and_dates(store: S
     )
     skill = store.load("quarterly-reports")
     assert skill is not None
-    assert (skill.version, skill.enabled, skill.tags, skill.source) == (7, False, ("excel",), Source.USER)
+    assert (skill.version, skill.enabled, skill.tags, skill.source) == (7, False, ("excel",), SkillSource.USER)
     assert (skill.title, skill.body) == ("Quarterly reports", "# Reports\n\nBold headers.")
     assert skill.created_on is not None
     assert skill.created_on.isoformat() == "2024-01-02T03:04:05+00:00"
-    changed = store.change("quarterly-reports", lambda old: replace(old, body="New."), ME)
+    changed = store.update_skill("quarterly-reports", lambda old: replace(old, body="New."), ME)
     assert changed.version == 8
     assert rows(store)[0]["version"] == 8
 
@@ -109,9 +109,9 @@ def test_a_change_by_sql_is_noticed_and_becomes_a_version(store: SkillStore) -> 
     loaded = store.load("csv-summary")
     assert loaded is not None
     assert (loaded.body, loaded.version) == ("by SQL", 2)
-    assert store.history("csv-summary")[-1].author.actor is Actor.DISK
+    assert store.list_versions("csv-summary")[-1].author.actor is ActorKind.DISK
     execute(store, agent_skills.update().values(enabled=0))
-    summary = store.summary("csv-summary")
+    summary = store.get_summary("csv-summary")
     assert summary is not None
     assert summary.enabled is False
     execute(store, agent_skills.delete())
@@ -131,7 +131,7 @@ def test_a_row_that_makes_no_sense_is_broken_and_hides_no_other(store: SkillStor
     assert [summary.name for summary in store.list_summaries()] == ["csv-summary"]
     (broken,) = store.list_broken()
     assert broken.name == "odd"
-    assert "can't be read" in broken.diagnostics[0].what
+    assert "can't be read" in broken.diagnostics[0].message
 
 
 @pytest.mark.req("SK-08")
@@ -140,7 +140,7 @@ def test_a_row_of_nulls_is_listed_with_what_is_missing(store: SkillStore) -> Non
     loaded = store.load("bare")
     assert loaded is not None
     assert (loaded.body, loaded.description) == ("", "")
-    assert [diagnostic.what for diagnostic in store.diagnostics("bare")] == [
+    assert [diagnostic.message for diagnostic in store.get_diagnostics("bare")] == [
         "There is no description.",
         "There are no steps below the frontmatter.",
     ]
@@ -149,12 +149,12 @@ def test_a_row_of_nulls_is_listed_with_what_is_missing(store: SkillStore) -> Non
 @pytest.mark.req("SK-08")
 def test_comments_and_unknown_keys_of_a_hand_written_file_survive_the_table(store: SkillStore) -> None:
     text = b"---\n# mine\nname: csv-summary\ncustom: [1, 2]   # odd\ndescription: Does it.\n---\n\nSteps.\n"
-    store.save_tree("csv-summary", {"SKILL.md": file_of(text)}, ME)
-    tree = store.tree("csv-summary")
+    store.save_tree("csv-summary", {"SKILL.md": build_file(text)}, ME)
+    tree = store.read_tree("csv-summary")
     assert tree is not None
     assert tree["SKILL.md"].content == text
-    store.change("csv-summary", lambda skill: replace(skill, title="T"), ME)
-    tree = store.tree("csv-summary")
+    store.update_skill("csv-summary", lambda skill: replace(skill, title="T"), ME)
+    tree = store.read_tree("csv-summary")
     assert tree is not None
     assert b"# mine\n" in (tree["SKILL.md"].content or b"")
     assert b"custom: [1, 2]   # odd\n" in (tree["SKILL.md"].content or b"")
@@ -163,8 +163,8 @@ def test_comments_and_unknown_keys_of_a_hand_written_file_survive_the_table(stor
 @pytest.mark.req("SK-08")
 def test_files_lie_beside_the_row_and_are_put_on_disk_by_hash(store: SkillStore) -> None:
     store.save(SKILL, ME)
-    code = file_of(b"print(1)\n", executable=True)
-    store.save_tree("csv-summary", {**(store.tree("csv-summary") or {}), "scripts/tool.py": code}, ME)
+    code = build_file(b"print(1)\n", executable=True)
+    store.save_tree("csv-summary", {**(store.read_tree("csv-summary") or {}), "scripts/tool.py": code}, ME)
     with store._engine.connect() as connection:
         (row,) = connection.execute(sa.select(agent_skill_files)).mappings()
     assert (row["skill"], row["version"], row["path"], row["sha256"]) == (
@@ -173,20 +173,20 @@ def test_files_lie_beside_the_row_and_are_put_on_disk_by_hash(store: SkillStore)
         "scripts/tool.py",
         code.sha256,
     )
-    first = store.directory("csv-summary")
+    first = store.find_directory("csv-summary")
     assert first is not None
     assert (first / "scripts/tool.py").read_bytes() == b"print(1)\n"
     assert (first / "scripts/tool.py").stat().st_mode & 0o111
-    assert store.directory("csv-summary") == first
-    store.change("csv-summary", lambda skill: replace(skill, body="other"), ME)
-    assert store.directory("csv-summary") != first
+    assert store.find_directory("csv-summary") == first
+    store.update_skill("csv-summary", lambda skill: replace(skill, body="other"), ME)
+    assert store.find_directory("csv-summary") != first
 
 
 def _work(home: Path, url: str, letter: str) -> None:
     store = sql_store(home, url=url)
     for number in range(10):
         store.increment_recommended("csv-summary")
-        store.change(
+        store.update_skill(
             "csv-summary",
             lambda skill, line=f"{letter}{number}": replace(skill, body=f"{skill.body}\n{line}"),  # type: ignore[misc]  # the default binds the loop variable
             ME,
@@ -207,7 +207,7 @@ def test_many_hosts_on_one_database_lose_nothing(tmp_path: Path, url: str) -> No
     for worker in workers:
         worker.join()
         assert worker.exitcode == 0
-    assert store.counters("csv-summary")[Stage.STEPS].recommended == 30
+    assert store.read_counters("csv-summary")[Stage.STEPS].recommended == 30
     loaded = store.load("csv-summary")
     assert loaded is not None
     assert loaded.version == 31
@@ -224,17 +224,17 @@ def test_every_host_with_the_address_has_the_same_skills_and_the_same_pause(tmp_
         home = tmp_path / name
         home.mkdir()
         environ = {"HOME": str(home), "HABITUS_DATABASE": address, "HABITUS_LOOK_EVERY": "0"}
-        return Habitus.open(load(environ, home))
+        return Habitus.open(load_settings(environ, home))
 
     with host("one") as one, host("two") as two:
-        one.skills.create(SKILL, one.person())
+        one.skills.create(SKILL, one.build_author())
         assert two.skills.load("csv-summary").body == SKILL.body
-        two.skills.edit("csv-summary", Edit(operation=Operation.APPEND, content="3. More."), two.person())
+        two.skills.edit("csv-summary", TextEdit(operation=EditOperation.APPEND, content="3. More."), two.build_author())
         assert one.skills.load("csv-summary").version == 2
         two.pause.pause("ada")
         with pytest.raises(Refused, match="paused"):
-            one.skills.remove("csv-summary", replace(ME, actor=Actor.AGENT))
-        directory = one.skills.directory("csv-summary")
+            one.skills.remove("csv-summary", replace(ME, actor=ActorKind.AGENT))
+        directory = one.skills.find_directory("csv-summary")
         assert directory is not None
         assert directory.is_relative_to(tmp_path / "one")
 
@@ -253,17 +253,17 @@ def test_many_skills_are_taken_in_with_few_statements(tmp_path: Path, url: str) 
             (folder / "notes.md").write_text(f"{text} {name}\n")
         asked: list[str] = []
         sa.event.listen(sa.Engine, "before_cursor_execute", note := lambda *given: asked.append(given[2]))
-        taken_in = list(habitus.importer.run(detect.read(tmp_path / "many"), habitus.person()))
+        taken_in = list(habitus.importer.import_entries(detect.read_skills(tmp_path / "many"), habitus.build_author()))
         sa.event.remove(sa.Engine, "before_cursor_execute", note)
         assert len(taken_in) == len(names)
         return len(asked)
 
     environ = {"HOME": str(tmp_path), "HABITUS_DATABASE": url or f"sqlite:///{tmp_path}/shared.db"}
-    with Habitus.open(load(environ, tmp_path)) as habitus:
+    with Habitus.open(load_settings(environ, tmp_path)) as habitus:
         assert import_all(habitus, "first") < len(names)
         assert import_all(habitus, "second") < len(names)
         assert [habitus.skills.load(name).version for name in (names[0], names[-1])] == [2, 2]
-        assert len(habitus.skills.history(names[7])) == 2
+        assert len(habitus.skills.list_versions(names[7])) == 2
 
 
 @pytest.mark.req("SK-08")
@@ -288,7 +288,7 @@ def test_a_database_that_has_the_table_already_is_taken_as_it_is(
     loaded = store.load("theirs")
     assert loaded is not None
     assert loaded.body == "Steps."
-    store.change("theirs", lambda skill: replace(skill, description="D.", body="More."), ME)
+    store.update_skill("theirs", lambda skill: replace(skill, description="D.", body="More."), ME)
     with store._engine.connect() as connection:
         assert connection.execute(sa.text("SELECT own, content, version FROM agent_skills")).one() == (
             "kept",

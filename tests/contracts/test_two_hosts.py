@@ -17,11 +17,11 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app import Habitus, read_settings
 from habitus.errors import StorageFailed
-from habitus.files import file_of
-from habitus.search import Results
+from habitus.files import build_file
+from habitus.search import SearchResults
 from habitus.skills.formats import skill_md
 from habitus.skills.model import Skill
-from habitus.sql.notifications import Topic, news_of
+from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 from tests.contracts.lines import Line
 from tests.homes import furnish
 from tests.search.library import PARAPHRASES, SKILLS, UNRELATED, assert_alike
@@ -51,7 +51,7 @@ def soon(happens: Callable[[], bool]) -> bool:
 
 
 def hears(habitus: Habitus) -> bool:
-    return news_of(habitus.shared).last_change(Topic.SKILLS) is not None
+    return get_change_feed(habitus.shared).get_last_change(ChangeTopic.SKILLS) is not None
 
 
 def knows(habitus: Habitus, name: str) -> Callable[[], bool]:
@@ -69,7 +69,7 @@ def lists(habitus: Habitus, name: str) -> Callable[[], bool]:
     def asked() -> bool:
         with suppress(StorageFailed):
             lessons = [lesson.text for lesson in habitus.memory.list_lessons("all", limit=10)]
-            names = {item.name for item in habitus.skills.listing()}
+            names = {item.name for item in habitus.skills.list_skills()}
             return name in names and any(text.startswith(name) for text in lessons)
         return False
 
@@ -140,22 +140,25 @@ def test_who_is_told_of_changes_does_not_ask(tmp_path: Path, url: str) -> None:
 @pytest.mark.req("OP-01", "OP-05")
 def test_own_changes_are_known_at_once_and_only_what_they_concern_is_asked_anew(tmp_path: Path, url: str) -> None:
     with serving(tmp_path, url) as habitus:
-        assert habitus.hosting is not None  # serving: whoever does listens
+        assert habitus.hosted_conversations is not None  # serving: whoever does listens
         assert soon(lambda: hears(habitus))
 
-        def concerned(change: Callable[[], object]) -> set[Topic]:
-            before = {topic: sql.last_commit(habitus.shared, topic) for topic in Topic}
+        def concerned(change: Callable[[], object]) -> set[ChangeTopic]:
+            before = {topic: sql.get_last_commit(habitus.shared, topic) for topic in ChangeTopic}
             change()
-            return {topic for topic in Topic if sql.last_commit(habitus.shared, topic) != before[topic]}
+            return {topic for topic in ChangeTopic if sql.get_last_commit(habitus.shared, topic) != before[topic]}
 
         tea = Skill(name="brew-mint-tea", title="Mint", description="How mint tea is brewed", body="1. Boil water.")
-        assert concerned(lambda: habitus.memory.add("The blue kettle is for mint tea.")) == {Topic.LESSONS}
-        assert concerned(lambda: habitus.skills.create(tea, habitus.person())) == {Topic.SKILLS, Topic.ROWS}
-        assert habitus.pause.last_known() is None
-        assert concerned(lambda: habitus.pause.pause("ann")) == {Topic.SWITCHES}
-        assert habitus.pause.last_known() is not None
-        assert concerned(habitus.pause.resume) == {Topic.SWITCHES}
-        assert habitus.pause.last_known() is None
+        assert concerned(lambda: habitus.memory.add("The blue kettle is for mint tea.")) == {ChangeTopic.LESSONS}
+        assert concerned(lambda: habitus.skills.create(tea, habitus.build_author())) == {
+            ChangeTopic.SKILLS,
+            ChangeTopic.ROWS,
+        }
+        assert habitus.pause.get_last_known() is None
+        assert concerned(lambda: habitus.pause.pause("ann")) == {ChangeTopic.SWITCHES}
+        assert habitus.pause.get_last_known() is not None
+        assert concerned(habitus.pause.resume) == {ChangeTopic.SWITCHES}
+        assert habitus.pause.get_last_known() is None
 
 
 @pytest.mark.full
@@ -165,7 +168,7 @@ def test_behind_a_pooler_that_swallows_what_is_told_the_host_asks_instead(
 ) -> None:
     line.is_deaf = True
     with serving(tmp_path, line.url) as habitus:
-        assert habitus.hosting is not None  # serving: whoever does listens
+        assert habitus.hosted_conversations is not None  # serving: whoever does listens
         assert not lists(habitus, "brew-tea")()
         subprocess.run([python, "-c", LEARN, str(furnish(tmp_path / "there")), url, "brew-tea"], check=True)
         assert soon(lists(habitus, "brew-tea"))
@@ -176,7 +179,7 @@ def test_behind_a_pooler_that_swallows_what_is_told_the_host_asks_instead(
 @pytest.mark.req("OP-01", "OP-03")
 def test_after_a_cut_the_host_is_told_again(tmp_path: Path, url: str, line: Line, python: str) -> None:
     with serving(tmp_path, line.url) as habitus:
-        assert habitus.hosting is not None  # serving: whoever does listens
+        assert habitus.hosted_conversations is not None  # serving: whoever does listens
         assert not lists(habitus, "brew-tea")()
         assert soon(lambda: hears(habitus))
         line.cut()
@@ -190,16 +193,17 @@ def test_after_a_cut_the_host_is_told_again(tmp_path: Path, url: str, line: Line
 @pytest.mark.req("OP-01")
 def test_a_shared_library_ranks_as_the_same_skills_in_a_home_do(tmp_path: Path, url: str) -> None:
     places = {"alone": "", "shared": url}
-    found: dict[str, list[Results]] = {}
+    found: dict[str, list[SearchResults]] = {}
     for name, address in places.items():
         home = furnish(tmp_path / name)
         environ = {"HOME": str(tmp_path), "USER": "ann"} | ({"HABITUS_DATABASE": address} if address else {})
         with Habitus.open(read_settings(home, environ)) as habitus:
             skills = [
-                Skill(name=d.id.lower(), description=d.description, when_to_use=d.cue, tags=d.tags) for d in SKILLS
+                Skill(name=d.id.lower(), description=d.description, when_to_use=d.when_to_use, tags=d.tags)
+                for d in SKILLS
             ]
-            wanted = {skill.name: {"SKILL.md": file_of(skill_md.render(skill))} for skill in skills}
-            habitus.skills.layer("user").store.save_many(wanted, habitus.person())
+            wanted = {skill.name: {"SKILL.md": build_file(skill_md.render_skill_md(skill))} for skill in skills}
+            habitus.skills.get_layer("user").store.save_trees(wanted, habitus.build_author())
             found[name] = [habitus.finder.search(request) for request in (*PARAPHRASES, *UNRELATED)]
     for one, other in zip(found["shared"], found["alone"], strict=True):
         assert_alike(one, other)

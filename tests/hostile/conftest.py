@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from habitus.sandbox.machine import Machine, probe
-from habitus.sandbox.warm import Warm
+from habitus.sandbox.fork_servers import ForkServerPool
+from habitus.sandbox.machine import MachineCapabilities, probe_machine
 
 # The strongest and the weakest every time; what lies between them in `make test-full`.
 STRENGTHS = ("bubblewrap", pytest.param("namespaces", marks=pytest.mark.full), "Landlock alone")
 
 
 @pytest.fixture(scope="session")
-def machine() -> Machine:
-    return probe()
+def machine() -> MachineCapabilities:
+    return probe_machine()
 
 
 @pytest.fixture(params=STRENGTHS)
-def strength(request: pytest.FixtureRequest, machine: Machine) -> Machine:
+def strength(request: pytest.FixtureRequest, machine: MachineCapabilities) -> MachineCapabilities:
     """The machine as it is, then with bubblewrap hidden, then with namespaces hidden too."""
     if request.param == "bubblewrap":
         if machine.bubblewrap is None:
@@ -37,8 +37,8 @@ def strength(request: pytest.FixtureRequest, machine: Machine) -> Machine:
 
 
 @pytest.fixture
-async def warm(strength: Machine, tmp_path: Path) -> AsyncIterator[Warm]:
-    async with Warm(strength, tmp_path / "run") as pool:
+async def warm(strength: MachineCapabilities, tmp_path: Path) -> AsyncIterator[ForkServerPool]:
+    async with ForkServerPool(strength, tmp_path / "run") as pool:
         yield pool
 
 

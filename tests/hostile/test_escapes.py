@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from habitus.sandbox.machine import Machine, base_python
-from habitus.sandbox.model import Limits, Permissions, ToolRun
-from habitus.sandbox.warm import Program, Warm
+from habitus.sandbox.fork_servers import ForkServerPool, SandboxedProgram
+from habitus.sandbox.machine import MachineCapabilities, get_base_python
+from habitus.sandbox.model import Permissions, SandboxLimits, ToolRunResult
 
 pytestmark = pytest.mark.req("SB-09")
 
@@ -36,16 +36,18 @@ def attempt(name, deed):
 """
 
 
-async def attack(warm: Warm, code: str, given: object = None, program: Program | None = None) -> object:
+async def attack(
+    warm: ForkServerPool, code: str, given: object = None, program: SandboxedProgram | None = None
+) -> object:
     """Run the attack and give what it reports in `won`, or the whole run when it did not get that far."""
-    base = program or Program(code="", limits=Limits(wall_s=300))
+    base = program or SandboxedProgram(code="", limits=SandboxLimits(wall_s=300))
     full = f"{PRELUDE}\n{textwrap.dedent(code)}\nprint(json.dumps(won))"
-    run = await warm.call(Program(code=full, permissions=base.permissions, limits=base.limits), given)
+    run = await warm.call_tool(SandboxedProgram(code=full, permissions=base.permissions, limits=base.limits), given)
     assert run.outcome.is_ok, run
     return json.loads(run.stdout)
 
 
-async def test_files_of_the_host_are_neither_read_nor_listed(warm: Warm, treasure: Path) -> None:
+async def test_files_of_the_host_are_neither_read_nor_listed(warm: ForkServerPool, treasure: Path) -> None:
     code = """
     home = os.path.dirname(given)
     attempt("read", lambda: open(given).read())
@@ -63,7 +65,7 @@ async def test_files_of_the_host_are_neither_read_nor_listed(warm: Warm, treasur
     assert await attack(warm, code, str(treasure)) == []
 
 
-async def test_files_of_the_host_are_not_changed(warm: Warm, treasure: Path) -> None:
+async def test_files_of_the_host_are_not_changed(warm: ForkServerPool, treasure: Path) -> None:
     code = """
     folder = os.path.dirname(given)
     attempt("write", lambda: open(given, "w").write("lead"))
@@ -88,7 +90,7 @@ async def test_files_of_the_host_are_not_changed(warm: Warm, treasure: Path) -> 
     assert sorted(path.name for path in treasure.parent.iterdir()) == ["treasure.txt"]
 
 
-async def test_nothing_but_the_own_folder_can_be_written(warm: Warm) -> None:
+async def test_nothing_but_the_own_folder_can_be_written(warm: ForkServerPool) -> None:
     code = """
     import site, sysconfig
     for folder in ("/", "/usr", "/usr/lib", "/lib", "/etc", "/proc", "/dev", "/home", os.path.dirname(os.__file__)):
@@ -100,7 +102,7 @@ async def test_nothing_but_the_own_folder_can_be_written(warm: Warm) -> None:
     assert await attack(warm, code) == []
 
 
-async def test_kernel_settings_are_out_of_reach(warm: Warm) -> None:
+async def test_kernel_settings_are_out_of_reach(warm: ForkServerPool) -> None:
     code = """
     attempt("core_pattern", lambda: open("/proc/sys/kernel/core_pattern", "r+").write("|/work/x"))
     attempt("drop_caches", lambda: open("/proc/sys/vm/drop_caches", "w").write("1"))
@@ -116,7 +118,7 @@ async def test_kernel_settings_are_out_of_reach(warm: Warm) -> None:
     assert await attack(warm, code) == []
 
 
-async def test_processes_of_the_host_are_neither_seen_nor_touched(warm: Warm) -> None:
+async def test_processes_of_the_host_are_neither_seen_nor_touched(warm: ForkServerPool) -> None:
     code = """
     pid = given["pid"]
     attempt("signal", lambda: os.kill(pid, 0) or True)
@@ -139,7 +141,7 @@ async def test_processes_of_the_host_are_neither_seen_nor_touched(warm: Warm) ->
     assert await attack(warm, code, given) == []
 
 
-async def test_no_privilege_is_gained(warm: Warm) -> None:
+async def test_no_privilege_is_gained(warm: ForkServerPool) -> None:
     code = """
     attempt("setuid", lambda: os.getuid() and (os.setuid(0) or True) or -1)
     attempt("setgroups", lambda: os.setgroups([0]) or True)
@@ -173,7 +175,7 @@ async def test_no_privilege_is_gained(warm: Warm) -> None:
     assert await attack(warm, code, wanted) == []
 
 
-async def test_a_set_user_id_program_gives_nothing(warm: Warm) -> None:
+async def test_a_set_user_id_program_gives_nothing(warm: ForkServerPool) -> None:
     code = """
     programs = [p for p in ("/usr/bin/su", "/usr/bin/mount", "/usr/bin/passwd") if os.path.exists(p)]
     for program in programs:
@@ -184,11 +186,13 @@ async def test_a_set_user_id_program_gives_nothing(warm: Warm) -> None:
     answer = subprocess.run([given, "-I", "-S", "-c", ask], capture_output=True, text=True)
     attempt("after exec", lambda: answer.stdout.split() == ["0", "1"] and -1 or answer)
     """
-    program = Program(code="", permissions=Permissions(read=(Path("/usr/bin"),)), limits=Limits(wall_s=300))
-    assert await attack(warm, code, base_python(), program) == []
+    program = SandboxedProgram(
+        code="", permissions=Permissions(read=(Path("/usr/bin"),)), limits=SandboxLimits(wall_s=300)
+    )
+    assert await attack(warm, code, get_base_python(), program) == []
 
 
-async def test_the_network_is_out_of_reach(warm: Warm) -> None:
+async def test_the_network_is_out_of_reach(warm: ForkServerPool) -> None:
     with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
         tcp.bind(("127.0.0.1", 0))
         tcp.listen()
@@ -217,7 +221,7 @@ async def test_the_network_is_out_of_reach(warm: Warm) -> None:
             udp.recv(10)
 
 
-async def test_unix_sockets_of_the_host_are_out_of_reach(warm: Warm, tmp_path: Path) -> None:
+async def test_unix_sockets_of_the_host_are_out_of_reach(warm: ForkServerPool, tmp_path: Path) -> None:
     name = f"\0habitus-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as abstract, socket.socket(socket.AF_UNIX) as named:
         abstract.bind(name)
@@ -236,7 +240,7 @@ async def test_unix_sockets_of_the_host_are_out_of_reach(warm: Warm, tmp_path: P
 
 
 @pytest.mark.req("SB-09")
-async def test_granted_network_does_not_open_unix_sockets(warm: Warm) -> None:
+async def test_granted_network_does_not_open_unix_sockets(warm: ForkServerPool) -> None:
     name = f"\0habitus-granted-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as abstract, socket.socket() as tcp:
         abstract.bind(name)
@@ -248,12 +252,12 @@ async def test_granted_network_does_not_open_unix_sockets(warm: Warm) -> None:
         attempt("abstract", lambda: socket.socket(socket.AF_UNIX).connect("\\0" + given["name"]) or True)
         attempt("vsock", lambda: socket.socket(40, socket.SOCK_STREAM))
         """
-        program = Program(code="", permissions=Permissions(network=True), limits=Limits(wall_s=300))
+        program = SandboxedProgram(code="", permissions=Permissions(network=True), limits=SandboxLimits(wall_s=300))
         assert await attack(warm, code, {"name": name[1:], "tcp": tcp.getsockname()[1]}, program) == []
 
 
 async def test_environment_and_descriptors_of_the_host_do_not_leak(
-    warm: Warm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    warm: ForkServerPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HABITUS_TEST_SECRET", "hunter2")
     leak = os.open(tmp_path, os.O_RDONLY)
@@ -281,21 +285,23 @@ async def test_environment_and_descriptors_of_the_host_do_not_leak(
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("noise", [b"\xff" * 9, b"\0\0\0\2[]", b"\0\0\0\1{", b"\0\0", b'\0\0\0\x0b{"ask": {}}'])
-async def test_noise_on_the_line_for_questions_harms_nobody(warm: Warm, noise: bytes) -> None:
-    run = await warm.run(Program(code=f"import os; os.write(3, {noise!r}); print('still here')"))
+async def test_noise_on_the_line_for_questions_harms_nobody(warm: ForkServerPool, noise: bytes) -> None:
+    run = await warm.run_program(SandboxedProgram(code=f"import os; os.write(3, {noise!r}); print('still here')"))
     assert (run.stdout, run.outcome.is_ok) == ("still here\n", True)
-    run = await warm.run(Program(code="try: skills.read('x')\nexcept LookupError as error: print(error)"))
+    run = await warm.run_program(
+        SandboxedProgram(code="try: skills.read('x')\nexcept LookupError as error: print(error)")
+    )
     assert run.stdout == "skills.read is not offered here\n"
 
 
-async def test_only_granted_variables_reach_the_code(warm: Warm) -> None:
+async def test_only_granted_variables_reach_the_code(warm: ForkServerPool) -> None:
     code = "import os; print(os.environ.get('TOKEN'), os.environ.get('OTHER'))"
-    program = Program(code=code, permissions=Permissions(env=("TOKEN",)))
-    run = await warm.run(program, env={"TOKEN": "yes", "OTHER": "no"})
+    program = SandboxedProgram(code=code, permissions=Permissions(env=("TOKEN",)))
+    run = await warm.run_program(program, env={"TOKEN": "yes", "OTHER": "no"})
     assert run.stdout == "yes None\n"
 
 
-async def test_granted_paths_open_as_granted(warm: Warm, tmp_path: Path) -> None:
+async def test_granted_paths_open_as_granted(warm: ForkServerPool, tmp_path: Path) -> None:
     readable, writable = tmp_path / "readable", tmp_path / "writable"
     for folder in (readable, writable):
         folder.mkdir()
@@ -306,12 +312,12 @@ async def test_granted_paths_open_as_granted(warm: Warm, tmp_path: Path) -> None
     attempt("neighbour", lambda: os.listdir(os.path.dirname(given["r"])).count("readable") > 5 or -1)
     """
     grants = Permissions(read=(readable,), write=(writable,))
-    program = Program(code="", permissions=grants, limits=Limits(wall_s=300))
+    program = SandboxedProgram(code="", permissions=grants, limits=SandboxLimits(wall_s=300))
     assert await attack(warm, code, {"r": str(readable), "w": str(writable)}, program) == []
     assert (writable / "new").read_text() == "here"
 
 
-async def test_one_call_leaves_nothing_for_the_next(warm: Warm) -> None:
+async def test_one_call_leaves_nothing_for_the_next(warm: ForkServerPool) -> None:
     poison = """
     import builtins, json, random
     json.loads = lambda *a, **k: "poisoned"
@@ -350,13 +356,13 @@ async def test_one_call_leaves_nothing_for_the_next(warm: Warm) -> None:
     attempt("queue", lambda: libc.msgget(4711, 0) if given else -1)
     attempt("abstract", lambda: socket.socket(socket.AF_UNIX).connect("\\0poison") or True)
     """
-    first = await warm.call(Program(code=PRELUDE + textwrap.dedent(poison)), None)
+    first = await warm.call_tool(SandboxedProgram(code=PRELUDE + textwrap.dedent(poison)), None)
     assert first.exit_code == 0
     has_own_ipc = warm._machine.bubblewrap is not None or warm._machine.has_namespaces
     assert await attack(warm, check, has_own_ipc) == []
 
 
-async def test_a_process_that_detaches_dies_with_its_call(warm: Warm) -> None:
+async def test_a_process_that_detaches_dies_with_its_call(warm: ForkServerPool) -> None:
     marker = f"habitus-straggler-{os.getpid()}"
     code = """
     import os, sys, json
@@ -371,12 +377,14 @@ async def test_a_process_that_detaches_dies_with_its_call(warm: Warm) -> None:
         import time
         time.sleep(0.2)
     """
-    run = await warm.call(Program(code=textwrap.dedent(code)), {"marker": marker, "python": base_python()})
+    run = await warm.call_tool(
+        SandboxedProgram(code=textwrap.dedent(code)), {"marker": marker, "python": get_base_python()}
+    )
     assert run.outcome.is_ok, run
     assert _with_argument(marker) == []
 
 
-async def test_a_process_that_detaches_dies_with_a_cancelled_call(warm: Warm) -> None:
+async def test_a_process_that_detaches_dies_with_a_cancelled_call(warm: ForkServerPool) -> None:
     marker = f"habitus-cancelled-{os.getpid()}"
     code = """
 import os, sys, json
@@ -389,7 +397,9 @@ if os.fork() == 0:
 while True:
     pass
 """
-    call = asyncio.ensure_future(warm.call(Program(code=code), {"marker": marker, "python": base_python()}))
+    call = asyncio.ensure_future(
+        warm.call_tool(SandboxedProgram(code=code), {"marker": marker, "python": get_base_python()})
+    )
     while not _with_argument(marker):
         await asyncio.sleep(0.01)
     call.cancel()
@@ -400,18 +410,18 @@ while True:
             await asyncio.sleep(0.01)
 
 
-async def test_killing_around_ends_only_the_call_itself(warm: Warm) -> None:
+async def test_killing_around_ends_only_the_call_itself(warm: ForkServerPool) -> None:
     code = "import os, signal\nos.kill(-1, signal.SIGKILL)\nos.kill(os.getppid() or 1, signal.SIGKILL)\n"
     with contextlib.suppress(ProcessLookupError):
-        await warm.call(Program(code=code), None)
-    run: ToolRun = await warm.call(Program(code="print('still here')"), None)
+        await warm.call_tool(SandboxedProgram(code=code), None)
+    run: ToolRunResult = await warm.call_tool(SandboxedProgram(code="print('still here')"), None)
     assert run.stdout == "still here\n"
 
 
-async def test_closing_ends_every_process_and_descriptor(strength: Machine, tmp_path: Path) -> None:
+async def test_closing_ends_every_process_and_descriptor(strength: MachineCapabilities, tmp_path: Path) -> None:
     before = sorted(Path("/proc/self/fd").iterdir())
-    async with Warm(strength, tmp_path / "run") as warm:
-        await warm.call(Program(code="print(1)"), None)
+    async with ForkServerPool(strength, tmp_path / "run") as warm:
+        await warm.call_tool(SandboxedProgram(code="print(1)"), None)
         assert _children() != []
     assert _children() == []
     assert sorted(Path("/proc/self/fd").iterdir()) == before
@@ -420,15 +430,15 @@ async def test_closing_ends_every_process_and_descriptor(strength: Machine, tmp_
         assert list(strength.cgroups.pids.glob(f"habitus-{os.getpid()}-*")) == []
 
 
-async def test_a_server_that_was_killed_is_replaced(warm: Warm) -> None:
-    program = Program(code="print('fine')")
-    await warm.call(program, None)
+async def test_a_server_that_was_killed_is_replaced(warm: ForkServerPool) -> None:
+    program = SandboxedProgram(code="print('fine')")
+    await warm.call_tool(program, None)
     for child in _children():
         os.kill(child, signal.SIGKILL)
-    run = await warm.call(program, None)
+    run = await warm.call_tool(program, None)
     if not run.outcome.is_ok:  # its end was noticed only when the call was handed over
         assert run.outcome.kind == "infra"
-        run = await warm.call(program, None)
+        run = await warm.call_tool(program, None)
     assert run.stdout == "fine\n"
 
 

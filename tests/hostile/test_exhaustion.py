@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from habitus.sandbox.model import KIB, MIB, Limits
-from habitus.sandbox.warm import Program, Warm
+from habitus.sandbox.fork_servers import ForkServerPool, SandboxedProgram
+from habitus.sandbox.model import KIB, MIB, SandboxLimits
 
 pytestmark = pytest.mark.req("SB-09")
 
-SMALL = Limits(memory=256 * MIB, processes=16, wall_s=300, cpu_s=5, folder_size=32 * MIB, file_size=16 * MIB)
+SMALL = SandboxLimits(memory=256 * MIB, processes=16, wall_s=300, cpu_s=5, folder_size=32 * MIB, file_size=16 * MIB)
 
 
-async def still_works(warm: Warm) -> bool:
-    run = await warm.call(Program(code="print('well')", limits=SMALL), None)
+async def still_works(warm: ForkServerPool) -> bool:
+    run = await warm.call_tool(SandboxedProgram(code="print('well')", limits=SMALL), None)
     return run.stdout == "well\n"
 
 
-async def test_a_fork_bomb_is_contained(warm: Warm) -> None:
+async def test_a_fork_bomb_is_contained(warm: ForkServerPool) -> None:
     code = """
 import os, time
 count = 0
@@ -35,30 +35,30 @@ except OSError:
     pass
 print(count)
 """
-    run = await warm.call(Program(code=code, limits=SMALL), None)
+    run = await warm.call_tool(SandboxedProgram(code=code, limits=SMALL), None)
     assert run.outcome.is_ok, run
     assert int(run.stdout) <= SMALL.processes + 8
     assert await still_works(warm)
 
 
 @pytest.mark.some(1)
-async def test_an_exponential_fork_bomb_ends_with_its_time(warm: Warm) -> None:
+async def test_an_exponential_fork_bomb_ends_with_its_time(warm: ForkServerPool) -> None:
     code = "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass\n"
-    run = await warm.call(Program(code=code, limits=replace(SMALL, wall_s=1)), None)
+    run = await warm.call_tool(SandboxedProgram(code=code, limits=replace(SMALL, wall_s=1)), None)
     assert not run.outcome.is_ok
     assert await still_works(warm)
 
 
-async def test_a_memory_bomb_is_contained(warm: Warm) -> None:
+async def test_a_memory_bomb_is_contained(warm: ForkServerPool) -> None:
     code = "held = []\nwhile True:\n    held.append(b'x' * (1 << 22))\n"
-    run = await warm.call(Program(code=code, limits=SMALL), None)
+    run = await warm.call_tool(SandboxedProgram(code=code, limits=SMALL), None)
     assert run.outcome.kind == "failed"
     assert "emory" in run.outcome.reason
     assert await still_works(warm)
 
 
 @pytest.mark.some(1)
-async def test_memory_that_no_process_limit_counts_is_contained(warm: Warm) -> None:
+async def test_memory_that_no_process_limit_counts_is_contained(warm: ForkServerPool) -> None:
     """Shared memory, memory files, many processes at once: a group holds them, without one they are refused."""
     code = """
 import mmap, os
@@ -77,13 +77,13 @@ fd = os.memfd_create("m")
 while True:
     os.write(fd, b"x" * (1 << 22))
 """
-    run = await warm.call(Program(code=code, limits=SMALL), None)
+    run = await warm.call_tool(SandboxedProgram(code=code, limits=SMALL), None)
     assert run.outcome.kind == "failed", run
     assert await still_works(warm)
 
 
 @pytest.mark.some(1)
-async def test_the_own_folder_can_not_be_overfilled(warm: Warm) -> None:
+async def test_the_own_folder_can_not_be_overfilled(warm: ForkServerPool) -> None:
     code = """
 import os
 written = 0
@@ -102,7 +102,7 @@ try:
 except OSError:
     pass
 """
-    run = await warm.call(Program(code=code, limits=SMALL), None)
+    run = await warm.call_tool(SandboxedProgram(code=code, limits=SMALL), None)
     assert "big" not in run.stdout
     if warm._machine.bubblewrap or warm._machine.has_namespaces:
         assert run.outcome.is_ok, run
@@ -114,7 +114,7 @@ except OSError:
     assert list(Path(warm._folder).iterdir()) == []
 
 
-async def test_an_overfull_folder_ends_a_call_that_would_go_on(warm: Warm) -> None:
+async def test_an_overfull_folder_ends_a_call_that_would_go_on(warm: ForkServerPool) -> None:
     if warm._machine.bubblewrap or warm._machine.has_namespaces:
         pytest.skip("here a mount of its own bounds the folder")
     code = """
@@ -126,21 +126,21 @@ for number in range(40):
 while True:
     pass
 """
-    run = await warm.call(Program(code=code, limits=replace(SMALL, wall_s=300)), None)
+    run = await warm.call_tool(SandboxedProgram(code=code, limits=replace(SMALL, wall_s=300)), None)
     assert run.outcome.reason == f"Its folder grew beyond {SMALL.folder_size // MIB} MiB."
     assert await still_works(warm)
 
 
-async def test_a_real_time_signal_is_a_signal(warm: Warm) -> None:
+async def test_a_real_time_signal_is_a_signal(warm: ForkServerPool) -> None:
     code = "import os, signal\nos.kill(os.getpid(), signal.SIGRTMIN + 3)\nprint('alive')"
-    run = await warm.call(Program(code=code, limits=SMALL), None)
+    run = await warm.call_tool(SandboxedProgram(code=code, limits=SMALL), None)
     # The first process of a namespace ignores what it sends itself.
     assert run.stdout == "alive\n" or run.outcome.reason == "It was ended by SIGRTMIN+3."
     assert await still_works(warm)
 
 
 @pytest.mark.some(1)
-async def test_a_folder_without_end_is_gone_before_the_next_call(warm: Warm) -> None:
+async def test_a_folder_without_end_is_gone_before_the_next_call(warm: ForkServerPool) -> None:
     code = """
 import os
 for _ in range(1100):
@@ -148,21 +148,21 @@ for _ in range(1100):
     os.chdir("n" * 200)
 os.mkdir("shut", 0o300)
 """
-    assert (await warm.call(Program(code=code, limits=SMALL), None)).outcome.is_ok
-    run = await warm.call(Program(code="import os; print(os.listdir())", limits=SMALL), None)
+    assert (await warm.call_tool(SandboxedProgram(code=code, limits=SMALL), None)).outcome.is_ok
+    run = await warm.call_tool(SandboxedProgram(code="import os; print(os.listdir())", limits=SMALL), None)
     assert run.stdout == "['tool.py']\n"
 
 
 @pytest.mark.some(1)
-async def test_processor_time_is_bounded(warm: Warm) -> None:
-    limits = Limits(cpu_s=1, wall_s=300)
-    run = await warm.call(Program(code="while True: pass", limits=limits), None)
+async def test_processor_time_is_bounded(warm: ForkServerPool) -> None:
+    limits = SandboxLimits(cpu_s=1, wall_s=300)
+    run = await warm.call_tool(SandboxedProgram(code="while True: pass", limits=limits), None)
     assert run.outcome.kind == "failed"
     assert "processor time" in run.outcome.reason
 
 
 @pytest.mark.some(1)
-async def test_a_tool_that_never_ends_is_stopped_and_counts_against_nobody(warm: Warm) -> None:
+async def test_a_tool_that_never_ends_is_stopped_and_counts_against_nobody(warm: ForkServerPool) -> None:
     code = """
 import signal, time
 for number in set(range(1, 32)) - {signal.SIGKILL, signal.SIGSTOP}:
@@ -170,17 +170,17 @@ for number in set(range(1, 32)) - {signal.SIGKILL, signal.SIGSTOP}:
 while True:
     time.sleep(1)
 """
-    run = await warm.call(Program(code=code, limits=Limits(wall_s=0.5)), None)
+    run = await warm.call_tool(SandboxedProgram(code=code, limits=SandboxLimits(wall_s=0.5)), None)
     assert run.outcome.kind == "infra"
     assert run.outcome.reason == "It was stopped after 0.5 s."
     assert await still_works(warm)
 
 
 @pytest.mark.some(1)
-async def test_a_flood_of_output_costs_us_nothing(warm: Warm) -> None:
+async def test_a_flood_of_output_costs_us_nothing(warm: ForkServerPool) -> None:
     code = "import os\nblock = b'x' * (1 << 20)\nfor _ in range(256):\n    os.write(1, block)\n"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    run = await warm.call(Program(code=code, limits=Limits(output_chars=1000, wall_s=300)), None)
+    run = await warm.call_tool(SandboxedProgram(code=code, limits=SandboxLimits(output_chars=1000, wall_s=300)), None)
     assert run.outcome.is_ok, run
     assert run.cut == (256 << 20) - 1000
     assert run.stdout.endswith("more characters were cut]")
@@ -188,21 +188,21 @@ async def test_a_flood_of_output_costs_us_nothing(warm: Warm) -> None:
 
 
 @pytest.mark.req("SB-06")
-async def test_binary_output_is_shown_as_far_as_it_is_text(warm: Warm) -> None:
+async def test_binary_output_is_shown_as_far_as_it_is_text(warm: ForkServerPool) -> None:
     code = "import os; os.write(1, b'a\\xff\\xfe\\x00b\\xe2\\x82'); os.write(2, bytes(range(256)))"
-    run = await warm.call(Program(code=code), None)
+    run = await warm.call_tool(SandboxedProgram(code=code), None)
     assert run.outcome.is_ok
     assert run.stdout == "a\ufffd\ufffd\x00b\ufffd"
 
 
 @pytest.mark.req("SB-06")
-async def test_a_payload_of_ten_megabytes_arrives_on_standard_input(warm: Warm) -> None:
+async def test_a_payload_of_ten_megabytes_arrives_on_standard_input(warm: ForkServerPool) -> None:
     code = "import json, sys; print(sys.argv[1], len(json.load(sys.stdin)))"
-    run = await warm.call(Program(code=code), "ä" * 5_000_000)
+    run = await warm.call_tool(SandboxedProgram(code=code), "ä" * 5_000_000)
     assert run.stdout == "- 5000000\n"
 
 
 @pytest.mark.req("SB-06")
-async def test_a_tool_that_does_not_read_its_payload_still_runs(warm: Warm) -> None:
-    run = await warm.call(Program(code="print('done')"), "x" * 10_000_000)
+async def test_a_tool_that_does_not_read_its_payload_still_runs(warm: ForkServerPool) -> None:
+    run = await warm.call_tool(SandboxedProgram(code="print('done')"), "x" * 10_000_000)
     assert run.stdout == "done\n"

@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from habitus.sandbox.child import Capture, Gone
-from habitus.sandbox.machine import Machine, base_python
-from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
+from habitus.sandbox.child import OutputCapture, ProcessGone
+from habitus.sandbox.machine import MachineCapabilities, get_base_python
+from habitus.sandbox.model import MIB, CellTimeouts, Permissions, SandboxLimits
 from habitus.sandbox.runtimes.local import LocalRuntime
-from habitus.sandbox.scratchpads import Scratchpads
-from habitus.sandbox.venvs import Environments, Venvs, packages_of
+from habitus.sandbox.scratchpads import SessionScratchpads
+from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder, get_site_packages
 
 pytestmark = pytest.mark.req("SB-09")
 
-VENVS = Venvs({**os.environ, "UV_OFFLINE": "1"}, python=base_python())
+VENVS = VenvBuilder({**os.environ, "UV_OFFLINE": "1"}, python=get_base_python())
 
 
 @pytest.fixture(scope="session")
 def seed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("seed") / "venv"
-    asyncio.run(VENVS.make(folder))
+    asyncio.run(VENVS.create_venv(folder))
     return folder
 
 
@@ -37,40 +37,44 @@ def venv(tmp_path: Path, seed: Path) -> Path:
 
 
 @pytest.fixture
-async def pads(strength: Machine, tmp_path: Path, venv: Path) -> AsyncIterator[Scratchpads]:
-    limits = Limits(cpu_s=None, memory=256 * MIB, processes=32)
-    environments = Environments(tmp_path / "environments", VENVS)
+async def pads(strength: MachineCapabilities, tmp_path: Path, venv: Path) -> AsyncIterator[SessionScratchpads]:
+    limits = SandboxLimits(cpu_s=None, memory=256 * MIB, processes=32)
+    environments = EnvironmentCache(tmp_path / "environments", VENVS)
     runtime = LocalRuntime(strength, tmp_path / "pads", environments, permissions=Permissions(), limits=limits)
-    made = Scratchpads(runtime, timeouts=lambda _: Timeouts(total_s=300, silence_s=300), grace_s=300)
+    made = SessionScratchpads(runtime, timeouts=lambda _: CellTimeouts(total_s=300, silence_s=300), grace_s=300)
     yield made
     await made.close()
 
 
-async def test_what_a_package_runs_at_start_is_already_locked_in(pads: Scratchpads, venv: Path, treasure: Path) -> None:
+async def test_what_a_package_runs_at_start_is_already_locked_in(
+    pads: SessionScratchpads, venv: Path, treasure: Path
+) -> None:
     planted = f"import os; os.path.exists('ran') or open('ran', 'w').write(str(os.access({str(treasure)!r}, os.R_OK)))"
     reads = f'exec(\'try: open("loot", "w").write(open({str(treasure)!r}).read())\\nexcept OSError: pass\')'
-    (packages_of(venv) / "planted.pth").write_text(f"{planted}\nimport os; {reads}\n")
-    cell = await pads.exec("one", "import os\nos.path.exists('ran'), os.path.exists('loot') and open('loot').read()")
+    (get_site_packages(venv) / "planted.pth").write_text(f"{planted}\nimport os; {reads}\n")
+    cell = await pads.execute_code(
+        "one", "import os\nos.path.exists('ran'), os.path.exists('loot') and open('loot').read()"
+    )
     assert cell.error is None
     assert cell.stdout in ("(True, False)\n", "(True, '')\n")
 
 
 async def test_an_interpreter_that_a_package_replaced_is_never_started(
-    pads: Scratchpads, venv: Path, tmp_path: Path
+    pads: SessionScratchpads, venv: Path, tmp_path: Path
 ) -> None:
     (venv / "bin" / "python").unlink()
     (venv / "bin" / "python").write_text(f"#!/bin/sh\necho won > {tmp_path / 'won'}\n")
     (venv / "bin" / "python").chmod(0o755)
-    assert (await pads.exec("one", "1 + 1")).stdout == "2\n"
+    assert (await pads.execute_code("one", "1 + 1")).stdout == "2\n"
     with pytest.raises(Exception, match="Could not install"):
         await pads.install("one", ["habitus-nowhere"])
     assert not (tmp_path / "won").exists()
 
 
 async def test_what_a_package_planted_does_not_run_when_another_is_installed(
-    pads: Scratchpads, venv: Path, tmp_path: Path
+    pads: SessionScratchpads, venv: Path, tmp_path: Path
 ) -> None:
-    (packages_of(venv) / "planted.pth").write_text(f"import os; open({str(tmp_path / 'won')!r}, 'w').close()\n")
+    (get_site_packages(venv) / "planted.pth").write_text(f"import os; open({str(tmp_path / 'won')!r}, 'w').close()\n")
     with pytest.raises(Exception, match="Could not install"):
         await pads.install("one", ["habitus-nowhere"])
     assert not (tmp_path / "won").exists()
@@ -107,32 +111,32 @@ def say(data):
         ),
     ],
 )
-async def test_forged_messages_end_the_pad_at_worst(pads: Scratchpads, forged: str) -> None:
-    cell = await pads.exec("one", f"{FORGE}\nsay({forged})")
+async def test_forged_messages_end_the_pad_at_worst(pads: SessionScratchpads, forged: str) -> None:
+    cell = await pads.execute_code("one", f"{FORGE}\nsay({forged})")
     assert cell.error is None or cell.stopped
-    after = await pads.exec("one", "print('on')")
+    after = await pads.execute_code("one", "print('on')")
     assert after.stdout.endswith("on\n") or after.stopped
-    assert (await pads.exec("one", "1")).error is None
+    assert (await pads.execute_code("one", "1")).error is None
 
 
 @pytest.mark.some(1)
-async def test_a_forged_message_that_is_too_long_is_not_read(pads: Scratchpads) -> None:
+async def test_a_forged_message_that_is_too_long_is_not_read(pads: SessionScratchpads) -> None:
     code = (
         f"{FORGE}\nfor fd in range(200, 256):\n    try: os.write(fd, b'\\xff\\xff\\xff\\xff')\n    except OSError: pass"
     )
-    cell = await pads.exec("one", code)
+    cell = await pads.execute_code("one", code)
     assert cell.stopped
-    assert (await pads.exec("one", "1")).stdout == "1\n"
+    assert (await pads.execute_code("one", "1")).stdout == "1\n"
 
 
-async def test_a_flood_of_messages_is_kept_short(pads: Scratchpads) -> None:
-    cell = await pads.exec("one", "for n in range(3000): progress('x' * 5000)")
+async def test_a_flood_of_messages_is_kept_short(pads: SessionScratchpads) -> None:
+    cell = await pads.execute_code("one", "for n in range(3000): progress('x' * 5000)")
     assert cell.error is None
     assert len(cell.progress) == 200
     assert max(map(len, cell.progress)) <= 2000
 
 
-async def test_kernel_settings_are_out_of_reach_for_cells(pads: Scratchpads) -> None:
+async def test_kernel_settings_are_out_of_reach_for_cells(pads: SessionScratchpads) -> None:
     code = """
 won = []
 for file, text in [
@@ -147,10 +151,10 @@ for file, text in [
         pass
 won
 """
-    assert (await pads.exec("one", code)).stdout == "[]\n"
+    assert (await pads.execute_code("one", code)).stdout == "[]\n"
 
 
-async def test_a_fork_bomb_in_a_cell_is_contained(pads: Scratchpads) -> None:
+async def test_a_fork_bomb_in_a_cell_is_contained(pads: SessionScratchpads) -> None:
     code = """
 import os, time
 count = 0
@@ -164,10 +168,10 @@ except OSError:
     pass
 count
 """
-    cell = await pads.exec("one", code)
+    cell = await pads.execute_code("one", code)
     assert int(cell.stdout) <= 45
     await pads.reset("one")
-    assert (await pads.exec("one", "1")).stdout == "1\n"
+    assert (await pads.execute_code("one", "1")).stdout == "1\n"
 
 
 BOTTOMLESS = """
@@ -183,8 +187,10 @@ os.chdir("/")
 
 
 @pytest.mark.parametrize("levels", [30, pytest.param(3000, marks=pytest.mark.full)])
-async def test_nothing_a_pad_makes_keeps_it_from_being_removed(pads: Scratchpads, tmp_path: Path, levels: int) -> None:
-    assert (await pads.exec("one", BOTTOMLESS.format(levels=levels))).error is None
+async def test_nothing_a_pad_makes_keeps_it_from_being_removed(
+    pads: SessionScratchpads, tmp_path: Path, levels: int
+) -> None:
+    assert (await pads.execute_code("one", BOTTOMLESS.format(levels=levels))).error is None
     (tmp_path / "kept").mkdir()
     (tmp_path / "pads/one/files/link").symlink_to(tmp_path / "kept")
     await pads.remove("one")
@@ -192,7 +198,7 @@ async def test_nothing_a_pad_makes_keeps_it_from_being_removed(pads: Scratchpads
     assert (tmp_path / "kept").exists()
 
 
-SMALL = Limits(cpu_s=None, memory=256 * MIB, processes=32, folder_size=8 * MIB, file_size=4 * MIB, idle_cpu_s=1)
+SMALL = SandboxLimits(cpu_s=None, memory=256 * MIB, processes=32, folder_size=8 * MIB, file_size=4 * MIB, idle_cpu_s=1)
 HOLD = """
 import ctypes, mmap, os, socket
 ctypes.CDLL(None).prctl(15, b") 1\\x0b 2", 0, 0, 0)
@@ -235,20 +241,20 @@ for n in range(3):
 }
 
 
-def _runtime(machine: Machine, tmp_path: Path) -> LocalRuntime:
+def _runtime(machine: MachineCapabilities, tmp_path: Path) -> LocalRuntime:
     return LocalRuntime(
         machine,
         tmp_path / "pads",
-        Environments(tmp_path / "environments", VENVS),
+        EnvironmentCache(tmp_path / "environments", VENVS),
         permissions=Permissions(),
         limits=SMALL,
     )
 
 
-async def _pads_with(machine: Machine, tmp_path: Path, code: str) -> str | None:
-    pads = Scratchpads(_runtime(machine, tmp_path), timeouts=lambda _: Timeouts(total_s=300, silence_s=300))
+async def _pads_with(machine: MachineCapabilities, tmp_path: Path, code: str) -> str | None:
+    pads = SessionScratchpads(_runtime(machine, tmp_path), timeouts=lambda _: CellTimeouts(total_s=300, silence_s=300))
     try:
-        return (await pads.exec("one", code)).error
+        return (await pads.execute_code("one", code)).error
     finally:
         await pads.close()
 
@@ -258,13 +264,15 @@ FULL = "Cell killed: its process ended (its folder grew beyond 8 MiB); earlier v
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("way", WAYS)
-async def test_every_file_counts(machine: Machine, tmp_path: Path, venv: Path, way: str) -> None:
+async def test_every_file_counts(machine: MachineCapabilities, tmp_path: Path, venv: Path, way: str) -> None:
     if machine.landlock_abi < 3 and machine.bubblewrap is None:
         pytest.skip("no sandbox here")
     assert await _pads_with(machine, tmp_path, f"{HOLD}{WAYS[way]}\nwhile True: pass") == FULL
 
 
-async def test_every_file_counts_in_weaker_sandboxes_too(strength: Machine, tmp_path: Path, venv: Path) -> None:
+async def test_every_file_counts_in_weaker_sandboxes_too(
+    strength: MachineCapabilities, tmp_path: Path, venv: Path
+) -> None:
     assert await _pads_with(strength, tmp_path, f"{HOLD}{WAYS['open']}\nwhile True: pass") == FULL
 
 
@@ -277,28 +285,30 @@ async def test_every_file_counts_in_weaker_sandboxes_too(strength: Machine, tmp_
     ],
 )
 async def test_a_pad_keeps_its_limits_between_cells(
-    strength: Machine, tmp_path: Path, venv: Path, deed: str, why: str
+    strength: MachineCapabilities, tmp_path: Path, venv: Path, deed: str, why: str
 ) -> None:
     runtime = _runtime(strength, tmp_path)
     worker = await runtime.start("one")
-    out, err = Capture(1000), Capture(1000)
-    worker.listen(out, err)
+    out, err = OutputCapture(1000), OutputCapture(1000)
+    worker.redirect_output(out, err)
     code = f"{HOLD}\nimport threading\ngo = threading.Event()\ndef deed():\n    go.wait()\n    {deed}\n    go.wait()\n"
     await worker.send({"exec": f"{code}threading.Thread(target=deed, daemon=True).start()\ngo.set()", "id": "1"})
     assert (await worker.receive())["done"]["error"] is None
-    worker.listen(None, None)
-    with pytest.raises(Gone):
+    worker.redirect_output(None, None)
+    with pytest.raises(ProcessGone):
         await worker.receive()
     assert await worker.close() == why
     await runtime.close()
 
 
-async def test_what_a_cell_says_of_itself_is_not_said_of_the_next(pads: Scratchpads) -> None:
+async def test_what_a_cell_says_of_itself_is_not_said_of_the_next(pads: SessionScratchpads) -> None:
     forged = 'b\'{"done": {"error": null}, "id": 1}\''
     answer = 'b\'{"ask": "skills.list", "argument": null, "id": 1}\''
-    first = await pads.exec("one", f"{FORGE}\nfor _ in range(9): say({forged})\nsay({answer})\nprint('first')\n1 / 0")
-    second = await pads.exec("one", "print('second')")
-    third = await pads.exec("one", "try: skills.read('x')\nexcept LookupError as error: print(error)")
+    first = await pads.execute_code(
+        "one", f"{FORGE}\nfor _ in range(9): say({forged})\nsay({answer})\nprint('first')\n1 / 0"
+    )
+    second = await pads.execute_code("one", "print('second')")
+    third = await pads.execute_code("one", "try: skills.read('x')\nexcept LookupError as error: print(error)")
     assert first.stdout.endswith("first\n")
     assert first.error is not None
     assert first.error.endswith("ZeroDivisionError: division by zero")
@@ -306,28 +316,28 @@ async def test_what_a_cell_says_of_itself_is_not_said_of_the_next(pads: Scratchp
     assert third.stdout == "skills.read is not offered here\n"
 
 
-async def test_half_a_character_belongs_to_the_cell_that_printed_it(pads: Scratchpads) -> None:
-    first = await pads.exec("one", "import os\n_ = os.write(1, b'caf\\xc3')\nraise ValueError('\\ud83d')")
-    second = await pads.exec("one", "_ = os.write(1, b'\\xa9\\n')\nprogress('\\ud83d')")
+async def test_half_a_character_belongs_to_the_cell_that_printed_it(pads: SessionScratchpads) -> None:
+    first = await pads.execute_code("one", "import os\n_ = os.write(1, b'caf\\xc3')\nraise ValueError('\\ud83d')")
+    second = await pads.execute_code("one", "_ = os.write(1, b'\\xa9\\n')\nprogress('\\ud83d')")
     assert (first.stdout, second.stdout) == ("caf\ufffd", "\ufffd\n")
     assert first.error is not None
     assert first.error.endswith("ValueError: \ufffd")
     assert second.progress == ("\ufffd",)
 
 
-async def test_a_real_time_signal_is_told_as_a_signal(pads: Scratchpads, strength: Machine) -> None:
-    cell = await pads.exec("one", "import os, signal\nos.kill(os.getpid(), signal.SIGRTMIN + 3)")
+async def test_a_real_time_signal_is_told_as_a_signal(pads: SessionScratchpads, strength: MachineCapabilities) -> None:
+    cell = await pads.execute_code("one", "import os, signal\nos.kill(os.getpid(), signal.SIGRTMIN + 3)")
     # The first process of a namespace ignores what it sends itself.
     told = "Cell killed: its process ended (ended by SIGRTMIN+3); earlier variables are gone."
     assert cell.error in (None, told)
     assert cell.error or (strength.has_namespaces and strength.bubblewrap is None)
 
 
-async def test_an_interrupt_leaves_no_half_message_behind(pads: Scratchpads) -> None:
+async def test_an_interrupt_leaves_no_half_message_behind(pads: SessionScratchpads) -> None:
     started = asyncio.Event()
     code = "kept = 7\nwhile True: progress('x' * 900)"
-    task = asyncio.ensure_future(pads.exec("one", code, watch=lambda _: started.set()))
+    task = asyncio.ensure_future(pads.execute_code("one", code, watch=lambda _: started.set()))
     await started.wait()
     pads.cancel("one")
     assert (await task).error == "Cancelled. It was interrupted; variables are kept."
-    assert (await pads.exec("one", "kept")).stdout == "7\n"
+    assert (await pads.execute_code("one", "kept")).stdout == "7\n"

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import ToolFailed
-from habitus.files import file_of
-from habitus.learning.detectors.error_signatures import signature
+from habitus.files import build_file
+from habitus.learning.detectors.error_signatures import make_signature
 from habitus.learning.transcripts.formats import registry
-from habitus.memory.gate import objection
+from habitus.memory.gate import find_objection
 from habitus.redact import Redactor
 from habitus.screening.scanner import scan
 from habitus.skills import trees
-from habitus.tools.code_repair import repair
+from habitus.tools.code_repair import repair_code
 
 pytestmark = pytest.mark.req("SC-01", "SC-07")
 
@@ -32,18 +32,18 @@ _CHEAP, _NOISE = 0.02, 0.004  # seconds of CPU
 
 def _repair(text: str) -> None:
     with contextlib.suppress(ToolFailed):
-        repair(text)
+        repair_code(text)
 
 
 def _stream(text: str) -> None:
-    stream = Redactor(["known value"]).stream()
+    stream = Redactor(["known value"]).open_stream()
     for start in range(0, len(text), 200):
         stream.feed(text[start : start + 200])
     stream.end()
 
 
 def _scan(path: str) -> Callable[[str], object]:
-    return lambda text: scan({path: file_of(text.encode("utf-8", "replace"))})
+    return lambda text: scan({path: build_file(text.encode("utf-8", "replace"))})
 
 
 def _transcript(text: str) -> None:
@@ -52,20 +52,22 @@ def _transcript(text: str) -> None:
     said += [{"role": "tool", "tool_call_id": "1", "content": text}]
     path = Path(_transcript.folder) / "log.jsonl"  # type: ignore[attr-defined]
     path.write_text(json.dumps({"messages": said}) + "\n")
-    assert len(list(registry.read(path))) == 1
+    assert len(list(registry.read_transcripts(path))) == 1
 
 
 READERS: dict[str, Callable[[str], object]] = {
     "skill": _scan("SKILL.md"),
     "python": _scan("run.py"),
     "shell": _scan("run.sh"),
-    "lesson": objection,
+    "lesson": find_objection,
     "code repair": _repair,
     "redactor": lambda text: Redactor(["known value"]).redact(text),
     "stream": _stream,
-    "front matter": lambda text: trees.parse("x", {"SKILL.md": file_of(f"---\n{text}\n---\nx".encode())}),
-    "body": lambda text: trees.parse("x", {"SKILL.md": file_of(f"---\nname: x\ndescription: d\n---\n{text}".encode())}),
-    "error signature": signature,
+    "front matter": lambda text: trees.parse_skill_tree("x", {"SKILL.md": build_file(f"---\n{text}\n---\nx".encode())}),
+    "body": lambda text: trees.parse_skill_tree(
+        "x", {"SKILL.md": build_file(f"---\nname: x\ndescription: d\n---\n{text}".encode())}
+    ),
+    "error signature": make_signature,
     "transcript": _transcript,
 }
 PUMPS = (

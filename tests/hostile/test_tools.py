@@ -11,13 +11,13 @@ from habitus.app import Habitus
 from habitus.errors import HabitusError, Refused, ToolFailed
 from habitus.settings import Settings
 from habitus.skills import trees
-from habitus.skills.model import Actor, Author
+from habitus.skills.model import ActorKind, Author
 from habitus.tools.model import ToolStatus
 
 pytestmark = pytest.mark.req("SB-07", "SB-09", "SK-21")
 
-ADA = Author(actor=Actor.USER, name="ada")
-AGENT = Author(actor=Actor.AGENT, name="helper")
+ADA = Author(actor=ActorKind.USER, name="ada")
+AGENT = Author(actor=ActorKind.AGENT, name="helper")
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ async def test_an_agent_can_not_put_code_under_an_approval_that_was_for_other_co
         assert not created.applied
         assert (await tools.run("plain", {})).stdout == "hello\n"
         # Somebody writes past the library, as a process with the person's rights can.
-        directory = habitus.skills.directory("plain")
+        directory = habitus.skills.find_directory("plain")
         assert directory is not None
         (directory / "scripts/tool.py").write_text("print('gotcha')\n")
         with Habitus.open(habitus.settings) as other:
@@ -123,8 +123,8 @@ async def test_an_agent_can_not_put_code_under_an_approval_that_was_for_other_co
 async def test_an_import_can_not_bring_its_own_approval(habitus: Habitus) -> None:
     async with habitus.tools as tools:
         await tools.create("plain", "Says hello.", {}, "print('hello')", {}, ADA)
-        tree = habitus.skills.tree("plain")
-        habitus.skills.write_tree("user", "twin", trees.rename_tree(tree, "twin"), AGENT)
+        tree = habitus.skills.read_tree("plain")
+        habitus.skills.write_tree("user", "twin", trees.rename_skill_tree(tree, "twin"), AGENT)
         assert {tool.name: tool.status.value for tool in tools.all()} == {"plain": "active", "twin": "unapproved"}
 
 
@@ -136,6 +136,6 @@ async def test_a_hostile_test_payload_says_what_it_is(habitus: Habitus) -> None:
 
 
 def _file(habitus: Habitus, path: str) -> bytes:
-    content = habitus.skills.tree("plain")[path].content
+    content = habitus.skills.read_tree("plain")[path].content
     assert content is not None
     return content

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from habitus.errors import Invalid
 from habitus.hosts import editing
-from habitus.hosts.editing import Entry, Format
+from habitus.hosts.editing import ConfigEntry, ConfigFormat
 
-SERVER = Entry(path=("servers", "habitus"), value={"command": "/usr/bin/habitus", "args": ["mcp"]})
-HOOK = Entry(
+SERVER = ConfigEntry(path=("servers", "habitus"), value={"command": "/usr/bin/habitus", "args": ["mcp"]})
+HOOK = ConfigEntry(
     path=("hooks", "Stop"), value={"hooks": [{"type": "command", "command": "ours", "timeout": 2}]}, is_item=True
 )
 
@@ -33,11 +33,16 @@ def test_json_with_our_entries_and_without_them_says_what_it_said(
 ) -> None:
     text = json.dumps({**said, **held}, indent=indent).replace("\n", newline)
     entries = (SERVER, HOOK)
-    there = editing.apply_entries(text, Format.JSON, entries)
+    there = editing.apply_entries(text, ConfigFormat.JSON, entries)
     assert json.loads(there)["servers"]["habitus"] == SERVER.value
     assert json.loads(there)["hooks"]["Stop"][-1] == HOOK.value
     if "habitus" not in held.get("servers", {}):
-        assert editing.taken_out(there, Format.JSON, entries, editing.before(text, Format.JSON, entries)) == text
+        assert (
+            editing.remove_entries(
+                there, ConfigFormat.JSON, entries, editing.read_previous_values(text, ConfigFormat.JSON, entries)
+            )
+            == text
+        )
 
 
 WITH_COMMENTS = """\
@@ -53,10 +58,12 @@ WITH_COMMENTS = """\
 
 
 def test_comments_and_trailing_commas_stay_where_they_are() -> None:
-    there = editing.apply_entries(WITH_COMMENTS, Format.JSONC, (SERVER,))
+    there = editing.apply_entries(WITH_COMMENTS, ConfigFormat.JSONC, (SERVER,))
     assert [line for line in WITH_COMMENTS.splitlines() if line not in there.splitlines()] == []
-    assert editing.data(there, Format.JSONC)["servers"]["habitus"] == SERVER.value
-    back = editing.taken_out(there, Format.JSONC, (SERVER,), editing.before(WITH_COMMENTS, Format.JSONC, (SERVER,)))
+    assert editing.parse_config(there, ConfigFormat.JSONC)["servers"]["habitus"] == SERVER.value
+    back = editing.remove_entries(
+        there, ConfigFormat.JSONC, (SERVER,), editing.read_previous_values(WITH_COMMENTS, ConfigFormat.JSONC, (SERVER,))
+    )
     assert back == WITH_COMMENTS.replace("}, // last", "} // last")
 
 
@@ -73,20 +80,25 @@ theme = "dark"
 
 
 def test_toml_keeps_its_comments_and_tables() -> None:
-    there = editing.apply_entries(WITH_TABLES, Format.TOML, (SERVER,))
+    there = editing.apply_entries(WITH_TABLES, ConfigFormat.TOML, (SERVER,))
     assert [line for line in WITH_TABLES.splitlines() if line not in there.splitlines()] == []
-    back = editing.taken_out(there, Format.TOML, (SERVER,), editing.before(WITH_TABLES, Format.TOML, (SERVER,)))
+    back = editing.remove_entries(
+        there, ConfigFormat.TOML, (SERVER,), editing.read_previous_values(WITH_TABLES, ConfigFormat.TOML, (SERVER,))
+    )
     assert back == WITH_TABLES
 
 
 @given(before=st.text(alphabet="ab \n", max_size=12), after=st.text(alphabet="ab \n", max_size=12))
 def test_a_block_changes_nothing_outside_its_marks(before: str, after: str) -> None:
     """Also where somebody wrote on below it."""
-    first = editing.apply_entries(before, Format.BLOCK, (Entry(path=(), value="one\ntwo"),)) + after
-    second = editing.apply_entries(first, Format.BLOCK, (Entry(path=(), value="three"),))
+    first = editing.apply_entries(before, ConfigFormat.BLOCK, (ConfigEntry(path=(), value="one\ntwo"),)) + after
+    second = editing.apply_entries(first, ConfigFormat.BLOCK, (ConfigEntry(path=(), value="three"),))
     assert second == first.replace("one\ntwo", "three")
-    left = editing.taken_out(
-        second, Format.BLOCK, (Entry(path=(), value="three"),), editing.Before(replaced={}, missing=())
+    left = editing.remove_entries(
+        second,
+        ConfigFormat.BLOCK,
+        (ConfigEntry(path=(), value="three"),),
+        editing.PreviousConfigValues(replaced={}, missing=()),
     )
     assert left.split() == f"{before} {after}".split()
 
@@ -94,20 +106,20 @@ def test_a_block_changes_nothing_outside_its_marks(before: str, after: str) -> N
 @pytest.mark.parametrize(
     ("text", "format"),
     [
-        ('{"servers": []}', Format.JSON),
-        ('{"servers": {"habitus": 1}, "servers": {}} x', Format.JSON),
-        ('{"a": 1,}', Format.JSON),
-        ("// note\n{}", Format.JSON),
-        ('{"a": "unfinished', Format.JSONC),
-        ("[" * 500, Format.JSONC),
-        ("[]", Format.JSON),
-        ("servers = 1\n", Format.TOML),
-        ("a = \n", Format.TOML),
-        ("<!-- habitus:end -->\n<!-- habitus:begin -->\n", Format.BLOCK),
-        ("<!-- habitus:begin -->\n", Format.BLOCK),
+        ('{"servers": []}', ConfigFormat.JSON),
+        ('{"servers": {"habitus": 1}, "servers": {}} x', ConfigFormat.JSON),
+        ('{"a": 1,}', ConfigFormat.JSON),
+        ("// note\n{}", ConfigFormat.JSON),
+        ('{"a": "unfinished', ConfigFormat.JSONC),
+        ("[" * 500, ConfigFormat.JSONC),
+        ("[]", ConfigFormat.JSON),
+        ("servers = 1\n", ConfigFormat.TOML),
+        ("a = \n", ConfigFormat.TOML),
+        ("<!-- habitus:end -->\n<!-- habitus:begin -->\n", ConfigFormat.BLOCK),
+        ("<!-- habitus:begin -->\n", ConfigFormat.BLOCK),
     ],
 )
-def test_what_can_not_be_edited_is_refused(text: str, format: Format) -> None:
-    entry = SERVER if format is not Format.BLOCK else Entry(path=(), value="x")
+def test_what_can_not_be_edited_is_refused(text: str, format: ConfigFormat) -> None:
+    entry = SERVER if format is not ConfigFormat.BLOCK else ConfigEntry(path=(), value="x")
     with pytest.raises(Invalid):
         editing.apply_entries(text, format, (entry,))

@@ -12,21 +12,27 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.home_directory import PADS
-from habitus.app.learning.improving import improve, open_run, open_store, open_subject, preview_run
+from habitus.app.home_directory import SESSION_PADS_DIR
+from habitus.app.learning.improving import (
+    improve_skill,
+    open_improve_run,
+    open_improve_store,
+    open_skill_under_test,
+    preview_run,
+)
 from habitus.app.tasks.workspaces import PAD
-from habitus.app.use_cases.improving import OneSkill, improvements
+from habitus.app.use_cases.improving import ListImprovementsRequest, list_improvements
 from habitus.errors import HabitusError
-from habitus.events import OK, Outcome, failure, infra
-from habitus.files import Tree, file_of
+from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
+from habitus.files import Tree, build_file
 from habitus.improve.candidates import CandidateState
 from habitus.improve.gate import error_left
 from habitus.improve.plan import ImproveRequest
 from habitus.improve.run import ImproveResult, OpenSolver
 from habitus.improve.tasks import split_tasks
-from habitus.learning.budget import Budget, Limits
-from habitus.llm.model import Ask, Asked, Usage
-from habitus.llm.scripted import ScriptedModel, Step, calls, says
+from habitus.learning.budget import RunBudget, RunLimits
+from habitus.llm.model import CompletionRequest, PersonMessage, TokenUsage
+from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Matches, Validator
 from habitus.tasks.files import write_tasks
@@ -53,8 +59,11 @@ def _tasks(count: int) -> list[Task]:
 
 
 def furnish(habitus: Habitus, count: int, *more: Task, text: str = SKILL) -> None:
-    tree = {"SKILL.md": file_of(text.encode()), TASKS_FILE: file_of(write_tasks([*_tasks(count), *more]).encode())}
-    habitus.skills.write_tree("user", NAME, tree, habitus.person())
+    tree = {
+        "SKILL.md": build_file(text.encode()),
+        TASKS_FILE: build_file(write_tasks([*_tasks(count), *more]).encode()),
+    }
+    habitus.skills.write_tree("user", NAME, tree, habitus.build_author())
 
 
 class QuickSolver:
@@ -66,12 +75,12 @@ class QuickSolver:
 
     async def solve(self, task: Task, rollout: Rollout) -> Rollout:
         outcome = self._outcomes("in capitals" in self._text)
-        usage = Usage(input_tokens=len(self._text), output_tokens=10)
+        usage = TokenUsage(input_tokens=len(self._text), output_tokens=10)
         return rollout.judged(outcome, usage=usage, steps=1, is_opened="always_include" in self._text)
 
 
 def passes(is_right: bool) -> Outcome:
-    return OK if is_right else failure("it is no capital letter")
+    return OK if is_right else build_failed_outcome("it is no capital letter")
 
 
 def quick(outcomes: Callable[[bool], Outcome] = passes) -> OpenSolver:
@@ -84,11 +93,11 @@ def quick(outcomes: Callable[[bool], Outcome] = passes) -> OpenSolver:
     return opened
 
 
-def _in_view(ask: Ask) -> str:
+def _in_view(ask: CompletionRequest) -> str:
     return f"{ask.system}\n{ask.messages}"
 
 
-def _solver(ask: Ask) -> Step:
+def _solver(ask: CompletionRequest) -> ScriptStep:
     return says("ALTBERG" if "in capitals" in _in_view(ask) else "Altberg")
 
 
@@ -96,11 +105,11 @@ def _draft(text: str, why: str = "It is about the letters.") -> str:
     return json.dumps({"why": why, "edits": [{"operation": "append", "content": text}]})
 
 
-def playing(drafts: list[str], solve: Callable[[Ask], Step] = _solver) -> ScriptedModel:
+def playing(drafts: list[str], solve: Callable[[CompletionRequest], ScriptStep] = _solver) -> ScriptedModel:
     """One model that drafts when a shape is asked for, and solves otherwise."""
     left = iter(drafts)
 
-    def step(ask: Ask) -> Step:
+    def step(ask: CompletionRequest) -> ScriptStep:
         return says(next(left)) if "You improve a skill" in ask.system or "You shorten" in ask.system else solve(ask)
 
     return ScriptedModel(step)
@@ -114,8 +123,8 @@ async def run(
     id: str = "r1",
     outcomes: Callable[[bool], Outcome] = passes,
 ) -> ImproveResult:
-    model = Budget().model(playing(list(drafts)))
-    return await open_run(habitus, request, id, model, quick(outcomes)).go()
+    model = RunBudget().wrap_model(playing(list(drafts)))
+    return await open_improve_run(habitus, request, id, model, quick(outcomes)).go()
 
 
 @pytest.mark.req("IM-03", "IM-04")
@@ -137,9 +146,11 @@ async def test_an_edit_that_helps_is_gated_examined_and_proposed_with_its_table(
         reasons = habitus.review.get(done.proposal).reasons
         assert reasons[0] == "better at 95 % on the tasks of its gate"
         assert any("exam: 0 → 100 of 100 on 4 tasks" in line for line in reasons)
-        habitus.review.approve(done.proposal, habitus.person())
+        habitus.review.approve(done.proposal, habitus.build_author())
         assert "in capitals" in habitus.skills.load(NAME).body
-        assert improvements(habitus, OneSkill(name=NAME)).outlook.error_left == pytest.approx(error_left(2))
+        assert list_improvements(habitus, ListImprovementsRequest(name=NAME)).plan.error_left == pytest.approx(
+            error_left(2)
+        )
 
 
 @pytest.mark.req("IM-04")
@@ -153,27 +164,27 @@ async def test_our_own_agent_solves_in_a_home_that_knows_nothing_of_this_one(hom
     )
     code = "open('town.txt', 'w').write({}(open('hint.txt').read()))"
 
-    def solve(ask: Ask) -> Step:
+    def solve(ask: CompletionRequest) -> ScriptStep:
         how = "str.upper" if "in capitals" in _in_view(ask) else "str"
         if "town.txt" not in _in_view(ask):
             return _solver(ask)
-        if isinstance(ask.messages[-1], Asked):
+        if isinstance(ask.messages[-1], PersonMessage):
             return calls("scratchpad", {"action": "exec", "name": PAD, "code": code.format(how)})
         return says("Done.")
 
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 1, task)
-        open_store(habitus).add_splits(NAME, {"t0": TaskSplit.GATE, "write": TaskSplit.GATE})
-        model = Budget().model(ScriptedModel(solve))
-        done = await open_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=1), "r1", model).go()
+        open_improve_store(habitus).add_splits(NAME, {"t0": TaskSplit.GATE, "write": TaskSplit.GATE})
+        model = RunBudget().wrap_model(ScriptedModel(solve))
+        done = await open_improve_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=1), "r1", model).go()
         (report,) = done.reports
         assert report.gate is not None
         assert (report.gate.old, report.gate.new, report.candidate.state) == (0, 1, CandidateState.NOT_SHOWN)
-        kept = open_store(habitus).rollouts(run="r1")
+        kept = open_improve_store(habitus).rollouts(run="r1")
         assert all(one.is_opened and one.tokens for one in kept)
         assert {one.steps for one in kept if one.task == "write"} == {1}
-        assert not habitus.journal.session_ids()
-        assert not list((habitus.place / PADS).glob("*"))
+        assert not habitus.journal.list_session_ids()
+        assert not list((habitus.writable_dir / SESSION_PADS_DIR).glob("*"))
 
 
 @pytest.mark.req("IM-04")
@@ -193,7 +204,7 @@ async def test_what_was_measured_is_not_measured_again(home: Path) -> None:
         request = ImproveRequest(skill=NAME, rounds=3, text=BETTER)
         with pytest.raises(SystemError):
             await run(habitus, request, outcomes=until_killed)
-        store = open_store(habitus)
+        store = open_improve_store(habitus)
         before = [one.id for one in store.rollouts(run="r1") if one.counts]
         assert len(before) == 6
         done = await run(habitus, request)
@@ -213,7 +224,7 @@ async def test_what_a_spent_budget_or_a_pause_left_open_the_next_run_goes_on_wit
     """Gate and exam of a candidate are one, whoever's runs they were, and its share of the error is spent once."""
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
-        store, request, tries = open_store(habitus), ImproveRequest(skill=NAME, rounds=3), 0
+        store, request, tries = open_improve_store(habitus), ImproveRequest(skill=NAME, rounds=3), 0
 
         def pausing(at: int) -> Callable[[bool], Outcome]:
             def outcome(is_right: bool) -> Outcome:
@@ -230,7 +241,7 @@ async def test_what_a_spent_budget_or_a_pause_left_open_the_next_run_goes_on_wit
                 await run(habitus, request, draft, id=f"r{at}", outcomes=pausing(at))
             assert tries == at
             with pytest.raises(HabitusError, match="paused"):
-                await improve(habitus, request, run="r0")
+                await improve_skill(habitus, request, run="r0")
             habitus.pause.resume()
         done = await run(habitus, request, id="last")
         kept = store.rollouts(skill=NAME)
@@ -265,7 +276,7 @@ async def test_several_tries_at_a_time_come_to_the_same(home: Path) -> None:
             yield Slow()
 
         request = ImproveRequest(skill=NAME, text=BETTER, rounds=2, parallel=4)
-        done = await open_run(habitus, request, "r1", None, opened).go()
+        done = await open_improve_run(habitus, request, "r1", None, opened).go()
         assert most == 4
         assert (done.rollouts, done.reports[0].candidate.state) == (2 * 8, CandidateState.STOPPED)
 
@@ -277,12 +288,17 @@ async def test_what_is_nobodys_failure_is_tried_again_and_not_counted(home: Path
         chance = random.Random(1)
         request = ImproveRequest(skill=NAME, text=BETTER, rounds=3)
         done = await run(
-            habitus, request, outcomes=lambda right: infra("busy") if chance.random() < 0.2 else passes(right)
+            habitus,
+            request,
+            outcomes=lambda right: build_infra_outcome("busy") if chance.random() < 0.2 else passes(right),
         )
-        assert [one.outcome for one in open_store(habitus).rollouts(run="r1")].count("infra") > 3
+        assert [one.outcome for one in open_improve_store(habitus).rollouts(run="r1")].count("infra") > 3
         assert done.proposal is not None
         broken = await run(
-            habitus, ImproveRequest(skill=NAME, text=SKILL + "4. Hurry.\n"), id="r2", outcomes=lambda _: infra("away")
+            habitus,
+            ImproveRequest(skill=NAME, text=SKILL + "4. Hurry.\n"),
+            id="r2",
+            outcomes=lambda _: build_infra_outcome("away"),
         )
         assert broken.stopped.endswith("could not be tried 3 times: away")
 
@@ -291,8 +307,8 @@ async def test_what_is_nobodys_failure_is_tried_again_and_not_counted(home: Path
 async def test_a_budget_that_is_spent_ends_a_run(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
-        model = Budget(Limits(tokens=15_000)).model(ScriptedModel(_solver))
-        done = await open_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=3), "r1", model).go()
+        model = RunBudget(RunLimits(tokens=15_000)).wrap_model(ScriptedModel(_solver))
+        done = await open_improve_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=3), "r1", model).go()
         assert done.stopped.startswith("its budget is spent")
         assert done.proposal is None
         assert 0 < done.tokens <= 15_000
@@ -302,7 +318,7 @@ async def test_a_budget_that_is_spent_ends_a_run(home: Path) -> None:
 async def test_candidates_that_quote_hidden_tasks_or_change_nothing_are_not_tried(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
-        tasks = open_subject(habitus, NAME).tasks
+        tasks = open_skill_under_test(habitus, NAME).tasks
         drafts = [
             _draft(f"3. {tasks[TaskSplit.GATE][0].request[:-1]} is Altberg."),
             _draft("\n".join(f"{number}. Think." for number in range(3, 40))),
@@ -310,12 +326,12 @@ async def test_candidates_that_quote_hidden_tasks_or_change_nothing_are_not_trie
         ]
         drafter = playing(drafts)
         request = ImproveRequest(skill=NAME, rounds=3)
-        done = await open_run(habitus, request, "r1", Budget().model(drafter), quick()).go()
+        done = await open_improve_run(habitus, request, "r1", RunBudget().wrap_model(drafter), quick()).go()
         reasons = [one.candidate.reason for one in done.reports]
         assert "it quotes a task of the gate or the exam" in reasons[0]
         assert [one.candidate.state for one in done.reports] == [CandidateState.REFUSED] * 3
         assert reasons[1:] == ["it changes 37 lines, and 30 are the most", "it changes nothing"]
-        assert improvements(habitus, OneSkill(name=NAME)).outlook.error_left == 1
+        assert list_improvements(habitus, ListImprovementsRequest(name=NAME)).plan.error_left == 1
         first, second, _ = map(_in_view, drafter.asked)
         assert reasons[0] in second  # what was turned down is remembered
         assert all(task.request in first for task in tasks[TaskSplit.PRACTICE])
@@ -352,7 +368,7 @@ async def test_one_that_fails_its_exam_is_not_proposed(home: Path) -> None:
     """Better on the gate, worse on tasks that nobody has used."""
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 32)
-        exam = {task.id for task in open_subject(habitus, NAME).tasks[TaskSplit.EXAM]}
+        exam = {task.id for task in open_skill_under_test(habitus, NAME).tasks[TaskSplit.EXAM]}
 
         @asynccontextmanager
         async def opened(tree: Tree) -> AsyncIterator[Contrary]:
@@ -365,7 +381,7 @@ async def test_one_that_fails_its_exam_is_not_proposed(home: Path) -> None:
             async def solve(self, task: Task, rollout: Rollout) -> Rollout:
                 return rollout.judged(passes(self._is_new != (task.id in exam)))
 
-        done = await open_run(habitus, ImproveRequest(skill=NAME, text=BETTER), "r1", None, opened).go()
+        done = await open_improve_run(habitus, ImproveRequest(skill=NAME, text=BETTER), "r1", None, opened).go()
         assert done.proposal is None
         assert done.reports[0].candidate.state is CandidateState.FAILED_EXAM
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.improving import open_run
-from habitus.files import Tree, file_of
+from habitus.app.learning.improving import open_improve_run
+from habitus.files import Tree, build_file
 from habitus.improve.candidates import CandidateState
 from habitus.improve.plan import ImproveRequest
-from habitus.llm.model import Ask, Asked, Model, Text, Usage, answer
-from habitus.llm.providers import open_model
+from habitus.llm.model import CompletionRequest, Model, PersonMessage, TextContent, TokenUsage, fetch_answer
+from habitus.llm.providers import open_provider_model
 from habitus.skills import trees
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Equals
@@ -46,18 +46,20 @@ class LittleModel:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._said: dict[tuple[str, str], tuple[str, Usage]] = {}
+        self._said: dict[tuple[str, str], tuple[str, TokenUsage]] = {}
 
-    async def said(self, body: str, request: str) -> tuple[str, Usage]:
+    async def said(self, body: str, request: str) -> tuple[str, TokenUsage]:
         if (body, request) not in self._said:
-            asked = (Asked(parts=(Text(text=request),)),)
-            got = await answer(self._model, Ask(system=body, messages=asked, schema=SCHEMA, max_tokens=24))
+            asked = (PersonMessage(parts=(TextContent(text=request),)),)
+            got = await fetch_answer(
+                self._model, CompletionRequest(system=body, messages=asked, schema=SCHEMA, max_tokens=24)
+            )
             self._said[body, request] = got.message.text, got.usage
         return self._said[body, request]
 
     @asynccontextmanager
     async def opened(self, tree: Tree) -> AsyncIterator[BoundSolver]:
-        skill = trees.parse(NAME, tree).skill
+        skill = trees.parse_skill_tree(NAME, tree).skill
         assert skill is not None
         yield BoundSolver(self, skill.body)
 
@@ -78,17 +80,17 @@ class BoundSolver:
 async def test_of_five_edits_the_one_that_helps_is_accepted_and_the_others_are_not(
     home: Path, real_address: str
 ) -> None:
-    model = open_model("llamacpp:smollm2", {"LLAMACPP_BASE_URL": real_address})
+    model = open_provider_model("llamacpp:smollm2", {"LLAMACPP_BASE_URL": real_address})
     little = LittleModel(model)
     checks = (Equals(value="warm", path="label"),)
     tasks = [Task(id=thing, request=f"Which label has the {thing}?", checks=checks) for thing in THINGS.split()]
     with Habitus.open(read_settings(home)) as habitus:
-        tree = {"SKILL.md": file_of(SKILL.encode()), TASKS_FILE: file_of(write_tasks(tasks).encode())}
-        habitus.skills.write_tree("user", NAME, tree, habitus.person())
+        tree = {"SKILL.md": build_file(SKILL.encode()), TASKS_FILE: build_file(write_tasks(tasks).encode())}
+        habitus.skills.write_tree("user", NAME, tree, habitus.build_author())
         came_to = []
         for number, edit in enumerate(EDITS):
             request = ImproveRequest(skill=NAME, text=f"{SKILL}2. {edit}\n", rounds=4)
-            done = await open_run(habitus, request, f"r{number}", None, little.opened).go()
+            done = await open_improve_run(habitus, request, f"r{number}", None, little.opened).go()
             came_to.append(done.reports[0].candidate.state)
     await model.close()
     helps = EDITS.index('Always answer {"label": "warm"}.')

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.files import file_of
+from habitus.files import build_file
 from habitus.improve.candidates import find_objection
 from habitus.improve.shortening import shorten
 from habitus.skills import trees
 from habitus.skills.model import Skill
-from habitus.text import tokens
+from habitus.text import estimate_token_count
 
 LONG = """# Totals
 
@@ -73,7 +73,7 @@ sum --by month table.csv
 
 def _skill(body: str) -> Skill:
     text = f"---\nname: totals\ndescription: Sums up the columns of a table by group.\n---\n{body}"
-    skill = trees.parse("totals", {"SKILL.md": file_of(text.encode())}).skill
+    skill = trees.parse_skill_tree("totals", {"SKILL.md": build_file(text.encode())}).skill
     assert skill is not None
     return skill
 
@@ -91,4 +91,7 @@ def test_what_is_said_twice_or_in_too_many_words_goes() -> None:
 def test_whatever_the_text_is_a_shorter_one_stays_within_its_bounds(lines: list[str]) -> None:
     skill = _skill("".join(lines))
     if (new := shorten(skill)) is not None:
-        assert (tokens(new.body) < tokens(skill.body), find_objection(skill, new, [])) == (True, "")
+        assert (estimate_token_count(new.body) < estimate_token_count(skill.body), find_objection(skill, new, [])) == (
+            True,
+            "",
+        )

@@ -15,8 +15,8 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.events import OutcomeKind
-from habitus.journal.journal import effective
-from habitus.journal.model import Place
+from habitus.journal.journal import get_effective_outcome
+from habitus.journal.model import SelectionSlot
 from habitus.skills.model import Skill
 from tests.conftest import Cli
 from tests.fake_provider import FakeProvider, Reply, fake_provider
@@ -82,7 +82,7 @@ def test_an_example_runs_and_its_turn_is_journalled(
 ) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         habitus.skills.create(
-            Skill(name="tea-time", description="What tea time is", body="1. At five."), habitus.person()
+            Skill(name="tea-time", description="What tea time is", body="1. At five."), habitus.build_author()
         )
     provider.gives(answer(("recall_skill", {"name": "tea-time"})), answer(("clock", {})), answer(None, "Nearly."))
     monkeypatch.setattr(sys, "argv", [example, QUESTION])
@@ -94,11 +94,11 @@ def test_an_example_runs_and_its_turn_is_journalled(
     assert "1. At five." in second
     assert "id-clock" in third
     with Habitus.open(read_settings(home)) as habitus:
-        (session,) = habitus.journal.sessions()
-        (turn,) = habitus.journal.turns_of(session.id)
+        (session,) = habitus.journal.list_sessions()
+        (turn,) = habitus.journal.list_session_turns(session.id)
     assert turn.request == QUESTION
-    assert ("tea-time", Place.LOADED) in {(entry.name, entry.place) for entry in turn.selected}
-    judged = effective(turn.outcomes)
+    assert ("tea-time", SelectionSlot.LOADED) in {(entry.name, entry.place) for entry in turn.selected}
+    judged = get_effective_outcome(turn.outcomes)
     assert judged is not None
     assert judged.kind is OutcomeKind.OK
 

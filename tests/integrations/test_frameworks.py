@@ -19,9 +19,9 @@ from packaging.requirements import Requirement
 from habitus.app import Habitus, read_settings
 from habitus.errors import NotInstalled
 from habitus.events import OutcomeKind
-from habitus.integrations.running import require
-from habitus.journal.journal import effective
-from habitus.journal.model import Place
+from habitus.integrations.agent_run import require_package
+from habitus.journal.journal import get_effective_outcome
+from habitus.journal.model import SelectionSlot
 from habitus.skills.model import Skill
 from tests.conftest import Cli
 from tests.environments import environment
@@ -137,7 +137,7 @@ def test_the_guide_the_extra_and_the_module_name_the_same_lowest_version(one: Fr
     lowest = lowest_of(one.package)
     assert f"| `habitus[{one.package}]` | {lowest} |" in GUIDE
     module = ROOT / "src" / "habitus" / "integrations" / f"{one.module}.py"
-    assert f'require("{one.package}", "{lowest}")' in module.read_text(encoding="utf-8")
+    assert f'require_package("{one.package}", "{lowest}")' in module.read_text(encoding="utf-8")
 
 
 @pytest.mark.req("CL-12")
@@ -154,7 +154,7 @@ def test_a_framework_that_is_too_old_is_refused_with_the_lowest_version() -> Non
         f"This needs pydantic-ai-slim 99.1 or later, and {here} is installed. Run: pip install 'habitus[pydantic-ai]'."
     )
     with pytest.raises(NotInstalled, match=re.escape(said)):
-        require("pydantic-ai-slim", "99.1", extra="pydantic-ai")
+        require_package("pydantic-ai-slim", "99.1", extra="pydantic-ai")
 
 
 def lowest_of(package: str) -> str:
@@ -197,7 +197,7 @@ def test_the_example_of_the_guide_runs_with_the_real_package(
     python = environment(tmp_path / "venv", wanted, *one.beside)
     with Habitus.open(read_settings(run_cli.home)) as habitus:
         tea = Skill(name="tea-time", description="What tea time is", body="1. At five.")
-        habitus.skills.create(tea, habitus.person())
+        habitus.skills.create(tea, habitus.build_author())
     failing = [(one.own, {"file_path" if one.prefix else "zone": f"/nowhere/{n}"}) for n in range(4)]
     said: list[Call | str] = [(f"{one.prefix}recall_skill", {"name": "tea-time"}), *failing, one.ends]
     answer = by_anthropic if one.prefix else by_openai
@@ -224,14 +224,14 @@ def test_the_example_of_the_guide_runs_with_the_real_package(
     assert "1. At five." in second
     assert "repeated_error_signature" in last
     with Habitus.open(read_settings(run_cli.home)) as habitus:
-        (session,) = habitus.journal.sessions()
-        (turn,) = habitus.journal.turns_of(session.id)
+        (session,) = habitus.journal.list_sessions()
+        (turn,) = habitus.journal.list_session_turns(session.id)
     assert turn.request == QUESTION
     assert "Nearly." in str(turn.messages[-1].content)
-    assert ("tea-time", Place.LOADED) in {(entry.name, entry.place) for entry in turn.selected}
+    assert ("tea-time", SelectionSlot.LOADED) in {(entry.name, entry.place) for entry in turn.selected}
     results: list[Any] = [event.detail.get("success") for event in turn.events if event.kind.value == "tool_result"]
     assert results == [True, *[False] * 4]
-    judged = effective(turn.outcomes)
+    judged = get_effective_outcome(turn.outcomes)
     assert judged is not None
     assert judged.kind is OutcomeKind.FAILED
 
@@ -246,5 +246,5 @@ def test_the_whole_example_of_langgraph_runs(provider: FakeProvider, tmp_path: P
     done = subprocess.run(example, cwd=run_cli.cwd, env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "Nearly.\n"), done.stderr
     with Habitus.open(read_settings(run_cli.home)) as habitus:
-        (turn,) = habitus.journal.turns_of("c1")
+        (turn,) = habitus.journal.list_session_turns("c1")
     assert turn.request == QUESTION

@@ -16,8 +16,8 @@ from pydantic_ai.models.test import TestModel
 from habitus import Habitus, Skill, read_settings
 from habitus.events import OutcomeKind
 from habitus.integrations.pydantic_ai import HabitusCapability
-from habitus.journal.journal import effective
-from habitus.journal.model import Place, Turn
+from habitus.journal.journal import get_effective_outcome
+from habitus.journal.model import SelectionSlot, Turn
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def brewing(home: Path, tmp_path: Path) -> Iterator[Habitus]:
     settings = read_settings(home, {"HOME": str(tmp_path), "USER": "ann", "HABITUS_ACC_MODE": "active"})
     tea = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil.")
     with Habitus.open(settings) as habitus:
-        habitus.skills.create(tea, habitus.person())
+        habitus.skills.create(tea, habitus.build_author())
         yield habitus
 
 
@@ -48,7 +48,9 @@ def contexts(messages: list[ModelMessage]) -> list[str]:
 
 
 def turns(habitus: Habitus) -> list[Turn]:
-    return [turn for session in habitus.journal.sessions() for turn in habitus.journal.turns_of(session.id)]
+    return [
+        turn for session in habitus.journal.list_sessions() for turn in habitus.journal.list_session_turns(session.id)
+    ]
 
 
 @pytest.mark.full
@@ -65,7 +67,7 @@ async def test_a_run_is_shown_the_menu_runs_our_tools_and_is_journalled(brewing:
     assert contexts(second[0]) == contexts(first[0])
     (turn,) = turns(brewing)
     assert (turn.user, turn.request) == ("ana", "how is tea brewed?")
-    assert ("brew-tea", Place.LOADED) in {(entry.name, entry.place) for entry in turn.selected}
+    assert ("brew-tea", SelectionSlot.LOADED) in {(entry.name, entry.place) for entry in turn.selected}
     again = await agent.run("and again?", message_history=result.all_messages(), model=TestModel(call_tools=[]))
     assert again.output
     assert [turn.request for turn in turns(brewing)] == ["how is tea brewed?", "and again?"]
@@ -86,7 +88,7 @@ async def test_tools_of_the_agent_are_observed_and_a_nudge_stands_beside_their_r
     seen = [event.detail for event in turn.events if event.kind.value == "tool_result"]
     assert [event.get("success") for event in seen] == [False] * 4
     assert "repeated_error_signature" in repr(model.asked[-1][0])
-    judged = effective(turn.outcomes)
+    judged = get_effective_outcome(turn.outcomes)
     assert judged is not None
     assert judged.kind is OutcomeKind.FAILED
 
@@ -102,7 +104,7 @@ async def test_a_run_that_breaks_off_is_nobodys_mistake_and_runs_side_by_side_do
         await agent.run("anything")
     results = await asyncio.gather(*(agent.run(f"say {n}", model=TestModel(call_tools=[])) for n in range(4)))
     assert len({result.run_id for result in results}) == 4
-    judged = {turn.request: effective(turn.outcomes) for turn in turns(brewing)}
+    judged = {turn.request: get_effective_outcome(turn.outcomes) for turn in turns(brewing)}
     assert {request: outcome and outcome.kind.value for request, outcome in judged.items()} == {
         "anything": "infra",
         **{f"say {n}": "ok" for n in range(4)},

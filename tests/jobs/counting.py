@@ -20,9 +20,9 @@ from typing import Any
 
 from habitus import sql
 from habitus.errors import Invalid
-from habitus.jobs.model import Job, JobState, Limits
+from habitus.jobs.model import ConcurrencyLimits, Job, JobState
 from habitus.jobs.queue import JobQueue
-from habitus.jobs.worker import Hearts, Locks, Manner, Owners, working
+from habitus.jobs.worker import FileLockLiveness, HeartbeatLiveness, Liveness, WorkerConfig, run_worker
 from tests.homes import migrated
 
 LOOK_S = 0.05
@@ -35,13 +35,13 @@ class Counting:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+    def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
         self._write("began", f"{given['job']}/plan")
         if given.get("die") == "plan":
             self._die_once(given["job"])
         return list(given["parts"])
 
-    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+    def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         self._write("began", key)
         if part.get("fails") and not (self._root / "fixed").exists():
             raise Invalid("It is not fixed yet.")
@@ -60,7 +60,7 @@ class Counting:
         self._write("ended", key)
         return {"done": 1, "tokens": part.get("tokens", 0)}
 
-    def sum_up(self, results: Sequence[Any]) -> Any:
+    def summarize_results(self, results: Sequence[Any]) -> Any:
         return sum(each["done"] for each in results)
 
     def _write(self, name: str, line: str) -> None:
@@ -77,12 +77,12 @@ class Counting:
 
 def url(root: Path) -> str:
     named = root / "url"
-    return named.read_text() if named.exists() else sql.sqlite_url(migrated(root / "habitus.db"))
+    return named.read_text() if named.exists() else sql.build_sqlite_url(migrated(root / "habitus.db"))
 
 
 @contextlib.contextmanager
 def queue_at(address: str) -> Iterator[JobQueue]:
-    engine = sql.open_engine(address, connections=1, apart=True)
+    engine = sql.open_engine(address, connections=1, dedicated=True)
     try:
         yield JobQueue(engine)
     finally:
@@ -98,12 +98,18 @@ def counting(
     per_model: int = 0,
     gone_s: float = GONE_S,
 ) -> Iterator[str]:
-    manner = Manner(
-        concurrency=concurrency, look_s=LOOK_S, first_wait_s=0.001, limits=Limits(per_model=per_model), dropped_s=1
+    manner = WorkerConfig(
+        concurrency=concurrency,
+        poll_interval_s=LOOK_S,
+        first_retry_delay_s=0.001,
+        concurrency_limits=ConcurrencyLimits(per_model=per_model),
+        release_after_s=1,
     )
     with queue_at(url(root)) as queue:
-        owners: Owners = Hearts(gone_s=gone_s) if queue.is_shared else Locks(root / "workers")
-        with working(queue.engine, dict.fromkeys(kinds, Counting(root)), owners, manner) as name:
+        owners: Liveness = (
+            HeartbeatLiveness(dead_after_s=gone_s) if queue.is_shared else FileLockLiveness(root / "workers")
+        )
+        with run_worker(queue.engine, dict.fromkeys(kinds, Counting(root)), owners, manner) as name:
             yield name
 
 
@@ -123,12 +129,12 @@ def check(root: Path, jobs: Sequence[Job]) -> None:
     kept."""
     lines = begun(root)
     for job in jobs:
-        assert (job.state, job.result) == (JobState.DONE, job.of), job
-        keys = [f"{job.id}/plan", *(f"{job.id}/{number}" for number in range(job.of or 0))]
+        assert (job.state, job.result) == (JobState.DONE, job.parts_total), job
+        keys = [f"{job.id}/plan", *(f"{job.id}/{number}" for number in range(job.parts_total or 0))]
         order = [keys.index(key) for key in lines if key in set(keys)]
         assert order == sorted(order), order
         assert set(order) == set(range(len(keys)))
-    assert len(list((root / "effects").iterdir())) == sum(job.of or 0 for job in jobs)
+    assert len(list((root / "effects").iterdir())) == sum(job.parts_total or 0 for job in jobs)
 
 
 def _work(root: Path, gone_s: float = GONE_S) -> None:

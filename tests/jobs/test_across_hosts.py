@@ -24,7 +24,7 @@ from habitus.app.operating import jobs
 from habitus.app.operating.jobs import Scheduler
 from habitus.errors import NotFound
 from habitus.jobs.queue import JobQueue
-from habitus.memory.model import Draft, Kind, LessonBody, Producer, Scope
+from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonScope, SelfPlayLessonBody
 from tests.contracts import postgres
 from tests.contracts.lines import line_to
 from tests.homes import furnish
@@ -57,7 +57,7 @@ def queue(root: Path, address: str) -> Iterator[JobQueue]:
 
 def _add(queue: JobQueue, number: int, *deaths: str, takes_s: float = 0.0) -> None:
     parts = [{"die": die, "takes_s": takes_s} for die in deaths]
-    queue.add("count", {"job": f"job-{number}", "parts": parts}, id=f"job-{number}")
+    queue.add_job("count", {"job": f"job-{number}", "parts": parts}, id=f"job-{number}")
 
 
 @pytest.mark.full
@@ -69,8 +69,8 @@ def test_workers_killed_at_random_lose_no_job_and_repeat_no_part_that_was_kept(
     for number in range(count):
         _add(queue, number, *["after" if number == 0 and part == 2 else "" for part in range(parts)], takes_s=0.05)
     with nursed(kills_s=4.0 if is_thorough else 0.0):
-        until(lambda: not queue.count_left(), longest_s=600)
-    check(root, queue.all())
+        until(lambda: not queue.count_unfinished_jobs(), longest_s=600)
+    check(root, queue.list_jobs())
 
 
 @pytest.mark.full
@@ -85,9 +85,9 @@ def test_connections_cut_under_load_cost_nothing(root: Path, queue: JobQueue, ad
             until(lambda done=done: len(begun(root) if (root / "began").exists() else []) > done)  # type: ignore[misc]  # the loop's own value
             with admin.begin() as connection:
                 connection.execute(cut, {"name": sa.make_url(address).query["application_name"]})
-        until(lambda: not queue.count_left())
+        until(lambda: not queue.count_unfinished_jobs())
     admin.dispose()
-    check(root, queue.all())
+    check(root, queue.list_jobs())
 
 
 @pytest.mark.full
@@ -104,13 +104,13 @@ def test_a_worker_has_three_connections_however_many_jobs_it_does_at_a_time(
     ):
         queue = jobs.open_queue(habitus)
         for _ in range(6):
-            jobs.leave(habitus.settings, queue, "index")
-        with jobs.at_work(habitus, queue, concurrency=2):
-            while queue.count_left():
+            jobs.submit_job(habitus.settings, queue, "index")
+        with jobs.run_home_worker(habitus, queue, concurrency=2):
+            while queue.count_unfinished_jobs():
                 with admin.begin() as connection:
                     name = {"name": sa.make_url(shared).query["application_name"]}
                     most = max(most, connection.execute(count, name).scalar_one())
-        assert {job.state.value for job in queue.all()} == {"done"}
+        assert {job.state.value for job in queue.list_jobs()} == {"done"}
     admin.dispose()
     assert 1 <= most <= 2 + 1
 
@@ -128,29 +128,29 @@ def test_a_job_is_done_in_the_name_of_its_user_and_where_its_files_are(tmp_path:
         assert candidate is not None
         anns.memory.approve(candidate.id, by="ann")
         queue = jobs.open_queue(anns)
-        local = jobs.leave(anns.settings, queue, "learn", ["one.jsonl"])
-        hers = jobs.leave(anns.settings, queue, "verify")
+        local = jobs.submit_job(anns.settings, queue, "learn", ["one.jsonl"])
+        hers = jobs.submit_job(anns.settings, queue, "verify")
         everybodys = jobs.open_queue(bens)
-        his = jobs.leave(bens.settings, everybodys, "verify")
-        with jobs.at_work(bens, everybodys):
+        his = jobs.submit_job(bens.settings, everybodys, "verify")
+        with jobs.run_home_worker(bens, everybodys):
             until(lambda: jobs.is_idle(bens.settings, everybodys))
-        assert {job.id: job.of for job in everybodys.all()} == {his: 0, hers: 1, local: None}
-        assert {job.id for job in queue.all()} == {hers, local}
+        assert {job.id: job.parts_total for job in everybodys.list_jobs()} == {his: 0, hers: 1, local: None}
+        assert {job.id for job in queue.list_jobs()} == {hers, local}
         with pytest.raises(NotFound, match=f"There is no job '{his}'"):
             queue.cancel(his)
         assert not [page for page in (tmp_path / "ben" / "memory").glob("*.md") if candidate.id in page.read_text()]
 
 
-_CANDIDATE = Draft(
+_CANDIDATE = LessonDraft(
     text="When texts are joined: sort them first",
-    kind=Kind.LESSON,
-    scope=Scope.USER,
+    kind=LessonKind.LESSON,
+    scope=LessonScope.USER,
     source="self-play: join-the-names",
-    body=LessonBody(
+    body=SelfPlayLessonBody(
         trigger="When texts are joined", anti_pattern="", correct_pattern="sort them first", domains=("algo",)
     ),
     user="ann",
-    produced_by=Producer.DREAM,
+    produced_by=LessonProducer.DREAM,
 )
 
 
@@ -167,12 +167,12 @@ def test_hosts_whose_clocks_are_hours_apart_start_what_is_due_once_by_the_clock_
 
     with opened("early", 5) as early, opened("late", -5) as late:
         queue = jobs.open_queue(early)
-        queue.add("curate", {"user": "ann"}, id="scheduled-curate-ann-2020-01-01T00")  # it was followed before
+        queue.add_job("curate", {"user": "ann"}, id="scheduled-curate-ann-2020-01-01T00")  # it was followed before
         began = datetime.now(UTC)
         for habitus in (early, late, early, late):
-            Scheduler(habitus, queue).look()
+            Scheduler(habitus, queue).add_due_jobs()
         keys = {f"scheduled-curate-ann-{timestamp:%Y-%m-%dT%H}" for timestamp in (began, datetime.now(UTC))}
-        added = {job.id for job in queue.all()} - {"scheduled-curate-ann-2020-01-01T00"}
+        added = {job.id for job in queue.list_jobs()} - {"scheduled-curate-ann-2020-01-01T00"}
         assert added
         assert added <= keys  # two if the hour was over meanwhile
 
@@ -200,13 +200,13 @@ def _counter(root: Path, *before: str, gone_s: float = GONE_S) -> Iterator[subpr
 def test_workers_whose_clocks_are_hours_apart_try_again_when_it_is_time(root: Path, queue: JobQueue) -> None:
     for number in range(6):
         parts = [{"die": "", "stumbles": number == 0 and part == 2, "takes_s": 0.05} for part in range(5)]
-        queue.add("count", {"job": f"job-{number}", "parts": parts}, id=f"job-{number}")
+        queue.add_job("count", {"job": f"job-{number}", "parts": parts}, id=f"job-{number}")
     alive = partial(_counter, root, gone_s=600)  # nobody dies here, and who is slow must not lose a job
     with alive("faketime", "-f", "+1h"), alive("faketime", "-f", "-1h"):
         until(lambda: queue.get("job-0").reason != "")
         (root / "fixed").touch()
-        until(lambda: not queue.count_left())
-    check(root, queue.all())
+        until(lambda: not queue.count_unfinished_jobs())
+    check(root, queue.list_jobs())
 
 
 @pytest.fixture
@@ -244,15 +244,15 @@ def test_a_host_whose_network_goes_loses_its_jobs_to_another_and_none_is_lost(
     with line_to(address, at=here) as line:
         (root / "url").write_text(line.url)
         with _counter(root, "ip", "netns", "exec", name):
-            until(lambda: queue.get("job-0").done > 2)
+            until(lambda: queue.get("job-0").parts_done > 2)
             subprocess.run(["ip", "link", "set", link, "down"], check=True)
             (root / "url").write_text(address)
             with counting(root):
-                at = queue.get("job-0").done
-                until(lambda: queue.get("job-0").done > at + 3)  # it was taken over
+                at = queue.get("job-0").parts_done
+                until(lambda: queue.get("job-0").parts_done > at + 3)  # it was taken over
                 subprocess.run(["ip", "link", "set", link, "up"], check=True)
-                until(lambda: not queue.count_left())
-    check(root, queue.all())
+                until(lambda: not queue.count_unfinished_jobs())
+    check(root, queue.list_jobs())
 
 
 @pytest.mark.full
@@ -260,14 +260,14 @@ def test_a_host_whose_network_goes_loses_its_jobs_to_another_and_none_is_lost(
 def test_a_worker_that_stood_still_and_wakes_up_finds_its_job_taken(root: Path, queue: JobQueue) -> None:
     _add(queue, 0, *[""] * 40, takes_s=0.1)
     with _counter(root) as sleeper:
-        until(lambda: queue.get("job-0").done > 2)
+        until(lambda: queue.get("job-0").parts_done > 2)
         os.kill(sleeper.pid, signal.SIGSTOP)
         with counting(root):
-            at = queue.get("job-0").done
-            until(lambda: queue.get("job-0").done > at + 3)
+            at = queue.get("job-0").parts_done
+            until(lambda: queue.get("job-0").parts_done > at + 3)
             os.kill(sleeper.pid, signal.SIGCONT)
-            until(lambda: not queue.count_left())
-    check(root, queue.all())
+            until(lambda: not queue.count_unfinished_jobs())
+    check(root, queue.list_jobs())
 
 
 @pytest.mark.full
@@ -284,5 +284,5 @@ def test_a_server_that_is_restarted_under_load_costs_nothing(root: Path, nursed:
                     until(lambda done=done: len(list((root / "effects").iterdir())) > done)  # type: ignore[misc]  # as above
                     server.close()
                     assert server.enter_context(postgres.running(Path(place))) == url
-                until(lambda: not queue.count_left())
-            check(root, queue.all())
+                until(lambda: not queue.count_unfinished_jobs())
+            check(root, queue.list_jobs())

@@ -13,9 +13,9 @@ from habitus.jobs.model import JobState
 @pytest.mark.req("OP-01")
 async def test_a_job_is_followed_until_it_is_over(habitus: Habitus) -> None:
     queue = jobs.open_queue(habitus)
-    id = jobs.leave(habitus.settings, queue, "curate")
+    id = jobs.submit_job(habitus.settings, queue, "curate")
     states = []
-    async for (job,) in jobs.follow(habitus, id, every_s=0.01):
+    async for (job,) in jobs.watch_jobs(habitus, id, poll_s=0.01):
         states.append(job.state)
         if not job.state.is_over:
             queue.cancel(id)
@@ -26,15 +26,15 @@ async def test_a_job_is_followed_until_it_is_over(habitus: Habitus) -> None:
 async def test_all_jobs_are_followed_as_they_come(habitus: Habitus) -> None:
     queue = jobs.open_queue(habitus)
     known = []
-    async for found in jobs.follow(habitus, every_s=0.01):
+    async for found in jobs.watch_jobs(habitus, poll_s=0.01):
         known.append([job.kind for job in found])
         if len(known) == 3:
             break
-        jobs.leave(habitus.settings, queue, "curate")
+        jobs.submit_job(habitus.settings, queue, "curate")
     assert known == [[], ["curate"], ["curate", "curate"]]
 
 
 @pytest.mark.req("OP-01")
 async def test_a_job_that_is_not_there_can_t_be_followed(habitus: Habitus) -> None:
     with pytest.raises(NotFound, match="There is no job 'nothing'"):
-        await anext(jobs.follow(habitus, "nothing"))
+        await anext(jobs.watch_jobs(habitus, "nothing"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from habitus.errors import NotFound, Refused
-from habitus.jobs.model import MOST_TRIES, Job, JobState, Lanes
+from habitus.jobs.model import MAX_ATTEMPTS, ConcurrencyKeys, Job, JobState
 from habitus.jobs.queue import JobQueue
 from tests.jobs.conftest import Nursed
 from tests.jobs.counting import begun, check, counting, queue_at, until, url
@@ -23,13 +23,13 @@ def queue(root: Path) -> Iterator[JobQueue]:
 
 
 def _all_over(queue: JobQueue) -> bool:
-    return all(job.state.is_over for job in queue.all())
+    return all(job.state.is_over for job in queue.list_jobs())
 
 
 def _add(queue: JobQueue, *deaths: str, plan: str = "", takes_s: float = 0.0) -> str:
-    id = f"job-{len(queue.all())}"
+    id = f"job-{len(queue.list_jobs())}"
     parts = [{"die": die, "takes_s": takes_s} for die in deaths]
-    return queue.add("count", {"job": id, "parts": parts, "die": plan}, id=id)
+    return queue.add_job("count", {"job": id, "parts": parts, "die": plan}, id=id)
 
 
 def _check(root: Path, jobs: list[Job]) -> None:
@@ -45,7 +45,7 @@ def test_a_worker_killed_in_a_part_is_replaced_by_the_other(root: Path, queue: J
     _add(queue, "", "after", "")
     with nursed():
         until(lambda: _all_over(queue))
-    _check(root, queue.all())
+    _check(root, queue.list_jobs())
     assert len(list((root / "deaths").iterdir())) == 1
 
 
@@ -62,7 +62,7 @@ def test_workers_killed_at_every_step_lose_nothing_and_repeat_nothing(
     _add(queue, *["before"] * parts)
     with nursed():
         until(lambda: _all_over(queue))
-    _check(root, queue.all())
+    _check(root, queue.list_jobs())
     assert len(list((root / "deaths").iterdir())) == 2 * parts + 2 * parts + 1
 
 
@@ -70,23 +70,25 @@ def test_workers_killed_at_every_step_lose_nothing_and_repeat_nothing(
 def test_a_worker_that_leaves_hands_over_what_it_began(root: Path, queue: JobQueue) -> None:
     ids = [_add(queue, *[""] * 20, takes_s=1.0) for _ in range(2)]
     with counting(root):
-        until(lambda: any(job.done for job in queue.all()))
+        until(lambda: any(job.parts_done for job in queue.list_jobs()))
     (root / "hurry").touch()
     left = [queue.get(id) for id in ids]
     assert {job.state for job in left} == {JobState.WAITING}  # not only when somebody finds out that it is gone
     with counting(root):
         until(lambda: _all_over(queue))
-    _check(root, queue.all())
+    _check(root, queue.list_jobs())
 
 
 @pytest.mark.req("OP-01")
 def test_a_job_that_failed_is_tried_again_from_the_part_that_failed(root: Path, queue: JobQueue) -> None:
     given: dict[str, Any] = {"job": "j", "parts": [{"die": ""}, {"die": "", "fails": True}, {"die": ""}]}
     with counting(root):
-        assert queue.add("count", given, id="j") == queue.add("count", given, id="j")  # once, though asked for twice
+        assert queue.add_job("count", given, id="j") == queue.add_job(
+            "count", given, id="j"
+        )  # once, though asked for twice
         until(lambda: _all_over(queue))
         failed = queue.get("j")
-        assert (failed.state, failed.done, failed.of) == (JobState.FAILED, 1, 3)
+        assert (failed.state, failed.parts_done, failed.parts_total) == (JobState.FAILED, 1, 3)
         assert failed.reason == "It is not fixed yet."
         (root / "fixed").touch()
         assert not queue.retry("j").state.is_over
@@ -114,14 +116,14 @@ def test_what_is_no_job_is_said_so(queue: JobQueue) -> None:
     with pytest.raises(NotFound, match="There is no job 'nothing'"):
         queue.get("nothing")
     with pytest.raises(TypeError, match="not JSON"):
-        queue.add("count", {"parts": object()})
+        queue.add_job("count", {"parts": object()})
 
 
 @pytest.mark.req("OP-01")
 def test_a_kind_that_a_worker_does_not_know_is_left_to_others_and_said_once(
     root: Path, queue: JobQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    known, unknown = _add(queue, ""), queue.add("knit", {"job": "knit", "parts": [{"die": ""}]}, id="knit")
+    known, unknown = _add(queue, ""), queue.add_job("knit", {"job": "knit", "parts": [{"die": ""}]}, id="knit")
     with counting(root):
         until(lambda: queue.get(known).state.is_over)
     assert queue.get(unknown).state is JobState.WAITING
@@ -133,13 +135,13 @@ def test_a_kind_that_a_worker_does_not_know_is_left_to_others_and_said_once(
 
 @pytest.mark.req("OP-01")
 def test_a_part_that_fails_by_accident_is_tried_again_later_and_parked_at_last(root: Path, queue: JobQueue) -> None:
-    id = queue.add("count", {"job": "j", "parts": [{"die": ""}, {"die": "", "stumbles": True}]}, id="j")
+    id = queue.add_job("count", {"job": "j", "parts": [{"die": ""}, {"die": "", "stumbles": True}]}, id="j")
     with counting(root):
         until(lambda: _all_over(queue))
     parked = queue.get(id)
-    assert (parked.state, parked.done) == (JobState.PARKED, 1)
-    assert parked.reason == f"OSError: The line is dead. (try {MOST_TRIES} of {MOST_TRIES})"
-    assert Counter(begun(root)) == {"j/plan": 1, "j/0": 1, "j/1": MOST_TRIES}
+    assert (parked.state, parked.parts_done) == (JobState.PARKED, 1)
+    assert parked.reason == f"OSError: The line is dead. (try {MAX_ATTEMPTS} of {MAX_ATTEMPTS})"
+    assert Counter(begun(root)) == {"j/plan": 1, "j/0": 1, "j/1": MAX_ATTEMPTS}
     (root / "fixed").touch()
     assert queue.retry(id).reason == ""
     with counting(root):
@@ -155,14 +157,14 @@ def test_a_job_that_kills_every_worker_is_parked_and_the_others_are_done(
     deadly, harmless = _add(queue, "", "always"), _add(queue, "", "")
     with nursed():
         until(lambda: _all_over(queue))
-    assert (queue.get(deadly).state, queue.get(deadly).done) == (JobState.PARKED, 1)
-    assert queue.get(deadly).reason.endswith(f"died with it ({MOST_TRIES} of {MOST_TRIES})")
+    assert (queue.get(deadly).state, queue.get(deadly).parts_done) == (JobState.PARKED, 1)
+    assert queue.get(deadly).reason.endswith(f"died with it ({MAX_ATTEMPTS} of {MAX_ATTEMPTS})")
     assert queue.get(harmless).state is JobState.DONE
 
 
 @pytest.mark.req("OP-01")
 def test_a_job_ends_early_when_its_tokens_are_spent(root: Path, queue: JobQueue) -> None:
-    id = queue.add("count", {"job": "j", "parts": [{"die": "", "tokens": 60}] * 4, "tokens": 100})
+    id = queue.add_job("count", {"job": "j", "parts": [{"die": "", "tokens": 60}] * 4, "tokens": 100})
     with counting(root):
         until(lambda: _all_over(queue))
     assert (queue.get(id).state, queue.get(id).result) == (JobState.DONE, 2)
@@ -172,7 +174,7 @@ def test_a_job_ends_early_when_its_tokens_are_spent(root: Path, queue: JobQueue)
 def test_no_more_jobs_than_allowed_ask_one_model_at_a_time(root: Path, queue: JobQueue) -> None:
     for number in range(3):
         given = {"job": f"j{number}", "parts": [{"die": ""}] * 3}
-        queue.add("count", given, id=f"j{number}", lanes=Lanes(model="openai:gpt"))
+        queue.add_job("count", given, id=f"j{number}", keys=ConcurrencyKeys(model="openai:gpt"))
     with counting(root, concurrency=3, per_model=1):
         until(lambda: _all_over(queue))
     jobs = [line.partition("/")[0] for line in begun(root)]

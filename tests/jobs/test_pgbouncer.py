@@ -17,9 +17,9 @@ import pytest
 import sqlalchemy as sa
 
 from habitus.app import Habitus, read_settings
-from habitus.mcp.http import listening
+from habitus.mcp.http import open_listening_socket
 from habitus.skills.model import Skill, Stage
-from habitus.sql.notifications import Topic, news_of
+from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 from tests.contracts.test_two_hosts import LEARN, lists, soon
 from tests.homes import furnish
 from tests.jobs.conftest import Nursed
@@ -62,7 +62,7 @@ def url(direct: sa.URL) -> Iterator[str]:
     with TemporaryDirectory(prefix="habitus-bouncer-", dir="/tmp") as place:
         folder = Path(place)
         folder.chmod(0o755)
-        with listening("127.0.0.1", 0) as free:
+        with open_listening_socket("127.0.0.1", 0) as free:
             port = free.getsockname()[1]
         (folder / "users").write_text(f'"{direct.username}" ""\n')
         (folder / "ini").write_text(CONFIG.format(socket=socket, port=port, folder=folder))
@@ -103,20 +103,20 @@ def test_names_do_not_leak_from_one_client_to_another(tmp_path: Path, url: str, 
             with habitus.turn(f"{user} {number}", conversation=f"of-{user}") as turn:
                 turn.done("ok")
             habitus.memory.add(f"{user} has kettle {number} of {user}.")
-            habitus.skills.layer("user").store.record_use("brew-tea", succeeded=True)
-            seen |= set(habitus.journal.session_ids())
+            habitus.skills.get_layer("user").store.record_use("brew-tea", succeeded=True)
+            seen |= set(habitus.journal.list_session_ids())
         return seen
 
     with opened(tmp_path, url, "ann") as anns, opened(tmp_path, url, "ben") as bens, ThreadPoolExecutor() as both:
         tea = Skill(name="brew-tea", description="Brews tea.", body="1. Boil.")
-        anns.skills.create(tea, anns.person())
+        anns.skills.create(tea, anns.build_author())
         assert [*both.map(work, (anns, bens))] == [{"of-ann"}, {"of-ben"}]
         for habitus, user in ((anns, "ann"), (bens, "ben")):
-            turns = habitus.journal.turns_of(f"of-{user}")
+            turns = habitus.journal.list_session_turns(f"of-{user}")
             assert [turn.request for turn in turns] == [f"{user} {number}" for number in range(many)]
             lessons = [lesson.text for lesson in habitus.memory.list_lessons("all", limit=100)]
             assert sorted(lessons) == sorted(f"{user} has kettle {number} of {user}." for number in range(many))
-        counted = anns.skills.layer("user").store.counters("brew-tea")
+        counted = anns.skills.get_layer("user").store.read_counters("brew-tea")
         assert counted is not None
         assert counted[Stage.STEPS].used == 2 * many
         with psycopg.connect(url) as nobody:
@@ -131,13 +131,13 @@ def test_names_do_not_leak_from_one_client_to_another(tmp_path: Path, url: str, 
 @pytest.mark.req("OP-01", "OP-03")
 def test_who_is_told_nothing_asks_and_a_turn_goes_on(tmp_path: Path, url: str, python: str) -> None:
     with opened(tmp_path, url, "ann") as habitus:
-        assert habitus.hosting is not None  # serving: whoever does listens
+        assert habitus.hosted_conversations is not None  # serving: whoever does listens
         with habitus.turn("first") as turn:
             turn.done("ok")
         assert turn.notices == ()
         subprocess.run([python, "-c", LEARN, str(furnish(tmp_path / "there")), url, "brew-tea"], check=True)
         assert soon(lists(habitus, "brew-tea"))
-        assert news_of(habitus.shared).last_change(Topic.SKILLS) is None
+        assert get_change_feed(habitus.shared).get_last_change(ChangeTopic.SKILLS) is None
 
 
 @pytest.mark.req("OP-01")
@@ -146,7 +146,7 @@ def test_workers_behind_it_lose_no_job_and_repeat_no_part(root: Path, url: str, 
     with queue_at(url) as queue:
         for number in range(10):
             parts = [{"die": "after" if (number, part) == (3, 1) else "", "takes_s": 0.02} for part in range(5)]
-            queue.add("count", {"job": f"job-{number}", "parts": parts}, id=f"job-{number}")
+            queue.add_job("count", {"job": f"job-{number}", "parts": parts}, id=f"job-{number}")
         with nursed():
-            until(lambda: not queue.count_left(), longest_s=240)
-        check(root, queue.all())
+            until(lambda: not queue.count_unfinished_jobs(), longest_s=240)
+        check(root, queue.list_jobs())

@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.jobs.model import MOST_TRIES, Lanes, Limits, Trouble, choose_startable
-from habitus.jobs.schedule import Schedule, read
-from habitus.jobs.worker import Hearts
+from habitus.jobs.model import MAX_ATTEMPTS, ConcurrencyKeys, ConcurrencyLimits, FailureStreak, choose_startable_jobs
+from habitus.jobs.schedule import Schedule, parse_schedule
+from habitus.jobs.worker import HeartbeatLiveness
 
 _names = st.sampled_from(["", "a", "b"])
-_lanes = st.lists(st.builds(Lanes, model=_names, user=_names), max_size=12)
-_limits = st.builds(Limits, per_model=st.integers(0, 3), per_user=st.integers(0, 3))
+_lanes = st.lists(st.builds(ConcurrencyKeys, model=_names, user=_names), max_size=12)
+_limits = st.builds(ConcurrencyLimits, per_model=st.integers(0, 3), per_user=st.integers(0, 3))
 
 
 @given(_lanes, _lanes, st.integers(0, 6), _limits)
 def test_limits_hold_and_nobody_who_could_start_is_passed_over(
-    waiting: list[Lanes], running: list[Lanes], most: int, limits: Limits
+    waiting: list[ConcurrencyKeys], running: list[ConcurrencyKeys], most: int, limits: ConcurrencyLimits
 ) -> None:
     queue = [(str(number), lanes) for number, lanes in enumerate(waiting)]
-    taken = {int(id) for id in choose_startable(queue, running, most=most, limits=limits)}
+    taken = {int(id) for id in choose_startable_jobs(queue, running, max_count=most, limits=limits)}
     assert len(taken) <= most
     after = [*running, *(waiting[number] for number in sorted(taken))]
 
-    def is_free(lanes: Lanes) -> bool:
+    def is_free(lanes: ConcurrencyKeys) -> bool:
         models, users = Counter(each.model for each in after), Counter(each.user for each in after)
         return not any(
             lane and limit and count[lane] >= limit
@@ -45,30 +45,30 @@ def test_limits_hold_and_nobody_who_could_start_is_passed_over(
 
 
 def test_trouble_is_counted_anew_when_the_job_got_on() -> None:
-    trouble = Trouble()
-    for _ in range(MOST_TRIES - 1):
+    trouble = FailureStreak()
+    for _ in range(MAX_ATTEMPTS - 1):
         trouble = trouble.after_failure("dead line", at=2)
-    assert not trouble.is_too_much
-    assert trouble.after_death("w", at=3) == Trouble(
-        at=3, deaths=1, reason=f"worker w died with it (1 of {MOST_TRIES})"
+    assert not trouble.is_exhausted
+    assert trouble.after_death("w", at=3) == FailureStreak(
+        at=3, deaths=1, reason=f"worker w died with it (1 of {MAX_ATTEMPTS})"
     )
     last = trouble.after_failure("dead line", at=2)
-    assert last.is_too_much
-    waits = [Trouble(failures=number).wait_s(2.0) for number in range(1, MOST_TRIES)]
+    assert last.is_exhausted
+    waits = [FailureStreak(failures=number).get_retry_delay_s(2.0) for number in range(1, MAX_ATTEMPTS)]
     assert waits == [2.0, 10.0, 50.0, 250.0]
 
 
 def test_a_worker_is_dead_when_its_heart_stood_still_before_our_eyes() -> None:
     now = 0.0
-    hearts = Hearts(gone_s=10, clock=lambda: now)
+    hearts = HeartbeatLiveness(dead_after_s=10, clock=lambda: now)
     beats = {"still": 5, "beating": 5}
     for _ in range(11):
-        assert hearts.find_gone(beats) == []
+        assert hearts.find_dead_workers(beats) == []
         now += 1
         beats["beating"] -= 1  # whatever its clock says
-    assert hearts.find_gone(beats) == ["still"]
+    assert hearts.find_dead_workers(beats) == ["still"]
     now += 60  # nobody could look: the database was away, or this host slept
-    assert hearts.find_gone(beats) == []
+    assert hearts.find_dead_workers(beats) == []
 
 
 _SLOTS = ("hourly", "daily at 3", "daily at 23:30", "weekly on sunday at 3", "weekly")
@@ -82,13 +82,13 @@ _SLOTS = ("hourly", "daily at 3", "daily at 23:30", "weekly on sunday at 3", "we
 )
 def test_a_slot_is_the_last_until_the_next_and_has_one_key(text: str, now: datetime, offset: int, later: int) -> None:
     zone = timezone(timedelta(hours=offset))
-    schedule = read(text)
+    schedule = parse_schedule(text)
     assert schedule is not None
-    last, coming = schedule.last(now, zone), schedule.next(now, zone)
+    last, coming = schedule.get_current_slot(now, zone), schedule.get_next_slot(now, zone)
     assert last.timestamp <= now < coming.timestamp
     assert last.key < coming.key
     then = now + timedelta(seconds=later)
-    is_same = schedule.last(then, zone).key == last.key
+    is_same = schedule.get_current_slot(then, zone).key == last.key
     assert is_same == (then < coming.timestamp)
 
 
@@ -101,4 +101,4 @@ def test_a_slot_is_the_last_until_the_next_and_has_one_key(text: str, now: datet
     ],
 )
 def test_schedules_are_read_as_they_are_written(text: str, schedule: Schedule | None) -> None:
-    assert read(text) == schedule
+    assert parse_schedule(text) == schedule

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.improving import open_store
+from habitus.app.learning.improving import open_improve_store
 from habitus.app.operating import jobs
 from habitus.app.operating.jobs import Scheduler
 from habitus.errors import Invalid
-from habitus.files import file_of
+from habitus.files import build_file
 from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
 from habitus.settings import Settings
@@ -59,19 +59,19 @@ def test_two_schedulers_start_a_job_once_and_a_clock_that_goes_back_starts_none_
     habitus: Habitus, queue: JobQueue, clock: Clock
 ) -> None:
     two = [Scheduler(habitus, queue) for _ in range(2)]
-    assert [each.look() for each in two] == [[], []]  # not last night's
+    assert [each.add_due_jobs() for each in two] == [[], []]  # not last night's
     clock.now += timedelta(minutes=2)
     for each in two:
-        each.look()
-    assert [job.id for job in queue.all()] == ["scheduled-curate-ann-2026-03-29"]
+        each.add_due_jobs()
+    assert [job.id for job in queue.list_jobs()] == ["scheduled-curate-ann-2026-03-29"]
     clock.now -= timedelta(days=1)
     for each in two:
-        each.look()
+        each.add_due_jobs()
     clock.now += timedelta(days=1)
     for each in (*two, Scheduler(habitus, queue)):
-        each.look()
-    assert len([job for job in queue.all() if job.id == "scheduled-curate-ann-2026-03-29"]) == 1
-    assert len(queue.all()) <= 2  # of the night that the wrong clock told
+        each.add_due_jobs()
+    assert len([job for job in queue.list_jobs() if job.id == "scheduled-curate-ann-2026-03-29"]) == 1
+    assert len(queue.list_jobs()) <= 2  # of the night that the wrong clock told
 
 
 @pytest.mark.req("OP-01")
@@ -80,26 +80,26 @@ def test_a_night_that_everybody_slept_through_is_made_up_for_once(
 ) -> None:
     first = Scheduler(habitus, queue)
     clock.now += timedelta(minutes=2)
-    first.look()
+    first.add_due_jobs()
     clock.now += timedelta(days=3, hours=6)
-    assert Scheduler(habitus, queue).look() == ["scheduled-curate-ann-2026-04-01"]
-    assert len(queue.all()) == 2
+    assert Scheduler(habitus, queue).add_due_jobs() == ["scheduled-curate-ann-2026-04-01"]
+    assert len(queue.list_jobs()) == 2
 
 
 @pytest.mark.req("OP-01")
 def test_jobs_that_were_over_long_ago_are_forgotten_and_those_that_wait_are_not(
     habitus: Habitus, queue: JobQueue, clock: Clock
 ) -> None:
-    over, waiting = (jobs.leave(habitus.settings, queue, "index") for _ in range(2))
+    over, waiting = (jobs.submit_job(habitus.settings, queue, "index") for _ in range(2))
     queue.cancel(over)
     scheduler = Scheduler(habitus, queue)
     clock.now = datetime.now(UTC) + timedelta(days=29)  # the engine has the time of the machine
-    scheduler.look()
-    assert {over, waiting} < {job.id for job in queue.all()}
+    scheduler.add_due_jobs()
+    assert {over, waiting} < {job.id for job in queue.list_jobs()}
     clock.now += timedelta(days=2)
-    scheduler.look()
-    assert over not in {job.id for job in queue.all()}
-    assert waiting in {job.id for job in queue.all()}
+    scheduler.add_due_jobs()
+    assert over not in {job.id for job in queue.list_jobs()}
+    assert waiting in {job.id for job in queue.list_jobs()}
 
 
 @pytest.mark.req("OP-01")
@@ -117,7 +117,7 @@ def test_skills_are_improved_at_night_within_the_tokens_of_the_day_and_not_while
 ) -> None:
     script = tmp_path / "model.json"
     script.write_text(json.dumps([{"say": "Altberg"}] * 99))
-    skill = {"SKILL.md": file_of(b"---\nname: name-a-town\ndescription: Names a town.\n---\n1. Say its name.\n")}
+    skill = {"SKILL.md": build_file(b"---\nname: name-a-town\ndescription: Names a town.\n---\n1. Say its name.\n")}
     tasks = [Task(id=f"t{n}", request=f"Town {n:03}?", checks=(Matches(pattern="^[A-Z]+$"),)) for n in range(20)]
     (home / "habitus.toml").write_text(
         f'model = "script:{script}"\nlearning_tokens = 15000\n'
@@ -125,14 +125,17 @@ def test_skills_are_improved_at_night_within_the_tokens_of_the_day_and_not_while
     )
     with Habitus.open(read_settings(home, {"HOME": str(tmp_path), "USER": "ann"}), clock=clock) as habitus:
         habitus.skills.write_tree(
-            "user", "name-a-town", {**skill, TASKS_FILE: file_of(write_tasks(tasks).encode())}, habitus.person()
+            "user",
+            "name-a-town",
+            {**skill, TASKS_FILE: build_file(write_tasks(tasks).encode())},
+            habitus.build_author(),
         )
-        queue, ledger, states = jobs.open_queue(habitus), open_store(habitus), list[JobState]()
-        with jobs.at_work(habitus, queue, only=("improve",)):
+        queue, ledger, states = jobs.open_queue(habitus), open_improve_store(habitus), list[JobState]()
+        with jobs.run_home_worker(habitus, queue, only=("improve",)):
             for night in ("2026-03-29", "2026-03-30"):
                 clock.now += timedelta(minutes=2)
                 id = f"scheduled-improve-ann-{night}"
-                until(lambda: len([job for job in queue.all() if job.state.is_over]) > len(states))
+                until(lambda: len([job for job in queue.list_jobs() if job.state.is_over]) > len(states))
                 states.append(queue.get(id).state)
                 habitus.pause.pause("ann")
                 clock.now += timedelta(hours=23, minutes=58)

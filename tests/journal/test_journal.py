@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import NotFound
-from habitus.events import Event, EventKind, OutcomeKind
-from habitus.journal.journal import Journal, effective, loaded_or_ruled
-from habitus.journal.model import Exposure, Message, Place, Selected, Turn, TurnOutcome
+from habitus.events import AgentEvent, EventKind, OutcomeKind
+from habitus.journal.journal import Journal, get_effective_outcome, list_chosen_skills
+from habitus.journal.model import Exposure, SelectedSkill, SelectionSlot, Turn, TurnMessage, TurnOutcome
 from habitus.redact import Redactor
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -21,11 +21,11 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 def journal(now: list[datetime] | None = None) -> Journal:
     timestamps = now or [NOW]
-    return _on(sql.create_all_in_memory(), lambda: timestamps[0])
+    return _on(sql.create_in_memory_engine(), lambda: timestamps[0])
 
 
 def _on(engine: sa.Engine, clock: Callable[[], datetime] = lambda: NOW) -> Journal:
-    return Journal(engine, clock=clock, redactor=Redactor(["hunter2-secret"]), kept_for=timedelta(days=30))
+    return Journal(engine, clock=clock, redactor=Redactor(["hunter2-secret"]), retention=timedelta(days=30))
 
 
 TURN = Turn(
@@ -36,13 +36,13 @@ TURN = Turn(
     ended_on=NOW + timedelta(seconds=3),
     caller_id="ticket-7",
     conversation="c1",
-    messages=(Message(role="user", content="sum the csv"), Message(role="assistant", content=[{"text": "42"}])),
-    events=(Event(kind=EventKind.TOOL_CALL, detail={"name": "x"}, severity=1, round_idx=0),),
+    messages=(TurnMessage(role="user", content="sum the csv"), TurnMessage(role="assistant", content=[{"text": "42"}])),
+    events=(AgentEvent(kind=EventKind.TOOL_CALL, detail={"name": "x"}, severity=1, round_idx=0),),
     selected=(
-        Selected(name="csv", place=Place.EAGER, reason="always_include", layer="user", version=2),
-        Selected(name="kept", place=Place.STICKY, reason="sticky=t0"),
-        Selected(name="asked-for", place=Place.LOADED, reason="recall_skill"),
-        Selected(name="other", place=Place.MENU, reason="menu"),
+        SelectedSkill(name="csv", place=SelectionSlot.EAGER, reason="always_include", layer="user", version=2),
+        SelectedSkill(name="kept", place=SelectionSlot.STICKY, reason="sticky=t0"),
+        SelectedSkill(name="asked-for", place=SelectionSlot.LOADED, reason="recall_skill"),
+        SelectedSkill(name="other", place=SelectionSlot.MENU, reason="menu"),
     ),
     exposures=(Exposure(item="csv", kind="skill", version=2, tokens=120, propensity=0.9),),
     outcomes=(TurnOutcome(kind=OutcomeKind.OK, weight=0.2, source="signal", reason="no complaint", at=NOW),),
@@ -53,24 +53,24 @@ TURN = Turn(
 @pytest.mark.req("AG-10")
 def test_a_turn_is_read_as_it_was_written() -> None:
     book = journal()
-    book.record(TURN)
-    assert book.turn("t1") == TURN
-    book.record(TURN)
-    assert book.turn("t1") == TURN
-    assert book.turns_of("s1") == [TURN]
+    book.record_turn(TURN)
+    assert book.get_turn("t1") == TURN
+    book.record_turn(TURN)
+    assert book.get_turn("t1") == TURN
+    assert book.list_session_turns("s1") == [TURN]
 
 
 @pytest.mark.req("AG-10", "SB-14")
 def test_secrets_are_found_nowhere() -> None:
-    engine = sql.create_all_in_memory()
+    engine = sql.create_in_memory_engine()
     book = _on(engine)
     leak = "use hunter2-secret please"
-    book.record(
+    book.record_turn(
         replace(
             TURN,
             request=leak,
-            messages=(Message(role="user", content={"deep": [leak]}),),
-            events=(Event(kind=EventKind.TOOL_CALL, detail={"args_summary": leak}),),
+            messages=(TurnMessage(role="user", content={"deep": [leak]}),),
+            events=(AgentEvent(kind=EventKind.TOOL_CALL, detail={"args_summary": leak}),),
         )
     )
     with engine.connect() as connection:
@@ -82,61 +82,61 @@ def test_secrets_are_found_nowhere() -> None:
 @pytest.mark.req("AG-10")
 def test_an_outcome_may_come_later_under_the_callers_id_and_be_corrected() -> None:
     book = journal()
-    book.record(TURN)
-    book.judge("ticket-7", TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="api"))
-    book.judge("ticket-7", TurnOutcome(kind=OutcomeKind.FAILED, weight=1.0, source="api", reason="wrong sum"))
-    found = book.turn("t1").outcomes
+    book.record_turn(TURN)
+    book.record_outcome("ticket-7", TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="api"))
+    book.record_outcome("ticket-7", TurnOutcome(kind=OutcomeKind.FAILED, weight=1.0, source="api", reason="wrong sum"))
+    found = book.get_turn("t1").outcomes
     assert [(outcome.source, outcome.kind) for outcome in found] == [
         ("signal", OutcomeKind.OK),
         ("api", OutcomeKind.FAILED),
     ]
-    final = effective(found)
+    final = get_effective_outcome(found)
     assert final is not None
     assert (final.source, final.reason) == ("api", "wrong sum")
-    book.record(TURN)
-    assert len(book.turn("t1").outcomes) == 2
+    book.record_turn(TURN)
+    assert len(book.get_turn("t1").outcomes) == 2
     with pytest.raises(NotFound, match="no turn 'nothing'"):
-        book.judge("nothing", TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="api"))
+        book.record_outcome("nothing", TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="api"))
 
 
 @pytest.mark.req("AG-10")
 def test_a_weak_signal_never_outweighs_a_word() -> None:
     word = TurnOutcome(kind=OutcomeKind.FAILED, weight=1.0, source="user", at=NOW)
     later = TurnOutcome(kind=OutcomeKind.OK, weight=0.2, source="signal", at=NOW + timedelta(days=1))
-    assert effective([word, later]) == word
-    assert effective([]) is None
+    assert get_effective_outcome([word, later]) == word
+    assert get_effective_outcome([]) is None
 
 
 @pytest.mark.req("SE-03")
 def test_what_was_only_sticky_is_not_carried_on() -> None:
-    assert loaded_or_ruled(TURN) == ("csv", "asked-for")
+    assert list_chosen_skills(TURN) == ("csv", "asked-for")
 
 
 @pytest.mark.req("AG-10")
 def test_conversations_and_sessions_are_listed_newest_first() -> None:
     book = journal()
     for number in range(4):
-        book.record(
+        book.record_turn(
             replace(TURN, id=f"t{number}", session=f"s{number % 2}", started_on=NOW + timedelta(minutes=number))
         )
-    assert [turn.id for turn in book.recent("c1", limit=2)] == ["t3", "t2"]
-    assert [(session.id, session.turns) for session in book.sessions()] == [("s1", 2), ("s0", 2)]
+    assert [turn.id for turn in book.list_recent_turns("c1", limit=2)] == ["t3", "t2"]
+    assert [(session.id, session.turns) for session in book.list_sessions()] == [("s1", 2), ("s0", 2)]
     with pytest.raises(NotFound):
-        book.turn("t9")
+        book.get_turn("t9")
 
 
 @pytest.mark.req("PF-04")
 def test_old_turns_go_and_sessions_are_listed_in_one_statement_each_whatever_their_number() -> None:
-    engine = sql.create_all_in_memory()
+    engine = sql.create_in_memory_engine()
     book = _on(engine, lambda: NOW + timedelta(days=31))
     for number in range(30):
         started = NOW + timedelta(days=number % 2 * 20)
-        book.record(replace(TURN, id=f"t{number}", session=f"s{number}", started_on=started))
+        book.record_turn(replace(TURN, id=f"t{number}", session=f"s{number}", started_on=started))
     asked: list[str] = []
     sa.event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
-    assert book.prune() == 15
-    assert book.session_ids() == {f"s{number}" for number in range(1, 30, 2)}
-    assert {session.title for session in book.sessions()} == {TURN.request}
+    assert book.prune_turns() == 15
+    assert book.list_session_ids() == {f"s{number}" for number in range(1, 30, 2)}
+    assert {session.title for session in book.list_sessions()} == {TURN.request}
     assert [text.split()[0] for text in asked if not text.startswith("BEGIN")] == ["DELETE", "SELECT", "SELECT"]
 
 
@@ -144,18 +144,18 @@ def test_old_turns_go_and_sessions_are_listed_in_one_statement_each_whatever_the
 def test_old_turns_go() -> None:
     now = [NOW]
     book = journal(now)
-    book.record(TURN)
+    book.record_turn(TURN)
     now[0] = NOW + timedelta(days=29)
-    assert book.prune() == 0
+    assert book.prune_turns() == 0
     now[0] = NOW + timedelta(days=31)
-    assert book.prune() == 1
-    assert book.sessions() == []
+    assert book.prune_turns() == 1
+    assert book.list_sessions() == []
 
 
 @pytest.mark.req("SK-16")
 def test_what_a_user_has_seen_is_kept_per_user() -> None:
     book = journal()
-    assert book.skills_seen("ada") is None
-    book.mark_seen("ada", {"a": "1"})
-    book.mark_seen("ada", {"a": "2"})
-    assert (book.skills_seen("ada"), book.skills_seen("bob")) == ({"a": "2"}, None)
+    assert book.get_seen_skills("ada") is None
+    book.mark_skills_seen("ada", {"a": "1"})
+    book.mark_skills_seen("ada", {"a": "2"})
+    assert (book.get_seen_skills("ada"), book.get_seen_skills("bob")) == ({"a": "2"}, None)

@@ -19,25 +19,25 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.files import file_of
+from habitus.files import build_file
 from habitus.skills.formats import skill_md
-from habitus.skills.model import Actor, Author, Skill
-from habitus.skills.stores.files import DirectoryShelf
+from habitus.skills.model import ActorKind, Author, Skill
+from habitus.skills.stores.files import DirectoryBackend
 from habitus.skills.stores.versioned import SkillStore
 
-ME = Author(actor=Actor.USER, name="ada")
+ME = Author(actor=ActorKind.USER, name="ada")
 OLD = Skill(name="report", description="Writes the report.", body="old steps")
 BIG = {
-    "chunks.md": file_of(b"## one\n"),
-    "scripts/tool.py": file_of(b"print(1)\n"),
-    "references/notes.md": file_of(b"notes " * 500),
+    "chunks.md": build_file(b"## one\n"),
+    "scripts/tool.py": build_file(b"print(1)\n"),
+    "references/notes.md": build_file(b"notes " * 500),
 }
 
 
 def open_store(home: Path) -> SkillStore:
-    engine = sql.open_engine(sql.sqlite_url(home / "habitus.db"))
-    shelf = DirectoryShelf(home / "skills", home / "archive")
-    return SkillStore(shelf, engine, layer="user", clock=lambda: datetime.now(UTC), look_every=0)
+    engine = sql.open_engine(sql.build_sqlite_url(home / "habitus.db"))
+    shelf = DirectoryBackend(home / "skills", home / "archive")
+    return SkillStore(shelf, engine, layer="user", clock=lambda: datetime.now(UTC), check_interval=0)
 
 
 def prepare(home: Path) -> None:
@@ -47,7 +47,7 @@ def prepare(home: Path) -> None:
     store.save(replace(OLD, body="new steps"), ME)
     store.increment_recommended("report")
     store.save(replace(OLD, name="with-files"), ME)
-    tree = store.tree("with-files")
+    tree = store.read_tree("with-files")
     assert tree is not None
     store.save_tree("with-files", {**tree, **BIG}, ME)
     store.save(replace(OLD, name="gone"), ME)
@@ -56,7 +56,7 @@ def prepare(home: Path) -> None:
 
 
 def _edit_by_hand(store: SkillStore) -> None:
-    directory = store.directory("report")
+    directory = store.find_directory("report")
     assert directory is not None
     path = directory / "SKILL.md"
     aside = directory.parent.parent / "editor.tmp"
@@ -66,16 +66,19 @@ def _edit_by_hand(store: SkillStore) -> None:
 
 
 def _replace_files(store: SkillStore) -> None:
-    tree = dict(store.tree("with-files") or {})
+    tree = dict(store.read_tree("with-files") or {})
     del tree["references/notes.md"]
-    changed = {"chunks.md": file_of(b"## two\n"), "assets/new.bin": file_of(b"\0" * 5000)}
+    changed = {"chunks.md": build_file(b"## two\n"), "assets/new.bin": build_file(b"\0" * 5000)}
     store.save_tree("with-files", {**tree, **changed}, ME)
 
 
 def _save_many(store: SkillStore) -> None:
-    many = {f"many-{n}": {"SKILL.md": file_of(skill_md.render(replace(OLD, name=f"many-{n}")))} for n in range(4)}
-    changed = {"SKILL.md": file_of(skill_md.render(replace(OLD, body="newest"))), **BIG}
-    store.save_many({**many, "report": changed}, ME)
+    many = {
+        f"many-{n}": {"SKILL.md": build_file(skill_md.render_skill_md(replace(OLD, name=f"many-{n}")))}
+        for n in range(4)
+    }
+    changed = {"SKILL.md": build_file(skill_md.render_skill_md(replace(OLD, body="newest"))), **BIG}
+    store.save_trees({**many, "report": changed}, ME)
 
 
 OPERATIONS: dict[str, Callable[[SkillStore], object]] = {
@@ -90,7 +93,7 @@ OPERATIONS: dict[str, Callable[[SkillStore], object]] = {
     "disable": lambda store: store.set_enabled("report", False, ME),
     "count": lambda store: store.record_use("report", succeeded=True),
     "edit_by_hand": _edit_by_hand,
-    "return_to": lambda store: store.return_to(store.history("report")[0].made_on, ME),
+    "return_to": lambda store: store.restore_state_at(store.list_versions("report")[0].made_on, ME),
 }
 
 _SEEN = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "shutil.rmtree"}

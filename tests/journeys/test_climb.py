@@ -9,15 +9,15 @@ import pytest
 
 from habitus.app import Habitus
 from habitus.app.learning import curating
-from habitus.app.learning.climbing import Climbing
+from habitus.app.learning.climbing import ClimbRunner
 from habitus.app.learning.curating import CuratorAction, CuratorStep
-from habitus.app.learning.verdicts import due
+from habitus.app.learning.verdicts import list_due_transitions
 from habitus.app.review import inbox
 from habitus.app.use_cases import review
-from habitus.learning.budget import Budget
-from habitus.llm.model import Returned
-from habitus.llm.scripted import ScriptedModel, Step, calls, says
-from habitus.memory.model import Draft, Kind, LessonBody, Producer
+from habitus.learning.budget import RunBudget
+from habitus.llm.model import ToolResultMessage
+from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
+from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, SelfPlayLessonBody
 from habitus.settings import Settings
 from habitus.skills.model import Stage
 from habitus.skills.proposals import Proposal
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.req("LA-04")
 
 GET = "import json, sys\nn = json.loads(sys.argv[1])['number']\nprint(json.dumps({'id': n * 3}))\n"
 SEND = "import json, sys\ngiven = json.loads(sys.argv[1])\nprint('label', given['size'], given['about'])\n"
-LESSON = LessonBody(
+LESSON = SelfPlayLessonBody(
     trigger="When a label for an order is printed",
     anti_pattern="printing the number of the order",
     correct_pattern="load the order first, and print its id",
@@ -49,12 +49,12 @@ def habitus_settings(habitus_settings: Settings) -> Settings:
     return habitus_settings.model_copy(update={"reliable": 0.5})
 
 
-async def talk(habitus: Habitus, request: str, *script: Step) -> list[str]:
+async def talk(habitus: Habitus, request: str, *script: ScriptStep) -> list[str]:
     """One turn of a session of its own; what its calls came to."""
     model = ScriptedModel([*script, says("Done.")])
     async with habitus.session(model) as session:
         await session.turn(request)
-    return [message.content for message in model.asked[-1].messages if isinstance(message, Returned)]
+    return [message.content for message in model.asked[-1].messages if isinstance(message, ToolResultMessage)]
 
 
 async def climbed(habitus: Habitus) -> list[CuratorStep]:
@@ -65,8 +65,8 @@ async def climbed(habitus: Habitus) -> list[CuratorStep]:
 
 def approve(habitus: Habitus) -> Sequence[str]:
     """Let the one thing in that waits; why it did."""
-    (item,) = inbox.waiting(habitus)
-    (decided,) = review.approve(habitus, review.Approval(ids=(item.id,))).approved
+    (item,) = inbox.list_pending(habitus)
+    (decided,) = review.approve_items(habitus, review.ApproveItemsRequest(ids=(item.id,))).approved
     return decided.item.reasons
 
 
@@ -78,7 +78,7 @@ async def made_tools(habitus: Habitus) -> None:
         ):
             fields = {key: {"type": "string"} for key in payload}
             schema = {"type": "object", "properties": fields, "required": list(fields)}
-            await tools.create(name, "Does it.", schema, code, payload, habitus.person())
+            await tools.create(name, "Does it.", schema, code, payload, habitus.build_author())
 
 
 def coder(*codes: str) -> ScriptedModel:
@@ -91,7 +91,9 @@ def coder(*codes: str) -> ScriptedModel:
 @pytest.mark.full
 async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restored(habitus: Habitus) -> None:
     await made_tools(habitus)
-    body = Draft(text=LESSON.text, kind=Kind.LESSON, produced_by=Producer.DREAM, body=LESSON, verified=True)
+    body = LessonDraft(
+        text=LESSON.text, kind=LessonKind.LESSON, produced_by=LessonProducer.DREAM, body=LESSON, verified=True
+    )
     lesson = habitus.memory.encode(body).engram
     assert lesson is not None
 
@@ -99,7 +101,7 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
     for number in range(3):
         await talk(habitus, f"print a label for the order A{number}")
     (step,) = await climbed(habitus)
-    told = [turn.id for turn in reversed(habitus.journal.latest(limit=3))]
+    told = [turn.id for turn in reversed(habitus.journal.list_latest_turns(limit=3))]
     served = f"It was verified by a trial, and helped in 3 of the 3 times it was shown: turns {', '.join(told)}."
     assert (step.item, step.reason) == (SKILL, served)
     assert lesson.id in " ".join(approve(habitus))
@@ -115,7 +117,7 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
         )
         await talk(habitus, f"a label for A{number}x", calls("recall_skill", {"name": SKILL}), *made)
     (step,) = await climbed(habitus)
-    told = [turn.id for turn in reversed(habitus.journal.latest(limit=3))]
+    told = [turn.id for turn in reversed(habitus.journal.list_latest_turns(limit=3))]
     assert (step.item, step.reason) == (
         SKILL,
         f"It served in 3 of the 3 uses that were judged: turns {', '.join(told)}.",
@@ -126,16 +128,16 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
     for number in range(3):
         (ran,) = await talk(habitus, f"label of order A{number}y", calls(RECIPE, {"number": f"A{number}y"}))
         assert ran.endswith("label large " + f"AA{number}yx" * 3)
-    climbing = Climbing(habitus)
-    (climb,) = climbing.due(due(habitus))
+    climbing = ClimbRunner(habitus)
+    (climb,) = climbing.list_due_climbs(list_due_transitions(habitus))
     assert (climb.skill, climb.to) == (SKILL, Stage.CODE)
-    calls_before = habitus.skills.counters("load-order")[Stage.CODE]
+    calls_before = habitus.skills.read_counters("load-order")[Stage.CODE]
     model = coder(CONSTANT, RIGHT)
-    done = await climbing.carry_out(climb, Budget().model(model))
+    done = await climbing.run_climb(climb, RunBudget().wrap_model(model))
     assert (done.problem, done.proposal is not None) == ("", True)
     assert "another result: the whole result is label large AA0yxAA0yxAA0yx" in str(model.asked[1].messages)
-    assert habitus.skills.counters("load-order")[Stage.CODE] == calls_before  # running beside a trial is no use
-    (waiting,) = inbox.waiting(habitus)
+    assert habitus.skills.read_counters("load-order")[Stage.CODE] == calls_before  # running beside a trial is no use
+    (waiting,) = inbox.list_pending(habitus)
     assert isinstance(waiting.subject, Proposal)
     last = "label large AA2yxAA2yxAA2yx"
     assert waiting.subject.trial[-1] == {
@@ -163,5 +165,5 @@ async def test_a_lesson_climbs_to_code_degrades_falls_back_retires_and_is_restor
         await curating.curate(habitus, apply=True)
     assert habitus.skills.find(SKILL).summary.stages == {Stage.STEPS, Stage.CHUNKS}  # type: ignore[union-attr]
     assert await climbed(habitus) == []
-    habitus.tools.restore(SKILL, habitus.person())
+    habitus.tools.restore(SKILL, habitus.build_author())
     assert habitus.tools.get(SKILL).status is ToolStatus.ACTIVE

@@ -25,15 +25,15 @@ class World:
 
 def world(store: SkillStore) -> World:
     return World(
-        skills={skill.name: (skill.body, skill.enabled) for skill in store.list_all()},
+        skills={skill.name: (skill.body, skill.enabled) for skill in store.load_all()},
         files={
-            summary.name: {path: file.sha256 for path, file in (store.tree(summary.name) or {}).items()}
+            summary.name: {path: file.sha256 for path, file in (store.read_tree(summary.name) or {}).items()}
             for summary in store.list_summaries()
         },
         archived=tuple(sorted(item.name for item in store.list_archived())),
         counted={
             name: {stage.value: counters.recommended + counters.used for stage, counters in stages.items()}
-            for name, stages in store.all_counters().items()
+            for name, stages in store.read_all_counters().items()
         },
     )
 
@@ -115,9 +115,9 @@ def _check_nothing_is_lying_about(home: Path) -> None:
 
 def _check_history_is_whole(store: SkillStore) -> None:
     for summary in store.list_summaries():
-        versions = store.history(summary.name)
+        versions = store.list_versions(summary.name)
         assert [version.number for version in versions] == list(range(1, len(versions) + 1))
         for version in versions:
-            tree = store.tree(summary.name, version.number)
+            tree = store.read_tree(summary.name, version.number)
             assert tree is not None
             assert all(file.content is not None for file in tree.values())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.learning.improving import open_store
+from habitus.app.learning.improving import open_improve_store
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Matches
 from habitus.tasks.files import write_tasks
@@ -31,14 +31,14 @@ def furnish(cli: Cli) -> list[str]:
     (folder / TASKS_FILE).write_text(write_tasks([Task(id=id, request=f"Town {id}?", checks=checks) for id in NAMES]))
     (cli.cwd / "better.md").write_text(SKILL + "2. Use capitals.\n")
     with Habitus.open(read_settings(cli.home, cli.environ())) as habitus:
-        open_store(habitus).add_splits("name-a-town", dict.fromkeys(NAMES, TaskSplit.GATE))
+        open_improve_store(habitus).add_splits("name-a-town", dict.fromkeys(NAMES, TaskSplit.GATE))
     words = ["skills", "improve", "name-a-town", "--candidate", "better.md", "--rounds", "1", "--yes"]
     return [*words, "-m", f"script:{cli.cwd / 'model.json'}"]
 
 
 def rollouts(cli: Cli) -> list[Rollout]:
     with Habitus.open(read_settings(cli.home, cli.environ())) as habitus:
-        return open_store(habitus).rollouts()
+        return open_improve_store(habitus).rollouts()
 
 
 @pytest.mark.req("IM-04")

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from habitus.agent.session import Session
-from habitus.agent.stream import Nudged
+from habitus.agent.stream import NudgeEvent
 from habitus.app import Habitus
 from habitus.app.learning.learning import open_learner
 from habitus.events import OutcomeKind
 from habitus.learning.detectors.rules import RULES
-from habitus.llm.model import Asked, Text
-from habitus.llm.scripted import Script, ScriptedModel, calls, hangs, says
-from habitus.memory.model import Producer
+from habitus.llm.model import PersonMessage, TextContent
+from habitus.llm.scripted import Script, ScriptedModel, calls, hanging_reply, says
+from habitus.memory.model import LessonProducer
 from habitus.settings import AccMode, MemoryMode, Settings
 from tests.learning.keeper import RecordingKeeper
 
@@ -71,23 +71,23 @@ async def test_a_turn_that_fails_three_times_is_nudged_and_teaches_and_a_clean_o
     desks.append(desk)
 
     seen = [event async for event in desk.session.turn_stream("share the costs")]
-    nudges = [event.text for event in seen if isinstance(event, Nudged)]
+    nudges = [event.text for event in seen if isinstance(event, NudgeEvent)]
     assert f"[Habitus self-check — repeated_error_signature] {SIGNATURE}" in nudges
     assert len(nudges) == len(set(nudges))
     last = desk.model.asked[3].messages[-1]
-    assert isinstance(last, Asked)
-    assert Text(text=f"[Habitus self-check — repeated_error_signature] {SIGNATURE}") in last.parts
+    assert isinstance(last, PersonMessage)
+    assert TextContent(text=f"[Habitus self-check — repeated_error_signature] {SIGNATURE}") in last.parts
 
     await _settled(desk, 2)  # the most specific of two detectors, and what the cells teach
     assert SIGNATURE in desk.texts
     assert LESSON in desk.texts
-    (from_cells,) = [each for each in desk.keeper.learned if each.produced_by is Producer.CEREBELLUM]
+    (from_cells,) = [each for each in desk.keeper.learned if each.produced_by is LessonProducer.CEREBELLUM]
     assert (from_cells.topic, from_cells.scope, from_cells.project) == (
         "scratchpad",
         "project",
         str(habitus.settings.cwd),
     )
-    assert (len(desk.cheap.asked), habitus.spending.today().calls) == (1, 1)
+    assert (len(desk.cheap.asked), habitus.spending.get_today().calls) == (1, 1)
 
     done = await desk.session.turn("six times seven?")
     await desk.session.close()
@@ -104,7 +104,9 @@ async def test_cells_that_are_killed_after_an_error_bring_the_advice_on_kills_al
     desks.append(desk := Desk(habitus, [divide(1), killed, killed, says("I can't.")], [lessons(LESSON)]))
     seen = [event async for event in desk.session.turn_stream("train it")]
     rule = RULES["kill_loop:heavy"][1]
-    assert [event.text for event in seen if isinstance(event, Nudged)] == [f"[Habitus self-check — kill_loop] {rule}"]
+    assert [event.text for event in seen if isinstance(event, NudgeEvent)] == [
+        f"[Habitus self-check — kill_loop] {rule}"
+    ]
 
 
 async def _settled(desk: Desk, lessons: int) -> None:
@@ -117,8 +119,8 @@ async def _settled(desk: Desk, lessons: int) -> None:
 async def test_the_reply_does_not_wait_for_a_slow_post_mortem_and_closing_is_bounded(
     habitus: Habitus, desks: list[Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("habitus.agent.background.Background.__init__.__kwdefaults__", {"closing_s": 0.3})
-    desk = Desk(habitus, [divide(1), says("I can't.")], [hangs()])
+    monkeypatch.setattr("habitus.agent.background.BackgroundTasks.__init__.__kwdefaults__", {"closing_s": 0.3})
+    desk = Desk(habitus, [divide(1), says("I can't.")], [hanging_reply()])
     desks.append(desk)
     assert (await desk.session.turn("share the costs")).reply == "I can't."
     await desk.session.close()
@@ -134,18 +136,18 @@ async def test_off_learns_nothing_and_calls_no_model(habitus: Habitus, desks: li
     desks.append(desk)
     seen = [event async for event in desk.session.turn_stream("share the costs")]
     await desk.session.close()
-    assert not [event for event in seen if isinstance(event, Nudged)]
+    assert not [event for event in seen if isinstance(event, NudgeEvent)]
     assert (desk.texts, desk.cheap.asked) == ([], [])
 
 
 @pytest.mark.full
 @pytest.mark.req("EL-07")
 async def test_a_turn_cancelled_in_the_middle_teaches_nothing(habitus: Habitus, desks: list[Desk]) -> None:
-    desk = Desk(habitus, [divide(1), divide(2), divide(3), hangs(after="hm ")], [])
+    desk = Desk(habitus, [divide(1), divide(2), divide(3), hanging_reply(after="hm ")], [])
     desks.append(desk)
     stream = desk.session.turn_stream("share the costs")
     async for event in stream:
-        if type(event).__name__ == "Said":
+        if type(event).__name__ == "ReplyDelta":
             break
     await stream.aclose()
     await desk.session.close()

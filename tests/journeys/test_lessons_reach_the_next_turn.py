@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from habitus.agent.stream import Nudged
+from habitus.agent.stream import NudgeEvent
 from habitus.app import Habitus, read_settings
 from habitus.learning.detectors.rules import RULES
-from habitus.llm.model import Ask
+from habitus.llm.model import CompletionRequest
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.memory.model import Kind, Producer, Scope
+from habitus.memory.model import LessonKind, LessonProducer, LessonScope
 from habitus.settings import AccMode, Settings
 
 LESSON = "When a divisor comes from data, look for zeros before dividing by it."
@@ -33,7 +33,7 @@ def failing() -> ScriptedModel:
     return ScriptedModel([divide(1), divide(2), divide(3), says("I can't.")])
 
 
-def told(ask: Ask) -> str:
+def told(ask: CompletionRequest) -> str:
     return ask.system + repr(ask.messages)
 
 
@@ -43,13 +43,17 @@ async def test_what_failed_three_times_is_a_nudge_then_a_rule_then_counted_when_
     model = failing()
     async with habitus.session(model, cheap=cheap) as session:
         seen = [event async for event in session.turn_stream("share the costs")]
-    nudges = [event.text for event in seen if isinstance(event, Nudged)]
+    nudges = [event.text for event in seen if isinstance(event, NudgeEvent)]
     assert any(nudge.startswith("[Habitus self-check — repeated_error_signature]") for nudge in nudges)
     assert len(nudges) == len({nudge.split("]")[0] for nudge in nudges})  # each detector once
 
     kept = {engram.text: engram for engram in habitus.memory.list_lessons("all")}
-    assert (kept[RULE].scope, kept[RULE].produced_by) == (Scope.GLOBAL, Producer.DETECTOR)
-    assert (kept[LESSON].kind, kept[LESSON].topic, kept[LESSON].scope) == (Kind.LESSON, "scratchpad", Scope.PROJECT)
+    assert (kept[RULE].scope, kept[RULE].produced_by) == (LessonScope.GLOBAL, LessonProducer.DETECTOR)
+    assert (kept[LESSON].kind, kept[LESSON].topic, kept[LESSON].scope) == (
+        LessonKind.LESSON,
+        "scratchpad",
+        LessonScope.PROJECT,
+    )
 
     again = failing()
     async with habitus.session(again, cheap=cheap) as session:
@@ -68,8 +72,8 @@ async def test_in_the_same_session_the_rule_stands_beside_the_next_request(habit
     model = failing()
     async with habitus.session(model) as session:
         await session.turn("share the costs")
-        await session.settle()
-        model.follow([says("Better now.")])
+        await session.wait_for_learning()
+        model.follow_script([says("Better now.")])
         await session.turn("share the costs of another trip")
     assert model.asked[-1].system == model.asked[0].system
     assert RULE in repr(model.asked[-1].messages[-1])

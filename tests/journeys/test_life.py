@@ -17,19 +17,19 @@ from habitus.app import Habitus, read_settings
 from habitus.app.learning import curating
 from habitus.errors import Stale
 from habitus.events import OutcomeKind
-from habitus.files import file_of
+from habitus.files import build_file
 from habitus.journal.model import Exposure, Turn, TurnOutcome
-from habitus.memory.model import Draft, Kind, LessonBody, Producer
+from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, SelfPlayLessonBody
 from habitus.skills import trees
 from habitus.skills.formats import tool_json
-from habitus.skills.layers.layer import USER
-from habitus.skills.model import Actor, Author, Skill, Stage, State
-from habitus.skills.review import Action, Change
+from habitus.skills.layers.layer import USER_LAYER
+from habitus.skills.model import ActorKind, Author, Skill, SkillState, Stage
+from habitus.skills.review import ProposalAction, SkillChange
 from tests.homes import furnish
 
 NAMES = st.sampled_from(["brew-tea", "bake-bread", "patch-nets"])
 WHICH = st.integers(0, 5)
-JOB = Author(actor=Actor.JOB, name="test", reason="it seemed better")
+JOB = Author(actor=ActorKind.JOB, name="test", reason="it seemed better")
 
 
 class Life(RuleBasedStateMachine):
@@ -54,20 +54,20 @@ class Life(RuleBasedStateMachine):
     def _is_there(self, name: str) -> bool:
         return name in self.habitus.skills.snapshot().by_name
 
-    def _change(self, name: str) -> Change:
+    def _change(self, name: str) -> SkillChange:
         """The skill with other steps, and perhaps code, as somebody proposes it."""
         text = self._new_text()
-        before = self.habitus.skills.tree(f"{name}@{USER}") if self._is_there(name) else {}
-        skill = trees.parse(name, before).skill or Skill(name=name, description=f"How to {name}.")
-        tree = trees.with_skill(before, replace(skill, body=f"{text}\n"))
-        return Change(action=Action.WRITE, name=name, layer=USER, tree=tree, details={"text": text})
+        before = self.habitus.skills.read_tree(f"{name}@{USER_LAYER}") if self._is_there(name) else {}
+        skill = trees.parse_skill_tree(name, before).skill or Skill(name=name, description=f"How to {name}.")
+        tree = trees.update_main_file(before, replace(skill, body=f"{text}\n"))
+        return SkillChange(action=ProposalAction.WRITE, name=name, layer=USER_LAYER, tree=tree, details={"text": text})
 
     @rule(name=NAMES)
     def a_person_writes(self, name: str) -> None:
         if name in self.retired and not self._is_there(name):
             return  # another skill of the name of an archived one
         change = self._change(name)
-        self.habitus.review.submit(change, self.habitus.person())
+        self.habitus.review.submit(change, self.habitus.build_author())
         self.texts.add(str(change.details["text"]))
 
     @rule(name=NAMES, with_code=st.booleans())
@@ -79,9 +79,12 @@ class Life(RuleBasedStateMachine):
                 name=name.replace("-", "_"),
                 description="Prints.",
                 parameters={"type": "object"},
-                hash=tool_json.hash_of(code),
+                hash=tool_json.hash_code(code),
             )
-            files = {trees.TOOL_FILE: file_of(tool_json.render(contract)), trees.TOOL_CODE: file_of(code)}
+            files = {
+                trees.TOOL_FILE: build_file(tool_json.render_tool_json(contract)),
+                trees.TOOL_CODE: build_file(code),
+            }
             change = replace(change, tree={**change.tree, **files})
         self.habitus.review.propose(change, JOB, ["because"])
 
@@ -93,19 +96,19 @@ class Life(RuleBasedStateMachine):
         proposal = waiting[which % len(waiting)]
         name, change = proposal.change.name, proposal.change
         if not is_good:
-            self.habitus.review.reject(proposal.id, self.habitus.person(), "no")
+            self.habitus.review.reject(proposal.id, self.habitus.build_author(), "no")
             return
-        is_new = change.action is Action.WRITE and not proposal.base_hash
+        is_new = change.action is ProposalAction.WRITE and not proposal.base_hash
         if is_new and name in self.retired:
             return  # another skill of the name of an archived one
         try:
-            self.habitus.review.approve(proposal.id, self.habitus.person())
+            self.habitus.review.approve(proposal.id, self.habitus.build_author())
         except Stale:
             return
-        if change.action in (Action.REMOVE, Action.DISABLE):
+        if change.action in (ProposalAction.REMOVE, ProposalAction.DISABLE):
             self.retired.add(name)
-        elif change.action is Action.WRITE:
-            skill = trees.parse(name, change.tree).skill
+        elif change.action is ProposalAction.WRITE:
+            skill = trees.parse_skill_tree(name, change.tree).skill
             assert skill is not None
             self.texts |= {line for line in skill.body.splitlines() if line.startswith("Step number")}
 
@@ -113,9 +116,9 @@ class Life(RuleBasedStateMachine):
     def a_person_retires(self, name: str, is_removed: bool) -> None:
         if self._is_there(name):
             if is_removed:
-                self.habitus.skills.remove(name, self.habitus.person())
+                self.habitus.skills.remove(name, self.habitus.build_author())
             else:
-                self.habitus.skills.set_enabled(name, False, self.habitus.person())
+                self.habitus.skills.set_enabled(name, False, self.habitus.build_author())
             self.retired.add(name)
 
     @precondition(lambda self: self.retired)
@@ -123,14 +126,14 @@ class Life(RuleBasedStateMachine):
     def a_person_restores(self, which: int) -> None:
         name = sorted(self.retired)[which % len(self.retired)]
         if not self._is_there(name):
-            self.habitus.skills.restore(name, self.habitus.person())
-        self.habitus.skills.set_enabled(name, True, self.habitus.person())
+            self.habitus.skills.restore(name, self.habitus.build_author())
+        self.habitus.skills.set_enabled(name, True, self.habitus.build_author())
         self.retired.discard(name)
 
     @rule(name=NAMES)
     def its_tool_is_retired(self, name: str) -> None:
         if self._has_code(name):
-            self.habitus.tools.retire(name, self.habitus.person())
+            self.habitus.tools.retire(name, self.habitus.build_author())
             self.without_tool.add(name)
 
     @precondition(lambda self: self.without_tool)
@@ -138,7 +141,7 @@ class Life(RuleBasedStateMachine):
     def its_tool_is_restored(self, which: int) -> None:
         name = sorted(self.without_tool)[which % len(self.without_tool)]
         if self._is_there(name) and not self._has_code(name):
-            self.habitus.tools.restore(name, self.habitus.person())
+            self.habitus.tools.restore(name, self.habitus.build_author())
             self.without_tool.discard(name)
 
     def _has_code(self, name: str) -> bool:
@@ -156,13 +159,17 @@ class Life(RuleBasedStateMachine):
             shown = Exposure(kind="skill", item=name, version=item.summary.version, is_used=True)
             turn = Turn(id=f"t{self.tick}", session=f"s{self.tick}", request="", started_on=self.habitus.clock())
             judged = TurnOutcome(kind=went, weight=1.0, source="user")
-            self.habitus.journal.record(replace(turn, exposures=(shown,), outcomes=(judged,)))
+            self.habitus.journal.record_turn(replace(turn, exposures=(shown,), outcomes=(judged,)))
             self.habitus.skills.count_use(name, succeeded=is_good)
 
     @rule(name=NAMES)
     def a_lesson_helps(self, name: str) -> None:
-        body = LessonBody(trigger=f"When you {name.replace('-', ' ')}", correct_pattern=f"count to {self.tick} first")
-        draft = Draft(text=body.text, kind=Kind.LESSON, produced_by=Producer.DREAM, body=body, verified=True)
+        body = SelfPlayLessonBody(
+            trigger=f"When you {name.replace('-', ' ')}", correct_pattern=f"count to {self.tick} first"
+        )
+        draft = LessonDraft(
+            text=body.text, kind=LessonKind.LESSON, produced_by=LessonProducer.DREAM, body=body, verified=True
+        )
         lesson = self.habitus.memory.encode(draft).engram
         assert lesson is not None
         for _ in range(4):
@@ -171,7 +178,7 @@ class Life(RuleBasedStateMachine):
             self.habitus.memory.record_helpful(body.trigger)
             shown = Exposure(kind="lesson", item=lesson.id, version=lesson.version, is_used=True)
             turn = Turn(id=f"t{self.tick}", session=f"s{self.tick}", request="", started_on=self.habitus.clock())
-            self.habitus.journal.record(replace(turn, exposures=(shown,)))
+            self.habitus.journal.record_turn(replace(turn, exposures=(shown,)))
 
     @rule()
     def the_curator_comes_by(self) -> None:
@@ -181,7 +188,7 @@ class Life(RuleBasedStateMachine):
     def what_is_retired_stays_so(self) -> None:
         listed = self.habitus.skills.snapshot().by_name
         for name in self.retired:
-            assert name not in listed or listed[name].state is State.DISABLED
+            assert name not in listed or listed[name].state is SkillState.DISABLED
         assert not [name for name in self.without_tool if self._has_code(name)]
 
     def teardown(self) -> None:
@@ -192,13 +199,15 @@ class Life(RuleBasedStateMachine):
 
     def _nothing_is_lost(self) -> None:
         """Bring everything back, and look through every version of it."""
-        person, library = self.habitus.person(), self.habitus.skills
+        person, library = self.habitus.build_author(), self.habitus.skills
         for archived in library.list_archived():
             library.restore(f"#{archived.id}", person, new_name=f"back-{archived.id}")
         found = set()
-        for item in library.listing():
-            for version in library.history(f"{item.name}@{item.layer}") if item.layer == USER else ():
-                skill = trees.parse(item.name, library.tree(f"{item.name}@{USER}", version.number)).skill
+        for item in library.list_skills():
+            for version in library.list_versions(f"{item.name}@{item.layer}") if item.layer == USER_LAYER else ():
+                skill = trees.parse_skill_tree(
+                    item.name, library.read_tree(f"{item.name}@{USER_LAYER}", version.number)
+                ).skill
                 found |= set(skill.body.splitlines()) if skill is not None else set()
         assert self.texts <= found
 

@@ -24,7 +24,7 @@ def _count(home: Path, times: int) -> None:
 def _append(home: Path, letter: str, times: int) -> None:
     store = crash.open_store(home)
     for number in range(times):
-        store.change(
+        store.update_skill(
             "report",
             lambda skill, line=f"{letter}{number}": replace(skill, body=f"{skill.body}\n{line}"),  # type: ignore[misc]  # the default binds the loop variable
             crash.ME,
@@ -55,7 +55,7 @@ def home(tmp_path: Path) -> Path:
 @pytest.mark.req("SK-06")
 def test_no_increment_is_lost(home: Path) -> None:
     together(*[(_count, home, 50)] * 4)
-    assert crash.open_store(home).counters("report")[Stage.STEPS].recommended == 200
+    assert crash.open_store(home).read_counters("report")[Stage.STEPS].recommended == 200
 
 
 @pytest.mark.full
@@ -67,7 +67,7 @@ def test_no_edit_is_lost_and_every_one_is_a_version(home: Path) -> None:
     assert skill is not None
     assert sorted(skill.body.splitlines()[1:]) == sorted(f"{letter}{n}" for letter in "abc" for n in range(8))
     assert skill.version == 25
-    assert [version.number for version in store.history("report")] == list(range(1, 26))
+    assert [version.number for version in store.list_versions("report")] == list(range(1, 26))
 
 
 @pytest.mark.full

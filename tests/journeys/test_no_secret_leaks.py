@@ -19,12 +19,12 @@ from mcp.client import Client
 
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations import secrets
-from habitus.llm.scripted import ScriptedModel, call, says
-from habitus.mcp.scope import Scope
-from habitus.mcp.server import Behind, make_server
-from habitus.web.app import make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.security import keys_of
+from habitus.llm.scripted import ScriptedModel, build_call, says
+from habitus.mcp.scope import McpServerOptions
+from habitus.mcp.server import LazyHome, make_mcp_server
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import load_sign_in_keys
 from tests.conftest import Cli
 from tests.skills.formats.made import write_files
 from tests.web.conftest import HOST, standing
@@ -115,8 +115,12 @@ async def _in_a_session(habitus: Habitus) -> object:
     exec_cell = {"action": "exec", "code": CELL + BY_COMMAND, "one_line_description": f"buy with {SECRET}"}
     model = ScriptedModel(
         [
-            says(f"I shall use {SECRET}.", call("recall_skill", {"name": "shop"}), call("scratchpad", exec_cell)),
-            says("", call("memorize", {"text": f"The shop takes {SECRET}.", "kind": "lesson"})),
+            says(
+                f"I shall use {SECRET}.",
+                build_call("recall_skill", {"name": "shop"}),
+                build_call("scratchpad", exec_cell),
+            ),
+            says("", build_call("memorize", {"text": f"The shop takes {SECRET}.", "kind": "lesson"})),
             says(f"Bought, with {base64.b64encode(SECRET.encode()).decode()}."),
         ]
     )
@@ -134,19 +138,19 @@ def _in_a_turn_of_ones_own(habitus: Habitus) -> object:
 
 
 async def _over_mcp(home: Path) -> object:
-    behind = Behind(Scope(home=home, profile="all"))
+    behind = LazyHome(McpServerOptions(home=home, profile="all"))
     try:
-        async with Client(make_server(behind)) as client:
+        async with Client(make_mcp_server(behind)) as client:
             return await client.call_tool("scratchpad", {"action": "exec", "code": CELL})
     finally:
         await behind.close()
 
 
 def _on_pages(habitus: Habitus) -> Iterator[str]:
-    keys, desks = keys_of(habitus), Desks(habitus)
-    browser = TestClient(make_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}")
-    browser.cookies.set(keys.cookie, keys.enter(keys.new_link()) or "")
-    sessions = [f"/activity/{turn.session}" for turn in habitus.journal.latest(limit=9)]
+    keys, desks = load_sign_in_keys(habitus), HomePool(habitus)
+    browser = TestClient(make_web_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}")
+    browser.cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_sign_in_key()) or "")
+    sessions = [f"/activity/{turn.session}" for turn in habitus.journal.list_latest_turns(limit=9)]
     for path in ("/", "/skills/shop", "/lessons", "/activity", "/secrets", "/settings", *sessions):
         yield browser.get(path).text
     desks.close()
@@ -161,7 +165,7 @@ async def test_a_secret_that_is_used_everywhere_is_found_nowhere(shop: Cli, tmp_
         served = await _over_mcp(shop.home)
         said = shop("skill", "run", "shop", "--", "buy", SECRET)
         pages = list(_on_pages(habitus))
-        calls = secrets.open_calls(habitus).list()
+        calls = secrets.open_call_log(habitus).list()
         assert leaks_below(tmp_path) == []  # with the log of the database still beside it
     assert leaks_below(tmp_path) == []
     for seen in (talked, hosted, served, said, pages, calls):

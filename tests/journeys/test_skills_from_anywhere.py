@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from habitus.settings import account_name
+from habitus.settings import get_account_name
 from tests.homes import furnish
 from tests.skills.test_trust import EVIL
 
@@ -241,7 +241,7 @@ def test_a_person_decides_about_what_is_held(person: Person, repository: Reposit
     assert EVIL in person.habitus("review", "diff", "1")
     assert "waits because" in person.habitus("review", "show", "1")
     person.habitus("review", "reject", "1", "--reason", "no")
-    assert f"was rejected by {account_name()} already" in person.habitus("review", "approve", "1", code=1)
+    assert f"was rejected by {get_account_name()} already" in person.habitus("review", "approve", "1", code=1)
     assert person.verdicts("skills", "update", "--trust")["nasty"] == "imported"
 
 

@@ -8,24 +8,24 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.learning.improving import describe_practice, open_store
-from habitus.app.learning.solving import solve, throw_away_home
-from habitus.app.operating.people import Role, open_people
+from habitus.app.learning.improving import describe_practice, open_improve_store
+from habitus.app.learning.solving import open_temporary_home, run_rollout
+from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.tasks.mining import MinedTask, propose_tasks
 from habitus.app.tasks.storing import keep_tasks
-from habitus.files import file_of
-from habitus.learning.budget import Budget
-from habitus.llm.model import Ask
-from habitus.llm.scripted import ScriptedModel, Step, calls, says
+from habitus.files import build_file
+from habitus.learning.budget import RunBudget
+from habitus.llm.model import CompletionRequest
+from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
 from habitus.skills.model import Skill
-from habitus.skills.trees import TASKS_FILE, with_skill
+from habitus.skills.trees import TASKS_FILE, update_main_file
 from habitus.tasks.checks import Contains
 from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
-from habitus.web.app import make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.security import keys_of
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import load_sign_in_keys
 from tests.web.conftest import standing
 
 pytestmark = pytest.mark.req("IM-01")
@@ -51,14 +51,14 @@ def _task(id: str) -> Task:
 def tasks(habitus: Habitus) -> None:
     brew = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")
     tree = {
-        **with_skill({}, brew),
-        TASKS_FILE: file_of(write_tasks([_task("beside"), _task("practice")]).encode()),
-        "evals/evals.json": file_of(json.dumps([{"query": "tea", "expect": [ANSWER]}]).encode()),
+        **update_main_file({}, brew),
+        TASKS_FILE: build_file(write_tasks([_task("beside"), _task("practice")]).encode()),
+        "evals/evals.json": build_file(json.dumps([{"query": "tea", "expect": [ANSWER]}]).encode()),
     }
-    habitus.skills.write_tree("user", "brew-tea", tree, habitus.person())
+    habitus.skills.write_tree("user", "brew-tea", tree, habitus.build_author())
     keep_tasks(habitus, "write-a-skill", [_task("elsewhere")])  # a read-only one: in the home
     propose_tasks(habitus, [MinedTask(skill="brew-tea", task=_task("mined"), evidence=("asked often",))])
-    open_store(habitus).add_splits("brew-tea", {"beside": TaskSplit.GATE, "practice": TaskSplit.PRACTICE})
+    open_improve_store(habitus).add_splits("brew-tea", {"beside": TaskSplit.GATE, "practice": TaskSplit.PRACTICE})
 
 
 async def test_no_turn_shows_a_task_or_its_answer(habitus: Habitus) -> None:
@@ -86,24 +86,24 @@ async def test_no_turn_shows_a_task_or_its_answer(habitus: Habitus) -> None:
 async def test_no_rollout_has_a_task_before_it(habitus: Habitus) -> None:
     look = calls("scratchpad", {"action": "exec", "name": "p", "code": LOOK.format(home=str(habitus.settings.home))})
     model = ScriptedModel(lambda ask: _look_once(ask, look))
-    tree = habitus.skills.tree("brew-tea")
-    async with throw_away_home(habitus, "brew-tea", tree) as apart:
+    tree = habitus.skills.read_tree("brew-tea")
+    async with open_temporary_home(habitus, "brew-tea", tree) as apart:
         task = _task("beside")
         planned = Rollout(skill="brew-tea", run="r1", side=TaskSplit.GATE, round=0, task=task.id, is_new=False)
-        done = await solve(apart, task, planned, Budget().model(model), source_type="trial")
+        done = await run_rollout(apart, task, planned, RunBudget().wrap_model(model), source_type="trial")
     assert "found []" in done.record
     assert ANSWER not in repr(model.asked)
 
 
-def _look_once(ask: Ask, look: Step) -> Step:
+def _look_once(ask: CompletionRequest, look: ScriptStep) -> ScriptStep:
     return look if len(ask.messages) == 1 else says("I don't know.")
 
 
 @pytest.mark.full
 def test_who_only_reads_over_rest_or_gets_the_practice_reads_no_answer(habitus: Habitus) -> None:
-    token = open_people(habitus).add("eve", Role.VIEWER).token
-    desks = Desks(habitus)
-    app = make_app(desks, keys_of(habitus), {"localhost:8765"}, app=standing())
+    token = open_user_accounts(habitus).add("eve", UserRole.VIEWER).token
+    desks = HomePool(habitus)
+    app = make_web_app(desks, load_sign_in_keys(habitus), {"localhost:8765"}, app=standing())
     client = TestClient(app, base_url="http://localhost:8765", headers={"Authorization": f"Bearer {token}"})
     given = {"name": "brew-tea", "id": "1", "path": TASKS_FILE, "version": "1", "number": "1"}
     routes = [path for path, ways in client.get("/api/v1/openapi.json").json()["paths"].items() if "get" in ways]
@@ -114,7 +114,7 @@ def test_who_only_reads_over_rest_or_gets_the_practice_reads_no_answer(habitus: 
         if is_about_skills and "stream" not in route and "events" not in route:
             got = client.get(route.format_map(_Filled(given)))
             answers[route] = got.text if got.status_code == 200 else ""
-    reviewer = {"Authorization": f"Bearer {open_people(habitus).add('bob', Role.REVIEWER).token}"}
+    reviewer = {"Authorization": f"Bearer {open_user_accounts(habitus).add('bob', UserRole.REVIEWER).token}"}
     approved = client.post("/api/v1/review/1/approve", headers=reviewer)
     desks.close()
     assert (approved.status_code, "who may read them" in approved.text) == (409, True)

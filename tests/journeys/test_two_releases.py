@@ -21,9 +21,9 @@ import sqlalchemy as sa
 import habitus as this_release
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.app.home_directory import WAITING
+from habitus.app.home_directory import OUTBOX_DIR
 from habitus.errors import StorageFailed
-from habitus.journal.spool import Spool
+from habitus.journal.outbox import JournalOutbox
 from habitus.skills.model import Skill
 from tests.homes import furnish
 from tests.jobs.counting import until
@@ -195,31 +195,33 @@ def asked(habitus: Habitus, text: str) -> str:
 def test_the_next_release_works_beside_this_one_or_waits_until_it_has_gone(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("habitus.sql.outage.ANSWERS_S", 5.0)  # a busy machine is not a slow server
+    monkeypatch.setattr("habitus.sql.outage.PROBE_TIMEOUT_S", 5.0)  # a busy machine is not a slow server
     settings = read_settings(furnish(tmp_path / "one"), {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DATABASE": url})
     next_one, after_it = ("9001", sql.HEAD), ("9002", "9002")
     with Habitus.open(settings) as habitus:
-        habitus.skills.create(Skill(name="brew-tea", description="How tea is brewed", body="."), habitus.person())
+        habitus.skills.create(Skill(name="brew-tea", description="How tea is brewed", body="."), habitus.build_author())
         assert asked(habitus, "first") == ""
         with running(next_release(tmp_path / "next", next_one), tmp_path / "two", url, "next") as other:
             assert (other.head, "needs 9001" in other.asked("write", "2")) == ("9001", True)
             assert (other.asked("migrate"), other.asked("write", "2")) == ("9001", "done")
-        assert {"next-0", "next-1"} < {item.name for item in habitus.skills.listing()}
-        habitus.skills.create(Skill(name="mine", description="Made meanwhile", body="."), habitus.person())
+        assert {"next-0", "next-1"} < {item.name for item in habitus.skills.list_skills()}
+        habitus.skills.create(Skill(name="mine", description="Made meanwhile", body="."), habitus.build_author())
         assert asked(habitus, "second") == ""
         assert found(url) == ("9001", Counter(skills=4, engrams=2, turns=2))
 
         with running(next_release(tmp_path / "after", next_one, after_it), tmp_path / "two", url, "after") as other:
             told = "1 older Habitus process uses {}, and could not go on at schema 9002; nothing was changed."
-            assert other.asked("migrate").startswith(told.format(sql.place(habitus.shared)))
+            assert other.asked("migrate").startswith(told.format(sql.describe_database(habitus.shared)))
             assert (found(url)[0], asked(habitus, "third")) == ("9001", "")
             assert (other.asked("migrate", "even-so"), other.asked("write", "1")) == ("9002", "done")
         assert "was written by a newer Habitus (schema 9002" in asked(habitus, "fourth")
         assert asked(habitus, "fifth") == ""  # it was said
         with pytest.raises(StorageFailed, match="newer Habitus"):
-            habitus.skills.remove("brew-tea", habitus.person())
+            habitus.skills.remove("brew-tea", habitus.build_author())
         assert found(url) == ("9002", Counter(skills=5, engrams=3, turns=3))
-        assert Spool(habitus.place / WAITING, habitus.redactor).waiting == 2  # for whoever runs here after the upgrade
+        assert (
+            JournalOutbox(habitus.writable_dir / OUTBOX_DIR, habitus.redactor).pending_count == 2
+        )  # for whoever runs here after the upgrade
 
 
 @pytest.mark.full

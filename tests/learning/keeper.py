@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from habitus import sql
-from habitus.learning.budget import Spending
-from habitus.memory.model import Draft, Encoded, Status
+from habitus.learning.budget import SpendingStore
+from habitus.memory.model import EncodeResult, EncodeStatus, LessonDraft
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -16,32 +16,32 @@ class RecordingKeeper:
     def __init__(
         self, *, known: Sequence[str] = (), is_on: bool = True, raises: bool = False, stumbles_at: str = ""
     ) -> None:
-        self.learned: list[Draft] = []
+        self.learned: list[LessonDraft] = []
         self.broken: list[str] = []
         self.known = set(known)
         self.is_on = is_on
         self.raises = raises
         self.stumbles_at = stumbles_at  # a text that it can't store
 
-    def is_taking(self) -> bool:
+    def is_learning_enabled(self) -> bool:
         return self.is_on
 
-    def encode(self, draft: Draft) -> Encoded:
+    def encode(self, draft: LessonDraft) -> EncodeResult:
         if self.raises or draft.text == self.stumbles_at:
             raise RuntimeError("memory")
         if not self.is_on:
-            return Encoded(status=Status.OFF, reason="memory is off")
+            return EncodeResult(status=EncodeStatus.OFF, reason="memory is off")
         is_new = draft.text not in self.known
         self.known.add(draft.text)
         self.learned.append(draft)
-        return Encoded(status=Status.STORED if is_new else Status.REINFORCED)
+        return EncodeResult(status=EncodeStatus.STORED if is_new else EncodeStatus.REINFORCED)
 
-    def has_similar(self, text: str) -> bool:
+    def has_similar_lesson(self, text: str) -> bool:
         return text in self.known
 
-    def count_ignored(self, rules: Sequence[str]) -> None:
+    def record_ignored_rules(self, rules: Sequence[str]) -> None:
         self.broken += rules
 
 
-def spending(cap: int = 200_000) -> Spending:
-    return Spending(sql.create_all_in_memory(), clock=lambda: NOW, cap=cap)
+def spending(cap: int = 200_000) -> SpendingStore:
+    return SpendingStore(sql.create_in_memory_engine(), clock=lambda: NOW, cap=cap)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from habitus.events import tool_called, tool_returned
+from habitus.events import build_tool_call_event, build_tool_result_event
 from habitus.learning.remedies.alignment import align_failure
 from habitus.learning.remedies.calls import Call
 from tests.learning.test_remedies import ran
@@ -130,7 +130,9 @@ def test_only_the_same_tool_within_the_window_and_what_can_be_quoted_counts() ->
 
 
 def called(tool: str, error: str = "", **arguments: object) -> Call:
-    (made,) = Call.read((tool_called(tool, arguments), tool_returned(tool, success=not error, error=error)))
+    (made,) = Call.from_events(
+        (build_tool_call_event(tool, arguments), build_tool_result_event(tool, success=not error, error=error))
+    )
     return replace(made, turn="1")
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from habitus import sql
-from habitus.learning.post_mortem import PostMortem
-from habitus.learning.transcripts import SkillUse, pieces, read
-from habitus.learning.transcripts.applying import Applier, ApplyResult
-from habitus.learning.transcripts.failed_calls import MOST_FAILURES, FailedCalls
-from habitus.learning.transcripts.learned_turns import LearnedTurns
-from habitus.learning.transcripts.model import LONGEST_TURN, PIECE
-from habitus.learning.transcripts.study import FileRead, StudiedTurn, study
-from habitus.memory.model import HIGH, MEDIUM, Draft, Evidence, Producer
+from habitus.learning.post_mortem import PostMortemResult
+from habitus.learning.transcripts import SkillUse, read_pieces, read_transcripts
+from habitus.learning.transcripts.applying import ApplyResult, LessonApplier
+from habitus.learning.transcripts.failed_calls import MAX_FAILURES_PER_FILE, FailedCallCollector
+from habitus.learning.transcripts.learned_turns import LearnedTurnStore
+from habitus.learning.transcripts.model import MAX_TURN_EVENTS, PIECE_EVENTS
+from habitus.learning.transcripts.study import FileStudyResult, StudiedTurn, study_file
+from habitus.memory.model import HIGH_CONFIDENCE, MEDIUM_CONFIDENCE, LessonDraft, LessonProducer, LessonProvenance
 from habitus.redact import PATTERNS_ONLY
 from tests.learning.keeper import NOW, RecordingKeeper
 from tests.learning.logs import Line, asked, came, clean, failing, used, write
@@ -22,29 +22,29 @@ from tests.learning.logs import Line, asked, came, clean, failing, used, write
 SKILL = [used("s-1", "Skill", {"skill": "docs:tables"}), came("s-1", "Launching skill: tables")]
 
 
-def applier(keeper: RecordingKeeper, ledger: LearnedTurns | None = None) -> tuple[Applier, list[SkillUse]]:
+def applier(keeper: RecordingKeeper, ledger: LearnedTurnStore | None = None) -> tuple[LessonApplier, list[SkillUse]]:
     uses: list[SkillUse] = []
-    ledger = ledger or LearnedTurns(sql.create_all_in_memory(), clock=lambda: NOW)
+    ledger = ledger or LearnedTurnStore(sql.create_in_memory_engine(), clock=lambda: NOW)
 
     def count(use: SkillUse) -> bool:
         uses.append(use)
         return use.skill == "docs:tables"
 
-    return Applier(keeper, ledger, redactor=PATTERNS_ONLY, count_skill=count, user="ann", project="/here"), uses
+    return LessonApplier(keeper, ledger, redactor=PATTERNS_ONLY, count_skill=count, user="ann", project="/here"), uses
 
 
 @pytest.mark.full
 @pytest.mark.req("EL-08")
 def test_a_long_session_comes_in_pieces_that_are_the_whole_together(tmp_path: Path) -> None:
-    lines = [line for turn in range(PIECE) for line in (failing(turn) if turn % 50 == 0 else clean(turn))]
+    lines = [line for turn in range(PIECE_EVENTS) for line in (failing(turn) if turn % 50 == 0 else clean(turn))]
     path = write(tmp_path / "long.jsonl", lines)
-    parts = list(pieces(path))
+    parts = list(read_pieces(path))
     assert [part.goes_on for part in parts] == [True] * (len(parts) - 1) + [False]
     assert len(parts) > 1
-    assert max(part.event_count for part in parts) <= PIECE + 10
-    (whole,) = read(path)
+    assert max(part.event_count for part in parts) <= PIECE_EVENTS + 10
+    (whole,) = read_transcripts(path)
     assert whole.turns == tuple(turn for part in parts for turn in part.turns)
-    assert [turn.id for turn in whole.turns] == [str(number) for number in range(1, PIECE + 1)]
+    assert [turn.id for turn in whole.turns] == [str(number) for number in range(1, PIECE_EVENTS + 1)]
     assert (whole.event_count, whole.unread) == (sum(part.event_count for part in parts), {})
 
 
@@ -53,17 +53,17 @@ def test_a_long_session_comes_in_pieces_that_are_the_whole_together(tmp_path: Pa
 def test_an_endless_turn_is_cut_and_the_rest_counted(tmp_path: Path) -> None:
     more = 100
     lines: list[Line] = [asked("go on for ever")]
-    for number in range((LONGEST_TURN + more) // 2):
+    for number in range((MAX_TURN_EVENTS + more) // 2):
         lines += [used(f"c{number}", "Read", {"path": number}), came(f"c{number}", str(number))]
     seen: list[StudiedTurn] = []
-    read_file = study(write(tmp_path / "endless.jsonl", lines), PATTERNS_ONLY, seen.append)
-    assert [len(each.turn.events) for each in seen] == [LONGEST_TURN]
-    assert read_file == FileRead(
+    read_file = study_file(write(tmp_path / "endless.jsonl", lines), PATTERNS_ONLY, seen.append)
+    assert [len(each.turn.events) for each in seen] == [MAX_TURN_EVENTS]
+    assert read_file == FileStudyResult(
         path=tmp_path / "endless.jsonl",
         format="claude_code",
         transcripts=1,
         turns=1,
-        events=LONGEST_TURN,
+        events=MAX_TURN_EVENTS,
         unread={"event of an endless turn": more},
     )
 
@@ -71,21 +71,21 @@ def test_an_endless_turn_is_cut_and_the_rest_counted(tmp_path: Path) -> None:
 @pytest.mark.req("EL-08")
 def test_what_a_turn_teaches_is_encoded_with_its_evidence_and_only_once(tmp_path: Path) -> None:
     keeper = RecordingKeeper()
-    ledger = LearnedTurns(sql.create_all_in_memory(), clock=lambda: NOW)
+    ledger = LearnedTurnStore(sql.create_in_memory_engine(), clock=lambda: NOW)
     path = write(tmp_path / "s.jsonl", [asked("hi", cwd="/work/shop"), *failing(1), *SKILL])
     first, uses = applier(keeper, ledger)
-    study(path, PATTERNS_ONLY, first.apply)
+    study_file(path, PATTERNS_ONLY, first.apply_turn)
     assert [(each.text[:35], each) for each in keeper.learned] == [
         (
             "When a tool fails twice in a row, s",
-            Draft(
+            LessonDraft(
                 text=keeper.learned[0].text,
                 kind="when",
                 scope="global",
-                confidence=HIGH,
-                produced_by=Producer.DETECTOR,
+                confidence=HIGH_CONFIDENCE,
+                produced_by=LessonProducer.DETECTOR,
                 source="consolidation",
-                evidence=Evidence(
+                evidence=LessonProvenance(
                     detector="repeated_tool_error", error_signature="No module named <str>", trace="s.jsonl turn 2"
                 ),
                 user="ann",
@@ -100,42 +100,42 @@ def test_what_a_turn_teaches_is_encoded_with_its_evidence_and_only_once(tmp_path
     # The same turns under another name, with a new one at the end.
     copy = write(tmp_path / "copy.jsonl", [asked("hi", cwd="/work/shop"), *failing(1), *SKILL, *failing(2)])
     second, uses = applier(keeper, ledger)
-    study(copy, PATTERNS_ONLY, second.apply)
-    assert (second.applied.already, second.applied.lessons, uses) == (1, {"reinforced": 1}, [])
+    study_file(copy, PATTERNS_ONLY, second.apply_turn)
+    assert (second.applied.already_learned, second.applied.lessons, uses) == (1, {"reinforced": 1}, [])
 
 
 @pytest.mark.req("EL-08", "ME-03")
 def test_what_memory_did_not_take_can_be_learned_later(tmp_path: Path) -> None:
     keeper = RecordingKeeper(is_on=False)
-    ledger = LearnedTurns(sql.create_all_in_memory(), clock=lambda: NOW)
+    ledger = LearnedTurnStore(sql.create_in_memory_engine(), clock=lambda: NOW)
     path = write(tmp_path / "s.jsonl", failing(1))
     first, _ = applier(keeper, ledger)
-    study(path, PATTERNS_ONLY, first.apply)
+    study_file(path, PATTERNS_ONLY, first.apply_turn)
     assert first.applied.lessons == {"off": 1}
     keeper.is_on = True
     second, _ = applier(keeper, ledger)
-    study(path, PATTERNS_ONLY, second.apply)
-    assert (second.applied.lessons, second.applied.already) == ({"stored": 1}, 0)
+    study_file(path, PATTERNS_ONLY, second.apply_turn)
+    assert (second.applied.lessons, second.applied.already_learned) == ({"stored": 1}, 0)
 
 
 @pytest.mark.req("EL-08")
 def test_an_encoder_that_fails_leaves_the_turn_to_be_learned_from(tmp_path: Path) -> None:
-    ledger = LearnedTurns(sql.create_all_in_memory(), clock=lambda: NOW)
+    ledger = LearnedTurnStore(sql.create_in_memory_engine(), clock=lambda: NOW)
     path = write(tmp_path / "s.jsonl", failing(1))
     broken, _ = applier(RecordingKeeper(raises=True), ledger)
-    study(path, PATTERNS_ONLY, broken.apply)
+    study_file(path, PATTERNS_ONLY, broken.apply_turn)
     assert broken.applied.lessons == {"not stored": 1}
     keeper = RecordingKeeper()
-    study(path, PATTERNS_ONLY, applier(keeper, ledger)[0].apply)
+    study_file(path, PATTERNS_ONLY, applier(keeper, ledger)[0].apply_turn)
     assert len(keeper.learned) == 1
 
 
 @pytest.mark.req("EL-08", "EL-01")
 def test_what_a_call_was_meant_for_is_its_declared_intent(tmp_path: Path) -> None:
     call = used("1", "Bash", {"command": "make", "description": 'Build "all" targets'})
-    failures = FailedCalls(file=tmp_path / "s.jsonl")
+    failures = FailedCallCollector(file=tmp_path / "s.jsonl")
     lines = [asked("build"), call, came("1", "no rule", is_error=True)]
-    study(write(tmp_path / "s.jsonl", lines), PATTERNS_ONLY, failures.take)
+    study_file(write(tmp_path / "s.jsonl", lines), PATTERNS_ONLY, failures.add_turn)
     assert [cell.description for cell in failures.cells.values()] == [r"Build \"all\" targets"]
 
 
@@ -146,30 +146,30 @@ def test_failed_calls_go_to_the_post_mortem_each_kind_once(tmp_path: Path) -> No
         for turn in range(40)
         for line in failing(turn, error=f"{'Type' if turn % 2 else 'Value'}Error: no {turn} in '{turn}'", times=3)
     ]
-    failures = FailedCalls(file=tmp_path / "s.jsonl")
-    study(write(tmp_path / "s.jsonl", lines), PATTERNS_ONLY, failures.take)
+    failures = FailedCallCollector(file=tmp_path / "s.jsonl")
+    study_file(write(tmp_path / "s.jsonl", lines), PATTERNS_ONLY, failures.add_turn)
     cells = list(failures.cells.values())
     assert [(cell.description, cell.code, cell.error) for cell in cells] == [
         ("", 'Bash(command="pytest -k 0")', "ValueError: no 0 in '0'"),
         ("", 'Bash(command="pytest -k 0")', "TypeError: no 1 in '1'"),
     ]
-    assert len(cells) <= MOST_FAILURES
+    assert len(cells) <= MAX_FAILURES_PER_FILE
 
     keeper = RecordingKeeper()
     teacher, _ = applier(keeper)
-    found = PostMortem(lessons=("When a key is missing, list the keys before asking for one.",))
+    found = PostMortemResult(lessons=("When a key is missing, list the keys before asking for one.",))
     teacher.apply_post_mortem(failures, found)
     teacher.apply_post_mortem(failures, found)
     assert keeper.learned == [
-        Draft(
+        LessonDraft(
             text=found.lessons[0],
             kind="lesson",
             scope="project",
-            confidence=MEDIUM,
+            confidence=MEDIUM_CONFIDENCE,
             topic="tools",
-            produced_by=Producer.CEREBELLUM,
+            produced_by=LessonProducer.CEREBELLUM,
             source="consolidation",
-            evidence=Evidence(error_signature="TypeError: no <num> in <str>", trace="s.jsonl"),
+            evidence=LessonProvenance(error_signature="TypeError: no <num> in <str>", trace="s.jsonl"),
             user="ann",
             project="/here",
         )

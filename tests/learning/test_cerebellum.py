@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.learning.budget import Spending
+from habitus.learning.budget import SpendingStore
 from habitus.learning.post_mortem import (
     LONGEST,
-    MOST_CELLS,
-    MOST_LESSONS,
-    MOST_TRIES,
+    MAX_CELLS,
+    MAX_LESSONS,
+    MAX_TRIES,
     Cerebellum,
-    cells_as_json,
     check_lessons,
+    render_cells,
 )
-from habitus.llm.model import Ask, Asked, ProviderFault, Text
-from habitus.llm.scripted import Script, ScriptedModel, hangs, says
-from habitus.memory.model import MEDIUM, Draft, Evidence, Producer
+from habitus.llm.model import CompletionRequest, PersonMessage, ProviderError, TextContent
+from habitus.llm.scripted import Script, ScriptedModel, hanging_reply, says
+from habitus.memory.model import MEDIUM_CONFIDENCE, LessonDraft, LessonProducer, LessonProvenance
 from habitus.redact import PATTERNS_ONLY, Redactor
-from habitus.sandbox.model import Cell, Stop
+from habitus.sandbox.model import Cell, CellStopReason
 from tests.learning.keeper import RecordingKeeper, spending
 
 SECRET = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
@@ -42,7 +42,7 @@ def answer(*lessons: str) -> Any:
 
 
 def cerebellum(
-    script: Script, *, keeper: RecordingKeeper | None = None, purse: Spending | None = None, **more: Any
+    script: Script, *, keeper: RecordingKeeper | None = None, purse: SpendingStore | None = None, **more: Any
 ) -> tuple[Cerebellum, ScriptedModel, RecordingKeeper]:
     keeper = keeper or RecordingKeeper()
     model = ScriptedModel(script)
@@ -77,15 +77,15 @@ async def test_failed_and_warning_cells_become_lessons_in_one_call() -> None:
         learned
         == tuple(keeper.learned)
         == (
-            Draft(
+            LessonDraft(
                 text=LESSON,
                 kind="lesson",
                 scope="project",
-                confidence=MEDIUM,
+                confidence=MEDIUM_CONFIDENCE,
                 topic="scratchpad",
                 source="consolidation",
-                produced_by=Producer.CEREBELLUM,
-                evidence=Evidence(
+                produced_by=LessonProducer.CEREBELLUM,
+                evidence=LessonProvenance(
                     error_signature="UnicodeDecodeError: <str> codec can't decode byte <hex> in position <num>: "
                     "invalid continuation byte"
                 ),
@@ -97,11 +97,11 @@ async def test_failed_and_warning_cells_become_lessons_in_one_call() -> None:
     assert made.buffered_count == 0
 
 
-def _steps(ask: Ask) -> list[dict[str, str]]:
+def _steps(ask: CompletionRequest) -> list[dict[str, str]]:
     asked = ask.messages[0]
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, PersonMessage)
     (part,) = asked.parts
-    assert isinstance(part, Text)
+    assert isinstance(part, TextContent)
     steps: list[dict[str, str]] = json.loads(part.text)
     return steps
 
@@ -112,18 +112,20 @@ async def test_at_most_three_lessons_are_taken() -> None:
     made, _, keeper = cerebellum([answer(*said)])
     run(made, FAILED)
     await made.flush()
-    assert [each.text for each in keeper.learned] == said[:MOST_LESSONS]
+    assert [each.text for each in keeper.learned] == said[:MAX_LESSONS]
 
 
 @pytest.mark.req("EL-01")
-@pytest.mark.parametrize("fault", [ProviderFault("down"), says(""), says("rubbish"), says('{"lessons": 7}'), hangs()])
+@pytest.mark.parametrize(
+    "fault", [ProviderError("down"), says(""), says("rubbish"), says('{"lessons": 7}'), hanging_reply()]
+)
 async def test_a_failed_call_keeps_the_cells_for_the_next_flush(fault: Any) -> None:
     script = (
         [fault, fault, answer(LESSON)]
-        if not isinstance(fault, ProviderFault | type(hangs()))
+        if not isinstance(fault, ProviderError | type(hanging_reply()))
         else [fault, answer(LESSON)]
     )
-    made, _, keeper = cerebellum(script, patience_s=0.5 if isinstance(fault, type(hangs())) else 60)
+    made, _, keeper = cerebellum(script, patience_s=0.5 if isinstance(fault, type(hanging_reply())) else 60)
     run(made, FAILED)
     assert await made.flush() == ()
     assert (made.buffered_count, keeper.learned) == (1, [])
@@ -148,35 +150,35 @@ async def test_one_lesson_that_can_not_be_stored_loses_neither_the_others_nor_it
 
 @pytest.mark.req("EL-01")
 async def test_cells_that_no_call_makes_anything_of_are_let_go() -> None:
-    made, model, _ = cerebellum(lambda ask: ProviderFault("down"))
+    made, model, _ = cerebellum(lambda ask: ProviderError("down"))
     run(made, FAILED)
-    for _ in range(MOST_TRIES + 2):
+    for _ in range(MAX_TRIES + 2):
         await made.flush()
-    assert (len(model.asked), made.buffered_count) == (MOST_TRIES, 0)
+    assert (len(model.asked), made.buffered_count) == (MAX_TRIES, 0)
 
 
 @pytest.mark.req("EL-01")
 async def test_the_buffer_is_bounded() -> None:
     made, model, _ = cerebellum([answer()])
     run(made, *(Cell(code=f"step {number}", error="E: x") for number in range(50)))
-    assert made.buffered_count == MOST_CELLS
+    assert made.buffered_count == MAX_CELLS
     await made.flush()
     assert [step["did"] for step in _steps(model.asked[0])] == [f"step {number}" for number in range(38, 50)]
 
 
 @pytest.mark.req("EL-01", "EL-07")
 async def test_a_cancelled_turn_forgets_its_own_cells_and_no_others() -> None:
-    made, _, _ = cerebellum([ProviderFault("down")])
+    made, _, _ = cerebellum([ProviderError("down")])
     run(made, FAILED)
     await made.flush()
     run(made, WARNED)
     made.reset()
-    assert [waiting.cell for waiting in made.take()] == [FAILED]
+    assert [waiting.cell for waiting in made.take_cells()] == [FAILED]
 
 
 async def test_a_cell_that_a_person_stopped_teaches_nothing() -> None:
     made, _, _ = cerebellum([])
-    run(made, Cell(code="x", error="Cancelled.", stopped=Stop.CANCELLED))
+    run(made, Cell(code="x", error="Cancelled.", stopped=CellStopReason.CANCELLED))
     assert made.buffered_count == 0
     run(made, Cell(code="x", error="Cancelled orders have no date."))
     assert made.buffered_count == 1
@@ -234,6 +236,6 @@ def test_what_the_output_wanted_is_not_taken(lesson: str, reason: str) -> None:
     )
 )
 def test_a_record_is_json_of_bounded_size_whatever_cells_hold(cells: list[Cell]) -> None:
-    steps = json.loads(cells_as_json(cells, PATTERNS_ONLY))
-    assert len(steps) <= MOST_CELLS
+    steps = json.loads(render_cells(cells, PATTERNS_ONLY))
+    assert len(steps) <= MAX_CELLS
     assert all(set(step) <= {"intended", "did", "printed", "warned", "failed"} for step in steps)

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.events import Event, EventKind, event, tool_called, tool_returned
+from habitus.events import AgentEvent, EventKind, build_event, build_tool_call_event, build_tool_result_event
 from habitus.learning.detectors import DETECTORS, detect
 from habitus.learning.detectors.rules import RULES
-from habitus.memory.model import Kind
+from habitus.memory.model import LessonKind
 
 SOURCE_ORDER = [
     "name_switch",
@@ -22,16 +22,16 @@ SOURCE_ORDER = [
 ]
 
 
-def fired(events: list[Event]) -> list[str]:
+def fired(events: list[AgentEvent]) -> list[str]:
     return [lesson.detector for lesson in detect(events)]
 
 
-def failure(tool: str, error: str) -> list[Event]:
-    return [tool_called(tool, {"n": error}), tool_returned(tool, success=False, error=error)]
+def failure(tool: str, error: str) -> list[AgentEvent]:
+    return [build_tool_call_event(tool, {"n": error}), build_tool_result_event(tool, success=False, error=error)]
 
 
-def success(tool: str, args: object, result: str) -> list[Event]:
-    return [tool_called(tool, args), tool_returned(tool, success=True, result=result)]
+def success(tool: str, args: object, result: str) -> list[AgentEvent]:
+    return [build_tool_call_event(tool, args), build_tool_result_event(tool, success=True, result=result)]
 
 
 @pytest.mark.req("EL-03")
@@ -49,7 +49,7 @@ def test_the_table_holds_the_sources_nine_first_and_then_four_more() -> None:
 def test_each_rule_begins_as_its_kind_says() -> None:
     assert {name.split(":")[0] for name in RULES} == set(DETECTORS)
     for kind, rule in RULES.values():
-        starts = {Kind.ALWAYS: ("Always ", "Stay "), Kind.NEVER: ("Never ",), Kind.WHEN: ("When ",)}
+        starts = {LessonKind.ALWAYS: ("Always ", "Stay "), LessonKind.NEVER: ("Never ",), LessonKind.WHEN: ("When ",)}
         assert rule.startswith(starts[kind]), rule
 
 
@@ -71,7 +71,7 @@ def test_each_rule_begins_as_its_kind_says() -> None:
     ],
 )
 def test_severity_follows_from_kind_and_outcome(kind: EventKind, detail: dict[str, object], severity: int) -> None:
-    assert event(kind, detail).severity == severity
+    assert build_event(kind, detail).severity == severity
 
 
 def test_a_success_in_between_ends_a_streak_of_failures() -> None:
@@ -88,17 +88,17 @@ def test_another_tool_in_between_ends_a_streak_of_failures() -> None:
 
 
 def test_calls_sent_together_that_fail_together_are_one_failure() -> None:
-    calls = [tool_called("read", {"path": name}) for name in "abc"]
-    results = [tool_returned("read", success=False, error=f"no file '{name}'") for name in "abc"]
+    calls = [build_tool_call_event("read", {"path": name}) for name in "abc"]
+    results = [build_tool_result_event("read", success=False, error=f"no file '{name}'") for name in "abc"]
     assert fired([*calls, *results]) == []
 
 
 def test_a_failed_cell_that_its_tool_reports_again_counts_once() -> None:
-    def told_twice(number: int) -> list[Event]:
+    def told_twice(number: int) -> list[AgentEvent]:
         return [
-            tool_called("scratchpad", {"code": f"x[{number}]"}),
-            event(EventKind.SCRATCHPAD_RESULT, {"name": "main", "success": False, "error": "KeyError: 'a'"}),
-            tool_returned("scratchpad", success=False, error="KeyError: 'b'"),
+            build_tool_call_event("scratchpad", {"code": f"x[{number}]"}),
+            build_event(EventKind.SCRATCHPAD_RESULT, {"name": "main", "success": False, "error": "KeyError: 'a'"}),
+            build_tool_result_event("scratchpad", success=False, error="KeyError: 'b'"),
             *success("look", {"at": number}, f"value {number} is there as expected"),
         ]
 
@@ -108,16 +108,19 @@ def test_a_failed_cell_that_its_tool_reports_again_counts_once() -> None:
 
 @pytest.mark.req("EL-03")
 def test_another_tool_that_fails_like_the_cell_before_it_counts_by_itself() -> None:
-    cell = event(EventKind.SCRATCHPAD_RESULT, {"name": "main", "success": False, "error": "KeyError: 'a'"})
-    told = tool_returned("scratchpad", success=False, error="KeyError: 'a'")
+    cell = build_event(EventKind.SCRATCHPAD_RESULT, {"name": "main", "success": False, "error": "KeyError: 'a'"})
+    told = build_tool_result_event("scratchpad", success=False, error="KeyError: 'a'")
     assert "repeated_error_signature" not in fired([cell, told, cell, told])
     assert "repeated_error_signature" in fired(
-        [cell, tool_returned("fetch", success=False, error="KeyError: 'b'"), cell]
+        [cell, build_tool_result_event("fetch", success=False, error="KeyError: 'b'"), cell]
     )
 
 
 def test_a_call_that_a_person_declined_is_no_failure() -> None:
-    declined = [tool_called("delete", {"path": "a"}), tool_returned("delete", success=None, error="declined")]
+    declined = [
+        build_tool_call_event("delete", {"path": "a"}),
+        build_tool_result_event("delete", success=None, error="declined"),
+    ]
     assert fired(declined + declined) == []
 
 
@@ -133,28 +136,28 @@ def test_a_call_that_a_person_declined_is_no_failure() -> None:
     ],
 )
 def test_severity_climbs_only_over_three_rising_events_up_to_trouble(severities: list[int], climbs: bool) -> None:
-    events = [Event(kind=EventKind.TOOL_RESULT, detail={"name": "run"}, severity=s) for s in severities]
+    events = [AgentEvent(kind=EventKind.TOOL_RESULT, detail={"name": "run"}, severity=s) for s in severities]
     assert ("severity_climb" in fired(events)) is climbs
 
 
 @pytest.mark.req("EL-03")
 def test_severity_climbs_for_one_tool_only_whatever_others_do_in_between() -> None:
-    def came_to(name: str, severity: int) -> Event:
-        return Event(kind=EventKind.TOOL_RESULT, detail={"name": name}, severity=severity)
+    def came_to(name: str, severity: int) -> AgentEvent:
+        return AgentEvent(kind=EventKind.TOOL_RESULT, detail={"name": name}, severity=severity)
 
     assert "severity_climb" not in fired([came_to("a", 1), came_to("b", 5), came_to("c", 6)])
     assert "severity_climb" in fired(
         [came_to("a", 1), came_to("b", 7), came_to("a", 5), came_to("b", 1), came_to("a", 6)]
     )
-    nameless = [Event(kind=EventKind.HISTORY_REPAIR, severity=s) for s in (1, 5, 6)]
+    nameless = [AgentEvent(kind=EventKind.HISTORY_REPAIR, severity=s) for s in (1, 5, 6)]
     assert "severity_climb" not in fired(nameless)
 
 
 def test_a_call_does_not_end_a_climb_but_a_success_does() -> None:
-    call = tool_called("run", {"x": 1})
-    failed = Event(kind=EventKind.TOOL_RESULT, detail={"name": "run", "success": False}, severity=5)
-    killed = event(EventKind.SCRATCHPAD_KILLED, {"name": "run", "reason": "timeout"})
-    worked = tool_returned("run", success=True)
+    call = build_tool_call_event("run", {"x": 1})
+    failed = AgentEvent(kind=EventKind.TOOL_RESULT, detail={"name": "run", "success": False}, severity=5)
+    killed = build_event(EventKind.SCRATCHPAD_KILLED, {"name": "run", "reason": "timeout"})
+    worked = build_tool_result_event("run", success=True)
     assert "severity_climb" in fired([call, failed, call, killed])
     assert "severity_climb" not in fired([call, failed, worked, killed])
 
@@ -228,7 +231,7 @@ sane_details = st.fixed_dictionaries(
 )
 streams = st.lists(
     st.builds(
-        Event,
+        AgentEvent,
         kind=st.sampled_from(EventKind),
         detail=details | sane_details,
         severity=st.integers(0, 10),
@@ -239,14 +242,14 @@ streams = st.lists(
 
 
 @given(streams)
-def test_detectors_never_raise_and_name_events_of_the_stream(events: list[Event]) -> None:
+def test_detectors_never_raise_and_name_events_of_the_stream(events: list[AgentEvent]) -> None:
     for lesson in detect(events):
         assert lesson.evidence
         assert all(any(each is event for event in events) for each in lesson.evidence)
 
 
 @given(streams, st.integers(0, 30))
-def test_what_the_sources_detectors_found_stays_found_when_the_turn_goes_on(events: list[Event], cut: int) -> None:
+def test_what_the_sources_detectors_found_stays_found_when_the_turn_goes_on(events: list[AgentEvent], cut: int) -> None:
     """The other four look at calls with their results, and a result that comes late may clear a call."""
     before = {name for name in SOURCE_ORDER if DETECTORS[name](events[:cut])}
     after = {name for name in SOURCE_ORDER if DETECTORS[name](events)}

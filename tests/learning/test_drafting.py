@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from habitus.errors import Invalid
-from habitus.learning.budget import Budget
-from habitus.learning.drafting import SkillDraft, draft_skill
-from habitus.llm.model import Answered, Ask, Asked, Message, Returned, Text
+from habitus.learning.budget import RunBudget
+from habitus.learning.drafting import SkillDraftAnswer, draft_skill
+from habitus.llm.model import (
+    AssistantMessage,
+    ChatMessage,
+    CompletionRequest,
+    PersonMessage,
+    TextContent,
+    ToolResultMessage,
+)
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.redact import Redactor
 from habitus.sandbox.model import Cell
@@ -25,25 +32,28 @@ DRAFT = {
     "when_to_use": "Somebody asks for totals of a CSV file",
     "declarative_md": "1. Load it.\n2. Sum the columns.",
 }
-SAID: tuple[Message, ...] = (Asked(parts=(Text(text="sum up sales.csv"),)), Answered(text="It is 42."))
+SAID: tuple[ChatMessage, ...] = (
+    PersonMessage(parts=(TextContent(text="sum up sales.csv"),)),
+    AssistantMessage(text="It is 42."),
+)
 
 
 def _model(**changes: str) -> ScriptedModel:
     return ScriptedModel([says(json.dumps(DRAFT | changes))])
 
 
-def _shown(ask: Ask) -> str:
+def _shown(ask: CompletionRequest) -> str:
     (message,) = ask.messages
-    assert isinstance(message, Asked)
+    assert isinstance(message, PersonMessage)
     (part,) = message.parts
-    assert isinstance(part, Text)
+    assert isinstance(part, TextContent)
     return part.text
 
 
 async def _drafted(model: ScriptedModel, **given: Any) -> Skill:
     taken = given.pop("taken", ())
     return await draft_skill(
-        Budget().model(model), **({"cells": (), "messages": SAID} | given), is_taken=lambda name: name in taken
+        RunBudget().wrap_model(model), **({"cells": (), "messages": SAID} | given), is_taken=lambda name: name in taken
     )
 
 
@@ -55,8 +65,8 @@ async def test_the_five_fields_become_a_skill() -> None:
         when_to_use="Somebody asks for totals of a CSV file",
         body="1. Load it.\n2. Sum the columns.\n",
     )
-    assert set(SkillDraft.model_fields) == set(DRAFT)
-    assert all(field.description for field in SkillDraft.model_fields.values())
+    assert set(SkillDraftAnswer.model_fields) == set(DRAFT)
+    assert all(field.description for field in SkillDraftAnswer.model_fields.values())
 
 
 async def test_a_taken_name_gets_a_number() -> None:
@@ -80,7 +90,7 @@ async def test_an_empty_procedure_is_refused(empty: str) -> None:
 async def test_the_model_sees_the_last_cells_and_messages_within_bounds() -> None:
     model = _model()
     cells = [Cell(code=f"print({n})", description=f"cell {n}", stdout="x" * 50_000) for n in range(100)]
-    messages = [Answered(text=f"answer {n} " + "y" * 50_000) for n in range(100)]
+    messages = [AssistantMessage(text=f"answer {n} " + "y" * 50_000) for n in range(100)]
     await _drafted(model, cells=cells, messages=messages, hint="the part with the totals")
     shown = _shown(model.asked[0])
     assert len(shown) < 60_000
@@ -92,7 +102,7 @@ async def test_the_model_sees_the_last_cells_and_messages_within_bounds() -> Non
 
 async def test_a_cell_that_failed_says_so_and_results_of_tools_are_there() -> None:
     model = _model()
-    returned = Returned(call="1", tool="search_skills", content="nothing")
+    returned = ToolResultMessage(call="1", tool="search_skills", content="nothing")
     await _drafted(model, cells=[Cell(code="1/0", error="ZeroDivisionError")], messages=[returned])
     shown = _shown(model.asked[0])
     assert "failed with:\n```\nZeroDivisionError" in shown
@@ -103,7 +113,7 @@ async def test_secrets_reach_neither_the_model_nor_the_skill() -> None:
     model = _model(declarative_md="1. Log in with hunter2-hunter2.")
     drafted = await _drafted(
         model,
-        messages=[Answered(text="the password is hunter2-hunter2")],
+        messages=[AssistantMessage(text="the password is hunter2-hunter2")],
         hint="hunter2-hunter2",
         redactor=Redactor(["hunter2-hunter2"]),
     )

@@ -4,13 +4,21 @@ import threading
 
 import pytest
 
-from habitus.learning.detectors import ACC, DETECTORS, EventKind, Mode, detect, tool_called, tool_returned
+from habitus.learning.detectors import (
+    ACC,
+    DETECTORS,
+    EventKind,
+    MonitorMode,
+    build_tool_call_event,
+    build_tool_result_event,
+    detect,
+)
 from habitus.learning.detectors.rules import PRECEDENCE, RULES
 
 
 def fail(acc: ACC, tool: str = "save", error: str = "disk full") -> None:
-    acc.observe_event(tool_called(tool, {"to": "a"}))
-    acc.observe_event(tool_returned(tool, success=False, error=error))
+    acc.observe_event(build_tool_call_event(tool, {"to": "a"}))
+    acc.observe_event(build_tool_result_event(tool, success=False, error=error))
 
 
 @pytest.mark.req("EL-02")
@@ -20,7 +28,7 @@ def test_unknown_kind_is_refused_aloud_by_observe_and_swallowed_by_emit(caplog: 
         acc.observe("tool_cal", {})
     acc.emit("tool_cal", {})
     assert "could not take an event of kind 'tool_cal'" in caplog.text
-    assert acc.take() == ()
+    assert acc.take_events() == ()
 
 
 @pytest.mark.req("EL-05")
@@ -30,7 +38,7 @@ def test_off_observes_nothing() -> None:
     acc.emit("no such kind")
     fail(acc)
     fail(acc)
-    assert (acc.at_round(), acc.at_end_of_turn(), acc.take()) == ((), (), ())
+    assert (acc.collect_nudges(), acc.collect_lessons(), acc.take_events()) == ((), (), ())
 
 
 @pytest.mark.req("EL-05")
@@ -38,26 +46,26 @@ def test_passive_is_the_default_and_speaks_only_at_the_end() -> None:
     acc = ACC()
     fail(acc)
     fail(acc)
-    assert acc.mode is Mode.PASSIVE
-    assert acc.at_round() == ()
-    assert [lesson.detector for lesson in acc.at_end_of_turn()] == ["repeated_tool_error"]
+    assert acc.mode is MonitorMode.PASSIVE
+    assert acc.collect_nudges() == ()
+    assert [lesson.detector for lesson in acc.collect_lessons()] == ["repeated_tool_error"]
 
 
 @pytest.mark.req("EL-05")
 def test_active_nudges_once_per_detector_and_turn() -> None:
-    acc = ACC(Mode.ACTIVE)
+    acc = ACC(MonitorMode.ACTIVE)
     fail(acc)
-    assert acc.at_round() == ()
+    assert acc.collect_nudges() == ()
     fail(acc)
     rule = RULES["repeated_tool_error"][1]
-    assert [lesson.nudge for lesson in acc.at_round()] == [f"[Habitus self-check — repeated_tool_error] {rule}"]
-    assert acc.at_round() == ()
+    assert [lesson.nudge for lesson in acc.collect_nudges()] == [f"[Habitus self-check — repeated_tool_error] {rule}"]
+    assert acc.collect_nudges() == ()
     fail(acc)
-    assert [lesson.detector for lesson in acc.at_round()] == ["repeated_error_signature"]
-    assert [lesson.detector for lesson in acc.at_end_of_turn()] == ["repeated_error_signature"]
+    assert [lesson.detector for lesson in acc.collect_nudges()] == ["repeated_error_signature"]
+    assert [lesson.detector for lesson in acc.collect_lessons()] == ["repeated_error_signature"]
     fail(acc)
     fail(acc)
-    assert [lesson.detector for lesson in acc.at_round()] == ["repeated_tool_error"]
+    assert [lesson.detector for lesson in acc.collect_nudges()] == ["repeated_tool_error"]
 
 
 def kill(acc: ACC, round_idx: int, reason: str = "silence") -> None:
@@ -69,27 +77,27 @@ def kill(acc: ACC, round_idx: int, reason: str = "silence") -> None:
 
 @pytest.mark.req("EL-05")
 def test_advice_on_one_trouble_comes_from_the_most_specific_detector_alone() -> None:
-    acc = ACC(Mode.ACTIVE)
+    acc = ACC(MonitorMode.ACTIVE)
     kill(acc, 1)
-    assert acc.at_round() == ()
+    assert acc.collect_nudges() == ()
     kill(acc, 2)
-    assert [lesson.rule for lesson in acc.at_round()] == [RULES["kill_loop:silence"][1]]
+    assert [lesson.rule for lesson in acc.collect_nudges()] == [RULES["kill_loop:silence"][1]]
     kill(acc, 3)
-    assert acc.at_round() == ()  # the same error a third time, and it is the same trouble
+    assert acc.collect_nudges() == ()  # the same error a third time, and it is the same trouble
     for at in (4, 5):
         acc.emit("tool_call", {"name": "upload", "id": f"u{at}"}, round_idx=at)
         acc.emit("tool_result", {"name": "upload", "id": f"u{at}", "success": False, "error": "full"}, round_idx=at)
     acc.emit("cap_exhausted", {}, round_idx=5)
-    said = [[lesson.detector for lesson in acc.at_round()] for _ in range(2)]
+    said = [[lesson.detector for lesson in acc.collect_nudges()] for _ in range(2)]
     assert said == [["repeated_tool_error"], ["cap_exhausted"]]  # one a round
-    assert {lesson.detector for lesson in detect(acc.take())} > {"kill_loop", "repeated_tool_error"}
+    assert {lesson.detector for lesson in detect(acc.take_events())} > {"kill_loop", "repeated_tool_error"}
     assert {name for names in PRECEDENCE for name in names} == set(DETECTORS)
 
 
 @pytest.mark.req("EL-05")
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_an_ordinary_error_beside_kills_brings_no_advice_that_contradicts_that_on_kills(at: int) -> None:
-    acc = ACC(Mode.ACTIVE)
+    acc = ACC(MonitorMode.ACTIVE)
     said = []
     for round_idx in range(4):
         if round_idx == at:
@@ -100,19 +108,19 @@ def test_an_ordinary_error_beside_kills_brings_no_advice_that_contradicts_that_o
             acc.emit("tool_result", {"name": "scratchpad", "id": "e", **wrong}, round_idx=round_idx)
         else:
             kill(acc, round_idx)
-        said += [lesson.rule for lesson in acc.at_round()]
+        said += [lesson.rule for lesson in acc.collect_nudges()]
     assert said == [RULES["kill_loop:silence"][1]]
-    events = acc.take()
+    events = acc.take_events()
     assert {lesson.detector for lesson in detect(events)} > {"kill_loop", "repeated_tool_error"}
 
 
 @pytest.mark.req("EL-05")
 def test_known_rules_are_not_taught_again_but_are_said_again() -> None:
-    acc = ACC(Mode.ACTIVE, has_similar=lambda rule: True)
+    acc = ACC(MonitorMode.ACTIVE, has_similar=lambda rule: True)
     fail(acc)
     fail(acc)
-    assert len(acc.at_round()) == 1
-    assert acc.at_end_of_turn() == ()
+    assert len(acc.collect_nudges()) == 1
+    assert acc.collect_lessons() == ()
 
 
 @pytest.mark.req("EL-07")
@@ -122,7 +130,7 @@ def test_a_predicate_that_raises_costs_no_lesson(caplog: pytest.LogCaptureFixtur
 
     acc = ACC(has_similar=broken)
     acc.emit(EventKind.CAP_EXHAUSTED)
-    assert [lesson.detector for lesson in acc.at_end_of_turn()] == ["cap_exhausted"]
+    assert [lesson.detector for lesson in acc.collect_lessons()] == ["cap_exhausted"]
     assert "counts as new" in caplog.text
 
 
@@ -136,8 +144,8 @@ def test_events_of_the_next_turn_survive_the_end_of_this_one() -> None:
 
     acc = ACC(has_similar=looks_up_slowly)
     acc.emit(EventKind.CAP_EXHAUSTED)
-    assert len(acc.at_end_of_turn()) == 1
-    assert len(acc.take()) == 1
+    assert len(acc.collect_lessons()) == 1
+    assert len(acc.take_events()) == 1
 
 
 @pytest.mark.req("EL-07")
@@ -149,7 +157,7 @@ def test_no_event_is_lost_between_threads() -> None:
             acc.emit("cap_exhausted")
 
     def flushed() -> int:
-        return sum(len(lesson.evidence) for lesson in acc.at_end_of_turn())
+        return sum(len(lesson.evidence) for lesson in acc.collect_lessons())
 
     workers = [threading.Thread(target=report) for _ in range(4)]
     for worker in workers:
@@ -164,11 +172,11 @@ def test_a_cancelled_turn_is_forgotten() -> None:
     acc = ACC()
     acc.emit("cap_exhausted")
     acc.reset()
-    assert acc.at_end_of_turn() == ()
+    assert acc.collect_lessons() == ()
 
 
 def test_severity_may_be_told() -> None:
     acc = ACC()
     for severity in (1, 3, 5):
         acc.observe("tool_result", {"name": "t"}, severity=severity)
-    assert [lesson.detector for lesson in acc.at_end_of_turn()] == ["severity_climb"]
+    assert [lesson.detector for lesson in acc.collect_lessons()] == ["severity_climb"]

@@ -10,12 +10,20 @@ from typing import Any
 
 import pytest
 
-from habitus.events import OK, Event, EventKind, TurnEnded, event, tool_called, tool_returned
+from habitus.events import (
+    OK,
+    AgentEvent,
+    EventKind,
+    TurnEnded,
+    build_event,
+    build_tool_call_event,
+    build_tool_result_event,
+)
 from habitus.learning.detectors.rules import RULES
 from habitus.learning.observer import Learner
-from habitus.llm.model import ProviderFault
-from habitus.llm.scripted import Script, ScriptedModel, hangs, says
-from habitus.memory.model import HIGH, Draft, Evidence, Producer
+from habitus.llm.model import ProviderError
+from habitus.llm.scripted import Script, ScriptedModel, hanging_reply, says
+from habitus.memory.model import HIGH_CONFIDENCE, LessonDraft, LessonProducer, LessonProvenance
 from habitus.sandbox.model import Cell
 from tests.learning.keeper import RecordingKeeper, spending
 
@@ -36,18 +44,18 @@ def learner(
     return Learner(keeper, model, spending=spending(), mode=mode, **more), model, keeper
 
 
-def failing_twice() -> list[Event]:
+def failing_twice() -> list[AgentEvent]:
     return [
         made
         for number in (1, 2)
         for made in (
-            tool_called("save", {"to": number}, round_idx=number),
-            tool_returned("save", success=False, error=f"no disk '{number}'", round_idx=number),
+            build_tool_call_event("save", {"to": number}, round_idx=number),
+            build_tool_result_event("save", success=False, error=f"no disk '{number}'", round_idx=number),
         )
     ]
 
 
-def watch(seen: Learner, events: Sequence[Event] = (), cells: Sequence[Cell] = ()) -> None:
+def watch(seen: Learner, events: Sequence[AgentEvent] = (), cells: Sequence[Cell] = ()) -> None:
     for each in events:
         seen.observe(each)
     for cell in cells:
@@ -66,9 +74,9 @@ async def test_two_silent_kills_teach_one_rule_and_none_that_contradicts_it() ->
     for number in (1, 2):
         killed = {"name": "train", "reason": "silence"}
         made = [
-            tool_called("scratchpad", {"code": number}, round_idx=number),
-            event(EventKind.SCRATCHPAD_KILLED, killed, round_idx=number),
-            tool_returned("scratchpad", success=False, error="killed: no output", round_idx=number),
+            build_tool_call_event("scratchpad", {"code": number}, round_idx=number),
+            build_event(EventKind.SCRATCHPAD_KILLED, killed, round_idx=number),
+            build_tool_result_event("scratchpad", success=False, error="killed: no output", round_idx=number),
         ]
         watch(seen, made)
         said += await seen.advise()
@@ -84,14 +92,14 @@ async def test_a_detectors_lesson_reaches_memory_as_a_rule_of_its_kind() -> None
     watch(seen, failing_twice())
     await seen.learn(ended())
     assert keeper.learned == [
-        Draft(
+        LessonDraft(
             text=REPEATED,
             kind="when",
             scope="global",
-            confidence=HIGH,
+            confidence=HIGH_CONFIDENCE,
             source="consolidation",
-            produced_by=Producer.DETECTOR,
-            evidence=Evidence(detector="repeated_tool_error", error_signature="no disk <str>", trace="t1"),
+            produced_by=LessonProducer.DETECTOR,
+            evidence=LessonProvenance(detector="repeated_tool_error", error_signature="no disk <str>", trace="t1"),
             user="ann",
             project="/work",
         )
@@ -113,7 +121,7 @@ async def test_a_rule_in_the_prompt_whose_detector_fires_again_is_ignored() -> N
     watch(seen, failing_twice())
     await seen.learn(ended(rules=["Be kind.", REPEATED.replace(" ", "\n", 1)]))
     assert keeper.broken == [REPEATED.replace(" ", "\n", 1)]
-    watch(seen, [tool_called("save", {}), tool_returned("save", success=True)])
+    watch(seen, [build_tool_call_event("save", {}), build_tool_result_event("save", success=True)])
     await seen.learn(ended(rules=[REPEATED]))
     assert len(keeper.broken) == 1
 
@@ -143,10 +151,14 @@ async def test_off_makes_no_call_and_keeps_nothing(switch: str) -> None:
 
 @pytest.mark.req("EL-01", "EL-07")
 async def test_a_clean_turn_makes_no_call_even_when_cells_of_an_earlier_one_wait() -> None:
-    seen, model, keeper = learner([ProviderFault("down"), lessons(LESSON)])
+    seen, model, keeper = learner([ProviderError("down"), lessons(LESSON)])
     watch(seen, cells=[FAILED])
     await seen.learn(ended("t1"))
-    watch(seen, [tool_called("save", {}), tool_returned("save", success=True)], [Cell(code="1", stdout="1")])
+    watch(
+        seen,
+        [build_tool_call_event("save", {}), build_tool_result_event("save", success=True)],
+        [Cell(code="1", stdout="1")],
+    )
     await seen.learn(ended("t2"))
     assert len(model.asked) == 1
     watch(seen, cells=[FAILED])
@@ -160,7 +172,7 @@ async def test_learning_takes_its_turn_at_once_and_leaves_the_next_one_alone() -
     seen, model, keeper = learner([lessons(), lessons()])
     watch(seen, failing_twice(), [FAILED])
     waiting = seen.learn(ended("t1"))
-    watch(seen, [event(EventKind.CAP_EXHAUSTED, {})], [FAILED, FAILED])
+    watch(seen, [build_event(EventKind.CAP_EXHAUSTED, {})], [FAILED, FAILED])
     await waiting
     assert [each.evidence.detector for each in keeper.learned] == ["repeated_tool_error"]
     await seen.learn(ended("t2"))
@@ -178,13 +190,15 @@ async def test_a_cancelled_turn_is_forgotten() -> None:
 
 
 @pytest.mark.req("EL-07")
-@pytest.mark.parametrize("script", [[says(""), says("")], [says("{]"), says("[1]")], [hangs()], [RuntimeError("bug")]])
+@pytest.mark.parametrize(
+    "script", [[says(""), says("")], [says("{]"), says("[1]")], [hanging_reply()], [RuntimeError("bug")]]
+)
 async def test_a_cheap_model_that_is_of_no_use_fails_nothing(script: Any, caplog: pytest.LogCaptureFixture) -> None:
     seen, _, keeper = learner(script, patience_s=0.05)
     watch(seen, failing_twice(), [FAILED])
     with caplog.at_level(logging.WARNING):
         await seen.learn(ended())
-    assert [each.produced_by for each in keeper.learned] == [Producer.DETECTOR]
+    assert [each.produced_by for each in keeper.learned] == [LessonProducer.DETECTOR]
     assert len(caplog.records) == 1
 
 
@@ -201,14 +215,14 @@ async def test_a_memory_that_fails_is_logged_and_cells_are_still_looked_at(caplo
 @pytest.mark.req("EL-05", "EL-07")
 async def test_one_rule_that_can_not_be_stored_does_not_lose_the_others(caplog: pytest.LogCaptureFixture) -> None:
     seen, _, keeper = learner(keeper=RecordingKeeper(stumbles_at=REPEATED))
-    watch(seen, [*failing_twice(), event(EventKind.CAP_EXHAUSTED, {})])
+    watch(seen, [*failing_twice(), build_event(EventKind.CAP_EXHAUSTED, {})])
     await seen.learn(ended())
     assert [each.evidence.detector for each in keeper.learned] == ["cap_exhausted"]
 
 
 @pytest.mark.req("EL-07")
 async def test_stopping_a_flush_keeps_its_cells() -> None:
-    seen, model, keeper = learner([hangs(), lessons(LESSON)])
+    seen, model, keeper = learner([hanging_reply(), lessons(LESSON)])
     watch(seen, cells=[FAILED])
     flush = asyncio.create_task(seen.learn(ended()))
     while not model.asked:
@@ -225,7 +239,7 @@ async def test_stopping_a_flush_keeps_its_cells() -> None:
 async def test_the_evidence_of_a_lesson_holds_no_secret() -> None:
     secret = "ghp_" + "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzCaa"
     seen, _, keeper = learner()
-    watch(seen, [event(EventKind.SCRATCHPAD_RESULT, {"success": False, "error": f"denied {secret}"})] * 3)
+    watch(seen, [build_event(EventKind.SCRATCHPAD_RESULT, {"success": False, "error": f"denied {secret}"})] * 3)
     await seen.learn(ended())
     assert [each.evidence.error_signature for each in keeper.learned] == ["denied [redacted:github]"]
 
@@ -233,7 +247,7 @@ async def test_the_evidence_of_a_lesson_holds_no_secret() -> None:
 @pytest.mark.req("EL-07", "ME-03")
 async def test_a_memory_that_can_not_say_whether_it_is_on_makes_no_call(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(RecordingKeeper):
-        def is_taking(self) -> bool:
+        def is_learning_enabled(self) -> bool:
             raise OSError("disk")
 
     seen, model, keeper = learner(keeper=Broken())

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.events import tool_called, tool_returned
+from habitus.events import build_tool_call_event, build_tool_result_event
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.alignment import Ending, align_failure
 from habitus.learning.remedies.calls import Call, commands
 from habitus.learning.remedies.findings import Findings, findings
 from habitus.learning.remedies.sessions import SessionReader
-from habitus.learning.transcripts.model import Said, Stop, TranscriptTurn
+from habitus.learning.transcripts.model import TranscriptTurn, UserStopKind, UserUtterance
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -25,21 +25,28 @@ NOT_FOUND = "Exit code 127\n/bin/bash: line 1: {}: command not found"
 
 
 def ran(command: str, error: str = "", *, turn: str = "1", tool: str = "Bash", cwd: str = "") -> Call:
-    events = (tool_called(tool, {"command": command}, cwd=cwd), tool_returned(tool, success=not error, error=error))
-    (made,) = Call.read(events)
+    events = (
+        build_tool_call_event(tool, {"command": command}, cwd=cwd),
+        build_tool_result_event(tool, success=not error, error=error),
+    )
+    (made,) = Call.from_events(events)
     return replace(made, turn=turn)
 
 
-def session(number: int, *calls: Call, said: Sequence[Said] = (), project: str = "/srv/shop") -> SessionReader:
+def session(number: int, *calls: Call, said: Sequence[UserUtterance] = (), project: str = "/srv/shop") -> SessionReader:
     """As a transcript would tell it."""
     events = []
     for index, call in enumerate(calls):
         at = f"2026-05-{number:02}T10:{index:02}:00Z"
         args = {"command": call.command}
-        events.append(tool_called(call.name, args, call_id=str(index), at=at, cwd=f"{project}/{call.cwd}".rstrip("/")))
-        events.append(tool_returned(call.name, success=call.success, error=call.error, call_id=str(index), at=at))
+        events.append(
+            build_tool_call_event(call.name, args, call_id=str(index), at=at, cwd=f"{project}/{call.cwd}".rstrip("/"))
+        )
+        events.append(
+            build_tool_result_event(call.name, success=call.success, error=call.error, call_id=str(index), at=at)
+        )
     reader = SessionReader(session=str(number), project=project)
-    reader.take(TranscriptTurn(id="1", events=tuple(events), said=tuple(said)))
+    reader.take(TranscriptTurn(id="1", events=tuple(events), utterances=tuple(said)))
     return reader
 
 
@@ -161,15 +168,15 @@ def test_failures_are_ranked_by_what_they_cost() -> None:
 
 @pytest.mark.req("EL-10")
 def test_a_correction_is_a_rule_in_the_persons_words_and_goes_up_when_said_again() -> None:
-    never = Said(words="No! don't ever force-push to main.", after=Stop.REFUSED)
-    again = Said(words="Stop, don't ever force-push to main", after=Stop.INTERRUPTED)
-    pgpass = Said(words="Undo that. Always use the .pgpass.")
+    never = UserUtterance(text="No! don't ever force-push to main.", after=UserStopKind.REFUSED)
+    again = UserUtterance(text="Stop, don't ever force-push to main", after=UserStopKind.INTERRUPTED)
+    pgpass = UserUtterance(text="Undo that. Always use the .pgpass.")
     told = found(session(1, said=[pgpass]), session(2, said=[never]), session(3, said=[again])).rules
     assert [(rule.correction.text, rule.correction.kind.value, rule.times) for rule in told] == [
         ("Don't ever force-push to main.", "never", 2),
         ("Always use the .pgpass.", "always", 1),
     ]
-    plain = Said(words="Always use tabs in this project.")
+    plain = UserUtterance(text="Always use tabs in this project.")
     assert found(session(1, said=[plain])).rules == ()  # nothing was stopped: it is a request
 
 

@@ -21,9 +21,9 @@ PUBLIC = {
 }
 
 
-def load(rows: list[dict[str, object]]) -> list[detectors.Event]:
+def load(rows: list[dict[str, object]]) -> list[detectors.AgentEvent]:
     return [
-        detectors.Event(
+        detectors.AgentEvent(
             kind=detectors.EventKind(str(row["kind"])),
             detail=row["detail"],  # type: ignore[arg-type]  # JSON objects
             severity=int(str(row["severity"])),

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.errors import NotFound
-from habitus.events import Event, EventKind
+from habitus.events import AgentEvent, EventKind
 from habitus.learning import detectors
 from habitus.learning.remedies.findings import findings
 from habitus.learning.remedies.sessions import SessionReader
 from habitus.learning.remedies.wording import lesson
-from habitus.learning.transcripts import SkillUse, Transcript, TranscriptTurn, format_of, read
+from habitus.learning.transcripts import SkillUse, Transcript, TranscriptTurn, detect_format, read_transcripts
 from habitus.learning.transcripts.formats import habitus
 from tests.learning.hosts import WRITERS, Did
 
@@ -29,7 +29,7 @@ def write(path: Path, rows: Iterable[object], *, tail: str = "") -> Path:
 
 
 def only(path: Path) -> Transcript:
-    (transcript,) = read(path)
+    (transcript,) = read_transcripts(path)
     return transcript
 
 
@@ -374,7 +374,7 @@ def test_rows_give_one_turn_per_trace(tmp_path: Path) -> None:
         for trace in ("a", "b")
         for n in range(3)
     ]
-    first, second = read(write(tmp_path / "rows.jsonl", rows))
+    first, second = read_transcripts(write(tmp_path / "rows.jsonl", rows))
     assert (first.id, second.id, first.source) == ("a", "b", "rows")
     assert outcomes(first.turns[0]) == [("t", False), ("t", False), ("t", True)]
     assert [event.round_idx for event in first.turns[0].events] == [0, 0, 1, 1, 2, 2]
@@ -386,7 +386,7 @@ turns = st.builds(
     id=st.integers(1, 99).map(str),
     events=st.lists(
         st.builds(
-            Event,
+            AgentEvent,
             kind=st.sampled_from(EventKind),
             detail=st.dictionaries(st.sampled_from(["name", "error"]), texts)
             | st.just({"name": "a", "success": False}),
@@ -405,8 +405,8 @@ def test_our_own_export_reads_back_the_same(turns: tuple[TranscriptTurn, ...]) -
     transcript = Transcript(id="s1", source="habitus", turns=turns)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "export.jsonl"
-        path.write_text("".join(habitus.write(transcript)))
-        assert list(read(path)) == [transcript]
+        path.write_text("".join(habitus.write_lines(transcript)))
+        assert list(read_transcripts(path)) == [transcript]
 
 
 def test_own_events_of_unknown_kinds_are_counted(tmp_path: Path) -> None:
@@ -483,7 +483,7 @@ def test_a_secret_at_the_cut_of_a_summary_leaves_no_half(tmp_path: Path) -> None
     ],
 )
 def test_the_format_is_found_from_the_first_lines(tmp_path: Path, rows: list[object], expected: str) -> None:
-    assert format_of(write(tmp_path / "f.jsonl", rows)) == expected
+    assert detect_format(write(tmp_path / "f.jsonl", rows)) == expected
 
 
 def test_a_file_of_no_known_format_is_told_as_such(tmp_path: Path) -> None:
@@ -493,7 +493,7 @@ def test_a_file_of_no_known_format_is_told_as_such(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_an_error_for_the_person(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="No transcript at"):
-        list(read(tmp_path / "nothing.jsonl"))
+        list(read_transcripts(tmp_path / "nothing.jsonl"))
 
 
 @given(
@@ -504,7 +504,7 @@ def test_no_bytes_make_a_reader_raise(content: bytes) -> None:
         path = Path(folder) / "f.jsonl"
         path.write_bytes(content)
         for source in ("", "claude_code", "openai", "rows", "habitus"):
-            list(read(path, source=source))
+            list(read_transcripts(path, source=source))
 
 
 words = st.sampled_from(
@@ -540,7 +540,7 @@ def test_no_mixed_up_message_makes_a_reader_raise(rows: list[dict[str, object]])
     with TemporaryDirectory() as folder:
         path = write(Path(folder) / "f.jsonl", rows)
         for source in ("", "claude_code", "openai"):
-            for transcript in read(path, source=source):
+            for transcript in read_transcripts(path, source=source):
                 detectors.detect([event for turn in transcript.turns for event in turn.events])
 
 
@@ -560,7 +560,7 @@ def test_a_session_shows_the_same_whoever_wrote_it_down(tmp_path: Path, host: st
     )
     beside = {"message", "part", "workspace.json"}
     files = [path for path in tmp_path.rglob("*") if path.is_file() and not beside & {*path.parts}]
-    (transcript,) = [found for path in files for found in read(path)]
+    (transcript,) = [found for path in files for found in read_transcripts(path)]
     assert (transcript.source, transcript.project, transcript.unread) == (host.split(",")[0], "/srv/shop", {})
     reader = SessionReader(session=transcript.id, project=transcript.project)
     for turn in transcript.turns:
@@ -589,7 +589,7 @@ def test_cursor_tells_requests_and_corrections_and_no_calls(tmp_path: Path) -> N
     ]
     transcript = only(write(tmp_path / "1.jsonl", rows))
     assert (transcript.source, transcript.unread, transcript.event_count) == ("cursor", {}, 0)
-    said = [(said.words, said.after) for turn in transcript.turns for said in turn.said]
+    said = [(said.text, said.after) for turn in transcript.turns for said in turn.utterances]
     assert said == [("push it", None), ("Never force-push.", "interrupted")]
 
 
@@ -599,5 +599,5 @@ def test_a_database_of_another_make_is_said(tmp_path: Path) -> None:
     database.execute("CREATE TABLE other (id TEXT)")
     database.commit()
     database.close()
-    (transcript,) = read(tmp_path / "opencode.db")
+    (transcript,) = read_transcripts(tmp_path / "opencode.db")
     assert (transcript.turns, transcript.unread) == ((), {"database: no such table: session": 1})

@@ -10,15 +10,24 @@ from dataclasses import replace
 import pytest
 
 from habitus.errors import HabitusError, NotFound, Refused
-from habitus.llm.model import Ask, Asked, ContextOverflow, ProviderFault, Streamed, Text, TextDelta, answer
-from habitus.llm.providers import ProviderModel, open_model
-from habitus.llm.providers.known_providers import Fault, Patience
+from habitus.llm.model import (
+    CompletionRequest,
+    ContextOverflowError,
+    PersonMessage,
+    ProviderError,
+    StreamPiece,
+    TextContent,
+    TextDelta,
+    fetch_answer,
+)
+from habitus.llm.providers import ProviderModel, open_provider_model
+from habitus.llm.providers.known_providers import ClassifiedFault, RetryPolicy
 from tests.fake_provider import FakeProvider, Reply, fails, sse
 from tests.llm.recordings import ANTHROPIC_START, chat_text
 
 pytestmark = pytest.mark.req("AG-02")
 
-ASK = Ask(system="Be brief.", messages=(Asked(parts=(Text(text="Hello?"),)),))
+ASK = CompletionRequest(system="Be brief.", messages=(PersonMessage(parts=(TextContent(text="Hello?"),)),))
 KEY = "sk-very-secret-0123456789"
 GOOD = chat_text("Hi")
 SSE = {"Content-Type": "text/event-stream"}
@@ -47,8 +56,8 @@ async def opened(provider: FakeProvider, pauses: list[float]) -> AsyncIterator[O
             "GEMINI_API_KEY": KEY,
             "GOOGLE_GEMINI_BASE_URL": provider.address,
         }
-        waits = replace(Patience(spread=lambda: 1.0), **patience)  # type: ignore[arg-type]  # every field given is a float
-        models.append(open_model(name, environ, patience=waits, sleep=pause))
+        waits = replace(RetryPolicy(spread=lambda: 1.0), **patience)  # type: ignore[arg-type]  # every field given is a float
+        models.append(open_provider_model(name, environ, patience=waits, sleep=pause))
         return models[-1]
 
     yield open_one
@@ -81,15 +90,15 @@ async def test_a_fault_that_passes_is_waited_out(
     reply: Reply, opened: Opener, provider: FakeProvider, pauses: list[float]
 ) -> None:
     provider.gives(reply, reply, GOOD)
-    assert (await answer(opened(), ASK)).message.text == "Hi"
+    assert (await fetch_answer(opened(), ASK)).message.text == "Hi"
     assert pauses == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("reply", PASSING.values(), ids=PASSING.keys())
 async def test_a_fault_that_stays_becomes_one_line(reply: Reply, opened: Opener, provider: FakeProvider) -> None:
     provider.gives(reply)
-    with pytest.raises(ProviderFault) as caught:
-        await answer(opened(), ASK)
+    with pytest.raises(ProviderError) as caught:
+        await fetch_answer(opened(), ASK)
     assert len(provider.requests) == 4
     assert_is_one_line(caught.value)
 
@@ -106,8 +115,8 @@ async def test_anthropic_overloaded_inside_its_stream_is_waited_out(
     opened: Opener, provider: FakeProvider, pauses: list[float]
 ) -> None:
     provider.gives(fails(529, OVERLOADED), sse(ANTHROPIC_START, ("error", OVERLOADED)))
-    with pytest.raises(ProviderFault, match=f"{ANTHROPIC} is overloaded: Overloaded"):
-        await answer(opened(ANTHROPIC), ASK)
+    with pytest.raises(ProviderError, match=f"{ANTHROPIC} is overloaded: Overloaded"):
+        await fetch_answer(opened(ANTHROPIC), ASK)
     assert len(pauses) == 3
 
 
@@ -116,7 +125,7 @@ async def test_a_provider_that_says_when_is_believed(
     after: str, expected: list[float], opened: Opener, provider: FakeProvider, pauses: list[float]
 ) -> None:
     provider.gives(fails(429, {"error": {"message": "Slow down"}}, Retry_After=after), GOOD)
-    await answer(opened(), ASK)
+    await fetch_answer(opened(), ASK)
     assert pauses == expected
 
 
@@ -124,17 +133,17 @@ async def test_a_provider_that_says_tomorrow_is_not_waited_for(
     opened: Opener, provider: FakeProvider, pauses: list[float]
 ) -> None:
     provider.gives(fails(429, {"error": {"message": "Slow down"}}, Retry_After="3600"))
-    with pytest.raises(ProviderFault, match=r"openai:m is over its rate limit: Slow down\."):
-        await answer(opened(), ASK)
+    with pytest.raises(ProviderError, match=r"openai:m is over its rate limit: Slow down\."):
+        await fetch_answer(opened(), ASK)
     assert pauses == []
 
 
 def test_pauses_grow_are_spread_and_end() -> None:
-    fault = Fault(error=ProviderFault("down"), is_passing=True)
-    patience = Patience(attempts=9, spread=lambda: 0.0)
-    assert [patience.pause(fault, attempt) for attempt in range(1, 10)] == [0.5, 1, 2, 4, 8, 16, 30, 30, None]
-    assert Patience().pause(replace(fault, is_passing=False), 1) is None
-    drawn = {Patience().pause(fault, 1) for _ in range(20)}
+    fault = ClassifiedFault(error=ProviderError("down"), is_transient=True)
+    patience = RetryPolicy(attempts=9, spread=lambda: 0.0)
+    assert [patience.get_pause(fault, attempt) for attempt in range(1, 10)] == [0.5, 1, 2, 4, 8, 16, 30, 30, None]
+    assert RetryPolicy().get_pause(replace(fault, is_transient=False), 1) is None
+    drawn = {RetryPolicy().get_pause(fault, 1) for _ in range(20)}
     assert len(drawn) > 1
     assert all(pause is not None and 0.5 <= pause <= 1 for pause in drawn)
 
@@ -144,13 +153,13 @@ async def test_words_that_were_heard_are_not_said_twice(then: str, opened: Opene
     said = GOOD.body.partition(b'"finish_reason": "stop"')[0]
     said = said[: said.rfind(b"data:")]  # whole events up to the last
     provider.gives(Reply(headers=SSE, body=said, then=then), GOOD)
-    heard: list[Streamed] = []
+    heard: list[StreamPiece] = []
 
     async def listen() -> None:
         async for piece in opened().stream(ASK):
             heard.append(piece)
 
-    with pytest.raises(ProviderFault) as caught:
+    with pytest.raises(ProviderError) as caught:
         await listen()
     assert heard == [TextDelta(text="Hi")]
     assert len(provider.requests) == 1
@@ -178,15 +187,15 @@ async def test_too_much_to_read_is_an_overflow(
     name: str, opened: Opener, provider: FakeProvider, pauses: list[float]
 ) -> None:
     provider.gives(fails(400, OVERFLOWS[name]))
-    with pytest.raises(ContextOverflow, match=f"The request is larger than {name} can read: "):
-        await answer(opened(name), ASK)
+    with pytest.raises(ContextOverflowError, match=f"The request is larger than {name} can read: "):
+        await fetch_answer(opened(name), ASK)
     assert pauses == []
 
 
 async def test_a_wrong_key_says_which_variable_holds_it(opened: Opener, provider: FakeProvider) -> None:
     provider.gives(fails(401, {"error": {"message": f"Incorrect API key provided: {KEY}", "code": "invalid_api_key"}}))
     with pytest.raises(Refused, match=r"openai:m refused the key in OPENAI_API_KEY.* Check it") as caught:
-        await answer(opened(), ASK)
+        await fetch_answer(opened(), ASK)
     assert_is_one_line(caught.value)
 
 
@@ -200,16 +209,16 @@ async def test_google_s_way_to_refuse_a_key_is_understood(opened: Opener, provid
     }
     provider.gives(fails(400, body))
     with pytest.raises(Refused, match="refused the key in GEMINI_API_KEY"):
-        await answer(opened(GOOGLE), ASK)
+        await fetch_answer(opened(GOOGLE), ASK)
 
 
 async def test_a_wrong_name_is_met_with_the_names_of_the_server(opened: Opener, provider: FakeProvider) -> None:
     provider.models = ["qwen3-8b", "llama-4"]
     provider.gives(fails(404, {"error": {"message": "model not found", "code": "model_not_found"}}))
     with pytest.raises(NotFound, match=r"openai has no model 'qwen3-9b' at .*\. Did you mean 'qwen3-8b'\?"):
-        await answer(opened("openai:qwen3-9b"), ASK)
+        await fetch_answer(opened("openai:qwen3-9b"), ASK)
     with pytest.raises(NotFound, match=r"It has llama-4, qwen3-8b\."):
-        await answer(opened("openai:something-else"), ASK)
+        await fetch_answer(opened("openai:something-else"), ASK)
 
 
 async def test_a_wrong_name_is_met_with_the_names_that_are_known(opened: Opener, provider: FakeProvider) -> None:
@@ -218,37 +227,37 @@ async def test_a_wrong_name_is_met_with_the_names_that_are_known(opened: Opener,
     with pytest.raises(
         NotFound, match=r"anthropic has no model 'claude-sonet-5-5'.* Did you mean '.*claude-sonnet-5-5'\?"
     ):
-        await answer(opened("anthropic:claude-sonet-5-5"), ASK)
+        await fetch_answer(opened("anthropic:claude-sonet-5-5"), ASK)
 
 
 async def test_no_quota_and_refused_requests_are_not_tried_again(
     opened: Opener, provider: FakeProvider, pauses: list[float]
 ) -> None:
     provider.gives(fails(429, {"error": {"code": "insufficient_quota", "message": "You exceeded your current quota"}}))
-    with pytest.raises(ProviderFault, match="openai:m has no quota left: You exceeded your current quota"):
-        await answer(opened(), ASK)
+    with pytest.raises(ProviderError, match="openai:m has no quota left: You exceeded your current quota"):
+        await fetch_answer(opened(), ASK)
     provider.gives(fails(400, {"error": {"message": f"Bad tool.\nYour key is {KEY}"}}))
     with pytest.raises(
-        ProviderFault, match=r"openai:m refused the request: Bad tool\. Your key is \[redacted"
+        ProviderError, match=r"openai:m refused the request: Bad tool\. Your key is \[redacted"
     ) as caught:
-        await answer(opened(), ASK)
+        await fetch_answer(opened(), ASK)
     assert_is_one_line(caught.value)
     assert pauses == []
 
 
 async def test_a_withheld_answer_says_so(opened: Opener, provider: FakeProvider) -> None:
     provider.gives(chat_text(finish="content_filter"))
-    with pytest.raises(ProviderFault, match=r"openai:m withheld its answer"):
-        await answer(opened(), ASK)
+    with pytest.raises(ProviderError, match=r"openai:m withheld its answer"):
+        await fetch_answer(opened(), ASK)
     assert len(provider.requests) == 1
 
 
 async def test_nobody_at_home_says_how_to_start_the_server(pauses: list[float]) -> None:
-    model = open_model("ollama:qwen3", {"OLLAMA_HOST": "127.0.0.1:9"})
+    model = open_provider_model("ollama:qwen3", {"OLLAMA_HOST": "127.0.0.1:9"})
     with pytest.raises(
-        ProviderFault, match=r"Nothing answers at http://127\.0\.0\.1:9/v1 for ollama:qwen3\. Start it: ollama serve"
+        ProviderError, match=r"Nothing answers at http://127\.0\.0\.1:9/v1 for ollama:qwen3\. Start it: ollama serve"
     ):
-        await answer(model, ASK)
+        await fetch_answer(model, ASK)
     await model.close()
 
 
@@ -256,11 +265,11 @@ async def test_silence_is_waited_out_and_then_given_up(
     opened: Opener, provider: FakeProvider, pauses: list[float]
 ) -> None:
     provider.gives(Reply(headers=SSE, then="hang"))
-    with pytest.raises(ProviderFault, match=r"openai:m said nothing for 0\.1 seconds"):
-        await answer(opened(silence=0.1, attempts=2), ASK)
+    with pytest.raises(ProviderError, match=r"openai:m said nothing for 0\.1 seconds"):
+        await fetch_answer(opened(silence=0.1, attempts=2), ASK)
     assert pauses == [1.0]
-    with pytest.raises(ProviderFault, match=r"openai:m did not finish in 0\.1 seconds"):
-        await answer(opened(total=0.1), ASK)
+    with pytest.raises(ProviderError, match=r"openai:m did not finish in 0\.1 seconds"):
+        await fetch_answer(opened(total=0.1), ASK)
 
 
 @pytest.mark.parametrize("way", ["cancel", "leave"])

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from habitus.errors import UserError
-from habitus.llm.model import Models, Role
-from habitus.llm.providers import ProviderModel, open_model
-from habitus.llm.providers.known_providers import PROVIDERS, Dialect, choose
+from habitus.llm.model import ModelRole, SessionModels
+from habitus.llm.providers import ProviderModel, open_provider_model
+from habitus.llm.providers.known_providers import PROVIDERS, ProviderDialect, choose_model
 from habitus.llm.scripted import ScriptedModel, says
 
 pytestmark = pytest.mark.req("AG-02")
@@ -21,22 +21,42 @@ KEYS = {"OPENAI_API_KEY": "o", "ANTHROPIC_API_KEY": "a", "GEMINI_API_KEY": "g"}
 @pytest.mark.parametrize(
     ("name", "environ", "base_url", "expected"),
     [
-        ("openai:gpt-6-luna", {}, "", (Dialect.OPENAI, "openai:gpt-6-luna", "", "o")),
-        ("openai:x", {}, "https://gate.example/v1/", (Dialect.CHAT, "openai:x", "https://gate.example/v1", "o")),
-        ("openai:x", {"OPENAI_BASE_URL": "gate:80"}, "", (Dialect.CHAT, "openai:x", "http://gate:80", "o")),
-        ("Anthropic:c", {}, "http://for-openai-only/v1", (Dialect.ANTHROPIC, "anthropic:c", "", "a")),
-        ("google-gla:g", {}, "", (Dialect.GOOGLE, "google:g", "", "g")),
-        ("google:g", {"GEMINI_API_KEY": "", "GOOGLE_API_KEY": " h\n"}, "", (Dialect.GOOGLE, "google:g", "", "h")),
-        ("ollama:qwen3:8b", {}, "", (Dialect.OLLAMA, "ollama:qwen3:8b", "http://127.0.0.1:11434/v1", "")),
-        ("ollama:q", {"OLLAMA_HOST": "0.0.0.0:5"}, "", (Dialect.OLLAMA, "ollama:q", "http://127.0.0.1:5/v1", "")),
-        ("llama.cpp:any", {}, "", (Dialect.CHAT, "llamacpp:any", "http://127.0.0.1:8080/v1", "")),
-        ("vllm:Qwen/Q3", {"VLLM_API_KEY": "v"}, "", (Dialect.CHAT, "vllm:Qwen/Q3", "http://127.0.0.1:8000/v1", "v")),
+        ("openai:gpt-6-luna", {}, "", (ProviderDialect.OPENAI, "openai:gpt-6-luna", "", "o")),
+        (
+            "openai:x",
+            {},
+            "https://gate.example/v1/",
+            (ProviderDialect.CHAT, "openai:x", "https://gate.example/v1", "o"),
+        ),
+        ("openai:x", {"OPENAI_BASE_URL": "gate:80"}, "", (ProviderDialect.CHAT, "openai:x", "http://gate:80", "o")),
+        ("Anthropic:c", {}, "http://for-openai-only/v1", (ProviderDialect.ANTHROPIC, "anthropic:c", "", "a")),
+        ("google-gla:g", {}, "", (ProviderDialect.GOOGLE, "google:g", "", "g")),
+        (
+            "google:g",
+            {"GEMINI_API_KEY": "", "GOOGLE_API_KEY": " h\n"},
+            "",
+            (ProviderDialect.GOOGLE, "google:g", "", "h"),
+        ),
+        ("ollama:qwen3:8b", {}, "", (ProviderDialect.OLLAMA, "ollama:qwen3:8b", "http://127.0.0.1:11434/v1", "")),
+        (
+            "ollama:q",
+            {"OLLAMA_HOST": "0.0.0.0:5"},
+            "",
+            (ProviderDialect.OLLAMA, "ollama:q", "http://127.0.0.1:5/v1", ""),
+        ),
+        ("llama.cpp:any", {}, "", (ProviderDialect.CHAT, "llamacpp:any", "http://127.0.0.1:8080/v1", "")),
+        (
+            "vllm:Qwen/Q3",
+            {"VLLM_API_KEY": "v"},
+            "",
+            (ProviderDialect.CHAT, "vllm:Qwen/Q3", "http://127.0.0.1:8000/v1", "v"),
+        ),
     ],
 )
 def test_a_name_is_a_dialect_an_address_and_a_key(
-    name: str, environ: dict[str, str], base_url: str, expected: tuple[Dialect, str, str, str]
+    name: str, environ: dict[str, str], base_url: str, expected: tuple[ProviderDialect, str, str, str]
 ) -> None:
-    choice = choose(name, {**KEYS, **environ}, base_url)
+    choice = choose_model(name, {**KEYS, **environ}, base_url)
     assert (choice.dialect, choice.name, choice.address, choice.key) == expected
     assert choice.key == "" or f"key='{choice.key}'" not in repr(choice)
 
@@ -59,7 +79,7 @@ def test_a_name_is_a_dialect_an_address_and_a_key(
 )
 def test_a_mistake_in_a_name_is_one_line_with_the_hint(name: str, said: str) -> None:
     with pytest.raises(UserError) as caught:
-        open_model(name, {})
+        open_provider_model(name, {})
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)
 
@@ -67,12 +87,12 @@ def test_a_mistake_in_a_name_is_one_line_with_the_hint(name: str, said: str) -> 
 @pytest.mark.parametrize("address", ["ftp://x", "http://", "http://[::1", "http://h:port", "://"])
 def test_an_address_that_is_none_says_so(address: str) -> None:
     with pytest.raises(UserError, match="is no address of a server"):
-        choose("openai:x", KEYS, address)
+        choose_model("openai:x", KEYS, address)
 
 
 def test_every_example_can_be_opened() -> None:
     for provider in PROVIDERS.values():
-        assert isinstance(open_model(provider.example, KEYS), ProviderModel)
+        assert isinstance(open_provider_model(provider.example, KEYS), ProviderModel)
 
 
 @pytest.mark.parametrize(
@@ -91,13 +111,13 @@ def test_every_example_can_be_opened() -> None:
     ],
 )
 def test_who_sees_pictures_is_known_from_the_name(name: str, sees: bool) -> None:
-    assert open_model(name, KEYS).sees_images is sees
+    assert open_provider_model(name, KEYS).sees_images is sees
 
 
 def test_opening_a_model_imports_no_provider_s_library() -> None:
     code = (
-        "import sys; from habitus.llm.providers import open_model; from habitus.llm import model, scripted;"
-        "open_model('openai:x', {'OPENAI_API_KEY': 'k'}).sees_images;"
+        "import sys; from habitus.llm.providers import open_provider_model; from habitus.llm import model, scripted;"
+        "open_provider_model('openai:x', {'OPENAI_API_KEY': 'k'}).sees_images;"
         "print(*({'pydantic_ai', 'httpx2', 'openai', 'anthropic', 'google.genai'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -111,20 +131,20 @@ async def test_two_roles_are_opened_when_they_are_asked_for() -> None:
         opened.append(name)
         return ScriptedModel([says("hi")], name=name)
 
-    models = Models("a:big", "b:small", open_model=opening)
+    models = SessionModels("a:big", "b:small", open_model=opening)
     assert opened == []
-    assert (models.cheap.name, models.main.name, models[Role.MAIN].name) == ("b:small", "a:big", "a:big")
+    assert (models.cheap.name, models.main.name, models[ModelRole.MAIN].name) == ("b:small", "a:big", "a:big")
     assert opened == ["b:small", "a:big"]
     await models.close()
 
 
 def test_without_a_cheap_model_the_main_one_does_its_work() -> None:
-    models = Models("a:big", open_model=lambda name: ScriptedModel([], name=name))
+    models = SessionModels("a:big", open_model=lambda name: ScriptedModel([], name=name))
     assert models.cheap is models.main
 
 
 async def test_roles_let_go_of_connections() -> None:
-    models = Models("ollama:qwen3", open_model=lambda name: open_model(name, {}))
+    models = SessionModels("ollama:qwen3", open_model=lambda name: open_provider_model(name, {}))
     assert models.main.context_tokens is None
     await models.close()
     await models.close()

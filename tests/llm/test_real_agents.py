@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from habitus.learning.transcripts.formats.registry import read
-from habitus.llm.agents import open_agent
-from habitus.llm.agents.program import Question
-from habitus.llm.agents.running import solver_named, start
-from habitus.llm.model import Ask, Asked, ProviderFault, Text, answer
+from habitus.learning.transcripts.formats.registry import read_transcripts
+from habitus.llm.agents import open_agent_model
+from habitus.llm.agents.program import ProgramRequest
+from habitus.llm.agents.running import find_solver, run_call
+from habitus.llm.model import CompletionRequest, PersonMessage, ProviderError, TextContent, fetch_answer
 from tests import npm
 from tests.fake_provider import FakeProvider, Reply, fails
 from tests.llm.recordings import chat_text, google_text, openai_text
@@ -97,8 +97,11 @@ async def test_a_real_program_answers_alone_leaves_no_transcript_and_says_what_i
         **given,
     }
     provider.gives(SAYS.get(name, chat_text)("Steps."))
-    model = open_agent(name, environ, 240)
-    got = await answer(model, Ask(system="BE BRIEF", messages=(Asked(parts=(Text(text="What is a skill?"),)),)))
+    model = open_agent_model(name, environ, 240)
+    got = await fetch_answer(
+        model,
+        CompletionRequest(system="BE BRIEF", messages=(PersonMessage(parts=(TextContent(text="What is a skill?"),)),)),
+    )
     assert (got.message.text, got.usage.input_tokens, got.usage.output_tokens) == ("Steps.", 50, 7)
     sent = json.dumps([each.body for each in provider.requests])
     assert "BE BRIEF" in sent
@@ -110,8 +113,10 @@ async def test_a_real_program_answers_alone_leaves_no_transcript_and_says_what_i
     assert not [path for path in left if path.endswith((".jsonl", ".db"))], left
 
     provider.gives(fails(401, {"error": {"type": "authentication_error", "message": "invalid api key", "code": 401}}))
-    with pytest.raises(ProviderFault, match="is not signed in, or no longer"):
-        await answer(model, Ask(system="", messages=(Asked(parts=(Text(text="x"),)),)))
+    with pytest.raises(ProviderError, match="is not signed in, or no longer"):
+        await fetch_answer(
+            model, CompletionRequest(system="", messages=(PersonMessage(parts=(TextContent(text="x"),)),))
+        )
 
 
 @pytest.mark.req("IM-04")
@@ -123,22 +128,22 @@ async def test_a_real_program_solves_with_one_skill_and_writes_down_where_we_loo
     given = furnished(name, person, provider.address)
     environ = {"PATH": f"{programs(name)}:{os.environ['PATH']}", "HOME": str(person), **given}
     provider.gives(SAYS.get(name, chat_text)("ALTBERG"))
-    solver = solver_named(name)
-    question = Question(system="", prompt="Which town is it?", model="", room=room, environ=environ)
-    call = solver.ask(question, True)
+    solver = find_solver(name)
+    question = ProgramRequest(system="", prompt="Which town is it?", model="", workspace=room, environ=environ)
+    call = solver.build_call(question, True)
     _write(
         room / solver.skills / "name-a-town" / "SKILL.md", "---\nname: name-a-town\ndescription: UNMISTAKABLE\n---\nx\n"
     )
     (room / "work").mkdir()
-    said = await start(solver.program, question, call, room / "work", 240)
+    said = await run_call(solver.program, question, call, room / "work", 240)
     assert said.text == "ALTBERG"
     sent = json.dumps([each.body for each in provider.requests])
     assert "UNMISTAKABLE" in sent
     assert "PRIVATE MEMORY" not in sent
     assert not (person / "LOOPED").exists()
     (written,) = room.glob(solver.transcripts)
-    (transcript,) = read(written)
-    assert "Which town is it?" in [said.words for turn in transcript.turns for said in turn.said]
+    (transcript,) = read_transcripts(written)
+    assert "Which town is it?" in [said.text for turn in transcript.turns for said in turn.utterances]
 
 
 @pytest.mark.req("CL-09")

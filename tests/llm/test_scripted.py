@@ -9,26 +9,26 @@ import pytest
 from habitus.errors import HabitusError
 from habitus.events import ToolCall
 from habitus.llm.model import (
-    Answer,
-    Answered,
-    Ask,
-    Asked,
-    CallStarted,
-    ContextOverflow,
-    ProviderFault,
+    AssistantMessage,
+    CompletionRequest,
+    CompletionResult,
+    ContextOverflowError,
+    PersonMessage,
+    ProviderError,
     StopReason,
-    Streamed,
-    Text,
+    StreamPiece,
+    TextContent,
     TextDelta,
-    Usage,
-    answer,
+    TokenUsage,
+    ToolCallStarted,
+    fetch_answer,
 )
-from habitus.llm.scripted import ScriptedModel, breaks, call, calls, cut_off, hangs, says
+from habitus.llm.scripted import ScriptedModel, build_call, calls, cut_off_reply, failing_reply, hanging_reply, says
 
-ASK = Ask(system="Be brief.", messages=(Asked(parts=(Text(text="Sum up the file."),)),))
+ASK = CompletionRequest(system="Be brief.", messages=(PersonMessage(parts=(TextContent(text="Sum up the file."),)),))
 
 
-async def heard(model: ScriptedModel, ask: Ask = ASK) -> list[Streamed]:
+async def heard(model: ScriptedModel, ask: CompletionRequest = ASK) -> list[StreamPiece]:
     return [piece async for piece in model.stream(ask)]
 
 
@@ -41,18 +41,22 @@ async def test_text_comes_in_pieces_and_ends_with_the_whole() -> None:
         TextDelta(text="two\n"),
         TextDelta(text="lines."),
     ]
-    assert pieces[-1] == Answer(
-        message=Answered(text="It has  two\nlines."), stop=StopReason.END, usage=Usage(input_tokens=11, output_tokens=9)
+    assert pieces[-1] == CompletionResult(
+        message=AssistantMessage(text="It has  two\nlines."),
+        stop=StopReason.END,
+        usage=TokenUsage(input_tokens=11, output_tokens=9),
     )
     assert model.asked == [ASK]
 
 
 async def test_calls_get_ids_that_differ_over_the_session() -> None:
-    model = ScriptedModel([says("Looking.", call("read", {"path": "ä.csv"}), call("list")), calls("read", "{oops")])
+    model = ScriptedModel(
+        [says("Looking.", build_call("read", {"path": "ä.csv"}), build_call("list")), calls("read", "{oops")]
+    )
     first, second = await heard(model), await heard(model)
-    assert first[1:3] == [CallStarted(tool="read"), CallStarted(tool="list")]
-    assert first[-1] == Answer(
-        message=Answered(
+    assert first[1:3] == [ToolCallStarted(tool="read"), ToolCallStarted(tool="list")]
+    assert first[-1] == CompletionResult(
+        message=AssistantMessage(
             text="Looking.",
             calls=(
                 ToolCall(id="call-1", name="read", arguments='{"path": "ä.csv"}'),
@@ -60,26 +64,26 @@ async def test_calls_get_ids_that_differ_over_the_session() -> None:
             ),
         ),
         stop=StopReason.CALLS,
-        usage=Usage(input_tokens=11, output_tokens=30),
+        usage=TokenUsage(input_tokens=11, output_tokens=30),
     )
-    assert isinstance(second[-1], Answer)
+    assert isinstance(second[-1], CompletionResult)
     assert second[-1].message.calls == (ToolCall(id="call-3", name="read", arguments="{oops"),)
 
 
 async def test_a_script_may_look_at_what_it_is_asked() -> None:
     by_question = ScriptedModel(lambda ask: says(ask.system))
-    assert [(await answer(by_question, ASK)).message.text for _ in range(2)] == ["Be brief.", "Be brief."]
+    assert [(await fetch_answer(by_question, ASK)).message.text for _ in range(2)] == ["Be brief.", "Be brief."]
     mixed = ScriptedModel([says("one"), lambda ask: says(f"{len(ask.messages)} message")])
-    assert [(await answer(mixed, ASK)).message.text for _ in range(2)] == ["one", "1 message"]
+    assert [(await fetch_answer(mixed, ASK)).message.text for _ in range(2)] == ["one", "1 message"]
 
 
 async def test_an_answer_can_be_cut_off() -> None:
-    assert (await answer(ScriptedModel([cut_off('{"a":')]), ASK)).stop is StopReason.LENGTH
+    assert (await fetch_answer(ScriptedModel([cut_off_reply('{"a":')]), ASK)).stop is StopReason.LENGTH
 
 
-@pytest.mark.parametrize("error", [ProviderFault("down"), ContextOverflow("too long"), asyncio.CancelledError()])
+@pytest.mark.parametrize("error", [ProviderError("down"), ContextOverflowError("too long"), asyncio.CancelledError()])
 async def test_a_step_can_fail_before_and_in_the_middle_of_its_words(error: BaseException) -> None:
-    model = ScriptedModel([error, breaks(error, after="Half a")])
+    model = ScriptedModel([error, failing_reply(error, after="Half a")])
     with pytest.raises(type(error)):
         await heard(model)
     stream = model.stream(ASK)
@@ -92,7 +96,7 @@ async def test_a_step_can_fail_before_and_in_the_middle_of_its_words(error: Base
 async def test_a_step_that_hangs_can_be_cancelled() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await heard(ScriptedModel([hangs(after="Well")]))
+            await heard(ScriptedModel([hanging_reply(after="Well")]))
 
 
 async def test_a_question_after_the_end_of_the_script_says_so() -> None:

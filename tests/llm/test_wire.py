@@ -17,23 +17,23 @@ from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 
 from habitus.events import ToolCall
 from habitus.llm.model import (
-    Answer,
-    Answered,
-    Ask,
-    Asked,
-    CallStarted,
+    AssistantMessage,
+    CompletionRequest,
+    CompletionResult,
     Image,
-    ProviderFault,
-    Returned,
+    PersonMessage,
+    ProviderError,
     StopReason,
-    Streamed,
-    Text,
+    StreamPiece,
+    TextContent,
     TextDelta,
+    ToolCallStarted,
+    ToolResultMessage,
     ToolSpec,
-    answer,
+    fetch_answer,
 )
-from habitus.llm.providers import ProviderModel, open_model
-from habitus.llm.providers.wire import to_wire
+from habitus.llm.providers import ProviderModel, open_provider_model
+from habitus.llm.providers.wire import to_provider_messages
 from tests.fake_provider import FakeProvider, Reply
 from tests.llm import recordings
 
@@ -42,20 +42,20 @@ pytestmark = pytest.mark.req("AG-02")
 PICTURE = b"\x89PNG..."
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
-ASK = Ask(
+ASK = CompletionRequest(
     system="You are Habitus.",
     messages=(
-        Asked(parts=(Text(text="What is in it?"), Image(data=PICTURE, media_type="image/png"))),
-        Answered(
+        PersonMessage(parts=(TextContent(text="What is in it?"), Image(data=PICTURE, media_type="image/png"))),
+        AssistantMessage(
             text="Let me see.",
             calls=(
                 ToolCall(id="call_a", name="read", arguments='{"path": "x.csv"}'),
                 ToolCall(id="call_b", name="read", arguments="{oops"),
             ),
         ),
-        Returned(call="call_a", tool="read", content="1,2,3"),
-        Returned(call="call_b", tool="read", content="The arguments are not JSON."),
-        Asked(parts=(Text(text="Go on."),)),
+        ToolResultMessage(call="call_a", tool="read", content="1,2,3"),
+        ToolResultMessage(call="call_b", tool="read", content="The arguments are not JSON."),
+        PersonMessage(parts=(TextContent(text="Go on."),)),
     ),
     tools=(ToolSpec(name="read", description="Reads a file.", parameters=PARAMETERS),),
     max_tokens=500,
@@ -258,7 +258,7 @@ async def opened(
     if dialect.address_in:
         environ[dialect.address_in] = provider.address + dialect.address_path
     transport = None if dialect.address_in else Detour(provider.address)
-    model = open_model(dialect.name, environ, sleep=sleep, transport=transport)
+    model = open_provider_model(dialect.name, environ, sleep=sleep, transport=transport)
     try:
         yield model
     finally:
@@ -274,11 +274,11 @@ def dialect(request: pytest.FixtureRequest) -> Dialect:
 async def test_a_stream_becomes_words_calls_and_one_answer(dialect: Dialect, provider: FakeProvider) -> None:
     provider.gives(dialect.reply)
     async with opened(dialect, provider) as model:
-        pieces: list[Streamed] = [piece async for piece in model.stream(ASK)]
+        pieces: list[StreamPiece] = [piece async for piece in model.stream(ASK)]
     *spoken, last = pieces
-    assert spoken == [TextDelta(text="Hel"), TextDelta(text="lo"), CallStarted(tool="read")]
-    assert isinstance(last, Answer)
-    assert last.message == Answered(
+    assert spoken == [TextDelta(text="Hel"), TextDelta(text="lo"), ToolCallStarted(tool="read")]
+    assert isinstance(last, CompletionResult)
+    assert last.message == AssistantMessage(
         text="Hello", calls=(ToolCall(id="call_1", name="read", arguments=recordings.ARGUMENTS),)
     )
     assert last.stop is StopReason.CALLS
@@ -290,7 +290,7 @@ async def test_a_stream_becomes_words_calls_and_one_answer(dialect: Dialect, pro
 async def test_the_whole_conversation_is_sent(dialect: Dialect, provider: FakeProvider) -> None:
     provider.gives(dialect.reply)
     async with opened(dialect, provider) as model:
-        await answer(model, ASK)
+        await fetch_answer(model, ASK)
     (request,) = provider.requests
     assert request.path.endswith(dialect.path)
     assert request.headers[dialect.key_header] in ("sk-secret", "Bearer sk-secret")
@@ -302,7 +302,7 @@ async def test_google_is_sent_pictures_calls_and_results(provider: FakeProvider)
     """Its parts carry more than we say, so the parts are looked at one by one."""
     provider.gives(recordings.GOOGLE)
     async with opened(DIALECTS["google"], provider) as model:
-        await answer(model, ASK)
+        await fetch_answer(model, ASK)
     contents = provider.asked["contents"]
     assert contents[0]["parts"] == [
         {"text": "What is in it?"},
@@ -332,12 +332,14 @@ def _parsed(value: Any) -> Any:
 @pytest.mark.req("SK-23")
 async def test_a_picture_that_a_tool_shows_reaches_every_provider(dialect: Dialect, provider: FakeProvider) -> None:
     provider.gives(dialect.reply)
-    shown = Returned(
+    shown = ToolResultMessage(
         call="call_a", tool="read", content="x.png:", images=(Image(data=PICTURE, media_type="image/png"),)
     )
-    asked = Answered(calls=(ToolCall(id="call_a", name="read", arguments='{"path": "x.png"}'),))
+    asked = AssistantMessage(calls=(ToolCall(id="call_a", name="read", arguments='{"path": "x.png"}'),))
     async with opened(dialect, provider) as model:
-        await answer(model, replace(ASK, messages=(Asked(parts=(Text(text="Look."),)), asked, shown)))
+        await fetch_answer(
+            model, replace(ASK, messages=(PersonMessage(parts=(TextContent(text="Look."),)), asked, shown))
+        )
     sent = json.dumps(provider.asked)
     assert sent.count(ENCODED) == 1
     assert "x.png:" in sent
@@ -357,7 +359,7 @@ SHAPES = {
 async def test_a_shape_is_asked_for_in_the_provider_s_own_way(name: str, provider: FakeProvider) -> None:
     provider.gives(DIALECTS[name].reply)
     async with opened(DIALECTS[name], provider) as model:
-        await answer(model, replace(ASK, schema=SCHEMA, tools=(), messages=ASK.messages[:1]))
+        await fetch_answer(model, replace(ASK, schema=SCHEMA, tools=(), messages=ASK.messages[:1]))
     key, expected = SHAPES[name]
     assert _is_within(expected, provider.asked[key]), provider.asked
     assert '"required": ["name"]' in json.dumps(provider.asked[key])
@@ -377,10 +379,10 @@ async def test_a_model_that_can_t_hold_a_shape_gives_it_as_a_call(provider: Fake
     async with opened(DIALECTS["google"], provider) as model:
         pieces = [piece async for piece in model.stream(replace(ASK, schema=SCHEMA))]
     last = pieces[-1]
-    assert isinstance(last, Answer)
+    assert isinstance(last, CompletionResult)
     assert json.loads(last.message.text) == {"path": "a.csv"}
     assert (last.message.calls, last.stop) == ((), StopReason.END)
-    assert CallStarted(tool="answer") not in pieces
+    assert ToolCallStarted(tool="answer") not in pieces
     names = [each["name"] for each in provider.asked["tools"][0]["functionDeclarations"]]
     assert names == ["read", "answer"]
 
@@ -393,7 +395,7 @@ async def test_what_a_model_can_do_is_known_from_its_name(dialect: Dialect, prov
 async def test_an_answer_without_room_for_its_end_says_so(provider: FakeProvider) -> None:
     provider.gives(recordings.chat_text("Hel", finish="length"))
     async with opened(DIALECTS["compatible"], provider) as model:
-        assert (await answer(model, ASK)).stop is StopReason.LENGTH
+        assert (await fetch_answer(model, ASK)).stop is StopReason.LENGTH
 
 
 async def test_half_a_stream_is_never_taken_for_a_whole_one(dialect: Dialect, provider: FakeProvider) -> None:
@@ -402,8 +404,8 @@ async def test_half_a_stream_is_never_taken_for_a_whole_one(dialect: Dialect, pr
     ended = next(at for at, event in enumerate(events) if any(mark in event for mark in ENDS))
     provider.gives(replace(dialect.reply, body=b"\n\n".join(events[:ended]) + b"\n\n"))
     async with opened(dialect, provider) as model:
-        with pytest.raises(ProviderFault, match=f"{dialect.name} broke off its answer"):
-            await answer(model, ASK)
+        with pytest.raises(ProviderError, match=f"{dialect.name} broke off its answer"):
+            await fetch_answer(model, ASK)
 
 
 ENDS = (b'"finish_reason": "tool_calls"', b'"message_delta"', b'"finishReason"', b'"response.completed"')
@@ -428,7 +430,7 @@ async def test_an_odd_event_is_a_fault_and_asked_again(dialect: Dialect, provide
         body = b"event: content_block_delta\ndata: " + event + b"\n\n"
         provider.gives(replace(dialect.reply, body=body), dialect.reply)
         async with opened(dialect, provider, sleep=_at_once) as model:
-            assert (await answer(model, ASK)).message.text == "Hello", event
+            assert (await fetch_answer(model, ASK)).message.text == "Hello", event
         assert len(provider.requests) == 2 * number, event
 
 
@@ -438,10 +440,10 @@ async def _at_once(seconds: float) -> None:
 
 def test_one_model_serves_one_event_loop_after_the_other(provider: FakeProvider) -> None:
     provider.gives(recordings.CHAT)
-    model = open_model("openai:m", {"OPENAI_BASE_URL": provider.address})
+    model = open_provider_model("openai:m", {"OPENAI_BASE_URL": provider.address})
 
     async def ask() -> str:
-        said = (await answer(model, ASK)).message.text
+        said = (await fetch_answer(model, ASK)).message.text
         await model.close()
         return said
 
@@ -450,8 +452,11 @@ def test_one_model_serves_one_event_loop_after_the_other(provider: FakeProvider)
 
 @pytest.mark.parametrize("called", ["functions.read", "", "größe", "x" * 200])
 def test_a_name_that_no_tool_can_have_is_sent_back_as_one_that_providers_take(called: str) -> None:
-    wired = to_wire(
-        (Answered(calls=(ToolCall(id="a", name=called, arguments="{}"),)), Returned(call="a", tool=called, content="?"))
+    wired = to_provider_messages(
+        (
+            AssistantMessage(calls=(ToolCall(id="a", name=called, arguments="{}"),)),
+            ToolResultMessage(call="a", tool=called, content="?"),
+        )
     )
     sent = [
         part.tool_name for message in wired for part in message.parts if isinstance(part, ToolCallPart | ToolReturnPart)

@@ -13,8 +13,8 @@ import pytest
 from mcp.client import Client
 
 from habitus.app import read_settings
-from habitus.mcp.scope import Scope
-from habitus.mcp.server import Behind, make_server
+from habitus.mcp.scope import McpServerOptions
+from habitus.mcp.server import LazyHome, make_mcp_server
 from habitus.settings import Settings
 from habitus.skills.model import Skill
 from tests.fake_provider import FakeProvider, fake_provider
@@ -51,9 +51,9 @@ def connect(place: Path) -> Connect:
     async def connected(
         mode: str = "auto", *, client: dict[str, Any] | None = None, **scope: Any
     ) -> AsyncIterator[Client]:
-        behind = Behind(Scope(home=place, **scope))
+        behind = LazyHome(McpServerOptions(home=place, **scope))
         try:
-            async with Client(make_server(behind), mode=mode, **(client or {})) as connected:
+            async with Client(make_mcp_server(behind), mode=mode, **(client or {})) as connected:
                 yield connected
         finally:
             await behind.close()

@@ -15,10 +15,10 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from habitus.app import Habitus
-from habitus.files import file_of
+from habitus.files import build_file
 from habitus.mcp import scope
-from habitus.mcp.http import HOST, guarded_app, listening
-from habitus.mcp.server import Behind
+from habitus.mcp.http import HOST, make_guarded_app, open_listening_socket
+from habitus.mcp.server import LazyHome
 from habitus.skills import trees
 from habitus.skills.model import Skill
 from tests import npm
@@ -72,11 +72,13 @@ NOT_APPLICABLE = {
 def furnish(habitus: Habitus) -> None:
     steps = Skill(name="fixtures", description="Files for the suite", body="1. Read them.")
     files = {
-        "text.txt": file_of(b"This is the content of the static text resource."),
-        "blob.bin": file_of(b"\x89PNG\x00\xff"),
-        "123.txt": file_of(b'{"id": "123"}'),
+        "text.txt": build_file(b"This is the content of the static text resource."),
+        "blob.bin": build_file(b"\x89PNG\x00\xff"),
+        "123.txt": build_file(b'{"id": "123"}'),
     }
-    habitus.skills.write_trees("user", {"fixtures": {**trees.with_skill({}, steps), **files}}, habitus.person())
+    habitus.skills.write_trees(
+        "user", {"fixtures": {**trees.update_main_file({}, steps), **files}}, habitus.build_author()
+    )
     plain: dict[str, Any] = {"parameters": {"type": "object", "properties": {}}, "cases": [{"payload": {}}]}
     code = {
         "test-simple-text": b"print('This is a simple text response for testing.')\n",
@@ -87,7 +89,7 @@ def furnish(habitus: Habitus) -> None:
     written["json-schema-2020-12-tool"] = with_code(
         "json-schema-2020-12-tool", parameters=SCHEMA, cases=[{"payload": {}}]
     )
-    made(habitus, {name: {**tree, trees.TOOL_CODE: file_of(code[name])} for name, tree in written.items()})
+    made(habitus, {name: {**tree, trees.TOOL_CODE: build_file(code[name])} for name, tree in written.items()})
 
 
 class InItsWords:
@@ -121,11 +123,11 @@ class InItsWords:
 
 @asynccontextmanager
 async def serving(home: Path) -> AsyncIterator[str]:
-    wide = scope.Scope(home=home, profile="all")
-    behind = Behind(wide)
-    with listening(HOST, 0) as door:
+    wide = scope.McpServerOptions(home=home, profile="all")
+    behind = LazyHome(wide)
+    with open_listening_socket(HOST, 0) as door:
         port = door.getsockname()[1]
-        app = InItsWords(guarded_app(behind, [f"{HOST}:{port}", f"localhost:{port}"], wide, TOKEN))
+        app = InItsWords(make_guarded_app(behind, [f"{HOST}:{port}", f"localhost:{port}"], wide, TOKEN))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
         running = asyncio.create_task(server.serve(sockets=[door]))
         try:

@@ -17,15 +17,15 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from habitus.access import Access
-from habitus.agent.user_input import Asking
+from habitus.agent.user_input import UserRequest
 from habitus.app import Habitus
-from habitus.app.conversations.hosting import HostRequest
-from habitus.app.operating.people import Person, Role, open_people
+from habitus.app.conversations.hosting import HostTurnRequest
+from habitus.app.operating.people import UserAccount, UserRole, open_user_accounts
 from habitus.errors import Invalid
 from habitus.journal.model import Turn
-from habitus.mcp.http import serve_http
+from habitus.mcp.http import serve_mcp_http
 from habitus.mcp.offered_tools import is_offered
-from habitus.mcp.scope import Scope
+from habitus.mcp.scope import McpServerOptions
 from tests.mcp.conftest import MODES, text_of
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -57,7 +57,7 @@ async def served(home: Path, **scope: Any) -> AsyncIterator[Served]:
         if len(said) == 2:
             ready.set()
 
-    running = asyncio.create_task(serve_http(Scope(home=home, **scope), 0, say))
+    running = asyncio.create_task(serve_mcp_http(McpServerOptions(home=home, **scope), 0, say))
     await asyncio.wait_for(ready.wait(), 300)
     (url,) = re.findall(r"http://127\.0\.0\.1:\d+/mcp", said[0])
     try:
@@ -93,37 +93,39 @@ ACCESS = {
 
 @pytest.mark.req("CL-04", "CL-05")
 async def test_everybody_is_offered_the_tools_of_the_table(place: Path, habitus: Habitus) -> None:
-    asked = HostRequest(asking=Asking(text=""), user=habitus.user(), conversation="c", source_type="mcp")
-    tools = [tool for tool in await habitus.hosting.offered_tools(asked) if not tool.skill]
+    asked = HostTurnRequest(
+        user_input=UserRequest(text=""), user=habitus.get_user(), conversation="c", source_type="mcp"
+    )
+    tools = [tool for tool in await habitus.hosted_conversations.list_offered_tools(asked) if not tool.skill]
     assert {tool.name for tool in tools if tool.access is None} == {"edit_system_prompt"}
     offered = set[str]()
-    for role in Role:
-        scope = Scope(person=Person(name=role.value, role=role), profile="all")
+    for role in UserRole:
+        scope = McpServerOptions(person=UserAccount(name=role.value, role=role), profile="all")
         offered |= ACCESS[role.access]
         assert {tool.name for tool in tools if is_offered(tool, scope)} == offered
         looking = {tool.name for tool in tools if is_offered(tool, replace(scope, read_only=True))}
         assert looking == ACCESS[Access.VIEWER]
-    assert {tool.name for tool in tools if is_offered(tool, Scope(profile="all"))} == offered
+    assert {tool.name for tool in tools if is_offered(tool, McpServerOptions(profile="all"))} == offered
 
 
 @pytest.mark.full
 @pytest.mark.req("CL-04", "CL-05")
 async def test_people_use_their_tokens_within_their_roles_and_are_named(place: Path, habitus: Habitus) -> None:
-    tokens = {role: open_people(habitus).add(role.value, role).token for role in Role}
+    tokens = {role: open_user_accounts(habitus).add(role.value, role).token for role in UserRole}
     new = {"name": "make-soup", "title": "Soup", "description": "How soup is made", "content": "1. Cut leeks."}
     async with served(place) as server:
-        for role, more in ((Role.VIEWER, set()), (Role.REVIEWER, {"report_outcome"})):
+        for role, more in ((UserRole.VIEWER, set()), (UserRole.REVIEWER, {"report_outcome"})):
             async with server.client(tokens[role]) as client:
                 offered = {tool.name for tool in (await client.list_tools()).tools}
                 assert offered == {"search_skills", "recall_skill", "list_lessons", "why"} | more
                 assert "There is no tool" in text_of(await client.call_tool("create_skill", new))
                 await client.call_tool("recall_skill", {"name": "brew-tea"})
-        async with server.client(tokens[Role.ADMIN]) as client:
+        async with server.client(tokens[UserRole.ADMIN]) as client:
             assert "proposed" in text_of(await client.call_tool("create_skill", new))
         (proposal,) = habitus.review.list()
         assert (proposal.change.name, proposal.author.name) == ("make-soup", "admin")
-        open_people(habitus).remove("admin")
-        assert await status_of(server, {"Authorization": f"Bearer {tokens[Role.ADMIN]}"}) == 401
+        open_user_accounts(habitus).remove("admin")
+        assert await status_of(server, {"Authorization": f"Bearer {tokens[UserRole.ADMIN]}"}) == 401
     assert {turn.user for turn in turns(habitus)} == {"viewer", "reviewer", "admin"}
 
 
@@ -134,7 +136,7 @@ async def status_of(server: Served, headers: dict[str, str]) -> int:
 
 @pytest.mark.req("CL-04")
 async def test_a_session_is_continued_by_nobody_but_who_began_it(place: Path, habitus: Habitus) -> None:
-    ben = {"Authorization": f"Bearer {open_people(habitus).add('ben', Role.VIEWER).token}"}
+    ben = {"Authorization": f"Bearer {open_user_accounts(habitus).add('ben', UserRole.VIEWER).token}"}
     greeting = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     async with served(place) as server, httpx2.AsyncClient() as http:
         own = {**JSON, "Authorization": f"Bearer {server.token}"}
@@ -146,7 +148,7 @@ async def test_a_session_is_continued_by_nobody_but_who_began_it(place: Path, ha
 
 
 def turns(habitus: Habitus) -> list[Turn]:
-    return [turn for id in habitus.journal.session_ids() for turn in habitus.journal.turns_of(id)]
+    return [turn for id in habitus.journal.list_session_ids() for turn in habitus.journal.list_session_turns(id)]
 
 
 @pytest.mark.req("CL-05", "SC-01")
@@ -166,7 +168,7 @@ async def test_nobody_else_is_let_in(place: Path, habitus: Habitus) -> None:
         assert (await http.get(server.url.replace("/mcp", "/"), headers={"Authorization": token})).status_code == 404
         port = int(server.url.rpartition(":")[2].partition("/")[0])
         with pytest.raises(Invalid, match="Choose another --port"):
-            await serve_http(Scope(home=place), port, lambda text: None)
+            await serve_mcp_http(McpServerOptions(home=place), port, lambda text: None)
 
 
 @pytest.mark.req("OP-03")

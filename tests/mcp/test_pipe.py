@@ -183,8 +183,8 @@ def test_a_hundred_calls_at_once_are_all_answered(run_cli: Cli) -> None:
         answers = pipe.answer(*[pipe.send("tools/call", call) for call in calls])
         assert [answer for answer in answers.values() if answer["result"]["isError"]] == []
     with Habitus.open(read_settings(run_cli.home, run_cli.environ())) as habitus:
-        (session,) = habitus.journal.session_ids()
-        (turn,) = habitus.journal.turns_of(session)
+        (session,) = habitus.journal.list_session_ids()
+        (turn,) = habitus.journal.list_session_turns(session)
         assert len([event for event in turn.events if event.kind.value == "tool_result"]) == 100
 
 
@@ -200,7 +200,7 @@ def test_a_client_that_goes_away_in_a_call_leaves_its_turn_written_down(run_cli:
             os.kill(pipe.process.pid, signal.SIGTERM)
             pipe.process.wait()
     with Habitus.open(read_settings(run_cli.home, run_cli.environ())) as habitus:
-        (session,) = habitus.journal.session_ids()
-        (turn,) = habitus.journal.turns_of(session)
+        (session,) = habitus.journal.list_session_ids()
+        (turn,) = habitus.journal.list_session_turns(session)
         assert turn.ended_on is not None
         assert [outcome.kind for outcome in turn.outcomes] == [OutcomeKind.INFRA]

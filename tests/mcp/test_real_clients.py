@@ -218,7 +218,7 @@ def test_claude_code_lists_our_tools_recalls_a_skill_and_calls_a_learned_tool(
     assert results["call_1"].startswith("# Skill: review-a-change")
     assert results["call_3"].splitlines()[0] == "42"  # it adds a line of its own
     with Habitus.open(read_settings(furnished.home, furnished.environ())) as habitus:
-        (session,) = habitus.journal.session_ids()
-        (turn,) = habitus.journal.turns_of(session)
+        (session,) = habitus.journal.list_session_ids()
+        (turn,) = habitus.journal.list_session_turns(session)
         kind = OutcomeKind.INFRA if searches else OutcomeKind.OK
         assert (turn.source_type, [outcome.kind for outcome in turn.outcomes]) == ("mcp", [kind])

@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ConfigDict
 
 from habitus.app import Habitus
-from habitus.files import file_of
+from habitus.files import build_file
 from habitus.skills import trees
 from habitus.skills.model import Skill
 from tests.mcp.conftest import MODES, Connect
@@ -23,12 +23,14 @@ BINARY = b"\x00\x01\xff"
 def with_files(habitus: Habitus) -> None:
     skill = Skill(name="pour-tea", title="Pour", description="How tea is poured", body="Read references/cups.md")
     more = {
-        "references/cups.md": file_of(b"# Cups\n"),
-        "references/deep/one two.md": file_of(b"deep\n"),
-        "assets/cup.bin": file_of(BINARY),
-        "evals/evals.json": file_of(b"[]"),
+        "references/cups.md": build_file(b"# Cups\n"),
+        "references/deep/one two.md": build_file(b"deep\n"),
+        "assets/cup.bin": build_file(BINARY),
+        "evals/evals.json": build_file(b"[]"),
     }
-    habitus.skills.write_trees("user", {"pour-tea": {**trees.with_skill({}, skill), **more}}, habitus.person())
+    habitus.skills.write_trees(
+        "user", {"pour-tea": {**trees.update_main_file({}, skill), **more}}, habitus.build_author()
+    )
 
 
 class Answer(types.Result):
@@ -137,11 +139,11 @@ async def test_what_is_not_served_is_an_invalid_parameter(
 async def test_a_skill_renamed_while_a_client_reads_it_is_gone_under_its_old_name(
     habitus: Habitus, connect: Connect
 ) -> None:
-    async with connect(look_s=0.001) as client:
+    async with connect(poll_interval_s=0.001) as client:
         assert (await client.read_resource("skill://brew-tea/SKILL.md")).contents
         await client.call_tool("recall_skill", {"name": "brew-tea"})
-        habitus.skills.create(Skill(name="make-tea", description="Brews", body="1. Boil."), habitus.person())
-        habitus.skills.remove("brew-tea", habitus.person())
+        habitus.skills.create(Skill(name="make-tea", description="Brews", body="1. Boil."), habitus.build_author())
+        habitus.skills.remove("brew-tea", habitus.build_author())
         with pytest.raises(MCPError, match="Nothing is served") as refused:
             await client.read_resource("skill://brew-tea/SKILL.md", cache_mode="bypass")
         assert refused.value.code == types.INVALID_PARAMS
@@ -154,7 +156,7 @@ async def test_a_skill_renamed_while_a_client_reads_it_is_gone_under_its_old_nam
 @pytest.mark.req("CL-05", "SC-03")
 async def test_secrets_in_a_skill_s_files_do_not_leave(habitus: Habitus, connect: Connect) -> None:
     key = "ghp_" + "a1B2" * 9
-    habitus.skills.create(Skill(name="log-in", description="Log in", body=f"Use {key}"), habitus.person())
+    habitus.skills.create(Skill(name="log-in", description="Log in", body=f"Use {key}"), habitus.build_author())
     async with connect() as client:
         (main,) = (await client.read_resource("skill://log-in/SKILL.md")).contents
         assert isinstance(main, types.TextResourceContents)
@@ -165,8 +167,8 @@ async def test_secrets_in_a_skill_s_files_do_not_leave(habitus: Habitus, connect
 
 @pytest.mark.req("CL-05")
 async def test_long_lists_come_in_pages(habitus: Habitus, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("habitus.mcp.skills.PAGE", 3)
-    monkeypatch.setattr("habitus.mcp.skills.MANIFESTS", 3)
+    monkeypatch.setattr("habitus.mcp.skills.PAGE_SIZE", 3)
+    monkeypatch.setattr("habitus.mcp.skills.MANIFEST_PAGE_SIZE", 3)
     async with connect() as client:
         seen: list[str] = []
         cursor = None

@@ -14,12 +14,12 @@ from mcp.client import Client
 from mcp.client.subscriptions import ToolsListChanged
 
 from habitus.app import Habitus
-from habitus.files import Tree, file_of
-from habitus.memory.model import Producer
+from habitus.files import Tree, build_file
+from habitus.memory.model import LessonProducer
 from habitus.skills import trees
 from habitus.skills.model import Manifest, Skill
-from habitus.skills.sources.trust import APPROVED
-from habitus.text import tokens
+from habitus.skills.sources.trust import APPROVED_ROOT
+from habitus.text import estimate_token_count
 from tests.conftest import Cli
 from tests.mcp.conftest import MODES, Connect, text_of
 
@@ -46,9 +46,9 @@ def with_code(
     code = f"import json, sys\nx = json.loads(sys.argv[1])['x']\nprint({prints})\n"
     steps = Skill(name=name, description="Doubles a number.", body="1. Double it.")
     return {
-        **trees.with_skill({}, steps),
-        trees.TOOL_CODE: file_of(code.encode()),
-        trees.TOOL_FILE: file_of(json.dumps(declared).encode()),
+        **trees.update_main_file({}, steps),
+        trees.TOOL_CODE: build_file(code.encode()),
+        trees.TOOL_FILE: build_file(json.dumps(declared).encode()),
     }
 
 
@@ -62,7 +62,9 @@ async def test_the_default_profile_is_eight_tools_in_two_thousand_tokens(
         assert client.instructions is not None
         texts = [client.instructions, *(tool.description or "" for tool in found)]
     assert [tool.name for tool in found] == DEFAULT
-    assert tokens(json.dumps([tool.model_dump(by_alias=True, exclude_none=True) for tool in found])) <= 2000
+    assert (
+        estimate_token_count(json.dumps([tool.model_dump(by_alias=True, exclude_none=True) for tool in found])) <= 2000
+    )
     assert all(len(text.encode()) < 2048 for text in texts)
     always = {tool.name for tool in found if (tool.meta or {}).get("anthropic/alwaysLoad")}
     assert always == {"search_skills", "recall_skill"}
@@ -143,9 +145,12 @@ async def test_the_code_of_skills_comes_and_goes_and_clients_are_told(
         await asyncio.to_thread(made, habitus, {"double-it": with_code("double-it")})
 
     async def goes() -> None:
-        await asyncio.to_thread(habitus.skills.remove, "double-it", habitus.person())
+        await asyncio.to_thread(habitus.skills.remove, "double-it", habitus.build_author())
 
-    async with connect(mode, look_s=0.01, client={"message_handler": heard}) as client, listening(client, told):
+    async with (
+        connect(mode, poll_interval_s=0.01, client={"message_handler": heard}) as client,
+        listening(client, told),
+    ):
         assert await names(client) == DEFAULT
         await change(appears)
         assert await names(client) == [*DEFAULT, "double_it"]
@@ -160,8 +165,8 @@ async def test_the_code_of_skills_comes_and_goes_and_clients_are_told(
 
 def made(habitus: Habitus, written: dict[str, Tree]) -> None:
     """By the person, who stands behind it."""
-    habitus.skills.write_trees("user", written, habitus.person())
-    habitus.approvals.trust(APPROVED, written, "ann", adds=True)
+    habitus.skills.write_trees("user", written, habitus.build_author())
+    habitus.approvals.trust(APPROVED_ROOT, written, "ann", keep_existing=True)
 
 
 @asynccontextmanager
@@ -255,11 +260,11 @@ async def test_what_a_client_s_model_writes_waits_as_what_our_own_agent_writes_d
 @pytest.mark.req("CL-05", "SC-04")
 async def test_a_client_acts_for_the_user_it_was_started_for(habitus: Habitus, connect: Connect) -> None:
     only_admins = Skill(name="purge", description="Purge all", body="x", manifest=Manifest(admin_only=True))
-    habitus.skills.create(only_admins, habitus.person())
+    habitus.skills.create(only_admins, habitus.build_author())
     (habitus.settings.home / "habitus.toml").write_text("[users.ann]\nadmin = true\n[users.bob]\n")
     async with connect(user="bob") as client:
         said = await client.call_tool("recall_skill", {"name": "purge"})
         assert (said.is_error, "purge" in text_of(said).partition("Available")[2]) == (True, False)
         await client.call_tool("memorize", {"text": "The user drinks green tea.", "kind": "profile"})
     (lesson,) = habitus.open_memory(user="bob").list_lessons("all")
-    assert (lesson.produced_by, lesson.owner) == (Producer.MODEL, "bob")
+    assert (lesson.produced_by, lesson.owner) == (LessonProducer.MODEL, "bob")

@@ -10,13 +10,13 @@ import pytest
 
 from habitus.app import Habitus
 from habitus.events import OutcomeKind
-from habitus.journal.model import Place, Turn
+from habitus.journal.model import SelectionSlot, Turn
 from habitus.skills.model import Stage
 from tests.mcp.conftest import MODES, Connect, text_of
 
 
 def kept(habitus: Habitus) -> list[Turn]:
-    turns = [turn for id in habitus.journal.session_ids() for turn in habitus.journal.turns_of(id)]
+    turns = [turn for id in habitus.journal.list_session_ids() for turn in habitus.journal.list_session_turns(id)]
     return sorted(turns, key=lambda turn: turn.started_on)
 
 
@@ -45,17 +45,17 @@ async def test_a_turn_begins_with_a_call_and_ends_with_the_report(
     assert first.session == second.session
     (judged,) = first.outcomes
     assert (judged.kind, judged.source, judged.weight < 0.3) == (OutcomeKind.OK, "model", True)
-    assert [(one.name, one.place) for one in first.selected] == [("brew-tea", Place.LOADED)]
+    assert [(one.name, one.place) for one in first.selected] == [("brew-tea", SelectionSlot.LOADED)]
     (used,) = [one for one in first.exposures if one.is_used]
     assert (used.item, used.kind, used.is_steady) == ("brew-tea", "skill", False)
     assert (second.request, second.outcomes[0].kind) == ("", OutcomeKind.INFRA)
     assert second.ended_on is not None
-    assert habitus.skills.counters("brew-tea")[Stage.STEPS].succeeded == 1
+    assert habitus.skills.read_counters("brew-tea")[Stage.STEPS].succeeded == 1
 
 
 @pytest.mark.req("CL-05")
 async def test_a_turn_with_many_calls_makes_room_for_the_next(habitus: Habitus, connect: Connect) -> None:
-    async with connect(most_calls=2) as client:
+    async with connect(max_calls_per_turn=2) as client:
         for _ in range(5):
             await client.call_tool("recall_skill", {"name": "brew-tea"})
         assert [turn.ended_on is not None for turn in kept(habitus)] == [True, True, False]
@@ -75,7 +75,7 @@ async def test_cycles_are_freed_every_so_many_calls_so_that_memory_stays_flat_fo
     gc.disable()  # it would come too late
     try:
         left = weakref.ref(Ring())
-        async with connect(most_calls=2, look_s=0.01) as client:
+        async with connect(max_calls_per_turn=2, poll_interval_s=0.01) as client:
             for _ in range(200):
                 await client.call_tool("recall_skill", {"name": "brew-tea"})
                 if left() is None:
@@ -87,7 +87,7 @@ async def test_cycles_are_freed_every_so_many_calls_so_that_memory_stays_flat_fo
 
 @pytest.mark.req("CL-05")
 async def test_a_turn_that_nobody_goes_on_with_is_over(habitus: Habitus, connect: Connect) -> None:
-    async with connect(idle_s=0.0) as client:
+    async with connect(turn_idle_s=0.0) as client:
         await client.call_tool("recall_skill", {"name": "brew-tea"})
         async with asyncio.timeout(300):
             while not [turn for turn in kept(habitus) if turn.ended_on]:

@@ -13,13 +13,13 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.memory import tables
-from habitus.memory.memory import Cortex
-from habitus.memory.model import Draft, Kind, Producer, Scope
+from habitus.memory.cortex import Cortex
+from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonScope
+from habitus.memory.page_files import MemoryPageFiles
 from habitus.memory.store import EngramStore
-from habitus.memory.views import ViewFiles
-from habitus.pause import Pause
+from habitus.pause import PauseSwitch
 from habitus.redact import Redactor
-from habitus.search import Index, WordLlama
+from habitus.search import SearchIndex, WordLlamaEmbedder
 from tests.homes import migrated
 
 
@@ -36,8 +36,8 @@ class Clock:
 
 
 @pytest.fixture(scope="session")
-def embedder() -> WordLlama:
-    return WordLlama()
+def embedder() -> WordLlamaEmbedder:
+    return WordLlamaEmbedder()
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def clock() -> Clock:
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[sa.Engine]:
     assert tables.engrams.metadata is sql.metadata
-    made = sql.open_engine(sql.sqlite_url(migrated(tmp_path / "habitus.db")))
+    made = sql.open_engine(sql.build_sqlite_url(migrated(tmp_path / "habitus.db")))
     yield made
     made.dispose()
 
@@ -57,7 +57,7 @@ Make = Callable[..., Cortex]
 
 
 @pytest.fixture
-def make(engine: sa.Engine, clock: Clock, embedder: WordLlama, tmp_path: Path) -> Make:
+def make(engine: sa.Engine, clock: Clock, embedder: WordLlamaEmbedder, tmp_path: Path) -> Make:
     """A cortex on the test's database; called again, it is another process's."""
     ids = count(1)
 
@@ -65,13 +65,13 @@ def make(engine: sa.Engine, clock: Clock, embedder: WordLlama, tmp_path: Path) -
         given = {
             "redactor": Redactor(["hunter2-secret"]),
             "clock": clock,
-            "pause": Pause(engine, clock),
+            "pause": PauseSwitch(engine, clock),
             "user": "ann",
-            "files": ViewFiles(tmp_path / "memory", engine, clock=clock, is_durable=False),
+            "files": MemoryPageFiles(tmp_path / "memory", engine, clock=clock, is_durable=False),
             "new_id": lambda: f"e{next(ids):07d}",
             **more,
         }
-        return Cortex(EngramStore(engine), lambda: Index.open(engine, "memory", embedder=embedder), **given)
+        return Cortex(EngramStore(engine), lambda: SearchIndex.open(engine, "memory", embedder=embedder), **given)
 
     return made
 
@@ -81,7 +81,13 @@ def cortex(make: Make) -> Cortex:
     return make()
 
 
-def lesson(text: str, **more: Any) -> Draft:
+def lesson(text: str, **more: Any) -> LessonDraft:
     """What a model has learned."""
-    given = {"kind": Kind.LESSON, "scope": Scope.USER, "user": "ann", "produced_by": Producer.MODEL, **more}
-    return Draft(text=text, **given)
+    given = {
+        "kind": LessonKind.LESSON,
+        "scope": LessonScope.USER,
+        "user": "ann",
+        "produced_by": LessonProducer.MODEL,
+        **more,
+    }
+    return LessonDraft(text=text, **given)

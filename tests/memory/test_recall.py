@@ -7,8 +7,17 @@ import logging
 import pytest
 
 from habitus.errors import Invalid, NotFound
-from habitus.memory.memory import Cortex
-from habitus.memory.model import HIGH, SCRATCHPAD, Kind, LessonBody, LessonState, Producer, Scope, TrustLevel
+from habitus.memory.cortex import Cortex
+from habitus.memory.model import (
+    HIGH_CONFIDENCE,
+    SCRATCHPAD_TOPIC,
+    LessonKind,
+    LessonProducer,
+    LessonScope,
+    LessonState,
+    SelfPlayLessonBody,
+    TrustLevel,
+)
 from tests.memory.conftest import Clock, Make, lesson
 
 TAUGHT = (
@@ -80,9 +89,16 @@ def test_an_unrelated_request_gets_no_lesson(taught: Cortex, request_: str) -> N
 
 @pytest.mark.req("ME-06")
 def test_rules_and_profile_come_always_and_a_persons_first(cortex: Cortex) -> None:
-    cortex.encode(lesson("Stop after two failures.", kind=Kind.WHEN, confidence=HIGH, produced_by=Producer.DETECTOR))
-    cortex.add("Quote column names.", kind=Kind.ALWAYS)
-    cortex.add("Ann is a nurse.", kind=Kind.PROFILE)
+    cortex.encode(
+        lesson(
+            "Stop after two failures.",
+            kind=LessonKind.WHEN,
+            confidence=HIGH_CONFIDENCE,
+            produced_by=LessonProducer.DETECTOR,
+        )
+    )
+    cortex.add("Quote column names.", kind=LessonKind.ALWAYS)
+    cortex.add("Ann is a nurse.", kind=LessonKind.PROFILE)
     found = cortex.recall("anything at all")
     assert [one.text for one in found.rules] == ["Quote column names.", "Stop after two failures."]
     assert [one.text for one in found.profile] == ["Ann is a nurse."]
@@ -91,10 +107,10 @@ def test_rules_and_profile_come_always_and_a_persons_first(cortex: Cortex) -> No
 @pytest.mark.req("ME-06", "EL-06")
 def test_rules_over_budget_are_ranked_by_relevance(cortex: Cortex) -> None:
     for text in TAUGHT:
-        cortex.encode(lesson(text, kind=Kind.WHEN, produced_by=Producer.DETECTOR))
+        cortex.encode(lesson(text, kind=LessonKind.WHEN, produced_by=LessonProducer.DETECTOR))
     found = cortex.recall("query the staging database", rule_tokens=15)
     assert [one.text for one in found.rules] == [TAUGHT[2]]
-    assert len(found.cut) == len(TAUGHT) - 1
+    assert len(found.omitted_rules) == len(TAUGHT) - 1
     assert {left.reason for left in found.left_out} == {"no room in 15 tokens"}
 
 
@@ -122,11 +138,13 @@ def test_of_two_that_fit_the_more_useful_comes_first(cortex: Cortex) -> None:
 
 @pytest.mark.req("ME-06")
 def test_scratchpad_lessons_are_told_in_the_tools_description_and_nowhere_else(cortex: Cortex) -> None:
-    cortex.encode(lesson("Print progress in long cells.", topic=SCRATCHPAD, scope=Scope.PROJECT, project="/work"))
+    cortex.encode(
+        lesson("Print progress in long cells.", topic=SCRATCHPAD_TOPIC, scope=LessonScope.PROJECT, project="/work")
+    )
     assert cortex.recall("print progress in long cells", project="/work").lessons == ()
-    assert [e.text for e in cortex.scratchpad_lessons(project="/work")] == ["Print progress in long cells."]
-    assert cortex.scratchpad_lessons(project="/other") == ()
-    assert cortex.scratchpad_lessons(project="/work", tokens=3) == ()
+    assert [e.text for e in cortex.recall_scratchpad_lessons(project="/work")] == ["Print progress in long cells."]
+    assert cortex.recall_scratchpad_lessons(project="/other") == ()
+    assert cortex.recall_scratchpad_lessons(project="/work", tokens=3) == ()
 
 
 @pytest.mark.req("ME-03")
@@ -138,15 +156,15 @@ def test_nobody_sees_another_users_lessons(cortex: Cortex) -> None:
 
 @pytest.mark.req("EL-05")
 def test_memory_knows_what_it_says_already(taught: Cortex) -> None:
-    assert taught.has_similar("The total of the invoice PDF is on its last page.")
-    assert not taught.has_similar("The total of the invoice PDF is on its first page.")
-    assert not taught.has_similar("")
+    assert taught.has_similar_lesson("The total of the invoice PDF is on its last page.")
+    assert not taught.has_similar_lesson("The total of the invoice PDF is on its first page.")
+    assert not taught.has_similar_lesson("")
 
 
 @pytest.mark.req("LP-05")
 def test_a_retrieval_is_counted_and_logged_with_its_source(cortex: Cortex, caplog: pytest.LogCaptureFixture) -> None:
-    body = LessonBody(trigger="t", correct_pattern="c", source_challenge_hash="abc123")
-    cortex.encode(lesson("Sniff the delimiter first.", source="self-play", body=body, produced_by=Producer.DREAM))
+    body = SelfPlayLessonBody(trigger="t", correct_pattern="c", source_challenge_hash="abc123")
+    cortex.encode(lesson("Sniff the delimiter first.", source="self-play", body=body, produced_by=LessonProducer.DREAM))
     with caplog.at_level(logging.DEBUG, logger="habitus.memory"):
         cortex.record_retrieval(["e0000001", "nothere1"])
     assert "retrieved e0000001 source=self-play source_challenge_hash=abc123" in caplog.text
@@ -172,23 +190,23 @@ def test_credit_goes_only_to_what_was_shown_lately_and_fits_the_request(taught: 
 
 @pytest.mark.req("EL-06")
 def test_a_rule_that_is_ignored_is_counted(cortex: Cortex) -> None:
-    cortex.encode(lesson("Stop after two failures.", kind=Kind.WHEN, produced_by=Producer.DETECTOR))
-    assert cortex.count_ignored(["Stop after two failures."]) == ("e0000001",)
-    assert cortex.count_ignored(["e0000001", "another rule"]) == ("e0000001",)
+    cortex.encode(lesson("Stop after two failures.", kind=LessonKind.WHEN, produced_by=LessonProducer.DETECTOR))
+    assert cortex.record_ignored_rules(["Stop after two failures."]) == ("e0000001",)
+    assert cortex.record_ignored_rules(["e0000001", "another rule"]) == ("e0000001",)
     assert cortex.get("e0000001").counters.ignored == 2
 
 
 @pytest.mark.req("EL-06")
 def test_rules_that_never_make_the_cut_age_out(cortex: Cortex) -> None:
-    cortex.encode(lesson("Stop after two failures.", kind=Kind.WHEN, produced_by=Producer.DETECTOR))
-    cortex.add("Quote column names.", kind=Kind.ALWAYS)
+    cortex.encode(lesson("Stop after two failures.", kind=LessonKind.WHEN, produced_by=LessonProducer.DETECTOR))
+    cortex.add("Quote column names.", kind=LessonKind.ALWAYS)
     ids = ["e0000001", "e0000002"]
     for _ in range(20 - 1):
-        assert cortex.record_retrieval([], cut=ids) == ()
+        assert cortex.record_retrieval([], omitted=ids) == ()
     cortex.record_retrieval(["e0000001"])  # shown once: the count starts anew
     for _ in range(20 - 1):
-        cortex.record_retrieval([], cut=ids)
-    (gone,) = cortex.record_retrieval([], cut=ids)
+        cortex.record_retrieval([], omitted=ids)
+    (gone,) = cortex.record_retrieval([], omitted=ids)
     assert (gone.id, gone.state, gone.reason) == (
         "e0000001",
         LessonState.ARCHIVED,
@@ -220,15 +238,15 @@ def test_compaction_above_twenty_keeps_by_place(cortex: Cortex) -> None:
     left = {e.id: e.text for e in cortex.list_lessons()}
     assert len(left) == 2
     assert left.items() <= before.items()
-    assert {e.id for e in gone} == {e.id for e in cortex.list_archived()} == before.keys() - left.keys()
+    assert {e.id for e in gone} == {e.id for e in cortex.list_archived_lessons()} == before.keys() - left.keys()
 
 
 @pytest.mark.req("LP-08")
 def test_what_did_you_learn_today(cortex: Cortex, clock: Clock) -> None:
     cortex.encode(lesson("Old news are old."))
     clock.wait(days=3)
-    cortex.encode(lesson("Fresh bread is warm.", produced_by=Producer.DREAM))
-    cortex.add("Quote column names.", kind=Kind.ALWAYS)
+    cortex.encode(lesson("Fresh bread is warm.", produced_by=LessonProducer.DREAM))
+    cortex.add("Quote column names.", kind=LessonKind.ALWAYS)
     assert [e.id for e in cortex.list_lessons("today")] == ["e0000003", "e0000002"]
     assert [e.id for e in cortex.list_lessons("week", kind="lesson")] == ["e0000002", "e0000001"]
     assert [e.id for e in cortex.list_lessons("self-play")] == ["e0000002"]
@@ -251,19 +269,19 @@ def test_memory_returns_to_a_timestamp_as_new_versions(cortex: Cortex, clock: Cl
     cortex.add("Nobody knows.")
     now = clock()
     clock.wait(minutes=1)
-    planned = cortex.return_to(then, by="ann", dry_run=True)
+    planned = cortex.roll_back_to(then, by="ann", dry_run=True)
     assert [(step.id, step.action) for step in planned] == [
         ("e0000001", "change"),
         ("e0000002", "restore"),
         ("e0000003", "archive"),
     ]
     assert cortex.get("e0000001").text == "Dates are ISO."
-    assert cortex.return_to(then, by="ann") == planned
+    assert cortex.roll_back_to(then, by="ann") == planned
     assert {e.text for e in cortex.list_lessons()} == {"Dates are day-first.", "The log is long."}
-    assert cortex.return_to(then, by="ann") == ()
-    cortex.return_to(now, by="ann")
+    assert cortex.roll_back_to(then, by="ann") == ()
+    cortex.roll_back_to(now, by="ann")
     assert {e.text for e in cortex.list_lessons()} == {"Dates are ISO.", "Nobody knows."}
-    assert [version.number for version in cortex.history("e0000001")] == [1, 2, 3, 4]
+    assert [version.number for version in cortex.get_history("e0000001")] == [1, 2, 3, 4]
 
 
 def test_an_unknown_id_is_answered_with_the_nearest(cortex: Cortex) -> None:

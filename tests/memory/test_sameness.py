@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.memory.sameness import is_same
-from habitus.search import WordLlama
+from habitus.memory.text_equivalence import is_equivalent
+from habitus.search import WordLlamaEmbedder
 
 PAIRS = [
     json.loads(line)
@@ -20,13 +20,13 @@ PAIRS = [
 
 
 @cache
-def _embedder() -> WordLlama:
-    return WordLlama()
+def _embedder() -> WordLlamaEmbedder:
+    return WordLlamaEmbedder()
 
 
 def same(a: str, b: str) -> bool:
     first, second = _embedder().embed([a, b])
-    return is_same(a, b, meaning=float(first @ second))
+    return is_equivalent(a, b, similarity=float(first @ second))
 
 
 @pytest.mark.full
@@ -47,18 +47,18 @@ def test_most_paraphrases_are_seen(part: str) -> None:
 
 @given(st.sampled_from([pair["a"] for pair in PAIRS]))
 def test_a_text_says_the_same_as_itself(text: str) -> None:
-    assert is_same(text, text.upper(), meaning=0.0)
-    assert is_same(text, f" {text.rstrip('.')}", meaning=0.0)
+    assert is_equivalent(text, text.upper(), similarity=0.0)
+    assert is_equivalent(text, f" {text.rstrip('.')}", similarity=0.0)
 
 
 @given(st.sampled_from([pair["a"] for pair in PAIRS]), st.sampled_from([pair["b"] for pair in PAIRS]))
 def test_sameness_does_not_depend_on_the_order(a: str, b: str) -> None:
-    assert is_same(a, b, meaning=1.0) == is_same(b, a, meaning=1.0)
+    assert is_equivalent(a, b, similarity=1.0) == is_equivalent(b, a, similarity=1.0)
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
 def test_numbers_tell_texts_apart(a: int, b: int) -> None:
-    merged = is_same(f"The limit is {a} rows per page.", f"Per page the limit is {b} rows.", meaning=1.0)
+    merged = is_equivalent(f"The limit is {a} rows per page.", f"Per page the limit is {b} rows.", similarity=1.0)
     assert merged == (a == b)
 
 
@@ -76,4 +76,4 @@ def test_numbers_tell_texts_apart(a: int, b: int) -> None:
     ],
 )
 def test_what_is_turned_around_is_not_the_same(a: str, b: str) -> None:
-    assert not is_same(a, b, meaning=1.0)
+    assert not is_equivalent(a, b, similarity=1.0)

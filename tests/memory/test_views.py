@@ -21,19 +21,19 @@ from hypothesis import strategies as st
 
 from habitus import sql
 from habitus.app import Habitus, read_settings
-from habitus.memory import views
-from habitus.memory.memory import Cortex, Looked
-from habitus.memory.model import Engram, Kind, Scope, TrustLevel
+from habitus.memory import page_files
+from habitus.memory.cortex import Cortex, PageSyncResult
+from habitus.memory.model import Engram, LessonKind, LessonScope, TrustLevel
+from habitus.memory.page_files import PAGE_SPECS, MemoryPageFiles, PageEdits, PageLine, ParsedPage, UnparsedLine
 from habitus.memory.store import EngramStore
-from habitus.memory.views import VIEWS, BadLine, Edits, Line, Page, ViewFiles
 from habitus.redact import Redactor
-from habitus.search import Index, WordLlama
-from habitus.text import one_line
+from habitus.search import SearchIndex, WordLlamaEmbedder
+from habitus.text import to_one_line
 from tests.journeys.crash import Killer
 from tests.memory.conftest import Clock, Make, lesson
 
-LESSONS = VIEWS[2]
-RULES = VIEWS[1]
+LESSONS = PAGE_SPECS[2]
+RULES = PAGE_SPECS[1]
 
 texts = st.one_of(
     st.text(min_size=1, max_size=80),
@@ -43,7 +43,7 @@ texts = st.one_of(
         ),
         max_size=12,
     ).map("".join),
-).map(one_line).filter(bool)  # fmt: skip
+).map(to_one_line).filter(bool)  # fmt: skip
 topics = st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True) | st.just("")
 
 
@@ -52,8 +52,8 @@ def engrams() -> st.SearchStrategy[list[Engram]]:
         Engram,
         id=st.from_regex(r"[a-z][a-z0-9]{7}", fullmatch=True),
         text=texts,
-        kind=st.sampled_from(Kind),
-        scope=st.sampled_from(Scope),
+        kind=st.sampled_from(LessonKind),
+        scope=st.sampled_from(LessonScope),
         topic=topics,
     )
     return st.lists(one, max_size=8, unique_by=lambda engram: engram.id)
@@ -63,55 +63,58 @@ def engrams() -> st.SearchStrategy[list[Engram]]:
 @pytest.mark.req("ME-02")
 @given(engrams())
 def test_what_is_rendered_is_read_back_and_nothing_else(many: list[Engram]) -> None:
-    read = [views.read(view, views.render(view, many)) for view in VIEWS]
+    read = [page_files.parse_page(view, page_files.render_page(view, many)) for view in PAGE_SPECS]
     assert all(page.bad == () for page in read)
     found = {line.id: line for page in read for line in page.lines}
     assert found == {
-        one.id: views.Line(id=one.id, text=one.text, kind=one.kind, scope=one.scope, topic=one.topic) for one in many
+        one.id: page_files.PageLine(id=one.id, text=one.text, kind=one.kind, scope=one.scope, topic=one.topic)
+        for one in many
     }
-    assert not views.edits(found.values(), read)
+    assert not page_files.diff_pages(found.values(), read)
 
 
 @pytest.mark.full
 @pytest.mark.req("ME-02")
 @given(engrams(), st.lists(st.text(max_size=60), max_size=6))
 def test_whatever_is_on_a_page_is_understood_or_kept(many: list[Engram], scribbles: list[str]) -> None:
-    for view in VIEWS:
-        page = views.read(view, views.render(view, many) + "\n".join(scribbles))
-        again = views.read(view, views.render(view, many, page.bad))
+    for view in PAGE_SPECS:
+        page = page_files.parse_page(view, page_files.render_page(view, many) + "\n".join(scribbles))
+        again = page_files.parse_page(view, page_files.render_page(view, many, page.bad))
         assert [bad.raw for bad in again.bad] == [bad.raw for bad in page.bad]
         assert {line.id for line in again.lines} >= {e.id for e in many if e.kind in view.kinds}
 
 
 @given(texts)
 def test_an_escaped_text_holds_no_comment_and_comes_back(text: str) -> None:
-    assert "<!--" not in views.escape(text)
-    assert "-->" not in views.escape(text)
-    assert views.unescape(views.escape(text)) == text
+    assert "<!--" not in page_files.escape_comments(text)
+    assert "-->" not in page_files.escape_comments(text)
+    assert page_files.unescape_comments(page_files.escape_comments(text)) == text
 
 
 def test_people_write_lists_in_many_ways() -> None:
-    page = views.read(
+    page = page_files.parse_page(
         RULES,
         "# Rules\n\n## always\n* starred\n+ plus\n-   wide\n- wrapped by\n  an editor <!-- a0000001 global #io -->\n"
         "## WHEN\r\n- carried\r\n- only a scope <!-- project -->\n",
     )
     assert page.bad == ()
     assert page.lines == (
-        Line(text="starred", kind=Kind.ALWAYS),
-        Line(text="plus", kind=Kind.ALWAYS),
-        Line(text="wide", kind=Kind.ALWAYS),
-        Line(text="wrapped by an editor", kind=Kind.ALWAYS, id="a0000001", scope=Scope.GLOBAL, topic="io"),
-        Line(text="carried", kind=Kind.WHEN),
-        Line(text="only a scope", kind=Kind.WHEN, scope=Scope.PROJECT),
+        PageLine(text="starred", kind=LessonKind.ALWAYS),
+        PageLine(text="plus", kind=LessonKind.ALWAYS),
+        PageLine(text="wide", kind=LessonKind.ALWAYS),
+        PageLine(
+            text="wrapped by an editor", kind=LessonKind.ALWAYS, id="a0000001", scope=LessonScope.GLOBAL, topic="io"
+        ),
+        PageLine(text="carried", kind=LessonKind.WHEN),
+        PageLine(text="only a scope", kind=LessonKind.WHEN, scope=LessonScope.PROJECT),
     )
 
 
 def test_a_line_that_makes_no_sense_is_pointed_at() -> None:
-    page = views.read(
+    page = page_files.parse_page(
         RULES, "- homeless\n## Sometimes\n## Never\nprose\n- two <!-- a --> comments -->\n- odd <!-- huh? -->\n- \n"
     )
-    assert [(bad.raw, bad.why) for bad in page.bad] == [
+    assert [(bad.raw, bad.reason) for bad in page.bad] == [
         ("- homeless", "it stands under none of Always, Never, When"),
         ("## Sometimes", "a line starts with '- '"),
         ("prose", "a line starts with '- '"),
@@ -122,15 +125,17 @@ def test_a_line_that_makes_no_sense_is_pointed_at() -> None:
 
 
 def test_a_copied_line_is_a_new_one() -> None:
-    before = [Line(id="a0000001", text="one", kind=Kind.LESSON)]
-    copied = Page(lines=(Line(id="a0000001", text="one, changed", kind=Kind.LESSON), *before))
-    assert views.edits(before, [copied]) == Edits(new=(Line(text="one, changed", kind=Kind.LESSON),))
+    before = [PageLine(id="a0000001", text="one", kind=LessonKind.LESSON)]
+    copied = ParsedPage(lines=(PageLine(id="a0000001", text="one, changed", kind=LessonKind.LESSON), *before))
+    assert page_files.diff_pages(before, [copied]) == PageEdits(
+        new=(PageLine(text="one, changed", kind=LessonKind.LESSON),)
+    )
 
 
 def test_a_broken_address_does_not_remove_what_it_names() -> None:
-    before = [Line(id="a0000001", text="one", kind=Kind.LESSON)]
-    page = Page(bad=(BadLine(raw="- one <!-- a0000001 glob", why="?"),))
-    assert not views.edits(before, [page])
+    before = [PageLine(id="a0000001", text="one", kind=LessonKind.LESSON)]
+    page = ParsedPage(bad=(UnparsedLine(raw="- one <!-- a0000001 glob", reason="?"),))
+    assert not page_files.diff_pages(before, [page])
 
 
 @pytest.fixture
@@ -149,8 +154,8 @@ def change(path: Path, old: str, new: str) -> None:
 
 @pytest.mark.req("ME-02")
 def test_every_change_is_shown_at_once(cortex: Cortex, pages: Pages) -> None:
-    cortex.add("Ann is a nurse.", kind=Kind.PROFILE)
-    cortex.add("Quote column names.", kind=Kind.ALWAYS, scope=Scope.GLOBAL)
+    cortex.add("Ann is a nurse.", kind=LessonKind.PROFILE)
+    cortex.add("Quote column names.", kind=LessonKind.ALWAYS, scope=LessonScope.GLOBAL)
     cortex.encode(lesson("Dates are day-first.", topic="csv"))
     assert "- Ann is a nurse. <!-- e0000001 user -->" in pages("profile.md").read_text()
     assert "## Always\n\n- Quote column names. <!-- e0000002 global -->" in pages("rules.md").read_text()
@@ -167,7 +172,7 @@ def test_who_keeps_the_database_busy_does_not_wait_for_the_pages(
     cortex.encode(lesson("Dates are day-first."))
     with (pages(".lock")).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with sql.writing(engine, lock="memory"):
+        with sql.write_transaction(engine, lock="memory"):
             cortex.encode(lesson("The log is long."))
     assert "The log is long." not in pages("lessons.md").read_text()
     cortex.encode(lesson("The report is short."))
@@ -184,7 +189,7 @@ def test_what_a_person_writes_is_read_back(cortex: Cortex, pages: Pages) -> None
     change(path, "Dates are day-first.", "Dates are month-first.")
     change(path, "- The log is long. <!-- e0000002 user -->\n", "")
     path.write_text(path.read_text() + "- Numbers use a comma.\n")
-    looked = cortex.look()
+    looked = cortex.sync_pages()
     assert [e.text for e in looked.changed] == ["Dates are month-first."]
     assert [e.text for e in looked.removed] == ["The log is long."]
     assert [(e.text, e.trust) for e in looked.added] == [("Numbers use a comma.", TrustLevel.USER)]
@@ -193,13 +198,13 @@ def test_what_a_person_writes_is_read_back(cortex: Cortex, pages: Pages) -> None
         ("The report is short.", TrustLevel.AUTOMATIC),
         ("Numbers use a comma.", TrustLevel.USER),
     }
-    assert cortex.look() == Looked()
+    assert cortex.sync_pages() == PageSyncResult()
     assert "Numbers use a comma. <!-- e0000004 user -->" in path.read_text()
 
 
 @pytest.mark.req("ME-02")
 def test_recall_sees_what_was_edited_just_now(cortex: Cortex, pages: Pages) -> None:
-    cortex.look()
+    cortex.sync_pages()
     path = pages("rules.md")
     change(path, "## Never\n", "## Never\n- Drop tables on Fridays.\n")
     assert [one.text for one in cortex.recall("anything").rules] == ["Drop tables on Fridays."]
@@ -209,16 +214,16 @@ def test_a_line_moved_to_another_page_changes_its_kind(cortex: Cortex, pages: Pa
     cortex.encode(lesson("Quote column names."))
     change(pages("lessons.md"), "- Quote column names. <!-- e0000001 user -->\n", "")
     change(pages("rules.md"), "## Always\n", "## Always\n- Quote column names. <!-- e0000001 user -->\n")
-    looked = cortex.look()
-    assert [(e.id, e.kind) for e in looked.changed] == [("e0000001", Kind.ALWAYS)]
+    looked = cortex.sync_pages()
+    assert [(e.id, e.kind) for e in looked.changed] == [("e0000001", LessonKind.ALWAYS)]
     assert looked.removed == ()
 
 
 def test_a_person_widens_a_lesson_in_the_page(cortex: Cortex, pages: Pages) -> None:
     cortex.encode(lesson("Dates are day-first."))
     change(pages("lessons.md"), "e0000001 user", "e0000001 global")
-    cortex.look()
-    assert cortex.get("e0000001").place == (Scope.GLOBAL, "")
+    cortex.sync_pages()
+    assert cortex.get("e0000001").scope_and_owner == (LessonScope.GLOBAL, "")
 
 
 def test_hand_broken_lines_stay_and_nothing_else_is_lost(cortex: Cortex, pages: Pages) -> None:
@@ -227,7 +232,7 @@ def test_hand_broken_lines_stay_and_nothing_else_is_lost(cortex: Cortex, pages: 
     path = pages("lessons.md")
     change(path, "<!-- e0000001 user -->", "<!-- e0000001 us")
     path.write_text(path.read_text() + "some prose\n")
-    looked = cortex.look()
+    looked = cortex.sync_pages()
     assert looked.notes == (
         "lessons.md, line 4: there is a comment inside the text; it is kept as it is.",
         "lessons.md, line 6: a line starts with '- '; it is kept as it is.",
@@ -240,7 +245,7 @@ def test_hand_broken_lines_stay_and_nothing_else_is_lost(cortex: Cortex, pages: 
     assert "some prose\n" in text
     change(path, "some prose", "- some prose, corrected")
     change(path, "- Dates are day-first. <!-- e0000001 us\n", "")
-    assert [engram.text for engram in cortex.look().added] == ["some prose, corrected"]
+    assert [engram.text for engram in cortex.sync_pages().added] == ["some prose, corrected"]
     assert "Not understood" not in path.read_text()
     assert len(cortex.list_lessons()) == 3
 
@@ -253,7 +258,7 @@ def test_a_deleted_page_is_rendered_again(cortex: Cortex, pages: Pages, emptied:
         pages("lessons.md").unlink()
     else:
         pages("lessons.md").write_text(emptied)
-    cortex.look()
+    cortex.sync_pages()
     assert pages("lessons.md").read_text() == before
     assert len(cortex.list_lessons()) == 1
 
@@ -263,7 +268,7 @@ def test_a_page_without_its_first_line_is_still_understood(cortex: Cortex, pages
     cortex.encode(lesson("The log is long."))
     lines = pages("lessons.md").read_text().splitlines()[1:]
     pages("lessons.md").write_text("\n".join(line for line in lines if "The log" not in line))
-    assert [engram.text for engram in cortex.look().removed] == ["The log is long."]
+    assert [engram.text for engram in cortex.sync_pages().removed] == ["The log is long."]
 
 
 def test_a_page_newer_than_the_database_is_read(make: Make, tmp_path: Path, engine: object, pages: Pages) -> None:
@@ -286,7 +291,7 @@ def test_a_page_that_lay_open_in_an_editor_removes_nothing_it_never_showed(corte
     opened = pages("lessons.md").read_text()
     cortex.encode(lesson("The log is long."))
     pages("lessons.md").write_text(opened.replace("day-first", "month-first"))
-    looked = cortex.look()
+    looked = cortex.sync_pages()
     assert ([e.text for e in looked.changed], looked.removed) == (["Dates are month-first."], ())
     assert {e.text for e in cortex.list_lessons()} == {"Dates are month-first.", "The log is long."}
 
@@ -296,36 +301,36 @@ def test_what_changed_meanwhile_is_not_removed_with_its_old_text(cortex: Cortex,
     opened = pages("lessons.md").read_text()
     cortex.edit("e0000001", by="bob", text="Dates are ISO.")
     pages("lessons.md").write_text(opened.replace("- Dates are day-first. <!-- e0000001 user -->\n", ""))
-    assert cortex.look().notes == ("e0000001 has changed since you saw it; it stays.",)
+    assert cortex.sync_pages().notes == ("e0000001 has changed since you saw it; it stays.",)
     assert [e.text for e in cortex.list_lessons()] == ["Dates are ISO."]
 
 
 def test_what_was_forgotten_does_not_come_back_from_a_page(cortex: Cortex, pages: Pages, tmp_path: Path) -> None:
     cortex.encode(lesson("Ann has a cat."))
     kept = pages("lessons.md").read_text()
-    assert cortex.forget_user("ann") == 1
+    assert cortex.erase_user("ann") == 1
     pages("lessons.md").write_text(kept)
-    cortex.look()
+    cortex.sync_pages()
     assert cortex.list_lessons() == ()
     assert all(b"has a cat" not in path.read_bytes() for path in (tmp_path / "memory").iterdir())
 
 
-@pytest.mark.parametrize("scope", [Scope.PROJECT, Scope.WORKSPACE, Scope.GLOBAL])
-def test_what_a_users_conversation_taught_others_is_forgotten_with_them(make: Make, scope: Scope) -> None:
+@pytest.mark.parametrize("scope", [LessonScope.PROJECT, LessonScope.WORKSPACE, LessonScope.GLOBAL])
+def test_what_a_users_conversation_taught_others_is_forgotten_with_them(make: Make, scope: LessonScope) -> None:
     cortex = make()
     cortex.encode(lesson("Ann's build needs Java 17.", scope=scope, project="p"))
     cortex.encode(lesson("The second sheet holds totals.", scope=scope, project="p", user="bob"))
     cortex.add("Dates are day-first.", scope=scope, project="p")
-    assert cortex.forget_user("ann") == 1
+    assert cortex.erase_user("ann") == 1
     assert {e.text for e in cortex.list_lessons()} == {"The second sheet holds totals.", "Dates are day-first."}
-    assert cortex.history(cortex.list_lessons()[0].id) != ()
+    assert cortex.get_history(cortex.list_lessons()[0].id) != ()
 
 
 def test_what_was_widened_is_still_forgotten_with_who_taught_it(make: Make) -> None:
     cortex = make()
     cortex.encode(lesson("Ann's build needs Java 17."))
-    cortex.edit("e0000001", by="bob", scope=Scope.GLOBAL)
-    assert cortex.forget_user("ann") == 1
+    cortex.edit("e0000001", by="bob", scope=LessonScope.GLOBAL)
+    assert cortex.erase_user("ann") == 1
     assert cortex.list_lessons() == ()
 
 
@@ -364,7 +369,7 @@ def _encode_and_be_killed(make: Make, at: int, steps: Any) -> None:
     killer = Killer(at)
     killer.watch()
     cortex = make(new_id=lambda: "k0000001")
-    cortex.look()
+    cortex.sync_pages()
     killer.is_on = True
     cortex.encode(lesson("The log is long."))
     killer.is_on = False
@@ -374,7 +379,7 @@ def _encode_and_be_killed(make: Make, at: int, steps: Any) -> None:
 @pytest.mark.full
 @pytest.mark.req("SC-02", "ME-02")
 def test_killed_at_any_step_the_next_look_heals(
-    make: Make, tmp_path: Path, embedder: WordLlama, is_thorough: bool
+    make: Make, tmp_path: Path, embedder: WordLlamaEmbedder, is_thorough: bool
 ) -> None:
     first = make()
     first.encode(lesson("Dates are day-first."))
@@ -388,7 +393,7 @@ def test_killed_at_any_step_the_next_look_heals(
             process.start()
             process.join()
             cortex = copied()
-            looked = cortex.look()
+            looked = cortex.sync_pages()
             assert (looked.added, looked.changed, looked.removed) == ((), (), ())
             found = {e.text for e in cortex.list_lessons()}
             assert "Dates are day-first." in found
@@ -403,7 +408,7 @@ def test_killed_at_any_step_the_next_look_heals(
 
 
 @contextmanager
-def make_copy(tmp_path: Path, embedder: WordLlama) -> Iterator[Make]:
+def make_copy(tmp_path: Path, embedder: WordLlamaEmbedder) -> Iterator[Make]:
     """The test's home, copied, and a way to open memory on it."""
     place = tmp_path / "copy"
     place.mkdir()
@@ -413,13 +418,13 @@ def make_copy(tmp_path: Path, embedder: WordLlama) -> Iterator[Make]:
     engines: list[sa.Engine] = []
 
     def made(**more: Any) -> Cortex:
-        engine = sql.create_engine(sql.sqlite_url(place / "habitus.db"))
+        engine = sql.create_engine(sql.build_sqlite_url(place / "habitus.db"))
         engines.append(engine)
         clock = Clock()
         clock.wait(hours=1)
-        files = ViewFiles(place / "memory", engine, clock=clock, is_durable=False)
+        files = MemoryPageFiles(place / "memory", engine, clock=clock, is_durable=False)
         given = {"redactor": Redactor(), "clock": clock, "user": "ann", "files": files, **more}
-        return Cortex(EngramStore(engine), lambda: Index.open(engine, "memory", embedder=embedder), **given)
+        return Cortex(EngramStore(engine), lambda: SearchIndex.open(engine, "memory", embedder=embedder), **given)
 
     yield made
     for engine in engines:
@@ -440,7 +445,7 @@ def test_a_lesson_that_is_kept_is_not_answered_as_refused_when_its_page_finds_no
             (small / "ballast").write_bytes(b"x" * shutil.disk_usage(small).free)
             assert habitus.memory.add("Milk boils sooner than water does.").engram is not None
             (small / "ballast").unlink()
-            habitus.memory.look()
+            habitus.memory.sync_pages()
             assert "Milk boils sooner" in (small / "lessons.md").read_text()
     finally:
         subprocess.run(["umount", "-l", small], check=True)

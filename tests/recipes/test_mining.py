@@ -13,10 +13,10 @@ from hypothesis import assume, example
 from hypothesis import given as given_examples
 from hypothesis import strategies as st
 
-from habitus.recipes.alignment import align_occurrences, replays
-from habitus.recipes.mining import Mined, as_steps, mine
+from habitus.recipes.alignment import align_occurrences, can_replay
+from habitus.recipes.mining import MinedRecipe, mine_recipes, render_as_steps
 from habitus.recipes.sequences import ObservedCall, ObservedTurn
-from habitus.redact import marker
+from habitus.redact import build_marker
 
 pytestmark = pytest.mark.req("LA-03")
 
@@ -72,13 +72,13 @@ def test_a_planted_procedure_is_found_and_does_runs_it_has_not_seen(procedure: P
     assume(kinds.count("literal") + kinds.count("result") >= 2 and len(procedure) > 2)
     rng = random.Random(seed)
     turns = journal(procedure, rng)
-    (found,) = mine(turns)
+    (found,) = mine_recipes(turns)
     assert found.tools == tuple(f"tool_{number}" for number in range(len(procedure)))
     assert len(found.occurrences) == 5
     by_id = {turn.turn: turn for turn in turns}
     seen = [[by_id[one.turn].calls[place] for place in one.places] for one in found.occurrences]
     for one, calls in zip(found.occurrences, seen, strict=True):
-        assert replays(found.recipe, one.params, calls)
+        assert can_replay(found.recipe, one.params, calls)
     again = align_occurrences(found.recipe.name, [*seen, run(procedure, rng), run(procedure, rng)])
     assert again.recipe.steps == found.recipe.steps
 
@@ -86,13 +86,13 @@ def test_a_planted_procedure_is_found_and_does_runs_it_has_not_seen(procedure: P
 @pytest.mark.full
 def test_nothing_is_found_where_the_calls_were_shuffled() -> None:
     step = {"a": ("literal", "x"), "b": ("within", "first"), "c": ("result", "")}
-    found: list[Mined] = []
+    found: list[MinedRecipe] = []
     for seed in range(40):
         rng = random.Random(seed)
         turns = journal([step, {"a": ("param", "first")}, step][: 2 + seed % 2], rng)
         calls = [call for turn in turns for call in turn.calls]
         rng.shuffle(calls)
-        found += mine([replace(turn, calls=[calls.pop() for _ in turn.calls]) for turn in turns])
+        found += mine_recipes([replace(turn, calls=[calls.pop() for _ in turn.calls]) for turn in turns])
     assert found == []
 
 
@@ -114,7 +114,7 @@ def turns_of(*turns: Sequence[ObservedCall]) -> list[ObservedTurn]:
 
 
 def test_what_varies_is_a_parameter_what_came_back_a_reference_and_the_rest_a_literal() -> None:
-    (found,) = mine(turns_of(*(sale(month, 1000 + n) for n, month in enumerate(MONTHS))))
+    (found,) = mine_recipes(turns_of(*(sale(month, 1000 + n) for n, month in enumerate(MONTHS))))
     assert found.recipe.name == "load then add up then mail"
     assert found.recipe.params == {"month": "For example 2026-01, 2026-02"}
     assert found.recipe.steps == (
@@ -123,27 +123,29 @@ def test_what_varies_is_a_parameter_what_came_back_a_reference_and_the_rest_a_li
         {"tool": "mail", "params": {"to": "ann", "title": "Sales of ${month}"}},
     )
     assert [one.params for one in found.occurrences] == [{"month": month} for month in MONTHS]
-    assert "1. Call `load`, and keep its result as `load`:\n  - file: `sales-${month}.csv`" in as_steps(found.recipe)
+    assert "1. Call `load`, and keep its result as `load`:\n  - file: `sales-${month}.csv`" in render_as_steps(
+        found.recipe
+    )
 
 
 def test_two_turns_or_one_session_or_failures_are_no_habit() -> None:
     good = [sale(month, 1000 + n) for n, month in enumerate(MONTHS)]
-    assert mine(turns_of(*good[:2])) == ()
-    assert mine([replace(turn, session="one") for turn in turns_of(*good)]) == ()
-    assert mine([replace(turn, ok=turn.turn != "t1") for turn in turns_of(*good)]) == ()
+    assert mine_recipes(turns_of(*good[:2])) == ()
+    assert mine_recipes([replace(turn, session="one") for turn in turns_of(*good)]) == ()
+    assert mine_recipes([replace(turn, ok=turn.turn != "t1") for turn in turns_of(*good)]) == ()
     failed = [[replace(call, success=call.name != "add_up") for call in calls] for calls in good]
-    assert all("add_up" not in one.tools for one in mine(turns_of(*failed)))
+    assert all("add_up" not in one.tools for one in mine_recipes(turns_of(*failed)))
 
 
 def test_a_secret_is_never_a_literal_nor_a_link() -> None:
-    secret = marker("known")
+    secret = build_marker("known")
     turns = []
     for n, month in enumerate(MONTHS):
         login = ObservedCall(name="login", arguments={"key": secret, "site": "shop"}, result=json.dumps({"t": secret}))
         turns.append(
             [login, *(replace(c, arguments={**c.arguments, "token": f"B {secret}"}) for c in sale(month, 1000 + n))]
         )
-    (found,) = mine(turns_of(*turns))
+    (found,) = mine_recipes(turns_of(*turns))
     assert "redacted" not in json.dumps([found.recipe.steps, found.recipe.params])
     assert found.recipe.steps[0]["params"] == {"key": "${key}", "site": "shop"}
     assert found.recipe.steps[1]["params"]["token"] == "${token}"
@@ -155,7 +157,7 @@ def test_a_secret_is_never_a_literal_nor_a_link() -> None:
 def test_literals_are_written_and_read_as_they_were(text: str) -> None:
     calls = [sale(month, 1000 + n) for n, month in enumerate(MONTHS)]
     odd = [[replace(call, arguments={**call.arguments, "odd": text}) for call in one] for one in calls]
-    (found,) = mine(turns_of(*odd))
+    (found,) = mine_recipes(turns_of(*odd))
     assert "odd" not in found.recipe.params
 
 
@@ -167,4 +169,4 @@ def test_what_is_the_work_itself_makes_no_recipe() -> None:
         ]
         for n in range(9)
     ]
-    assert mine(turns_of(*turns)) == ()
+    assert mine_recipes(turns_of(*turns)) == ()

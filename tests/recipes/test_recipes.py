@@ -10,11 +10,11 @@ from hypothesis import given as given_examples
 from hypothesis import strategies as st
 
 from habitus.errors import Invalid
-from habitus.events import ToolResult, failure
-from habitus.recipes.catalogue import plans
-from habitus.recipes.execution import MOST_CALLS, Plan, execute, fill_references, references
+from habitus.events import ToolResult, build_failed_outcome
+from habitus.recipes.catalogue import parse_plans
+from habitus.recipes.execution import MAX_CALLS, RecipePlan, execute_plan, fill_references, list_references
 from habitus.skills.formats import recipes_md
-from habitus.skills.formats.foreign_values import Notes
+from habitus.skills.formats.foreign_values import DiagnosticCollector
 
 pytestmark = pytest.mark.req("LA-02")
 
@@ -51,8 +51,8 @@ branches:
 """
 
 
-def plan_of(text: str) -> Plan:
-    ((made, problems),) = plans(text.encode())
+def plan_of(text: str) -> RecipePlan:
+    ((made, problems),) = parse_plans(text.encode())
     assert problems == ()
     return made
 
@@ -68,13 +68,13 @@ class Desk:
         self.calls.append((name, json.loads(arguments)))
         answer = self.answers.get(name, "done")
         if isinstance(answer, Exception):
-            return ToolResult(content="Error", outcome=failure(str(answer)))
+            return ToolResult(content="Error", outcome=build_failed_outcome(str(answer)))
         return ToolResult(content=answer if isinstance(answer, str) else json.dumps(answer))
 
 
 async def test_parameters_results_conditions_and_branches() -> None:
     desk = Desk(load={"count": 2, "items": [1, 2]}, add=ValueError("too many"))
-    done = await execute(plan_of(REPORT), desk.run, {"month": "2026-10"})
+    done = await execute_plan(plan_of(REPORT), desk.run, {"month": "2026-10"})
     assert done.outcome.is_ok
     assert desk.calls == [
         ("load", {"file": "sales-2026-10.csv", "options": {"limit": 3}}),
@@ -84,7 +84,7 @@ async def test_parameters_results_conditions_and_branches() -> None:
     ]
     assert [step.outcome.is_ok for step in done.steps] == [True, False, True, True]
     empty = Desk(load={"count": 0, "items": []})
-    await execute(plan_of(REPORT), empty.run, {"month": "2026-11", "top": 1})
+    await execute_plan(plan_of(REPORT), empty.run, {"month": "2026-11", "top": 1})
     assert empty.calls[1] == ("mail", {"text": "Nothing in 2026-11 for $5"})
 
 
@@ -92,22 +92,22 @@ async def test_a_missing_or_strange_parameter_is_an_error_before_the_first_step(
     desk = Desk()
     for params, said in (({}, "needs month"), ({"month": "x", "mnth": 1}, "has no parameter 'mnth'")):
         with pytest.raises(Invalid, match=said):
-            await execute(plan_of(REPORT), desk.run, params)
+            await execute_plan(plan_of(REPORT), desk.run, params)
     assert desk.calls == []
 
 
 async def test_a_failure_that_nothing_answers_stops_it_with_the_step() -> None:
     desk = Desk(load=ValueError("no such file"))
-    done = await execute(plan_of(REPORT), desk.run, {"month": "x"})
+    done = await execute_plan(plan_of(REPORT), desk.run, {"month": "x"})
     assert (done.outcome.is_ok, done.outcome.reason) == (False, "step 1, load: no such file")
     assert len(desk.calls) == 1
 
 
 async def test_what_never_ends_is_stopped() -> None:
-    steps = "\n".join(f"  - tool: t{number}" for number in range(MOST_CALLS + 5))
+    steps = "\n".join(f"  - tool: t{number}" for number in range(MAX_CALLS + 5))
     desk = Desk()
-    done = await execute(plan_of(f"## long\n```yaml\nsteps:\n{steps}\n```\n"), desk.run, {})
-    assert (done.outcome.is_ok, len(desk.calls)) == (False, MOST_CALLS)
+    done = await execute_plan(plan_of(f"## long\n```yaml\nsteps:\n{steps}\n```\n"), desk.run, {})
+    assert (done.outcome.is_ok, len(desk.calls)) == (False, MAX_CALLS)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ async def test_what_never_ends_is_stopped() -> None:
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(block: str, problem: str) -> None:
-    ((_, problems),) = plans(f"## my recipe\n```yaml\n{block}\n```\n".encode())
+    ((_, problems),) = parse_plans(f"## my recipe\n```yaml\n{block}\n```\n".encode())
     assert problem in " | ".join(map(str, problems))
 
 
@@ -143,10 +143,10 @@ values = st.recursive(
 @pytest.mark.full
 @given_examples(values)
 def test_what_has_no_references_is_left_as_it_is(value: Any) -> None:
-    if not references(value) and "$" not in json.dumps(value):
+    if not list_references(value) and "$" not in json.dumps(value):
         assert fill_references(value, {}) == value
 
 
 def test_a_bare_list_is_read_and_written_anew_as_a_block() -> None:
-    (recipe,) = recipes_md.parse(b"## old\n```yaml\n- tool: x\n```\n", Notes(""))
-    assert b"steps:\n- tool: x\n" in recipes_md.render([recipe])
+    (recipe,) = recipes_md.parse_recipes(b"## old\n```yaml\n- tool: x\n```\n", DiagnosticCollector(""))
+    assert b"steps:\n- tool: x\n" in recipes_md.render_recipes([recipe])

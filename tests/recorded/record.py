@@ -26,17 +26,17 @@ from unittest.mock import patch
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
-from habitus.app.operating.people import Role, open_people
+from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.cli import main
 from habitus.cli.opening import share_habitus
-from habitus.jobs.model import MOST_TRIES, Limits
-from habitus.jobs.queue import Room
+from habitus.jobs.model import MAX_ATTEMPTS, ConcurrencyLimits
+from habitus.jobs.queue import JobClaims
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.skills.choosing.evals import FailedClimbs
+from habitus.skills.choosing.evals import FailedClimbStore
 from habitus.skills.model import Stage
-from habitus.web.app import make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.security import keys_of
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import load_sign_in_keys
 from tests.learning import logs
 
 PLACE = Path("/tmp/habitus-recorded")  # the paths in the home begin with it
@@ -192,7 +192,7 @@ def record(place: Path) -> None:
         (lesson,) = [each for each in habitus.memory.list_lessons() if each.text == "Out of date."]
         habitus.memory.remove(lesson.id, by="ann")
         habitus.spending.settle(habitus.spending.reserve(2_000), 1_500)
-        FailedClimbs(habitus.shared, habitus.clock).note("tea@user", Stage.CODE, 1, "It says nothing.")
+        FailedClimbStore(habitus.shared, habitus.clock).record_failure("tea@user", Stage.CODE, 1, "It says nothing.")
         asyncio.run(_talk(habitus))
         _request(habitus)
         _leave_dead_job(habitus)
@@ -218,26 +218,26 @@ async def _talk(habitus: Habitus) -> None:
     async with habitus.session(ScriptedModel(steps), id="talk") as session:
         for request in ("Write the weekly report.", "Divide the numbers and make tea.", "Sum up sales.csv, please."):
             await session.turn(request)
-    last = habitus.journal.latest(limit=1)[0]
+    last = habitus.journal.list_latest_turns(limit=1)[0]
     habitus.outcome(last.id, ok=True, reason="The sum is right.", by="user")
 
 
 def _request(habitus: Habitus) -> None:
     """A program's request with a key, so that its answer is kept."""
-    keys, desks = keys_of(habitus), Desks(habitus)
+    keys, desks = load_sign_in_keys(habitus), HomePool(habitus)
     with contextlib.closing(desks):
-        headers = {"Authorization": f"Bearer {keys.bearer}", "Idempotency-Key": "once"}
-        client = TestClient(make_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=headers)
-        client.get("/enter", params={"key": open_people(habitus).add("ben", Role.REVIEWER).link})
+        headers = {"Authorization": f"Bearer {keys.owner_token}", "Idempotency-Key": "once"}
+        client = TestClient(make_web_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=headers)
+        client.get("/enter", params={"key": open_user_accounts(habitus).add("ben", UserRole.REVIEWER).link})
         client.post("/api/v1/lessons", json={"text": "The bakery closes at six."}).raise_for_status()
 
 
 def _leave_dead_job(habitus: Habitus) -> None:
     """A job whose workers died with it again and again."""
-    worker = Room(habitus.shared, "bakery-1")
-    for _ in range(MOST_TRIES):
-        worker.take(["mine"], hands=1, limits=Limits())
-        worker.inherit("bakery-1")
+    worker = JobClaims(habitus.shared, "bakery-1")
+    for _ in range(MAX_ATTEMPTS):
+        worker.claim_jobs(["mine"], max_count=1, limits=ConcurrencyLimits())
+        worker.release_dead_worker_jobs("bakery-1")
 
 
 def read_back(place: Path) -> dict[str, list[dict[str, Any]]]:

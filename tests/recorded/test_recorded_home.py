@@ -36,7 +36,7 @@ def test_all_that_was_recorded_is_read_back(place: Path) -> None:
 @pytest.mark.parametrize("file", ["home/habitus.db", "work/shared.db"])
 def test_no_row_is_lost_or_changed(place: Path, file: str) -> None:
     before = _rows(place / file)
-    sql.open_engine(sql.sqlite_url(place / file)).dispose()
+    sql.open_engine(sql.build_sqlite_url(place / file)).dispose()
     after = _rows(place / file)
     for name, rows in before.items():
         # A migration may add columns.

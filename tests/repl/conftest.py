@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import pytest
 from rich.console import Console
 
-from habitus.agent.stream import Consent, Done, Question, TurnEvent
+from habitus.agent.stream import Consent, ConsentQuestion, TurnEvent, TurnResult
 from habitus.app import Habitus
-from habitus.llm.model import Models
+from habitus.llm.model import SessionModels
 from habitus.llm.scripted import Script, ScriptedModel
 from habitus.repl.chat import Chat
 from habitus.repl.lines import CommandReport
@@ -27,26 +27,28 @@ class Kept:
     events: list[TurnEvent] = field(default_factory=list)
     reports: list[CommandReport] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
-    questions: list[Question] = field(default_factory=list)
+    questions: list[ConsentQuestion] = field(default_factory=list)
     commands: list[Sequence[str]] = field(default_factory=list)
 
-    async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
+    async def show_turn(
+        self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]
+    ) -> TurnResult | None:
         done = None
         async with aclosing(events):
             async for event in events:
                 self.events.append(event)
-                done = event if isinstance(event, Done) else done
+                done = event if isinstance(event, TurnResult) else done
         return done
 
-    def tell(self, report: CommandReport) -> None:
+    def show_report(self, report: CommandReport) -> None:
         self.reports.append(report)
 
-    note = tell
+    show_note = show_report
 
-    def complain(self, message: str, hint: str = "") -> None:
+    def show_error(self, message: str, hint: str = "") -> None:
         self.complaints.append(f"{message} {hint}".strip())
 
-    async def ask(self, question: Question) -> Consent:
+    async def ask(self, question: ConsentQuestion) -> Consent:
         self.questions.append(question)
         return self.answer
 
@@ -55,7 +57,7 @@ class Kept:
         return []
 
     @contextmanager
-    def waiting(self, for_what: str, cancel: Callable[[], object]) -> Iterator[None]:
+    def show_waiting(self, activity: str, cancel: Callable[[], object]) -> Iterator[None]:
         yield
 
     def last(self) -> str:
@@ -81,7 +83,7 @@ async def begin(habitus: Habitus) -> AsyncIterator[Begin]:
             kept,
             open_session=lambda resume: habitus.session(model, ask=kept.ask, id=resume or None, resume=bool(resume)),
             run_command=kept.run_command,
-            models=Models("main", open_model=lambda name: model),
+            models=SessionModels("main", open_model=lambda name: model),
         )
         chats.append(chat)
         return chat, kept, model

@@ -7,16 +7,16 @@ import pytest
 from habitus.errors import UserError
 from habitus.repl.commands import (
     COMMANDS,
-    CommandLine,
-    Completion,
+    CliInvocation,
+    LineCompletion,
     ParsedLine,
     SkillCall,
     SlashCommand,
     UserMessage,
-    completions,
     fill_arguments,
-    in_chat,
+    list_completions,
     parse_line,
+    replace_cli_commands,
 )
 
 pytestmark = pytest.mark.req("AG-07")
@@ -33,16 +33,16 @@ pytestmark = pytest.mark.req("AG-07")
         ("/?", SlashCommand(name="help")),
         ("/new", SlashCommand(name="new")),
         ("/EXIT", SlashCommand(name="quit")),
-        ("/skills", CommandLine(words=("skills", "list"))),
-        ("/skill", CommandLine(words=("skills", "list"))),
+        ("/skills", CliInvocation(words=("skills", "list"))),
+        ("/skill", CliInvocation(words=("skills", "list"))),
         ("/skill save", SlashCommand(name="save")),
         ("/skill save what we did's hard part", SlashCommand(name="save", arguments="what we did's hard part")),
-        ("/skill show csv_summary", CommandLine(words=("skills", "show", "csv_summary"), looks_at="csv_summary")),
-        ("/skill edit x --append 'a b'", CommandLine(words=("skills", "edit", "x", "--append", "a b"))),
-        ("/skill rollback x v2", CommandLine(words=("skills", "rollback", "x", "--to", "2"))),
-        ("/review", CommandLine(words=("review", "list"))),
-        ("/review approve 3 4", CommandLine(words=("review", "approve", "3", "4"))),
-        ("/review reject 3 it's wrong", CommandLine(words=("review", "reject", "3", "--reason", "it's wrong"))),
+        ("/skill show csv_summary", CliInvocation(words=("skills", "show", "csv_summary"), viewed_skill="csv_summary")),
+        ("/skill edit x --append 'a b'", CliInvocation(words=("skills", "edit", "x", "--append", "a b"))),
+        ("/skill rollback x v2", CliInvocation(words=("skills", "rollback", "x", "--to", "2"))),
+        ("/review", CliInvocation(words=("review", "list"))),
+        ("/review approve 3 4", CliInvocation(words=("review", "approve", "3", "4"))),
+        ("/review reject 3 it's wrong", CliInvocation(words=("review", "reject", "3", "--reason", "it's wrong"))),
         ("/why", SlashCommand(name="why")),
         ("/why csv-summary", SlashCommand(name="why", arguments="csv-summary")),
         ("/good", SlashCommand(name="good")),
@@ -79,14 +79,14 @@ def test_a_mistake_is_one_line_with_its_hint(line: str, said: str) -> None:
 
 def _offered(text: str) -> list[str]:
     known = ["csv-summary", "hidden"]
-    return [offer.text for offer in completions(text, {"csv-summary": "Totals are asked for"}, known)]
+    return [offer.text for offer in list_completions(text, {"csv-summary": "Totals are asked for"}, known)]
 
 
 def test_the_tab_key_offers_commands_skills_and_their_actions() -> None:
     assert _offered("/") == [*(f"/{name}" for name in COMMANDS), "/csv-summary"]
     assert _offered("/sk") == ["/skill", "/skills"]
-    (offered,) = completions("/cs", {"csv-summary": "Totals"}, [])
-    assert offered == Completion(text="/csv-summary", start=3, help="Totals")
+    (offered,) = list_completions("/cs", {"csv-summary": "Totals"}, [])
+    assert offered == LineCompletion(text="/csv-summary", start=3, help="Totals")
     assert _offered("/hid") == []  # what a person may not call is not offered
     assert _offered("/skill sh") == ["show"]
     assert _offered("/skill show ") == ["csv-summary", "hidden"]
@@ -112,4 +112,4 @@ def test_a_skills_text_gets_the_arguments() -> None:
     ],
 )
 def test_an_error_names_the_command_of_the_chat_where_there_is_one(advice: str, here: str | None) -> None:
-    assert in_chat(advice) == (here or advice)
+    assert replace_cli_commands(advice) == (here or advice)

@@ -11,13 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, TurnEvent
-from habitus.events import OK, Outcome, failure, infra
-from habitus.llm.model import Usage
+from habitus.agent.stream import (
+    NoticeEvent,
+    NudgeEvent,
+    ReplyDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEvent,
+    TurnResult,
+)
+from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
+from habitus.llm.model import TokenUsage
 from habitus.repl import display, lines
 from habitus.repl.display import TurnDisplay
-from habitus.repl.lines import event_json
-from habitus.text import clean, short_line, shown_seconds
+from habitus.repl.lines import event_to_json
+from habitus.text import format_seconds, shorten_to_line, strip_control_characters
 
 pytestmark = pytest.mark.req("AG-07")
 
@@ -26,14 +35,14 @@ def _finished(outcome: Outcome = OK, *, tool: str = "scratchpad", content: str =
     return ToolFinished(call="1", tool=tool, outcome=outcome, content=content, seconds=2.34)
 
 
-def _done(outcome: Outcome = OK, *, cost: float | None = None, waiting: int = 0) -> Done:
-    usage = Usage(input_tokens=1234, output_tokens=56, cost=cost)
-    return Done(turn="t", reply="r", outcome=outcome, usage=usage, rounds=1, seconds=3.2, waiting=waiting)
+def _done(outcome: Outcome = OK, *, cost: float | None = None, waiting: int = 0) -> TurnResult:
+    usage = TokenUsage(input_tokens=1234, output_tokens=56, cost=cost)
+    return TurnResult(turn="t", reply="r", outcome=outcome, usage=usage, rounds=1, seconds=3.2, pending=waiting)
 
 
 def test_a_long_notice_goes_on_below_its_beginning() -> None:
     console = Console(file=io.StringIO(), width=30)
-    TurnDisplay(console=console).show(Noticed(text="The database is away; this turn made do without."))
+    TurnDisplay(console=console).show_event(NoticeEvent(text="The database is away; this turn made do without."))
     shown = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert [line.rstrip() for line in shown if line] == ["  ! The database is away; this", "  turn made do without."]
 
@@ -42,8 +51,8 @@ def test_a_long_notice_goes_on_below_its_beginning() -> None:
 def test_what_a_cell_made_is_offered_to_open() -> None:
     console = Console(file=io.StringIO(), width=80)
     display = TurnDisplay(console=console)
-    display.show(ToolStarted(call="1", tool="scratchpad", arguments="{}"))
-    display.show(replace(_finished(), made=("/home/ann/.habitus/sessions/1/_made/plot.png",)))
+    display.show_event(ToolStarted(call="1", tool="scratchpad", arguments="{}"))
+    display.show_event(replace(_finished(), made=("/home/ann/.habitus/sessions/1/_made/plot.png",)))
     assert "open: /home/ann/.habitus/sessions/1/_made/plot.png" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -59,21 +68,29 @@ def test_what_a_cell_made_is_offered_to_open() -> None:
     ],
 )
 def test_a_call_says_what_it_is_about(arguments: str, label: str) -> None:
-    assert lines.call_label("scratchpad", arguments).plain == label
+    assert lines.format_call_label("scratchpad", arguments).plain == label
 
 
 def test_calls_nudges_notices_and_the_end_are_one_line_each() -> None:
-    label = lines.call_label("scratchpad", '{"name": "main"}')
-    assert lines.running(label, 61.2, "row 7\n").plain == "scratchpad  main  1 min 01 s  row 7"
-    assert lines.finished_line(_finished(), label).plain == "  ✓ scratchpad  main  2.3 s"
-    assert lines.finished_line(_finished(failure("no\nfile")), label).plain == "  ✗ scratchpad  main  2.3 s  no file"
-    assert lines.finished_line(_finished(infra("down")), label).plain == "  ! scratchpad  main  2.3 s  down"
-    assert lines.nudge(Nudged(text="Look at\nthe error.")).plain == "  ↪ nudge Look at the error."
-    assert lines.notice(Noticed(text="It is long.")).plain == "  ! It is long."
-    assert [line.plain for line in lines.done_lines(_done(cost=0.0123, waiting=2))] == [
+    label = lines.format_call_label("scratchpad", '{"name": "main"}')
+    assert lines.format_running_call(label, 61.2, "row 7\n").plain == "scratchpad  main  1 min 01 s  row 7"
+    assert lines.format_finished_call(_finished(), label).plain == "  ✓ scratchpad  main  2.3 s"
+    assert (
+        lines.format_finished_call(_finished(build_failed_outcome("no\nfile")), label).plain
+        == "  ✗ scratchpad  main  2.3 s  no file"
+    )
+    assert (
+        lines.format_finished_call(_finished(build_infra_outcome("down")), label).plain
+        == "  ! scratchpad  main  2.3 s  down"
+    )
+    assert lines.format_nudge(NudgeEvent(text="Look at\nthe error.")).plain == "  ↪ nudge Look at the error."
+    assert lines.format_notice(NoticeEvent(text="It is long.")).plain == "  ! It is long."
+    assert [line.plain for line in lines.format_turn_end(_done(cost=0.0123, waiting=2))] == [
         "  1,234 → 56 tokens · $0.0123 · 3.2 s · 2 changes wait: /review list"
     ]
-    assert [line.plain for line in lines.done_lines(_done(failure("the rounds ran out"), waiting=1))] == [
+    assert [
+        line.plain for line in lines.format_turn_end(_done(build_failed_outcome("the rounds ran out"), waiting=1))
+    ] == [
         "  ✗ failed: the rounds ran out",
         "  1,234 → 56 tokens · 3.2 s · 1 change waits: /review list",
     ]
@@ -92,15 +109,15 @@ def test_calls_nudges_notices_and_the_end_are_one_line_each() -> None:
     ],
 )
 def test_what_a_tool_changed_says_how_to_take_it_back(tool: str, content: dict[str, object], undo: str | None) -> None:
-    shown = lines.undo(_finished(tool=tool, content=json.dumps(content)), '{"name": "x"}')
+    shown = lines.format_undo(_finished(tool=tool, content=json.dumps(content)), '{"name": "x"}')
     assert (None if shown is None else shown.plain) == undo
 
 
 def test_a_failed_call_is_one_line_however_long_its_reason() -> None:
     console = Console(file=io.StringIO(), width=80)
     display = TurnDisplay(console=console)
-    display.show(ToolStarted(call="1", tool="scratchpad", arguments="{}"))
-    display.show(_finished(failure("wrong " * 40)))
+    display.show_event(ToolStarted(call="1", tool="scratchpad", arguments="{}"))
+    display.show_event(_finished(build_failed_outcome("wrong " * 40)))
     assert len(console.file.getvalue().split("\n")) == 3  # type: ignore[attr-defined]  # an empty line, and it
 
 
@@ -109,15 +126,20 @@ def test_a_failed_call_is_one_line_however_long_its_reason() -> None:
     [(0.04, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.6, "1 min 00 s"), (3671, "61 min 11 s")],
 )
 def test_seconds_are_shown_as_people_read_them(seconds: float, shown: str) -> None:
-    assert shown_seconds(seconds) == shown
+    assert format_seconds(seconds) == shown
 
 
 @given(st.text())
 def test_no_text_can_drive_the_terminal(text: str) -> None:
-    for safe in (clean(text), short_line(text), clean("\x1b[2J" + text), short_line("\x9b31m\x1b]0;t\x07" + text)):
+    for safe in (
+        strip_control_characters(text),
+        shorten_to_line(text),
+        strip_control_characters("\x1b[2J" + text),
+        shorten_to_line("\x9b31m\x1b]0;t\x07" + text),
+    ):
         assert not any((ord(char) < 32 and char not in "\n\t") or 127 <= ord(char) < 160 for char in safe)
         assert "\u202e" not in safe
-    assert "\n" not in short_line(text)
+    assert "\n" not in shorten_to_line(text)
 
 
 @pytest.mark.parametrize(
@@ -132,12 +154,12 @@ def test_no_text_can_drive_the_terminal(text: str) -> None:
     ],
 )
 def test_finished_blocks_are_told_from_the_one_being_written(text: str, finished: str, tail: str) -> None:
-    assert display.split(text) == (finished, tail)
+    assert display.split_finished_blocks(text) == (finished, tail)
 
 
 @given(st.text(alphabet="ab `#*->1.|\n", max_size=80))
 def test_splitting_loses_nothing(text: str) -> None:
-    assert "".join(display.split(text)) == text
+    assert "".join(display.split_finished_blocks(text)) == text
 
 
 ANSWER = """# Result
@@ -158,17 +180,17 @@ A long line of words that has to be broken somewhere because terminals are narro
 async def _shown(events: list[TurnEvent], *, width: int) -> str:
     console = Console(file=io.StringIO(), width=width, height=40, force_terminal=False, highlight=False, markup=False)
     display = TurnDisplay(console=console, clock=lambda: 0.0)
-    async with display.drawing():
+    async with display.draw_live():
         for event in events:
-            display.show(event)
+            display.show_event(event)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 async def test_an_answer_fits_every_width_and_is_the_same_however_it_arrives(width: int) -> None:
-    whole = await _shown([Said(text=ANSWER), _done()], width=width)
-    pieces = await _shown([*(Said(text=char) for char in ANSWER), _done()], width=width)
+    whole = await _shown([ReplyDelta(text=ANSWER), _done()], width=width)
+    pieces = await _shown([*(ReplyDelta(text=char) for char in ANSWER), _done()], width=width)
     assert pieces == whole
     assert max(map(len, whole.splitlines())) <= min(width, 100)
     assert whole.startswith("\nResult\n\nA long line")
@@ -180,14 +202,14 @@ async def test_an_answer_fits_every_width_and_is_the_same_however_it_arrives(wid
 async def test_a_turn_reads_from_top_to_bottom() -> None:
     shown = await _shown(
         [
-            Said(text="Let me \x1b[2Jsee."),
+            ReplyDelta(text="Let me \x1b[2Jsee."),
             ToolStarted(call="1", tool="scratchpad", arguments='{"code": "1"}'),
             ToolProgress(call="1", text="half"),
             ToolProgress(call="other", text="lost"),
             _finished(),
-            Nudged(text="careful"),
-            Said(text="Done."),
-            Noticed(text="It was cut off."),
+            NudgeEvent(text="careful"),
+            ReplyDelta(text="Done."),
+            NoticeEvent(text="It was cut off."),
             _done(),
         ],
         width=80,
@@ -205,16 +227,16 @@ async def test_a_turn_reads_from_top_to_bottom() -> None:
 @pytest.mark.parametrize(
     ("event", "type"),
     [
-        (Said(text="a"), "text"),
+        (ReplyDelta(text="a"), "text"),
         (ToolStarted(call="1", tool="t", arguments="{}"), "tool_started"),
         (ToolProgress(call="1", text="x"), "tool_progress"),
-        (_finished(failure("no")), "tool_finished"),
-        (Nudged(text="n"), "nudge"),
-        (Noticed(text="n"), "notice"),
+        (_finished(build_failed_outcome("no")), "tool_finished"),
+        (NudgeEvent(text="n"), "nudge"),
+        (NoticeEvent(text="n"), "notice"),
         (_done(), "done"),
     ],
 )
 def test_every_event_is_one_line_of_json(event: TurnEvent, type: str) -> None:
-    line = json.dumps(event_json(event))
+    line = json.dumps(event_to_json(event))
     assert "\n" not in line
     assert json.loads(line)["type"] == type

@@ -11,26 +11,26 @@ from typing import Any
 
 import pytest
 
-from habitus.sandbox.machine import Machine, base_python, probe
-from habitus.sandbox.model import MIB, Limits, Permissions, Timeouts
+from habitus.sandbox.machine import MachineCapabilities, get_base_python, probe_machine
+from habitus.sandbox.model import MIB, CellTimeouts, Permissions, SandboxLimits
 from habitus.sandbox.runtimes.local import LocalRuntime
-from habitus.sandbox.scratchpads import Scratchpads
-from habitus.sandbox.venvs import Environments, Venvs
+from habitus.sandbox.scratchpads import SessionScratchpads
+from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 from tests.wheels import write_wheel
 
-MakePads = Callable[..., Scratchpads]
-PATIENT = Timeouts(total_s=300, silence_s=300)
+MakePads = Callable[..., SessionScratchpads]
+PATIENT = CellTimeouts(total_s=300, silence_s=300)
 
 
 @pytest.fixture(scope="session")
-def machine() -> Machine:
-    return probe()
+def machine() -> MachineCapabilities:
+    return probe_machine()
 
 
 @pytest.fixture(scope="session")
 def seed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("seed") / "venv"
-    asyncio.run(Venvs(os.environ, python=base_python()).make(folder))
+    asyncio.run(VenvBuilder(os.environ, python=get_base_python()).create_venv(folder))
     return folder
 
 
@@ -43,18 +43,20 @@ def pads_folder(tmp_path: Path, seed: Path) -> Path:
 
 
 @pytest.fixture
-async def make_pads(machine: Machine, pads_folder: Path) -> AsyncIterator[MakePads]:
+async def make_pads(machine: MachineCapabilities, pads_folder: Path) -> AsyncIterator[MakePads]:
     made = []
 
-    def make(**options: Any) -> Scratchpads:
+    def make(**options: Any) -> SessionScratchpads:
         """`timeouts` are for cells that come with an estimate: others may take their time on a busy machine."""
-        limits = options.pop("limits", Limits(cpu_s=None, memory=512 * MIB))
-        venvs = options.pop("venvs", None) or Venvs(os.environ, python=base_python())
+        limits = options.pop("limits", SandboxLimits(cpu_s=None, memory=512 * MIB))
+        venvs = options.pop("venvs", None) or VenvBuilder(os.environ, python=get_base_python())
         timeouts = options.pop("timeouts", PATIENT)
-        environments = Environments(pads_folder.with_name("environments"), venvs)
+        environments = EnvironmentCache(pads_folder.with_name("environments"), venvs)
         runtime = LocalRuntime(machine, pads_folder, environments, permissions=Permissions(), limits=limits)
         options = {"grace_s": 300.0, **options}
-        made.append(Scratchpads(runtime, timeouts=lambda estimated: timeouts if estimated else PATIENT, **options))
+        made.append(
+            SessionScratchpads(runtime, timeouts=lambda estimated: timeouts if estimated else PATIENT, **options)
+        )
         return made[-1]
 
     yield make
@@ -63,11 +65,11 @@ async def make_pads(machine: Machine, pads_folder: Path) -> AsyncIterator[MakePa
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Venvs:
+def shelf(tmp_path: Path) -> VenvBuilder:
     """An index that is a folder: one wheel, and one source package that must never be built."""
     folder = tmp_path / "shelf"
     folder.mkdir()
     write_wheel(folder, "habitus_greeting", "HELLO = 'hello'\n")
     (folder / "habitus_source-1.0.tar.gz").write_bytes(b"not even opened")
     settings = {"UV_FIND_LINKS": str(folder), "UV_OFFLINE": "1", "UV_CACHE_DIR": str(tmp_path / "cache")}
-    return Venvs({**settings, "PATH": os.environ["PATH"]}, python=base_python())
+    return VenvBuilder({**settings, "PATH": os.environ["PATH"]}, python=get_base_python())

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.sandbox.egress import Egress, Target, is_granted, target_of
-from habitus.sandbox.machine import Machine
-from habitus.sandbox.warm import Program, Warm
+from habitus.sandbox.egress import EgressProxy, EgressTarget, is_granted, parse_target
+from habitus.sandbox.fork_servers import ForkServerPool, SandboxedProgram
+from habitus.sandbox.machine import MachineCapabilities
 
 pytestmark = pytest.mark.req("SB-10")
 
@@ -64,13 +64,13 @@ for place in (("127.0.0.1", int(port)), ("elsewhere.example", 443)):
 
 
 async def test_a_call_reaches_the_host_it_was_granted_and_no_other(
-    machine: Machine, tmp_path: Path, service: int
+    machine: MachineCapabilities, tmp_path: Path, service: int
 ) -> None:
     if machine.bubblewrap is None:
         pytest.skip("bubblewrap is missing or does not work here")
-    egress = Egress([f"localhost:{service}"])
-    async with Warm(machine, tmp_path / "run") as warm:
-        run = await warm.run(Program(code=TRIES), [str(service)], egress=egress)
+    egress = EgressProxy([f"localhost:{service}"])
+    async with ForkServerPool(machine, tmp_path / "run") as warm:
+        run = await warm.run_program(SandboxedProgram(code=TRIES), [str(service)], egress=egress)
     assert run.stdout.splitlines() == [
         f"/a?b=1 of localhost:{service}",
         f"403 127.0.0.1:{service} was not granted to this command line.",
@@ -102,19 +102,19 @@ async def test_a_call_reaches_the_host_it_was_granted_and_no_other(
     ],
 )
 def test_a_grant_is_a_name_an_ending_and_perhaps_a_port(granted: str, wanted: str, is_covered: bool) -> None:
-    assert is_granted(target_of(f"CONNECT {wanted} HTTP/1.1\r\n\r\n".encode()), [granted]) is is_covered
+    assert is_granted(parse_target(f"CONNECT {wanted} HTTP/1.1\r\n\r\n".encode()), [granted]) is is_covered
 
 
 def test_a_request_goes_to_its_address_whatever_its_fields_say() -> None:
     head = b"GET http://User@One.example:8080/x?y HTTP/1.1\r\nHost: two.example\r\nProxy-Connection: x\r\nA: b\r\n\r\n"
     first = b"GET /x?y HTTP/1.1\r\nHost: One.example:8080\r\nConnection: close\r\nA: b\r\n\r\n"
-    assert target_of(head) == Target(host="one.example", port=8080, first=first)
+    assert parse_target(head) == EgressTarget(host="one.example", port=8080, first=first)
 
 
 @given(st.binary(max_size=200) | st.text(max_size=60).map(lambda text: f"GET {text} HTTP/1.1\r\n\r\n".encode()))
 def test_what_is_no_request_is_no_target(head: bytes) -> None:
     try:
-        target = target_of(head)
+        target = parse_target(head)
     except ValueError:
         return
     assert target.host

@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import Invalid
-from habitus.files import READ_BYTES, File, file_of
-from habitus.sandbox.files import MOST_FILES, Given
-from habitus.sandbox.isolation import given_at
-from habitus.sandbox.machine import Machine, base_python
-from habitus.sandbox.model import MIB, Limits, Permissions
+from habitus.files import MAX_READ_BYTES, TreeFile, build_file
+from habitus.sandbox.files import MOST_FILES, GivenFolder
+from habitus.sandbox.fork_servers import ForkServerPool, SandboxedProgram
+from habitus.sandbox.isolation import get_given_path
+from habitus.sandbox.machine import MachineCapabilities, get_base_python
+from habitus.sandbox.model import MIB, Permissions, SandboxLimits
 from habitus.sandbox.runtimes.local import LocalRuntime
-from habitus.sandbox.scratchpads import Scratchpads
-from habitus.sandbox.venvs import Environments, Venvs
-from habitus.sandbox.warm import Program, Warm
+from habitus.sandbox.scratchpads import SessionScratchpads
+from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 
 pytestmark = pytest.mark.req("SK-23")
 
 TREE = {
-    "SKILL.md": file_of(b"Fill a form."),
-    "references/fields.md": file_of(b"name, street"),
-    "scripts/fill.py": file_of(b"import sys\nprint('filled', sys.argv[1:])\n", executable=True),
+    "SKILL.md": build_file(b"Fill a form."),
+    "references/fields.md": build_file(b"name, street"),
+    "scripts/fill.py": build_file(b"import sys\nprint('filled', sys.argv[1:])\n", executable=True),
 }
 ATTACK = """
 import os
@@ -45,7 +45,7 @@ print(*outcomes)
 
 
 @pytest.fixture(params=["bubblewrap", "namespaces", "Landlock"])
-def strength(request: pytest.FixtureRequest, machine: Machine) -> Machine:
+def strength(request: pytest.FixtureRequest, machine: MachineCapabilities) -> MachineCapabilities:
     """The sandboxes this machine can give, each of which keeps files read-only."""
     if request.param == "bubblewrap":
         if machine.bubblewrap is None:
@@ -59,73 +59,83 @@ def strength(request: pytest.FixtureRequest, machine: Machine) -> Machine:
 
 
 @pytest.fixture
-def given(strength: Machine, pads_folder: Path) -> Given:
+def given(strength: MachineCapabilities, pads_folder: Path) -> GivenFolder:
     folder = pads_folder / ".given"
-    return Given(folder, seen_at=lambda: given_at(strength, folder))
+    return GivenFolder(folder, find_visible_path=lambda: get_given_path(strength, folder))
 
 
 @pytest.fixture
-async def pads(strength: Machine, pads_folder: Path, given: Given) -> AsyncIterator[Scratchpads]:
+async def pads(
+    strength: MachineCapabilities, pads_folder: Path, given: GivenFolder
+) -> AsyncIterator[SessionScratchpads]:
     runtime = LocalRuntime(
         strength,
         pads_folder,
-        Environments(pads_folder.with_name("environments"), Venvs(os.environ, python=base_python())),
+        EnvironmentCache(pads_folder.with_name("environments"), VenvBuilder(os.environ, python=get_base_python())),
         permissions=Permissions(),
-        limits=Limits(cpu_s=None, memory=512 * MIB),
+        limits=SandboxLimits(cpu_s=None, memory=512 * MIB),
         allow_weaker=True,
         given=given.folder,
     )
-    made = Scratchpads(runtime)
+    made = SessionScratchpads(runtime)
     yield made
     await made.close()
 
 
-async def test_what_is_given_later_is_there_at_once_runs_and_cannot_be_changed(pads: Scratchpads, given: Given) -> None:
-    began = await pads.exec("one", "import os, subprocess, sys\nprint(os.environ['GIVEN'])")
-    assert began.stdout == f"{given.path_of()}\n"
-    placed = given.put_tree("fill-form", TREE)
+async def test_what_is_given_later_is_there_at_once_runs_and_cannot_be_changed(
+    pads: SessionScratchpads, given: GivenFolder
+) -> None:
+    began = await pads.execute_code("one", "import os, subprocess, sys\nprint(os.environ['GIVEN'])")
+    assert began.stdout == f"{given.get_visible_path()}\n"
+    placed = given.place_tree("fill-form", TREE)
     assert placed.left_out == {}
-    cell = await pads.exec(
+    cell = await pads.execute_code(
         "one",
         f"there = {placed.path!r}\nprint(open(there + '/references/fields.md').read())\n"
         "print(subprocess.run([sys.executable, there + '/scripts/fill.py', 'a'], capture_output=True).stdout.decode())",
     )
     assert (cell.error, cell.stdout) == (None, "name, street\nfilled ['a']\n\n")
-    assert (await pads.exec("one", ATTACK)).stdout.split() == ["refused"] * 6
-    given.put_tree("fill-form", {**TREE, "references/fields.md": file_of(b"name only")})
-    seen = await pads.exec("one", "print(open(there + '/references/fields.md').read(), os.listdir(there + '/..'))")
+    assert (await pads.execute_code("one", ATTACK)).stdout.split() == ["refused"] * 6
+    given.place_tree("fill-form", {**TREE, "references/fields.md": build_file(b"name only")})
+    seen = await pads.execute_code(
+        "one", "print(open(there + '/references/fields.md').read(), os.listdir(there + '/..'))"
+    )
     assert seen.stdout == "name only ['fill-form']\n"
-    given.drop_tree("fill-form")
-    assert (await pads.exec("one", "os.path.exists(there)")).stdout == "False\n"
+    given.remove_tree("fill-form")
+    assert (await pads.execute_code("one", "os.path.exists(there)")).stdout == "False\n"
     assert await pads.names() == ["one"]
 
 
-async def test_a_call_of_a_tool_reads_what_it_is_given(strength: Machine, given: Given, tmp_path: Path) -> None:
-    placed = given.put_tree("fill-form", TREE)
+async def test_a_call_of_a_tool_reads_what_it_is_given(
+    strength: MachineCapabilities, given: GivenFolder, tmp_path: Path
+) -> None:
+    placed = given.place_tree("fill-form", TREE)
     code = (
         "import os\nthere = os.environ['GIVEN'] + '/skills/fill-form'\n"
         f"print(open(there + '/references/fields.md').read())\n{ATTACK}"
     )
-    async with Warm(strength, tmp_path / "calls", allow_weaker=True) as warm:
-        run = await warm.run(Program(code=code, given=given.folder))
+    async with ForkServerPool(strength, tmp_path / "calls", allow_weaker=True) as warm:
+        run = await warm.run_program(SandboxedProgram(code=code, given=given.folder))
         assert run.stdout.splitlines() == ["name, street", " ".join(["refused"] * 6)], run.stderr
-        without = await warm.run(Program(code=f"import os; print(os.path.exists({placed.path!r} + '/SKILL.md'))"))
+        without = await warm.run_program(
+            SandboxedProgram(code=f"import os; print(os.path.exists({placed.path!r} + '/SKILL.md'))")
+        )
         assert without.stdout == "False\n" or not strength.bubblewrap
 
 
-def plain(tmp_path: Path) -> Given:
-    return Given(tmp_path / "given", seen_at=lambda: "/given")
+def plain(tmp_path: Path) -> GivenFolder:
+    return GivenFolder(tmp_path / "given", find_visible_path=lambda: "/given")
 
 
 def test_what_is_given_is_private_and_not_writable(tmp_path: Path) -> None:
     given = plain(tmp_path)
-    given.put_tree("fill-form", TREE)
+    given.place_tree("fill-form", TREE)
     attached = tmp_path / "sales.csv"
     attached.write_text("a,b")
-    first = given.put_file(attached)
-    assert given.put_file(attached) == first
+    first = given.place_file(attached)
+    assert given.place_file(attached) == first
     attached.write_text("a,b\n1,2")
-    assert [first.path, given.put_file(attached).path] == ["/given/attached/sales.csv", "/given/attached/sales-2.csv"]
+    assert [first.path, given.place_file(attached).path] == ["/given/attached/sales.csv", "/given/attached/sales-2.csv"]
     modes = {
         str(path.relative_to(tmp_path)): oct(path.stat().st_mode & 0o777)
         for path in (given.folder, *given.folder.rglob("*"))
@@ -148,11 +158,11 @@ def test_a_file_too_large_for_a_tree_is_taken_where_it_lies_if_it_is_still_the_s
     for name in ("kept", "changed", "gone"):
         (origin / name).write_text(name)
     (origin / "link").symlink_to(tmp_path / "secret")
-    tree = {path.name: replace(file_of(path.read_bytes()), content=None) for path in origin.iterdir()}
+    tree = {path.name: replace(build_file(path.read_bytes()), content=None) for path in origin.iterdir()}
     (origin / "changed").write_text("otherwise")
     (origin / "gone").unlink()
     os.mkfifo(origin / "gone")
-    placed = plain(tmp_path).put_tree("x", tree, folders=dict.fromkeys(tree, origin))
+    placed = plain(tmp_path).place_tree("x", tree, folders=dict.fromkeys(tree, origin))
     assert placed.left_out == {
         "changed": "it was changed meanwhile",
         "gone": "it is not an ordinary file",
@@ -162,9 +172,9 @@ def test_a_file_too_large_for_a_tree_is_taken_where_it_lies_if_it_is_still_the_s
 
 
 def test_a_tree_is_bounded_and_what_is_left_out_is_said(tmp_path: Path) -> None:
-    huge, long = File(sha256="0" * 64, size=READ_BYTES + 1), "n" * 300
-    tree = {f"f{number:05}": file_of(b"") for number in range(MOST_FILES + 1)}
-    placed = plain(tmp_path).put_tree("x", {**tree, "a": huge, f"b/{long}": file_of(b"x")})
+    huge, long = TreeFile(sha256="0" * 64, size=MAX_READ_BYTES + 1), "n" * 300
+    tree = {f"f{number:05}": build_file(b"") for number in range(MOST_FILES + 1)}
+    placed = plain(tmp_path).place_tree("x", {**tree, "a": huge, f"b/{long}": build_file(b"x")})
     assert placed.left_out == {
         "a": "it is larger than 32 MiB",
         f"b/{long}": "no file can be called that here",
@@ -175,8 +185,8 @@ def test_a_tree_is_bounded_and_what_is_left_out_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["..", ".new-x", "/etc", "a/b", "", "a\0b"])
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(Invalid):
-        plain(tmp_path).put_tree(name, TREE)
-    placed = plain(tmp_path).put_tree("x", {f"../{name}": file_of(b"")})
+        plain(tmp_path).place_tree(name, TREE)
+    placed = plain(tmp_path).place_tree("x", {f"../{name}": build_file(b"")})
     assert placed.left_out == {f"../{name}": "no file can be called that here"}
     assert list((tmp_path / "given" / "skills" / "x").iterdir()) == []
 
@@ -184,5 +194,5 @@ def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
 def test_what_a_killed_process_left_behind_is_swept_away(tmp_path: Path) -> None:
     given = plain(tmp_path)
     (given.folder / "skills" / ".new-x" / "half").mkdir(parents=True)
-    given.put_tree("x", TREE)
+    given.place_tree("x", TREE)
     assert [path.name for path in (given.folder / "skills").iterdir()] == ["x"]

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.sandbox.child import Capture
-from habitus.sandbox.model import Cell, Timeouts, timeouts_for
+from habitus.sandbox.child import OutputCapture
+from habitus.sandbox.model import Cell, CellTimeouts, compute_cell_timeouts
 
 
 @pytest.mark.req("SB-02")
@@ -26,13 +26,13 @@ from habitus.sandbox.model import Cell, Timeouts, timeouts_for
     ],
 )
 def test_timeouts_follow_the_estimate(estimate: float | None, total: float, silence: float) -> None:
-    assert timeouts_for(estimate) == Timeouts(total_s=total, silence_s=silence)
+    assert compute_cell_timeouts(estimate) == CellTimeouts(total_s=total, silence_s=silence)
 
 
 @pytest.mark.req("SB-02")
 @given(st.floats(min_value=0.001, max_value=1e9))
 def test_timeouts_stay_within_their_bounds(estimate: float) -> None:
-    limits = timeouts_for(estimate)
+    limits = compute_cell_timeouts(estimate)
     assert 30 <= limits.silence_s <= 60
     assert limits.silence_s <= limits.total_s <= 3600
 
@@ -46,7 +46,7 @@ def test_a_cell_that_printed_nothing_worth_reading_is_clean() -> None:
 def test_a_capture_keeps_the_head_and_counts_the_rest(text: str, limit: int, step: int) -> None:
     data = text.encode("utf-8", errors="replace")
     whole = data.decode()
-    capture = Capture(limit)
+    capture = OutputCapture(limit)
     for start in range(0, len(data), step):
         capture.feed(data[start : start + step])
     assert capture.text().startswith(whole[:limit])

@@ -18,14 +18,14 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from habitus.errors import Refused
-from habitus.files import Tree, file_of, tree_hash
-from habitus.sandbox.credentials.calling import LIMITS, Caller, Proxy
-from habitus.sandbox.credentials.grants import Call, CommandLine, Granted
-from habitus.sandbox.files import Given
-from habitus.sandbox.isolation import given_at
-from habitus.sandbox.machine import Machine, base_python
-from habitus.sandbox.venvs import Environments, Venvs
-from habitus.sandbox.warm import Warm
+from habitus.files import Tree, build_file, compute_tree_hash
+from habitus.sandbox.credentials.command_lines import LIMITS, CommandLineProxy, CommandLineRunner
+from habitus.sandbox.credentials.grants import CommandLineCall, GrantedCredentials, SkillCommandLine
+from habitus.sandbox.files import GivenFolder
+from habitus.sandbox.fork_servers import ForkServerPool
+from habitus.sandbox.isolation import get_given_path
+from habitus.sandbox.machine import MachineCapabilities, get_base_python
+from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 
 pytestmark = pytest.mark.req("SB-10")
 
@@ -47,16 +47,16 @@ def main():
 """
 
 
-def command_line(body: str, *, name: str = "mailer", **granted: Any) -> CommandLine:
-    files: Tree = {"scripts/cli.py": file_of(CLI.replace("{body}", body.replace("\n", "\n    ")).encode())}
+def command_line(body: str, *, name: str = "mailer", **granted: Any) -> SkillCommandLine:
+    files: Tree = {"scripts/cli.py": build_file(CLI.replace("{body}", body.replace("\n", "\n    ")).encode())}
     values = {"variables": {"MAIL_PASSWORD": SECRET}, "sensitive": frozenset([SECRET]), "secrets": ("mail",)}
-    return CommandLine(
+    return SkillCommandLine(
         skill=name,
         script="scripts/cli.py",
-        content_hash=tree_hash(files),
+        content_hash=compute_tree_hash(files),
         files=files,
         folders={},
-        granted=Granted(**{**values, **granted}),
+        granted=GrantedCredentials(**{**values, **granted}),
     )
 
 
@@ -64,44 +64,46 @@ def command_line(body: str, *, name: str = "mailer", **granted: Any) -> CommandL
 class Shelf:
     """A directory of command lines, and the log of what was called."""
 
-    lines: dict[str, CommandLine] = field(default_factory=dict)
+    lines: dict[str, SkillCommandLine] = field(default_factory=dict)
     closed: dict[str, str] = field(default_factory=dict)  # name → why
-    calls: list[Call] = field(default_factory=list)
+    calls: list[CommandLineCall] = field(default_factory=list)
     is_away: bool = False
 
-    def command_line(self, name: str) -> CommandLine:
+    def command_line(self, name: str) -> SkillCommandLine:
         if reason := self.closed.get(name):
             raise Refused(reason)
         return self.lines[name]
 
-    def record(self, call: Call) -> None:
+    def record(self, call: CommandLineCall) -> None:
         if self.is_away:
             raise OperationalError("INSERT", {}, Exception("no route"))
         self.calls.append(call)
 
 
-Open = Callable[..., tuple[Caller, Shelf]]
+Open = Callable[..., tuple[CommandLineRunner, Shelf]]
 
 
 @pytest.fixture
-async def opened(machine: Machine, tmp_path: Path) -> AsyncIterator[Open]:
+async def opened(machine: MachineCapabilities, tmp_path: Path) -> AsyncIterator[Open]:
     """`opened(*lines)` makes a caller for these command lines; everything is closed at the end."""
-    callers: list[Caller] = []
+    callers: list[CommandLineRunner] = []
 
-    def given(digest: str) -> Given:
+    def given(digest: str) -> GivenFolder:
         folder = tmp_path / "given" / digest
-        return Given(folder, seen_at=lambda: given_at(machine, folder))
+        return GivenFolder(folder, find_visible_path=lambda: get_given_path(machine, folder))
 
-    def make(*lines: CommandLine, wall_s: float = LIMITS.wall_s, at: Machine = machine) -> tuple[Caller, Shelf]:
+    def make(
+        *lines: SkillCommandLine, wall_s: float = LIMITS.wall_s, at: MachineCapabilities = machine
+    ) -> tuple[CommandLineRunner, Shelf]:
         shelf = Shelf(lines={line.skill: line for line in lines})
-        caller = Caller(
+        caller = CommandLineRunner(
             shelf,
             lambda: shelf.lines,
             shelf,
-            Warm(at, tmp_path / "calls", allow_weaker=True),
-            Environments(tmp_path / "environments", Venvs(os.environ, python=base_python())),
-            given=given,
-            who="ann",
+            ForkServerPool(at, tmp_path / "calls", allow_weaker=True),
+            EnvironmentCache(tmp_path / "environments", VenvBuilder(os.environ, python=get_base_python())),
+            open_given_folder=given,
+            caller="ann",
             clock=lambda: NOW,
             limits=replace(LIMITS, wall_s=wall_s),
         )
@@ -119,19 +121,19 @@ async def test_a_command_line_gets_what_it_was_granted_and_nothing_else(opened: 
         "sys.argv, args.rest, sys.stdin.read()]))"
     )
     caller, shelf = opened(command_line(body))
-    answer = await caller.call("mailer", ["look", "--", "-x", SECRET], b"body")
+    answer = await caller.run_command_line("mailer", ["look", "--", "-x", SECRET], b"body")
     assert answer.outcome.is_ok, answer
     length, variables, files, sees_host, argv, rest, stdin = json.loads(answer.stdout)
     assert (length, files, sees_host, stdin) == (len(SECRET), ["tool.py"], False, "body")
     assert not {"PYTHONPATH", "HABITUS_HOME", "SSH_AUTH_SOCK"}.intersection(variables)
     assert (argv[0], rest) == ("mailer", ["-x", "[redacted:known]"])
-    expected = Call(
-        who="ann",
+    expected = CommandLineCall(
+        caller="ann",
         skill="mailer",
         arguments=("look", "--", "-x", "[redacted:known]"),
         outcome=answer.outcome,
         secrets=("mail",),
-        when=NOW,
+        timestamp=NOW,
     )
     assert shelf.calls == [expected]
 
@@ -160,7 +162,7 @@ match args.what:
 async def test_a_secret_that_is_printed_is_taken_out_and_reported(opened: Open) -> None:
     caller, shelf = opened(command_line(LEAKS))
     for what in ("plain", "json", "base64", "stderr", "error", "fork"):
-        answer = await caller.call("mailer", [what])
+        answer = await caller.run_command_line("mailer", [what])
         seen = repr((answer, shelf.calls))
         assert SECRET not in seen
         assert base64.b64encode(f"user:{SECRET}".encode()).decode() not in seen
@@ -171,7 +173,7 @@ async def test_a_secret_that_is_printed_is_taken_out_and_reported(opened: Open) 
 @pytest.mark.parametrize("before", ["", "print('connecting')\n"])
 async def test_an_error_that_it_reports_is_a_failure_whatever_its_exit_code(opened: Open, before: str) -> None:
     caller, _ = opened(command_line(f"{before}print(json.dumps({{'status': 'error', 'error': 'no such mailbox'}}))"))
-    answer = await caller.call("mailer", ["x"])
+    answer = await caller.run_command_line("mailer", ["x"])
     assert (answer.code, answer.outcome.kind, answer.outcome.reason) == (
         1,
         "failed",
@@ -184,14 +186,14 @@ async def test_one_that_hangs_is_stopped_with_124_and_its_forks_with_it(opened: 
     caller, shelf = opened(
         command_line("print('begun', flush=True)\nos.fork()\nimport time; time.sleep(600)"), wall_s=5
     )
-    answer = await caller.call("mailer", ["x"])
+    answer = await caller.run_command_line("mailer", ["x"])
     assert (answer.code, answer.stdout, answer.outcome.kind) == (124, "begun\n", "infra")
     assert shelf.calls[0].outcome.reason == "It was stopped after 5 s."
 
 
 async def test_an_unknown_skill_is_told_which_there_are(opened: Open) -> None:
     caller, shelf = opened(command_line("pass"), command_line("pass", name="weather"))
-    answer = await caller.call("email", ["send"])
+    answer = await caller.run_command_line("email", ["send"])
     said = "No command line 'email' may be called here. There are: mailer, weather."
     assert (answer.code, answer.stderr) == (127, f"habitus-skill: {said}\n")
     assert [(call.skill, call.is_refused, call.outcome.reason) for call in shelf.calls] == [("email", True, said)]
@@ -200,9 +202,9 @@ async def test_an_unknown_skill_is_told_which_there_are(opened: Open) -> None:
 @pytest.mark.full
 async def test_every_gate_is_looked_at_with_every_call(opened: Open) -> None:
     caller, shelf = opened(command_line("print('ok')"))
-    assert (await caller.call("mailer", ["x"])).stdout == "ok\n"
+    assert (await caller.run_command_line("mailer", ["x"])).stdout == "ok\n"
     shelf.closed["mailer"] = "It is switched off."
-    answer = await caller.call("mailer", ["x"])
+    answer = await caller.run_command_line("mailer", ["x"])
     assert (answer.code, answer.stdout, answer.stderr) == (126, "", "habitus-skill: It is switched off.\n")
     assert [call.is_refused for call in shelf.calls] == [False, True]
 
@@ -212,7 +214,11 @@ async def test_two_sessions_have_each_their_own_grants(opened: Open) -> None:
     body = "print(sorted(name for name in os.environ if name in ('MAIL_PASSWORD', 'OTHER')))"
     one, _ = opened(command_line(body))
     two, _ = opened(command_line(body, variables={"OTHER": "value"}, sensitive=frozenset()))
-    answers = await asyncio.gather(one.call("mailer", ["x"]), two.call("mailer", ["x"]), one.call("mailer", ["x"]))
+    answers = await asyncio.gather(
+        one.run_command_line("mailer", ["x"]),
+        two.run_command_line("mailer", ["x"]),
+        one.run_command_line("mailer", ["x"]),
+    )
     assert [answer.stdout for answer in answers] == ["['MAIL_PASSWORD']\n", "['OTHER']\n", "['MAIL_PASSWORD']\n"]
 
 
@@ -224,7 +230,7 @@ async def test_what_it_was_not_given_is_said_when_it_fails(opened: Open) -> None
             missing=("Its secret 'mail' is not granted: habitus secrets grant mail mailer",),
         )
     )
-    answer = await caller.call("mailer", ["x"])
+    answer = await caller.run_command_line("mailer", ["x"])
     assert answer.code == 1
     assert answer.stderr.splitlines() == [
         "no password",
@@ -232,10 +238,10 @@ async def test_what_it_was_not_given_is_said_when_it_fails(opened: Open) -> None
     ]
 
 
-async def test_hosts_that_cant_be_told_apart_are_no_hosts(opened: Open, machine: Machine) -> None:
+async def test_hosts_that_cant_be_told_apart_are_no_hosts(opened: Open, machine: MachineCapabilities) -> None:
     weaker = replace(machine, bubblewrap=None)
     caller, shelf = opened(command_line("print('ran')", hosts=("example.org",)), at=weaker)
-    answer = await caller.call("mailer", ["x"])
+    answer = await caller.run_command_line("mailer", ["x"])
     assert (answer.code, answer.stdout) == (126, "")
     assert "Install bubblewrap." in answer.stderr
     assert shelf.calls[0].is_refused
@@ -270,7 +276,7 @@ ASKED = json.dumps({"skill": "mailer", "arguments": ["x"], "stdin": ""}).encode(
 
 async def test_one_line_of_json_each_way(opened: Open, folder: Path) -> None:
     caller, _ = opened(command_line("print('sent')"))
-    proxy = Proxy(caller, folder, uid=os.getuid())
+    proxy = CommandLineProxy(caller, folder, uid=os.getuid())
     await proxy.open()
     await proxy.open()  # the second does nothing
     assert stat.S_IMODE((folder / "socket").stat().st_mode) == 0o600
@@ -300,7 +306,7 @@ async def test_one_line_of_json_each_way(opened: Open, folder: Path) -> None:
 )
 async def test_what_is_no_such_line_is_refused_and_logged(opened: Open, folder: Path, sent: bytes, reason: str) -> None:
     caller, shelf = opened(command_line("print('sent')"))
-    proxy = Proxy(caller, folder, uid=os.getuid())
+    proxy = CommandLineProxy(caller, folder, uid=os.getuid())
     await proxy.open()
     try:
         answer = await exchanged(folder, sent, ends=not sent.endswith(b"\n"))
@@ -313,7 +319,7 @@ async def test_what_is_no_such_line_is_refused_and_logged(opened: Open, folder: 
 
 async def test_somebody_else_is_refused_and_logged(opened: Open, folder: Path) -> None:
     caller, shelf = opened(command_line("print('sent')"))
-    proxy = Proxy(caller, folder, uid=os.getuid() + 1)
+    proxy = CommandLineProxy(caller, folder, uid=os.getuid() + 1)
     await proxy.open()
     answer = await exchanged(folder, ASKED)
     await proxy.close()
@@ -325,7 +331,7 @@ async def test_somebody_else_is_refused_and_logged(opened: Open, folder: Path) -
 async def test_what_cant_be_logged_is_not_answered(opened: Open, folder: Path) -> None:
     caller, shelf = opened(command_line("print('sent')"))
     shelf.is_away = True
-    proxy = Proxy(caller, folder, uid=os.getuid())
+    proxy = CommandLineProxy(caller, folder, uid=os.getuid())
     await proxy.open()
     said = "The database does not answer: the call can't be logged. Try again later."
     assert await exchanged(folder, ASKED) == {"stdout": "", "stderr": f"habitus-skill: {said}\n", "code": 125}
@@ -334,7 +340,7 @@ async def test_what_cant_be_logged_is_not_answered(opened: Open, folder: Path) -
 
 async def test_a_call_that_nobody_waits_for_is_stopped(opened: Open, folder: Path) -> None:
     caller, shelf = opened(command_line("import time; time.sleep(600)"))
-    proxy = Proxy(caller, folder, uid=os.getuid())
+    proxy = CommandLineProxy(caller, folder, uid=os.getuid())
     await proxy.open()
     with socket.socket(socket.AF_UNIX) as line:
         handle = os.open(folder, os.O_RDONLY)

@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.req("SB-09"), pytest.mark.parametrize("machine", ["x86
 def verdict(machine: str, number: int, argument: int = 0, *, architecture: int = 0, **options: bool) -> int:
     """Run the filter on one call."""
     given = {"shared_memory": True, "shares_host": False, **options}
-    program = seccomp._program(machine, [1, 2, 10, 16], **given)
+    program = seccomp._assemble_filter(machine, [1, 2, 10, 16], **given)
     loaded = {0: number, 4: architecture or ARCHITECTURE[machine], 16: argument}
     held, at = 0, 0
     while True:

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from habitus.sandbox.machine import Machine
-from habitus.sandbox.model import Limits
-from habitus.sandbox.venvs import Venvs
-from habitus.sandbox.warm import LONGEST_ARGUMENT, Program, Warm
+from habitus.sandbox.fork_servers import LONGEST_ARGUMENT, ForkServerPool, SandboxedProgram
+from habitus.sandbox.machine import MachineCapabilities
+from habitus.sandbox.model import SandboxLimits
+from habitus.sandbox.venvs import VenvBuilder
 
 pytestmark = pytest.mark.req("SB-06")
 
 
 @pytest.fixture
-async def warm(machine: Machine, tmp_path: Path) -> AsyncIterator[Warm]:
-    async with Warm(machine, tmp_path / "run", allow_weaker=True) as pool:
+async def warm(machine: MachineCapabilities, tmp_path: Path) -> AsyncIterator[ForkServerPool]:
+    async with ForkServerPool(machine, tmp_path / "run", allow_weaker=True) as pool:
         yield pool
 
 
@@ -29,17 +29,17 @@ print(json.dumps([len(sys.argv), sys.argv[1] == "-", payload]))
 """
 
 
-async def test_a_payload_comes_as_an_argument(warm: Warm) -> None:
-    run = await warm.call(Program(code=ECHO), {"käse": [1, None, "\ud83d\ude00"]})
+async def test_a_payload_comes_as_an_argument(warm: ForkServerPool) -> None:
+    run = await warm.call_tool(SandboxedProgram(code=ECHO), {"käse": [1, None, "\ud83d\ude00"]})
     assert run.outcome.is_ok
     assert run.exit_code == 0
     assert '"k\\u00e4se"' in run.stdout
     assert run.stdout.startswith("[2, false,")
 
 
-async def test_a_long_payload_comes_on_standard_input(warm: Warm) -> None:
-    fits = await warm.call(Program(code=ECHO), "x" * (LONGEST_ARGUMENT - 2))
-    too_long = await warm.call(Program(code=ECHO), "x" * (LONGEST_ARGUMENT - 1))
+async def test_a_long_payload_comes_on_standard_input(warm: ForkServerPool) -> None:
+    fits = await warm.call_tool(SandboxedProgram(code=ECHO), "x" * (LONGEST_ARGUMENT - 2))
+    too_long = await warm.call_tool(SandboxedProgram(code=ECHO), "x" * (LONGEST_ARGUMENT - 1))
     assert fits.stdout.startswith("[2, false,")
     assert too_long.stdout.startswith("[2, true,")
 
@@ -56,18 +56,18 @@ async def test_a_long_payload_comes_on_standard_input(warm: Warm) -> None:
         ("import nosuchmodule", 1, "ModuleNotFoundError: No module named 'nosuchmodule'"),
     ],
 )
-async def test_a_failure_is_told_in_one_line(warm: Warm, code: str, exit_code: int, reason: str) -> None:
-    run = await warm.call(Program(code=code), None)
+async def test_a_failure_is_told_in_one_line(warm: ForkServerPool, code: str, exit_code: int, reason: str) -> None:
+    run = await warm.call_tool(SandboxedProgram(code=code), None)
     assert (run.exit_code, run.outcome.kind, run.outcome.reason) == (exit_code, "failed", reason)
 
 
-async def test_a_traceback_shows_the_tools_own_lines_only(warm: Warm) -> None:
-    run = await warm.call(Program(code="def f():\n    return {}['x']\n\nf()\n"), None)
+async def test_a_traceback_shows_the_tools_own_lines_only(warm: ForkServerPool) -> None:
+    run = await warm.call_tool(SandboxedProgram(code="def f():\n    return {}['x']\n\nf()\n"), None)
     assert "return {}['x']" in run.stderr
     assert "forkserver" not in run.stderr
 
 
-async def test_code_runs_as_a_script_does(warm: Warm) -> None:
+async def test_code_runs_as_a_script_does(warm: ForkServerPool) -> None:
     code = """
 import __main__, atexit, dataclasses, pickle, sys, threading
 atexit.register(print, "at exit")
@@ -84,53 +84,55 @@ def late():
 threading.Thread(target=late).start()
 print("main")
 """
-    run = await warm.call(Program(code=code), None)
+    run = await warm.call_tool(SandboxedProgram(code=code), None)
     assert (run.stdout, run.stderr) == ("main\nthread\nat exit\n", "")
 
 
 @pytest.mark.full
-async def test_many_calls_at_once_keep_apart(warm: Warm) -> None:
-    program = Program(code="import sys, os, time\nopen('mine', 'x').write(sys.argv[1])\nprint(open('mine').read())")
-    runs = await asyncio.gather(*(warm.call(program, number) for number in range(24)))
+async def test_many_calls_at_once_keep_apart(warm: ForkServerPool) -> None:
+    program = SandboxedProgram(
+        code="import sys, os, time\nopen('mine', 'x').write(sys.argv[1])\nprint(open('mine').read())"
+    )
+    runs = await asyncio.gather(*(warm.call_tool(program, number) for number in range(24)))
     assert [run.stdout for run in runs] == [f"{number}\n" for number in range(24)]
 
 
-async def test_a_cancelled_call_is_ended_and_the_pool_goes_on(warm: Warm) -> None:
-    await warm.call(Program(code="1"), None)
-    waiting = asyncio.ensure_future(warm.call(Program(code="while True: pass"), None))
+async def test_a_cancelled_call_is_ended_and_the_pool_goes_on(warm: ForkServerPool) -> None:
+    await warm.call_tool(SandboxedProgram(code="1"), None)
+    waiting = asyncio.ensure_future(warm.call_tool(SandboxedProgram(code="while True: pass"), None))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert (await warm.call(Program(code="print('on')"), None)).stdout == "on\n"
+    assert (await warm.call_tool(SandboxedProgram(code="print('on')"), None)).stdout == "on\n"
 
 
 @pytest.mark.full
-async def test_servers_are_kept_within_bounds(machine: Machine, tmp_path: Path) -> None:
-    async with Warm(machine, tmp_path / "run", keep=2, allow_weaker=True) as warm:
+async def test_servers_are_kept_within_bounds(machine: MachineCapabilities, tmp_path: Path) -> None:
+    async with ForkServerPool(machine, tmp_path / "run", max_idle=2, allow_weaker=True) as warm:
         for number in range(4):
-            await warm.call(Program(code="1", limits=Limits(processes=20 + number)), None)
+            await warm.call_tool(SandboxedProgram(code="1", limits=SandboxLimits(processes=20 + number)), None)
         assert len(warm._all) == 2
 
 
 @pytest.mark.full
-async def test_descriptors_do_not_pile_up(warm: Warm) -> None:
-    program = Program(code="print(1)")
-    await warm.call(program, None)
+async def test_descriptors_do_not_pile_up(warm: ForkServerPool) -> None:
+    program = SandboxedProgram(code="print(1)")
+    await warm.call_tool(program, None)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(20):
-        await warm.call(program, "x" * 100_000)
+        await warm.call_tool(program, "x" * 100_000)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @pytest.mark.full
 @pytest.mark.req("SB-06")
 async def test_a_tool_with_packages_finds_them_and_one_without_does_not(
-    warm: Warm, shelf: Venvs, tmp_path: Path
+    warm: ForkServerPool, shelf: VenvBuilder, tmp_path: Path
 ) -> None:
     venv = tmp_path / "venv"
-    await shelf.make(venv)
-    await shelf.install(venv, ["habitus-greeting"])
+    await shelf.create_venv(venv)
+    await shelf.install_packages(venv, ["habitus-greeting"])
     code = "import habitus_greeting; print(habitus_greeting.HELLO)"
-    assert (await warm.call(Program(code=code, venv=venv), None)).stdout == "hello\n"
-    assert (await warm.call(Program(code=code), None)).outcome.kind == "failed"
+    assert (await warm.call_tool(SandboxedProgram(code=code, venv=venv), None)).stdout == "hello\n"
+    assert (await warm.call_tool(SandboxedProgram(code=code), None)).outcome.kind == "failed"

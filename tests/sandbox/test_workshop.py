@@ -15,16 +15,16 @@ import pytest
 
 from habitus.errors import ToolFailed
 from habitus.events import OutcomeKind
-from habitus.sandbox.machine import Machine
-from habitus.sandbox.model import Limits, Permissions
-from habitus.sandbox.venvs import Environments, Venvs
-from habitus.sandbox.warm import Warm
+from habitus.sandbox.fork_servers import ForkServerPool
+from habitus.sandbox.machine import MachineCapabilities
+from habitus.sandbox.model import Permissions, SandboxLimits
+from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 from habitus.tasks.checks import Equals
 from habitus.tasks.judging import has_shape, shape_of
 from habitus.tasks.schema import DEEPEST, checked_payload, checked_schema
-from habitus.tools.code_stage import dependencies_of, task_of_call, with_header
+from habitus.tools.code_stage import build_case_from_call, parse_dependencies, replace_script_header
+from habitus.tools.execution import LONGEST_CASE, ToolExecutor, compute_fingerprint
 from habitus.tools.model import ToolDraft
-from habitus.tools.workshop import LONGEST_CASE, Workshop, fingerprint
 
 pytestmark = pytest.mark.req("SB-05", "SB-06")
 
@@ -42,27 +42,27 @@ DRAFT = ToolDraft(name="add-up", description="Adds up.", parameters=NUMBERS, cod
 
 
 @pytest.fixture
-async def workshop(machine: Machine, tmp_path: Path, shelf: Venvs) -> AsyncIterator[Workshop]:
-    async with Warm(machine, tmp_path / "run", allow_weaker=True) as warm:
-        yield Workshop(warm, Environments(tmp_path / "environments", shelf), limits=Limits(wall_s=300))
+async def workshop(machine: MachineCapabilities, tmp_path: Path, shelf: VenvBuilder) -> AsyncIterator[ToolExecutor]:
+    async with ForkServerPool(machine, tmp_path / "run", allow_weaker=True) as warm:
+        yield ToolExecutor(warm, EnvironmentCache(tmp_path / "environments", shelf), limits=SandboxLimits(wall_s=300))
 
 
-async def test_a_tool_that_passes_its_test_is_returned_with_the_case(workshop: Workshop) -> None:
-    tool = await workshop.acquire(DRAFT)
+async def test_a_tool_that_passes_its_test_is_returned_with_the_case(workshop: ToolExecutor) -> None:
+    tool = await workshop.build_tool(DRAFT)
     assert tool.code.startswith("# /// script\n# requires-python")
     shape = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
-    assert tool.cases == (task_of_call({"numbers": [1, 2]}, shape, Equals(value={"total": 3})),)
-    run = await workshop.run(tool, {"numbers": [20, 22]})
+    assert tool.cases == (build_case_from_call({"numbers": [1, 2]}, shape, Equals(value={"total": 3})),)
+    run = await workshop.run_tool(tool, {"numbers": [20, 22]})
     assert (run.outcome.is_ok, json.loads(run.stdout)) == (True, {"total": 42})
 
 
-async def test_code_that_transport_damaged_is_mended_first(workshop: Workshop) -> None:
-    tool = await workshop.acquire(replace(DRAFT, code=f"Here it is:\n```python\n{ADD}```\nEnjoy!"))
+async def test_code_that_transport_damaged_is_mended_first(workshop: ToolExecutor) -> None:
+    tool = await workshop.build_tool(replace(DRAFT, code=f"Here it is:\n```python\n{ADD}```\nEnjoy!"))
     assert "```" not in tool.code
 
 
-async def test_schema_and_payload_may_come_as_json_text(workshop: Workshop) -> None:
-    tool = await workshop.acquire(replace(DRAFT, parameters=json.dumps(NUMBERS), payload='{"numbers": []}'))
+async def test_schema_and_payload_may_come_as_json_text(workshop: ToolExecutor) -> None:
+    tool = await workshop.build_tool(replace(DRAFT, parameters=json.dumps(NUMBERS), payload='{"numbers": []}'))
     assert tool.parameters == NUMBERS
 
 
@@ -99,101 +99,105 @@ async def test_schema_and_payload_may_come_as_json_text(workshop: Workshop) -> N
     ],
 )  # fmt: skip
 async def test_each_gate_says_in_one_line_why_it_is_closed(
-    workshop: Workshop, change: dict[str, Any], cause: str
+    workshop: ToolExecutor, change: dict[str, Any], cause: str
 ) -> None:
     with pytest.raises(ToolFailed) as refused:
-        await workshop.acquire(replace(DRAFT, **change))
+        await workshop.build_tool(replace(DRAFT, **change))
     assert cause in str(refused.value)
     if "dependencies" not in change:
         assert "\n" not in str(refused.value)
 
 
-async def test_a_tool_that_does_not_end_is_refused(machine: Machine, tmp_path: Path, shelf: Venvs) -> None:
-    async with Warm(machine, tmp_path / "run", allow_weaker=True) as warm:
-        workshop = Workshop(warm, Environments(tmp_path / "environments", shelf), limits=Limits(wall_s=0.5))
+async def test_a_tool_that_does_not_end_is_refused(
+    machine: MachineCapabilities, tmp_path: Path, shelf: VenvBuilder
+) -> None:
+    async with ForkServerPool(machine, tmp_path / "run", allow_weaker=True) as warm:
+        workshop = ToolExecutor(
+            warm, EnvironmentCache(tmp_path / "environments", shelf), limits=SandboxLimits(wall_s=0.5)
+        )
         with pytest.raises(ToolFailed, match=r"It did not end by itself. It was stopped after 0.5 s."):
-            await workshop.acquire(replace(DRAFT, code="while True: pass"))
+            await workshop.build_tool(replace(DRAFT, code="while True: pass"))
 
 
 @pytest.mark.full
-async def test_ten_megabytes_reach_a_tool_on_standard_input(workshop: Workshop) -> None:
-    tool = await workshop.acquire(DRAFT)
-    run = await workshop.run(tool, {"numbers": [1] * 4_000_000})
+async def test_ten_megabytes_reach_a_tool_on_standard_input(workshop: ToolExecutor) -> None:
+    tool = await workshop.build_tool(DRAFT)
+    run = await workshop.run_tool(tool, {"numbers": [1] * 4_000_000})
     assert json.loads(run.stdout) == {"total": 4_000_000}
     with pytest.raises(ToolFailed, match="32 MiB is the most a tool takes"):
-        await workshop.run(tool, {"numbers": [], "text": "x" * (33 << 20)})
+        await workshop.run_tool(tool, {"numbers": [], "text": "x" * (33 << 20)})
 
 
-async def test_wrong_arguments_are_the_callers_mistake_and_run_nothing(workshop: Workshop) -> None:
-    tool = await workshop.acquire(DRAFT)
+async def test_wrong_arguments_are_the_callers_mistake_and_run_nothing(workshop: ToolExecutor) -> None:
+    tool = await workshop.build_tool(DRAFT)
     with pytest.raises(ToolFailed, match="The payload does not fit the parameters at 'numbers'"):
-        await workshop.run(tool, {"numbers": "many"})
+        await workshop.run_tool(tool, {"numbers": "many"})
 
 
-async def test_kept_cases_are_run_again_and_the_failing_ones_named(workshop: Workshop) -> None:
-    tool = await workshop.acquire(DRAFT)
-    fresh = await workshop.regress(tool, proved_as=fingerprint(tool))
+async def test_kept_cases_are_run_again_and_the_failing_ones_named(workshop: ToolExecutor) -> None:
+    tool = await workshop.build_tool(DRAFT)
+    fresh = await workshop.run_cases(tool, passed_fingerprint=compute_fingerprint(tool))
     assert (fresh.passed, fresh.was_stale, fresh.failed_cases) == (True, False, ())
     other = replace(tool, code="print('just text')")
-    report = await workshop.regress(other, proved_as=fingerprint(tool))
+    report = await workshop.run_cases(other, passed_fingerprint=compute_fingerprint(tool))
     assert (report.passed, report.was_stale) == (False, True)
     assert [result.payload for result in report.failed_cases] == [{"numbers": [1, 2]}]
     assert report.failed_cases[0].outcome.reason == "it has another shape than expected: just text"
-    wrong = await workshop.regress(replace(tool, code="print('{\"total\": 42}')"))
+    wrong = await workshop.run_cases(replace(tool, code="print('{\"total\": 42}')"))
     assert wrong.failed_cases[0].outcome.reason == "it gives another result: total is 42, and should be 3"
 
 
-async def test_what_two_runs_do_not_agree_on_is_compared_by_its_shape_and_says_so(workshop: Workshop) -> None:
+async def test_what_two_runs_do_not_agree_on_is_compared_by_its_shape_and_says_so(workshop: ToolExecutor) -> None:
     unsteady = ADD.replace("print(", "import os\nprint(os.urandom(4).hex(), ")
-    by_shape = await workshop.acquire(replace(DRAFT, code=unsteady))
+    by_shape = await workshop.build_tool(replace(DRAFT, code=unsteady))
     assert [case.compares for case in by_shape.cases] == ["shape only"]
-    assert (await workshop.regress(by_shape)).results[0].compares == "shape only"
-    clock = await workshop.acquire(replace(DRAFT, code=f"import time\ntime.time()\n{ADD}"))
+    assert (await workshop.run_cases(by_shape)).results[0].compares == "shape only"
+    clock = await workshop.build_tool(replace(DRAFT, code=f"import time\ntime.time()\n{ADD}"))
     assert clock.cases[0].expected_result is None  # two runs in a row say nothing of tomorrow's
 
 
-async def test_a_new_version_must_go_on_passing_the_old_cases(workshop: Workshop) -> None:
-    tool = await workshop.acquire(DRAFT)
+async def test_a_new_version_must_go_on_passing_the_old_cases(workshop: ToolExecutor) -> None:
+    tool = await workshop.build_tool(DRAFT)
     picky = ADD + "assert len(payload['numbers']) != 2, 'no pairs'\n"
     with pytest.raises(ToolFailed, match=r"worked before, \{\"numbers\": \[1, 2\]\}: AssertionError: no pairs"):
-        await workshop.acquire(replace(DRAFT, code=picky, payload={"numbers": [1]}), kept=tool.cases)
-    both = await workshop.acquire(replace(DRAFT, payload={"numbers": [1]}), kept=tool.cases)
+        await workshop.build_tool(replace(DRAFT, code=picky, payload={"numbers": [1]}), stored_cases=tool.cases)
+    both = await workshop.build_tool(replace(DRAFT, payload={"numbers": [1]}), stored_cases=tool.cases)
     assert [case.payload for case in both.cases] == [{"numbers": [1, 2]}, {"numbers": [1]}]
 
 
-async def test_proof_is_for_this_code_these_dependencies_and_this_interpreter(workshop: Workshop) -> None:
-    tool = await workshop.acquire(DRAFT)
-    assert fingerprint(tool) == fingerprint(replace(tool, description="Other words.", cases=()))
-    assert fingerprint(tool) != fingerprint(replace(tool, code=tool.code + "#"))
-    assert fingerprint(tool) != fingerprint(replace(tool, dependencies=("habitus_greeting",)))
+async def test_proof_is_for_this_code_these_dependencies_and_this_interpreter(workshop: ToolExecutor) -> None:
+    tool = await workshop.build_tool(DRAFT)
+    assert compute_fingerprint(tool) == compute_fingerprint(replace(tool, description="Other words.", cases=()))
+    assert compute_fingerprint(tool) != compute_fingerprint(replace(tool, code=tool.code + "#"))
+    assert compute_fingerprint(tool) != compute_fingerprint(replace(tool, dependencies=("habitus_greeting",)))
 
 
 @pytest.mark.full
 async def test_dependencies_come_as_wheels_into_an_environment_that_is_shared(
-    workshop: Workshop, machine: Machine, tmp_path: Path, shelf: Venvs
+    workshop: ToolExecutor, machine: MachineCapabilities, tmp_path: Path, shelf: VenvBuilder
 ) -> None:
     code = "import habitus_greeting\nprint(habitus_greeting.HELLO)"
     draft = replace(DRAFT, code=code, dependencies=("habitus_greeting",))
-    tool = await workshop.acquire(draft)
-    in_header = await workshop.acquire(replace(draft, code=tool.code, dependencies=()))
+    tool = await workshop.build_tool(draft)
+    in_header = await workshop.build_tool(replace(draft, code=tool.code, dependencies=()))
     assert in_header.dependencies == ("habitus_greeting",)
     assert in_header.code == tool.code
     assert len(list((tmp_path / "environments").iterdir())) == 1
     shutil.rmtree(tmp_path / "environments")
-    async with Warm(machine, tmp_path / "run", allow_weaker=True) as warm:
-        again = Workshop(warm, Environments(tmp_path / "environments", shelf))
-        assert (await again.run(tool, {"numbers": []})).stdout == "hello\n"
+    async with ForkServerPool(machine, tmp_path / "run", allow_weaker=True) as warm:
+        again = ToolExecutor(warm, EnvironmentCache(tmp_path / "environments", shelf))
+        assert (await again.run_tool(tool, {"numbers": []})).stdout == "hello\n"
 
 
 @pytest.mark.full
-async def test_packages_that_can_not_be_had_count_against_nobody(workshop: Workshop) -> None:
-    tool = await workshop.acquire(DRAFT)
-    run = await workshop.run(replace(tool, dependencies=("habitus_source",)), {"numbers": []})
+async def test_packages_that_can_not_be_had_count_against_nobody(workshop: ToolExecutor) -> None:
+    tool = await workshop.build_tool(DRAFT)
+    run = await workshop.run_tool(replace(tool, dependencies=("habitus_source",)), {"numbers": []})
     assert run.outcome.kind is OutcomeKind.INFRA
     assert "Could not install habitus_source" in run.outcome.reason
 
 
-async def test_only_granted_variables_and_folders_reach_a_tool(workshop: Workshop, tmp_path: Path) -> None:
+async def test_only_granted_variables_and_folders_reach_a_tool(workshop: ToolExecutor, tmp_path: Path) -> None:
     (tmp_path / "given").mkdir()
     (tmp_path / "given" / "note.txt").write_text("hello")
     code = f"""
@@ -203,14 +207,14 @@ print(json.dumps([names, os.path.exists({str(tmp_path / "given")!r})]))
 """
     granted = Permissions(read=(tmp_path / "given",), env=("MY_KEY",))
     variables = {"MY_KEY": "1", "MY_OTHER": "2"}
-    without = await workshop.acquire(replace(DRAFT, code=code), env=variables)
-    assert json.loads((await workshop.run(without, {"numbers": []}, env=variables)).stdout) == [[], False]
+    without = await workshop.build_tool(replace(DRAFT, code=code), env=variables)
+    assert json.loads((await workshop.run_tool(without, {"numbers": []}, env=variables)).stdout) == [[], False]
     given = replace(without, permissions=granted)
-    assert json.loads((await workshop.run(given, {"numbers": []}, env=variables)).stdout) == [["MY_KEY"], True]
+    assert json.loads((await workshop.run_tool(given, {"numbers": []}, env=variables)).stdout) == [["MY_KEY"], True]
 
 
-async def test_the_written_file_runs_with_plain_uv(workshop: Workshop, tmp_path: Path) -> None:
-    tool = await workshop.acquire(DRAFT)
+async def test_the_written_file_runs_with_plain_uv(workshop: ToolExecutor, tmp_path: Path) -> None:
+    tool = await workshop.build_tool(DRAFT)
     (tmp_path / "tool.py").write_text(tool.code)
     uv = Path(sys.executable).with_name("uv")
     command = [str(uv), "run", "--offline", "--no-project", "--quiet", "--python", sys.executable]
@@ -224,15 +228,15 @@ def test_a_header_replaces_the_one_that_was_there_and_keeps_the_first_line() -> 
     code = (
         "#!/usr/bin/env python3\n# -*- coding: latin-1 -*-\n# /// script\n# dependencies = ['b']\n# ///\nprint('ä')\n"
     )
-    assert dependencies_of(code) == ("b",)
-    written = with_header(code, ["a>=1", "b"])
-    assert dependencies_of(written) == ("a>=1", "b")
-    assert with_header(written, ["a>=1", "b"]) == written
+    assert parse_dependencies(code) == ("b",)
+    written = replace_script_header(code, ["a>=1", "b"])
+    assert parse_dependencies(written) == ("a>=1", "b")
+    assert replace_script_header(written, ["a>=1", "b"]) == written
     assert written.startswith("#!/usr/bin/env python3\n# /// script\n")
     assert "latin-1" not in written
     assert written.count("# ///") == 2
     with pytest.raises(ToolFailed, match="not valid TOML"):
-        dependencies_of("# /// script\n# dependencies = [\n# ///\n")
+        parse_dependencies("# /// script\n# dependencies = [\n# ///\n")
 
 
 @pytest.mark.parametrize(

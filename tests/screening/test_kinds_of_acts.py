@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from habitus.files import Tree, file_of
-from habitus.memory.gate import objection
+from habitus.files import Tree, build_file
+from habitus.memory.gate import find_objection
 from habitus.screening.findings import Risk
 from habitus.screening.scanner import scan
 
@@ -218,7 +218,7 @@ ABOUT_DEFENCE = "Finds attacks on backups."
 
 def is_held(body: str, description: str = "Keeps notes.") -> bool:
     page = f"---\nname: notes\ndescription: {description}\n---\n# Notes\n\nUse it to keep notes.\n\n{body}\n"
-    tree: Tree = {"SKILL.md": file_of(page.encode())}
+    tree: Tree = {"SKILL.md": build_file(page.encode())}
     return any(finding.severity is Risk.HIGH for finding in scan(tree))
 
 
@@ -262,4 +262,4 @@ def test_a_key_of_one_service_for_a_host_of_another_is_held() -> None:
 
 @pytest.mark.req("ME-04")
 def test_a_wish_for_a_form_is_no_order_about_instructions() -> None:
-    assert objection("The customer wants invoices as PDF.") is None
+    assert find_objection("The customer wants invoices as PDF.") is None

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.search import WordLlama, store
+from habitus.search import WordLlamaEmbedder, store
 from habitus.search.texts.embedding import Vectors
 
 
@@ -17,7 +17,7 @@ class CountingEmbedder:
     """The static model under a name of one's own, counting the texts it embeds."""
 
     def __init__(self, name: str = "wordllama-256") -> None:
-        self._inner = WordLlama()
+        self._inner = WordLlamaEmbedder()
         self.name = name
         self.width = self._inner.width
         self.request_words = self._inner.request_words
@@ -27,8 +27,8 @@ class CountingEmbedder:
         self.embedded += texts
         return self._inner.embed(texts)
 
-    def words(self, words: Sequence[str]) -> Vectors:
-        return self._inner.words(words)
+    def embed_words(self, words: Sequence[str]) -> Vectors:
+        return self._inner.embed_words(words)
 
 
 class BrokenEmbedder(CountingEmbedder):
@@ -41,11 +41,11 @@ class BrokenEmbedder(CountingEmbedder):
 @pytest.fixture
 def engine() -> Iterator[sa.Engine]:
     assert store.documents.metadata is sql.metadata
-    made = sql.create_all_in_memory()
+    made = sql.create_in_memory_engine()
     yield made
     made.dispose()
 
 
 @pytest.fixture(scope="session")
-def embedder() -> WordLlama:
-    return WordLlama()
+def embedder() -> WordLlamaEmbedder:
+    return WordLlamaEmbedder()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from habitus.search import Document, Results
+from habitus.search import SearchDocument, SearchResults
 
 
-def assert_alike(found: Results, wanted: Results) -> None:
+def assert_alike(found: SearchResults, wanted: SearchResults) -> None:
     """The same hits in the same order; numbers within what machines make of the same sum."""
     assert [hit.id for hit in found.hits] == [hit.id for hit in wanted.hits]
     assert found.fits == wanted.fits
@@ -17,8 +17,8 @@ def assert_alike(found: Results, wanted: Results) -> None:
         assert one.parts == pytest.approx(other.parts, abs=0.002)
 
 
-def skill(id: str, description: str, *, body: str = "", cue: str = "", tags: tuple[str, ...] = ()) -> Document:
-    return Document(id=id, name=id, description=description, body=body, cue=cue, tags=tags)
+def skill(id: str, description: str, *, body: str = "", cue: str = "", tags: tuple[str, ...] = ()) -> SearchDocument:
+    return SearchDocument(id=id, name=id, description=description, body=body, when_to_use=cue, tags=tags)
 
 
 SKILLS = (

@@ -9,18 +9,18 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.search import Embedder, Hit, Index, NoEmbedder, WordLlama, searcher
-from habitus.search.texts.words import code, codes, terms
+from habitus.search import Embedder, IndexHit, NoEmbedder, SearchIndex, WordLlamaEmbedder, searcher
+from habitus.search.texts.words import encode_terms, extract_terms, hash_term
 from tests.search.library import PARAPHRASES, SKILLS, UNRELATED, skill
 
 _TWISTS = ("quickly", "for a team", "step by step", "with a report", "in the cloud")
 
 
 @pytest.fixture(params=["static", "lexical"])
-def index(request: pytest.FixtureRequest, engine: sa.Engine, embedder: WordLlama) -> Index:
+def index(request: pytest.FixtureRequest, engine: sa.Engine, embedder: WordLlamaEmbedder) -> SearchIndex:
     chosen: Embedder = embedder if request.param == "static" else NoEmbedder()
-    index = Index.open(engine, "skills", embedder=chosen, clock=lambda: 1_000_000.0)
-    index.put(SKILLS)
+    index = SearchIndex.open(engine, "skills", embedder=chosen, clock=lambda: 1_000_000.0)
+    index.put_documents(SKILLS)
     return index
 
 
@@ -31,7 +31,7 @@ def _crowd(id: str, size: int) -> list[str]:
 @pytest.mark.some(3)
 @pytest.mark.req("PF-04")
 @pytest.mark.parametrize("size", [10, 50])
-def test_near_duplicates_leave_the_fit_of_the_right_one_as_it_was(index: Index, size: int) -> None:
+def test_near_duplicates_leave_the_fit_of_the_right_one_as_it_was(index: SearchIndex, size: int) -> None:
     for text, right in list(PARAPHRASES.items())[:3]:
         (document,) = (one for one in SKILLS if one.id == right)
         before = {hit.id: hit.score for hit in index.search(text, k=100).hits}
@@ -39,15 +39,15 @@ def test_near_duplicates_leave_the_fit_of_the_right_one_as_it_was(index: Index, 
             replace(document, id=id, name=f"{document.name} {id}", description=f"{document.description} {twist}.")
             for id, twist in zip(_crowd(right, size), _TWISTS * size, strict=False)
         ]
-        index.put(crowd)
+        index.put_documents(crowd)
         after = {hit.id: hit.score for hit in index.search(text, k=100).hits}
-        index.remove(one.id for one in crowd)
+        index.remove_documents(one.id for one in crowd)
         if right in before:  # without a model, a paraphrase that shares no word is not found at all
             assert after[right] == pytest.approx(before[right], abs=0.05)
 
 
-def test_a_crowd_does_not_make_an_unrelated_request_fit(index: Index) -> None:
-    index.put(replace(SKILLS[0], id=id, name=f"{SKILLS[0].name} {id}") for id in _crowd("copy", 50))
+def test_a_crowd_does_not_make_an_unrelated_request_fit(index: SearchIndex) -> None:
+    index.put_documents(replace(SKILLS[0], id=id, name=f"{SKILLS[0].name} {id}") for id in _crowd("copy", 50))
     assert not any(index.search(text).fits for text in UNRELATED)
 
 
@@ -55,8 +55,8 @@ def test_a_crowd_does_not_make_an_unrelated_request_fit(index: Index) -> None:
     ("request_", "right"),
     [("an A/B test of two pages", "b-test"), ("convert this to C#", "c-sharp"), ("plot it in R", "r-plots")],
 )
-def test_single_letters_count(index: Index, request_: str, right: str) -> None:
-    index.put(
+def test_single_letters_count(index: SearchIndex, request_: str, right: str) -> None:
+    index.put_documents(
         [
             skill("b-test", "Set up an A/B experiment."),
             skill("c-sharp", "Write code in C#."),
@@ -70,30 +70,32 @@ def test_single_letters_count(index: Index, request_: str, right: str) -> None:
 
 @given(st.text(alphabet="aB9_'’#+ cé中字²-.\n"))
 def test_a_document_is_read_as_a_request_is(text: str) -> None:
-    assert [*memoryview(codes(text)).cast("I")] == [code(term) for term in terms(text)]
-    assert codes(f"{text}…") == codes(text)  # in ASCII or not
+    assert [*memoryview(encode_terms(text)).cast("I")] == [hash_term(term) for term in extract_terms(text)]
+    assert encode_terms(f"{text}…") == encode_terms(text)  # in ASCII or not
 
 
 def test_the_letter_of_an_apostrophe_is_no_word() -> None:
-    assert terms("it's the user's, don't") == ["user"]
-    assert terms("plot in R") == ["plot", "r"]
-    assert terms("C#") == ["c", "c#"]
+    assert extract_terms("it's the user's, don't") == ["user"]
+    assert extract_terms("plot in R") == ["plot", "r"]
+    assert extract_terms("C#") == ["c", "c#"]
 
 
 @pytest.mark.req("SK-20", "PF-04")
-def test_neighbours_meet_a_handful_each_and_not_all_pairs(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    index.put(skill(f"job-{number}", f"Handles job {number} of the many jobs there are.") for number in range(120))
-    index.put([replace(SKILLS[0], id="copy")])
+def test_neighbours_meet_a_handful_each_and_not_all_pairs(index: SearchIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    index.put_documents(
+        skill(f"job-{number}", f"Handles job {number} of the many jobs there are.") for number in range(120)
+    )
+    index.put_documents([replace(SKILLS[0], id="copy")])
     met = 0
-    compare = searcher._compare
+    compare = searcher._compare_profiles
 
-    def counted(*pair: searcher._Profile) -> Hit:
+    def counted(*pair: searcher._DocumentProfile) -> IndexHit:
         nonlocal met
         met += 1
         return compare(*pair)
 
-    monkeypatch.setattr(searcher, "_compare", counted)
-    found = index.neighbours()
+    monkeypatch.setattr(searcher, "_compare_profiles", counted)
+    found = index.find_neighbours()
     assert met <= 5 * len(found)
     assert found["copy"][0].id == SKILLS[0].id
     assert found["copy"][0].score > 0.9

@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.files import ASIDE
-from habitus.search import Document, Embedder, Index, NoEmbedder, WordLlama
+from habitus.files import TEMPORARY_PREFIX
+from habitus.search import Embedder, NoEmbedder, SearchDocument, SearchIndex, WordLlamaEmbedder
 from tests.search.library import SKILLS, assert_alike
 
 _ASKED = ("bake a loaf", "make my pictures smaller", "sum up a table")
@@ -24,7 +24,7 @@ _LONG_AGO = 1_000_000
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Path]:
     """One that stays open: what reads it then creates no file of its own."""
-    engine = sql.create_engine(sql.sqlite_url(tmp_path / "search.db"))
+    engine = sql.create_engine(sql.build_sqlite_url(tmp_path / "search.db"))
     sql.metadata.create_all(engine)
     with engine.connect() as held:
         held.execute(sa.text("SELECT 1 FROM search_documents")).all()
@@ -32,9 +32,9 @@ def database(tmp_path: Path) -> Iterator[Path]:
     engine.dispose()
 
 
-def _open(database: Path, folder: Path | None, embedder: Embedder) -> Index:
-    return Index.open(
-        sql.create_engine(sql.sqlite_url(database)), "skills", embedder=embedder, clock=lambda: 0.0, folder=folder
+def _open(database: Path, folder: Path | None, embedder: Embedder) -> SearchIndex:
+    return SearchIndex.open(
+        sql.create_engine(sql.build_sqlite_url(database)), "skills", embedder=embedder, clock=lambda: 0.0, folder=folder
     )
 
 
@@ -52,16 +52,16 @@ def _elsewhere(work: Callable[[], None]) -> int:
 
 def _assert_complete(database: Path, folder: Path, embedder: Embedder) -> None:
     by_file, by_rows = _open(database, folder, embedder), _open(database, None, embedder)
-    assert by_file.ids() == by_rows.ids() == {document.id for document in SKILLS}
+    assert by_file.list_ids() == by_rows.list_ids() == {document.id for document in SKILLS}
     for query in _ASKED:
         assert_alike(by_file.search(query), by_rows.search(query))
 
 
 def _put_at_once(database: Path, folder: Path, embedder: Embedder) -> None:
-    def put(some: Sequence[Document]) -> None:
+    def put(some: Sequence[SearchDocument]) -> None:
         index = _open(database, folder, embedder)
         for document in some:
-            index.put([document])
+            index.put_documents([document])
 
     both = [_elsewhere(partial(put, SKILLS[start::2])) for start in (0, 1)]
     assert [os.waitpid(process, 0)[1] for process in both] == [0, 0]
@@ -76,8 +76,8 @@ def test_two_that_build_at_once_lose_nothing(database: Path, tmp_path: Path) -> 
 @pytest.mark.full
 @pytest.mark.req("SE-10")
 def test_two_that_build_at_once_lose_no_vector(database: Path, tmp_path: Path) -> None:
-    _put_at_once(database, tmp_path / "cache", WordLlama())
-    _assert_complete(database, tmp_path / "cache", WordLlama())
+    _put_at_once(database, tmp_path / "cache", WordLlamaEmbedder())
+    _assert_complete(database, tmp_path / "cache", WordLlamaEmbedder())
 
 
 def _kill_at(database: Path, folder: Path, embedder: Embedder, size: int) -> None:
@@ -104,11 +104,11 @@ def test_one_killed_in_the_middle_of_writing_leaves_a_right_answer(
     database: Path, tmp_path: Path, is_first: bool
 ) -> None:
     folder, whole = tmp_path / "cache", tmp_path / "whole"
-    _open(database, None if is_first else folder, NoEmbedder()).put(SKILLS[:2])
+    _open(database, None if is_first else folder, NoEmbedder()).put_documents(SKILLS[:2])
     before = None if is_first else _kept_file(folder).read_bytes()
-    _open(database, whole, NoEmbedder()).put(SKILLS)
+    _open(database, whole, NoEmbedder()).put_documents(SKILLS)
     _kill_at(database, folder, NoEmbedder(), _kept_file(whole).stat().st_size // 2)
-    (left,) = folder.glob(f"{ASIDE}*")
+    (left,) = folder.glob(f"{TEMPORARY_PREFIX}*")
     assert before is None or _kept_file(folder).read_bytes() == before
     os.utime(left, (_LONG_AGO, _LONG_AGO))
     _assert_complete(database, folder, NoEmbedder())
@@ -118,8 +118,8 @@ def test_one_killed_in_the_middle_of_writing_leaves_a_right_answer(
 @pytest.mark.full
 @pytest.mark.req("SE-10")
 def test_killed_anywhere_in_the_file_the_next_search_is_right(database: Path, tmp_path: Path) -> None:
-    whole, embedder = tmp_path / "whole", WordLlama()
-    _open(database, whole, embedder).put(SKILLS)
+    whole, embedder = tmp_path / "whole", WordLlamaEmbedder()
+    _open(database, whole, embedder).put_documents(SKILLS)
     size = _kept_file(whole).stat().st_size
     for place in range(1, 10):
         folder = tmp_path / f"cache-{place}"

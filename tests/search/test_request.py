@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.search import Document, Index, NoEmbedder, ranking
+from habitus.search import NoEmbedder, SearchDocument, SearchIndex, ranking
 from habitus.search.texts import words
 
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    run()\nKeyError: 3\n'
@@ -23,24 +23,26 @@ TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\
     ],
 )
 def test_own_words(text: str, own: str) -> None:
-    assert words.own_words(text) == own
+    assert words.extract_own_words(text) == own
 
 
 @given(st.text(st.sampled_from('ab .:\n>`"”“~Traceback'), max_size=400), st.integers(1, 60))
 def test_a_request_keeps_words_and_within_what_a_model_reads(text: str, most: int) -> None:
-    read = words.read(text)
+    read = words.parse_request(text)
     assert read.has_words == any(char.isalnum() for char in text)
-    texts = read.texts(most)
+    texts = read.list_texts(most)
     assert len(texts) >= 2
     assert sum(len(one.split()) for one in dict.fromkeys(texts)) <= most
 
 
 _STATEMENT = "The canary receives a tenth of the traffic before the rollout continues"
 _IN_A_BODY = (
-    Document(
+    SearchDocument(
         id="deploy", name="deploy", description="Ship a service.", body=f"First, a build. {_STATEMENT}. Then all."
     ),
-    Document(id="traffic", name="traffic report", description="Report a tenth of the traffic.", body="Ask analytics."),
+    SearchDocument(
+        id="traffic", name="traffic report", description="Report a tenth of the traffic.", body="Ask analytics."
+    ),
 )
 
 
@@ -52,8 +54,8 @@ _IN_A_BODY = (
 def test_a_statement_counts_as_the_text_that_it_is_and_a_wish_or_a_topic_does_not(
     engine: sa.Engine, asked: str, counts: bool
 ) -> None:
-    index = Index.open(engine, "skills", embedder=NoEmbedder(), clock=lambda: 0.0)
-    index.put(_IN_A_BODY)
+    index = SearchIndex.open(engine, "skills", embedder=NoEmbedder(), clock=lambda: 0.0)
+    index.put_documents(_IN_A_BODY)
     first = index.search(asked).hits[0]
     assert (first.id, "as_text" in first.parts) == ("deploy", counts)
 
@@ -65,11 +67,15 @@ def test_the_text_most_like_a_statement_is_among_the_first_five_whatever_else_is
 ) -> None:
     monkeypatch.setattr(ranking, "STATED_WEIGHTS", (0.0, 0.0, 0.0, -40.0))
     wordy = [
-        Document(id=f"wordy-{number}", name="canary traffic", description="Shift canary traffic.", body="Shift " * 40)
+        SearchDocument(
+            id=f"wordy-{number}", name="canary traffic", description="Shift canary traffic.", body="Shift " * 40
+        )
         for number in range(8)
     ]
-    index = Index.open(engine, "skills", embedder=NoEmbedder(), clock=lambda: 0.0)
-    index.put([*wordy, Document(id="likest", name="release", description="Rolls out.", body=f"{_STATEMENT}.")])
+    index = SearchIndex.open(engine, "skills", embedder=NoEmbedder(), clock=lambda: 0.0)
+    index.put_documents(
+        [*wordy, SearchDocument(id="likest", name="release", description="Rolls out.", body=f"{_STATEMENT}.")]
+    )
     found = [hit.id for hit in index.search(_STATEMENT, k=k).hits]
     assert found[:4] == [f"wordy-{number}" for number in range(4)][:k]
     assert found[4:5] == ["likest"][: k - 3]

@@ -15,10 +15,10 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import Refused, StorageFailed
-from habitus.files import KEEP_BYTES
-from habitus.skills.model import Actor, Skill
-from habitus.skills.stores.base import Write
-from habitus.skills.stores.files import DirectoryShelf
+from habitus.files import MAX_KEPT_BYTES
+from habitus.skills.model import ActorKind, Skill
+from habitus.skills.stores.base import FolderWrite
+from habitus.skills.stores.files import DirectoryBackend
 from habitus.skills.stores.versioned import SkillStore
 from tests.contracts.stores import Ticking, file_store
 from tests.journeys.crash import ME, OLD
@@ -50,7 +50,7 @@ def test_a_hand_edit_is_noticed_and_becomes_a_version_of_the_disk(store: SkillSt
     loaded = store.load("report")
     assert loaded is not None
     assert (loaded.body, loaded.version) == ("by hand", 2)
-    assert store.history("report")[-1].author.actor is Actor.DISK
+    assert store.list_versions("report")[-1].author.actor is ActorKind.DISK
 
 
 @pytest.mark.req("SK-11")
@@ -69,7 +69,7 @@ def test_a_hand_edit_never_loses_to_a_cached_copy(store: SkillStore, tmp_path: P
     store.save(OLD, ME)
     path = tmp_path / "skills/report/SKILL.md"
     path.write_text(path.read_text().replace("old steps", "by hand"))
-    changed = store.change("report", lambda skill: replace(skill, body=skill.body + ", then by us"), ME)
+    changed = store.update_skill("report", lambda skill: replace(skill, body=skill.body + ", then by us"), ME)
     loaded = store.load("report")
     assert loaded is not None
     assert (loaded.body, loaded.version, changed.version) == ("by hand, then by us", 3, 3)
@@ -79,9 +79,9 @@ def test_a_hand_edit_never_loses_to_a_cached_copy(store: SkillStore, tmp_path: P
 def test_a_changed_script_is_a_version_too(store: SkillStore, tmp_path: Path) -> None:
     store.save(OLD, ME)
     put(tmp_path, "report", "print(1)", "scripts/tool.py")
-    assert len(store.history("report")) == 2
+    assert len(store.list_versions("report")) == 2
     put(tmp_path, "report", "print(2)", "scripts/tool.py")
-    assert len(store.history("report")) == 3
+    assert len(store.list_versions("report")) == 3
     store.rollback("report", 2, ME)
     assert (tmp_path / "skills/report/scripts/tool.py").read_text() == "print(1)"
 
@@ -121,10 +121,10 @@ def test_a_bad_file_is_listed_as_broken_and_hides_no_neighbour(
     assert names(store) == ["good"]
     (broken,) = store.list_broken()
     assert broken.name == "bad"
-    assert what in broken.diagnostics[-1].what
+    assert what in broken.diagnostics[-1].message
     assert broken.diagnostics[-1].hint
     assert store.load("bad") is None
-    assert store.is_taken("bad")
+    assert store.is_name_taken("bad")
 
 
 @pytest.mark.req("SK-02")
@@ -143,8 +143,8 @@ def test_the_first_of_two_spellings_loads_and_the_other_is_broken(store: SkillSt
     assert loaded is not None
     assert loaded.body == "Steps of my-skill."
     (broken,) = store.list_broken()
-    assert "same name as 'my-skill'" in broken.diagnostics[-1].what
-    store.change("my_skill", lambda skill: replace(skill, body="x"), ME)
+    assert "same name as 'my-skill'" in broken.diagnostics[-1].message
+    store.update_skill("my_skill", lambda skill: replace(skill, body="x"), ME)
     assert "Steps of my_skill" in (tmp_path / "skills/my_skill/SKILL.md").read_text()
 
 
@@ -152,7 +152,7 @@ def test_the_first_of_two_spellings_loads_and_the_other_is_broken(store: SkillSt
 def test_a_directory_in_place_of_the_file_is_broken(store: SkillStore, tmp_path: Path) -> None:
     (tmp_path / "skills/odd/SKILL.md").mkdir(parents=True)
     (tmp_path / "skills/empty").mkdir()
-    assert {item.name: item.diagnostics[-1].what for item in store.list_broken()} == {
+    assert {item.name: item.diagnostics[-1].message for item in store.list_broken()} == {
         "odd": "SKILL.md is a directory.",
         "empty": "There is no SKILL.md in this directory.",
     }
@@ -173,7 +173,7 @@ def test_links_out_of_the_root_are_not_followed(store: SkillStore, tmp_path: Pat
     (tmp_path / "skills/fine/passwords").symlink_to("/etc/passwd")
     assert names(store) == ["fine"]
     assert {item.name for item in store.list_broken()} == {"linked", "inner"}
-    tree = store.tree("fine")
+    tree = store.read_tree("fine")
     assert tree is not None
     assert set(tree) == {"SKILL.md"}
     store.delete("linked", ME)
@@ -186,7 +186,7 @@ def test_what_is_not_ours_stays_byte_for_byte(store: SkillStore, tmp_path: Path)
     (tmp_path / "skills/report/.git").mkdir()
     (tmp_path / "skills/report/.git/HEAD").write_text("ref")
     put(tmp_path, "report", GOOD.format(name="report"))
-    store.change("report", lambda skill: replace(skill, body="changed", title="T"), ME)
+    store.update_skill("report", lambda skill: replace(skill, body="changed", title="T"), ME)
     store.rollback("report", 1, ME)
     assert (tmp_path / "skills/report/references/x.md").read_bytes() == b"# kept\r\n---\n"
     assert (tmp_path / "skills/report/.git/HEAD").read_text() == "ref"
@@ -195,9 +195,9 @@ def test_what_is_not_ours_stays_byte_for_byte(store: SkillStore, tmp_path: Path)
 @pytest.mark.req("SK-12")
 def test_a_file_too_large_for_the_history_is_never_lost(store: SkillStore, tmp_path: Path) -> None:
     store.save(OLD, ME)
-    big = os.urandom(KEEP_BYTES + 1)
+    big = os.urandom(MAX_KEPT_BYTES + 1)
     put(tmp_path, "report", big, "assets/big.bin")
-    store.change("report", lambda skill: replace(skill, body="next"), ME)
+    store.update_skill("report", lambda skill: replace(skill, body="next"), ME)
     store.rollback("report", 2, ME)
     store.delete("report", ME)
     store.restore(store.list_archived()[0].id, ME)
@@ -208,7 +208,7 @@ def test_a_file_too_large_for_the_history_is_never_lost(store: SkillStore, tmp_p
 def test_permissions_of_an_edited_file_stay(store: SkillStore, tmp_path: Path) -> None:
     path = put(tmp_path, "report", GOOD.format(name="report"))
     path.chmod(0o640)
-    store.change("report", lambda skill: replace(skill, body="x"), ME)
+    store.update_skill("report", lambda skill: replace(skill, body="x"), ME)
     assert path.stat().st_mode & 0o777 == 0o640
 
 
@@ -219,7 +219,7 @@ def test_an_unreadable_directory_is_broken_with_the_reason(tmp_path: Path) -> No
     path.parent.chmod(0)
     try:
         (broken,) = file_store(tmp_path).list_broken()
-        assert "Permission denied" in broken.diagnostics[-1].what
+        assert "Permission denied" in broken.diagnostics[-1].message
     finally:
         path.parent.chmod(0o700)
 
@@ -229,7 +229,7 @@ def test_a_listing_looks_at_the_directory_at_most_every_two_seconds(tmp_path: Pa
     now = [0.0]
     first = file_store(tmp_path)
     store = SkillStore(
-        first._shelf, first._engine, layer="user", clock=Ticking(), look_every=2.0, monotonic=lambda: now[0]
+        first._backend, first._engine, layer="user", clock=Ticking(), check_interval=2.0, monotonic=lambda: now[0]
     )
     assert names(store) == []
     put(tmp_path, "later", GOOD.format(name="later"))
@@ -284,31 +284,31 @@ def test_a_new_skill_has_a_folder_others_can_read(store: SkillStore, tmp_path: P
     store.save(Skill(name="new-one", description='It\'s: "odd" # --- really', body="go"), ME)
     text = (tmp_path / "skills/new-one/SKILL.md").read_text()
     assert text.startswith("---\nname: new-one\n")
-    assert store.diagnostics("new-one") == ()
+    assert store.get_diagnostics("new-one") == ()
 
 
-class _Cut(DirectoryShelf):
+class _Cut(DirectoryBackend):
     """A shelf under a process that is killed before it can write its own change."""
 
-    def write_many(self, writes: Sequence[Write]) -> None:
+    def write_folders(self, writes: Sequence[FolderWrite]) -> None:
         if any(b"by two" in (file.content or b"") for each in writes for file in each.tree.values()):
             raise RuntimeError("killed")
-        super().write_many(writes)
+        super().write_folders(writes)
 
 
 @pytest.mark.req("SK-12")
 def test_a_change_that_another_process_has_carried_out_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
-    one, engine = file_store(tmp_path), sql.open_engine(sql.sqlite_url(tmp_path / "habitus.db"))
+    one, engine = file_store(tmp_path), sql.open_engine(sql.build_sqlite_url(tmp_path / "habitus.db"))
     one.save(OLD, ME)
     two = SkillStore(_Cut(tmp_path / "skills", tmp_path / "archive"), engine, layer="user", clock=Ticking())
 
     def take_turns(*_: object) -> None:
         """Between the intent of one and its end: two completes it, and dies over its own, which has the same number."""
         with pytest.raises(RuntimeError, match="killed"):
-            two.change("report", lambda skill: replace(skill, body=skill.body + ", by two"), ME)
+            two.update_skill("report", lambda skill: replace(skill, body=skill.body + ", by two"), ME)
 
     sa.event.listen(one._engine, "checkin", take_turns, once=True)
-    written = one.change("report", lambda skill: replace(skill, body=skill.body + ", by one"), ME)
+    written = one.update_skill("report", lambda skill: replace(skill, body=skill.body + ", by one"), ME)
     assert (written.version, written.is_changed) == (2, True)
     later = file_store(tmp_path).load("report")
     assert later is not None

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from habitus.agent.choosing import Why, explain
+from habitus.agent.choosing import SkillExplanation, explain_placement
 from habitus.app import Habitus
-from habitus.app.library.explaining import select
+from habitus.app.library.explaining import select_skills
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
-from habitus.files import file_of
-from habitus.journal.model import Place, Selected, Turn, TurnOutcome
+from habitus.files import build_file
+from habitus.journal.model import SelectedSkill, SelectionSlot, Turn, TurnOutcome
 from habitus.skills import lint
 from habitus.skills.choosing import evals, menu
-from habitus.skills.choosing.selection import Request
-from habitus.skills.edits import Edit, Operation
+from habitus.skills.choosing.selection import SelectionInput
+from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.formats import skill_md
-from habitus.skills.model import Actor, Author, Manifest, Skill
-from habitus.skills.review import Action, Change
+from habitus.skills.model import ActorKind, Author, Manifest, Skill
+from habitus.skills.review import ProposalAction, SkillChange
 
 SKILLS = [
     Skill(
@@ -60,10 +60,10 @@ def first(habitus: Habitus, query: str) -> str:
 def test_a_paraphrase_finds_the_skill_and_an_edit_is_found_at_once(habitus: Habitus) -> None:
     assert first(habitus, "tell me what this spreadsheet contains") == "csv-summary"
     assert first(habitus, "write up the outage of last night") == "incident-report"
-    change = Edit(operation=Operation.APPEND, content="4. Draw a zeppelin over the chart.")
-    habitus.skills.edit("release-notes", change, habitus.person())
+    change = TextEdit(operation=EditOperation.APPEND, content="4. Draw a zeppelin over the chart.")
+    habitus.skills.edit("release-notes", change, habitus.build_author())
     assert first(habitus, "zeppelin") == "release-notes"
-    habitus.skills.remove("release-notes", habitus.person())
+    habitus.skills.remove("release-notes", habitus.build_author())
     assert all(hit.id != "release-notes" for hit in habitus.finder.search("zeppelin", k=10).hits)
 
 
@@ -73,7 +73,7 @@ def test_the_index_is_kept_and_shared_by_processes(habitus: Habitus) -> None:
     with Habitus.open(habitus.settings) as other:
         assert first(other, "spreadsheet") == "csv-summary"
         other.skills.create(
-            replace(SKILLS[0], name="zeppelin-care", when_to_use="a zeppelin needs care"), other.person()
+            replace(SKILLS[0], name="zeppelin-care", when_to_use="a zeppelin needs care"), other.build_author()
         )
     assert first(habitus, "zeppelin") == "zeppelin-care"
 
@@ -84,88 +84,90 @@ def test_no_request_breaks_the_search(habitus: Habitus, query: str) -> None:
     habitus.finder.search(query)
 
 
-def explained(habitus: Habitus, name: str, request: Request) -> Why:
-    selection = select(habitus, request)
-    drawn = menu.compose(selection.menu, 4000)
-    among = selection.eligible()
-    return explain(habitus.skills.find(name), selection, drawn, habitus.finder.search(request.text, k=99, among=among))
+def explained(habitus: Habitus, name: str, request: SelectionInput) -> SkillExplanation:
+    selection = select_skills(habitus, request)
+    drawn = menu.compose_menu(selection.menu, 4000)
+    among = selection.list_eligible_names()
+    return explain_placement(
+        habitus.skills.find(name), selection, drawn, habitus.finder.search(request.text, k=99, among=among)
+    )
 
 
 @pytest.mark.req("SE-08")
 def test_why_tells_the_rule_the_rank_and_the_gate(habitus: Habitus) -> None:
-    asked = Request(text="what is in this spreadsheet")
+    asked = SelectionInput(text="what is in this spreadsheet")
     found = explained(habitus, "csv-summary", asked)
     assert (found.place, found.rank) == ("menu", 1)
     assert found.parts
     assert "ranks 1" in " ".join(found.sentences)
     with_rule = replace(SKILLS[0], name="always-there", manifest=Manifest(always_include=True))
-    habitus.skills.create(with_rule, habitus.person())
+    habitus.skills.create(with_rule, habitus.build_author())
     assert explained(habitus, "always-there", asked).reason == "always_include"
-    habitus.skills.set_enabled("csv-summary", False, habitus.person())
+    habitus.skills.set_enabled("csv-summary", False, habitus.build_author())
     found = explained(habitus, "csv-summary", asked)
     assert (found.place, found.reason) == ("left_out", "disabled: switched off")
 
 
 @pytest.mark.req("SE-08", "SE-07")
 def test_why_tells_that_there_was_no_room(habitus: Habitus) -> None:
-    selection = select(habitus, Request(text=""))
-    drawn = menu.compose(selection.menu, 60)
+    selection = select_skills(habitus, SelectionInput(text=""))
+    drawn = menu.compose_menu(selection.menu, 60)
     assert drawn.cut
-    found = explain(habitus.skills.find(drawn.cut[0]), selection, drawn, habitus.finder.search(""))
+    found = explain_placement(habitus.skills.find(drawn.cut[0]), selection, drawn, habitus.finder.search(""))
     assert found.place == "cut"
     assert "the menu is full" in found.sentences[0]
 
 
 @pytest.mark.req("SE-03")
 def test_a_skill_stays_after_a_turn_that_went_well(habitus: Habitus) -> None:
-    habitus.journal.record(
+    habitus.journal.record_turn(
         Turn(
             id="t1",
             session="s",
             conversation="c",
             request="sum it",
             started_on=datetime.now(UTC),
-            selected=(Selected(name="csv-summary", place=Place.LOADED, reason="recall_skill"),),
+            selected=(SelectedSkill(name="csv-summary", place=SelectionSlot.LOADED, reason="recall_skill"),),
         )
     )
-    follow_up = Request(text="and the other file", source_type="talk", conversation="c", now=datetime.now(UTC))
-    assert select(habitus, follow_up).eager == ()
-    habitus.journal.judge("t1", TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="user"))
-    assert [str(choice) for choice in select(habitus, follow_up).eager] == ["csv-summary(sticky=t1)"]
+    follow_up = SelectionInput(text="and the other file", source_type="talk", conversation="c", now=datetime.now(UTC))
+    assert select_skills(habitus, follow_up).eager == ()
+    habitus.journal.record_outcome("t1", TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="user"))
+    assert [str(choice) for choice in select_skills(habitus, follow_up).eager] == ["csv-summary(sticky=t1)"]
 
 
 @pytest.mark.req("SE-10")
 def test_trigger_cases_are_read_from_the_skill_and_bad_ones_are_said() -> None:
-    def cases(text: str) -> list[evals.EvalCase]:
-        return evals.read("x", {evals.FILE: file_of(text.encode())})
+    def cases(text: str) -> list[evals.TriggerEvalCase]:
+        return evals.read_eval_cases("x", {evals.EVALS_FILE: build_file(text.encode())})
 
-    one = [evals.EvalCase(query="a", should_trigger=False)]
+    one = [evals.TriggerEvalCase(query="a", should_trigger=False)]
     assert cases('[{"query": "a", "should_trigger": false}]') == one
     assert cases('{"evals": [{"prompt": "a", "should_trigger": false}]}') == one
-    assert evals.read("x", {}) == []
+    assert evals.read_eval_cases("x", {}) == []
     for bad in ("{", '{"other": 1}', '[{"should_trigger": true}]', '["a"]', "7"):
-        with pytest.raises(Invalid, match=evals.FILE):
+        with pytest.raises(Invalid, match=evals.EVALS_FILE):
             cases(bad)
-    kept = evals.with_case({evals.FILE: file_of(b'[{"query": "a"}]')}, "x", one[0])
+    kept = evals.add_eval_case({evals.EVALS_FILE: build_file(b'[{"query": "a"}]')}, "x", one[0])
     assert json.loads(kept) == [{"query": "a", "should_trigger": False}]
     held: dict[str, Any] = {"note": 1, "evals": [{"query": "a", "expect": ["x"]}, {"prompt": "b", "files": {}}]}
-    kept = evals.with_case({evals.FILE: file_of(json.dumps(held).encode())}, "x", one[0])
+    kept = evals.add_eval_case({evals.EVALS_FILE: build_file(json.dumps(held).encode())}, "x", one[0])
     assert json.loads(kept) == {**held, "evals": [{**held["evals"][0], "should_trigger": False}, held["evals"][1]]}
 
 
 @pytest.mark.full
 @pytest.mark.req("SK-20")
 def test_the_set_is_told_of_duplicates_and_hidden_copies(habitus: Habitus, tmp_path: Path) -> None:
-    habitus.skills.create(replace(SKILLS[0], name="table-summary"), habitus.person())
+    habitus.skills.create(replace(SKILLS[0], name="table-summary"), habitus.build_author())
     other = tmp_path / ".claude/skills/release-notes"
     other.mkdir(parents=True)
     (other / "SKILL.md").write_text("---\nname: release-notes\ndescription: Another.\n---\n\nOther.\n")
     found = list(
-        lint.check(
-            habitus.skills.listing(),
-            room=lint.Room(menu=4000, eager=40_000, taken={}),
+        lint.lint_library(
+            habitus.skills.list_skills(),
+            budget=lint.PromptBudget(menu=4000, eager=40_000, eager_costs={}),
             search=lambda cue, among: habitus.finder.search(cue, k=4, among=among),
-            neighbours=habitus.finder.neighbours(),
+            neighbours=habitus.finder.find_neighbours(),
             progress=lambda done: None,
         )
     )
@@ -177,9 +179,9 @@ def test_the_set_is_told_of_duplicates_and_hidden_copies(habitus: Habitus, tmp_p
 
 @pytest.mark.req("SK-20", "SK-21")
 def test_a_new_skill_of_the_agent_that_duplicates_another_waits_and_says_so(habitus: Habitus) -> None:
-    agent = Author(actor=Actor.AGENT, name="main")
-    copy = {"SKILL.md": file_of(skill_md.render(replace(SKILLS[0], name="table-summary")))}
-    change = Change(action=Action.WRITE, name="table-summary", layer="user", tree=copy)
+    agent = Author(actor=ActorKind.AGENT, name="main")
+    copy = {"SKILL.md": build_file(skill_md.render_skill_md(replace(SKILLS[0], name="table-summary")))}
+    change = SkillChange(action=ProposalAction.WRITE, name="table-summary", layer="user", tree=copy)
     proposal = habitus.review.submit(change, agent).proposal
     assert proposal is not None
     assert proposal.reasons[-1].startswith("near-duplicate of csv-summary (0.")

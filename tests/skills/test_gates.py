@@ -8,8 +8,8 @@ import pytest
 
 from habitus.skills import lifecycle
 from habitus.skills.formats import skill_md
-from habitus.skills.lifecycle import GateContext, Packages
-from habitus.skills.model import Manifest, Severity, Summary
+from habitus.skills.lifecycle import GateContext, InstalledPackages
+from habitus.skills.model import DiagnosticSeverity, Manifest, SkillSummary
 
 pytestmark = pytest.mark.req("SK-15")
 
@@ -27,36 +27,36 @@ REQUIRES = {
 }
 
 
-def _packages(installed: Mapping[str, str] = INSTALLED) -> Packages:
-    return Packages(version_of=installed.get, requires_of=lambda name: REQUIRES.get(name, []))
+def _packages(installed: Mapping[str, str] = INSTALLED) -> InstalledPackages:
+    return InstalledPackages(version_of=installed.get, requires_of=lambda name: REQUIRES.get(name, []))
 
 
 def _closed(context: GateContext | None = None, **fields: object) -> list[str]:
     manifest = Manifest(**fields)  # type: ignore[arg-type]  # each test names the fields it is about
-    return lifecycle.closed_gates(Summary(name="csv-summary", manifest=manifest), context or GateContext())
+    return lifecycle.list_closed_gates(SkillSummary(name="csv-summary", manifest=manifest), context or GateContext())
 
 
-def _missing(requirement: str, packages: Packages | None = None) -> tuple[str, ...]:
-    return lifecycle.missing_packages(Manifest(dependencies=(requirement,)), packages or _packages())
+def _missing(requirement: str, packages: InstalledPackages | None = None) -> tuple[str, ...]:
+    return lifecycle.list_missing_packages(Manifest(dependencies=(requirement,)), packages or _packages())
 
 
 def test_a_plain_skill_has_no_gate() -> None:
     assert _closed() == []
-    assert lifecycle.disabled_by(Summary(name="a"), GateContext()) == ""
+    assert lifecycle.explain_disabled(SkillSummary(name="a"), GateContext()) == ""
 
 
 def test_a_switched_off_skill_says_who_switched_it_off() -> None:
     context = GateContext(disabled=frozenset({"csv-summary"}))
-    assert lifecycle.disabled_by(Summary(name="csv-summary", enabled=False), GateContext()) == "switched off"
-    assert lifecycle.disabled_by(Summary(name="csv-summary"), context) == "switched off in the settings"
-    assert lifecycle.disabled_by(Summary(name="other"), context) == ""
+    assert lifecycle.explain_disabled(SkillSummary(name="csv-summary", enabled=False), GateContext()) == "switched off"
+    assert lifecycle.explain_disabled(SkillSummary(name="csv-summary"), context) == "switched off in the settings"
+    assert lifecycle.explain_disabled(SkillSummary(name="other"), context) == ""
 
 
 def test_a_skill_is_barred_when_it_is_switched_off_or_a_gate_is_closed() -> None:
     guest = GateContext(is_admin=False)
-    assert lifecycle.is_barred(Summary(name="a", enabled=False), guest)
-    assert lifecycle.is_barred(Summary(name="a", manifest=Manifest(admin_only=True)), guest)
-    assert not lifecycle.is_barred(Summary(name="a"), guest)
+    assert lifecycle.is_unavailable(SkillSummary(name="a", enabled=False), guest)
+    assert lifecycle.is_unavailable(SkillSummary(name="a", manifest=Manifest(admin_only=True)), guest)
+    assert not lifecycle.is_unavailable(SkillSummary(name="a"), guest)
 
 
 def test_admin_only_is_for_administrators() -> None:
@@ -120,10 +120,10 @@ def test_an_extra_that_requires_itself_comes_to_an_end() -> None:
 
 
 def test_packages_of_this_very_environment_are_found_without_importing() -> None:
-    assert [_missing(name, Packages()) for name in ("pytest>=8", "typer", "habitus[test]")] == [(), (), ()]
-    assert _missing("no-such-distribution-here", Packages()) != ()
-    assert any(line.startswith("pytest") for line in Packages().requires_of("habitus"))
-    assert Packages().requires_of("typing-extensions") == []
+    assert [_missing(name, InstalledPackages()) for name in ("pytest>=8", "typer", "habitus[test]")] == [(), (), ()]
+    assert _missing("no-such-distribution-here", InstalledPackages()) != ()
+    assert any(line.startswith("pytest") for line in InstalledPackages().requires_of("habitus"))
+    assert InstalledPackages().requires_of("typing-extensions") == []
 
 
 def test_required_tools_are_checked_where_an_agent_has_tools() -> None:
@@ -154,15 +154,15 @@ def test_every_closed_gate_is_named() -> None:
 )
 def test_a_gate_that_cannot_be_read_is_closed_and_said(field: str, value: str) -> None:
     content = f"---\nname: a\ndescription: b\n{field}: {value}\n---\n\nbody\n".encode()
-    parsed = skill_md.parse("a", content)
+    parsed = skill_md.parse_skill_md("a", content)
     assert parsed.skill is not None
-    assert lifecycle.closed_gates(parsed.skill, GateContext()) == [f"its '{field}' can't be read"]
-    said = [d for d in parsed.diagnostics if f"'{field}'" in d.what and d.severity is Severity.WARNING]
+    assert lifecycle.list_closed_gates(parsed.skill, GateContext()) == [f"its '{field}' can't be read"]
+    said = [d for d in parsed.diagnostics if f"'{field}'" in d.message and d.severity is DiagnosticSeverity.WARNING]
     assert said
     assert said[0].hint
 
 
 def test_a_field_that_is_no_gate_closes_none() -> None:
-    parsed = skill_md.parse("a", b"---\nname: a\ndescription: b\ncli: perhaps\n---\n\nbody\n")
+    parsed = skill_md.parse_skill_md("a", b"---\nname: a\ndescription: b\ncli: perhaps\n---\n\nbody\n")
     assert parsed.skill is not None
-    assert lifecycle.closed_gates(parsed.skill, GateContext()) == []
+    assert lifecycle.list_closed_gates(parsed.skill, GateContext()) == []

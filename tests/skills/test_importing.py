@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus
-from habitus.app.library.updating import ImportOptions, take_in
+from habitus.app.library.importing import ImportOptions, import_skills
 from habitus.skills import trees
-from habitus.skills.edits import Edit, Operation
+from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.formats import detect
-from habitus.skills.formats.base import Incoming
-from habitus.skills.model import Counters, Skill, Stage
-from habitus.skills.sources.importing import Verdict
-from habitus.skills.stores.base import TOLD
+from habitus.skills.formats.base import IncomingSkill
+from habitus.skills.model import Skill, Stage, UsageCounters
+from habitus.skills.sources.importing import ImportVerdict
+from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION
 from tests.skills.test_trust import EVIL
 
-APPEND = Edit(operation=Operation.APPEND, content="mine")
+APPEND = TextEdit(operation=EditOperation.APPEND, content="mine")
 
 
 def put(root: Path, name: str, body: str = "1. Do it.") -> None:
@@ -39,8 +39,10 @@ def _put(root: Path, name: str, body: str = "1. Do it.") -> Path:
 def taken(
     habitus: Habitus, source: Path, *, overwrite: bool = False, is_trusted: bool = False
 ) -> dict[str, tuple[str, str]]:
-    entries = detect.read(source)
-    results = habitus.importer.run(entries, habitus.person(), overwrite=overwrite, is_trusted=is_trusted)
+    entries = detect.read_skills(source)
+    results = habitus.importer.import_entries(
+        entries, habitus.build_author(), overwrite=overwrite, is_trusted=is_trusted
+    )
     return {result.name: (result.verdict.value, result.reason) for result in results}
 
 
@@ -56,9 +58,9 @@ def test_a_tree_of_skills_is_taken_in_and_a_second_run_changes_nothing(habitus: 
         put(theirs / "skills", name)
     put(theirs / "more/deep", "gamma")
     assert verdicts(habitus, theirs) == dict.fromkeys(("alpha", "beta", "gamma"), "imported")
-    before = {item.name: item.summary for item in habitus.skills.listing()}
+    before = {item.name: item.summary for item in habitus.skills.list_skills()}
     assert verdicts(habitus, theirs) == dict.fromkeys(("alpha", "beta", "gamma"), "unchanged")
-    assert {item.name: item.summary for item in habitus.skills.listing()} == before
+    assert {item.name: item.summary for item in habitus.skills.list_skills()} == before
 
 
 @pytest.mark.req("SK-18", "PF-04")
@@ -71,11 +73,11 @@ def test_what_is_unchanged_is_not_parsed_again_and_what_is_odd_about_it_is_still
     odd.write_text(
         odd.read_text().replace("About beta.", "About: beta.\nallowed-tools: {}\npackages: nowhere-to-be-had")
     )
-    first, again = (take_in(habitus, tmp_path / "theirs", (), "user", ImportOptions()).results for _ in range(2))
-    trees._parse_main.cache_clear()
-    assert take_in(habitus, tmp_path / "theirs", (), "user", ImportOptions()).results == again
-    assert trees._parse_main.cache_info().misses == 0
-    assert [one.verdict for one in (*first, *again)] == [Verdict.IMPORTED] * 2 + [Verdict.UNCHANGED] * 2
+    first, again = (import_skills(habitus, tmp_path / "theirs", (), "user", ImportOptions()).results for _ in range(2))
+    trees._parse_main_file.cache_clear()
+    assert import_skills(habitus, tmp_path / "theirs", (), "user", ImportOptions()).results == again
+    assert trees._parse_main_file.cache_info().misses == 0
+    assert [one.verdict for one in (*first, *again)] == [ImportVerdict.IMPORTED] * 2 + [ImportVerdict.UNCHANGED] * 2
     assert [one.notes for one in first] == [one.notes for one in again]
     assert again[1].notes
 
@@ -87,7 +89,7 @@ def test_a_change_there_updates_and_a_change_here_is_kept(habitus: Habitus, tmp_
     put(theirs, "alpha", "one")
     put(theirs, "beta", "one")
     taken(habitus, theirs)
-    habitus.skills.edit("beta", APPEND, habitus.person())
+    habitus.skills.edit("beta", APPEND, habitus.build_author())
     assert taken(habitus, theirs)["beta"] == ("unchanged", "edited here since; your edit is kept")
     put(theirs, "alpha", "two")
     put(theirs, "beta", "two")
@@ -98,7 +100,7 @@ def test_a_change_there_updates_and_a_change_here_is_kept(habitus: Habitus, tmp_
     assert habitus.skills.load("beta").body == "one\nmine"
     assert verdicts(habitus, theirs, overwrite=True)["beta"] == "updated"
     assert habitus.skills.load("beta").body == "two"
-    assert len(habitus.skills.history("beta")) == 3
+    assert len(habitus.skills.list_versions("beta")) == 3
 
 
 @pytest.mark.req("SK-18")
@@ -114,7 +116,7 @@ def test_a_skill_of_ones_own_is_not_overwritten(habitus: Habitus, tmp_path: Path
 def test_a_removed_skill_can_be_imported_again(habitus: Habitus, tmp_path: Path) -> None:
     put(tmp_path / "theirs", "alpha")
     taken(habitus, tmp_path / "theirs")
-    habitus.skills.remove("alpha", habitus.person())
+    habitus.skills.remove("alpha", habitus.build_author())
     assert verdicts(habitus, tmp_path / "theirs") == {"alpha": "imported"}
 
 
@@ -126,11 +128,11 @@ def test_findings_hold_a_skill_until_a_person_decides(habitus: Habitus, tmp_path
     assert found["nice"][0] == "imported"
     assert found["nasty"][0] == "held"
     assert "habitus review show 1" in found["nasty"][1]
-    assert not habitus.skills.is_taken("nasty")
+    assert not habitus.skills.is_name_taken("nasty")
     assert verdicts(habitus, tmp_path / "theirs") == {"nice": "unchanged", "nasty": "held"}
-    assert habitus.review.waiting_count() == 1
+    assert habitus.review.count_pending() == 1
 
-    habitus.review.approve(1, habitus.person())
+    habitus.review.approve(1, habitus.build_author())
     assert habitus.skills.load("nasty").body == EVIL
     assert verdicts(habitus, tmp_path / "theirs")["nasty"] == "unchanged"
 
@@ -148,7 +150,7 @@ def test_an_update_that_is_held_disturbs_nothing_and_an_approved_one_goes_on_bei
     assert verdicts(habitus, theirs)["alpha"] == "updated"
     put(theirs, "alpha", f"{EVIL} Now.")
     assert verdicts(habitus, theirs)["alpha"] == "held"
-    habitus.review.approve(habitus.review.list()[-1].id, habitus.person())
+    habitus.review.approve(habitus.review.list()[-1].id, habitus.build_author())
     assert verdicts(habitus, theirs)["alpha"] == "unchanged"
     put(theirs, "alpha", "three")
     assert verdicts(habitus, theirs)["alpha"] == "updated"
@@ -156,57 +158,59 @@ def test_an_update_that_is_held_disturbs_nothing_and_an_approved_one_goes_on_bei
 
 @pytest.mark.req("SK-18", "SK-19")
 def test_an_approved_import_brings_its_counters_and_its_switch(habitus: Habitus, tmp_path: Path) -> None:
-    counters = {Stage.STEPS: Counters(recommended=4, used=2)}
-    (entry,) = detect.read(_put(tmp_path / "theirs", "alpha", EVIL))
-    assert isinstance(entry, Incoming)
+    counters = {Stage.STEPS: UsageCounters(recommended=4, used=2)}
+    (entry,) = detect.read_skills(_put(tmp_path / "theirs", "alpha", EVIL))
+    assert isinstance(entry, IncomingSkill)
     held = replace(entry, counters=counters, enabled=False)
-    (result,) = habitus.importer.run([held], habitus.person())
-    assert result.verdict is Verdict.HELD
-    habitus.review.approve(1, habitus.person())
-    assert habitus.skills.counters("alpha", version=TOLD) == counters
+    (result,) = habitus.importer.import_entries([held], habitus.build_author())
+    assert result.verdict is ImportVerdict.HELD
+    habitus.review.approve(1, habitus.build_author())
+    assert habitus.skills.read_counters("alpha", version=IMPORTED_COUNTS_VERSION) == counters
     assert habitus.skills.load("alpha").enabled is False
     assert habitus.skills.load("alpha").source == "imported"
 
 
 @pytest.mark.req("SK-18", "SC-02")
 def test_a_run_that_was_killed_after_writing_is_finished_by_the_next(habitus: Habitus, tmp_path: Path) -> None:
-    (entry,) = detect.read(_put(tmp_path / "theirs", "alpha"))
-    assert isinstance(entry, Incoming)
-    counted = replace(entry, counters={Stage.STEPS: Counters(used=3)})
-    habitus.importer._remember({"alpha": counted}, "user")
-    habitus.skills.write_trees("user", {"alpha": entry.tree}, habitus.person())
+    (entry,) = detect.read_skills(_put(tmp_path / "theirs", "alpha"))
+    assert isinstance(entry, IncomingSkill)
+    counted = replace(entry, counters={Stage.STEPS: UsageCounters(used=3)})
+    habitus.importer._record_origins({"alpha": counted}, "user")
+    habitus.skills.write_trees("user", {"alpha": entry.tree}, habitus.build_author())
     for _ in range(2):
-        (result,) = habitus.importer.run([counted], habitus.person())
-        assert result.verdict is Verdict.UNCHANGED
-    assert habitus.skills.counters("alpha", version=TOLD) == {Stage.STEPS: Counters(used=3)}
+        (result,) = habitus.importer.import_entries([counted], habitus.build_author())
+        assert result.verdict is ImportVerdict.UNCHANGED
+    assert habitus.skills.read_counters("alpha", version=IMPORTED_COUNTS_VERSION) == {
+        Stage.STEPS: UsageCounters(used=3)
+    }
 
 
 @pytest.mark.req("SK-15")
 def test_a_skill_of_ones_own_under_the_name_of_a_removed_import_is_ones_own(habitus: Habitus, tmp_path: Path) -> None:
     put(tmp_path / "theirs", "alpha")
     taken(habitus, tmp_path / "theirs")
-    habitus.skills.remove("alpha", habitus.person())
-    habitus.skills.create(Skill(name="alpha", description="Mine.", body="Mine."), habitus.person())
+    habitus.skills.remove("alpha", habitus.build_author())
+    habitus.skills.create(Skill(name="alpha", description="Mine.", body="Mine."), habitus.build_author())
     assert habitus.skills.load("alpha").source == "user"
 
 
 @pytest.mark.req("SK-19")
 def test_versions_and_dates_come_along(habitus: Habitus, tmp_path: Path) -> None:
-    (entry,) = detect.read(_put(tmp_path / "theirs", "alpha"))
-    assert isinstance(entry, Incoming)
+    (entry,) = detect.read_skills(_put(tmp_path / "theirs", "alpha"))
+    assert isinstance(entry, IncomingSkill)
     born = datetime(2020, 1, 2, tzinfo=UTC)
-    list(habitus.importer.run([replace(entry, version=7, created_on=born)], habitus.person()))
+    list(habitus.importer.import_entries([replace(entry, version=7, created_on=born)], habitus.build_author()))
     skill = habitus.skills.load("alpha")
     assert (skill.version, skill.created_on) == (7, born)
-    habitus.skills.edit("alpha", APPEND, habitus.person())
-    assert [version.number for version in habitus.skills.history("alpha")] == [7, 8]
+    habitus.skills.edit("alpha", APPEND, habitus.build_author())
+    assert [version.number for version in habitus.skills.list_versions("alpha")] == [7, 8]
 
 
 @pytest.mark.req("SK-18")
 def test_what_was_turned_down_stays_out_and_says_why(habitus: Habitus, tmp_path: Path) -> None:
     put(tmp_path / "theirs", "nasty", EVIL)
     taken(habitus, tmp_path / "theirs")
-    habitus.review.reject(1, habitus.person(), "no thanks")
+    habitus.review.reject(1, habitus.build_author(), "no thanks")
     verdict, reason = taken(habitus, tmp_path / "theirs")["nasty"]
     assert verdict == "refused"
     assert reason.endswith("no thanks")
@@ -217,9 +221,9 @@ def test_what_was_turned_down_stays_out_and_says_why(habitus: Habitus, tmp_path:
 def test_two_skills_of_one_name_are_told_apart(habitus: Habitus, tmp_path: Path) -> None:
     put(tmp_path / "theirs/a", "my-skill", "one")
     put(tmp_path / "theirs/b", "my_skill", "two")
-    results = list(habitus.importer.run(detect.read(tmp_path / "theirs"), habitus.person()))
-    assert sorted(result.verdict for result in results) == [Verdict.IMPORTED, Verdict.REFUSED]
-    assert "came first" in next(result.reason for result in results if result.verdict is Verdict.REFUSED)
+    results = list(habitus.importer.import_entries(detect.read_skills(tmp_path / "theirs"), habitus.build_author()))
+    assert sorted(result.verdict for result in results) == [ImportVerdict.IMPORTED, ImportVerdict.REFUSED]
+    assert "came first" in next(result.reason for result in results if result.verdict is ImportVerdict.REFUSED)
 
 
 @pytest.mark.req("SK-18")
@@ -231,7 +235,7 @@ def test_every_kind_of_upload_comes_in(habitus: Habitus, tmp_path: Path) -> None
         file.writestr("zipped/SKILL.md", "---\nname: zipped\ndescription: In a zip.\n---\n\nUnpack.\n")
         file.writestr("zipped/scripts/run.py", "print(1)\n")
     assert verdicts(habitus, archive) == {"zipped": "imported"}
-    assert set(habitus.skills.tree("zipped")) == {"SKILL.md", "scripts/run.py"}
+    assert set(habitus.skills.read_tree("zipped")) == {"SKILL.md", "scripts/run.py"}
     put(tmp_path / "checkout", "tarred", "In a tar.")
     with tarfile.open(tmp_path / "checkout.tar.gz", "w:gz") as file:
         file.add(tmp_path / "checkout", arcname=".")
@@ -274,10 +278,10 @@ def test_counters_and_switches_come_along(habitus: Habitus, tmp_path: Path) -> N
     connection.close()
     assert verdicts(habitus, tmp_path / "anton") == {"csv-summary": "imported"}
     assert verdicts(habitus, database) == {"off": "imported"}
-    assert habitus.skills.counters("csv-summary", version=TOLD)[Stage.STEPS].recommended == 7
+    assert habitus.skills.read_counters("csv-summary", version=IMPORTED_COUNTS_VERSION)[Stage.STEPS].recommended == 7
     assert habitus.skills.load("off").enabled is False
     taken(habitus, tmp_path / "anton")
-    assert habitus.skills.counters("csv-summary", version=TOLD)[Stage.STEPS].recommended == 7
+    assert habitus.skills.read_counters("csv-summary", version=IMPORTED_COUNTS_VERSION)[Stage.STEPS].recommended == 7
 
 
 @pytest.mark.full
@@ -285,7 +289,7 @@ def test_counters_and_switches_come_along(habitus: Habitus, tmp_path: Path) -> N
 def test_an_interrupted_import_goes_on_when_repeated(habitus: Habitus, tmp_path: Path) -> None:
     for number in range(520):
         put(tmp_path / "theirs", f"skill-{number:03d}")
-    run = habitus.importer.run(detect.read(tmp_path / "theirs"), habitus.person())
+    run = habitus.importer.import_entries(detect.read_skills(tmp_path / "theirs"), habitus.build_author())
     for _ in range(250):
         next(run)
     run.close()  # type: ignore[attr-defined]  # it is a generator

@@ -13,17 +13,17 @@ import pytest
 
 from habitus.app import Habitus
 from habitus.errors import Invalid, NotFound, Refused, Stale
-from habitus.settings import Settings, load
-from habitus.skills.editable_fields import Fields
-from habitus.skills.edits import Edit, Operation
-from habitus.skills.layers.layer import project_places
+from habitus.settings import Settings, load_settings
+from habitus.skills.editable_fields import FieldChanges
+from habitus.skills.edits import EditOperation, TextEdit
+from habitus.skills.layers.layer import find_project_skill_folders
 from habitus.skills.library import Library
-from habitus.skills.model import Actor, Author, Skill, Source, State
-from habitus.skills.stores.base import Written
+from habitus.skills.model import ActorKind, Author, Skill, SkillSource, SkillState
+from habitus.skills.stores.base import SkillWriteResult
 from tests.homes import furnish
 
-AGENT = Author(actor=Actor.AGENT, name="main")
-APPEND = Edit(operation=Operation.APPEND, content="2. More.")
+AGENT = Author(actor=ActorKind.AGENT, name="main")
+APPEND = TextEdit(operation=EditOperation.APPEND, content="2. More.")
 
 
 def write(root: Path, name: str, front: str = "", body: str = "1. Do it.", file: str = "SKILL.md") -> Path:
@@ -52,7 +52,7 @@ class World:
 
     def settings(self) -> Settings:
         (self.home / "habitus.toml").write_text(self.toml)
-        return load(self.environ | {"HABITUS_LOOK_EVERY": "0"}, self.cwd)
+        return load_settings(self.environ | {"HABITUS_LOOK_EVERY": "0"}, self.cwd)
 
     def open(self) -> Habitus:
         self.opened.append(Habitus.open(self.settings()))
@@ -71,7 +71,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def me(reason: str = "") -> Author:
-    return Author(actor=Actor.USER, name="ada", reason=reason)
+    return Author(actor=ActorKind.USER, name="ada", reason=reason)
 
 
 @pytest.mark.req("SK-13")
@@ -96,7 +96,7 @@ def test_project_layers_run_from_the_git_root_down_and_the_nearer_wins(world: Wo
         for kind in (".agents", ".claude", ".habitus"):
             (place / kind / "skills").mkdir(parents=True)
     (world.root / ".claude/skills").mkdir(parents=True)  # above the git root: not part of the project
-    assert [place.name for place in project_places(deep, world.root / "person")] == [
+    assert [place.name for place in find_project_skill_folders(deep, world.root / "person")] == [
         "project-agents",
         "project-claude",
         "project",
@@ -109,14 +109,14 @@ def test_project_layers_run_from_the_git_root_down_and_the_nearer_wins(world: Wo
 @pytest.mark.req("SK-13")
 def test_folders_of_the_person_are_not_folders_of_a_project(world: World) -> None:
     (world.claude).mkdir(parents=True)
-    assert list(project_places(world.root / "person", world.root / "person")) == []
+    assert list(find_project_skill_folders(world.root / "person", world.root / "person")) == []
 
 
 @pytest.mark.req("SK-13", "SK-14")
 def test_skills_of_a_project_are_listed_as_untrusted(world: World) -> None:
     write(world.project / ".claude/skills", "evil")
     item = world.library().find("evil")
-    assert (item.state, item.layer) == (State.UNTRUSTED, "project-claude")
+    assert (item.state, item.layer) == (SkillState.UNTRUSTED, "project-claude")
 
 
 @pytest.mark.req("SK-13")
@@ -143,7 +143,7 @@ def test_an_operator_may_write_skill_toml(world: World) -> None:
     skill = world.library().load("legacy")
     assert (skill.description, skill.manifest.triggers, skill.manifest.always_include) == ("Old style.", ("old",), True)
     assert skill.body.startswith("# Legacy")
-    assert skill.source is Source.OPERATOR
+    assert skill.source is SkillSource.OPERATOR
 
 
 @pytest.mark.req("SK-13")
@@ -156,7 +156,7 @@ def test_editing_a_read_only_skill_writes_an_override_above_it(world: World) -> 
     assert (library.load("deploy").body, edited.layer) == ("1. Do it.\n2. More.", "user")
     assert library.load("deploy@operator").body == "1. Do it."
     assert (world.user / "deploy/scripts/run.sh").read_text() == "echo"
-    assert library.history("deploy")[0].author.reason == "override of deploy@operator"
+    assert library.list_versions("deploy")[0].author.reason == "override of deploy@operator"
     with pytest.raises(Refused, match="read-only"):
         library.edit("deploy@operator", APPEND, me())
     with pytest.raises(Refused, match="read-only"):
@@ -180,7 +180,7 @@ def test_a_linked_directory_of_another_agent_is_followed_and_listed_once(world: 
     (world.claude / "deploy").symlink_to(real)
     (world.claude / "deploy-again").symlink_to(real)
     library = world.library()
-    assert [item.name for item in library.listing() if item.layer == "claude"] == ["deploy"]
+    assert [item.name for item in library.list_skills() if item.layer == "claude"] == ["deploy"]
     library.edit("deploy", APPEND, me())
     assert "2. More." in (real / "SKILL.md").read_text()
     assert (world.claude / "deploy").is_symlink()
@@ -191,8 +191,8 @@ def test_settings_switch_skills_off_for_everybody_or_one_user(world: World) -> N
     for name in ("one", "two", "three"):
         write(world.user, name)
     world.toml = 'disabled_skills = ["One"]\n[users.ada]\ndisabled_skills = ["two"]\n[users.bob]\nadmin = true\n'
-    states = {item.name: item.state for item in world.library().listing() if item.layer == "user"}
-    assert states == {"one": State.DISABLED, "two": State.DISABLED, "three": State.OK}
+    states = {item.name: item.state for item in world.library().list_skills() if item.layer == "user"}
+    assert states == {"one": SkillState.DISABLED, "two": SkillState.DISABLED, "three": SkillState.OK}
 
 
 @pytest.mark.req("SK-15")
@@ -200,17 +200,17 @@ def test_rights_and_features_open_their_gates(world: World) -> None:
     write(world.user, "secret", "admin_only: true\n")
     write(world.user, "trial-run", "experimental: true\n")
     write(world.user, "strange", "admin_only: perhaps\n")
-    assert {i.name: i.state for i in world.library().listing() if i.layer == "user"} == {
-        "secret": State.OK,
-        "trial-run": State.GATED,
-        "strange": State.GATED,
+    assert {i.name: i.state for i in world.library().list_skills() if i.layer == "user"} == {
+        "secret": SkillState.OK,
+        "trial-run": SkillState.GATED,
+        "strange": SkillState.GATED,
     }
     world.toml = '[users.ada]\nadmin = false\n[experimental]\nfeatures = ["skill_trial_run"]\n'
     library = world.library()
-    assert {i.name: i.state for i in library.listing() if i.layer == "user"} == {
-        "secret": State.GATED,
-        "trial-run": State.OK,
-        "strange": State.GATED,
+    assert {i.name: i.state for i in library.list_skills() if i.layer == "user"} == {
+        "secret": SkillState.GATED,
+        "trial-run": SkillState.OK,
+        "strange": SkillState.GATED,
     }
     assert library.find("secret").reason == "for administrators only"
     assert "can't be read" in library.find("strange").reason
@@ -244,10 +244,12 @@ def test_every_wrong_name_gets_the_nearest_right_one(world: World) -> None:
 def test_fields_and_body_change_in_one_version(world: World) -> None:
     library = world.library()
     library.create(Skill(name="x", description="Does x.", body="1. Do it."), me())
-    edited = library.edit("x", APPEND, me(), fields=Fields(title="X", tags=("a", "b"), when_to_use="x is asked for"))
-    assert edited == Written(name="x", layer="user", version=2, is_changed=True)
+    edited = library.edit(
+        "x", APPEND, me(), fields=FieldChanges(title="X", tags=("a", "b"), when_to_use="x is asked for")
+    )
+    assert edited == SkillWriteResult(name="x", layer="user", version=2, is_changed=True)
     assert (library.load("x").title, library.load("x").tags) == ("X", ("a", "b"))
-    assert library.edit("x", Edit(), me(), fields=Fields(title="X")) == replace(edited, is_changed=False)
+    assert library.edit("x", TextEdit(), me(), fields=FieldChanges(title="X")) == replace(edited, is_changed=False)
     with pytest.raises(Stale, match="version 2 now, not 1"):
         library.edit("x", APPEND, me(), expected_version=1)
     with pytest.raises(Stale, match="already"):
@@ -260,11 +262,11 @@ def test_a_diff_shows_what_changed_in_every_file(world: World) -> None:
     library.create(Skill(name="x", description="Does x.", body="1. Do it."), me())
     library.edit("x", APPEND, me())
     (world.user / "x/notes.bin").write_bytes(b"\xff\xfe")
-    assert "+2. More.\n" in library.diff("x", 1, 2)
-    assert "notes.bin" in library.diff("x", 2, 3)
-    assert library.diff("x", 2, 2) == ""
+    assert "+2. More.\n" in library.diff_versions("x", 1, 2)
+    assert "notes.bin" in library.diff_versions("x", 2, 3)
+    assert library.diff_versions("x", 2, 2) == ""
     with pytest.raises(NotFound, match="no version 9"):
-        library.diff("x", 1, 9)
+        library.diff_versions("x", 1, 9)
 
 
 @pytest.mark.req("SK-12")
@@ -306,8 +308,8 @@ def test_the_library_returns_to_a_timestamp(world: World) -> None:
     library = world.library()
     library.create(Skill(name="x", description="Does x.", body="before"), me())
     timestamp = datetime.now(UTC)
-    library.edit("x", Edit(operation=Operation.REPLACE, content="after"), me())
-    assert [step.action for step in library.return_to(timestamp, me())] == ["rewrite"]
+    library.edit("x", TextEdit(operation=EditOperation.REPLACE, content="after"), me())
+    assert [step.action for step in library.restore_state_at(timestamp, me())] == ["rewrite"]
     assert library.load("x").body == "before"
 
 
@@ -316,12 +318,12 @@ def test_every_layer_that_can_be_written_returns_and_what_others_put_there_stays
     library = world.library()
     library.create(Skill(name="x", description="Does x.", body="before"), me(), layer="claude")
     timestamp = datetime.now(UTC)
-    library.edit("x@claude", Edit(operation=Operation.REPLACE, content="after"), me())
+    library.edit("x@claude", TextEdit(operation=EditOperation.REPLACE, content="after"), me())
     library.create(Skill(name="made", description="Made here.", body="1."), me(), layer="claude")
     theirs = world.claude / "theirs"
     theirs.mkdir()
     (theirs / "SKILL.md").write_text("---\nname: theirs\ndescription: Theirs.\n---\n1.\n")
-    found = [(step.layer, step.action, step.name) for step in library.return_to(timestamp, me())]
+    found = [(step.layer, step.action, step.name) for step in library.restore_state_at(timestamp, me())]
     assert found == [("claude", "archive", "made"), ("claude", "rewrite", "x")]
     assert library.load("x@claude").body == "before"
     assert library.load("theirs").layer == "claude"
@@ -339,7 +341,7 @@ def test_a_read_only_home_is_shown_and_refuses_changes(world: World) -> None:
         pytest.skip("can't mount here: " + mounted.stderr.strip())
     try:
         # The file of settings is there already; nothing else may be written.
-        with Habitus.open(load(world.environ, world.cwd)) as habitus:
+        with Habitus.open(load_settings(world.environ, world.cwd)) as habitus:
             assert habitus.is_read_only
             assert habitus.skills.load("x").version == 2
             with pytest.raises(Refused, match="read-only"):
@@ -372,9 +374,9 @@ def test_after_a_change_only_its_names_are_composed_anew_and_the_listing_is_what
         now, fresh = library.snapshot(user="bob"), world.library().snapshot(user="bob")
         assert now.listing == fresh.listing
         assert (dict(now.by_name), dict(now.hashes)) == (dict(fresh.by_name), dict(fresh.hashes))
-    assert library.last.changes.since(before.revision) == frozenset({"deploy", "build", "zip"})
+    assert library.last_snapshot.changes.list_names_since(before.revision) == frozenset({"deploy", "build", "zip"})
     untouched = next(item for item in before.listing if item.name == "test")
-    assert any(item is untouched for item in library.last.listing)
+    assert any(item is untouched for item in library.last_snapshot.listing)
 
 
 @pytest.mark.req("OP-05")
@@ -395,8 +397,8 @@ def test_whoever_has_changed_something_sees_it_while_others_look(world: World) -
         seen = []
         for turn in range(5):
             name = f"skill-{number}-{turn}"
-            owner.skills.create(Skill(name=name, description="Does it.", body="1. Do it."), owner.person())
-            seen.append(name in owner.skills.snapshot(look=bool(turn % 2)).by_name)
+            owner.skills.create(Skill(name=name, description="Does it.", body="1. Do it."), owner.build_author())
+            seen.append(name in owner.skills.snapshot(check_disk=bool(turn % 2)).by_name)
         return seen
 
     with ThreadPoolExecutor(8) as pool:

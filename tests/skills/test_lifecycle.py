@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.skills import lifecycle
-from habitus.skills.lifecycle import Standing, Transition, Worth
-from habitus.skills.model import Counters, Stage, State
+from habitus.skills.lifecycle import LifecycleTransition, SkillStatus, UtilityAssessment
+from habitus.skills.model import SkillState, Stage, UsageCounters
 
 COUNTS = st.integers(0, 3_000)
 
 
 def reliability(succeeded: int, failed: int) -> float:
-    return lifecycle.reliability(Counters(succeeded=succeeded, failed=failed))
+    return lifecycle.compute_reliability(UsageCounters(succeeded=succeeded, failed=failed))
 
 
 @pytest.mark.req("SK-06")
@@ -67,117 +67,127 @@ def test_a_success_never_lowers_and_a_failure_never_raises_it(succeeded: int, fa
 
 @pytest.mark.req("SK-06")
 def test_nothing_known_is_little_trusted_and_use_alone_proves_nothing() -> None:
-    assert lifecycle.reliability(Counters()) == pytest.approx(0.1)
-    assert lifecycle.reliability(Counters(recommended=50, used=50)) == pytest.approx(0.1)
+    assert lifecycle.compute_reliability(UsageCounters()) == pytest.approx(0.1)
+    assert lifecycle.compute_reliability(UsageCounters(recommended=50, used=50)) == pytest.approx(0.1)
 
 
-def _standing(*kept_by: State) -> Standing:
-    return lifecycle.standing(
-        problem="no frontmatter" if State.BROKEN in kept_by else None,
-        distrusted_for="not trusted" if State.UNTRUSTED in kept_by else "",
-        held_for="a finding" if State.HELD in kept_by else "",
-        disabled_by="switched off" if State.DISABLED in kept_by else "",
-        closed_gates=["needs a", "needs b"] if State.GATED in kept_by else [],
+def _standing(*kept_by: SkillState) -> SkillStatus:
+    return lifecycle.determine_status(
+        problem="no frontmatter" if SkillState.BROKEN in kept_by else None,
+        distrusted_for="not trusted" if SkillState.UNTRUSTED in kept_by else "",
+        held_for="a finding" if SkillState.HELD in kept_by else "",
+        disabled_by="switched off" if SkillState.DISABLED in kept_by else "",
+        closed_gates=["needs a", "needs b"] if SkillState.GATED in kept_by else [],
     )
 
 
 def test_nothing_in_the_way_is_ok() -> None:
-    assert _standing() == Standing(state=State.OK)
+    assert _standing() == SkillStatus(state=SkillState.OK)
 
 
 @pytest.mark.parametrize(
     ("state", "reason"),
     [
-        (State.BROKEN, "no frontmatter"),
-        (State.UNTRUSTED, "not trusted"),
-        (State.HELD, "a finding"),
-        (State.DISABLED, "switched off"),
-        (State.GATED, "needs a; needs b"),
+        (SkillState.BROKEN, "no frontmatter"),
+        (SkillState.UNTRUSTED, "not trusted"),
+        (SkillState.HELD, "a finding"),
+        (SkillState.DISABLED, "switched off"),
+        (SkillState.GATED, "needs a; needs b"),
     ],
 )
-def test_each_thing_in_the_way_has_its_state_and_reason(state: State, reason: str) -> None:
-    assert _standing(state) == Standing(state=state, reason=reason)
+def test_each_thing_in_the_way_has_its_state_and_reason(state: SkillState, reason: str) -> None:
+    assert _standing(state) == SkillStatus(state=state, reason=reason)
 
 
 def test_the_first_thing_in_the_way_decides() -> None:
-    order = [State.BROKEN, State.UNTRUSTED, State.HELD, State.DISABLED, State.GATED]
+    order = [SkillState.BROKEN, SkillState.UNTRUSTED, SkillState.HELD, SkillState.DISABLED, SkillState.GATED]
     for first, second in combinations(order, 2):
         assert _standing(first, second) == _standing(first)
-    assert _standing(*order).state is State.BROKEN
+    assert _standing(*order).state is SkillState.BROKEN
 
 
-COUNTERS = st.builds(Counters, succeeded=st.integers(0, 40), failed=st.integers(0, 40))
-WORTHS = st.builds(Worth, counters=COUNTERS, helps=st.booleans(), is_useless=st.booleans(), does_harm=st.booleans())
+COUNTERS = st.builds(UsageCounters, succeeded=st.integers(0, 40), failed=st.integers(0, 40))
+WORTHS = st.builds(
+    UtilityAssessment, counters=COUNTERS, helps=st.booleans(), is_useless=st.booleans(), does_harm=st.booleans()
+)
 
 
 @pytest.mark.req("LA-04")
 @given(WORTHS, st.booleans())
-def test_what_a_bound_proves_comes_before_how_uses_went(worth: Worth, is_verified: bool) -> None:
-    then = lifecycle.transition(worth, reliable=0.7)
-    of_lesson = lifecycle.lesson_transition(worth, is_verified=is_verified, reliable=0.7)
+def test_what_a_bound_proves_comes_before_how_uses_went(worth: UtilityAssessment, is_verified: bool) -> None:
+    then = lifecycle.decide_transition(worth, threshold=0.7)
+    of_lesson = lifecycle.decide_lesson_transition(worth, is_verified=is_verified, threshold=0.7)
     if worth.does_harm:
-        assert (then, of_lesson) == (Transition.RETIRE, Transition.RETIRE)
+        assert (then, of_lesson) == (LifecycleTransition.RETIRE, LifecycleTransition.RETIRE)
     elif worth.is_useless:
-        assert (then, of_lesson) == (Transition.HIDE, Transition.STAY)
+        assert (then, of_lesson) == (LifecycleTransition.HIDE, LifecycleTransition.STAY)
     elif worth.helps:
-        assert (then, of_lesson) == (Transition.CLIMB, Transition.CLIMB)
+        assert (then, of_lesson) == (LifecycleTransition.CLIMB, LifecycleTransition.CLIMB)
     else:
-        serves = lifecycle.reliability(worth.counters) >= 0.7
-        assert (then is Transition.CLIMB, of_lesson is Transition.CLIMB) == (serves, serves and is_verified)
-        assert not (then is Transition.RETIRE and worth.counters.succeeded >= worth.counters.failed)
-    assert lifecycle.transition(replace(worth, is_worse=True), reliable=0.7) is Transition.ROLL_BACK
+        serves = lifecycle.compute_reliability(worth.counters) >= 0.7
+        assert (then is LifecycleTransition.CLIMB, of_lesson is LifecycleTransition.CLIMB) == (
+            serves,
+            serves and is_verified,
+        )
+        assert not (then is LifecycleTransition.RETIRE and worth.counters.succeeded >= worth.counters.failed)
+    assert lifecycle.decide_transition(replace(worth, is_worse=True), threshold=0.7) is LifecycleTransition.ROLL_BACK
 
 
 @pytest.mark.req("LA-04")
 @pytest.mark.parametrize(
     ("succeeded", "failed", "then"),
     [
-        (0, 0, Transition.STAY),
-        (5, 0, Transition.STAY),
-        (6, 0, Transition.CLIMB),
-        (18, 2, Transition.CLIMB),
-        (6, 4, Transition.STAY),
-        (0, 5, Transition.STAY),
-        (0, 6, Transition.RETIRE),
+        (0, 0, LifecycleTransition.STAY),
+        (5, 0, LifecycleTransition.STAY),
+        (6, 0, LifecycleTransition.CLIMB),
+        (18, 2, LifecycleTransition.CLIMB),
+        (6, 4, LifecycleTransition.STAY),
+        (0, 5, LifecycleTransition.STAY),
+        (0, 6, LifecycleTransition.RETIRE),
     ],
 )
-def test_without_a_bound_six_uses_of_one_kind_are_enough(succeeded: int, failed: int, then: Transition) -> None:
-    worth = Worth(counters=Counters(succeeded=succeeded, failed=failed))
-    assert lifecycle.transition(worth, reliable=0.7) is then
+def test_without_a_bound_six_uses_of_one_kind_are_enough(
+    succeeded: int, failed: int, then: LifecycleTransition
+) -> None:
+    worth = UtilityAssessment(counters=UsageCounters(succeeded=succeeded, failed=failed))
+    assert lifecycle.decide_transition(worth, threshold=0.7) is then
 
 
 @pytest.mark.req("LA-04")
 @pytest.mark.parametrize(
     ("worth", "is_verified", "then"),
     [
-        (Worth(helps=True), False, Transition.CLIMB),
-        (Worth(helps=True, is_useless=True), False, Transition.STAY),
-        (Worth(counters=Counters(succeeded=6)), True, Transition.CLIMB),
-        (Worth(counters=Counters(succeeded=6)), False, Transition.STAY),
-        (Worth(counters=Counters(succeeded=5)), True, Transition.STAY),
-        (Worth(counters=Counters(failed=6)), True, Transition.STAY),
-        (Worth(helps=True, does_harm=True), True, Transition.RETIRE),
+        (UtilityAssessment(helps=True), False, LifecycleTransition.CLIMB),
+        (UtilityAssessment(helps=True, is_useless=True), False, LifecycleTransition.STAY),
+        (UtilityAssessment(counters=UsageCounters(succeeded=6)), True, LifecycleTransition.CLIMB),
+        (UtilityAssessment(counters=UsageCounters(succeeded=6)), False, LifecycleTransition.STAY),
+        (UtilityAssessment(counters=UsageCounters(succeeded=5)), True, LifecycleTransition.STAY),
+        (UtilityAssessment(counters=UsageCounters(failed=6)), True, LifecycleTransition.STAY),
+        (UtilityAssessment(helps=True, does_harm=True), True, LifecycleTransition.RETIRE),
     ],
 )
 def test_a_lesson_climbs_when_it_helps_or_was_verified_and_served(
-    worth: Worth, is_verified: bool, then: Transition
+    worth: UtilityAssessment, is_verified: bool, then: LifecycleTransition
 ) -> None:
-    assert lifecycle.lesson_transition(worth, is_verified=is_verified, reliable=0.7) is then
+    assert lifecycle.decide_lesson_transition(worth, is_verified=is_verified, threshold=0.7) is then
 
 
 @pytest.mark.req("LA-04")
 def test_a_skill_that_is_exactly_as_reliable_as_is_asked_for_serves() -> None:
-    counters = Counters(succeeded=6, failed=1)
-    assert lifecycle.serves(counters, lifecycle.reliability(counters))
+    counters = UsageCounters(succeeded=6, failed=1)
+    assert lifecycle.is_reliable(counters, lifecycle.compute_reliability(counters))
 
 
 @pytest.mark.req("LA-04")
 def test_where_nobody_judged_nothing_moves_however_little_is_asked_for() -> None:
-    assert lifecycle.transition(Worth(counters=Counters(used=50)), reliable=0.0) is Transition.STAY
+    assert (
+        lifecycle.decide_transition(UtilityAssessment(counters=UsageCounters(used=50)), threshold=0.0)
+        is LifecycleTransition.STAY
+    )
 
 
 @pytest.mark.req("LA-04")
 def test_a_skill_climbs_above_all_it_has() -> None:
-    assert lifecycle.above({Stage.STEPS}) == (Stage.CHUNKS, Stage.CODE)
-    assert lifecycle.above({Stage.STEPS, Stage.CHUNKS}) == (Stage.CODE,)
-    assert lifecycle.above({Stage.STEPS, Stage.CODE}) == ()
+    assert lifecycle.list_higher_stages({Stage.STEPS}) == (Stage.CHUNKS, Stage.CODE)
+    assert lifecycle.list_higher_stages({Stage.STEPS, Stage.CHUNKS}) == (Stage.CODE,)
+    assert lifecycle.list_higher_stages({Stage.STEPS, Stage.CODE}) == ()

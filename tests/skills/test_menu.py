@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.skills.choosing import menu
-from habitus.skills.model import Summary
+from habitus.skills.model import SkillSummary
 
 
-def skills(count: int, cue: str = "the user asks for it") -> list[Summary]:
-    return [Summary(name=f"skill-{n:04d}", when_to_use=f"{cue} {n}", tags=("t",)) for n in range(count)]
+def skills(count: int, cue: str = "the user asks for it") -> list[SkillSummary]:
+    return [SkillSummary(name=f"skill-{n:04d}", when_to_use=f"{cue} {n}", tags=("t",)) for n in range(count)]
 
 
 @pytest.mark.req("SE-06")
 def test_the_menu_is_one_line_each_in_name_order_and_nothing_when_empty() -> None:
-    assert menu.compose([], 100).text == ""
-    found = menu.compose(list(reversed(skills(2))), 1000)
+    assert menu.compose_menu([], 100).text == ""
+    found = menu.compose_menu(list(reversed(skills(2))), 1000)
     assert found.text == (
         "## Available skills (load on demand)\n\n"
         "- skill-0000 — the user asks for it 0 [t]\n"
@@ -27,17 +27,17 @@ def test_the_menu_is_one_line_each_in_name_order_and_nothing_when_empty() -> Non
 
 @pytest.mark.req("SE-06")
 def test_the_description_serves_where_there_is_no_cue() -> None:
-    assert menu.line(Summary(name="a", description="Does a.")) == "- a — Does a."
-    assert menu.line(Summary(name="a")) == "- a"
+    assert menu.format_menu_line(SkillSummary(name="a", description="Does a.")) == "- a — Does a."
+    assert menu.format_menu_line(SkillSummary(name="a")) == "- a"
 
 
 @pytest.mark.req("SE-07")
 def test_cues_shorten_before_any_line_falls() -> None:
     many = skills(50, cue="word " * 60)
-    found = menu.compose(many, menu.budget_for(128_000))
+    found = menu.compose_menu(many, menu.compute_menu_budget(128_000))
     assert len(found.shown) == 50
     assert found.cut == ()
-    assert found.cue_length < 300
+    assert found.max_line_length < 300
     assert found.tokens <= found.budget
 
 
@@ -45,7 +45,7 @@ def test_cues_shorten_before_any_line_falls() -> None:
 def test_when_lines_must_fall_the_most_useful_stay_and_the_rest_is_said() -> None:
     many = skills(2000)
     useful = {f"skill-{n:04d}": 1.0 for n in range(1500, 1510)}
-    found = menu.compose(many, menu.budget_for(128_000), utility=useful)
+    found = menu.compose_menu(many, menu.compute_menu_budget(128_000), utility=useful)
     assert set(useful) <= set(found.shown)
     assert list(found.shown) == sorted(found.shown)
     assert len(found.shown) + len(found.cut) == 2000
@@ -56,20 +56,20 @@ def test_when_lines_must_fall_the_most_useful_stay_and_the_rest_is_said() -> Non
 @pytest.mark.req("SE-07")
 @given(st.integers(0, 300), st.integers(60, 4000), st.sampled_from(["word " * 9, "日本語" * 30]))
 def test_the_menu_stays_within_its_budget_and_loses_nobody(count: int, budget: int, cue: str) -> None:
-    found = menu.compose(skills(count, cue=cue), budget)
+    found = menu.compose_menu(skills(count, cue=cue), budget)
     assert found.tokens <= budget
     assert sorted([*found.shown, *found.cut]) == [f"skill-{n:04d}" for n in range(count)]
-    assert found == menu.compose(skills(count, cue=cue), budget)
+    assert found == menu.compose_menu(skills(count, cue=cue), budget)
 
 
 @pytest.mark.req("SK-16")
 def test_news_are_what_was_added_changed_and_removed() -> None:
     before, now = {"a": "1", "b": "1", "c": "1"}, {"b": "2", "c": "1", "d": "1"}
-    found = menu.news(before, now, changelog=lambda: "## 2.0\n- d: does wonders\n- unrelated\n")
+    found = menu.find_news(before, now, changelog=lambda: "## 2.0\n- d: does wonders\n- unrelated\n")
     assert (found.added, found.changed, found.removed) == (("d",), ("b",), ("a",))
     assert found.lines == ("d: does wonders",)
-    assert found.text().startswith("## What's new\n\n- new: d\n- changed: b\n- gone: a")
-    assert not menu.news(now, now)
-    assert not menu.news(None, now)
-    assert menu.fingerprint(before) != menu.fingerprint(now)
-    assert menu.fingerprint(now) == menu.fingerprint(dict(reversed(now.items())))
+    assert found.render().startswith("## What's new\n\n- new: d\n- changed: b\n- gone: a")
+    assert not menu.find_news(now, now)
+    assert not menu.find_news(None, now)
+    assert menu.compute_fingerprint(before) != menu.compute_fingerprint(now)
+    assert menu.compute_fingerprint(now) == menu.compute_fingerprint(dict(reversed(now.items())))

@@ -5,37 +5,37 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.files import file_of
-from habitus.skills.edits import merged_lines, without_change
+from habitus.files import build_file
+from habitus.skills.edits import merge_lines, revert_change
 
 _LINES = st.lists(st.sampled_from("abcdef"), max_size=8)
 
 
 @given(_LINES, _LINES)
 def test_one_change_alone_is_that_change(base: list[str], changed: list[str]) -> None:
-    assert merged_lines(base, changed, base) == changed
-    assert merged_lines(base, base, changed) == changed
-    assert merged_lines(base, changed, changed) == changed
+    assert merge_lines(base, changed, base) == changed
+    assert merge_lines(base, base, changed) == changed
+    assert merge_lines(base, changed, changed) == changed
 
 
 @given(_LINES, _LINES, _LINES)
 def test_the_order_of_two_changes_does_not_matter(base: list[str], one: list[str], other: list[str]) -> None:
-    assert merged_lines(base, one, other) == merged_lines(base, other, one)
+    assert merge_lines(base, one, other) == merge_lines(base, other, one)
 
 
 @given(_LINES, _LINES, _LINES)
 def test_a_change_above_and_one_below_are_both_kept(above: list[str], below: list[str], changed: list[str]) -> None:
     base = [*above, "-", "=", *below]
-    assert merged_lines(base, [*changed, "-", "=", *below], [*above, "-", "=", "new", *below]) in (
+    assert merge_lines(base, [*changed, "-", "=", *below], [*above, "-", "=", "new", *below]) in (
         [*changed, "-", "=", "new", *below],
         None if "new" in changed else [*changed, "-", "=", "new", *below],
     )
 
 
 def test_files_that_are_no_text_and_files_that_are_gone_conflict_only_where_both_changed() -> None:
-    old, new, other = (file_of(content) for content in (b"\xff1", b"\xff2", b"\xff3"))
-    assert without_change({"a": old}, {"a": new}, {"a": new}).tree == {"a": old}
-    assert without_change({"a": old}, {"a": new}, {"a": other}).conflicts == ("a",)
-    assert without_change({}, {"a": new}, {"a": new, "b": other}).tree == {"b": other}
-    assert without_change({"a": old}, {}, {"b": other}).tree == {"a": old, "b": other}
-    assert without_change({"a": old}, {"a": new}, {}).conflicts == ("a",)
+    old, new, other = (build_file(content) for content in (b"\xff1", b"\xff2", b"\xff3"))
+    assert revert_change({"a": old}, {"a": new}, {"a": new}).tree == {"a": old}
+    assert revert_change({"a": old}, {"a": new}, {"a": other}).conflicts == ("a",)
+    assert revert_change({}, {"a": new}, {"a": new, "b": other}).tree == {"b": other}
+    assert revert_change({"a": old}, {}, {"b": other}).tree == {"a": old, "b": other}
+    assert revert_change({"a": old}, {"a": new}, {}).conflicts == ("a",)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from habitus.errors import Invalid
 from habitus.skills import names
-from habitus.skills.names import Address
+from habitus.skills.names import SkillAddress
 
 pytestmark = pytest.mark.req("SK-04")
 
@@ -43,21 +43,21 @@ ANY_TEXT = st.text(st.characters(codec=None), max_size=120)
     ],
 )
 def test_legal_names_are_those_of_the_standard(name: str, is_legal: bool) -> None:
-    assert names.is_legal(name) is is_legal
+    assert names.is_legal_name(name) is is_legal
 
 
 @pytest.mark.parametrize("spelling", ["csv-summary", "csv_summary", "CSV-Summary", "Csv_Summary", " csv-summary\n"])
 def test_all_spellings_of_a_name_meet(spelling: str) -> None:
-    assert names.canonical(spelling) == "csv-summary"
+    assert names.canonicalize_name(spelling) == "csv-summary"
     assert names.check_name(spelling) == "csv-summary"
-    assert names.callable_name(spelling) == "csv_summary"
+    assert names.to_tool_name(spelling) == "csv_summary"
 
 
 @given(LEGAL, st.data())
 def test_changing_case_and_hyphens_never_makes_another_name(name: str, data: st.DataObject) -> None:
     spelt = "".join(data.draw(st.sampled_from([c, c.upper(), c.replace("-", "_")])) for c in name)
-    assert names.canonical(spelt) == name
-    assert names.callable_name(spelt).isidentifier() or name[0].isdigit()
+    assert names.canonicalize_name(spelt) == name
+    assert names.to_tool_name(spelt).isidentifier() or name[0].isdigit()
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_the_error_offers_a_name_that_would_do() -> None:
 
 @given(ANY_TEXT)
 def test_a_text_is_a_name_exactly_when_its_canonical_spelling_is_legal(text: str) -> None:
-    if names.is_legal(names.canonical(text)):
-        assert names.check_name(text) == names.canonical(text)
+    if names.is_legal_name(names.canonicalize_name(text)):
+        assert names.check_name(text) == names.canonicalize_name(text)
     else:
         with pytest.raises(Invalid):
             names.check_name(text)
@@ -109,7 +109,7 @@ def test_slugify_speaks_every_script(text: str, slug: str) -> None:
 @given(ANY_TEXT)
 def test_slugify_makes_a_legal_name_from_any_text_and_leaves_it_alone_after(text: str) -> None:
     slug = names.slugify(text)
-    assert names.is_legal(slug)
+    assert names.is_legal_name(slug)
     assert names.slugify(slug) == slug
 
 
@@ -126,30 +126,30 @@ def test_texts_without_any_letter_get_different_names() -> None:
 
 def test_a_taken_name_gets_the_next_free_number() -> None:
     taken = {"report", "report-2", "report-3"}
-    assert names.unique_name("Report", taken.__contains__) == "report-4"
-    assert names.unique_name("other", taken.__contains__) == "other"
+    assert names.make_unique_name("Report", taken.__contains__) == "report-4"
+    assert names.make_unique_name("other", taken.__contains__) == "other"
 
 
 @given(ANY_TEXT, st.integers(0, 12))
 def test_unique_names_are_legal_and_all_different(text: str, count: int) -> None:
     taken: set[str] = set()
     for _ in range(count):
-        name = names.unique_name(text, taken.__contains__)
-        assert names.is_legal(name)
+        name = names.make_unique_name(text, taken.__contains__)
+        assert names.is_legal_name(name)
         assert name not in taken
         taken.add(name)
 
 
 def test_a_number_fits_even_at_full_length() -> None:
     base = "a" * 62 + "-b"
-    assert names.unique_name(base, {base}.__contains__) == "a" * 62 + "-2"
+    assert names.make_unique_name(base, {base}.__contains__) == "a" * 62 + "-2"
     words = "-".join(["word"] * 12) + "-last"
-    assert names.unique_name(words, {words}.__contains__) == "-".join(["word"] * 12) + "-2"
+    assert names.make_unique_name(words, {words}.__contains__) == "-".join(["word"] * 12) + "-2"
 
 
 def test_an_address_names_a_layer_or_none() -> None:
-    assert names.parse_address("CSV_Summary") == Address(name="csv-summary")
-    assert names.parse_address("csv_summary@claude") == Address(name="csv-summary", layer="claude")
+    assert names.parse_address("CSV_Summary") == SkillAddress(name="csv-summary")
+    assert names.parse_address("csv_summary@claude") == SkillAddress(name="csv-summary", layer="claude")
     assert [str(names.parse_address(text)) for text in ("a", "a@b")] == ["a", "a@b"]
 
 
@@ -160,12 +160,12 @@ def test_an_address_without_the_layer_after_its_at_is_refused() -> None:
 
 def test_the_closest_name_forgives_a_slip_and_nothing_more() -> None:
     known = ["csv-summary", "pdf-report"]
-    assert names.closest_match("CSV_sumary", known) == "csv-summary"
-    assert names.closest_match("zzz", known) is None
-    assert names.closest_match("pdf", known) is None
-    assert names.closest_match("pdf", known, cutoff=0.3) == "pdf-report"
+    assert names.find_closest_name("CSV_sumary", known) == "csv-summary"
+    assert names.find_closest_name("zzz", known) is None
+    assert names.find_closest_name("pdf", known) is None
+    assert names.find_closest_name("pdf", known, cutoff=0.3) == "pdf-report"
 
 
 @given(LEGAL)
 def test_a_known_name_is_its_own_closest_match(name: str) -> None:
-    assert names.closest_match(name, [name, *itertools.islice(string.ascii_lowercase, 5)]) == name
+    assert names.find_closest_name(name, [name, *itertools.islice(string.ascii_lowercase, 5)]) == name

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from habitus.files import File, file_of
-from habitus.skills.sources.trust import Power, PowerKind, powers
+from habitus.files import TreeFile, build_file
+from habitus.skills.sources.trust import SkillPower, SkillPowerKind, list_powers
 
 
-def file(text: str) -> File:
-    return file_of(text.encode())
+def file(text: str) -> TreeFile:
+    return build_file(text.encode())
 
 
 @pytest.mark.req("SK-21")
@@ -25,7 +25,7 @@ def test_powers_read_as_they_did_when_trust_was_first_kept() -> None:
         "tool.json": file(json.dumps({"permissions": {"network": True, "read": ["/data"], "env": ["TOKEN"]}})),
     }
     digest = tree["scripts/run.py"].sha256[:16]
-    found = powers("all-of-it", tree)
+    found = list_powers("all-of-it", tree)
     assert sorted(map(str, found)) == [
         "asks for the variable TOKEN",
         'installs hooks {"a": "1"}',
@@ -37,10 +37,10 @@ def test_powers_read_as_they_did_when_trust_was_first_kept() -> None:
         f"runs scripts/run.py ({digest})",
         "uses the network",
     ]
-    assert Power(PowerKind.RUNS, f"scripts/run.py ({digest})") in found
+    assert SkillPower(SkillPowerKind.RUNS, f"scripts/run.py ({digest})") in found
 
 
 def test_a_skill_that_says_that_it_runs_something_has_no_code_for_it() -> None:
     """The kind decides, not the words: here the name of a skill reads like a script."""
     tree = {"SKILL.md": file("---\nname: a\ndescription: A.\nallowed-tools: runs\n---\n\nx\n")}
-    assert [power.kind for power in powers("a", tree)] == [PowerKind.USES_TOOL]
+    assert [power.kind for power in list_powers("a", tree)] == [SkillPowerKind.USES_TOOL]

@@ -11,30 +11,30 @@ import pytest
 
 from habitus.app import Habitus
 from habitus.errors import Invalid, NotFound, Stale
-from habitus.files import Tree, file_of
-from habitus.settings import load
+from habitus.files import Tree, build_file
+from habitus.settings import load_settings
 from habitus.skills import trees
 from habitus.skills.formats import skill_md
-from habitus.skills.model import Actor, Author, Manifest, Skill
-from habitus.skills.review import Action, Change, ProposalState, reasons_to_wait
+from habitus.skills.model import ActorKind, Author, Manifest, Skill
+from habitus.skills.review import ProposalAction, ProposalState, SkillChange, list_review_reasons
 from tests.homes import furnish
 
-AGENT = Author(actor=Actor.AGENT, name="main", reason="did it three times")
-ME = Author(actor=Actor.USER, name="ada")
+AGENT = Author(actor=ActorKind.AGENT, name="main", reason="did it three times")
+ME = Author(actor=ActorKind.USER, name="ada")
 SKILL = Skill(name="report", description="Writes the report.", body="1. Write it.")
 
 
 def tree(skill: Skill, files: Mapping[str, bytes]) -> Tree:
-    return {"SKILL.md": file_of(skill_md.render(skill))} | {p: file_of(c) for p, c in files.items()}
+    return {"SKILL.md": build_file(skill_md.render_skill_md(skill))} | {p: build_file(c) for p, c in files.items()}
 
 
-def write(skill: Skill = SKILL, files: Mapping[str, bytes] = MappingProxyType({})) -> Change:
-    return Change(action=Action.WRITE, name=skill.name, layer="user", tree=tree(skill, files))
+def write(skill: Skill = SKILL, files: Mapping[str, bytes] = MappingProxyType({})) -> SkillChange:
+    return SkillChange(action=ProposalAction.WRITE, name=skill.name, layer="user", tree=tree(skill, files))
 
 
 def opened(tmp_path: Path, **environ: str) -> Habitus:
     furnish(tmp_path / ".habitus")
-    return Habitus.open(load({"HOME": str(tmp_path), "HABITUS_LOOK_EVERY": "0", **environ}, tmp_path))
+    return Habitus.open(load_settings({"HOME": str(tmp_path), "HABITUS_LOOK_EVERY": "0", **environ}, tmp_path))
 
 
 @pytest.mark.req("SK-21")
@@ -49,18 +49,18 @@ def test_what_the_agent_starts_waits_and_is_applied_when_approved(habitus: Habit
     proposal = habitus.review.submit(write(), AGENT, conversation="c1").proposal
     assert proposal is not None
     assert proposal.reasons == ("the agent started it",)
-    assert not habitus.skills.is_taken("report")
-    assert habitus.review.waiting_count() == 1
-    assert habitus.review.in_conversation("c1")["report"].body == "1. Write it."
-    assert habitus.review.in_conversation("c2") == {}
+    assert not habitus.skills.is_name_taken("report")
+    assert habitus.review.count_pending() == 1
+    assert habitus.review.list_conversation_skills("c1")["report"].body == "1. Write it."
+    assert habitus.review.list_conversation_skills("c2") == {}
 
     approved, version = habitus.review.approve(proposal.id, ME)
     assert (approved.state, approved.decided_by, version) == (ProposalState.APPROVED, "ada", 1)
     assert habitus.skills.load("report").body == "1. Write it."
-    (first,) = habitus.skills.history("report")
-    assert first.author.actor is Actor.USER
+    (first,) = habitus.skills.list_versions("report")
+    assert first.author.actor is ActorKind.USER
     assert "did it three times (proposed by agent main, proposal 1)" in first.author.reason
-    assert habitus.review.waiting_count() == 0
+    assert habitus.review.count_pending() == 0
 
 
 @pytest.mark.req("SK-21")
@@ -92,7 +92,7 @@ def test_rejecting_keeps_the_reason_for_the_agent(habitus: Habitus) -> None:
     assert proposal is not None
     rejected = habitus.review.reject(proposal.id, ME, "too vague")
     assert (rejected.state, rejected.decision) == (ProposalState.REJECTED, "too vague")
-    assert not habitus.skills.is_taken("report")
+    assert not habitus.skills.is_name_taken("report")
     with pytest.raises(NotFound, match="no proposal 99"):
         habitus.review.get(99)
 
@@ -101,7 +101,7 @@ def test_rejecting_keeps_the_reason_for_the_agent(habitus: Habitus) -> None:
 def test_a_proposal_can_be_mended_before_it_is_approved(habitus: Habitus) -> None:
     proposal = habitus.review.submit(write(), AGENT).proposal
     assert proposal is not None
-    habitus.review.edit(proposal.id, "SKILL.md", skill_md.render(replace(SKILL, body="better")))
+    habitus.review.edit(proposal.id, "SKILL.md", skill_md.render_skill_md(replace(SKILL, body="better")))
     with pytest.raises(Invalid, match="never closed"):
         habitus.review.edit(proposal.id, "SKILL.md", b"---\nname: report\n")
     habitus.review.approve(proposal.id, ME)
@@ -112,22 +112,26 @@ def test_a_proposal_can_be_mended_before_it_is_approved(habitus: Habitus) -> Non
 def test_the_same_change_proposed_twice_is_one_proposal(habitus: Habitus) -> None:
     first, second = (habitus.review.submit(write(), AGENT).proposal for _ in range(2))
     assert first == second
-    assert habitus.review.waiting_count() == 1
+    assert habitus.review.count_pending() == 1
 
 
 @pytest.mark.req("SK-21")
 def test_deletes_and_switches_of_the_agent_wait_and_say_what_they_do(habitus: Habitus) -> None:
     habitus.review.submit(write(), ME)
-    remove = habitus.review.submit(Change(action=Action.REMOVE, name="report", layer="user"), AGENT).proposal
-    disable = habitus.review.submit(Change(action=Action.DISABLE, name="report", layer="user"), AGENT).proposal
+    remove = habitus.review.submit(
+        SkillChange(action=ProposalAction.REMOVE, name="report", layer="user"), AGENT
+    ).proposal
+    disable = habitus.review.submit(
+        SkillChange(action=ProposalAction.DISABLE, name="report", layer="user"), AGENT
+    ).proposal
     assert remove is not None
     assert disable is not None
-    assert "-1. Write it." in habitus.review.diff(remove.id)
-    assert habitus.review.diff(disable.id) == "disable report@user\n"
+    assert "-1. Write it." in habitus.review.diff_proposal(remove.id)
+    assert habitus.review.diff_proposal(disable.id) == "disable report@user\n"
     habitus.review.approve(disable.id, ME)
     assert habitus.skills.load("report").enabled is False
     habitus.review.approve(remove.id, ME)
-    assert not habitus.skills.is_taken("report")
+    assert not habitus.skills.is_name_taken("report")
 
 
 @pytest.mark.req("SK-21")
@@ -139,13 +143,13 @@ def test_deletes_and_switches_of_the_agent_wait_and_say_what_they_do(habitus: Ha
         (write(replace(SKILL, allowed_tools="Bash")), "may use the tool Bash"),
         (write(files={"tool.json": b'{"permissions": {"network": true}}'}), "uses the network"),
         (replace(write(), findings=("near-duplicate of summary (0.93)",)), "near-duplicate of summary (0.93)"),
-        (Change(action=Action.REMOVE, name="report", layer="user"), "the agent wants to remove it"),
-        (Change(action=Action.DISABLE, name="report", layer="user"), "the agent wants to disable it"),
+        (SkillChange(action=ProposalAction.REMOVE, name="report", layer="user"), "the agent wants to remove it"),
+        (SkillChange(action=ProposalAction.DISABLE, name="report", layer="user"), "the agent wants to disable it"),
     ],
 )
-def test_some_changes_wait_even_when_prose_is_applied_at_once(change: Change, reason: str) -> None:
-    assert reasons_to_wait(change, {}, AGENT, auto=True) == [reason]
-    assert reason in reasons_to_wait(change, {}, AGENT, auto=False)
+def test_some_changes_wait_even_when_prose_is_applied_at_once(change: SkillChange, reason: str) -> None:
+    assert list_review_reasons(change, {}, AGENT, auto=True) == [reason]
+    assert reason in list_review_reasons(change, {}, AGENT, auto=False)
 
 
 @pytest.mark.req("SK-21")
@@ -164,7 +168,7 @@ def test_a_change_that_can_be_tried_on_tasks_first_waits_all_the_same(tmp_path: 
     (tmp_path / ".habitus/habitus.toml").write_text("[review]\nauto = true\n")
     with opened(tmp_path) as habitus:
         habitus.review.submit(write(), AGENT)
-        habitus.skills.edit_file(SKILL.name, trees.TASKS_FILE, b"", habitus.person())
+        habitus.skills.edit_file(SKILL.name, trees.TASKS_FILE, b"", habitus.build_author())
         waits = habitus.review.submit(write(replace(SKILL, body="2. Better.")), AGENT).proposal
         assert waits is not None
         assert waits.reasons == ("it has tasks, on which the change can be tried first",)
@@ -195,26 +199,26 @@ def test_a_proposal_for_a_directory_of_one_host_is_decided_on_any_and_carried_ou
         assert of_two is not None
         assert [proposal.id for proposal in one.review.list()] == [shared.id, of_one.id]
         assert [proposal.id for proposal in two.review.list()] == [shared.id, of_two.id]
-        everywhere = [proposal.id for proposal in two.review.list(everywhere=True)]
+        everywhere = [proposal.id for proposal in two.review.list(all_hosts=True)]
         assert everywhere == [shared.id, of_one.id, of_two.id] == [2, 4, 6]
-        assert (one.review.waiting_count(), two.review.waiting_count()) == (3, 3)
+        assert (one.review.count_pending(), two.review.count_pending()) == (3, 3)
         assert two.review.get(of_two.id).change.name == "other"
         with pytest.raises(NotFound, match=r"Waiting: 2, 4, 6\."):
             two.review.get(99)
 
         approved, version = two.review.approve(of_one.id, ME)
         assert (approved.state, version) == (ProposalState.ACCEPTED, None)
-        assert not two.skills.is_taken("report")
+        assert not two.skills.is_name_taken("report")
         with pytest.raises(Invalid, match=f"Proposal {of_one.id} was approved by ada already"):
             one.review.reject(of_one.id, ME, "no")
-        with one.at(tmp_path) as later:
+        with one.open_at(tmp_path) as later:
             assert later.skills.find("report").layer == "claude"
-            (made,) = later.skills.layer("claude").store.history("report")
-            assert (made.author.actor, made.author.name) == (Actor.USER, "ada")
+            (made,) = later.skills.get_layer("claude").store.list_versions("report")
+            assert (made.author.actor, made.author.name) == (ActorKind.USER, "ada")
         done = two.review.get(of_one.id)
         assert (done.state, done.decision) == (ProposalState.APPROVED, "version 1")
         assert two.review.approve(shared.id, ME)[1] == 1
         assert one.review.get(shared.id).state is ProposalState.APPROVED
         assert one.review.reject(of_two.id, ME, "no").decision == "no"
-        assert [one.id for one in two.review.turned_down()] == [of_two.id]
-        assert one.review.waiting_count() == 0
+        assert [one.id for one in two.review.list_unreported_rejections()] == [of_two.id]
+        assert one.review.count_pending() == 0

@@ -11,35 +11,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.skills.choosing import selection
-from habitus.skills.choosing.selection import PriorTurn, Request, Selection, User
-from habitus.skills.layers.listing import Listed
+from habitus.skills.choosing.selection import PriorTurn, RequestUser, SelectionInput, SkillSelection
+from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.model import Manifest, Source, State, Summary
+from habitus.skills.model import Manifest, SkillSource, SkillState, SkillSummary
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 OPEN = GateContext()
 
 
-def skill(name: str, **manifest: object) -> Listed:
-    summary = Summary(name=name, description=f"About {name}.", layer="user", manifest=Manifest(**manifest))  # type: ignore[arg-type]  # the fields are checked by the class
-    return Listed(name=name, layer="user", state=State.OK, summary=summary)
+def skill(name: str, **manifest: object) -> ListedSkill:
+    summary = SkillSummary(name=name, description=f"About {name}.", layer="user", manifest=Manifest(**manifest))  # type: ignore[arg-type]  # the fields are checked by the class
+    return ListedSkill(name=name, layer="user", state=SkillState.OK, summary=summary)
 
 
 def select(
-    skills: Sequence[Listed],
-    request: Request = Request(text=""),  # noqa: B008  # frozen
+    skills: Sequence[ListedSkill],
+    request: SelectionInput = SelectionInput(text=""),  # noqa: B008  # frozen
     context: GateContext = OPEN,
     prior: Sequence[PriorTurn] = (),
     replied_to: PriorTurn | None = None,
-) -> Selection:
-    return selection.select(skills, request, context, prior=prior, replied_to=replied_to)
+) -> SkillSelection:
+    return selection.select_skills(skills, request, context, prior=prior, replied_to=replied_to)
 
 
-def eager(found: Selection) -> dict[str, str]:
+def eager(found: SkillSelection) -> dict[str, str]:
     return {choice.name: choice.reason for choice in found.eager}
 
 
-def menu(found: Selection) -> list[str]:
+def menu(found: SkillSelection) -> list[str]:
     return [summary.name for summary in found.menu]
 
 
@@ -54,7 +54,7 @@ def test_the_rules_fire_in_their_order_with_their_reasons() -> None:
         skill("friend-of-friend"),
         skill("plain"),
     ]
-    request = Request(text="", source_type="briefing", attachments=("memo.wav",), paths=("src/a/b.py",))
+    request = SelectionInput(text="", source_type="briefing", attachments=("memo.wav",), paths=("src/a/b.py",))
     assert list(eager(select(skills, request)).items()) == [
         ("always", "always_include"),
         ("by-source", "source_type=briefing"),
@@ -69,8 +69,8 @@ def test_the_rules_fire_in_their_order_with_their_reasons() -> None:
 @pytest.mark.parametrize("kind", ["csv", ".csv", "CSV", ".Csv"])
 @pytest.mark.parametrize("name", ["a.csv", "dir.d/A.CSV", "x.tar.csv"])
 def test_file_types_match_in_any_spelling(kind: str, name: str) -> None:
-    assert eager(select([skill("s", file_types=(kind,))], Request(text="", attachments=(name,))))
-    assert not eager(select([skill("s", file_types=(kind,))], Request(text="", attachments=("csv", "a.csvx"))))
+    assert eager(select([skill("s", file_types=(kind,))], SelectionInput(text="", attachments=(name,))))
+    assert not eager(select([skill("s", file_types=(kind,))], SelectionInput(text="", attachments=("csv", "a.csvx"))))
 
 
 @pytest.mark.req("SE-02")
@@ -88,7 +88,7 @@ def test_file_types_match_in_any_spelling(kind: str, name: str) -> None:
     ],
 )
 def test_paths_are_globs(pattern: str, path: str, fits: bool) -> None:
-    assert bool(eager(select([skill("s", paths=(pattern,))], Request(text="", paths=(path,))))) is fits
+    assert bool(eager(select([skill("s", paths=(pattern,))], SelectionInput(text="", paths=(path,))))) is fits
 
 
 @pytest.mark.req("SE-02")
@@ -128,10 +128,10 @@ def test_gates_apply_to_every_rule() -> None:
         skill("off", always_include=True),
         skill("needs", always_include=True, requires_tools=("no-such-tool",)),
         skill("host", always_include=True, companion_skills=("admin",)),
-        replace(skill("far", always_include=True), state=State.UNTRUSTED, reason="not trusted"),
-        replace(skill("bad"), state=State.BROKEN, summary=None, reason="no frontmatter"),
+        replace(skill("far", always_include=True), state=SkillState.UNTRUSTED, reason="not trusted"),
+        replace(skill("bad"), state=SkillState.BROKEN, summary=None, reason="no frontmatter"),
     ]
-    guest = Request(text="", user=User(name="bob", is_admin=False))
+    guest = SelectionInput(text="", user=RequestUser(name="bob", is_admin=False))
     found = select(skills, guest, GateContext(disabled=frozenset({"off"}), tools=frozenset()))
     assert set(eager(found)) == {"host"}
     assert {name: reason.split(":")[0] for name, reason in found.left_out.items()} == {
@@ -142,17 +142,24 @@ def test_gates_apply_to_every_rule() -> None:
         "far": "untrusted",
         "bad": "broken",
     }
-    allowed = Request(text="", features=frozenset({"skill_trial"}))
+    allowed = SelectionInput(text="", features=frozenset({"skill_trial"}))
     assert {"admin", "trial"} <= set(eager(select(skills, allowed)))
 
 
 @pytest.mark.req("SE-02", "SK-15")
 def test_gates_apply_to_skills_that_ask_for_nothing() -> None:
-    def plain(name: str, state: State = State.OK, *, enabled: bool = True) -> Listed:
-        return Listed(name=name, layer="user", state=state, summary=Summary(name=name, layer="user", enabled=enabled))
+    def plain(name: str, state: SkillState = SkillState.OK, *, enabled: bool = True) -> ListedSkill:
+        return ListedSkill(
+            name=name, layer="user", state=state, summary=SkillSummary(name=name, layer="user", enabled=enabled)
+        )
 
-    skills = [plain("ok"), plain("far", State.UNTRUSTED), plain("off", enabled=False), skill("admin", admin_only=True)]
-    found = select(skills, Request(text="", user=User(name="bob", is_admin=False)))
+    skills = [
+        plain("ok"),
+        plain("far", SkillState.UNTRUSTED),
+        plain("off", enabled=False),
+        skill("admin", admin_only=True),
+    ]
+    found = select(skills, SelectionInput(text="", user=RequestUser(name="bob", is_admin=False)))
     assert (menu(found), set(found.left_out)) == (["ok"], {"far", "off", "admin"})
 
 
@@ -160,7 +167,7 @@ def turn(minutes_ago: int, *names: str, succeeded: bool = True, id: str = "t") -
     return PriorTurn(id=id, at=NOW - timedelta(minutes=minutes_ago), succeeded=succeeded, skills=names)
 
 
-TALK = Request(text="", source_type="talk", conversation="c", now=NOW)
+TALK = SelectionInput(text="", source_type="talk", conversation="c", now=NOW)
 
 
 @pytest.mark.req("SE-03")
@@ -209,48 +216,53 @@ def test_triggers_never_select_and_some_skills_are_not_on_the_menu() -> None:
         skill("for-people", disable_model_invocation=True),
         skill("with-calendar", resource_types=("calendar",)),
     ]
-    found = select(skills, Request(text="a csv please"))
+    found = select(skills, SelectionInput(text="a csv please"))
     assert (eager(found), menu(found)) == ({}, ["triggered"])
     assert set(found.left_out) == {"for-people", "with-calendar"}
-    assert menu(select(skills, Request(text="", resources=frozenset({"calendar"})))) == ["triggered", "with-calendar"]
+    assert menu(select(skills, SelectionInput(text="", resources=frozenset({"calendar"})))) == [
+        "triggered",
+        "with-calendar",
+    ]
 
 
 @pytest.mark.req("SE-02")
 def test_an_eager_skill_may_drop_memory_and_persona() -> None:
     found = select([skill("a", always_include=True, exclude_memory=True), skill("b", exclude_persona=True)])
-    assert (found.drops_lessons, found.drops_memory, found.drops_persona) == (True, True, False)
-    assert found.eligible() == {"a", "b"}
+    assert (found.excludes_lessons, found.excludes_memory, found.excludes_persona) == (True, True, False)
+    assert found.list_eligible_names() == {"a", "b"}
 
 
 @pytest.mark.req("SE-02")
 @pytest.mark.parametrize(
     ("layer", "source", "is_own"),
     [
-        ("user", Source.USER, True),
-        ("operator", Source.USER, True),
-        ("user", Source.IMPORTED, False),
-        ("project", Source.USER, False),
-        ("project", Source.IMPORTED, False),
+        ("user", SkillSource.USER, True),
+        ("operator", SkillSource.USER, True),
+        ("user", SkillSource.IMPORTED, False),
+        ("project", SkillSource.USER, False),
+        ("project", SkillSource.IMPORTED, False),
     ],
 )
 def test_only_the_persons_own_or_the_operators_skill_drops_rules_and_persona(
-    layer: str, source: Source, is_own: bool
+    layer: str, source: SkillSource, is_own: bool
 ) -> None:
     item = skill("a", always_include=True, exclude_memory=True, exclude_persona=True)
     assert item.summary is not None
     found = select([replace(item, layer=layer, summary=replace(item.summary, layer=layer, source=source))])
-    assert (found.drops_lessons, found.drops_memory, found.drops_persona) == (True, is_own, is_own)
+    assert (found.excludes_lessons, found.excludes_memory, found.excludes_persona) == (True, is_own, is_own)
 
 
 @pytest.mark.req("SE-02")
 def test_a_skill_from_the_menu_brings_the_companions_that_are_known() -> None:
-    summary = Summary(name="a", manifest=Manifest(companion_skills=("Csv_Summary", "unknown", "b")))
-    assert selection.companions_of(summary, {"csv-summary", "b", "c"}) == ("csv-summary", "b")
+    summary = SkillSummary(name="a", manifest=Manifest(companion_skills=("Csv_Summary", "unknown", "b")))
+    assert selection.list_companions(summary, {"csv-summary", "b", "c"}) == ("csv-summary", "b")
 
 
 def test_a_bare_request_keeps_who_asks_and_how() -> None:
-    bare = replace(TALK, text="hi", user=User(name="bob", is_admin=False), paths=("a.py",), reply_to="t").bare()
-    assert bare == Request(text="", source_type="talk", user=User(name="bob", is_admin=False), now=NOW)
+    bare = replace(
+        TALK, text="hi", user=RequestUser(name="bob", is_admin=False), paths=("a.py",), reply_to="t"
+    ).without_details()
+    assert bare == SelectionInput(text="", source_type="talk", user=RequestUser(name="bob", is_admin=False), now=NOW)
 
 
 @pytest.mark.req("SE-05")
@@ -276,7 +288,7 @@ _SKILLS = st.lists(
 
 @pytest.mark.req("SE-01")
 @given(_SKILLS)
-def test_every_skill_is_in_exactly_one_place_and_the_pass_is_deterministic(skills: list[Listed]) -> None:
+def test_every_skill_is_in_exactly_one_place_and_the_pass_is_deterministic(skills: list[ListedSkill]) -> None:
     found = select(skills)
     places = [*eager(found), *menu(found), *found.left_out]
     assert sorted(places) == sorted(item.name for item in skills)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from habitus.tasks.checks import Equals
 from habitus.tasks.judging import difference, expect, is_enough, lasting
-from habitus.tools.workshop import reads_the_clock
+from habitus.tools.execution import is_nondeterministic
 
 Result = dict[str, Any]
 Function = Callable[[int, int, int], Result]
@@ -108,6 +108,6 @@ def test_three_results_that_differ_where_they_are_compared_are_enough() -> None:
 
 
 def test_a_program_that_asks_for_the_time_proves_nothing_about_tomorrow() -> None:
-    assert reads_the_clock("from datetime import date\nprint(date.today())")
-    assert reads_the_clock("import time\nprint(time.strftime('%Y'))")
-    assert not reads_the_clock("from datetime import date\nprint(date.fromisoformat('2026-01-01'))")
+    assert is_nondeterministic("from datetime import date\nprint(date.today())")
+    assert is_nondeterministic("import time\nprint(time.strftime('%Y'))")
+    assert not is_nondeterministic("from datetime import date\nprint(date.fromisoformat('2026-01-01'))")

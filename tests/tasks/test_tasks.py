@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.errors import Invalid
-from habitus.events import OK, Outcome, OutcomeKind, failure, infra
+from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
 from habitus.tasks.checks import KINDS, Check, Rubric, check_of, row_of
 from habitus.tasks.files import read_tasks, task_of, write_tasks
 from habitus.tasks.judging import Judgement, judge
@@ -46,7 +46,7 @@ class Folder:
         return self.files[path].encode() if path in self.files else None
 
     async def run(self, code: str) -> Outcome:
-        return OK if "passes" in self.files else failure("AssertionError")
+        return OK if "passes" in self.files else build_failed_outcome("AssertionError")
 
 
 def task(*rows: Mapping[str, Any]) -> Task:
@@ -93,10 +93,10 @@ async def test_what_was_called_is_judged() -> None:
 @pytest.mark.req("IM-01")
 async def test_a_rubric_weighs_less_and_decides_only_alone() -> None:
     async def never(task: Task, rubric: Rubric, submission: Submission) -> Outcome:
-        return failure("the model does not like it")
+        return build_failed_outcome("the model does not like it")
 
     async def away(task: Task, rubric: Rubric, submission: Submission) -> Outcome:
-        return infra("the provider is away")
+        return build_infra_outcome("the provider is away")
 
     rubric = {"kind": "rubric", "text": "It is polite."}
     both, alone, said = task({"kind": "contains", "text": "12"}, rubric), task(rubric), Submission(reply="12")
@@ -104,7 +104,7 @@ async def test_a_rubric_weighs_less_and_decides_only_alone() -> None:
     assert (liked.outcome, liked.score, [one.outcome.is_ok for one in liked.results]) == (OK, 0.8, [True, False])
     assert (await judge(both, said)).score == 1.0
     assert (await judge(alone, said, ask=never)).outcome.kind is OutcomeKind.FAILED
-    assert (await judge(alone, said, ask=away)).outcome == infra("the provider is away")
+    assert (await judge(alone, said, ask=away)).outcome == build_infra_outcome("the provider is away")
     assert (await judge(alone, said)).outcome.kind is OutcomeKind.INFRA
 
 

@@ -11,13 +11,13 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.settings import Settings
-from habitus.skills.model import Actor, Author
+from habitus.skills.model import ActorKind, Author
 
 PARAMETERS = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 SHOUT = 'import json, sys\nprint(json.dumps({"loud": json.loads(sys.argv[1])["text"].upper()}))\n'
-ADA = Author(actor=Actor.USER, name="ada")
-AGENT = Author(actor=Actor.AGENT, name="helper", reason="needed it twice")
-JOB = Author(actor=Actor.JOB, name="curator")
+ADA = Author(actor=ActorKind.USER, name="ada")
+AGENT = Author(actor=ActorKind.AGENT, name="helper", reason="needed it twice")
+JOB = Author(actor=ActorKind.JOB, name="curator")
 
 
 @dataclass

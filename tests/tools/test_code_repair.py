@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.errors import ToolFailed
-from habitus.tools.code_repair import CodeRefused, Defect, Repaired, repair
+from habitus.tools.code_repair import CodeDefect, CodeRefused, RepairedCode, repair_code
 from habitus.tools.code_repair.repair import MAX_ATTEMPTS
 from habitus.tools.code_repair.source import ADVICE
 
@@ -93,9 +93,9 @@ def tree(code: str) -> str | None:
         return None
 
 
-def refused(text: str) -> Defect:
+def refused(text: str) -> CodeDefect:
     with pytest.raises(CodeRefused) as caught:
-        repair(text)
+        repair_code(text)
     assert isinstance(caught.value, ToolFailed)
     assert "\n" not in str(caught.value)
     return caught.value.defect
@@ -103,14 +103,14 @@ def refused(text: str) -> Defect:
 
 @pytest.mark.parametrize("code", [*SNIPPETS, "", "\n\n", "x", '"""Only a docstring."""', '"hello"', "\tx = 1".strip()])
 def test_clean_code_is_never_touched(code: str) -> None:
-    assert repair(code) == Repaired(code=code)
+    assert repair_code(code) == RepairedCode(code=code)
 
 
 @given(st.text(alphabet="abx=()[]:'\"\n #&;<>~+-.,{}1\\`", max_size=40))
 def test_whatever_parses_is_returned_byte_for_byte(text: str) -> None:
     module = tree(text)
     if module is not None and "Expr(value=Constant" not in module and "Expr(value=Dict" not in module:
-        assert repair(text) == Repaired(code=text)
+        assert repair_code(text) == RepairedCode(code=text)
 
 
 @given(
@@ -124,17 +124,17 @@ def test_the_authors_program_comes_back_from_any_mix_of_defects(
 ) -> None:
     text = ENVELOPES[envelope](LINES[lines](CHARACTERS[characters](code)))
     if tree(text) is None:
-        assert tree(repair(text).code) == tree(code)
+        assert tree(repair_code(text).code) == tree(code)
 
 
 @given(st.data(), st.sampled_from(SNIPPETS), st.sampled_from(sorted(CHARACTERS)), st.sampled_from(sorted(ENVELOPES)))
 def test_repairing_twice_is_repairing_once(data: st.DataObject, code: str, characters: str, envelope: str) -> None:
     cut = data.draw(st.integers(1, len(code)))
     try:
-        once = repair(ENVELOPES[envelope](CHARACTERS[characters](code[:cut])))
+        once = repair_code(ENVELOPES[envelope](CHARACTERS[characters](code[:cut])))
     except CodeRefused:
         return
-    assert repair(once.code) == Repaired(code=once.code)
+    assert repair_code(once.code) == RepairedCode(code=once.code)
 
 
 @given(st.data(), st.sampled_from(SNIPPETS), st.sampled_from(sorted(OPEN_ENVELOPES)))
@@ -144,7 +144,7 @@ def test_nothing_is_ever_dropped_to_make_a_cut_program_parse(data: st.DataObject
     if tree(text) is not None:
         return
     try:
-        accepted = repair(text).code
+        accepted = repair_code(text).code
     except CodeRefused:
         return
     assert tree(accepted) == tree(cut)
@@ -166,107 +166,113 @@ def test_nothing_is_ever_dropped_to_make_a_cut_program_parse(data: st.DataObject
 )
 @pytest.mark.parametrize("envelope", sorted(set(OPEN_ENVELOPES) - {"none"}))
 def test_cut_code_in_an_open_envelope_is_refused(end: str, envelope: str) -> None:
-    assert refused(OPEN_ENVELOPES[envelope](end)) is Defect.TRUNCATED
+    assert refused(OPEN_ENVELOPES[envelope](end)) is CodeDefect.TRUNCATED
 
 
 @pytest.mark.parametrize("envelope", sorted(set(OPEN_ENVELOPES) - {"none"}))
 @pytest.mark.parametrize("code", SNIPPETS)
 def test_whole_code_in_an_open_envelope_is_taken(code: str, envelope: str) -> None:
-    assert tree(repair(OPEN_ENVELOPES[envelope](code.rstrip())).code) == tree(code)
+    assert tree(repair_code(OPEN_ENVELOPES[envelope](code.rstrip())).code) == tree(code)
 
 
 def test_a_function_that_only_has_effects_is_whole() -> None:
     code = "def main():\n    out = open('a')\n    out.write('b')"
-    assert repair(f"```python\n{code}") == Repaired(code=code, defects=(Defect.FENCE,))
+    assert repair_code(f"```python\n{code}") == RepairedCode(code=code, defects=(CodeDefect.FENCE,))
 
 
-EXAMPLES: list[tuple[Defect, str, str]] = [
-    (Defect.CDATA, "<![CDATA[x = a[b[0]]]]>", "x = a[b[0]]"),
-    (Defect.CDATA, '<![CDATA[x = "]]]]><![CDATA[>"\n]]>', 'x = "]]>"\n'),
-    (Defect.XML_TAGS, "x = 1</parameter>", "x = 1\n"),
-    (Defect.XML_TAGS, "x = 1\n</param", "x = 1\n"),
-    (Defect.XML_TAGS, "<function=make>\n<parameter=code>\nx = 1\n</parameter>", "x = 1\n"),
-    (Defect.END_TOKENS, "<|im_start|>assistant\nx = [1]<|eot_id|>", "x = [1]"),
-    (Defect.FENCE, "```bash\npip install a\n```\n```python\ndef f(): ...\n```\n```python\nf()\n```", "def f(): ..."),
-    (Defect.FENCE, "```\ndef f(): 1/0\n```\nBetter:\n```\ndef f(): ...\n```", "def f(): ..."),
-    (Defect.FENCE, "```python\nx = [1]```", "x = [1]"),
-    (Defect.CHAT, "Here you go:\n\nx = 1\n\nThis sets the value.", "x = 1\n"),
-    (Defect.CHAT, "Sure!\n\nimport os\n\nNotes:\n- It needs no network.\n- Short.", "import os\n"),
-    (Defect.JSON, '"import os\\nx = \\"\\\\n\\"\\n"', 'import os\nx = "\\n"\n'),
-    (Defect.JSON, '{"cell": 1, "source": ["x = 1", "y = 2"]}', "x = 1\ny = 2\n"),
-    (Defect.ESCAPES, "x = '\\n'\\ny = 1", "x = '\\n'\ny = 1"),
-    (Defect.ESCAPES, 'x = \\"a\\"\\ny = \\"\\\\d\\"', 'x = "a"\ny = "\\d"'),
-    (Defect.ENTITIES, "if a &lt; b: print('&amp;') # <", "if a < b: print('&amp;') # <"),
-    (Defect.CONTROL_CHARACTERS, "x\u200b = 1\x00\x1b[0m", "x = 1"),
-    (Defect.TYPOGRAPHY, "x = “it's”\ny = ‘b’", "x = \"it's\"\ny = 'b'"),
-    (Defect.TYPOGRAPHY, "f（1，\xa02）", "f(1, 2)"),
-    (Defect.LINE_ENDINGS, "x = 1 + \\\r\r\n    2\r\r\n", "x = 1 + \\\n    2\n"),
-    (Defect.LINE_PREFIXES, "1: def f():\n2:     return 1", "def f():\n    return 1\n"),
-    (Defect.PROMPTS, ">>> def f():\n...     return 1\n...\n>>> f()\n1", "def f():\n    return 1\n\nf()\n"),
-    (Defect.DIFF, "--- /dev/null\n+++ b/a.py\n@@ -0,0 +1,2 @@\n+x = 1\n+y = 2", "x = 1\ny = 2\n"),
-    (Defect.INDENTATION, "    x = 1\n    y = 2", "x = 1\ny = 2"),
-    (Defect.MIXED_TABS, "if x:\n\ty = 1\n        z = 2\n", "if x:\n        y = 1\n        z = 2\n"),
+EXAMPLES: list[tuple[CodeDefect, str, str]] = [
+    (CodeDefect.CDATA, "<![CDATA[x = a[b[0]]]]>", "x = a[b[0]]"),
+    (CodeDefect.CDATA, '<![CDATA[x = "]]]]><![CDATA[>"\n]]>', 'x = "]]>"\n'),
+    (CodeDefect.XML_TAGS, "x = 1</parameter>", "x = 1\n"),
+    (CodeDefect.XML_TAGS, "x = 1\n</param", "x = 1\n"),
+    (CodeDefect.XML_TAGS, "<function=make>\n<parameter=code>\nx = 1\n</parameter>", "x = 1\n"),
+    (CodeDefect.END_TOKENS, "<|im_start|>assistant\nx = [1]<|eot_id|>", "x = [1]"),
+    (
+        CodeDefect.FENCE,
+        "```bash\npip install a\n```\n```python\ndef f(): ...\n```\n```python\nf()\n```",
+        "def f(): ...",
+    ),
+    (CodeDefect.FENCE, "```\ndef f(): 1/0\n```\nBetter:\n```\ndef f(): ...\n```", "def f(): ..."),
+    (CodeDefect.FENCE, "```python\nx = [1]```", "x = [1]"),
+    (CodeDefect.CHAT, "Here you go:\n\nx = 1\n\nThis sets the value.", "x = 1\n"),
+    (CodeDefect.CHAT, "Sure!\n\nimport os\n\nNotes:\n- It needs no network.\n- Short.", "import os\n"),
+    (CodeDefect.JSON, '"import os\\nx = \\"\\\\n\\"\\n"', 'import os\nx = "\\n"\n'),
+    (CodeDefect.JSON, '{"cell": 1, "source": ["x = 1", "y = 2"]}', "x = 1\ny = 2\n"),
+    (CodeDefect.ESCAPES, "x = '\\n'\\ny = 1", "x = '\\n'\ny = 1"),
+    (CodeDefect.ESCAPES, 'x = \\"a\\"\\ny = \\"\\\\d\\"', 'x = "a"\ny = "\\d"'),
+    (CodeDefect.ENTITIES, "if a &lt; b: print('&amp;') # <", "if a < b: print('&amp;') # <"),
+    (CodeDefect.CONTROL_CHARACTERS, "x\u200b = 1\x00\x1b[0m", "x = 1"),
+    (CodeDefect.TYPOGRAPHY, "x = “it's”\ny = ‘b’", "x = \"it's\"\ny = 'b'"),
+    (CodeDefect.TYPOGRAPHY, "f（1，\xa02）", "f(1, 2)"),
+    (CodeDefect.LINE_ENDINGS, "x = 1 + \\\r\r\n    2\r\r\n", "x = 1 + \\\n    2\n"),
+    (CodeDefect.LINE_PREFIXES, "1: def f():\n2:     return 1", "def f():\n    return 1\n"),
+    (CodeDefect.PROMPTS, ">>> def f():\n...     return 1\n...\n>>> f()\n1", "def f():\n    return 1\n\nf()\n"),
+    (CodeDefect.DIFF, "--- /dev/null\n+++ b/a.py\n@@ -0,0 +1,2 @@\n+x = 1\n+y = 2", "x = 1\ny = 2\n"),
+    (CodeDefect.INDENTATION, "    x = 1\n    y = 2", "x = 1\ny = 2"),
+    (CodeDefect.MIXED_TABS, "if x:\n\ty = 1\n        z = 2\n", "if x:\n        y = 1\n        z = 2\n"),
 ]
 
 
 @pytest.mark.parametrize(("defect", "text", "code"), EXAMPLES)
-def test_each_defect_is_mended_and_named(defect: Defect, text: str, code: str) -> None:
-    assert repair(text) == Repaired(code=code, defects=(defect,))
+def test_each_defect_is_mended_and_named(defect: CodeDefect, text: str, code: str) -> None:
+    assert repair_code(text) == RepairedCode(code=code, defects=(defect,))
 
 
-REFUSALS: list[tuple[Defect, str]] = [
-    (Defect.MARKDOWN, "a\\_b = = 1\nprint(a\\_b)\n"),
-    (Defect.TRUNCATED, "def f():\n    return ["),
-    (Defect.NO_CODE, "I am sorry, but I cannot write this tool."),
-    (Defect.SYNTAX, "def f() return 1\nx = 2\n"),
-    (Defect.CDATA, "<![CDATA[def f() return 1\nx = 2\n]]>"),
-    (Defect.XML_TAGS, "<code>\ndef f() return 1\nx = 2\n</code>"),
-    (Defect.END_TOKENS, "def f() return 1\nx = 2\n<|im_end|>"),
-    (Defect.FENCE, "```python\ndef f() return 1\nx = 2\n```"),
-    (Defect.CHAT, "Here is the code you want:\n\ndef f() return 1\nx = 2\n"),
-    (Defect.JSON, '"def f() return 1\\nx = 2\\n"'),
-    (Defect.ESCAPES, "def f() return 1\\nx = 2\\n"),
-    (Defect.ENTITIES, "def f() return &lt;1\nx = 2\n"),
-    (Defect.CONTROL_CHARACTERS, "def f() return 1\u200b\nx = 2\n"),
-    (Defect.TYPOGRAPHY, "def f() return “1”\nx = 2\n"),
-    (Defect.LINE_ENDINGS, "def f() return 1\r\nx = 2\r\n"),
-    (Defect.LINE_PREFIXES, "1: def f() return 1\n2: x = 2\n"),
-    (Defect.PROMPTS, ">>> def f() return 1\n>>> x = 2\n"),
-    (Defect.DIFF, "@@ -7,2 +7,2 @@ def f():\n x = 1\n+y = 2\n"),
-    (Defect.INDENTATION, "    def f() return 1\n    x = 2\n"),
-    (Defect.MIXED_TABS, "if a:\n    if b:\n        x = 1\n\ty = 2\n"),
+REFUSALS: list[tuple[CodeDefect, str]] = [
+    (CodeDefect.MARKDOWN, "a\\_b = = 1\nprint(a\\_b)\n"),
+    (CodeDefect.TRUNCATED, "def f():\n    return ["),
+    (CodeDefect.NO_CODE, "I am sorry, but I cannot write this tool."),
+    (CodeDefect.SYNTAX, "def f() return 1\nx = 2\n"),
+    (CodeDefect.CDATA, "<![CDATA[def f() return 1\nx = 2\n]]>"),
+    (CodeDefect.XML_TAGS, "<code>\ndef f() return 1\nx = 2\n</code>"),
+    (CodeDefect.END_TOKENS, "def f() return 1\nx = 2\n<|im_end|>"),
+    (CodeDefect.FENCE, "```python\ndef f() return 1\nx = 2\n```"),
+    (CodeDefect.CHAT, "Here is the code you want:\n\ndef f() return 1\nx = 2\n"),
+    (CodeDefect.JSON, '"def f() return 1\\nx = 2\\n"'),
+    (CodeDefect.ESCAPES, "def f() return 1\\nx = 2\\n"),
+    (CodeDefect.ENTITIES, "def f() return &lt;1\nx = 2\n"),
+    (CodeDefect.CONTROL_CHARACTERS, "def f() return 1\u200b\nx = 2\n"),
+    (CodeDefect.TYPOGRAPHY, "def f() return “1”\nx = 2\n"),
+    (CodeDefect.LINE_ENDINGS, "def f() return 1\r\nx = 2\r\n"),
+    (CodeDefect.LINE_PREFIXES, "1: def f() return 1\n2: x = 2\n"),
+    (CodeDefect.PROMPTS, ">>> def f() return 1\n>>> x = 2\n"),
+    (CodeDefect.DIFF, "@@ -7,2 +7,2 @@ def f():\n x = 1\n+y = 2\n"),
+    (CodeDefect.INDENTATION, "    def f() return 1\n    x = 2\n"),
+    (CodeDefect.MIXED_TABS, "if a:\n    if b:\n        x = 1\n\ty = 2\n"),
 ]
 
 
 @pytest.mark.parametrize(("defect", "text"), REFUSALS)
-def test_each_defect_that_stays_has_its_own_error(defect: Defect, text: str) -> None:
+def test_each_defect_that_stays_has_its_own_error(defect: CodeDefect, text: str) -> None:
     assert refused(text) is defect
 
 
 def test_every_defect_is_covered_by_an_error_with_its_own_advice() -> None:
-    assert {defect for defect, _ in REFUSALS} == set(Defect) == set(ADVICE)
-    assert len(set(ADVICE.values())) == len(Defect)
+    assert {defect for defect, _ in REFUSALS} == set(CodeDefect) == set(ADVICE)
+    assert len(set(ADVICE.values())) == len(CodeDefect)
 
 
 def test_the_error_points_at_the_line() -> None:
     with pytest.raises(CodeRefused, match=r"line 2: "):
-        repair("```python\nx = 1\ny = = 2\nz = 3\n```")
+        repair_code("```python\nx = 1\ny = = 2\nz = 3\n```")
 
 
 def test_a_short_closed_block_does_not_stand_in_for_a_cut_one() -> None:
-    assert refused("Install:\n```\nimport a\n```\nThen:\n```python\ndef f(items):\n    return [") is Defect.TRUNCATED
+    assert (
+        refused("Install:\n```\nimport a\n```\nThen:\n```python\ndef f(items):\n    return [") is CodeDefect.TRUNCATED
+    )
 
 
 def test_fences_in_a_cut_docstring_are_not_the_code() -> None:
-    assert refused('def f():\n    """Use:\n```python\nprint(f())\n```\n') is Defect.TRUNCATED
+    assert refused('def f():\n    """Use:\n```python\nprint(f())\n```\n') is CodeDefect.TRUNCATED
 
 
 def test_a_cut_program_in_a_json_string_is_refused() -> None:
-    assert refused('"def f(x):\\n    return ["') is Defect.TRUNCATED
+    assert refused('"def f(x):\\n    return ["') is CodeDefect.TRUNCATED
 
 
 def test_code_in_thoughts_without_an_answer_is_refused() -> None:
-    assert refused("<think>\nMaybe so:\n```python\nx = 1\n```\nOr rather") is Defect.NO_CODE
+    assert refused("<think>\nMaybe so:\n```python\nx = 1\n```\nOr rather") is CodeDefect.NO_CODE
 
 
 ADVERSARIES: dict[str, Callable[[int], str]] = {
@@ -303,7 +309,7 @@ def work(text: str) -> tuple[int, int]:
 
     sys.setprofile(count)
     try:
-        repair(text)
+        repair_code(text)
     except CodeRefused:
         pass
     finally:
@@ -326,7 +332,7 @@ def test_work_grows_no_faster_than_the_text(name: str) -> None:
 )
 def test_a_megabyte_is_answered(name: str) -> None:
     with pytest.raises(CodeRefused):
-        repair(ADVERSARIES[name](1_000_000))
+        repair_code(ADVERSARIES[name](1_000_000))
 
 
 @pytest.mark.parametrize(
@@ -340,12 +346,12 @@ def test_a_megabyte_is_answered(name: str) -> None:
     ],
 )
 def test_a_fence_on_one_line_is_taken_off(text: str) -> None:
-    assert repair(text) == Repaired(code="print('hi')\n", defects=(Defect.FENCE,))
+    assert repair_code(text) == RepairedCode(code="print('hi')\n", defects=(CodeDefect.FENCE,))
 
 
 def test_two_fences_on_one_line_leave_a_choice_that_nobody_makes() -> None:
     with pytest.raises(CodeRefused):
-        repair("```print('a')``` or ```print('b')```")
+        repair_code("```print('a')``` or ```print('b')```")
 
 
 @pytest.mark.parametrize(
@@ -358,10 +364,10 @@ def test_two_fences_on_one_line_leave_a_choice_that_nobody_makes() -> None:
     ],
 )
 def test_markdown_escapes_go_and_strings_keep_what_their_author_wrote(text: str, code: str) -> None:
-    assert repair(text) == Repaired(code=code, defects=(Defect.MARKDOWN,))
+    assert repair_code(text) == RepairedCode(code=code, defects=(CodeDefect.MARKDOWN,))
 
 
 def test_a_continued_line_is_no_markdown() -> None:
     code = "total = 1 + \\\n    2\nprint(total)\n"
-    assert repair(code) == Repaired(code=code)
-    assert repair(f"```python\n{code}```\n").code == code.rstrip()
+    assert repair_code(code) == RepairedCode(code=code)
+    assert repair_code(f"```python\n{code}```\n").code == code.rstrip()

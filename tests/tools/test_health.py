@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.events import OK, Outcome, failure, infra
+from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
 from habitus.settings import RetentionSettings
-from habitus.tools.health import Health, after_call, after_curator, reason_to_retire
+from habitus.tools.health import ToolHealthRecord, find_retirement_reason, update_after_call, update_after_curation
 
 pytestmark = pytest.mark.req("SB-08")
 
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
-BAD, ODD = failure("bad day"), infra("no sandbox")
+BAD, ODD = build_failed_outcome("bad day"), build_infra_outcome("no sandbox")
 CALLS = st.lists(st.sampled_from([OK, BAD, ODD]))
 
 
-def _after(calls: list[Outcome], health: Health = Health(), code: str = "a") -> Health:  # noqa: B008  # frozen
+def _after(calls: list[Outcome], health: ToolHealthRecord = ToolHealthRecord(), code: str = "a") -> ToolHealthRecord:  # noqa: B008  # frozen
     for number, outcome in enumerate(calls):
-        health = after_call(health, code, outcome, NOW + timedelta(seconds=number))
+        health = update_after_call(health, code, outcome, NOW + timedelta(seconds=number))
     return health
 
 
@@ -47,9 +47,9 @@ def test_it_is_degraded_since_the_third_failure_not_the_last() -> None:
     assert _after([BAD] * 9).degraded_on == NOW + timedelta(seconds=2)
 
 
-def _reason(health: Health, now: datetime, *, fails_its_cases: bool = False) -> str:
+def _reason(health: ToolHealthRecord, now: datetime, *, fails_its_cases: bool = False) -> str:
     default = RetentionSettings()
-    return reason_to_retire(
+    return find_retirement_reason(
         health,
         now,
         fails_its_cases=fails_its_cases,
@@ -67,8 +67,8 @@ def test_retiring_takes_failed_cases_or_seven_days_or_three_curators() -> None:
     almost, due = since + timedelta(days=7, seconds=-1), since + timedelta(days=7)
     assert _reason(health, almost) == ""
     assert "7 days" in _reason(health, due)
-    twice = after_curator(after_curator(health))
+    twice = update_after_curation(update_after_curation(health))
     assert _reason(twice, since) == ""
-    assert "3 runs" in _reason(after_curator(twice), since)
+    assert "3 runs" in _reason(update_after_curation(twice), since)
     healthy = replace(health, degraded_on=None)
     assert _reason(healthy, due, fails_its_cases=True) == ""

@@ -17,8 +17,8 @@ from habitus.app import Habitus, read_settings
 from habitus.errors import Invalid, NotFound, Refused, ToolFailed
 from habitus.events import OutcomeKind
 from habitus.sandbox.model import Permissions
-from habitus.skills.model import Counters, Skill, Stage
-from habitus.tools.model import CodeTool, Created, ToolStatus
+from habitus.skills.model import Skill, Stage, UsageCounters
+from habitus.tools.model import CodeTool, ToolCreationResult, ToolStatus
 from tests.tools.conftest import ADA, AGENT, JOB, PARAMETERS, SHOUT, Time, make
 
 FLAKY = 'import json, sys\ntext = json.loads(sys.argv[1])["text"]\nassert text == "hi", "only hi"\nprint(text)\n'
@@ -28,7 +28,7 @@ FLAKY = 'import json, sys\ntext = json.loads(sys.argv[1])["text"]\nassert text =
 async def test_a_persons_tool_is_there_at_once_as_the_code_stage_of_a_skill(habitus: Habitus, home: Path) -> None:
     async with habitus.tools as tools:
         created = await make(habitus)
-        assert created == Created(name="shout", applied=True, version=1, undo=("undo", "shout@user:1"))
+        assert created == ToolCreationResult(name="shout", applied=True, version=1, undo=("undo", "shout@user:1"))
         run = await tools.run("shout", {"text": "hello"})
     assert json.loads(run.stdout) == {"loud": "HELLO"}
     shutil.rmtree(home / "cache")  # whatever the sandbox used can go
@@ -48,7 +48,7 @@ async def test_a_persons_tool_is_there_at_once_as_the_code_stage_of_a_skill(habi
     )
     assert tool.proved_on is not None
     assert habitus.skills.load("shout").stages == {Stage.STEPS, Stage.CODE}
-    assert sorted(habitus.skills.tree("shout")) == ["SKILL.md", "scripts/tool.py", "tool.json"]
+    assert sorted(habitus.skills.read_tree("shout")) == ["SKILL.md", "scripts/tool.py", "tool.json"]
     assert json.loads((home / "skills/shout/tool.json").read_text())["cases"][0]["payload"] == {"text": "hi"}
 
 
@@ -186,8 +186,8 @@ async def test_three_failures_in_a_row_degrade_and_an_ok_brings_it_back(habitus:
             await tools.run("shout", {"text": 5})  # a mistake of the caller counts for nobody
         assert (await tools.run("shout", {"text": "hi"})).outcome.is_ok
     assert len(tools.active()) == 1
-    counted = habitus.skills.counters("shout")[Stage.CODE]
-    assert replace(counted, last_used=None) == Counters(used=7, succeeded=2, failed=5)
+    counted = habitus.skills.read_counters("shout")[Stage.CODE]
+    assert replace(counted, last_used=None) == UsageCounters(used=7, succeeded=2, failed=5)
 
 
 @pytest.mark.full
@@ -202,7 +202,7 @@ async def test_what_goes_wrong_around_a_tool_counts_against_nobody(habitus: Habi
         kinds = [(await tools.run("shout", {"text": "a"})).outcome.kind for _ in range(3)]
     assert kinds == [OutcomeKind.INFRA] * 3
     assert tools.get("shout").status is ToolStatus.ACTIVE
-    assert replace(habitus.skills.counters("shout")[Stage.CODE], last_used=None) == Counters(used=3)
+    assert replace(habitus.skills.read_counters("shout")[Stage.CODE], last_used=None) == UsageCounters(used=3)
 
 
 async def _degraded(habitus: Habitus) -> None:
@@ -316,14 +316,14 @@ async def test_many_processes_count_every_call(habitus: Habitus, environ: dict[s
     processes = [subprocess.Popen([python, "-c", _COUNT], env=env) for _ in range(3)]
     assert [process.wait() for process in processes] == [0, 0, 0]
     with Habitus.open(read_settings(environ=environ)) as fresh:
-        assert fresh.skills.counters("shout")[Stage.CODE].failed == 15
+        assert fresh.skills.read_counters("shout")[Stage.CODE].failed == 15
         assert fresh.tools.get("shout").reason.startswith("failed 15 times in a row")
     assert tools.active() == ()
 
 
 async def test_a_pad_of_the_home_runs_cells(habitus: Habitus, home: Path) -> None:
-    pads = habitus.scratchpads()
-    cell = await pads.exec("one", "print(6 * 7)")
+    pads = habitus.open_scratchpads()
+    cell = await pads.execute_code("one", "print(6 * 7)")
     await pads.close()
     assert (cell.stdout, cell.error) == ("42\n", None)
     assert (home / "pads" / "one" / "files").is_dir()

@@ -11,18 +11,18 @@ from starlette.types import ASGIApp
 
 from habitus.app import Habitus
 from habitus.skills.model import Skill
-from habitus.web.app import doors, make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.routing import Application
-from habitus.web.security import Keys, keys_of
+from habitus.web.app import build_application, make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.routing import AccessCheckedApp
+from habitus.web.security import SignInKeys, load_sign_in_keys
 
 HOST = "127.0.0.1:8765"
 
 
 @cache
-def standing() -> Application:
+def standing() -> AccessCheckedApp:
     """Doors that tests stand behind in turn: setting them up takes longer than most tests."""
-    return doors()
+    return build_application()
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def habitus_skills() -> list[Skill]:
 
 
 @pytest.fixture
-def keys(habitus: Habitus) -> Keys:
-    return keys_of(habitus)
+def keys(habitus: Habitus) -> SignInKeys:
+    return load_sign_in_keys(habitus)
 
 
 @pytest.fixture
-def app(habitus: Habitus, keys: Keys) -> Iterator[ASGIApp]:
-    desks = Desks(habitus)
-    yield make_app(desks, keys, {HOST, "localhost:8765"}, app=standing())
+def app(habitus: Habitus, keys: SignInKeys) -> Iterator[ASGIApp]:
+    desks = HomePool(habitus)
+    yield make_web_app(desks, keys, {HOST, "localhost:8765"}, app=standing())
     desks.close()
 
 
@@ -48,16 +48,16 @@ def stranger(app: ASGIApp) -> TestClient:
 
 
 @pytest.fixture
-def api(app: ASGIApp, keys: Keys) -> TestClient:
+def api(app: ASGIApp, keys: SignInKeys) -> TestClient:
     """A program that sends the token."""
-    return TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {keys.bearer}"})
+    return TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {keys.owner_token}"})
 
 
 @pytest.fixture
-def browser(app: ASGIApp, keys: Keys) -> TestClient:
+def browser(app: ASGIApp, keys: SignInKeys) -> TestClient:
     """A browser that opened the link, on a page of ours."""
     client = TestClient(app, base_url=f"http://{HOST}")
-    cookie = keys.enter(keys.new_link()) or ""
+    cookie = keys.redeem_sign_in_key(keys.create_sign_in_key()) or ""
     client.cookies.set(keys.cookie, cookie)
-    client.headers.update({"X-CSRF": keys.csrf(cookie), "Origin": f"http://{HOST}"})
+    client.headers.update({"X-CSRF": keys.make_csrf_token(cookie), "Origin": f"http://{HOST}"})
     return client

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from habitus.agent.history import pack
+from habitus.agent.history import pack_message
 from habitus.app import Habitus
 from habitus.events import OutcomeKind
-from habitus.journal.model import Exposure, Place, Selected, Turn, TurnOutcome
-from habitus.llm.model import Answered
-from habitus.skills.editable_fields import Fields
-from habitus.skills.edits import Edit, Operation
-from habitus.skills.model import Actor, Author, Skill, Source
-from habitus.skills.review import Action, Change
-from habitus.skills.trees import with_skill
-from habitus.tools.code_stage import task_of_call, with_tool
+from habitus.journal.model import Exposure, SelectedSkill, SelectionSlot, Turn, TurnOutcome
+from habitus.llm.model import AssistantMessage
+from habitus.skills.editable_fields import FieldChanges
+from habitus.skills.edits import EditOperation, TextEdit
+from habitus.skills.model import ActorKind, Author, Skill, SkillSource
+from habitus.skills.review import ProposalAction, SkillChange
+from habitus.skills.trees import update_main_file
+from habitus.tools.code_stage import add_tool_files, build_case_from_call
 from habitus.tools.model import ToolProgram
 
-AGENT = Author(actor=Actor.AGENT, name="helper", reason="worked it out in a conversation about sales")
+AGENT = Author(actor=ActorKind.AGENT, name="helper", reason="worked it out in a conversation about sales")
 
 SKILLS = (
     Skill(
@@ -34,7 +34,7 @@ SKILLS = (
         title="Weekly report",
         description="Gathers the numbers of the week and writes a page for the team.",
         tags=("writing", "monthly"),
-        source=Source.AGENT,
+        source=SkillSource.AGENT,
         body="1. Read the figures.\n2. Say what changed, **and why**.\n",
     ),
     Skill(
@@ -48,12 +48,14 @@ SKILLS = (
 
 
 def furnish_with_life(habitus: Habitus) -> None:
-    person = habitus.person("written by hand")
+    person = habitus.build_author("written by hand")
     for skill in SKILLS:
         habitus.skills.create(skill, person)
-    text = Edit(operation=Operation.APPEND, content="4. Tell the team.\n")
-    habitus.skills.edit("close-the-month", text, habitus.person("the team asked"))
-    habitus.skills.edit("close-the-month", Edit(), person, fields=Fields(tags=("finance", "monthly", "books")))
+    text = TextEdit(operation=EditOperation.APPEND, content="4. Tell the team.\n")
+    habitus.skills.edit("close-the-month", text, habitus.build_author("the team asked"))
+    habitus.skills.edit(
+        "close-the-month", TextEdit(), person, fields=FieldChanges(tags=("finance", "monthly", "books"))
+    )
     for succeeded in (True, True, True, False, None):
         habitus.skills.count_use("close-the-month", succeeded=succeeded)
     habitus.skills.set_enabled("tidy-inbox", False, person)
@@ -71,22 +73,25 @@ def furnish_with_life(habitus: Habitus) -> None:
 
 
 def _propose(habitus: Habitus) -> None:
-    tree = habitus.skills.tree("weekly-report")
+    tree = habitus.skills.read_tree("weekly-report")
     skill = replace(
         SKILLS[1], body="1. Read the figures of the week.\n2. Say what changed, and why.\n3. Add a chart.\n"
     )
-    change = Change(action=Action.WRITE, name="weekly-report", layer="user", tree=with_skill(tree, skill))
+    change = SkillChange(
+        action=ProposalAction.WRITE, name="weekly-report", layer="user", tree=update_main_file(tree, skill)
+    )
     habitus.review.submit(change, AGENT)
     new = Skill(name="sales-by-region", description="Sums sales by region.", body="1. Group by region.\n2. Add up.\n")
     habitus.review.submit(
-        Change(action=Action.WRITE, name="sales-by-region", layer="user", tree=with_skill({}, new)), AGENT
+        SkillChange(action=ProposalAction.WRITE, name="sales-by-region", layer="user", tree=update_main_file({}, new)),
+        AGENT,
     )
 
 
 def _talk(habitus: Habitus) -> None:
     began = habitus.clock() - timedelta(minutes=5)
-    answer = pack(Answered(text="March is **closed**: 14 invoices are booked."))
-    habitus.journal.record(
+    answer = pack_message(AssistantMessage(text="March is **closed**: 14 invoices are booked."))
+    habitus.journal.record_turn(
         Turn(
             id="t1",
             session="s1",
@@ -96,9 +101,9 @@ def _talk(habitus: Habitus) -> None:
             user=habitus.settings.user,
             messages=(answer,),
             selected=(
-                Selected(name="close-the-month", place=Place.LOADED, reason="the model asked for it"),
-                Selected(name="tidy-inbox", place=Place.LEFT_OUT, reason="disabled: by a person"),
-                Selected(name="weekly-report", place=Place.MENU, reason="eligible"),
+                SelectedSkill(name="close-the-month", place=SelectionSlot.LOADED, reason="the model asked for it"),
+                SelectedSkill(name="tidy-inbox", place=SelectionSlot.LEFT_OUT, reason="disabled: by a person"),
+                SelectedSkill(name="weekly-report", place=SelectionSlot.MENU, reason="eligible"),
             ),
             outcomes=(TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="user"),),
         )
@@ -122,7 +127,7 @@ steps:
 def equip(habitus: Habitus) -> None:
     """A skill with a recipe, and one with code that nobody has approved."""
     habitus.skills.create(
-        Skill(name="look-around", description="Finds what fits.", body="1. Look.\n"), habitus.person()
+        Skill(name="look-around", description="Finds what fits.", body="1. Look.\n"), habitus.build_author()
     )
     folder = habitus.settings.home / "skills"
     (folder / "look-around" / "chunks.md").write_text(CHUNKS)
@@ -131,10 +136,10 @@ def equip(habitus: Habitus) -> None:
         description="Makes it loud.",
         parameters={"properties": {"text": {"type": "string"}}, "required": ["text"]},
         code='import json, sys\nprint(json.loads(sys.argv[1])["text"].upper())\n',
-        cases=(task_of_call({"text": "hi"}, {"type": "string"}),),
+        cases=(build_case_from_call({"text": "hi"}, {"type": "string"}),),
     )
-    tree = with_tool({}, program, is_automatic=False)
-    habitus.skills.write_tree("user", "shout", tree, habitus.person("made by hand"))
+    tree = add_tool_files({}, program, is_automatic=False)
+    habitus.skills.write_tree("user", "shout", tree, habitus.build_author("made by hand"))
 
 
 SUBJECTS = ("invoices", "letters", "meetings", "contracts", "travel", "stock", "orders", "taxes", "photos", "backups")
@@ -153,11 +158,11 @@ def furnish_with_much(habitus: Habitus, *, skills: int, waiting: int, requests: 
             f"---\nname: {name}\ndescription: {said}\ntags: [{subject}, {deed.split()[0]}]\n---\n"
             f"1. Look at the {subject}.\n2. {deed.capitalize()} them.\n"
         )
-    habitus.skills.listing()
+    habitus.skills.list_skills()
     for number in range(waiting):
         name = f"wanted-{number:04}"
-        tree = with_skill({}, Skill(name=name, description=f"A wish number {number}.", body="1. Do it.\n"))
-        change = Change(action=Action.WRITE, name=name, layer="user", tree=tree)
+        tree = update_main_file({}, Skill(name=name, description=f"A wish number {number}.", body="1. Do it.\n"))
+        change = SkillChange(action=ProposalAction.WRITE, name=name, layer="user", tree=tree)
         habitus.review.propose(change, AGENT, ["the agent started it"])
     for number in range(requests):
         began = habitus.clock() - timedelta(hours=719 * number / requests)
@@ -165,7 +170,7 @@ def furnish_with_much(habitus: Habitus, *, skills: int, waiting: int, requests: 
         shown = [Exposure(kind="skill", item=name, version=1, is_used=True, is_offered=number % 3 > 0, propensity=0.5)]
         kind = OutcomeKind.FAILED if number % 7 == 0 or (number * number) % 5 == 4 else OutcomeKind.OK
         outcomes = () if number % 4 == 0 else (TurnOutcome(kind=kind, weight=1.0, source="user"),)
-        habitus.journal.record(
+        habitus.journal.record_turn(
             Turn(
                 id=f"m{number}",
                 session=f"m{number}",
@@ -175,7 +180,7 @@ def furnish_with_much(habitus: Habitus, *, skills: int, waiting: int, requests: 
                 ended_on=began + timedelta(seconds=30),
                 source_type=("claude-code", "mcp", "web")[number % 3],
                 user=habitus.settings.user,
-                selected=(Selected(name=name, place=Place.LOADED, reason="the model asked for it"),),
+                selected=(SelectedSkill(name=name, place=SelectionSlot.LOADED, reason="the model asked for it"),),
                 exposures=tuple(shown),
                 outcomes=outcomes,
             )
@@ -197,7 +202,7 @@ def _weigh(habitus: Habitus) -> None:
             tokens=20,
         )
         unsure = Exposure(kind="skill", item="weekly-report", version=1, is_offered=True, is_used=number < 3)
-        habitus.journal.record(
+        habitus.journal.record_turn(
             Turn(
                 id=f"w{number}",
                 session=f"w{number}",

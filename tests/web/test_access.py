@@ -11,17 +11,17 @@ from starlette.responses import Response
 
 from habitus.access import Access
 from habitus.app import Habitus
-from habitus.app.operating.people import Role, open_people
-from habitus.files import file_of
+from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.files import build_file
 from habitus.journal.model import Turn
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import Contains
 from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
-from habitus.web.app import doors, make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.routing import Router
-from habitus.web.security import Keys
+from habitus.web.app import build_application, make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.routing import AccessRouter
+from habitus.web.security import SignInKeys
 from tests.web.conftest import HOST, standing
 from tests.web.furnished import furnish_with_life
 
@@ -238,22 +238,22 @@ def test_every_route_declares_what_the_table_says() -> None:
 def lived_in(habitus: Habitus) -> Habitus:
     """A home with something for every route, and with what is the owner's alone."""
     furnish_with_life(habitus)
-    tree = habitus.skills.tree("close-the-month")
+    tree = habitus.skills.read_tree("close-the-month")
     tasks = write_tasks([Task(id="1", request="What is it?", checks=(Contains(text=ANSWER),))])
-    person = habitus.person("examined")
-    habitus.skills.write_tree("user", "close-the-month", {**tree, TASKS_FILE: file_of(tasks.encode())}, person)
-    habitus.journal.record(Turn(id="z1", session="z1", request=ASKED, started_on=habitus.clock(), user="ann"))
+    person = habitus.build_author("examined")
+    habitus.skills.write_tree("user", "close-the-month", {**tree, TASKS_FILE: build_file(tasks.encode())}, person)
+    habitus.journal.record_turn(Turn(id="z1", session="z1", request=ASKED, started_on=habitus.clock(), user="ann"))
     habitus.memory.add(LEARNED)
     return habitus
 
 
 @pytest.fixture
-def callers(lived_in: Habitus, keys: Keys) -> Iterator[Mapping[Access, TestClient]]:
+def callers(lived_in: Habitus, keys: SignInKeys) -> Iterator[Mapping[Access, TestClient]]:
     """Somebody at each level; a stranger is one with `--open-reading` and another without."""
-    desks, people = Desks(lived_in), open_people(lived_in)
-    tokens = {role.access: people.add(role.value, role).token for role in Role} | {Access.OWNER: keys.bearer}
-    closed = make_app(desks, keys, {HOST}, app=standing())
-    opened = make_app(desks, keys, {HOST}, app=standing(), open_reading=True)
+    desks, people = HomePool(lived_in), open_user_accounts(lived_in)
+    tokens = {role.access: people.add(role.value, role).token for role in UserRole} | {Access.OWNER: keys.owner_token}
+    closed = make_web_app(desks, keys, {HOST}, app=standing())
+    opened = make_web_app(desks, keys, {HOST}, app=standing(), open_reading=True)
     strangers = {Access.PUBLIC: closed, Access.OPEN_READING: opened}
     made = {level: TestClient(app, base_url=f"http://{HOST}") for level, app in strangers.items()}
     for level, token in tokens.items():
@@ -314,19 +314,19 @@ def test_a_stranger_is_shown_the_skills_first_and_can_follow_every_link_in_the_n
     assert {callers[Access.OPEN_READING].get(link).status_code for link in links} == {200}
 
 
-def test_a_route_without_access_does_not_start(habitus: Habitus, keys: Keys) -> None:
-    app = doors()
+def test_a_route_without_access_does_not_start(habitus: Habitus, keys: SignInKeys) -> None:
+    app = build_application()
     app.get("/new-door")(lambda: Response())
-    desks = Desks(habitus)
+    desks = HomePool(habitus)
     with pytest.raises(ValueError, match=r"/new-door.*does not declare who may use it"):
-        make_app(desks, keys, {HOST}, app=app)
+        make_web_app(desks, keys, {HOST}, app=app)
     desks.close()
     with pytest.raises(TypeError, match="access"):
-        Router().get("/new-door")  # type: ignore[call-arg]  # which is what is tried
+        AccessRouter().get("/new-door")  # type: ignore[call-arg]  # which is what is tried
 
 
 def test_nobody_changes_anything_without_signing_in() -> None:
-    router = Router()
+    router = AccessRouter()
     router.post("/change", access=Access.OPEN_READING)(lambda: Response())
     with pytest.raises(ValueError, match="nobody uses it without signing in"):
-        router.add_to(doors())
+        router.add_routes_to(build_application())

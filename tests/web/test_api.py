@@ -12,14 +12,14 @@ from fastapi.testclient import TestClient
 
 from habitus import sql
 from habitus.app import Habitus
-from habitus.app.operating.idempotency import FOLDER, alone, answered
+from habitus.app.operating.idempotency import LOCK_FOLDER, answered_requests, hold_request_lock
 from habitus.journal.model import Turn
-from habitus.skills.model import Actor, Author, Skill
-from habitus.skills.review import Action, Change
-from habitus.skills.trees import with_skill
-from habitus.web.app import make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.security import Keys
+from habitus.skills.model import ActorKind, Author, Skill
+from habitus.skills.review import ProposalAction, SkillChange
+from habitus.skills.trees import update_main_file
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import SignInKeys
 from tests.web.conftest import HOST
 from tests.web.furnished import equip, furnish_with_life
 
@@ -55,7 +55,7 @@ def test_a_skill_is_made_read_changed_put_away_and_brought_back(api: TestClient)
     (archived,) = api.get(f"{API}/archive").json()["archived"]
     assert api.post(f"{API}/archive/{archived['id']}/restore").json()["name"] == "make-soup"
     undo = api.delete(f"{API}/skills/make-soup").json()["undo"]
-    assert api.post(f"{API}/undo", json={"undo": undo}).json()["said"] == ["make-soup is back."]
+    assert api.post(f"{API}/undo", json={"undo": undo}).json()["messages"] == ["make-soup is back."]
     assert api.post(f"{API}/undo", json={"undo": ["skills", "paint", "x"]}).status_code == 422
 
 
@@ -73,24 +73,24 @@ def test_of_two_who_edit_one_skill_the_second_is_told(api: TestClient, habitus: 
 
 @pytest.mark.full
 @pytest.mark.req("CL-03")
-def test_a_request_with_a_key_sent_twice_is_done_once(api: TestClient, habitus: Habitus, keys: Keys) -> None:
+def test_a_request_with_a_key_sent_twice_is_done_once(api: TestClient, habitus: Habitus, keys: SignInKeys) -> None:
     key = {"Idempotency-Key": "k1"}
     first, second = (api.post(f"{API}/skills", json={"name": "soup"}, headers=key) for _ in range(2))
     assert first.json() == second.json()
     assert api.post(f"{API}/skills", json={"name": "other"}, headers=key).status_code == 422
     taken = api.post(f"{API}/skills", json={"name": "soup"})
     assert (taken.status_code, taken.json()["status"]) == (409, 409)
-    assert len(habitus.skills.history("soup")) == 1
+    assert len(habitus.skills.list_versions("soup")) == 1
     with Habitus.open(habitus.settings) as restarted:
-        desks = Desks(restarted)
-        later = TestClient(make_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=dict(api.headers))
+        desks = HomePool(restarted)
+        later = TestClient(make_web_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=dict(api.headers))
         assert later.post(f"{API}/skills", json={"name": "soup"}, headers=key).json() == first.json()
         desks.close()
     failed = {"Idempotency-Key": "k2"}
     assert api.post(f"{API}/skills", json={"name": "soup"}, headers=failed).status_code == 409
     assert api.delete(f"{API}/skills/soup").status_code == 200
     assert api.post(f"{API}/skills", json={"name": "soup"}, headers=failed).status_code == 201
-    assert list((habitus.settings.home / FOLDER).iterdir()) == []
+    assert list((habitus.settings.home / LOCK_FOLDER).iterdir()) == []
 
 
 @pytest.mark.req("CL-03")
@@ -112,20 +112,22 @@ def test_what_was_cut_off_in_the_middle_is_done_once_when_it_is_sent_again(api: 
         return {path: answer.json() for path, answer in answers.items()}
 
     first = ask()
-    with sql.writing(habitus.shared) as connection:  # as a server leaves it that was killed before it could answer
-        connection.execute(answered.update().values(answer=None))
+    with sql.write_transaction(
+        habitus.shared
+    ) as connection:  # as a server leaves it that was killed before it could answer
+        connection.execute(answered_requests.update().values(answer=None))
     again = ask()
     assert [again[path] for path in ("skills", "jobs")] == [first[path] for path in ("skills", "jobs")]
     assert again["lessons"]["lesson"] == first["lessons"]["lesson"]
     assert again["uploads?save=true"]["results"][0]["name"] == "notes"
-    assert [len(habitus.skills.history(name)) for name in ("soup", "notes")] == [1, 1]
+    assert [len(habitus.skills.list_versions(name)) for name in ("soup", "notes")] == [1, 1]
     assert api.get(f"{API}/jobs").json()["total"] == 1
     # One that is under way is said to be, and one that never began is done.
-    with alone(habitus.settings, "soon"):
+    with hold_request_lock(habitus.settings, "soon"):
         busy = api.post(f"{API}/skills", json={"name": "stew"}, headers={"Idempotency-Key": "soon"})
     assert (busy.status_code, "under way" in busy.json()["title"]) == (409, True)
-    with sql.writing(habitus.shared) as connection:
-        connection.execute(answered.update().values(answer=None))
+    with sql.write_transaction(habitus.shared) as connection:
+        connection.execute(answered_requests.update().values(answer=None))
     assert api.delete(f"{API}/skills/soup").status_code == 200
     assert api.post(f"{API}/skills", json={"name": "soup"}, headers={"Idempotency-Key": "skills"}).status_code == 201
 
@@ -149,9 +151,9 @@ LISTS = {
 @pytest.mark.req("CL-03")
 def test_every_list_comes_in_pages_alike(api: TestClient, habitus: Habitus) -> None:
     furnish_with_life(habitus)
-    (turn,) = habitus.journal.turns_of("s1")
+    (turn,) = habitus.journal.list_session_turns("s1")
     for id, session in (("t2", "s1"), ("t3", "s0"), ("t4", "s2")):  # of one moment
-        habitus.journal.record(replace(turn, id=id, session=session))
+        habitus.journal.record_turn(replace(turn, id=id, session=session))
     for name in ("weekly-report", "shout"):
         undo = api.delete(f"{API}/skills/{name}").json()["undo"]
         if name == "shout":
@@ -177,7 +179,7 @@ def test_every_list_comes_in_pages_alike(api: TestClient, habitus: Habitus) -> N
 @pytest.mark.full
 @pytest.mark.req("CL-03")
 def test_several_skills_are_switched_and_put_away_at_once_or_none(api: TestClient, habitus: Habitus) -> None:
-    habitus.skills.create(Skill(name="soup", description="Soup", body="1."), habitus.person())
+    habitus.skills.create(Skill(name="soup", description="Soup", body="1."), habitus.build_author())
     names = ["brew-tea", "soup"]
     done = api.post(f"{API}/skills/brew-tea,soup/disable").json()
     assert {one["name"]: one["state"] for one in _listed(api)} == dict.fromkeys(names, "disabled")
@@ -198,11 +200,11 @@ def _listed(api: TestClient) -> list[dict[str, Any]]:
 @pytest.mark.req("CL-03")
 def test_a_tool_that_was_taken_out_of_use_comes_back_by_its_undo(api: TestClient, habitus: Habitus) -> None:
     equip(habitus)
-    gone = habitus.tools.retire("shout", habitus.person("no longer needed"))
+    gone = habitus.tools.retire("shout", habitus.build_author("no longer needed"))
     back = api.post(f"{API}/undo", json={"undo": gone.undo}).json()
-    assert (back["said"], back["undo"]) == (["The tool shout is back."], ["tools", "remove", "shout@user"])
+    assert (back["messages"], back["undo"]) == (["The tool shout is back."], ["tools", "remove", "shout@user"])
     assert [tool["name"] for tool in api.get(f"{API}/tools").json()["tools"]] == ["shout"]
-    assert api.post(f"{API}/undo", json={"undo": back["undo"]}).json()["said"] == ["The tool shout is gone."]
+    assert api.post(f"{API}/undo", json={"undo": back["undo"]}).json()["messages"] == ["The tool shout is gone."]
     assert api.get(f"{API}/tools").json()["tools"] == []
 
 
@@ -223,7 +225,7 @@ def test_trust_is_given_to_a_skill_and_never_to_a_directory_of_that_name(
     given = api.put(f"{API}/skills/shout/trust").json()
     assert (given["is_trusted"], given["undo"]) == (True, ["trust", "--revoke", "shout"])
     taken = api.post(f"{API}/undo", json={"undo": given["undo"]}).json()
-    assert taken == {"said": ["shout is no longer trusted."], "kept": [], "undo": ["trust", "shout"]}
+    assert taken == {"messages": ["shout is no longer trusted."], "failures": [], "undo": ["trust", "shout"]}
     assert api.post(f"{API}/undo", json={"undo": taken["undo"]}).json()["undo"] == given["undo"]
     assert api.put(f"{API}/skills/shout/trust").json()["undo"] == []  # it was so already
     assert [one["names"] for one in api.get(f"{API}/trust").json()["trusted"]] == [["shout"]]
@@ -235,10 +237,10 @@ def test_trust_is_given_to_a_skill_and_never_to_a_directory_of_that_name(
 
 @pytest.mark.req("CL-03")
 def test_what_waits_is_looked_at_mended_approved_and_turned_down(api: TestClient, habitus: Habitus) -> None:
-    agent = Author(actor=Actor.AGENT, name="tester", reason="worked it out")
+    agent = Author(actor=ActorKind.AGENT, name="tester", reason="worked it out")
     for name in ("make-jam", "make-ham"):
-        tree = with_skill({}, Skill(name=name, description="Jam", body="1. Boil."))
-        habitus.review.submit(Change(action=Action.WRITE, name=name, layer="user", tree=tree), agent)
+        tree = update_main_file({}, Skill(name=name, description="Jam", body="1. Boil."))
+        habitus.review.submit(SkillChange(action=ProposalAction.WRITE, name=name, layer="user", tree=tree), agent)
     jam, ham = (one["id"] for one in api.get(f"{API}/review").json()["proposals"])
     shown = api.get(f"{API}/review/{jam}").json()
     assert "+1. Boil." in shown["diff"]
@@ -271,7 +273,7 @@ def test_lessons_are_added_changed_put_away_and_brought_back(api: TestClient) ->
 @pytest.mark.req("CL-03")
 def test_turns_are_read_and_judged_later_and_requests_are_explained(api: TestClient, habitus: Habitus) -> None:
     turn = Turn(id="t1", session="s1", request="brew tea", started_on=habitus.clock(), user="ann", caller_id="mine")
-    habitus.journal.record(turn)
+    habitus.journal.record_turn(turn)
     assert [one["id"] for one in api.get(f"{API}/sessions").json()["sessions"]] == ["s1"]
     assert api.get(f"{API}/sessions/s1").json()["turns"][0]["request"] == "brew tea"
     assert api.post(f"{API}/turns/mine/outcome", json={"ok": False, "reason": "cold"}).json()["turn"] == "t1"
@@ -290,7 +292,7 @@ def test_turns_are_read_and_judged_later_and_requests_are_explained(api: TestCli
     assert api.get(f"{API}/pause").json()["paused"]["by"] == "ann"
     assert api.delete(f"{API}/pause").json() == {"paused": None, "undo": ["pause"]}
     assert api.post(f"{API}/undo", json={"undo": ["pause"]}).json()["undo"] == ["resume"]
-    assert api.post(f"{API}/undo", json={"undo": ["resume"]}).json()["said"] == ["Learning goes on."]
+    assert api.post(f"{API}/undo", json={"undo": ["resume"]}).json()["messages"] == ["Learning goes on."]
     assert any(one["key"] == "memory" for one in api.get(f"{API}/settings").json()["settings"])
 
 
@@ -313,7 +315,7 @@ def test_an_upload_is_looked_at_before_anything_is_saved(api: TestClient, habitu
     ((first, *others), _) = [one["findings"] for one in looked["scanned"]]
     assert (first["rule"], first["line"], first["more"]) == ("overrules", 5, 2)
     assert "overrules" not in [one["rule"] for one in others]
-    assert not habitus.skills.is_taken("good")
+    assert not habitus.skills.is_name_taken("good")
     key = {"Idempotency-Key": "zip"}
     taken, second = (api.post(f"{API}/uploads?save=true", files=sent, headers=key).json() for _ in range(2))
     assert second == taken  # though every client draws other borders between the parts
@@ -358,13 +360,13 @@ def test_files_of_a_skill_are_written_and_read_and_no_path_leads_out(api: TestCl
 @pytest.mark.req("CL-03")
 def test_settings_are_written_and_jobs_are_left_and_ended(api: TestClient, habitus: Habitus) -> None:
     put = api.put(f"{API}/settings/bot_name", json={"value": "Robin"}).json()
-    assert (put["now"]["value"], put["undo"]) == ("Robin", ["config", "unset", "bot_name"])
+    assert (put["setting"]["value"], put["undo"]) == ("Robin", ["config", "unset", "bot_name"])
     assert "Robin" in (habitus.settings.home / "habitus.toml").read_text()
     held = {one["key"]: one["value"] for one in api.get(f"{API}/settings").json()["settings"]}
     assert held["bot_name"] == "Robin"  # at once
     back = api.post(f"{API}/undo", json={"undo": put["undo"]}).json()
     assert "Robin" not in (habitus.settings.home / "habitus.toml").read_text()
-    assert api.post(f"{API}/undo", json={"undo": back["undo"]}).json()["said"] == ["bot_name is Robin."]
+    assert api.post(f"{API}/undo", json={"undo": back["undo"]}).json()["messages"] == ["bot_name is Robin."]
     assert api.delete(f"{API}/settings/bot_name").json()["is_changed"] is True
     for owned in ("editor", "base_url", "sandbox.runtime", "allow_weaker_sandbox"):  # set where it runs
         assert api.put(f"{API}/settings/{owned}", json={"value": "x"}).status_code == 409

@@ -13,14 +13,14 @@ from typing import TypeVar
 import pytest
 from fastapi.testclient import TestClient
 
-from habitus.agent.stream import Said
+from habitus.agent.stream import ReplyDelta
 from habitus.app import Habitus, read_settings
-from habitus.app.conversations.talking import Happening, Over, Wanted, open_talks
+from habitus.app.conversations.chats import ChatEvent, ConsentRequested, TurnEnd, open_chats
 from habitus.skills.model import Skill
-from habitus.web.app import make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.routing import LARGE
-from habitus.web.security import keys_of
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.routing import LARGE_BODY_BYTES
+from habitus.web.security import load_sign_in_keys
 from tests.web.conftest import HOST, standing
 
 T = TypeVar("T")
@@ -28,38 +28,38 @@ Steps = list[dict[str, object]]
 
 
 @pytest.fixture
-def talking(home: Path, tmp_path: Path) -> Iterator[Callable[[Steps], tuple[TestClient, Desks]]]:
+def talking(home: Path, tmp_path: Path) -> Iterator[Callable[[Steps], tuple[TestClient, HomePool]]]:
     """A browser before a home whose model says these lines."""
-    opened: list[Desks] = []
+    opened: list[HomePool] = []
 
-    def open_one(steps: Steps) -> tuple[TestClient, Desks]:
+    def open_one(steps: Steps) -> tuple[TestClient, HomePool]:
         script = tmp_path / "model.json"
         script.write_text(json.dumps(steps))
         environ = {"HOME": str(tmp_path), "USER": "ann", "HABITUS_DURABLE": "false"}
         model = f"script:{script}" if steps else ""
         settings = read_settings(home, environ).model_copy(update={"cwd": tmp_path, "model": model})
         habitus = Habitus.open(settings)
-        desks, keys = Desks(habitus), keys_of(habitus)
+        desks, keys = HomePool(habitus), load_sign_in_keys(habitus)
         opened.append(desks)
-        client = TestClient(make_app(desks, keys, [HOST], app=standing()), base_url=f"http://{HOST}")
-        cookie = keys.enter(keys.new_link()) or ""
+        client = TestClient(make_web_app(desks, keys, [HOST], app=standing()), base_url=f"http://{HOST}")
+        cookie = keys.redeem_sign_in_key(keys.create_sign_in_key()) or ""
         client.cookies.set(keys.cookie, cookie)
-        client.headers.update({"X-CSRF": keys.csrf(cookie)})
+        client.headers.update({"X-CSRF": keys.make_csrf_token(cookie)})
         return client, desks
 
     yield open_one
     for desks in opened:
         desks.close()
-        desks.own.close()
+        desks.owner_home.close()
 
 
-def waited_for(desks: Desks, id: str, kind: type[T]) -> T:
+def waited_for(desks: HomePool, id: str, kind: type[T]) -> T:
     """The first thing of a kind that happens in a conversation, as soon as it does."""
-    talks = open_talks(desks.own)
-    known: tuple[Happening, ...] = ()
+    talks = open_chats(desks.owner_home)
+    known: tuple[ChatEvent, ...] = ()
     while not (found := [one for one in known if isinstance(one, kind)]):
-        assert not any(isinstance(one, Over) for one in known), known
-        known += asyncio.run(talks.events_since(id, len(known)))
+        assert not any(isinstance(one, TurnEnd) for one in known), known
+        known += asyncio.run(talks.wait_for_events(id, len(known)))
     return found[0]
 
 
@@ -84,7 +84,7 @@ TEA = Skill(name="brew-tea", title="Brew tea", description="How tea is brewed", 
 @pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_an_answer_comes_as_it_is_written_with_what_was_used(
-    talking: Callable[[Steps], tuple[TestClient, Desks]],
+    talking: Callable[[Steps], tuple[TestClient, HomePool]],
 ) -> None:
     client, desks = talking(
         [
@@ -93,8 +93,8 @@ def test_an_answer_comes_as_it_is_written_with_what_was_used(
             {"say": "And then wait."},
         ]
     )
-    habitus = desks.own
-    habitus.skills.create(TEA, habitus.person())
+    habitus = desks.owner_home
+    habitus.skills.create(TEA, habitus.build_author())
     begun = client.post("/chat", data={"text": "How is tea brewed?"})
     id = begun.headers["hx-push-url"].removeprefix("/chat/")
     assert client.get("/chat/nobody/events").status_code == 404
@@ -106,7 +106,7 @@ def test_an_answer_comes_as_it_is_written_with_what_was_used(
     assert "<strong>water</strong> &lt;script&gt;" in end
     assert '<a href="/skills/brew-tea">brew-tea</a> was opened by the agent' in end
     # Somebody says how it went, goes on, and the page has both turns.
-    turn = habitus.journal.latest(limit=1)[0]
+    turn = habitus.journal.list_latest_turns(limit=1)[0]
     assert "went well" in client.post(f"/activity/{id}/{turn.id}", data={"ok": "true"}).text
     again = client.post(f"/chat/{id}", data={"text": "And then?"})
     assert "How is tea brewed?" in again.text
@@ -117,11 +117,11 @@ def test_an_answer_comes_as_it_is_written_with_what_was_used(
 @pytest.mark.full
 @pytest.mark.req("CL-02")
 def test_an_answer_is_stopped_and_the_conversation_goes_on(
-    talking: Callable[[Steps], tuple[TestClient, Desks]],
+    talking: Callable[[Steps], tuple[TestClient, HomePool]],
 ) -> None:
     client, desks = talking([{"hang": True, "say": "Well, "}, {"say": "Here I am."}])
     id = client.post("/chat", data={"text": "Think long."}).headers["hx-push-url"].removeprefix("/chat/")
-    waited_for(desks, id, Said)
+    waited_for(desks, id, ReplyDelta)
     busy = client.post(f"/chat/{id}", data={"text": "Faster!"}, headers={"HX-Request": "true"})
     assert "An answer is still being written." in busy.text
     assert client.post(f"/chat/{id}/stop").status_code == 204
@@ -131,19 +131,19 @@ def test_an_answer_is_stopped_and_the_conversation_goes_on(
 
 
 @pytest.mark.req("CL-02")
-def test_a_change_asks_the_person_on_the_page(talking: Callable[[Steps], tuple[TestClient, Desks]]) -> None:
+def test_a_change_asks_the_person_on_the_page(talking: Callable[[Steps], tuple[TestClient, HomePool]]) -> None:
     skill = {"name": "make-soup", "title": "Soup", "description": "Soup", "content": "1. Cut leeks.\n"}
     client, desks = talking([{"call": "create_skill", "arguments": skill}, {"say": "Saved."}])
     id = client.post("/chat", data={"text": "Save that as a skill."}).headers["hx-push-url"].removeprefix("/chat/")
-    number = waited_for(desks, id, Wanted).number
+    number = waited_for(desks, id, ConsentRequested).number
     assert client.post(f"/chat/{id}/answer", data={"number": str(number), "word": "yes"}).status_code == 200
     assert "Saved." in heard(client, f"/chat/{id}/events")[-1][1]
-    assert desks.own.skills.is_taken("make-soup")
+    assert desks.owner_home.skills.is_name_taken("make-soup")
 
 
 @pytest.mark.req("CL-02", "CL-04", "AG-11")
 def test_files_go_along_with_a_request_and_nothing_is_left_of_the_upload(
-    talking: Callable[[Steps], tuple[TestClient, Desks]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    talking: Callable[[Steps], tuple[TestClient, HomePool]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     client, desks = talking([{"say": "Two regions."}, {"say": "A picture."}])
@@ -151,7 +151,7 @@ def test_files_go_along_with_a_request_and_nothing_is_left_of_the_upload(
     begun = client.post("/chat", data={"text": "What is in it?"}, files=files)
     id = begun.headers["hx-push-url"].removeprefix("/chat/")
     heard(client, f"/chat/{id}/events")
-    (kept,) = desks.own.journal.turns_of(id, user="ann")
+    (kept,) = desks.owner_home.journal.list_session_turns(id, user="ann")
     said = str(kept.messages[0])
     assert "region,sum" in said
     assert "# Skip row one" in said
@@ -163,7 +163,7 @@ def test_files_go_along_with_a_request_and_nothing_is_left_of_the_upload(
     form = {"Content-Type": "multipart/form-data; boundary=b"}
     empty = client.post(f"/chat/{id}", content=EMPTY, headers=form)
     assert (empty.status_code, "There is nothing to answer." in empty.text) == (422, True)
-    files, swap = [("files", ("large.bin", bytes(LARGE)))], {"HX-Request": "true"}
+    files, swap = [("files", ("large.bin", bytes(LARGE_BODY_BYTES)))], {"HX-Request": "true"}
     large = client.post(f"/chat/{id}", data={"text": "?"}, files=files, headers=swap)
     assert (large.status_code, large.headers["hx-retarget"]) == (413, "#said")  # the page stays, with the text in it
     assert not list(tmp_path.glob("habitus-upload-*"))
@@ -171,7 +171,7 @@ def test_files_go_along_with_a_request_and_nothing_is_left_of_the_upload(
 
 @pytest.mark.req("CL-02", "SC-04")
 def test_without_a_model_it_says_what_to_do_and_nobody_reads_along(
-    talking: Callable[[Steps], tuple[TestClient, Desks]],
+    talking: Callable[[Steps], tuple[TestClient, HomePool]],
 ) -> None:
     client, _ = talking([])
     page = client.get("/chat").text

@@ -11,12 +11,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.library import updating
-from habitus.app.operating.people import Role, open_people
-from habitus.memory.model import Draft, Producer
+from habitus.app.library import importing
+from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.memory.model import LessonDraft, LessonProducer
 from habitus.skills.model import Skill
-from habitus.skills.review import Action, Change
-from habitus.skills.trees import with_skill
+from habitus.skills.review import ProposalAction, SkillChange
+from habitus.skills.trees import update_main_file
 from tests.web.furnished import AGENT, furnish_with_life, furnish_with_much
 from tests.web.test_pages import seen
 
@@ -45,7 +45,7 @@ def test_home_counts_a_month_and_has_five_rows_with_what_to_do(browser: TestClie
     assert page.count('class="spark"') == 4
     assert "checklist" not in page
     told = browser.get("/api/v1/overview").json()
-    assert [len(told["days"]), told["waiting"][-1], sum(day["good"] for day in told["days"])] == [30, 8, 13]
+    assert [len(told["days"]), told["pending_per_day"][-1], sum(day["good"] for day in told["days"])] == [30, 8, 13]
     assert [one["name"] for one in told["helps"]][:1] == ["close-the-month"]
     assert {one["title"] for one in told["agents"]} == {"Claude Code", "Agents by MCP"}
 
@@ -54,8 +54,8 @@ def test_home_counts_a_month_and_has_five_rows_with_what_to_do(browser: TestClie
 def test_what_is_harmless_is_approved_in_its_row_and_taken_back_from_the_notice(
     browser: TestClient, stranger: TestClient, habitus: Habitus
 ) -> None:
-    tree = with_skill({}, Skill(name="make-jam", description="How jam is made", body="1. Boil the fruit.\n"))
-    change = Change(action=Action.WRITE, name="make-jam", layer="user", tree=tree)
+    tree = update_main_file({}, Skill(name="make-jam", description="How jam is made", body="1. Boil the fruit.\n"))
+    change = SkillChange(action=ProposalAction.WRITE, name="make-jam", layer="user", tree=tree)
     jam = habitus.review.submit(change, AGENT).proposal
     doubtful = habitus.review.submit(replace(change, name="odd", findings=("it looks odd",)), AGENT).proposal
     assert jam is not None
@@ -64,17 +64,17 @@ def test_what_is_harmless_is_approved_in_its_row_and_taken_back_from_the_notice(
     assert [re.findall(r">(Approve|Decide)<", row) for row in rows] == [["Approve"], ["Decide"]]
     done = browser.post(f"/inbox/{jam.id}/approve-here").text
     assert ("Approved: Add make-jam." in done, "<h1>Home</h1>" in done) == (True, True)
-    assert habitus.skills.is_taken("make-jam")
+    assert habitus.skills.is_name_taken("make-jam")
     reviewer, viewer = (
-        {"Authorization": f"Bearer {open_people(habitus).add(name, role).token}"}
-        for name, role in (("ben", Role.REVIEWER), ("eve", Role.VIEWER))
+        {"Authorization": f"Bearer {open_user_accounts(habitus).add(name, role).token}"}
+        for name, role in (("ben", UserRole.REVIEWER), ("eve", UserRole.VIEWER))
     )
     words = re.findall(r'name="undo" value="([^"]+)"', done)
     assert 'hx-post="/inbox/undo"' in done
     for other in (["undo", "brew-tea:1"], ["skills", "remove", "brew-tea"]):
         assert stranger.post("/inbox/undo", data={"undo": other}, headers=reviewer).status_code == 409
     assert stranger.post("/inbox/undo", data={"undo": words}, headers=reviewer).status_code == 204
-    assert not habitus.skills.is_taken("make-jam")
+    assert not habitus.skills.is_name_taken("make-jam")
     assert ">Approve<" in stranger.get("/", headers=reviewer).text
     assert ">Approve<" not in stranger.get("/", headers=viewer).text
     assert stranger.post(f"/inbox/{jam.id}/approve-here", headers=viewer).status_code == 403
@@ -88,10 +88,10 @@ def test_what_agents_learned_is_counted_and_an_import_is_one_line_with_undo(
         (tmp_path / "here" / name).mkdir(parents=True)
         text = f"---\nname: {name}\ndescription: {name}\n---\n1. Do the {name}.\n"
         (tmp_path / "here" / name / "SKILL.md").write_text(text)
-    updating.add(habitus, str(tmp_path / "here"), (), updating.ImportOptions())
+    importing.add_skills(habitus, str(tmp_path / "here"), (), importing.ImportOptions())
     habitus.memory.add("I said this myself.")
     habitus.memory.encode(
-        Draft(text="An agent found this out.", kind="lesson", confidence=0.9, produced_by=Producer.DETECTOR)
+        LessonDraft(text="An agent found this out.", kind="lesson", confidence=0.9, produced_by=LessonProducer.DETECTOR)
     )
     page = browser.get("/").text
     text = " ".join(seen(page).split())
@@ -100,7 +100,7 @@ def test_what_agents_learned_is_counted_and_an_import_is_one_line_with_undo(
     line = page.split('class="imported')[1].split("</form>")[0]
     words = re.findall(r'name="undo" value="([^"]+)"', line)
     browser.post("/undo", data={"undo": words})
-    assert not habitus.skills.is_taken("one-thing")
+    assert not habitus.skills.is_name_taken("one-thing")
     assert "imported" not in seen(browser.get("/").text).split("Fails")[0]
 
 

@@ -11,10 +11,10 @@ from starlette.types import ASGIApp
 
 from habitus.app import Habitus
 from habitus.app.operating import jobs
-from habitus.app.operating.people import Role, open_people
-from habitus.jobs.model import JobState, Limits
-from habitus.jobs.queue import Room
-from habitus.web import words
+from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.jobs.model import ConcurrencyLimits, JobState
+from habitus.jobs.queue import JobClaims
+from habitus.web import labels
 from tests.web.conftest import HOST
 from tests.web.test_chat import heard
 
@@ -25,7 +25,7 @@ def test_a_job_is_left_followed_ended_and_tried_again(browser: TestClient, habit
     page = browser.post("/automation", data={"kind": "curate"}).text
     assert '<live-part from="/automation/live">' in page
     queue = jobs.open_queue(habitus)
-    (job,) = queue.all()
+    (job,) = queue.list_jobs()
     ended = browser.post(f"/automation/{job.id}/cancel").text
     assert "It ends before its next part." in ended
     assert queue.get(job.id).state is JobState.CANCELLED
@@ -51,25 +51,25 @@ def test_a_skill_gets_tasks_and_a_run_on_its_page(browser: TestClient, habitus: 
     wrong = browser.post("/skills/brew-tea/improve", data={"budget": "much"}, headers={"HX-Request": "true"})
     assert wrong.status_code == 422
     assert "left to the next worker" in browser.post("/skills/brew-tea/improve", data={"budget": "30m"}).text
-    assert [job.kind for job in jobs.open_queue(habitus).all()] == ["improve"]
+    assert [job.kind for job in jobs.open_queue(habitus).list_jobs()] == ["improve"]
 
 
 @pytest.mark.req("CL-02")
 def test_time_left_counts_from_when_its_worker_began(browser: TestClient, habitus: Habitus) -> None:
     queue = jobs.open_queue(habitus)
-    id = queue.add("curate", {})
+    id = queue.add_job("curate", {})
     with habitus.shared.begin() as connection:  # it waited for three days
         connection.exec_driver_sql("UPDATE jobs SET added_on = added_on - 259200000")
-    first, second = (Room(habitus.shared, worker) for worker in ("first", "second"))
-    (job,) = first.take(["curate"], hands=1, limits=Limits())
-    first.keep_plan(job, json.dumps([1, 2, 3]))
-    assert words.time_left(queue.get(id)) == ""
-    first.keep_part(job, 0, "null")
-    assert words.time_left(queue.get(id)) == "about 1 minute left"
-    first.leave()
-    (job,) = second.take(["curate"], hands=1, limits=Limits())
-    assert words.time_left(queue.get(id)) == ""  # nobody knows how quick this one is
-    second.keep_part(job, 1, "null")
+    first, second = (JobClaims(habitus.shared, worker) for worker in ("first", "second"))
+    (job,) = first.claim_jobs(["curate"], max_count=1, limits=ConcurrencyLimits())
+    first.save_plan(job, json.dumps([1, 2, 3]))
+    assert labels.estimate_time_left(queue.get(id)) == ""
+    first.save_part_result(job, 0, "null")
+    assert labels.estimate_time_left(queue.get(id)) == "about 1 minute left"
+    first.release_all_jobs()
+    (job,) = second.claim_jobs(["curate"], max_count=1, limits=ConcurrencyLimits())
+    assert labels.estimate_time_left(queue.get(id)) == ""  # nobody knows how quick this one is
+    second.save_part_result(job, 1, "null")
     assert "about 1 minute left" in browser.get("/automation").text
 
 
@@ -80,39 +80,39 @@ def test_time_left_counts_from_when_its_worker_began(browser: TestClient, habitu
 def test_which_files_and_databases_are_read_is_not_for_an_admin_of_the_page(
     app: ASGIApp, habitus: Habitus, kind: str, source: str
 ) -> None:
-    token = open_people(habitus).add("eve", Role.ADMIN).token
+    token = open_user_accounts(habitus).add("eve", UserRole.ADMIN).token
     eve = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
-    refused = eve.post("/api/v1/jobs", json={"kind": kind, "words": [source]})
+    refused = eve.post("/api/v1/jobs", json={"kind": kind, "arguments": [source]})
     assert (refused.status_code, "owner" in refused.json()["title"]) == (409, True), refused.text
     assert eve.post("/automation", data={"kind": kind, "words": source}).status_code == 409
-    assert jobs.open_queue(habitus).all() == []
+    assert jobs.open_queue(habitus).list_jobs() == []
     assert "<textarea" not in eve.get("/automation").text
     assert eve.post("/api/v1/jobs", json={"kind": "curate"}).status_code == 201
 
 
 @pytest.mark.req("IM-04", "CL-04")
 def test_a_program_of_this_machine_solves_for_its_owner_alone(api: TestClient, app: ASGIApp, habitus: Habitus) -> None:
-    token = open_people(habitus).add("eve", Role.ADMIN).token
+    token = open_user_accounts(habitus).add("eve", UserRole.ADMIN).token
     eve = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
     asked = {"solver": "claude-code:opus", "shorter": True}
     refused = eve.post("/api/v1/skills/brew-tea/improvements", json=asked)
     assert (refused.status_code, "owner" in refused.json()["title"]) == (409, True), refused.text
     wrong = api.post("/api/v1/skills/brew-tea/improvements", json={"solver": "knitter"})
     assert (wrong.status_code, wrong.json()["title"]) == (422, "'knitter' solves no tasks."), wrong.text
-    assert jobs.open_queue(habitus).all() == []
+    assert jobs.open_queue(habitus).list_jobs() == []
     left = api.post("/api/v1/skills/brew-tea/improvements", json=asked)
     assert left.status_code == 201, left.text
-    (job,) = jobs.open_queue(habitus).all()
-    assert (job.given["solver"], job.given["shorter"]) == ("claude-code:opus", True)
+    (job,) = jobs.open_queue(habitus).list_jobs()
+    assert (job.arguments["solver"], job.arguments["shorter"]) == ("claude-code:opus", True)
     assert eve.post("/api/v1/skills/brew-tea/improvements", json={"shorter": True}).status_code == 201
 
 
 @pytest.mark.req("SB-14")
 def test_a_password_in_an_address_is_not_kept(api: TestClient, habitus: Habitus) -> None:
     for address in ("postgresql://ann:hunter2@127.0.0.1:1/x", "postgresql://127.0.0.1:1/x?user=ann&password=hunter2"):
-        left = api.post("/api/v1/jobs", json={"kind": "import", "words": [address]})
+        left = api.post("/api/v1/jobs", json={"kind": "import", "arguments": [address]})
         assert (left.status_code, "hunter2" in left.text) == (201, False)
-    wrong = api.post("/api/v1/jobs", json={"kind": "import", "words": ["postgresql://ann:hunter2@h:port/x"]})
+    wrong = api.post("/api/v1/jobs", json={"kind": "import", "arguments": ["postgresql://ann:hunter2@h:port/x"]})
     assert (wrong.status_code, "hunter2" in wrong.text) == (422, False)
     assert "hunter2" not in api.get("/api/v1/jobs").text
     with habitus.shared.connect() as connection:
@@ -130,11 +130,14 @@ def test_no_secret_of_an_address_on_the_web_is_kept_in_a_job(api: TestClient, ha
         "#key=SECRETPW",
     ):
         source = f"https://shop.example/x.zip?{query}"
-        refused = api.post("/api/v1/jobs", json={"kind": "import", "words": [source]})
+        refused = api.post("/api/v1/jobs", json={"kind": "import", "arguments": [source]})
         assert (query, refused.status_code, "SECRETPW" in refused.text) == (query, 409, False)
     for login in ("SECRETPW", "ann:SECRETPW"):
         source = f"https://{login}@shop.example/x.zip?v=2&author=ben"
-        left = api.post("/api/v1/jobs", json={"kind": "import", "words": [source]})
-        assert (left.status_code, left.json()["given"]["source"]) == (201, "https://shop.example/x.zip?v=2&author=ben")
+        left = api.post("/api/v1/jobs", json={"kind": "import", "arguments": [source]})
+        assert (left.status_code, left.json()["arguments"]["source"]) == (
+            201,
+            "https://shop.example/x.zip?v=2&author=ben",
+        )
     kept = b"".join(file.read_bytes() for file in habitus.settings.home.rglob("*.db*") if file.is_file())
     assert b"SECRETPW" not in kept

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
 from habitus.app.library import uploading
-from habitus.app.operating.jobs import at_work, open_queue
+from habitus.app.operating.jobs import open_queue, run_home_worker
 
 API = "/api/v1/uploads"
 SKILL = "---\nname: s{0}\ndescription: How to do {0}.\n---\n1. Do {0}.\n"
@@ -43,8 +43,8 @@ def test_too_many_files_are_refused_before_any_is_unpacked(
 def test_a_large_upload_is_shown_in_part_and_left_to_a_worker(
     api: TestClient, browser: TestClient, habitus: Habitus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert uploading.MOST == 3_000
-    monkeypatch.setattr(uploading, "MOST", 2)  # as 3,000 would be
+    assert uploading.MAX_SKILLS == 3_000
+    monkeypatch.setattr(uploading, "MAX_SKILLS", 2)  # as 3,000 would be
     files = packed((f"s{number}/SKILL.md", SKILL.format(number)) for number in range(3))
     looked = api.post(API, files=files).json()
     assert ([one["name"] for one in looked["scanned"]], looked["is_cut"]) == (["s0", "s1"], True)
@@ -54,11 +54,11 @@ def test_a_large_upload_is_shown_in_part_and_left_to_a_worker(
     assert "a worker takes it in" in browser.post("/import/take", files=files).text
     other = api.post(f"{API}?save=true", files=files).json()
     assert api.post(f"/api/v1/jobs/{other['id']}/cancel").status_code == 200
-    assert other["id"] not in [folder.name for folder in (habitus.settings.home / uploading.FOLDER).iterdir()]
-    with at_work(habitus, queue := open_queue(habitus, for_worker=True), starts_due=False):
-        while queue.count_left():
+    assert other["id"] not in [folder.name for folder in (habitus.settings.home / uploading.UPLOADS_DIR).iterdir()]
+    with run_home_worker(habitus, queue := open_queue(habitus, for_worker=True), starts_due=False):
+        while queue.count_unfinished_jobs():
             pass
     done = api.get(f"/api/v1/jobs/{job['id']}").json()
-    assert (done["state"], done["done"], done["result"]) == ("done", 2, {"imported": 3})
+    assert (done["state"], done["parts_done"], done["result"]) == ("done", 2, {"imported": 3})
     assert api.get("/api/v1/skills/s2").status_code == 200
-    assert list((habitus.settings.home / uploading.FOLDER).iterdir()) == []
+    assert list((habitus.settings.home / uploading.UPLOADS_DIR).iterdir()) == []

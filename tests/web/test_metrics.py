@@ -8,31 +8,36 @@ from starlette.types import ASGIApp
 
 from habitus import tracing
 from habitus.app import Habitus
-from habitus.app.operating.people import Role, open_people
-from habitus.web.metrics import Measured, Metrics
-from habitus.web.security import Keys
+from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.web.metrics import MetricsMiddleware, PrometheusMetrics
+from habitus.web.security import SignInKeys
 from tests.web.conftest import HOST
 
 parser = pytest.importorskip("prometheus_client.parser")  # of the extra `telemetry`
 
 
 @pytest.mark.req("OP-06", "OP-02")
-def test_metrics_are_for_whoever_has_their_token_and_name_nobody(app: ASGIApp, keys: Keys, habitus: Habitus) -> None:
-    metrics = Metrics(lambda: habitus)
-    client = TestClient(Measured(app, metrics, keys.for_metrics), base_url=f"http://{HOST}")
-    ben = {"Authorization": f"Bearer {open_people(habitus).add('benedict', Role.ADMIN).token}"}
-    reads = {"Authorization": f"Bearer {keys.for_metrics}"}
+def test_metrics_are_for_whoever_has_their_token_and_name_nobody(
+    app: ASGIApp, keys: SignInKeys, habitus: Habitus
+) -> None:
+    metrics = PrometheusMetrics(lambda: habitus)
+    client = TestClient(MetricsMiddleware(app, metrics, keys.metrics_token), base_url=f"http://{HOST}")
+    ben = {"Authorization": f"Bearer {open_user_accounts(habitus).add('benedict', UserRole.ADMIN).token}"}
+    reads = {"Authorization": f"Bearer {keys.metrics_token}"}
     strangers: tuple[dict[str, str], ...] = (
         {},
         ben,
-        {"Authorization": f"Bearer {keys.bearer}"},
-        {"Authorization": f"Basic {keys.for_metrics}"},
+        {"Authorization": f"Bearer {keys.owner_token}"},
+        {"Authorization": f"Basic {keys.metrics_token}"},
     )
     assert [client.get("/metrics", headers=given).status_code for given in strangers] == [401] * len(strangers)
     assert client.get("/api/v1/skills", headers=reads).status_code == 401  # which opens nothing else
     assert client.get("/api/v1/skills/brew-tea", headers=ben).status_code == 200
     assert client.request("BREW", "/static/none", headers=ben).status_code >= 400
-    with tracing.counting(metrics.count), habitus.turn("where is the zeppelin?", user="benedict") as turn:
+    with (
+        tracing.observe_counts(metrics.increment_counter),
+        habitus.turn("where is the zeppelin?", user="benedict") as turn,
+    ):
         turn.done("In the shed.")
     answer = client.get("/metrics", headers=reads)
     assert answer.headers["content-type"].startswith("text/plain; version=")

@@ -15,17 +15,17 @@ from habitus.agent.stream import Consent
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
 from habitus.app.use_cases import secrets as granting
-from habitus.events import OK, OutcomeKind, tool_called, tool_returned
+from habitus.events import OK, OutcomeKind, build_tool_call_event, build_tool_result_event
 from habitus.evidence.findings import Verdict
 from habitus.jobs.model import JobState
-from habitus.journal.model import Place, Turn
-from habitus.memory.model import Draft, Kind, Producer, Scope, TrustLevel
+from habitus.journal.model import SelectionSlot, Turn
+from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonScope, TrustLevel
 from habitus.recipes.catalogue import RecipeStatus
-from habitus.sandbox.credentials.grants import Call
-from habitus.skills.model import Manifest, Skill, Source, Stage, State
-from habitus.skills.review import Action
+from habitus.sandbox.credentials.grants import CommandLineCall
+from habitus.skills.model import Manifest, Skill, SkillSource, SkillState, Stage
+from habitus.skills.review import ProposalAction
 from habitus.tools.model import ToolStatus
-from habitus.web import words
+from habitus.web import labels
 from tests.web.furnished import SKILLS, furnish_with_life
 
 PAGES = (
@@ -150,7 +150,7 @@ def test_what_is_known_of_its_use_is_drawn_and_said(browser: TestClient, habitus
     assert "Not known yet" in browser.get("/skills/brew-tea?tab=fared").text
     furnish_with_life(habitus)
     page = browser.get("/skills/close-the-month?tab=fared").text
-    (finding,) = habitus.evidence.of_skill(habitus.skills.find("close-the-month"))
+    (finding,) = habitus.evidence.find_skill(habitus.skills.find("close-the-month"))
     assert html.escape(finding.sentence.partition(" Costs")[0]) in page
     assert 'aria-label="Of a hundred conversations. v3: +' in page
     assert finding.judgement.verdict is Verdict.PROMOTE
@@ -213,13 +213,15 @@ def test_lessons_and_turns_are_judged_on_the_page(browser: TestClient, habitus: 
     assert "It is back." in browser.post(f"/lessons/{tea.id}/restore").text
     never = r"Always do|Never do|Lesson|About you"
     assert re.findall(f">({never}) <", browser.get("/lessons?kind=never&trust=user&order=use").text) == ["Never do"]
-    habitus.memory.encode(Draft(text="The printer needs paper.", kind=Kind.LESSON, produced_by=Producer.DETECTOR))
+    habitus.memory.encode(
+        LessonDraft(text="The printer needs paper.", kind=LessonKind.LESSON, produced_by=LessonProducer.DETECTOR)
+    )
     unchecked = browser.get("/lessons?trust=automatic").text
     assert re.findall(r'<a href="/lessons/\w+">(.+?)</a>', unchecked) == ["The printer needs paper."]
     assert "No lesson fits" in browser.get("/lessons?trust=verified").text
     assert "went wrong" in browser.post("/activity/s1/t1", data={"ok": "false"}).text
     assert "paused" in browser.post("/pause", data={"on": "true"}).text
-    assert habitus.pause.state() is not None
+    assert habitus.pause.get_state() is not None
 
 
 @pytest.mark.req("CL-02")
@@ -230,9 +232,9 @@ def test_an_upload_shows_its_findings_before_it_is_saved(browser: TestClient, ha
     assert "will wait for you" in looked
     assert looked.count("Tells the model to set aside") == 1
     assert ", line 5, and in 2 more places." in looked
-    assert habitus.waiting_count() == 0
+    assert habitus.count_pending() == 0
     assert "Waiting for you: 1." in browser.post("/import/take", files=sent).text
-    assert not habitus.skills.is_taken("bad")
+    assert not habitus.skills.is_name_taken("bad")
 
 
 ATTACKS = (
@@ -280,21 +282,21 @@ def assert_harmless(text: str) -> None:
 def test_everything_that_a_page_names_has_a_word() -> None:
     """A page with a thing that has none would not open."""
     named: dict[type[Enum], Collection[object]] = {
-        State: words.STATES,
-        Source: words.SOURCES,
-        Stage: words.STAGES,
-        Kind: words.KINDS,
-        Scope: words.SCOPES,
-        Producer: words.PRODUCERS,
-        TrustLevel: words.TRUSTS,
-        OutcomeKind: words.OUTCOMES,
-        Place: words.PLACES,
-        Action: words.ACTIONS,
-        Consent: words.CONSENTS,
-        JobState: words.JOB_STATES,
-        ToolStatus: words.TOOL_STATES,
-        RecipeStatus: words.RECIPE_STATES,
-        Verdict: words.VERDICTS,
+        SkillState: labels.STATES,
+        SkillSource: labels.SOURCES,
+        Stage: labels.STAGES,
+        LessonKind: labels.KINDS,
+        LessonScope: labels.SCOPES,
+        LessonProducer: labels.PRODUCERS,
+        TrustLevel: labels.TRUSTS,
+        OutcomeKind: labels.OUTCOMES,
+        SelectionSlot: labels.PLACES,
+        ProposalAction: labels.ACTIONS,
+        Consent: labels.CONSENTS,
+        JobState: labels.JOB_STATES,
+        ToolStatus: labels.TOOL_STATES,
+        RecipeStatus: labels.RECIPE_STATES,
+        Verdict: labels.VERDICTS,
     }
     assert {kind.__name__: set(kind) - set(known) for kind, known in named.items() if set(kind) - set(known)} == {}
 
@@ -304,15 +306,15 @@ def test_what_fails_again_and_again_stands_on_the_first_page_with_what_helps(
     browser: TestClient, stranger: TestClient, habitus: Habitus
 ) -> None:
     for number in range(2):
-        failed = tool_returned("bash", success=False, error="bash: pnpm: command not found")
-        worked = tool_returned("bash", success=True)
+        failed = build_tool_result_event("bash", success=False, error="bash: pnpm: command not found")
+        worked = build_tool_result_event("bash", success=True)
         events = (
-            tool_called("bash", {"command": "pnpm install"}),
+            build_tool_call_event("bash", {"command": "pnpm install"}),
             failed,
-            tool_called("bash", {"command": "npm install"}),
+            build_tool_call_event("bash", {"command": "npm install"}),
             worked,
         )
-        habitus.journal.record(
+        habitus.journal.record_turn(
             Turn(
                 id=f"f{number}",
                 session=f"f{number}",
@@ -367,7 +369,7 @@ def test_a_switch_on_every_page_pauses_and_a_banner_says_so(browser: TestClient,
     for is_on in (True, False):
         answer = browser.post("/pause", data={"on": str(is_on)}).text
         assert f'aria-checked="{str(is_on).lower()}"' in answer
-        assert (habitus.pause.state() is not None) is is_on
+        assert (habitus.pause.get_state() is not None) is is_on
         page = browser.get("/lessons").text
         assert ("Learning is paused" in re.sub(r"<p[^>]* hidden[^>]*>[^<]*</p>", "", page)) is is_on
 
@@ -380,12 +382,16 @@ def test_secrets_are_listed_by_name_with_what_was_called_and_never_a_value(
     secret = "tr0ub4dor-and-three"
     env = ({"var": "TEA_PASSWORD", "from": "secret", "name": "tea.password"},)
     skill = Skill(name="buy-tea", description="Buys tea", manifest=Manifest(cli=True, env=env), body="Call it.")
-    habitus.skills.create(skill, habitus.person())
+    habitus.skills.create(skill, habitus.build_author())
     assert "waits for you" in browser.get("/secrets").text
     habitus.vault.set("tea.password", secret)
-    granting.grant(habitus, granting.GrantRequest(names=("tea.password", "buy-tea"), host=("tea.example.org",)))
-    call = Call(who="ann", skill="buy-tea", arguments=("--as", secret), outcome=OK, when=habitus.clock())
-    secrets.open_calls(habitus).record(call)
+    granting.grant_secrets(
+        habitus, granting.GrantSecretsRequest(names=("tea.password", "buy-tea"), host=("tea.example.org",))
+    )
+    call = CommandLineCall(
+        caller="ann", skill="buy-tea", arguments=("--as", secret), outcome=OK, timestamp=habitus.clock()
+    )
+    secrets.open_call_log(habitus).record(call)
     text = seen(browser.get("/secrets").text)
     for told in ("tea.password", "For buy-tea", "may have it", "tea.example.org", "buy-tea --as [redacted:known]"):
         assert told in text
@@ -442,7 +448,7 @@ def test_insights_say_what_helps_costs_lies_idle_and_is_confused(
     twin = Skill(
         name="finish-month", description=SKILLS[0].description, when_to_use=SKILLS[0].when_to_use, body="1. x\n"
     )
-    habitus.skills.create(twin, habitus.person())
+    habitus.skills.create(twin, habitus.build_author())
     found = api.get("/api/v1/insights").json()
     (helps, *_) = [one for one in found["effects"] if one["name"] == "close-the-month"]
     assert helps["effect"]["low"] > 0

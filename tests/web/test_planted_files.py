@@ -12,9 +12,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.library.updating import ImportOptions, take_in
-from habitus.app.operating.people import Role, open_people
-from habitus.skills.layers.layer import USER
+from habitus.app.library.importing import ImportOptions, import_skills
+from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.skills.layers.layer import USER_LAYER
 
 API = "/api/v1"
 PLANTED = [
@@ -33,7 +33,7 @@ def test_a_file_that_others_run_or_no_history_sees_is_not_put(api: TestClient, h
     tag = {"If-Match": api.get(f"{API}/skills/brew-tea").headers["etag"]}
     answer = api.put(f"{API}/skills/brew-tea/files/{path}", content=b"[core]\n", headers=tag)
     assert answer.status_code == 409, answer.text
-    folder = habitus.skills.directory("brew-tea")
+    folder = habitus.skills.find_directory("brew-tea")
     assert folder is not None
     assert not (folder / path).exists()
 
@@ -57,7 +57,7 @@ def test_no_repository_can_be_planted_whose_settings_git_obeys(
     for path, text in planted.items():
         tag = {"If-Match": api.get(f"{API}/skills/brew-tea").headers["etag"]}
         api.put(f"{API}/skills/brew-tea/files/{path}", content=text.encode(), headers=tag)
-    folder = habitus.skills.directory("brew-tea")
+    folder = habitus.skills.find_directory("brew-tea")
     assert folder is not None
     assert (folder / "config").read_text() == settings
     subprocess.run(["git", "status"], cwd=folder, capture_output=True, check=False)
@@ -68,11 +68,11 @@ def test_no_repository_can_be_planted_whose_settings_git_obeys(
 def test_a_file_that_the_owner_put_there_by_hand_can_be_changed_by_them_alone(
     api: TestClient, stranger: TestClient, habitus: Habitus
 ) -> None:
-    folder = habitus.skills.directory("brew-tea")
+    folder = habitus.skills.find_directory("brew-tea")
     assert folder is not None
     (folder / ".envrc").write_text("export TEA=1\n")
     tag = {"If-Match": api.get(f"{API}/skills/brew-tea").headers["etag"]}
-    token = open_people(habitus).add("bob", Role.ADMIN).token
+    token = open_user_accounts(habitus).add("bob", UserRole.ADMIN).token
     stranger.headers["Authorization"] = f"Bearer {token}"
     assert stranger.put(f"{API}/skills/brew-tea/files/.envrc", content=b"x", headers=tag).status_code == 409
     assert (folder / ".envrc").read_text() == "export TEA=1\n"
@@ -112,10 +112,10 @@ def test_an_import_leaves_such_files_out_and_says_so(habitus: Habitus, tmp_path:
         (place / path).parent.mkdir(parents=True)
         (place / "SKILL.md").write_text(SKILL.replace("press-flowers", place.name))
         (place / path).write_text("{}")
-    noted = {one.name: one.notes for one in take_in(habitus, top, (), USER, ImportOptions()).results}
+    noted = {one.name: one.notes for one in import_skills(habitus, top, (), USER_LAYER, ImportOptions()).results}
     for number, path in enumerate(PLANTED):
         name = f"press-{number}"
-        assert sorted(habitus.skills.tree(name)) == ["SKILL.md"]
+        assert sorted(habitus.skills.read_tree(name)) == ["SKILL.md"]
         assert [note for note in noted[name] if note.startswith(f"{path}: It was left out")]
 
 
@@ -126,6 +126,6 @@ def test_an_import_says_nothing_of_the_version_control_of_a_working_copy(habitus
         (place / path).parent.mkdir(parents=True)
         (place / path).write_text("x")
     (place / "SKILL.md").write_text(SKILL)
-    (taken,) = take_in(habitus, place, (), USER, ImportOptions()).results
-    assert sorted(habitus.skills.tree("press-flowers")) == ["SKILL.md"]
+    (taken,) = import_skills(habitus, place, (), USER_LAYER, ImportOptions()).results
+    assert sorted(habitus.skills.read_tree("press-flowers")) == ["SKILL.md"]
     assert [note.partition(":")[0] for note in taken.notes] == ["sub/.git"]

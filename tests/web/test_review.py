@@ -12,25 +12,25 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
 from habitus.app.library import explaining
-from habitus.app.operating.people import Role, open_people
+from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.review import inbox, replaying
 from habitus.app.tasks.mining import MinedTask, propose_tasks
 from habitus.app.tasks.storing import tasks_of
 from habitus.app.use_cases import review
-from habitus.files import file_of
+from habitus.files import build_file
 from habitus.journal.model import Turn
-from habitus.memory.model import Draft, Kind, Producer
-from habitus.skills.model import Actor, Author, Skill, State
-from habitus.skills.review import Action, Change
-from habitus.skills.trees import with_skill
+from habitus.memory.model import LessonDraft, LessonKind, LessonProducer
+from habitus.skills.model import ActorKind, Author, Skill, SkillState
+from habitus.skills.review import ProposalAction, SkillChange
+from habitus.skills.trees import update_main_file
 from habitus.tasks.checks import Contains
 from habitus.tasks.judging import expect, shape_of
 from habitus.tasks.model import Task
-from habitus.tools.code_stage import task_of_call
-from habitus.tools.model import Grounds
+from habitus.tools.code_stage import build_case_from_call
+from habitus.tools.model import ToolEvidence
 from tests.web.test_pages import seen
 
-AGENT = Author(actor=Actor.AGENT, name="helper", reason="seen again and again")
+AGENT = Author(actor=ActorKind.AGENT, name="helper", reason="seen again and again")
 COFFEE = Skill(
     name="brew-coffee",
     description="How coffee is brewed: grind, heat the water, pour slowly, wait four minutes",
@@ -39,13 +39,13 @@ COFFEE = Skill(
 )
 
 
-def _replay(habitus: Habitus, change: Change) -> replaying.Replay:
-    *_, whole = replaying.replaying(habitus, change)
+def _replay(habitus: Habitus, change: SkillChange) -> replaying.ReplayReport:
+    *_, whole = replaying.replay_requests(habitus, change)
     return whole
 
 
 def proposed(habitus: Habitus, skill: Skill) -> str:
-    change = Change(action=Action.WRITE, name=skill.name, layer="user", tree=with_skill({}, skill))
+    change = SkillChange(action=ProposalAction.WRITE, name=skill.name, layer="user", tree=update_main_file({}, skill))
     submitted = habitus.review.submit(change, AGENT)
     assert submitted.proposal is not None
     return str(submitted.proposal.id)
@@ -54,7 +54,7 @@ def proposed(habitus: Habitus, skill: Skill) -> str:
 def asked(habitus: Habitus, *requests: str) -> None:
     for number, request in enumerate(requests):
         began = habitus.clock() - timedelta(hours=1, seconds=-number)
-        habitus.journal.record(
+        habitus.journal.record_turn(
             Turn(id=f"a{number}", session="s", request=request, started_on=began, user=habitus.settings.user)
         )
 
@@ -70,10 +70,10 @@ def test_a_change_is_shown_with_what_it_would_have_done_to_the_last_requests(
     assert re.search(r"1\s+of the last 3 requests would get brew-coffee that do not now", effect)
     told = api.get(f"/api/v1/review/effect/{id}").json()
     (gained,) = told["affected"]
-    assert (gained["request"], gained["gets_it"]) == ("Brew me a coffee with the grinder, please", True)
+    assert (gained["request"], gained["gains_skill"]) == ("Brew me a coffee with the grinder, please", True)
     # What was foretold comes true.
-    review.approve(habitus, review.Approval(ids=(id,)))
-    why = explaining.why(habitus, "brew-coffee", explaining.request_of(habitus, gained["request"]))
+    review.approve_items(habitus, review.ApproveItemsRequest(ids=(id,)))
+    why = explaining.explain_skill(habitus, "brew-coffee", explaining.build_request(habitus, gained["request"]))
     assert (why.rank, why.fits) == (1, True)
     # Requests are what people said to an agent: whoever has not signed in does not read them.
     assert stranger.get(f"/inbox/effect/{id}").status_code == 401
@@ -83,13 +83,16 @@ def test_a_change_is_shown_with_what_it_would_have_done_to_the_last_requests(
 @pytest.mark.req("CL-02")
 def test_what_a_change_takes_away_is_shown_as_well(habitus: Habitus) -> None:
     asked(habitus, "How is tea brewed?", "Translate this letter")
-    change = Change(action=Action.REMOVE, name="brew-tea", layer="user")
+    change = SkillChange(action=ProposalAction.REMOVE, name="brew-tea", layer="user")
     gone = _replay(habitus, change)
-    assert [one.request for one in gone.lost] == ["How is tea brewed?"]
-    assert _replay(habitus, Change(action=Action.DISABLE, name="brew-tea", layer="user")).lost == gone.lost
+    assert [one.request for one in gone.losing_requests] == ["How is tea brewed?"]
+    assert (
+        _replay(habitus, SkillChange(action=ProposalAction.DISABLE, name="brew-tea", layer="user")).losing_requests
+        == gone.losing_requests
+    )
     assert habitus.skills.find("brew-tea").summary is not None
     # A copy that another layer stands before changes nothing for anybody.
-    behind = Change(action=Action.REMOVE, name="brew-tea", layer="bundled")
+    behind = SkillChange(action=ProposalAction.REMOVE, name="brew-tea", layer="bundled")
     assert _replay(habitus, behind).affected == ()
 
 
@@ -99,19 +102,19 @@ def test_near_duplicates_that_wait_are_decided_together(browser: TestClient, hab
     proposed(habitus, Skill(name="count-stock", description="Counts what is left in the shop", body="1. Count.\n"))
     first = proposed(habitus, COFFEE)
     second = proposed(habitus, replace(COFFEE, name="make-coffee"))
-    groups = inbox.together(habitus.finder, inbox.waiting(habitus))
+    groups = inbox.group_related(habitus.finder, inbox.list_pending(habitus))
     assert [[item.id for item in group] for group in groups if len(group) > 1] == [[first, second]]
     page = browser.get(f"/inbox/alike/{first}").text
     assert "1 other in the inbox says much the same:  make-coffee ." in seen(f"<main>{page}")
     assert f'hx-post="/inbox/{first}/choose"' in page
     done = browser.post(f"/inbox/{second}/choose", data={"others": [first]})
     assert "Approved; 1 other turned down." in done.text
-    assert habitus.skills.is_taken("make-coffee")
+    assert habitus.skills.is_name_taken("make-coffee")
     assert habitus.review.get(int(first)).decision == "make-coffee says the same, and was taken"
     # One Undo has all of them wait again, as if nobody had chosen.
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', done.text)})
-    assert inbox.together(habitus.finder, inbox.waiting(habitus)) == groups
-    assert not habitus.skills.is_taken("make-coffee")
+    assert inbox.group_related(habitus.finder, inbox.list_pending(habitus)) == groups
+    assert not habitus.skills.is_name_taken("make-coffee")
 
 
 @pytest.mark.req("CL-03")
@@ -124,7 +127,7 @@ def test_a_program_takes_one_of_several_and_nothing_is_half_done(
     )
     listed = api.get("/api/v1/review", params={"limit": 1}).json()
     assert (listed["groups"], listed["total"]) == ([[first, second]], 3)
-    tokens = {role: open_people(habitus).add(role, role).token for role in (Role.VIEWER, Role.REVIEWER)}
+    tokens = {role: open_user_accounts(habitus).add(role, role).token for role in (UserRole.VIEWER, UserRole.REVIEWER)}
     viewer, reviewer = ({"Authorization": f"Bearer {token}"} for token in tokens.values())
     door, wanted = f"/api/v1/review/{second}/choose", {"others": [str(first)]}
     assert stranger.post(door, json=wanted, headers=viewer).status_code == 403
@@ -132,17 +135,15 @@ def test_a_program_takes_one_of_several_and_nothing_is_half_done(
         assert api.post(door, json={"others": wrong}).status_code in (404, 422), wrong
     api.post(f"/api/v1/review/{other}/reject", json={})
     assert api.post(door, json={"others": [str(other)]}).status_code == 422
-    assert not habitus.skills.is_taken("make-coffee")
+    assert not habitus.skills.is_name_taken("make-coffee")
     reviewer["Idempotency-Key"] = "once"
     done, again = (stranger.post(door, json=wanted, headers=reviewer) for _ in range(2))
     assert done.json() == again.json()
-    assert [done.json()["taken"]["item"][key] for key in ("state", "decided_by")] == ["approved", "reviewer"]
-    assert [one["item"]["decision"] for one in done.json()["turned_down"]] == [
-        "make-coffee says the same, and was taken"
-    ]
-    assert habitus.skills.is_taken("make-coffee")
-    back = api.post("/api/v1/undo", json={"undo": done.json()["turned_down"][0]["undo"]})
-    assert back.json()["said"] == ["brew-coffee@user waits for you again."]
+    assert [done.json()["approved"]["item"][key] for key in ("state", "decided_by")] == ["approved", "reviewer"]
+    assert [one["item"]["decision"] for one in done.json()["rejected"]] == ["make-coffee says the same, and was taken"]
+    assert habitus.skills.is_name_taken("make-coffee")
+    back = api.post("/api/v1/undo", json={"undo": done.json()["rejected"][0]["undo"]})
+    assert back.json()["messages"] == ["brew-coffee@user waits for you again."]
 
 
 @pytest.mark.req("CL-02")
@@ -150,39 +151,39 @@ def test_every_decision_can_be_taken_back(browser: TestClient, habitus: Habitus)
     id = proposed(habitus, COFFEE)
     down = browser.post(f"/inbox/{id}/reject", data={"reason": "we drink tea"}).text
     assert "we drink tea" in seen(down)
-    assert habitus.waiting_count() == 0
+    assert habitus.count_pending() == 0
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', down)})
-    assert [item.id for item in inbox.waiting(habitus)] == [id]
+    assert [item.id for item in inbox.list_pending(habitus)] == [id]
     browser.post(f"/inbox/{id}/reject", data={"reason": "no"})
     assert "It waits for you again." in browser.post(f"/inbox/{id}/reopen").text
     taken = browser.post(f"/inbox/{id}/approve").text
-    assert habitus.skills.is_taken("brew-coffee")
+    assert habitus.skills.is_name_taken("brew-coffee")
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', taken)})
-    assert not habitus.skills.is_taken("brew-coffee")
-    assert [item.id for item in inbox.waiting(habitus)] == [id]
-    for action in (Action.WRITE, Action.DISABLE, Action.REMOVE):
-        tree = with_skill({}, replace(COFFEE, name="brew-tea")) if action is Action.WRITE else {}
-        submitted = habitus.review.submit(Change(action=action, name="brew-tea", layer="user", tree=tree), AGENT)
+    assert not habitus.skills.is_name_taken("brew-coffee")
+    assert [item.id for item in inbox.list_pending(habitus)] == [id]
+    for action in (ProposalAction.WRITE, ProposalAction.DISABLE, ProposalAction.REMOVE):
+        tree = update_main_file({}, replace(COFFEE, name="brew-tea")) if action is ProposalAction.WRITE else {}
+        submitted = habitus.review.submit(SkillChange(action=action, name="brew-tea", layer="user", tree=tree), AGENT)
         assert submitted.proposal is not None
-        before = habitus.skills.tree("brew-tea")
+        before = habitus.skills.read_tree("brew-tea")
         browser.post(f"/inbox/{submitted.proposal.id}/approve")
-        assert habitus.skills.is_taken("brew-tea") is (action is not Action.REMOVE)
+        assert habitus.skills.is_name_taken("brew-tea") is (action is not ProposalAction.REMOVE)
         assert "It waits for you again." in browser.post(f"/inbox/{submitted.proposal.id}/reopen").text
-        assert habitus.skills.tree("brew-tea") == before
-        assert habitus.skills.find("brew-tea").state is State.OK
+        assert habitus.skills.read_tree("brew-tea") == before
+        assert habitus.skills.find("brew-tea").state is SkillState.OK
 
 
 @pytest.mark.req("CL-02")
 def test_a_lesson_that_waits_is_edited_turned_down_and_taken_back(browser: TestClient, habitus: Habitus) -> None:
-    draft = Draft(text="Dates are day-first.", kind=Kind.ALWAYS, produced_by=Producer.MODEL)
+    draft = LessonDraft(text="Dates are day-first.", kind=LessonKind.ALWAYS, produced_by=LessonProducer.MODEL)
     waiting = habitus.memory.encode(draft).engram
     assert waiting is not None
     edited = browser.post(f"/inbox/{waiting.id}/text", data={"text": "Dates are written day first."})
     assert "Changed; it still waits for you." in edited.text
     down = browser.post(f"/inbox/{waiting.id}/reject", data={"reason": "not here"}).text
-    assert inbox.waiting(habitus) == ()
+    assert inbox.list_pending(habitus) == ()
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', down)})
-    assert [item.what for item in inbox.waiting(habitus)] == ["Dates are written day first."]
+    assert [item.title for item in inbox.list_pending(habitus)] == ["Dates are written day first."]
 
 
 @pytest.mark.req("IM-02")
@@ -201,14 +202,14 @@ def test_a_task_that_was_mined_is_read_and_taken_on_the_page(browser: TestClient
 def test_a_large_import_of_ones_own_is_read_as_that_and_its_files_come_when_they_are_opened(
     browser: TestClient, habitus: Habitus
 ) -> None:
-    script = file_of("".join(f"print({number})\n" for number in range(3000)).encode())
-    tree = {**with_skill({}, COFFEE), **{f"scripts/{number}.py": script for number in range(60)}}
+    script = build_file("".join(f"print({number})\n" for number in range(3000)).encode())
+    tree = {**update_main_file({}, COFFEE), **{f"scripts/{number}.py": script for number in range(60)}}
     findings = (
         "scripts/1.py:2: Runs whatever a server sends (pipe)",
         "scripts/2.py:9: Runs whatever a server sends (pipe)",
     )
-    change = Change(action=Action.WRITE, name=COFFEE.name, layer="user", tree=tree)
-    made = habitus.review.propose(change, habitus.person("import of https://example.org/a.zip"), findings)
+    change = SkillChange(action=ProposalAction.WRITE, name=COFFEE.name, layer="user", tree=tree)
+    made = habitus.review.propose(change, habitus.build_author("import of https://example.org/a.zip"), findings)
     page = browser.get(f"/inbox/{made.id}").text
     assert "You import brew-coffee" in page
     assert "Runs whatever a server sends: scripts/1.py, line 2, and in 1 more place." in seen(page)
@@ -236,7 +237,7 @@ def test_in_a_team_somebody_else_can_be_made_to_approve(
     for spelled, value in (("review.somebody_else", "true"), ("Review.Somebody-Else", "1")):
         refused = api.put(f"/api/v1/settings/{spelled}", json={"value": value})
         assert (refused.status_code, "There is nobody else who could approve" in refused.json()["title"]) == (409, True)
-    reviewer = {"Authorization": f"Bearer {open_people(habitus).add('ben', Role.REVIEWER).token}"}
+    reviewer = {"Authorization": f"Bearer {open_user_accounts(habitus).add('ben', UserRole.REVIEWER).token}"}
     assert browser.post("/settings/value", data=key).status_code == 200
     id = proposed(habitus, COFFEE)
     assert "somebody else must approve it" in browser.get(f"/inbox/{id}").text
@@ -245,7 +246,7 @@ def test_in_a_team_somebody_else_can_be_made_to_approve(
     assert stranger.post(f"/api/v1/review/{id}/approve", headers=reviewer).status_code == 200
     # With nobody else left, whoever is alone decides again.
     other = proposed(habitus, replace(COFFEE, name="make-coffee"))
-    open_people(habitus).remove("ben")
+    open_user_accounts(habitus).remove("ben")
     assert api.post(f"/api/v1/review/{other}/approve").status_code == 200
 
 
@@ -263,15 +264,15 @@ def test_the_trial_of_code_is_a_table_that_runs_nothing_and_shows_no_secret(
     words = ("<b>tea</b>", KEY, "milk")
     recorded = [f'{{"said": "{word.upper()}", "with": "[redacted:anthropic]"}}' for word in words]
     cases = [
-        task_of_call({"word": word}, shape_of(result), expect([result], redacted=habitus.redact))
+        build_case_from_call({"word": word}, shape_of(result), expect([result], redacted=habitus.redact))
         for word, result in zip(words, recorded, strict=True)
     ]
     takes = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
-    grounds = Grounds(cases=tuple(cases), recorded=tuple(recorded))
+    grounds = ToolEvidence(cases=tuple(cases), recorded=tuple(recorded))
 
     async def propose() -> int | None:
         async with habitus.tools as tools:
-            made = await tools.create("shout", "Shouts.", takes, SHOUT, {"word": "milk"}, AGENT, grounds=grounds)
+            made = await tools.create("shout", "Shouts.", takes, SHOUT, {"word": "milk"}, AGENT, evidence=grounds)
         return made.proposal
 
     id = asyncio.run(propose())

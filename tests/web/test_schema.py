@@ -29,11 +29,11 @@ from schemathesis.specs.openapi.checks import (
 from starlette.types import ASGIApp
 
 from habitus.app import Habitus
-from habitus.app.operating.people import Role, open_people
+from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.web.api import events, skills
 from habitus.web.pages import chat
 from habitus.web.pages import jobs as jobs_page
-from habitus.web.security import Keys
+from habitus.web.security import SignInKeys
 from tests.web.conftest import HOST, standing
 from tests.web.furnished import furnish_with_life
 
@@ -81,11 +81,11 @@ def test_what_works_in_a_handler_works_in_a_thread() -> None:
     ours = {unwrap(one) for one in handlers if one.__module__.startswith("habitus.")}
     assert len(ours) > 100
     assert {one for one in ours if iscoroutinefunction(one)} == {
-        events.turn_events,
-        events.job_events,
-        skills.put_file,
-        chat.events,
-        jobs_page.live,
+        events.stream_turn_events,
+        events.stream_job_events,
+        skills.replace_skill_file,
+        chat.stream_chat_events,
+        jobs_page.stream_job_list,
     }
 
 
@@ -141,11 +141,11 @@ CHECKS = [
 @pytest.mark.full
 @pytest.mark.req("CL-03", "SC-01")
 def test_no_request_that_fits_is_a_failure_of_the_server(
-    app: ASGIApp, keys: Keys, habitus: Habitus, off_the_loop: None
+    app: ASGIApp, keys: SignInKeys, habitus: Habitus, off_the_loop: None
 ) -> None:
     """Some of what the description allows."""
     furnish_with_life(habitus)
-    headers = {"Authorization": f"Bearer {keys.bearer}", "Host": HOST}
+    headers = {"Authorization": f"Bearer {keys.owner_token}", "Host": HOST}
     schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers=headers)
     _ask(schema.as_strategy(GenerationMode.POSITIVE), headers)
 
@@ -153,18 +153,18 @@ def test_no_request_that_fits_is_a_failure_of_the_server(
 @pytest.mark.full
 @pytest.mark.req("CL-03", "CL-04", "SC-01")
 @pytest.mark.parametrize("mode", list(GenerationMode))
-@pytest.mark.parametrize("role", ["owner", *Role, "stranger"])
+@pytest.mark.parametrize("role", ["owner", *UserRole, "stranger"])
 def test_no_request_of_anybody_is_a_failure_of_the_server(
-    app: ASGIApp, keys: Keys, habitus: Habitus, mode: GenerationMode, role: str
+    app: ASGIApp, keys: SignInKeys, habitus: Habitus, mode: GenerationMode, role: str
 ) -> None:
     """Every door with what fits its description and with what breaks it, from each who may come."""
     furnish_with_life(habitus)
     headers = {"Host": HOST}
     if role != "stranger":
-        people = open_people(habitus)
-        token = keys.bearer if role == "owner" else people.add(role, Role(role)).token
+        people = open_user_accounts(habitus)
+        token = keys.owner_token if role == "owner" else people.add(role, UserRole(role)).token
         headers["Authorization"] = f"Bearer {token}"
-    told = {"Host": HOST, "Authorization": f"Bearer {keys.bearer}"}  # a stranger is not told what there is
+    told = {"Host": HOST, "Authorization": f"Bearer {keys.owner_token}"}  # a stranger is not told what there is
     schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers=told)
     asked = 0
     for operation in (found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)):
@@ -197,8 +197,8 @@ STRINGS = ("\ud800", "a\0b", "\u202e", "\r\nX-Evil: 1", "../..", "x" * 3000)
 def test_no_body_however_odd_is_a_failure_of_the_server(api: TestClient, is_thorough: bool) -> None:
     doors = ("skills", "lessons", "jobs", "undo", "sessions", "review/1/choose", "turns/t1/outcome")
     kinds = ("application/json", "text/plain", "multipart/form-data; boundary=", "application/json; charset=x")
-    names = ("name", "text", "kind", "words", "undo", "others", "reason", "by", "description", "body")
-    shapes = [{key: [text] if key in ("words", "undo", "others") else text for key in names} for text in STRINGS]
+    names = ("name", "text", "kind", "arguments", "undo", "others", "reason", "by", "description", "body")
+    shapes = [{key: [text] if key in ("arguments", "undo", "others") else text for key in names} for text in STRINGS]
     numbers = json.dumps({"ok": 10**400, "tokens": 10**400, "to": 1e308}).encode()
     for body in (*ODD, numbers, *(json.dumps(shape).encode() for shape in shapes)):
         for door, kind in product(doors, kinds) if is_thorough else zip(doors, cycle(kinds), strict=False):

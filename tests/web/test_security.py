@@ -17,12 +17,12 @@ from fastapi.testclient import TestClient
 
 from habitus import sql
 from habitus.app import Habitus
-from habitus.app.operating.people import People, Role, open_people
-from habitus.files import PrivateJson
+from habitus.app.operating.people import UserAccountStore, UserRole, open_user_accounts
+from habitus.files import PrivateJsonFile
 from habitus.journal.model import Turn
-from habitus.web.app import make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.security import OWNER, SIGNED_IN_FOR, Keys, keys_of
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import OWNER_IDENTITY, SESSION_SECONDS, SignInKeys, load_sign_in_keys
 from tests.web.conftest import HOST, standing
 
 SWITCH = "/api/v1/skills/brew-tea/disable"
@@ -75,28 +75,28 @@ def test_who_is_signed_in_and_on_our_page_may_change_things(browser: TestClient,
 @pytest.mark.req("CL-04")
 def test_a_cookie_is_ours_unchanged_and_not_for_ever(tmp_path: Path) -> None:
     now = 1_000.0
-    people = People(sql.create_all_in_memory(), PrivateJson(tmp_path / "people.json"))
-    keys = Keys(b"k" * 32, people, clock=lambda: now)
-    link = keys.new_link()
-    cookie = keys.enter(link)
+    people = UserAccountStore(sql.create_in_memory_engine(), PrivateJsonFile(tmp_path / "people.json"))
+    keys = SignInKeys(b"k" * 32, people, clock=lambda: now)
+    link = keys.create_sign_in_key()
+    cookie = keys.redeem_sign_in_key(link)
     assert cookie is not None
-    assert keys.enter(link) is None
-    assert keys.by_cookie(cookie) == OWNER
+    assert keys.redeem_sign_in_key(link) is None
+    assert keys.identify_by_cookie(cookie) == OWNER_IDENTITY
     until, rest = cookie.split(".", 1)
     forged = [f"{int(until) + 1}.{rest}", cookie[:-1], "", ".", "..", f"{until}.x.", "é", cookie + "x"]
-    assert [other for other in forged if keys.by_cookie(other)] == []
-    assert Keys(b"other" * 8, people).by_cookie(cookie) is None
-    now += SIGNED_IN_FOR
-    assert keys.by_cookie(cookie) is None
+    assert [other for other in forged if keys.identify_by_cookie(other)] == []
+    assert SignInKeys(b"other" * 8, people).identify_by_cookie(cookie) is None
+    now += SESSION_SECONDS
+    assert keys.identify_by_cookie(cookie) is None
 
 
 @pytest.mark.req("CL-04")
 def test_the_key_is_kept_for_its_owner_and_survives_a_restart(habitus: Habitus) -> None:
-    first = keys_of(habitus)
+    first = load_sign_in_keys(habitus)
     assert stat.S_IMODE((habitus.settings.home / "web.key").stat().st_mode) == 0o600
-    assert keys_of(habitus).bearer == first.bearer
+    assert load_sign_in_keys(habitus).owner_token == first.owner_token
     habitus.settings = habitus.settings.model_copy(update={"home": habitus.settings.home / "missing"})
-    assert keys_of(habitus).bearer != first.bearer
+    assert load_sign_in_keys(habitus).owner_token != first.owner_token
 
 
 @pytest.mark.req("CL-04")
@@ -129,28 +129,28 @@ def test_no_answer_lets_a_browser_run_what_is_written_in_it(stranger: TestClient
 
 @pytest.mark.req("CL-04")
 @pytest.mark.parametrize(
-    ("role", "statuses"), [(Role.VIEWER, [403, 403]), (Role.REVIEWER, [200, 403]), (Role.ADMIN, [200, 200])]
+    ("role", "statuses"), [(UserRole.VIEWER, [403, 403]), (UserRole.REVIEWER, [200, 403]), (UserRole.ADMIN, [200, 200])]
 )
 def test_everybody_does_what_their_role_allows_and_is_named(
-    stranger: TestClient, habitus: Habitus, role: Role, statuses: list[int]
+    stranger: TestClient, habitus: Habitus, role: UserRole, statuses: list[int]
 ) -> None:
-    people = open_people(habitus)
+    people = open_user_accounts(habitus)
     invited = people.add("ben", role)
-    habitus.journal.record(Turn(id="t1", session="s1", request="tea", started_on=habitus.clock(), user="ben"))
+    habitus.journal.record_turn(Turn(id="t1", session="s1", request="tea", started_on=habitus.clock(), user="ben"))
     program = {"Authorization": f"Bearer {invited.token}"}
     assert [one["id"] for one in stranger.get("/api/v1/sessions", headers=program).json()["sessions"]] == ["s1"]
     judged = stranger.post("/api/v1/turns/t1/outcome", json={"ok": True}, headers=program)
     made = stranger.post(SWITCH, headers=program)
     assert [judged.status_code, made.status_code] == statuses
     if made.status_code == 200:
-        (switch,) = habitus.skills.layer("user").store.whole_history("brew-tea").switches
+        (switch,) = habitus.skills.get_layer("user").store.read_change_history("brew-tea").lifecycle_events
         assert switch.author.name == "ben"
 
     assert stranger.get(f"/enter?key={invited.link}").status_code == 303
     assert stranger.get("/activity").status_code == 200
     assert f"ben, {role.value}" in stranger.get("/").text
-    assert ('class="looking"' in stranger.get("/skills").text) is (role is not Role.ADMIN)
-    assert ('class="looking"' in stranger.get("/inbox").text) is (role is Role.VIEWER)
+    assert ('class="looking"' in stranger.get("/skills").text) is (role is not UserRole.ADMIN)
+    assert ('class="looking"' in stranger.get("/inbox").text) is (role is UserRole.VIEWER)
     people.remove("ben")
     assert stranger.get("/activity").status_code == 401
     assert stranger.get("/api/v1/skills", headers=program).status_code == 401
@@ -159,7 +159,7 @@ def test_everybody_does_what_their_role_allows_and_is_named(
 @pytest.mark.req("CL-04")
 def test_what_somebody_else_teaches_stays_out_of_the_owners_pages(stranger: TestClient, habitus: Habitus) -> None:
     habitus.memory.add("The owner drinks coffee.")
-    invited = open_people(habitus).add("ben", Role.ADMIN)
+    invited = open_user_accounts(habitus).add("ben", UserRole.ADMIN)
     program = {"Authorization": f"Bearer {invited.token}"}
     made = stranger.post("/api/v1/lessons", json={"text": "Ben drinks tea."}, headers=program)
     assert made.status_code == 201
@@ -169,10 +169,10 @@ def test_what_somebody_else_teaches_stays_out_of_the_owners_pages(stranger: Test
 
 
 @pytest.mark.req("CL-04")
-def test_nobody_looks_who_has_not_signed_in(stranger: TestClient, keys: Keys) -> None:
+def test_nobody_looks_who_has_not_signed_in(stranger: TestClient, keys: SignInKeys) -> None:
     assert [stranger.get(path).status_code for path in ("/", "/skills", "/lessons", "/inbox")] == [401] * 4
     assert stranger.get("/static/habitus.css").status_code == 200
-    assert stranger.get(f"/enter?key={keys.new_link()}").status_code == 303
+    assert stranger.get(f"/enter?key={keys.create_sign_in_key()}").status_code == 303
     assert stranger.get("/skills").status_code == 200
 
 
@@ -194,12 +194,12 @@ def test_a_page_that_is_not_there_tells_a_stranger_nothing_of_the_home(
 
 
 @pytest.mark.req("CL-04")
-def test_a_trusted_proxy_says_who_asks_and_nobody_else_does(habitus: Habitus, keys: Keys) -> None:
-    open_people(habitus).add("ben", Role.ADMIN)
+def test_a_trusted_proxy_says_who_asks_and_nobody_else_does(habitus: Habitus, keys: SignInKeys) -> None:
+    open_user_accounts(habitus).add("ben", UserRole.ADMIN)
     web = habitus.settings.web.model_copy(update={"proxy_header": "X-User", "proxies": ("10.0.0.0/8",)})
     habitus.settings = habitus.settings.model_copy(update={"web": web})
-    desks = Desks(habitus)
-    app = make_app(desks, keys, {HOST})
+    desks = HomePool(habitus)
+    app = make_web_app(desks, keys, {HOST})
     proxy, other = (TestClient(app, base_url=f"http://{HOST}", client=(at, 1)) for at in ("10.1.2.3", "11.0.0.1"))
     ben = {"X-User": "ben"}
     page = proxy.get("/", headers=ben).text
@@ -207,7 +207,7 @@ def test_a_trusted_proxy_says_who_asks_and_nobody_else_does(habitus: Habitus, ke
     assert proxy.post(SWITCH, headers=ben).status_code == 403  # the proxy signs in every page's requests
     (csrf,) = re.findall(r'"X-CSRF": "(\w+)"', page)
     assert proxy.post(SWITCH, headers={**ben, "X-CSRF": csrf}).status_code == 200
-    (switch,) = habitus.skills.layer("user").store.whole_history("brew-tea").switches
+    (switch,) = habitus.skills.get_layer("user").store.read_change_history("brew-tea").lifecycle_events
     assert switch.author.name == "ben"
     assert proxy.get("/").status_code == 401
     assert proxy.get("/", headers={"X-User": "eve"}).status_code == 403
@@ -218,10 +218,10 @@ def test_a_trusted_proxy_says_who_asks_and_nobody_else_does(habitus: Habitus, ke
 
 @pytest.mark.req("CL-04")
 def test_of_links_and_tokens_only_hashes_are_kept(habitus: Habitus, stranger: TestClient) -> None:
-    invited = open_people(habitus).add("ben", Role.VIEWER)
+    invited = open_user_accounts(habitus).add("ben", UserRole.VIEWER)
     program = {"Authorization": f"Bearer {invited.token}"}
     assert stranger.get("/api/v1/skills", headers=program).status_code == 200
-    with sql.writing(habitus.shared) as connection:
+    with sql.write_transaction(habitus.shared) as connection:
         kept = repr(connection.execute(sa.text("SELECT * FROM sign_ins")).all())
         connection.execute(sa.text("ALTER TABLE sign_ins RENAME TO gone"))
     assert "ben" in kept
@@ -244,25 +244,25 @@ def test_what_another_site_can_send_with_our_cookie_changes_nothing(browser: Tes
 
 @pytest.mark.req("CL-04")
 def test_nobody_is_made_somebody_else_by_another_site(
-    browser: TestClient, stranger: TestClient, keys: Keys, habitus: Habitus
+    browser: TestClient, stranger: TestClient, keys: SignInKeys, habitus: Habitus
 ) -> None:
     """Neither by a cookie that was planted, nor by a link to the attacker's own account."""
     planted = "9999999999.0.eve.0"
     stranger.cookies.set(keys.cookie, planted)
     assert stranger.get("/activity").status_code == 401
-    entered = stranger.get(f"/enter?key={keys.new_link()}")
+    entered = stranger.get(f"/enter?key={keys.create_sign_in_key()}")
     assert planted not in entered.headers["set-cookie"]
-    theirs = open_people(habitus).add("eve", Role.VIEWER).link
+    theirs = open_user_accounts(habitus).add("eve", UserRole.VIEWER).link
     led = browser.get(f"/enter?key={theirs}", headers={"Sec-Fetch-Site": "cross-site"})
     assert (led.status_code, "set-cookie" in led.headers) == (403, False)
     assert browser.post(SWITCH).status_code == 200
 
 
 @pytest.mark.req("CL-04")
-def test_of_two_who_bring_one_link_one_comes_in(keys: Keys) -> None:
-    links = [keys.new_link() for _ in range(20)]
+def test_of_two_who_bring_one_link_one_comes_in(keys: SignInKeys) -> None:
+    links = [keys.create_sign_in_key() for _ in range(20)]
     with ThreadPoolExecutor(8) as threads:
-        came = list(threads.map(keys.enter, [link for link in links for _ in range(8)]))
+        came = list(threads.map(keys.redeem_sign_in_key, [link for link in links for _ in range(8)]))
     assert sum(cookie is not None for cookie in came) == len(links)
 
 
@@ -285,15 +285,15 @@ def test_no_id_in_an_address_leads_anywhere_else(api: TestClient, habitus: Habit
 @pytest.mark.req("SC-04")
 @pytest.mark.parametrize("is_removed", [True, False])
 def test_a_cookie_ends_with_the_role_or_the_membership_it_was_given_for(
-    stranger: TestClient, keys: Keys, habitus: Habitus, is_removed: bool
+    stranger: TestClient, keys: SignInKeys, habitus: Habitus, is_removed: bool
 ) -> None:
-    people = open_people(habitus)
-    old = keys.enter(people.add("eve", Role.VIEWER).link) or ""
-    assert keys.by_cookie(old) is not None
+    people = open_user_accounts(habitus)
+    old = keys.redeem_sign_in_key(people.add("eve", UserRole.VIEWER).link) or ""
+    assert keys.identify_by_cookie(old) is not None
     if is_removed:
         people.remove("eve")
-        assert keys.by_cookie(old) is None
-    new = keys.enter(people.add("eve", Role.ADMIN).link) or ""
+        assert keys.identify_by_cookie(old) is None
+    new = keys.redeem_sign_in_key(people.add("eve", UserRole.ADMIN).link) or ""
     stranger.cookies.set(keys.cookie, old)
     assert stranger.get("/api/v1/sessions").status_code == 401
     stranger.cookies.set(keys.cookie, new)

@@ -8,8 +8,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
-from habitus.app.operating.configuring import FROM_AFAR
-from habitus.web.pages.settings import GROUPS
+from habitus.app.operating.configuring import REMOTELY_SETTABLE
+from habitus.web.pages.settings import SETTING_GROUPS
 
 
 @pytest.mark.full
@@ -31,8 +31,8 @@ def test_a_setting_is_changed_holds_at_once_and_is_taken_back(browser: TestClien
 
 @pytest.mark.req("CL-02", "CL-04")
 def test_what_runs_commands_or_names_places_is_not_set_from_a_browser(browser: TestClient, habitus: Habitus) -> None:
-    elsewhere = {key for key in FROM_AFAR if key.startswith("schedule.") or key == "review.somebody_else"}
-    assert {key for settings in GROUPS.values() for key in settings} == set(FROM_AFAR) - elsewhere
+    elsewhere = {key for key in REMOTELY_SETTABLE if key.startswith("schedule.") or key == "review.somebody_else"}
+    assert {key for settings in SETTING_GROUPS.values() for key in settings} == set(REMOTELY_SETTABLE) - elsewhere
     for key in ("editor", "base_url", "database", "allow_weaker_sandbox", "sandbox.runtime"):
         answers = [
             browser.post("/settings/value", data={"key": key, "value": "true"}),

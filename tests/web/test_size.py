@@ -18,12 +18,13 @@ MOST_BYTES, MOST_NODES = 300_000, 5_000
 @pytest.mark.full
 @pytest.mark.req("CL-02")
 @pytest.mark.parametrize(
-    ("skills", "waiting", "on_map"), [(140, 55, 100), pytest.param(2000, 500, browsing.MOST, marks=pytest.mark.full)]
+    ("skills", "waiting", "on_map"),
+    [(140, 55, 100), pytest.param(2000, 500, browsing.MAX_DOTS, marks=pytest.mark.full)],
 )
 def test_no_page_is_large_where_there_is_much(
     browser: TestClient, habitus: Habitus, monkeypatch: pytest.MonkeyPatch, skills: int, waiting: int, on_map: int
 ) -> None:
-    monkeypatch.setattr(browsing, "MOST", on_map)
+    monkeypatch.setattr(browsing, "MAX_DOTS", on_map)
     furnish_with_life(habitus)
     furnish_with_much(habitus, skills=skills, waiting=waiting, requests=20)
     item = f"/inbox/{habitus.review.list(with_contents=False)[0].id}"
@@ -35,12 +36,12 @@ def test_no_page_is_large_where_there_is_much(
             large[path] = len(text.encode()), nodes
     assert large == {}
     first = browser.get("/api/v1/map").json()
-    assert len(first["skills"]) == browsing.MOST
-    assert sum(one["number"] for one in first["clusters"]) == len(habitus.skills.snapshot().by_name) - browsing.MOST
+    assert len(first["skills"]) == browsing.MAX_DOTS
+    assert sum(one["number"] for one in first["clusters"]) == len(habitus.skills.snapshot().by_name) - browsing.MAX_DOTS
     kept = {one["name"]: (one["x"], one["y"]) for one in first["skills"]}
-    (habitus.settings.home / browsing.FILE).unlink()
+    (habitus.settings.home / browsing.MAP_FILE).unlink()
     again = browser.get("/api/v1/map").json()["skills"]
     assert {one["name"]: (one["x"], one["y"]) for one in again} == kept  # laid out anew, and the same
-    habitus.skills.remove("close-the-month", habitus.person())
+    habitus.skills.remove("close-the-month", habitus.build_author())
     again = browser.get("/api/v1/map").json()["skills"]
     assert {one["name"]: (one["x"], one["y"]) for one in again if one["name"] in kept}.items() <= kept.items()

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
 from habitus.app.operating.jobs import Scheduler, open_queue
-from habitus.app.operating.people import Role, open_people
+from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.journal.model import Turn
 from tests.web.test_pages import seen
 
@@ -27,13 +27,13 @@ def test_somebody_is_invited_by_a_link_seen_and_removed(
     link = re.findall(r'value="http://127.0.0.1:8765(/enter\?key=[^"]+)"', page)[0]
     assert "invited, not here yet" in page
     assert stranger.get(link).headers["location"] == "/"
-    token = {"Authorization": f"Bearer {open_people(habitus).add('eve', Role.ADMIN).token}"}
+    token = {"Authorization": f"Bearer {open_user_accounts(habitus).add('eve', UserRole.ADMIN).token}"}
     assert stranger.get(f"{API}/users", headers=token).status_code == 200
     there = {one["name"]: one["seen_on"] for one in api.get(f"{API}/users").json()["users"]}
     assert (there["ben"], there["eve"] is not None) == (None, True)
     reviewer = api.post(f"{API}/users", json={"name": "ben", "role": "reviewer"}).json()["token"]
     for method, path in (("POST", "/users"), ("DELETE", "/users/eve"), ("PUT", "/jobs/schedule/mine")):
-        wanted = {"json": {"name": "x", "role": "admin", "when": "hourly"}} if method != "DELETE" else {}
+        wanted = {"json": {"name": "x", "role": "admin", "schedule": "hourly"}} if method != "DELETE" else {}
         answer = stranger.request(method, API + path, headers={"Authorization": f"Bearer {reviewer}"}, **wanted)  # type: ignore[arg-type]  # a body or none
         assert answer.status_code == 403, path
     assert "last seen" in browser.get("/team").text
@@ -55,7 +55,7 @@ def test_an_invitation_leads_to_where_it_was_asked_for_and_is_taken_back_by_an_a
     undo = {"undo": named["undo"]}
     assert stranger.post(f"{API}/undo", json=undo, headers=theirs).status_code == 403
     back = api.post(f"{API}/undo", json=undo)
-    assert (back.status_code, back.json()["said"]) == (200, ["ben can no longer sign in."])
+    assert (back.status_code, back.json()["messages"]) == (200, ["ben can no longer sign in."])
     assert stranger.get(f"{API}/users", headers=theirs).status_code == 401
 
 
@@ -68,11 +68,11 @@ def test_a_schedule_is_changed_on_the_page_and_followed_by_who_works(
     done = browser.post("/automation/schedule/mine", data={"how": "sunday", "at": "04:30"}).text
     (mine,) = [one for one in api.get(f"{API}/jobs/schedule").json()["schedule"] if one["kind"] == "mine"]
     assert (mine["when"], mine["next_on"] is not None) == ("weekly on sunday at 04:30", True)
-    assert str(working._followed.schedule().mine) == "weekly on sunday at 04:30"
+    assert str(working._followed.read_schedule().mine) == "weekly on sunday at 04:30"
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', done)})
-    assert str(working._followed.schedule().mine) == "off"
-    assert api.put(f"{API}/jobs/schedule/mine", json={"when": "at times"}).status_code == 422
-    assert api.put(f"{API}/jobs/schedule/tea", json={"when": "hourly"}).status_code == 404
+    assert str(working._followed.read_schedule().mine) == "off"
+    assert api.put(f"{API}/jobs/schedule/mine", json={"schedule": "at times"}).status_code == 422
+    assert api.put(f"{API}/jobs/schedule/tea", json={"schedule": "hourly"}).status_code == 404
 
 
 @pytest.mark.req("CL-02", "CL-03", "CL-06")
@@ -92,19 +92,19 @@ def test_the_owner_connects_an_agent_that_is_found_here(
     assert [one["name"] for one in api.get(f"{API}/agents").json()["agents"] if one["is_connected"]] == ["claude-code"]
     assert "not heard yet" in browser.get("/connections").text
     asked = Turn(id="t", session="s", request="Hi", started_on=habitus.clock(), source_type="claude-code", user="ann")
-    habitus.journal.record(asked)
-    habitus.journal.record(replace(asked, id="u", source_type="mcp"))
+    habitus.journal.record_turn(asked)
+    habitus.journal.record_turn(replace(asked, id="u", source_type="mcp"))
     page = " ".join(seen(browser.get("/connections").text).split())
     assert "Claude Code connected last heard just now" in page
     assert "Also heard Agents by MCP last heard just now" in page
     # Another admin works on the same home, and not on its owner's files.
-    other = {"Authorization": f"Bearer {open_people(habitus).add('eve', Role.ADMIN).token}"}
+    other = {"Authorization": f"Bearer {open_user_accounts(habitus).add('eve', UserRole.ADMIN).token}"}
     for path in ("/agents/claude-code/disconnect", "/agents/claude-code/import"):
         assert stranger.post(API + path, headers=other).status_code == 409, path
     undo = {"undo": ["disconnect", "claude-code"]}
     assert stranger.post(f"{API}/undo", json=undo, headers=other).status_code == 409
     again = api.post(f"{API}/undo", json=undo).json()
-    assert again == {"said": ["Claude Code is disconnected."], "kept": [], "undo": ["connect", "claude-code"]}
+    assert again == {"messages": ["Claude Code is disconnected."], "failures": [], "undo": ["connect", "claude-code"]}
     assert api.post(f"{API}/undo", json={"undo": again["undo"]}).json()["undo"] == undo["undo"]
     assert "is disconnected" in browser.post("/connections/claude-code/disconnect").text
     assert (tmp_path / ".claude.json").read_text() == '{"mine": 1}\n'

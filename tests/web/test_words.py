@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from habitus.web.site_map import without_terminal
+from habitus.web.site_map import replace_commands_by_pages
 
 
 @pytest.mark.req("CL-02")
@@ -16,4 +16,4 @@ from habitus.web.site_map import without_terminal
     ],
 )
 def test_a_command_becomes_the_page_that_does_it(said: str, on_the_page: str) -> None:
-    assert without_terminal(said) == on_the_page
+    assert replace_commands_by_pages(said) == on_the_page

@@ -18,7 +18,7 @@ T = TypeVar("T")
 CLOSING_S = 20.0
 
 
-async def in_thread(step: Callable[[], T]) -> T:
+async def run_in_thread(step: Callable[[], T]) -> T:
     """Run a blocking step in a thread and return its result. A cancellation waits for the step to end."""
     work = asyncio.ensure_future(asyncio.to_thread(step))
     try:
@@ -30,7 +30,7 @@ async def in_thread(step: Callable[[], T]) -> T:
         raise
 
 
-class Background:
+class BackgroundTasks:
     """Tasks that go on after a reply; failures are logged."""
 
     def __init__(self, *, closing_s: float = CLOSING_S) -> None:
@@ -48,7 +48,7 @@ class Background:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("Work in the background failed; nothing else is affected.", exc_info=error)
 
-    async def settle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait for all running tasks, however long they take."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
@@ -64,7 +64,7 @@ class Background:
             await asyncio.wait(set(self._tasks), timeout=5.0)
 
 
-class LoopThread:
+class EventLoopThread:
     """An event loop in its own thread, started on first use."""
 
     def __init__(self, name: str) -> None:
@@ -74,22 +74,22 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+    def run_and_wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and return its result. An interrupt of the caller cancels it."""
         # Waiting for the loop on its own thread would block it forever.
         if threading.current_thread() is self._thread:
             work.close()
             raise Invalid("A turn can't wait for itself.", hint="Call it from another thread, or use 'async with'.")
-        running = self._begun(work)
+        running = self._submit(work)
         try:
             return running.result()
         except BaseException:
             running.cancel()
             raise
 
-    async def ask(self, work: Coroutine[Any, Any, T]) -> T:
+    async def run_async(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and await its result from another event loop."""
-        return await asyncio.wrap_future(self._begun(work))
+        return await asyncio.wrap_future(self._submit(work))
 
     def close(self) -> None:
         """Stop the loop, cancelling its tasks, and wait for the thread."""
@@ -102,19 +102,19 @@ class LoopThread:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
 
-    def _begun(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         with self._lock:
             if self._is_closed:
                 work.close()
                 raise Invalid("This Habitus is closed.", hint="Open it again: Habitus.open().")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_serve, args=(self._loop,), name=self._name, daemon=True)
+                self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name=self._name, daemon=True)
                 self._thread.start()
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()

@@ -15,33 +15,44 @@ from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import CUE
 from habitus.events import OutcomeKind
 from habitus.evidence.model import Assignment, Item, ItemKind, Lots, edge
-from habitus.journal.journal import Journal, effective, loaded_or_ruled
-from habitus.journal.model import Exposure, Place, Turn
-from habitus.memory.memory import Cortex
-from habitus.memory.recall import MOST_LESSONS, Recall, Recalled, worth
-from habitus.search.model import Hit, Results
+from habitus.journal.journal import Journal, get_effective_outcome, list_chosen_skills
+from habitus.journal.model import Exposure, SelectionSlot, Turn
+from habitus.memory.cortex import Cortex
+from habitus.memory.recall import MAX_LESSONS, RecalledLesson, RecallResult, compute_rank_score
+from habitus.search.model import IndexHit, SearchResults
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.menu import Menu, News, line
-from habitus.skills.choosing.selection import STICKY_TURNS, Choice, PriorTurn, Request, Selection, select
-from habitus.skills.layers.layer import Layer, address
-from habitus.skills.layers.listing import Listed, Snapshot
+from habitus.skills.choosing.menu import LibraryNews, SkillMenu, format_menu_line
+from habitus.skills.choosing.selection import (
+    STICKY_TURNS,
+    EagerSkill,
+    PriorTurn,
+    SelectionInput,
+    SkillSelection,
+    select_skills,
+)
+from habitus.skills.layers.layer import Layer, format_address
+from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.model import Skill, Summary
-from habitus.sql.outage import Outage
-from habitus.text import tokens
+from habitus.skills.model import Skill, SkillSummary
+from habitus.sql.outage import OutageGuard
+from habitus.text import estimate_token_count
 
 
-def choose(snapshot: Snapshot, request: Request, gates: GateContext, journal: Journal) -> Selection:
+def choose_skills(
+    snapshot: LibrarySnapshot, request: SelectionInput, gates: GateContext, journal: Journal
+) -> SkillSelection:
     """Select the skills for a request. A turn that it replies to but that is not recorded is ignored."""
     user = request.user.name
-    recent = journal.recent(request.conversation, limit=STICKY_TURNS, user=user) if request.conversation else []
-    answered = journal.brief(request.reply_to, user=user) if request.reply_to else None
-    return select(
+    recent = (
+        journal.list_recent_turns(request.conversation, limit=STICKY_TURNS, user=user) if request.conversation else []
+    )
+    answered = journal.find_brief_turn(request.reply_to, user=user) if request.reply_to else None
+    return select_skills(
         snapshot.listing,
         request,
         gates,
-        prior=[_prior(turn) for turn in recent],
-        replied_to=None if answered is None else _prior(answered),
+        prior=[_to_prior_turn(turn) for turn in recent],
+        replied_to=None if answered is None else _to_prior_turn(answered),
     )
 
 
@@ -49,7 +60,9 @@ def choose(snapshot: Snapshot, request: Request, gates: GateContext, journal: Jo
 _RULED = 5
 
 
-def near(search: Callable[..., Results], on_menu: Collection[str], *, k: int = prompt.FITTING) -> list[Hit]:
+def find_relevant_skills(
+    search: Callable[..., SearchResults], on_menu: Collection[str], *, k: int = prompt.FITTING
+) -> list[IndexHit]:
     """Return the skills on the menu that search finds relevant, best first; empty if none is close enough."""
     if not on_menu:
         return []
@@ -59,46 +72,46 @@ def near(search: Callable[..., Results], on_menu: Collection[str], *, k: int = p
     if len(hits) < k and len(results.hits) == k + _RULED:
         results = search(k=k, among=on_menu)
         hits = list(results.hits)
-    if not hits or hits[0].score < results.least:
+    if not hits or hits[0].score < results.min_confidence:
         return []
     least = hits[0].score * prompt.NEARLY_AS_FITTING
     return [hit for hit in hits if hit.score >= least]
 
 
-def unseen(
+def find_unseen_skills(
     journal: Journal,
     user: str,
-    snapshot: Snapshot,
+    snapshot: LibrarySnapshot,
     gates: GateContext,
     layers: Sequence[Layer],
     withheld: Collection[str] = (),
-) -> News:
+) -> LibraryNews:
     """Return the skills that are new to this user."""
-    visible = menu.visible(snapshot, gates)
+    visible = menu.list_visible_hashes(snapshot, gates)
     now = {name: hash for name, hash in visible.items() if name not in withheld}
-    return menu.news(
-        journal.skills_seen(user),
+    return menu.find_news(
+        journal.get_seen_skills(user),
         now,
         hidden=snapshot.hashes.keys() - now.keys(),
-        changelog=lambda: "\n".join(layer.changes() for layer in layers),
+        changelog=lambda: "\n".join(layer.read_changelog() for layer in layers),
     )
 
 
-def _prior(turn: Turn) -> PriorTurn:
-    judged = effective(turn.outcomes)
+def _to_prior_turn(turn: Turn) -> PriorTurn:
+    judged = get_effective_outcome(turn.outcomes)
     succeeded = judged is not None and judged.kind is OutcomeKind.OK
-    return PriorTurn(id=turn.id, at=turn.started_on, succeeded=succeeded, skills=loaded_or_ruled(turn))
+    return PriorTurn(id=turn.id, at=turn.started_on, succeeded=succeeded, skills=list_chosen_skills(turn))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Why:
+class SkillExplanation:
     """Why one skill was or was not selected for one request."""
 
     IN_JSON: ClassVar = ("sentences",)
 
     name: str
     layer: str
-    place: Place
+    place: SelectionSlot
     reason: str
     # None if it does not match the request at all.
     rank: int | None = None
@@ -113,50 +126,52 @@ class Why:
     # Lower layers.
     hides: tuple[str, ...] = ()
     # Higher layers whose copy is not trusted.
-    waiting: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
 
     @property
     def sentences(self) -> list[str]:
         """The explanation in plain words."""
         said = {
-            Place.EAGER: f"{self.name} is in the prompt in full: {self.reason}.",
-            Place.MENU: f"{self.name} is {self._where()}; the model loads it when it needs it.",
-            Place.CUT: f"{self.name} is eligible, but the menu is full; search_skills finds it.",
-            Place.LEFT_OUT: f"{self.name} is left out: {self.reason}.",
-            Place.WITHHELD: f"{self.name} is {self.reason}.",
+            SelectionSlot.EAGER: f"{self.name} is in the prompt in full: {self.reason}.",
+            SelectionSlot.MENU: f"{self.name} is {self._describe_placement()}; the model loads it when it needs it.",
+            SelectionSlot.CUT: f"{self.name} is eligible, but the menu is full; search_skills finds it.",
+            SelectionSlot.LEFT_OUT: f"{self.name} is left out: {self.reason}.",
+            SelectionSlot.WITHHELD: f"{self.name} is {self.reason}.",
         }[self.place]
         lines = [said]
         if self.menu_budget:
             lines.append(f"The menu takes {self.menu_tokens} of {self.menu_budget} tokens.")
         if self.rank is not None and self.score is not None:
-            lines.append(f"For this request it ranks {self.rank}, score {self.score:.2f}{self._made_of()}.")
+            lines.append(f"For this request it ranks {self.rank}, score {self.score:.2f}{self._describe_score()}.")
             if not self.fits:
                 lines.append("Nothing fits this request well enough to be named beside it.")
-        elif self.is_asked and self.place in (Place.MENU, Place.CUT):
+        elif self.is_asked and self.place in (SelectionSlot.MENU, SelectionSlot.CUT):
             lines.append("Nothing in it matches this request.")
         if self.hides:
-            lines.append(f"It hides {self._copies(self.hides)}.")
-        if self.waiting:
-            lines.append(f"It would be hidden by {self._copies(self.waiting)}, once somebody trusts that.")
+            lines.append(f"It hides {self._list_copies(self.hides)}.")
+        if self.pending:
+            lines.append(f"It would be hidden by {self._list_copies(self.pending)}, once somebody trusts that.")
         return lines
 
-    def _where(self) -> str:
+    def _describe_placement(self) -> str:
         return "on the menu, one line" if self.menu_budget else "found by search_skills"
 
-    def _copies(self, layers: tuple[str, ...]) -> str:
+    def _list_copies(self, layers: tuple[str, ...]) -> str:
         return ", ".join(f"{self.name}@{layer}" for layer in layers)
 
-    def _made_of(self) -> str:
+    def _describe_score(self) -> str:
         parts = [f"{name} {value:+.2f}" for name, value in list(self.parts.items())[:4]]
         return f" ({', '.join(parts)})" if parts else ""
 
 
-def explain(item: Listed, selection: Selection, menu: Menu, results: Results | None) -> Why:
+def explain_placement(
+    item: ListedSkill, selection: SkillSelection, menu: SkillMenu, results: SearchResults | None
+) -> SkillExplanation:
     """Explain a skill from the results of selection, menu and search; `results` is None without a request."""
-    place, reason = _place(item, selection, menu)
+    place, reason = _find_placement(item, selection, menu)
     ranked = {found.id: (rank, found) for rank, found in enumerate(results.hits if results else (), 1)}
     rank, hit = ranked.get(item.name, (None, None))
-    return Why(
+    return SkillExplanation(
         name=item.name,
         layer=item.layer,
         place=place,
@@ -169,22 +184,22 @@ def explain(item: Listed, selection: Selection, menu: Menu, results: Results | N
         menu_tokens=menu.tokens,
         menu_budget=menu.budget,
         hides=item.hidden,
-        waiting=item.waiting,
+        pending=item.awaiting_trust,
     )
 
 
-def _place(item: Listed, selection: Selection, menu: Menu) -> tuple[Place, str]:
+def _find_placement(item: ListedSkill, selection: SkillSelection, menu: SkillMenu) -> tuple[SelectionSlot, str]:
     for choice in selection.eager:
         if choice.name == item.name:
-            return Place.EAGER, choice.reason
-    if item.name not in selection.eligible():
-        return Place.LEFT_OUT, selection.left_out.get(item.name, f"{item.state.value}: {item.reason}")
+            return SelectionSlot.EAGER, choice.reason
+    if item.name not in selection.list_eligible_names():
+        return SelectionSlot.LEFT_OUT, selection.left_out.get(item.name, f"{item.state.value}: {item.reason}")
     if item.name in menu.cut:
-        return Place.CUT, f"the menu has {menu.budget} tokens and {len(menu.cut)} lines did not fit"
-    return Place.MENU, "eligible, and no rule puts it into the prompt"
+        return SelectionSlot.CUT, f"the menu has {menu.budget} tokens and {len(menu.cut)} lines did not fit"
+    return SelectionSlot.MENU, "eligible, and no rule puts it into the prompt"
 
 
-class Offers:
+class ExposureAssigner:
     """Assigns the exposures of a conversation. Shown text stays in the history, so the first assignment holds.
 
     Every method that begins with `assign_` says whether an item may be shown, and records the assignment either way.
@@ -196,7 +211,7 @@ class Offers:
         # Exposures that the journal already has.
         self._told: set[tuple[bool, Item]] = set()
 
-    def takes(
+    def assign_item(
         self,
         item: Item,
         *,
@@ -229,69 +244,73 @@ class Offers:
         )
         return self._noted.setdefault((is_steady, item), exposure).is_offered
 
-    def takes_line(
-        self, summary: Summary, *, cue: int = CUE, is_steady: bool = False, at_edge: bool | None = None
+    def assign_line(
+        self, summary: SkillSummary, *, cue: int = CUE, is_steady: bool = False, at_edge: bool | None = None
     ) -> bool:
         """Assign a skill shown as one line, on the menu or beside a request."""
-        size, is_sure = tokens(line(summary, cue)), summary.manifest.always_include
-        return self.takes(of_skill(summary), tokens=size, is_steady=is_steady, is_sure=is_sure, at_edge=at_edge)
+        size, is_sure = estimate_token_count(format_menu_line(summary, cue)), summary.manifest.always_include
+        return self.assign_item(
+            make_skill_item(summary), tokens=size, is_steady=is_steady, is_sure=is_sure, at_edge=at_edge
+        )
 
-    def takes_text(self, skill: Skill) -> bool:
+    def assign_text(self, skill: Skill) -> bool:
         """Assign a skill shown in full; whether it was used shows in the trace it leaves."""
-        return self.takes(of_skill(skill), tokens=tokens(skill.body), is_sure=skill.manifest.always_include)
+        return self.assign_item(
+            make_skill_item(skill), tokens=estimate_token_count(skill.body), is_sure=skill.manifest.always_include
+        )
 
-    def takes_note(self, note: Recalled, *, is_steady: bool = False, at_edge: bool | None = None) -> bool:
+    def assign_note(self, note: RecalledLesson, *, is_steady: bool = False, at_edge: bool | None = None) -> bool:
         """Assign a lesson or rule."""
-        return self.takes(
-            of_note(note),
-            tokens=tokens(note.line),
+        return self.assign_item(
+            make_lesson_item(note),
+            tokens=estimate_token_count(note.prompt_line),
             is_steady=is_steady,
-            is_sure=note.is_sure,
+            is_sure=note.is_confirmed_by_person,
             is_read=True,
             at_edge=at_edge,
         )
 
-    def lessons(self, remembered: Recall) -> tuple[Recalled, ...]:
+    def filter_lessons(self, remembered: RecallResult) -> tuple[RecalledLesson, ...]:
         """Return the relevant lessons that may be shown."""
         last, left = remembered.tied or (None, None)
         if left is not None:
-            self.takes_note(left, at_edge=False)
-        return tuple(note for note in remembered.lessons if self.takes_note(note, at_edge=(note == last) or None))
+            self.assign_note(left, at_edge=False)
+        return tuple(note for note in remembered.lessons if self.assign_note(note, at_edge=(note == last) or None))
 
-    def without_withheld(self, selection: Selection) -> Selection:
+    def drop_withheld(self, selection: SkillSelection) -> SkillSelection:
         """Return the selection without withheld skills, so they claim nothing in the prompt either."""
-        return replace(selection, eager=tuple(choice for choice in selection.eager if self._may_be_eager(choice)))
+        return replace(selection, eager=tuple(choice for choice in selection.eager if self._can_be_eager(choice)))
 
-    def _may_be_eager(self, choice: Choice) -> bool:
-        if not self.is_withheld(of_skill(choice.summary), is_sure=choice.summary.manifest.always_include):
+    def _can_be_eager(self, choice: EagerSkill) -> bool:
+        if not self.is_withheld(make_skill_item(choice.summary), is_sure=choice.summary.manifest.always_include):
             return True
-        return self.takes_line(choice.summary)
+        return self.assign_line(choice.summary)
 
-    def steady(self, selection: Selection, drawn: Callable[[str], Menu]) -> Menu:
+    def build_session_menu(self, selection: SkillSelection, drawn: Callable[[str], SkillMenu]) -> SkillMenu:
         """Build the session menu without withheld skills. `drawn(name)` builds the menu that prefers this skill in a
         tie.
         """
         known = {summary.name: summary for summary in selection.menu}
-        menu, tied = self._at_edge(drawn(""), drawn, known)
-        return menu.without(
+        menu, tied = self._break_tie(drawn(""), drawn, known)
+        return menu.without_skills(
             {
                 name
                 for name in {**dict.fromkeys(menu.shown), **tied}
-                if not self.takes_line(known[name], cue=menu.cue_length, is_steady=True, at_edge=tied.get(name))
+                if not self.assign_line(known[name], cue=menu.max_line_length, is_steady=True, at_edge=tied.get(name))
             }
         )
 
-    def _at_edge(
-        self, menu: Menu, drawn: Callable[[str], Menu], known: Mapping[str, Summary]
-    ) -> tuple[Menu, dict[str, bool]]:
+    def _break_tie(
+        self, menu: SkillMenu, drawn: Callable[[str], SkillMenu], known: Mapping[str, SkillSummary]
+    ) -> tuple[SkillMenu, dict[str, bool]]:
         """Decide at random if the last line and the first one without room are tied and interchangeable."""
-        if menu.edge is None or not self.lots.are_drawn:
+        if menu.tie is None or not self.lots.are_drawn:
             return menu, {}
-        last, left = menu.edge
+        last, left = menu.tie
         other = drawn(left)
         if {*menu.shown} ^ {*other.shown} != {last, left}:
             return menu, {}
-        if self.lots.prefers_second(of_skill(known[last]), of_skill(known[left])):
+        if self.lots.prefers_second(make_skill_item(known[last]), make_skill_item(known[left])):
             return other, {left: True, last: False}
         return menu, {last: True, left: False}
 
@@ -305,7 +324,7 @@ class Offers:
         """Whether an item is, or would be, withheld."""
         return not self.lots.assign(item, is_sure=is_sure).is_offered
 
-    def of_turn(self, request_kind: str, used: Mapping[Item, bool]) -> tuple[Exposure, ...]:
+    def list_turn_exposures(self, request_kind: str, used: Mapping[Item, bool]) -> tuple[Exposure, ...]:
         """Return the exposures that began in a turn or were used in it; `used` maps items to whether they
         were ignored.
         """
@@ -322,12 +341,12 @@ class Offers:
         return tuple(found)
 
 
-def of_skill(skill: Summary) -> Item:
+def make_skill_item(skill: SkillSummary) -> Item:
     """Return the evidence item of a skill in its layer and version."""
-    return Item(kind=ItemKind.SKILL, name=address(skill.name, skill.layer), version=skill.version)
+    return Item(kind=ItemKind.SKILL, name=format_address(skill.name, skill.layer), version=skill.version)
 
 
-def of_note(note: Recalled) -> Item:
+def make_lesson_item(note: RecalledLesson) -> Item:
     """Return the evidence item of a lesson."""
     return Item(kind=ItemKind.LESSON, name=note.id, version=note.engram.version)
 
@@ -339,21 +358,21 @@ class SessionMemory:
     cortex: Cortex
     user: str
     project: str
-    outage: Outage = field(default_factory=Outage)
-    offers: Offers = field(default_factory=Offers)
+    outage: OutageGuard = field(default_factory=OutageGuard)
+    offers: ExposureAssigner = field(default_factory=ExposureAssigner)
 
-    def standing(self, *, is_away: bool = False) -> Recall:
+    def recall_standing(self, *, is_away: bool = False) -> RecallResult:
         """Return the profile and rules for the system prompt, which hold for every request.
 
         With `is_away`, the last ones that were read.
         """
-        return self.cortex.recall("", user=self.user, project=self.project, as_read_last=is_away)
+        return self.cortex.recall("", user=self.user, project=self.project, use_cache=is_away)
 
-    def recall(self, request: str) -> Recall:
+    def recall_lessons(self, request: str) -> RecallResult:
         """Return the lessons relevant to a request; the last place between two near-ties may be random."""
-        most = MOST_LESSONS + self.offers.lots.are_drawn
-        found = self.cortex.recall(request, user=self.user, project=self.project, most=most)
-        drawn = edge(self.offers.lots, found.lessons, MOST_LESSONS, item=of_note, worth=worth)
+        most = MAX_LESSONS + self.offers.lots.are_drawn
+        found = self.cortex.recall(request, user=self.user, project=self.project, max_lessons=most)
+        drawn = edge(self.offers.lots, found.lessons, MAX_LESSONS, item=make_lesson_item, worth=compute_rank_score)
         tied = (drawn.last, drawn.left) if drawn.last and drawn.left else None
         return replace(found, lessons=drawn.taken, tied=tied)
 
@@ -361,25 +380,25 @@ class SessionMemory:
         """Credit the lessons shown for a request that succeeded."""
         self.cortex.record_helpful(request, user=self.user, project=self.project)
 
-    def waiting(self) -> int:
+    def count_pending(self) -> int:
         """Return the number of pending lessons."""
-        return len(self.cortex.waiting(user=self.user))
+        return len(self.cortex.list_pending_lessons(user=self.user))
 
     @property
-    def in_scratchpad(self) -> tuple[Recalled, ...]:
+    def scratchpad_lessons(self) -> tuple[RecalledLesson, ...]:
         """The lessons in the scratchpad tool's description, fixed for the session."""
-        return tuple(note for note in self._for_scratchpad if not self._is_withheld(note))
+        return tuple(note for note in self._all_scratchpad_lessons if not self._is_withheld(note))
 
     @property
-    def kept_from_scratchpad(self) -> tuple[Recalled, ...]:
+    def withheld_scratchpad_lessons(self) -> tuple[RecalledLesson, ...]:
         """The lessons withheld from that description."""
-        return tuple(note for note in self._for_scratchpad if self._is_withheld(note))
+        return tuple(note for note in self._all_scratchpad_lessons if self._is_withheld(note))
 
-    def _is_withheld(self, note: Recalled) -> bool:
-        return self.offers.is_withheld(of_note(note), is_sure=note.is_sure)
+    def _is_withheld(self, note: RecalledLesson) -> bool:
+        return self.offers.is_withheld(make_lesson_item(note), is_sure=note.is_confirmed_by_person)
 
     @cached_property
-    def _for_scratchpad(self) -> tuple[Recalled, ...]:
-        none: tuple[Recalled, ...] = ()
-        lessons = partial(self.cortex.scratchpad_lessons, user=self.user, project=self.project)
-        return self.outage.unless_away(lessons, none)
+    def _all_scratchpad_lessons(self) -> tuple[RecalledLesson, ...]:
+        none: tuple[RecalledLesson, ...] = ()
+        lessons = partial(self.cortex.recall_scratchpad_lessons, user=self.user, project=self.project)
+        return self.outage.read_or_default(lessons, none)

@@ -10,27 +10,35 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
-from habitus.events import Event, EventKind, ToolCall, text_in
+from habitus.events import AgentEvent, EventKind, ToolCall, get_text_detail
 from habitus.evidence.model import left_trace
-from habitus.journal.model import Message as Kept
 from habitus.journal.model import Turn
-from habitus.llm.model import Answered, Asked, Image, Message, Returned, Text, message_tokens
+from habitus.journal.model import TurnMessage as Kept
+from habitus.llm.model import (
+    AssistantMessage,
+    ChatMessage,
+    Image,
+    PersonMessage,
+    TextContent,
+    ToolResultMessage,
+    estimate_message_tokens,
+)
 from habitus.skills import names
 
 MISSING = "[No result: the call was interrupted before it came back.]"
 
 
-class History:
+class MessageHistory:
     """The messages sent to a model. When space runs out the oldest turns are dropped, never half of one."""
 
-    def __init__(self, messages: Iterable[Message] = ()) -> None:
-        self.messages: list[Message] = list(messages)
+    def __init__(self, messages: Iterable[ChatMessage] = ()) -> None:
+        self.messages: list[ChatMessage] = list(messages)
 
-    def add(self, *messages: Message) -> None:
+    def add_messages(self, *messages: ChatMessage) -> None:
         """Append messages."""
         self.messages.extend(messages)
 
-    def repair(self) -> int:
+    def repair_calls(self) -> int:
         """Give every call a result and drop results without a call; return how many were added or dropped."""
         repaired, count = repair_messages(self.messages)
         self.messages = repaired
@@ -38,30 +46,30 @@ class History:
 
     def end_turn(self, why: str) -> int:
         """Make the history valid for any next message, whatever interrupted the turn; return the repairs."""
-        count = self.repair()
+        count = self.repair_calls()
         last = self.messages[-1] if self.messages else None
         if last is not None and not _is_final(last):
-            self.add(Answered(text=f"[{why}]"))
+            self.add_messages(AssistantMessage(text=f"[{why}]"))
         return count
 
-    def contains(self, text: str) -> bool:
+    def contains_text(self, text: str) -> bool:
         """Whether a person's message or a tool result contains the text."""
         return any(
             text in said
             for message in self.messages
             for said in (
                 [message.content]
-                if isinstance(message, Returned)
-                else [part.text for part in message.parts if isinstance(part, Text)]
-                if isinstance(message, Asked)
+                if isinstance(message, ToolResultMessage)
+                else [part.text for part in message.parts if isinstance(part, TextContent)]
+                if isinstance(message, PersonMessage)
                 else []
             )
         )
 
-    def shorten(self, budget: int) -> int:
+    def drop_oldest_turns(self, budget: int) -> int:
         """Drop the oldest turns until the rest fits, keeping the current one; return how many were dropped."""
-        starts = turn_starts(self.messages)
-        sizes = [message_tokens(message) for message in self.messages]
+        starts = find_turn_starts(self.messages)
+        sizes = [estimate_message_tokens(message) for message in self.messages]
         dropped = 0
         while len(starts) > dropped + 1 and sum(sizes[starts[dropped] :]) > budget:
             dropped += 1
@@ -69,77 +77,77 @@ class History:
             self.messages = self.messages[starts[dropped] :]
         return dropped
 
-    def shorten_results(self, limit: int) -> bool:
+    def truncate_results(self, limit: int) -> bool:
         """Truncate long tool results. True if that made the history smaller."""
-        before = sum(map(message_tokens, self.messages))
-        self.messages = [_cut(message, limit) for message in self.messages]
-        return sum(map(message_tokens, self.messages)) < before
+        before = sum(map(estimate_message_tokens, self.messages))
+        self.messages = [_truncate_result(message, limit) for message in self.messages]
+        return sum(map(estimate_message_tokens, self.messages)) < before
 
 
-def resume_history(past: Sequence[Turn]) -> History:
+def resume_history(past: Sequence[Turn]) -> MessageHistory:
     """Rebuild the history from recorded turns, completing a turn that a killed process left open."""
-    history = History()
+    history = MessageHistory()
     for turn in past:
         if history.messages:
             history.end_turn("This turn was interrupted.")
-        history.add(*(message for kept in turn.messages if (message := unpack(kept)) is not None))
+        history.add_messages(*(message for kept in turn.messages if (message := unpack_message(kept)) is not None))
     return history
 
 
-def repair_messages(messages: Sequence[Message]) -> tuple[list[Message], int]:
+def repair_messages(messages: Sequence[ChatMessage]) -> tuple[list[ChatMessage], int]:
     """Return the messages with every call answered exactly once, and the number of repairs."""
-    repaired: list[Message] = []
+    repaired: list[ChatMessage] = []
     count = 0
     waiting: dict[str, ToolCall] = {}
     for message in messages:
-        if isinstance(message, Returned):
+        if isinstance(message, ToolResultMessage):
             if message.call in waiting:
                 del waiting[message.call]
                 repaired.append(message)
             else:
                 count += 1
             continue
-        repaired += _made_up(waiting)
+        repaired += _make_missing_results(waiting)
         count += len(waiting)
-        waiting = {call.id: call for call in message.calls} if isinstance(message, Answered) else {}
+        waiting = {call.id: call for call in message.calls} if isinstance(message, AssistantMessage) else {}
         repaired.append(message)
-    repaired += _made_up(waiting)
+    repaired += _make_missing_results(waiting)
     return repaired, count + len(waiting)
 
 
-def _made_up(waiting: dict[str, ToolCall]) -> list[Message]:
-    return [Returned(call=call.id, tool=call.name, content=MISSING) for call in waiting.values()]
+def _make_missing_results(waiting: dict[str, ToolCall]) -> list[ChatMessage]:
+    return [ToolResultMessage(call=call.id, tool=call.name, content=MISSING) for call in waiting.values()]
 
 
-def turn_starts(messages: Sequence[Message]) -> list[int]:
+def find_turn_starts(messages: Sequence[ChatMessage]) -> list[int]:
     """Return the indexes at which turns start: a person's message after an answer, not one in the middle of a turn."""
     return [
         index
         for index, message in enumerate(messages)
-        if index == 0 or (isinstance(message, Asked) and _is_final(messages[index - 1]))
+        if index == 0 or (isinstance(message, PersonMessage) and _is_final(messages[index - 1]))
     ]
 
 
-def _is_final(message: Message) -> bool:
-    return isinstance(message, Answered) and not message.calls
+def _is_final(message: ChatMessage) -> bool:
+    return isinstance(message, AssistantMessage) and not message.calls
 
 
-def _cut(message: Message, limit: int) -> Message:
-    if not isinstance(message, Returned) or len(message.content) <= limit:
+def _truncate_result(message: ChatMessage, limit: int) -> ChatMessage:
+    if not isinstance(message, ToolResultMessage) or len(message.content) <= limit:
         return message
     mark = f"\n[… {len(message.content) - limit:,} characters left out for lack of room …]"
     return replace(message, content=message.content[:limit] + mark)
 
 
-def pack(message: Message) -> Kept:
+def pack_message(message: ChatMessage) -> Kept:
     """Convert a message to its journal form. Only small images are stored as images."""
     match message:
-        case Asked(parts=parts):
+        case PersonMessage(parts=parts):
             return Kept(role="user", content=[_pack_part(part) for part in parts])
-        case Answered(text=text, calls=calls):
+        case AssistantMessage(text=text, calls=calls):
             packed = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls]
             return Kept(role="assistant", content={"text": text, "calls": packed})
-        case Returned(call=call, tool=tool, content=content, failed=failed, images=images):
+        case ToolResultMessage(call=call, tool=tool, content=content, failed=failed, images=images):
             came: dict[str, Any] = {"call": call, "tool": tool, "content": content}
             came |= {"failed": True} if failed else {}
             came |= {"images": [_pack_part(image) for image in images]} if images else {}
@@ -152,53 +160,59 @@ def pack(message: Message) -> Kept:
 _KEPT_IMAGE = 256 * 1024
 
 
-def _pack_part(part: Text | Image) -> dict[str, str]:
-    if isinstance(part, Text):
+def _pack_part(part: TextContent | Image) -> dict[str, str]:
+    if isinstance(part, TextContent):
         return {"text": part.text}
     if len(part.data) > _KEPT_IMAGE:
         return {"text": f"[an image of {len(part.data):,} bytes, {part.media_type}]"}
     return {"image": base64.b64encode(part.data).decode(), "media_type": part.media_type}
 
 
-def unpack(kept: Kept) -> Message | None:
+def unpack_message(kept: Kept) -> ChatMessage | None:
     """Convert a message from its journal form; None if it is malformed, so one bad row can't break a session."""
     content: Any = kept.content
     try:
         match kept.role:
             case "user":
-                return Asked(parts=tuple(_unpack_part(part) for part in content))
+                return PersonMessage(parts=tuple(_unpack_part(part) for part in content))
             case "assistant":
                 calls = [
-                    ToolCall(id=_text(c["id"]), name=_text(c["name"]), arguments=_text(c["arguments"]))
+                    ToolCall(
+                        id=_require_text(c["id"]),
+                        name=_require_text(c["name"]),
+                        arguments=_require_text(c["arguments"]),
+                    )
                     for c in content["calls"]
                 ]
-                return Answered(text=_text(content["text"]), calls=tuple(calls))
+                return AssistantMessage(text=_require_text(content["text"]), calls=tuple(calls))
             case "tool":
-                call, tool, said = (_text(content[key]) for key in ("call", "tool", "content"))
+                call, tool, said = (_require_text(content[key]) for key in ("call", "tool", "content"))
                 shown = [_unpack_part(part) for part in content.get("images", ())]
                 # Only the images that were small enough to be stored.
                 images = tuple(part for part in shown if isinstance(part, Image))
-                return Returned(call=call, tool=tool, content=said, failed=bool(content.get("failed")), images=images)
+                return ToolResultMessage(
+                    call=call, tool=tool, content=said, failed=bool(content.get("failed")), images=images
+                )
             case _:
                 return None
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def _unpack_part(part: dict[str, str]) -> Text | Image:
+def _unpack_part(part: dict[str, str]) -> TextContent | Image:
     if "image" in part:
-        return Image(data=base64.b64decode(part["image"]), media_type=_text(part["media_type"]))
-    return Text(text=_text(part["text"]))
+        return Image(data=base64.b64decode(part["image"]), media_type=_require_text(part["media_type"]))
+    return TextContent(text=_require_text(part["text"]))
 
 
-def _text(value: object) -> str:
+def _require_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
 
 
-def acted_above(
-    steps: str, stages: Collection[str], *, request: str, events: Sequence[Event], messages: Sequence[Message]
+def has_higher_stage_acted(
+    steps: str, stages: Collection[str], *, request: str, events: Sequence[AgentEvent], messages: Sequence[ChatMessage]
 ) -> bool:
     """Whether a skill's tool or recipe acted rather than its `steps`; `stages` are their callable names.
 
@@ -210,22 +224,24 @@ def acted_above(
     last, later = events[ends[-1]], events[ends[-1] + 1 :]
     if last.detail["success"]:
         return True
-    apart = {*names.ASIDE, *stages}
-    if any(event.kind is EventKind.TOOL_CALL and text_in(event, "name") not in apart for event in later):
+    apart = {*names.SKILL_MANAGEMENT_TOOLS, *stages}
+    if any(event.kind is EventKind.TOOL_CALL and get_text_detail(event, "name") not in apart for event in later):
         return False
     # Naming what failed does not mean following the steps.
-    known = " ".join((request, text_in(last, "error"), *stages))
-    done = "\n".join(message.text for message in _after(messages, text_in(last, "id")))
+    known = " ".join((request, get_text_detail(last, "error"), *stages))
+    done = "\n".join(message.text for message in _list_answers_after(messages, get_text_detail(last, "id")))
     return not left_trace(steps, (), request=known, done=done, if_unclear=False)
 
 
-def _is_result_of(event: Event, stages: Collection[str]) -> bool:
+def _is_result_of(event: AgentEvent, stages: Collection[str]) -> bool:
     is_known = isinstance(event.detail.get("success"), bool)
-    return event.kind is EventKind.TOOL_RESULT and is_known and text_in(event, "name") in stages
+    return event.kind is EventKind.TOOL_RESULT and is_known and get_text_detail(event, "name") in stages
 
 
-def _after(messages: Sequence[Message], call: str) -> list[Answered]:
+def _list_answers_after(messages: Sequence[ChatMessage], call: str) -> list[AssistantMessage]:
     """Return the model's messages after a call had returned."""
-    ends = [at for at, message in enumerate(messages) if isinstance(message, Returned) and message.call == call]
+    ends = [
+        at for at, message in enumerate(messages) if isinstance(message, ToolResultMessage) and message.call == call
+    ]
     later = messages[ends[-1] + 1 :] if ends else ()
-    return [message for message in later if isinstance(message, Answered)]
+    return [message for message in later if isinstance(message, AssistantMessage)]

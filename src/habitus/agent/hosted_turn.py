@@ -11,55 +11,55 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from habitus.agent.background import LoopThread, in_thread
+from habitus.agent.background import EventLoopThread, run_in_thread
 from habitus.agent.open_turn import OpenTurn
-from habitus.agent.prompts.prompt import Composed
-from habitus.agent.stream import Noticed, ToolProgress, TurnEvent
-from habitus.agent.tools.registry import Registry, cap_result
+from habitus.agent.prompts.prompt import ComposedPrompt
+from habitus.agent.stream import NoticeEvent, ToolProgress, TurnEvent
+from habitus.agent.tools.registry import ToolRegistry, truncate_result
 from habitus.errors import Invalid
-from habitus.events import OK, Outcome, ToolCall, ToolResult, failure, infra
-from habitus.llm.model import Answered, Image, Message, Returned, Text, ToolSpec
-from habitus.text import block, encodable
+from habitus.events import OK, Outcome, ToolCall, ToolResult, build_failed_outcome, build_infra_outcome
+from habitus.llm.model import AssistantMessage, ChatMessage, Image, TextContent, ToolResultMessage, ToolSpec
+from habitus.text import escape_block, replace_surrogates
 
 Watch = Callable[[str], None]
 
 # The source of an outcome reported by the host.
 HOST = "host"
-_UNSAID = infra("nobody said how it went")
+_UNSAID = build_infra_outcome("nobody said how it went")
 
 
-class HostedTurn:
+class HostedTurnRunner:
     """The turn itself. All its coroutines run on one event loop, whichever thread calls."""
 
     def __init__(self) -> None:
         self.notices: list[str] = []  # messages for the person
         self.is_over = False
         self._watched: dict[str, Watch] = {}  # callbacks for the progress of a call, by id
-        self._registry = Registry()
-        self._messages: list[Message] = []
+        self._registry = ToolRegistry()
+        self._messages: list[ChatMessage] = []
         self._one_at_a_time = asyncio.Lock()
         self._turn: OpenTurn | None = None
 
     def emit(self, seen: TurnEvent) -> None:
         """Collect notices and forward the progress of watched calls."""
-        if isinstance(seen, Noticed):
+        if isinstance(seen, NoticeEvent):
             self.notices.append(seen.text)
         elif isinstance(seen, ToolProgress) and seen.call in self._watched:
             self._watched[seen.call](seen.text)
 
-    async def begin(self, turn: OpenTurn, *, shows_prompt: bool = True, told: Composed | None = None) -> None:
+    async def open_turn(self, turn: OpenTurn, *, shows_prompt: bool = True, told: ComposedPrompt | None = None) -> None:
         """Open the turn and load its tools."""
-        self.notices += turn.said.notices
+        self.notices += turn.user_input.notices
         self._turn = turn
         # A host that shows our prompt tells us which tools it takes; otherwise all count as shown.
         turn.shown_tools = set() if shows_prompt else None
         try:
             await turn.open(shows_prompt=shows_prompt, told=told)
-            self._registry = await in_thread(turn.tools)
+            self._registry = await run_in_thread(turn.build_registry)
         except BaseException:
             await self.abandon()
             raise
-        self._keep(turn.message)
+        self._append_messages(turn.user_message)
 
     @property
     def turn(self) -> OpenTurn:
@@ -71,84 +71,84 @@ class HostedTurn:
     @property
     def context(self) -> str:
         """The marked block, followed by descriptions of the attachments."""
-        attached = [part.text for part in self.turn.said.parts if isinstance(part, Text)]
+        attached = [part.text for part in self.turn.user_input.parts if isinstance(part, TextContent)]
         return "\n\n".join(text for text in (self.turn.context, *attached) if text)
 
     @property
     def images(self) -> tuple[Image, ...]:
-        return tuple(part for part in self.turn.said.parts if isinstance(part, Image))
+        return tuple(part for part in self.turn.user_input.parts if isinstance(part, Image))
 
-    def tools(self, profile: str | Collection[str]) -> list[ToolSpec]:
+    def list_tools(self, profile: str | Collection[str]) -> list[ToolSpec]:
         """Return the tools of a profile and record that they were shown."""
-        offered = [tool.spec for tool in self._registry.all_tools() if tool.is_in(profile)]
+        offered = [tool.spec for tool in self._registry.list_tools() if tool.is_in_profile(profile)]
         if self.turn.shown_tools is not None:
             self.turn.shown_tools |= {spec.name for spec in offered}
         return offered
 
-    def has(self, name: str) -> bool:
+    def has_tool(self, name: str) -> bool:
         """Whether a tool of that name is ours."""
-        return self._registry.knows(name)
+        return self._registry.has_tool(name)
 
-    async def run(
+    async def run_tool(
         self, name: str, arguments: Mapping[str, object] | str, watch: Watch = lambda text: None
     ) -> ToolResult:
         """Run one of our tools. Nudges are appended to its result; `watch` receives its progress."""
-        call, looks = self._record_call(name, arguments), self.turn.looks
+        call, looks = self._record_call(name, arguments), self.turn.view_revision
         self._watched[call.id] = watch
         try:
-            result = await self._ran(call)
+            result = await self._run_serialized(call)
         finally:
             del self._watched[call.id]
         self.turn.last_results = [result.outcome]
-        if self.turn.looks != looks:
+        if self.turn.view_revision != looks:
             # The call may have created a tool.
-            self._registry = await in_thread(self.turn.tools)
+            self._registry = await run_in_thread(self.turn.build_registry)
         self._record_result(call, result)
-        nudge = await self._advice()
+        nudge = await self._get_advice()
         return replace(result, content=f"{result.content}\n\n{nudge}") if nudge else result
 
-    async def _ran(self, call: ToolCall) -> ToolResult:
+    async def _run_serialized(self, call: ToolCall) -> ToolResult:
         if self._registry.is_parallel(call):
-            return await self.turn.run(call, self._registry)
+            return await self.turn.run_tool(call, self._registry)
         async with self._one_at_a_time:
-            return await self.turn.run(call, self._registry)
+            return await self.turn.run_tool(call, self._registry)
 
-    async def observe(
+    async def observe_call(
         self, name: str, arguments: Mapping[str, object] | str, content: object, ok: bool | None, intent: str
     ) -> str:
         """Record a call run by the host and return a nudge, or "". `ok` is None if its outcome is unknown."""
         call = self._record_call(name, arguments)
-        said = self._sound(_as_text(content))
-        outcome = failure(said[-500:].strip() or "it failed") if ok is False else OK
-        result = cap_result(ToolResult(content=said, outcome=outcome))
-        self.turn.saw(call, result, intent=intent, is_known=ok is not None)
+        said = self._clean_text(_to_text(content))
+        outcome = build_failed_outcome(said[-500:].strip() or "it failed") if ok is False else OK
+        result = truncate_result(ToolResult(content=said, outcome=outcome))
+        self.turn.record_host_call(call, result, intent=intent, is_known=ok is not None)
         self._record_result(call, result)
-        return await self._advice()
+        return await self._get_advice()
 
-    async def done(self, reply: str, ok: bool | None, reason: str) -> None:
+    async def finish(self, reply: str, ok: bool | None, reason: str) -> None:
         """End the turn with a reply. `ok` is the outcome if the host knows it; otherwise it is inferred."""
         if self.is_over:
             # Hosts often call both `done()` and a cleanup handler; only the first one counts.
             return
-        turn, said = self.turn, self._sound(reply)
+        turn, said = self.turn, self._clean_text(reply)
         if ok is None and turn.judged_by:
             # The model's own report of the outcome stands.
             turn.reply = said
         else:
-            turn.finish(said, may_be_empty=True)
+            turn.set_reply(said, may_be_empty=True)
         if ok is not None:
-            turn.outcome = OK if ok else failure(self._sound(reason) or "the host says so")
+            turn.outcome = OK if ok else build_failed_outcome(self._clean_text(reason) or "the host says so")
             turn.judged_by = HOST
         if said:
-            self._keep(Answered(text=said))
+            self._append_messages(AssistantMessage(text=said))
         await self._close()
 
-    async def end(self, outcome: Outcome = _UNSAID) -> None:
+    async def end_without_reply(self, outcome: Outcome = _UNSAID) -> None:
         """End the turn without a reply, unless it is over already."""
         if self.is_over:
             return
         if outcome is not _UNSAID or not self.turn.judged_by:
-            self.turn.outcome = replace(outcome, reason=self._sound(outcome.reason))
+            self.turn.outcome = replace(outcome, reason=self._clean_text(outcome.reason))
             self.turn.judged_by = ""
         await self._close()
 
@@ -156,48 +156,48 @@ class HostedTurn:
         """End a cancelled turn; nothing is learned from it."""
         if not self.is_over:
             self.turn.cancel()
-            await self.end(infra("cancelled"))
+            await self.end_without_reply(build_infra_outcome("cancelled"))
 
     async def _close(self) -> None:
         self.is_over = True
         await self.turn.close()
 
-    async def _advice(self) -> str:
-        return "\n".join(await self.turn.advise())
+    async def _get_advice(self) -> str:
+        return "\n".join(await self.turn.collect_advice())
 
     def _record_call(self, name: str, arguments: Mapping[str, object] | str) -> ToolCall:
         if self.is_over:
             raise Invalid("The turn is over.", hint="Begin the next one with habitus.turn(…).")
         self.turn.rounds += 1
-        written = encodable(_as_text(arguments))
-        return ToolCall(id=f"call-{secrets.token_hex(4)}", name=encodable(name), arguments=written)
+        written = replace_surrogates(_to_text(arguments))
+        return ToolCall(id=f"call-{secrets.token_hex(4)}", name=replace_surrogates(name), arguments=written)
 
     def _record_result(self, call: ToolCall, result: ToolResult) -> None:
         kept = replace(call, arguments=self.turn.redactor.redact_json(call.arguments))
-        said = Returned(call=call.id, tool=call.name, content=result.content, failed=not result.outcome.is_ok)
-        self._keep(Answered(calls=(kept,)), said)
+        said = ToolResultMessage(call=call.id, tool=call.name, content=result.content, failed=not result.outcome.is_ok)
+        self._append_messages(AssistantMessage(calls=(kept,)), said)
 
-    def _keep(self, *messages: Message) -> None:
+    def _append_messages(self, *messages: ChatMessage) -> None:
         self._messages += messages
         self.turn.messages = tuple(self._messages)
 
-    def _sound(self, text: str) -> str:
-        return block(self.turn.redactor.redact(encodable(text)).text)
+    def _clean_text(self, text: str) -> str:
+        return escape_block(self.turn.redactor.redact(replace_surrogates(text)).text)
 
 
-def _as_text(content: object) -> str:
+def _to_text(content: object) -> str:
     """Convert a tool's arguments or result of any type to text."""
     if isinstance(content, str):
         return content
     if isinstance(content, bytes | bytearray | memoryview):
         return f"[{len(content):,} bytes]"
     try:
-        return json.dumps(content, ensure_ascii=False, default=_in_words)
+        return json.dumps(content, ensure_ascii=False, default=_describe_object)
     except (TypeError, ValueError, RecursionError):
         return reprlib.repr(content)
 
 
-def _in_words(thing: object) -> str:
+def _describe_object(thing: object) -> str:
     try:
         return str(thing)
     # The object is the host's, and its `__str__` can raise anything.
@@ -205,14 +205,14 @@ def _in_words(thing: object) -> str:
         return reprlib.repr(thing)
 
 
-Opening = Callable[[], Coroutine[Any, Any, HostedTurn]]
-Given = Mapping[str, object] | str
+TurnOpener = Callable[[], Coroutine[Any, Any, HostedTurnRunner]]
+CallArguments = Mapping[str, object] | str
 
 
-class _Door:
+class _HostTurnBase:
     """The read-only part shared by the synchronous and asynchronous turn."""
 
-    def __init__(self, hosted: HostedTurn, loop: LoopThread) -> None:
+    def __init__(self, hosted: HostedTurnRunner, loop: EventLoopThread) -> None:
         self._hosted = hosted
         self._loop = loop
 
@@ -224,7 +224,7 @@ class _Door:
     @property
     def conversation(self) -> str:
         """The id with which the next turn continues this conversation."""
-        return self._hosted.turn.said.request.conversation
+        return self._hosted.turn.user_input.request.conversation
 
     @property
     def system(self) -> str:
@@ -257,30 +257,32 @@ class _Door:
         A profile is "default", "read" or "all", each including the code of skills; a list of names selects exactly
         those.
         """
-        return [_in_form(spec, form) for spec in self._hosted.tools(profile)]
+        return [_format_tool_spec(spec, form) for spec in self._hosted.list_tools(profile)]
 
     def has(self, name: str) -> bool:
         """Whether a tool of that name is ours to run."""
-        return self._hosted.has(name)
+        return self._hosted.has_tool(name)
 
 
-class HostTurn(_Door):
+class HostTurn(_HostTurnBase):
     """A turn of your own loop. Any thread may call it; each call blocks until its result is there."""
 
-    def run(self, name: str, arguments: Given = "") -> ToolResult:
+    def run(self, name: str, arguments: CallArguments = "") -> ToolResult:
         """Run one of our tools with arguments as the model wrote them or as a mapping."""
-        return self._loop.wait(self._hosted.run(name, arguments))
+        return self._loop.run_and_wait(self._hosted.run_tool(name, arguments))
 
-    def observe(self, name: str, arguments: Given, content: object, ok: bool | None = True, *, intent: str = "") -> str:
+    def observe(
+        self, name: str, arguments: CallArguments, content: object, ok: bool | None = True, *, intent: str = ""
+    ) -> str:
         """Report a call to one of your tools; return "" or a line to show beside its result.
 
         `intent` is the purpose of the call if the model declared one; `ok` is None if the outcome is unknown.
         """
-        return self._loop.wait(self._hosted.observe(name, arguments, content, ok, intent))
+        return self._loop.run_and_wait(self._hosted.observe_call(name, arguments, content, ok, intent))
 
     def done(self, reply: str = "", ok: bool | None = None, reason: str = "") -> None:
         """End the turn with this reply. Pass `ok` only if you know: from a test, a validator or a person."""
-        self._loop.wait(self._hosted.done(reply, ok, reason))
+        self._loop.run_and_wait(self._hosted.finish(reply, ok, reason))
 
     def failed(self, reason: str) -> None:
         """End the turn as failed."""
@@ -288,25 +290,25 @@ class HostTurn(_Door):
 
     def close(self) -> None:
         """End the turn without an outcome of your own; no effect after `done`."""
-        self._loop.wait(self._hosted.end())
+        self._loop.run_and_wait(self._hosted.end_without_reply())
 
 
-class AsyncHostTurn(_Door):
+class AsyncHostTurn(_HostTurnBase):
     """The same for an asynchronous loop."""
 
-    async def run(self, name: str, arguments: Given = "", *, watch: Watch = lambda text: None) -> ToolResult:
+    async def run(self, name: str, arguments: CallArguments = "", *, watch: Watch = lambda text: None) -> ToolResult:
         """Run one of our tools; `watch` receives its progress in another thread."""
-        return await self._loop.ask(self._hosted.run(name, arguments, watch))
+        return await self._loop.run_async(self._hosted.run_tool(name, arguments, watch))
 
     async def observe(
-        self, name: str, arguments: Given, content: object, ok: bool | None = True, *, intent: str = ""
+        self, name: str, arguments: CallArguments, content: object, ok: bool | None = True, *, intent: str = ""
     ) -> str:
         """Report a call to one of your tools; return "" or a line to show beside its result."""
-        return await self._loop.ask(self._hosted.observe(name, arguments, content, ok, intent))
+        return await self._loop.run_async(self._hosted.observe_call(name, arguments, content, ok, intent))
 
     async def done(self, reply: str = "", ok: bool | None = None, reason: str = "") -> None:
         """End the turn with this reply."""
-        await self._loop.ask(self._hosted.done(reply, ok, reason))
+        await self._loop.run_async(self._hosted.finish(reply, ok, reason))
 
     async def failed(self, reason: str) -> None:
         """End the turn as failed."""
@@ -314,19 +316,19 @@ class AsyncHostTurn(_Door):
 
     async def close(self) -> None:
         """End the turn without an outcome of your own; no effect after `done`."""
-        await self._loop.ask(self._hosted.end())
+        await self._loop.run_async(self._hosted.end_without_reply())
 
 
-class TurnDoor:
+class TurnContext:
     """Returned by `habitus.turn(…)`: opens a turn with `with`, `async with`, or `open` and the turn's `close`.
 
     Leaving the block by an exception, or without `done` or `failed`, records an outcome that counts for nothing.
     """
 
-    def __init__(self, loop: LoopThread, opening: Opening) -> None:
+    def __init__(self, loop: EventLoopThread, opening: TurnOpener) -> None:
         self._loop = loop
         self._opening = opening
-        self._hosted: HostedTurn | None = None
+        self._hosted: HostedTurnRunner | None = None
 
     def open(self) -> HostTurn:
         """Open the turn without a block; end it with `done`, `failed` or `close`."""
@@ -345,39 +347,39 @@ class TurnDoor:
         raise AttributeError(name)
 
     def __enter__(self) -> HostTurn:
-        self._hosted = self._loop.wait(self._opening())
+        self._hosted = self._loop.run_and_wait(self._opening())
         return HostTurn(self._hosted, self._loop)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loop.wait(self._leave(error))
+        self._loop.run_and_wait(self._end_turn(error))
 
     async def __aenter__(self) -> AsyncHostTurn:
-        self._hosted = await self._loop.ask(self._opening())
+        self._hosted = await self._loop.run_async(self._opening())
         return AsyncHostTurn(self._hosted, self._loop)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._loop.ask(self._leave(error))
+        await self._loop.run_async(self._end_turn(error))
 
-    async def _leave(self, error: BaseException | None) -> None:
+    async def _end_turn(self, error: BaseException | None) -> None:
         assert self._hosted is not None
         if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
             await self._hosted.abandon()
         elif error is not None:
-            await self._hosted.end(infra(f"{type(error).__name__}: {error}"[:500]))
+            await self._hosted.end_without_reply(build_infra_outcome(f"{type(error).__name__}: {error}"[:500]))
         else:
-            await self._hosted.end()
+            await self._hosted.end_without_reply()
 
 
-def _in_form(spec: ToolSpec, form: str) -> dict[str, Any]:
+def _format_tool_spec(spec: ToolSpec, form: str) -> dict[str, Any]:
     match form:
         case "json":
             return {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)}
         case "anthropic":
             return {"name": spec.name, "description": spec.description, "input_schema": dict(spec.parameters)}
         case "openai":
-            return {"type": "function", "function": _in_form(spec, "json")}
+            return {"type": "function", "function": _format_tool_spec(spec, "json")}
     raise Invalid(f"There is no form '{form}' of a tool.", hint="There are: json, anthropic, openai.")

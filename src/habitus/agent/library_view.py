@@ -11,24 +11,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from habitus.agent.background import in_thread
-from habitus.agent.choosing import Offers, of_skill
-from habitus.agent.history import History
+from habitus.agent.background import run_in_thread
+from habitus.agent.choosing import ExposureAssigner, make_skill_item
+from habitus.agent.history import MessageHistory
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
-from habitus.files import File, content_of
+from habitus.files import TreeFile, read_content
 from habitus.redact import Redactor
-from habitus.sandbox.files import SKILLS, Given, Placed
+from habitus.sandbox.files import SKILLS, GivenFolder, TreePlacement
 from habitus.sandbox.model import MIB
 from habitus.skills import names
-from habitus.skills.choosing.menu import Menu
-from habitus.skills.choosing.selection import Selection, User
+from habitus.skills.choosing.menu import SkillMenu
+from habitus.skills.choosing.selection import RequestUser, SkillSelection
 from habitus.skills.layers.copies import SkillFiles
-from habitus.skills.layers.listing import Snapshot
+from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.library import Library
-from habitus.skills.model import Skill, State, Summary
-from habitus.skills.review import Review
-from habitus.sql.outage import Outage
-from habitus.text import block, one_line
+from habitus.skills.model import Skill, SkillState, SkillSummary
+from habitus.skills.review import ReviewQueue
+from habitus.sql.outage import OutageGuard
+from habitus.text import escape_block, to_one_line
 
 # Longer skills may be truncated in a tool result, so only this much is searched for in the history.
 SHOWN_WHOLE = 14_000
@@ -37,47 +37,49 @@ LOOKED_AT_ONCE = 1_000
 
 
 @dataclass(kw_only=True, eq=False)
-class View:
+class LibraryView:
     """One snapshot of the library for a whole turn, retaken only if the turn itself changes something.
 
     Without a history, text shown once counts as still visible; if the reader `forgets`, none does.
     """
 
     library: Library
-    review: Review
-    outage: Outage
+    review: ReviewQueue
+    outage: OutageGuard
     redactor: Redactor
     conversation: str = ""
-    history: History | None = None
+    history: MessageHistory | None = None
     forgets: bool = False
-    user: User = field(default_factory=User)
-    offers: Offers = field(default_factory=Offers)
+    user: RequestUser = field(default_factory=RequestUser)
+    offers: ExposureAssigner = field(default_factory=ExposureAssigner)
     # The latest request.
     request: str = ""
     # Also serves as the fallback while the database is down.
-    selection: Selection = field(default_factory=Selection)
-    menu: Menu = field(default_factory=lambda: Menu(text="", tokens=0, budget=0, shown=()))  # the prompt's, if any
+    selection: SkillSelection = field(default_factory=SkillSelection)
+    menu: SkillMenu = field(
+        default_factory=lambda: SkillMenu(text="", tokens=0, budget=0, shown=())
+    )  # the prompt's, if any
     # Skills loaded in this turn.
     loaded: dict[str, Skill] = field(default_factory=dict)
     # The loaded skills that the model itself asked for.
     asked: set[str] = field(default_factory=set)
     # A counter of snapshots; caches beside the snapshot compare it to know that they are stale.
-    looks: int = 0
-    _snapshot: Snapshot | None = None
+    revision: int = 0
+    _snapshot: LibrarySnapshot | None = None
     _waiting: tuple[int, Mapping[str, Skill]] | None = None  # with the revision it belongs to
-    _may_load: tuple[Snapshot, Selection, frozenset[str]] | None = None
+    _may_load: tuple[LibrarySnapshot, SkillSelection, frozenset[str]] | None = None
     _shown: dict[str, Skill] = field(default_factory=dict)  # skills whose text was shown in this conversation
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> LibrarySnapshot:
         """The current snapshot, taken on first use because a large library costs time and memory."""
         if self._snapshot is None:
             now = partial(self.library.snapshot, user=self.user.name)
-            self._snapshot = self.outage.unless_away(now, self.library.last.for_reader(self.user.name))
+            self._snapshot = self.outage.read_or_default(now, self.library.last_snapshot.for_reader(self.user.name))
         return self._snapshot
 
     @property
-    def is_taken(self) -> bool:
+    def has_snapshot(self) -> bool:
         """Whether a snapshot has been taken."""
         return self._snapshot is not None
 
@@ -86,53 +88,53 @@ class View:
         """Whether the library is too large to scan its directories during a turn."""
         return len(self.snapshot.listing) > LOOKED_AT_ONCE
 
-    def begin(self) -> None:
+    def begin_turn(self) -> None:
         """Start a turn: reset the loaded skills and take a new snapshot."""
         self.loaded, self.asked = {}, set()
-        self.look(at_directories=not self.is_large)
+        self.take_snapshot(scan_directories=not self.is_large)
 
-    def look(self, *, at_directories: bool = False) -> None:
+    def take_snapshot(self, *, scan_directories: bool = False) -> None:
         """Take a new snapshot; manual changes are only found with `scan_directories`."""
-        now = partial(self.library.snapshot, look=at_directories, user=self.user.name)
-        self._snapshot = self.outage.unless_away(now, self.snapshot)
-        self.looks += 1
+        now = partial(self.library.snapshot, check_disk=scan_directories, user=self.user.name)
+        self._snapshot = self.outage.read_or_default(now, self.snapshot)
+        self.revision += 1
 
     def refresh(self) -> None:
         """Take a new snapshot if there was one, and invalidate caches in any case."""
         if self._snapshot is None:
-            self.looks += 1
+            self.revision += 1
         else:
-            self.look()
+            self.take_snapshot()
 
-    def look_ahead(self) -> None:
+    def scan_directories(self) -> None:
         """Scan the directories of a large library for manual changes, for the next turn."""
-        self.outage.safely(self.library.snapshot, "look at the skill directories")
+        self.outage.try_write(self.library.snapshot, "look at the skill directories")
 
-    def may_load(self) -> frozenset[str]:
+    def list_loadable(self) -> frozenset[str]:
         """Return the names the model may load in this turn: those selected, and those added since."""
         known, now, chosen = self._may_load, self.snapshot, self.selection
         if known is None or known[0] is not now or known[1] is not chosen:
-            eligible, left_out = chosen.eligible(), chosen.left_out
-            names = frozenset(name for name in loadable(now) if name in eligible or name not in left_out)
+            eligible, left_out = chosen.list_eligible_names(), chosen.left_out
+            names = frozenset(name for name in list_loadable_skills(now) if name in eligible or name not in left_out)
             self._may_load = known = (now, chosen, names)
         return known[2]
 
-    def may_name(self, summary: Summary) -> bool:
+    def can_name(self, summary: SkillSummary) -> bool:
         """Whether a skill found by search may be named to the model.
 
         For a reader without our prompt, naming it is the exposure, which is recorded; otherwise only withheld skills
         are hidden.
         """
         if self.forgets:
-            return self.offers.takes_line(summary)
-        return not self.offers.is_withheld(of_skill(summary), is_sure=summary.manifest.always_include)
+            return self.offers.assign_line(summary)
+        return not self.offers.is_withheld(make_skill_item(summary), is_sure=summary.manifest.always_include)
 
-    def may_recall(self) -> Set[str]:
+    def list_recallable(self) -> Set[str]:
         """Return the loadable names and those written in this conversation that are pending."""
-        waiting = self.waiting()
-        return {*self.may_load(), *waiting} if waiting else self.may_load()
+        waiting = self.list_pending()
+        return {*self.list_loadable(), *waiting} if waiting else self.list_loadable()
 
-    def why_not(self, name: str) -> str:
+    def explain_unavailable(self, name: str) -> str:
         """Return why a skill is unavailable in this turn; "" if this model or user must not know of it."""
         item = self.snapshot.by_name.get(name)
         if item is None or item.summary is None or item.summary.manifest.disable_model_invocation:
@@ -141,42 +143,44 @@ class View:
             return ""
         return self.selection.left_out.get(name, "")
 
-    def waiting(self) -> Mapping[str, Skill]:
+    def list_pending(self) -> Mapping[str, Skill]:
         """Return the skills written in this conversation that are pending review."""
-        if self._waiting is None or self._waiting[0] != self.looks:
+        if self._waiting is None or self._waiting[0] != self.revision:
             nothing: Mapping[str, Skill] = {}
-            found = self.outage.unless_away(lambda: self.review.in_conversation(self.conversation), nothing)
-            self._waiting = (self.looks, found)
+            found = self.outage.read_or_default(
+                lambda: self.review.list_conversation_skills(self.conversation), nothing
+            )
+            self._waiting = (self.revision, found)
         return self._waiting[1]
 
-    def only_waits(self, name: str) -> bool:
+    def is_only_pending(self, name: str) -> bool:
         """Whether a skill exists only as a pending one. A skill with a pending edit exists in its old form."""
-        return name in self.waiting() and name not in self.snapshot.by_name
+        return name in self.list_pending() and name not in self.snapshot.by_name
 
-    def load(self, name: str) -> Skill:
+    def load_skill(self, name: str) -> Skill:
         """Load a skill as of the snapshot."""
         return self.library.load(name, at=self.snapshot, user=self.user.name)
 
     def is_in_use(self, name: str) -> bool:
         """Whether a skill is enabled and valid."""
         item = self.snapshot.by_name.get(name)
-        return item is not None and item.state is State.OK
+        return item is not None and item.state is SkillState.OK
 
-    def files(self, name: str) -> SkillFiles | None:
+    def read_files(self, name: str) -> SkillFiles | None:
         """Return all files of a skill in use, or None while they can't be read."""
         if not self.is_in_use(name):
             return None
-        return self.outage.unless_away(lambda: self.library.files(self.snapshot.by_name[name]), None)
+        return self.outage.read_or_default(lambda: self.library.read_files(self.snapshot.by_name[name]), None)
 
     def unreviewed_origin(self, name: str) -> str:
         """Describe where an unreviewed skill comes from; "" for a reviewed one."""
-        if name in self.waiting():
+        if name in self.list_pending():
             return "it was written in this conversation"
         item = self.snapshot.by_name.get(name)
         if item is None:
             return ""
-        return self.outage.unless_away(
-            lambda: self.library.unreviewed_origin(item), "who wrote it can't be looked up now"
+        return self.outage.read_or_default(
+            lambda: self.library.describe_unreviewed_origin(item), "who wrote it can't be looked up now"
         )
 
     def is_in_view(self, name: str) -> bool:
@@ -186,19 +190,19 @@ class View:
             return False
         item = self.snapshot.by_name.get(name)
         version = shown.version if item is None or item.summary is None else item.summary.version
-        return version == shown.version and (name in self.loaded or self._is_there(shown))
+        return version == shown.version and (name in self.loaded or self._is_text_in_history(shown))
 
-    def _is_there(self, skill: Skill) -> bool:
+    def _is_text_in_history(self, skill: Skill) -> bool:
         """Whether the text is still in the history: its turn may have been dropped or cancelled."""
         if self.history is None:
             return True
-        return self.history.contains(self.redactor.redact(block(skill.body.strip())).text[:SHOWN_WHOLE])
+        return self.history.contains_text(self.redactor.redact(escape_block(skill.body.strip())).text[:SHOWN_WHOLE])
 
-    def has_said(self, line: str) -> bool:
+    def has_line_in_history(self, line: str) -> bool:
         """Whether a line is in the history."""
-        return self.history is not None and self.history.contains(line)
+        return self.history is not None and self.history.contains_text(line)
 
-    def saw(self, skill: Skill) -> None:
+    def note_shown(self, skill: Skill) -> None:
         """Note that a skill's text was put into the conversation."""
         self._shown[skill.name] = skill
 
@@ -207,15 +211,17 @@ class View:
         self.loaded[skill.name] = skill
         if is_asked:
             self.asked.add(skill.name)
-        self.saw(skill)
+        self.note_shown(skill)
 
 
-def loadable(snapshot: Snapshot) -> set[str]:
+def list_loadable_skills(snapshot: LibrarySnapshot) -> set[str]:
     """Return the names of all skills a model may load, whatever the request."""
     return {
         item.name
         for item in snapshot.listing
-        if item.summary is not None and item.state is State.OK and not item.summary.manifest.disable_model_invocation
+        if item.summary is not None
+        and item.state is SkillState.OK
+        and not item.summary.manifest.disable_model_invocation
     }
 
 
@@ -228,111 +234,116 @@ _PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OtherFile:
+class SupportingFile:
     """One file with its content: `text` is None for binary data, `sandbox_path` empty if code can't read it."""
 
     path: str
     data: bytes
     text: str | None
-    in_pad: str
+    sandbox_path: str
 
     @property
-    def picture(self) -> str:
+    def image_type(self) -> str:
         """The image type according to the content, or empty."""
         if self.data[:4] == b"RIFF" and self.data[8:12] == b"WEBP":
             return "image/webp"
         return next((kind for mark, kind in _PICTURES.items() if self.data.startswith(mark)), "")
 
     @property
-    def kind(self) -> str:
+    def media_type(self) -> str:
         """The media type by content or name."""
-        return self.picture or mimetypes.guess_type(self.path)[0] or "of a kind nobody knows"
+        return self.image_type or mimetypes.guess_type(self.path)[0] or "of a kind nobody knows"
 
 
-class OtherFiles:
+class SupportingFileAccess:
     """The supporting files of skills in a conversation. Every method queries the database: call it in a thread."""
 
     def __init__(
-        self, view: View, given: Given | None = None, how_to_call: Callable[[Skill], str] = lambda skill: ""
+        self,
+        view: LibraryView,
+        given: GivenFolder | None = None,
+        describe_command_line: Callable[[Skill], str] = lambda skill: "",
     ) -> None:
         """Without `given`, files can be read but not used by code. `describe_command_line` says how to call
         a skill's.
         """
         self._view = view
         self._given = given
-        self._how_to_call = how_to_call
-        self._seen: Snapshot | None = None
+        self._how_to_call = describe_command_line
+        self._seen: LibrarySnapshot | None = None
 
-    def put(self, skill: Skill) -> str:
+    def place_files(self, skill: Skill) -> str:
         """Place a skill's files where code finds them; return lines that describe them, or ""."""
-        files = self._view.files(skill.name)
-        if files is None or not files.others:
+        files = self._view.read_files(skill.name)
+        if files is None or not files.supporting_files:
             return ""
-        placed = self._place(skill.name, files)
-        shown = _first(list_files(files.others[:_MOST_LINES], files, placed), _MOST_CHARACTERS)
+        placed = self._place_tree(skill.name, files)
+        shown = _take_within(list_files(files.supporting_files[:_MOST_LINES], files, placed), _MOST_CHARACTERS)
         lines = [
             self._how_to_call(skill),
-            _where(skill.name, placed),
+            _describe_location(skill.name, placed),
             *shown,
-            _rest(skill.name, len(files.others) - len(shown)),
-            _withheld(skill.name) if files.untrusted.intersection(files.others) else "",
+            _describe_rest(skill.name, len(files.supporting_files) - len(shown)),
+            _describe_untrusted(skill.name) if files.untrusted.intersection(files.supporting_files) else "",
         ]
         return "\n".join(line for line in lines if line)
 
-    def paths(self, name: str) -> list[str]:
+    def list_paths(self, name: str) -> list[str]:
         """Return the paths of the first hundred files; `find_file` on a folder lists all."""
-        files = self._view.files(name)
-        return list(files.others[:_MOST_PATHS]) if files else []
+        files = self._view.read_files(name)
+        return list(files.supporting_files[:_MOST_PATHS]) if files else []
 
-    def refresh(self) -> None:
+    def refresh_placed_files(self) -> None:
         """Bring placed files up to date with the library, removing those of deleted or untrusted skills."""
         if self._given is None or self._seen is self._view.snapshot:
             return
         self._seen = self._view.snapshot
-        for name in self._given.trees():
-            files = self._view.files(name)
-            if files is not None and files.others:
-                self._place(name, files)
+        for name in self._given.list_trees():
+            files = self._view.read_files(name)
+            if files is not None and files.supporting_files:
+                self._place_tree(name, files)
             # Otherwise the database is down and the files must stay.
             elif files is not None or not self._view.is_in_use(name):
-                self._given.drop_tree(name)
+                self._given.remove_tree(name)
 
-    def find(self, name: str, path: str) -> OtherFile | tuple[str, ...]:
+    def find_file(self, name: str, path: str) -> SupportingFile | tuple[str, ...]:
         """Return a file of a skill, or the listing of one of its folders; '.' lists all."""
-        files = self._view.files(name)
+        files = self._view.read_files(name)
         if files is None:
             raise NotFound(f"'{name}' has no files that can be read now.", hint="")
-        placed = self._place(name, files) if files.others else None
+        placed = self._place_tree(name, files) if files.supporting_files else None
         wanted = posixpath.normpath(path.removeprefix(f"{placed.path}/") if placed else path)
         if wanted in files.tree:
-            in_pad = f"{placed.path}/{wanted}" if placed and _why_not(wanted, files, placed) == "" else ""
-            return _read(wanted, files, in_pad)
-        below = [one for one in files.others if wanted == "." or one.startswith(f"{wanted}/")]
+            in_pad = f"{placed.path}/{wanted}" if placed and _explain_missing(wanted, files, placed) == "" else ""
+            return _read_file(wanted, files, in_pad)
+        below = [one for one in files.supporting_files if wanted == "." or one.startswith(f"{wanted}/")]
         if not below:
             hint = did_you_mean(wanted, files.tree) or "Its folder is '.'."
-            raise NotFound(f"'{name}' has no file '{one_line(path)[:_LONGEST_PATH]}'.", hint=hint)
+            raise NotFound(f"'{name}' has no file '{to_one_line(path)[:_LONGEST_PATH]}'.", hint=hint)
         return tuple(list_files(below, files, placed))
 
-    def _place(self, name: str, files: SkillFiles) -> Placed | None:
+    def _place_tree(self, name: str, files: SkillFiles) -> TreePlacement | None:
         if self._given is None:
             return None
         try:
-            return self._given.put_tree(name, files.trusted_tree, folders=files.folders)
+            return self._given.place_tree(name, files.trusted_tree, folders=files.folders)
         except OSError as error:
             log.warning("The files of %s could not be put where code finds them: %s", name, error)
-            return Placed(path=self._given.path_of(SKILLS, name), left_out=dict.fromkeys(files.tree, "no room for it"))
+            return TreePlacement(
+                path=self._given.get_visible_path(SKILLS, name), left_out=dict.fromkeys(files.tree, "no room for it")
+            )
 
 
-def list_files(paths: Sequence[str], files: SkillFiles, placed: Placed | None) -> Iterator[str]:
+def list_files(paths: Sequence[str], files: SkillFiles, placed: TreePlacement | None) -> Iterator[str]:
     """Yield one line for each file: path, size, first line, and why code does not have it."""
     for path in paths:
-        reason = _why_not(path, files, placed) if placed else ""
+        reason = _explain_missing(path, files, placed) if placed else ""
         facts = f"{files.tree[path].size:,} bytes" + (f"; not in the scratchpad: {reason}" if reason else "")
-        first = _first_line(files.tree[path])
-        yield f"- {one_line(path)} ({facts})" + (f": {first}" if first else "")
+        first = _find_first_line(files.tree[path])
+        yield f"- {to_one_line(path)} ({facts})" + (f": {first}" if first else "")
 
 
-def _first(lines: Iterable[str], room: int) -> list[str]:
+def _take_within(lines: Iterable[str], room: int) -> list[str]:
     kept = []
     for line in lines:
         room -= len(line)
@@ -342,27 +353,27 @@ def _first(lines: Iterable[str], room: int) -> list[str]:
     return kept
 
 
-def _why_not(path: str, files: SkillFiles, placed: Placed) -> str:
+def _explain_missing(path: str, files: SkillFiles, placed: TreePlacement) -> str:
     return "nobody trusts its code" if path in files.untrusted else placed.left_out.get(path, "")
 
 
-def _where(name: str, placed: Placed | None) -> str:
+def _describe_location(name: str, placed: TreePlacement | None) -> str:
     found = f" Code finds them in {placed.path}, read-only; paths in the text begin there." if placed else ""
     return f"Other files of this skill.{found} read_skill(name={name!r}, path=…) shows one."
 
 
-def _rest(name: str, count: int) -> str:
+def _describe_rest(name: str, count: int) -> str:
     return f"(and {count:,} more; read_skill(name={name!r}, path='.') lists all)" if count > 0 else ""
 
 
-def _withheld(name: str) -> str:
+def _describe_untrusted(name: str) -> str:
     return (
         "The code of this skill comes from outside and no person trusts it as it is, so it can be read and not run. "
         f"Only a person can change that; tell them: 'habitus trust {name}'."
     )
 
 
-def _first_line(file: File) -> str:
+def _find_first_line(file: TreeFile) -> str:
     """Return the first line of a text file that is not blank."""
     start = (file.content or b"")[:2000]
     if b"\0" in start:
@@ -372,12 +383,12 @@ def _first_line(file: File) -> str:
     except UnicodeDecodeError:
         return ""
     line = next((line for line in text.splitlines() if line.strip()), "")
-    return one_line(line)[:_LONGEST_LINE]
+    return to_one_line(line)[:_LONGEST_LINE]
 
 
-def _read(path: str, files: SkillFiles, in_pad: str) -> OtherFile:
+def _read_file(path: str, files: SkillFiles, in_pad: str) -> SupportingFile:
     try:
-        data = content_of(path, files.tree[path], files.folders.get(path))
+        data = read_content(path, files.tree[path], files.folders.get(path))
     except OSError as error:
         size = files.tree[path].size
         raise Refused(f"'{path}' ({size:,} bytes) can't be read: {error.strerror or error}.") from None
@@ -385,18 +396,18 @@ def _read(path: str, files: SkillFiles, in_pad: str) -> OtherFile:
         text = None if b"\0" in data else data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = None
-    return OtherFile(path=path, data=data, text=text, in_pad=in_pad)
+    return SupportingFile(path=path, data=data, text=text, sandbox_path=in_pad)
 
 
 _LARGEST = 8 * MIB
 
 
-def sandbox_services(view: View) -> Mapping[str, Callable[[Any], Awaitable[Any]]]:
+def sandbox_services(view: LibraryView) -> Mapping[str, Callable[[Any], Awaitable[Any]]]:
     """Return the `skills.list(tag)` and `skills.read(name, path)` services, with the model's access rules."""
-    files = OtherFiles(view)
+    files = SupportingFileAccess(view)
 
     async def list_skills(tag: Any) -> list[dict[str, Any]]:
-        allowed = view.may_load()
+        allowed = view.list_loadable()
         found = [item.summary for item in view.snapshot.listing if item.summary and item.name in allowed]
         return [
             {"name": s.name, "title": s.title, "description": s.description, "tags": list(s.tags)}
@@ -406,12 +417,12 @@ def sandbox_services(view: View) -> Mapping[str, Callable[[Any], Awaitable[Any]]
 
     async def read(argument: Any) -> dict[str, Any]:
         name, path = argument if isinstance(argument, list) and len(argument) == 2 else (argument, None)
-        wanted = names.canonical(str(name))
-        if wanted not in view.may_load():
+        wanted = names.canonicalize_name(str(name))
+        if wanted not in view.list_loadable():
             raise NotFound(f"No skill '{name}'.")
         if path is not None:
-            return await in_thread(lambda: _content(files.find(wanted, str(path)), str(path)))
-        skill, paths = await in_thread(lambda: (view.load(wanted), files.paths(wanted)))
+            return await run_in_thread(lambda: _encode_file(files.find_file(wanted, str(path)), str(path)))
+        skill, paths = await run_in_thread(lambda: (view.load_skill(wanted), files.list_paths(wanted)))
         return {
             "name": skill.name,
             "title": skill.title,
@@ -424,9 +435,9 @@ def sandbox_services(view: View) -> Mapping[str, Callable[[Any], Awaitable[Any]]
     return {"skills.list": list_skills, "skills.read": read}
 
 
-def _content(found: OtherFile | tuple[str, ...], path: str) -> dict[str, str]:
+def _encode_file(found: SupportingFile | tuple[str, ...], path: str) -> dict[str, str]:
     """Encode a file for transport."""
-    if not isinstance(found, OtherFile):
+    if not isinstance(found, SupportingFile):
         raise Invalid(f"'{path}' is a folder.", hint="Read one of its files.")
     if len(found.data) > _LARGEST:
         raise Refused(f"'{path}' has {len(found.data):,} bytes; {_LARGEST // MIB} MiB is the most that is sent.")

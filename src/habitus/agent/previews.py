@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from habitus.text import byte_length, one_line
+from habitus.text import count_bytes, to_one_line
 
 _HEAD_CHARS, _HEAD_LINES = 1_500, 30
 _WHOLE_JSON = 8 * 1024 * 1024
@@ -46,7 +46,7 @@ _MAGIC = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Preview:
+class FilePreview:
     """A preview of a file: `kind` fits on one line, `lines` follow it; `is_whole` if nothing was left out."""
 
     kind: str
@@ -54,71 +54,71 @@ class Preview:
     is_whole: bool = False
 
 
-def preview(path: Path, *, ending: str, room: int) -> Preview:
+def preview_file(path: Path, *, ending: str, room: int) -> FilePreview:
     """Preview a file. `ending` is its suffix, like `.csv`; a text of up to `room` bytes is shown whole."""
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(max(HEAD, room))
         if head.startswith(b"%PDF-"):
-            return Preview(kind="PDF", lines=tuple(look_into(path, "pdf")))
+            return FilePreview(kind="PDF", lines=tuple(preview_document(path, "pdf")))
         if ending in SHEETS and head.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
-            return Preview(kind="spreadsheet", lines=tuple(look_into(path, "sheets")))
+            return FilePreview(kind="spreadsheet", lines=tuple(preview_document(path, "sheets")))
         is_all = len(head) >= size
         name = guess_encoding(head[:HEAD], is_all=is_all and size <= HEAD)
         text = decode_head(head, name, is_all=is_all) if name else None
         if name is None or text is None:
-            return Preview(kind=_binary(head))
+            return FilePreview(kind=_detect_binary_kind(head))
         lines = count_lines(file, name, size)
     if size == 0:
-        return Preview(kind="empty file", is_whole=True)
-    whole = text if is_all and byte_length(text) <= room else None
-    return _of_text(path, text if is_all else text.rpartition("\n")[0], f"{name}, {lines}", ending, size, whole)
+        return FilePreview(kind="empty file", is_whole=True)
+    whole = text if is_all and count_bytes(text) <= room else None
+    return _preview_text(path, text if is_all else text.rpartition("\n")[0], f"{name}, {lines}", ending, size, whole)
 
 
-def _binary(head: bytes) -> str:
+def _detect_binary_kind(head: bytes) -> str:
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "binary file")
 
 
-def _of_text(path: Path, text: str, facts: str, ending: str, size: int, whole: str | None) -> Preview:
+def _preview_text(path: Path, text: str, facts: str, ending: str, size: int, whole: str | None) -> FilePreview:
     match ending:
         case ".csv" | ".tsv" | ".tab":
-            kind, described, shown = _csv(text, is_tabbed=ending != ".csv")
+            kind, described, shown = _preview_csv(text, is_tabbed=ending != ".csv")
         case ".jsonl" | ".ndjson":
-            kind, described, shown = _json_lines(text)
+            kind, described, shown = _preview_json_lines(text)
         case ".json" if size <= _WHOLE_JSON:
             kind, described, shown = _preview_json(path, facts.partition(",")[0])
         case _:
             kind, described, shown = "text", [], []
     if whole is not None:
         described, shown = [*described, "All of it:"], [whole]
-    return Preview(
-        kind=f"{kind}, {facts}", lines=(*described, *(shown or _beginning(text))), is_whole=whole is not None
+    return FilePreview(
+        kind=f"{kind}, {facts}", lines=(*described, *(shown or _show_beginning(text))), is_whole=whole is not None
     )
 
 
-def _beginning(text: str) -> list[str]:
+def _show_beginning(text: str) -> list[str]:
     lines = text[:_HEAD_CHARS].splitlines()[:_HEAD_LINES]
     return ["It begins:", *lines, "…"]
 
 
-def _csv(text: str, *, is_tabbed: bool) -> tuple[str, list[str], list[str]]:
-    delimiter = delimiter_of(text, is_tabbed=is_tabbed)
-    found = csv_table(text, delimiter=delimiter)
+def _preview_csv(text: str, *, is_tabbed: bool) -> tuple[str, list[str], list[str]]:
+    delimiter = guess_delimiter(text, is_tabbed=is_tabbed)
+    found = parse_csv_table(text, delimiter=delimiter)
     said = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}[delimiter]
     if found is None:
         return "text that is not a table", [], []
-    return f"table with {said}", found.describe(), found.first_rows()
+    return f"table with {said}", found.describe_columns(), found.render_first_rows()
 
 
-def _json_lines(text: str) -> tuple[str, list[str], list[str]]:
+def _preview_json_lines(text: str) -> tuple[str, list[str], list[str]]:
     values = []
     for line in text.splitlines()[:200]:
         try:
             values.append(json.loads(line))
         except (ValueError, RecursionError):
             continue
-    found = json_table(values)
-    return ("JSON lines", found.describe(), found.first_rows(3)) if found else ("JSON lines", [], [])
+    found = build_json_table(values)
+    return ("JSON lines", found.describe_columns(), found.render_first_rows(3)) if found else ("JSON lines", [], [])
 
 
 def _preview_json(path: Path, name: str) -> tuple[str, list[str], list[str]]:
@@ -127,12 +127,14 @@ def _preview_json(path: Path, name: str) -> tuple[str, list[str], list[str]]:
     except (ValueError, RecursionError):
         return "JSON that does not parse", [], []
     if isinstance(value, list):
-        found = json_table(value)
-        return f"JSON, a {json_type(value)}", *((found.describe(), found.first_rows(3)) if found else ([], []))
+        found = build_json_table(value)
+        return f"JSON, a {describe_json_type(value)}", *(
+            (found.describe_columns(), found.render_first_rows(3)) if found else ([], [])
+        )
     if isinstance(value, dict):
-        keys = [f"{one_line(str(key)[:60])} ({json_type(item)})" for key, item in value.items()]
-        return f"JSON, an {json_type(value)}", [f"Keys: {up_to(keys)}"], []
-    return f"JSON, {json_type(value)}", [], []
+        keys = [f"{to_one_line(str(key)[:60])} ({describe_json_type(item)})" for key, item in value.items()]
+        return f"JSON, an {describe_json_type(value)}", [f"Keys: {join_limited(keys)}"], []
+    return f"JSON, {describe_json_type(value)}", [], []
 
 
 # Bytes of a file that are inspected.
@@ -160,7 +162,7 @@ _CONTROL = {*range(32)} - {*b"\t\n\r\f\x1b"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lines:
+class LineCount:
     """A number of lines, possibly estimated."""
 
     count: int
@@ -178,14 +180,14 @@ def guess_encoding(head: bytes, *, is_all: bool) -> str | None:
             return name
     if not _has_controls(head) and decode_head(head, "utf-8", is_all=is_all) is not None:
         return "utf-8"
-    return _by_its_letters(head)
+    return _guess_legacy_encoding(head)
 
 
 def _has_controls(head: bytes) -> bool:
     return 0 in head or sum(map(head.count, _CONTROL)) * 100 > len(head)
 
 
-def _by_its_letters(head: bytes) -> str | None:
+def _guess_legacy_encoding(head: bytes) -> str | None:
     # A slow import that only files outside UTF-8 need.
     from charset_normalizer import from_bytes
 
@@ -213,7 +215,7 @@ def decode_head(head: bytes, encoding: str, *, is_all: bool) -> str | None:
         return None
 
 
-def count_lines(file: BinaryIO, encoding: str, size: int) -> Lines:
+def count_lines(file: BinaryIO, encoding: str, size: int) -> LineCount:
     """Count the lines of a file, estimating beyond a limit."""
     file.seek(0)
     count, read, last = 0, 0, b""
@@ -222,11 +224,11 @@ def count_lines(file: BinaryIO, encoding: str, size: int) -> Lines:
         read += len(chunk)
         last = chunk
     if read < size:
-        return Lines(count=count * size // read, is_exact=False)
+        return LineCount(count=count * size // read, is_exact=False)
     # In wide encodings other characters contain the same byte, so the count is only an estimate.
     is_wide = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
     last = last.rstrip(b"\0")
-    return Lines(count=count + (bool(last) and not last.endswith(b"\n")), is_exact=not is_wide)
+    return LineCount(count=count + (bool(last) and not last.endswith(b"\n")), is_exact=not is_wide)
 
 
 _SECONDS, _MEMORY = 5, 2 * 1024**3
@@ -235,7 +237,7 @@ SHEETS = frozenset({".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"})
 _PROGRAM = "import sys; from habitus.agent.previews import main; main(*sys.argv[1:])"
 
 
-def look_into(path: Path, kind: str) -> list[str]:
+def preview_document(path: Path, kind: str) -> list[str]:
     """Preview a document in a separate process; one line says why if that fails."""
     command = [sys.executable, "-I", "-c", _PROGRAM, kind, str(path)]
     try:
@@ -255,14 +257,14 @@ def main(kind: str, path: str) -> None:
     warnings.simplefilter("ignore")
     logging.disable()
     try:
-        lines = _pdf(path) if kind == "pdf" else _sheets(path)
+        lines = _preview_pdf(path) if kind == "pdf" else _preview_sheets(path)
     # Libraries raise anything on a broken file.
     except Exception as error:
         lines = [f"It could not be looked into: {' '.join(str(error).split())[:200] or type(error).__name__}"]
     sys.stdout.write(json.dumps(lines))
 
 
-def _pdf(path: str) -> list[str]:
+def _preview_pdf(path: str) -> list[str]:
     # Takes half a second to import, which only a PDF should cost.
     from pypdf import PdfReader
 
@@ -282,7 +284,7 @@ def _pdf(path: str) -> list[str]:
     return said if len(said) > 1 else [*said, f"No text on the first {_MOST_PAGES} pages; it may be scanned."]
 
 
-def _sheets(path: str) -> list[str]:
+def _preview_sheets(path: str) -> list[str]:
     from python_calamine import CalamineWorkbook
 
     workbook = CalamineWorkbook.from_path(path)
@@ -293,8 +295,8 @@ def _sheets(path: str) -> list[str]:
         said.append(f"Sheet '{name}': {sheet.height:,} rows × {sheet.width:,} columns")
         rows = sheet.to_python(nrows=LOOKED_AT + 1)
         if rows:
-            found = table(rows[0], rows[1:])
-            said += [*found.describe(), *found.first_rows(3)]
+            found = build_table(rows[0], rows[1:])
+            said += [*found.describe_columns(), *found.render_first_rows(3)]
     return [*said, f"… {len(names) - _MOST_SHEETS} more sheets"] if len(names) > _MOST_SHEETS else said
 
 
@@ -312,44 +314,44 @@ _TYPES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
+class TablePreview:
     """The first rows of a table as text, with its column names and guessed types."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
-    def describe(self) -> list[str]:
+    def describe_columns(self) -> list[str]:
         """List the columns with their types."""
         listed = [f"{name} ({kind})" for name, kind in zip(self.columns, self.types, strict=True)]
-        return [f"{len(listed):,} columns: {up_to(listed)}"]
+        return [f"{len(listed):,} columns: {join_limited(listed)}"]
 
-    def first_rows(self, rows: int = _SHOWN_ROWS) -> list[str]:
+    def render_first_rows(self, rows: int = _SHOWN_ROWS) -> list[str]:
         """Render the first rows, one line each."""
-        shown = [_short(" | ".join(row), _LONGEST_ROW) for row in self.rows[:rows]]
+        shown = [_truncate_text(" | ".join(row), _LONGEST_ROW) for row in self.rows[:rows]]
         return ["First rows:", *shown] if shown else []
 
 
-def table(header: Iterable[object], rows: Iterable[Sequence[object]]) -> Table:
+def build_table(header: Iterable[object], rows: Iterable[Sequence[object]]) -> TablePreview:
     """Build a table preview; short rows are padded, cells beyond the header dropped."""
-    columns = tuple(_cell(name) or f"column {number}" for number, name in enumerate(header, 1))
-    kept = [[_cell(value) for value in row[: len(columns)]] for row in islice(rows, LOOKED_AT)]
+    columns = tuple(_format_cell(name) or f"column {number}" for number, name in enumerate(header, 1))
+    kept = [[_format_cell(value) for value in row[: len(columns)]] for row in islice(rows, LOOKED_AT)]
     full = [(*row, *[""] * (len(columns) - len(row))) for row in kept]
-    types = tuple(_type([row[index] for row in full]) for index in range(len(columns)))
-    return Table(columns=columns, types=types, rows=tuple(full))
+    types = tuple(_guess_column_type([row[index] for row in full]) for index in range(len(columns)))
+    return TablePreview(columns=columns, types=types, rows=tuple(full))
 
 
-def csv_table(text: str, *, delimiter: str) -> Table | None:
+def parse_csv_table(text: str, *, delimiter: str) -> TablePreview | None:
     """Parse the table at the beginning of a file, without a cut-off last line; None if it is not CSV."""
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         rows = [row for row in islice(reader, LOOKED_AT + 1) if row]
     except csv.Error:
         return None
-    return table(rows[0], rows[1:]) if rows else None
+    return build_table(rows[0], rows[1:]) if rows else None
 
 
-def delimiter_of(text: str, *, is_tabbed: bool) -> str:
+def guess_delimiter(text: str, *, is_tabbed: bool) -> str:
     """Guess the delimiter: the most frequent candidate in the first line that is not blank."""
     if is_tabbed:
         return "\t"
@@ -357,18 +359,18 @@ def delimiter_of(text: str, *, is_tabbed: bool) -> str:
     return max(",;\t|", key=first.count)
 
 
-def json_table(values: Sequence[object]) -> Table | None:
+def build_json_table(values: Sequence[object]) -> TablePreview | None:
     """Build a table from JSON objects, with a column for each key in order of appearance; None without objects."""
     objects = [value for value in islice(values, LOOKED_AT) if isinstance(value, dict)]
     if not objects:
         return None
     columns = list(dict.fromkeys(str(key) for value in objects for key in value))
-    found = table(columns, [[_json(value.get(key)) for key in columns] for value in objects])
-    types = tuple(_json_type([value.get(key) for value in objects]) for key in columns)
-    return Table(columns=found.columns, types=types, rows=found.rows)
+    found = build_table(columns, [[_to_cell_text(value.get(key)) for key in columns] for value in objects])
+    types = tuple(_describe_column_type([value.get(key) for value in objects]) for key in columns)
+    return TablePreview(columns=found.columns, types=types, rows=found.rows)
 
 
-def json_type(value: object) -> str:
+def describe_json_type(value: object) -> str:
     """Name the type of a JSON value, with the size of a container."""
     match value:
         case dict():
@@ -387,31 +389,31 @@ def json_type(value: object) -> str:
             return "text"
 
 
-def _json_type(values: Iterable[object]) -> str:
-    found = {json_type(value).partition(" ")[0] for value in values if value is not None}
+def _describe_column_type(values: Iterable[object]) -> str:
+    found = {describe_json_type(value).partition(" ")[0] for value in values if value is not None}
     return " or ".join(sorted(found)) or "empty"
 
 
-def _json(value: object) -> str:
+def _to_cell_text(value: object) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _type(values: Iterable[str]) -> str:
+def _guess_column_type(values: Iterable[str]) -> str:
     given = [value for value in values if value]
     if not given:
         return "empty"
     return next((name for name, shape in _TYPES.items() if all(map(shape.fullmatch, given))), "text")
 
 
-def _cell(value: object) -> str:
-    return _short(one_line("" if value is None else str(value)[: _LONGEST_CELL * 4]), _LONGEST_CELL)
+def _format_cell(value: object) -> str:
+    return _truncate_text(to_one_line("" if value is None else str(value)[: _LONGEST_CELL * 4]), _LONGEST_CELL)
 
 
-def _short(text: str, most: int) -> str:
+def _truncate_text(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def up_to(items: Sequence[str]) -> str:
+def join_limited(items: Sequence[str]) -> str:
     """Join column names up to a limit."""
     more = [f"… {len(items) - _MOST_COLUMNS:,} more"] if len(items) > _MOST_COLUMNS else []
     return ", ".join([*items[:_MOST_COLUMNS], *more])

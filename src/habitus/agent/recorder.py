@@ -9,24 +9,24 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from habitus.agent.choosing import SessionMemory, of_skill
-from habitus.agent.history import acted_above, pack
-from habitus.agent.prompts.composer import Parts
-from habitus.agent.prompts.prompt import Composed
+from habitus.agent.choosing import SessionMemory, make_skill_item
+from habitus.agent.history import has_higher_stage_acted, pack_message
+from habitus.agent.prompts.composer import ConversationServices
+from habitus.agent.prompts.prompt import ComposedPrompt
 from habitus.agent.user_input import UserInput
 from habitus.errors import NotFound
-from habitus.events import OK, Event, EventKind, Outcome, OutcomeKind, TurnEnded
+from habitus.events import OK, AgentEvent, EventKind, Outcome, OutcomeKind, TurnEnded
 from habitus.evidence.model import kind_of, left_trace
 from habitus.journal.journal import Journal
-from habitus.journal.model import Exposure, Origin, Place, Selected, Turn, TurnOutcome, origin_of
-from habitus.llm.model import Answered, Message, Usage
-from habitus.memory.model import SCRATCHPAD
+from habitus.journal.model import Exposure, SelectedSkill, SelectionSlot, Turn, TurnOrigin, TurnOutcome, classify_origin
+from habitus.llm.model import AssistantMessage, ChatMessage, TokenUsage
+from habitus.memory.model import SCRATCHPAD_TOPIC
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.finding import Finder
-from habitus.skills.choosing.selection import INTERACTIVE, Selection
-from habitus.skills.layers.listing import Snapshot
-from habitus.skills.model import Skill, Summary
-from habitus.text import one_line
+from habitus.skills.choosing.finding import SkillFinder
+from habitus.skills.choosing.selection import INTERACTIVE_SOURCES, SkillSelection
+from habitus.skills.layers.listing import LibrarySnapshot
+from habitus.skills.model import Skill, SkillSummary
+from habitus.text import to_one_line
 
 log = logging.getLogger(__name__)
 _CONSEQUENCE = {
@@ -38,20 +38,20 @@ _SEEMED_GOOD, _SAID_GOOD = 0.5, 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recorded:
+class RecordingResult:
     """The result of recording a turn."""
 
     # Messages for the person.
     notices: tuple[str, ...] = ()
     # Pending changes and lessons.
-    waiting: int = 0
+    pending: int = 0
 
 
 class TurnRecorder:
     """Records turns. Methods that query the database belong in a thread; `start_learning` belongs on the event
     loop."""
 
-    def __init__(self, parts: Parts, session: str) -> None:
+    def __init__(self, parts: ConversationServices, session: str) -> None:
         self._parts = parts
         self._outage = parts.view.outage
         self.session = session
@@ -59,43 +59,43 @@ class TurnRecorder:
     @property
     def _is_practice(self) -> bool:
         """Whether this is not a real request: such turns count as no use and credit nothing."""
-        return origin_of(self._parts.source_type) is not Origin.REAL
+        return classify_origin(self._parts.source_type) is not TurnOrigin.REAL
 
-    def begin(self, turn: TurnState) -> None:
+    def record_start(self, turn: TurnState) -> None:
         """Record the request at once, so that even a killed process does not lose it."""
-        so_far = journal_turn(turn, session=self.session, ended_on=None)
-        self._outage.safely(lambda: self._parts.journal.begin(so_far), "write down that a turn began")
+        so_far = build_journal_turn(turn, session=self.session, ended_on=None)
+        self._outage.try_write(lambda: self._parts.journal.begin_turn(so_far), "write down that a turn began")
 
-    def finish(self, turn: TurnState, *, has_news: bool) -> Recorded:
+    def record_end(self, turn: TurnState, *, has_news: bool) -> RecordingResult:
         """Record the finished turn and its counts; return notices and the number of pending changes."""
         parts, outage = self._parts, self._outage
-        used = self._used(turn)
-        kept = journal_turn(
+        used = self._find_used_skills(turn)
+        kept = build_journal_turn(
             turn,
             session=self.session,
             ended_on=max(parts.clock(), turn.began_on),
-            exposures=self._exposures(turn, used),
+            exposures=self._collect_exposures(turn, used),
             withheld=parts.view.offers.withheld_skills,
         )
-        is_kept = self._write_down(kept)
+        is_kept = self._write_turn(kept)
         if (
             not turn.is_cancelled
             and not self._is_practice
             and (
-                outage.trouble
-                or not outage.safely(
-                    lambda: self._count(turn, [skill for skill, _ in used], has_news), "count what was used"
+                outage.failure_reason
+                or not outage.try_write(
+                    lambda: self._count_uses(turn, [skill for skill, _ in used], has_news), "count what was used"
                 )
             )
         ):
             # The counts are lost, which the outbox reports as dropped.
-            parts.spool.drop()
-        waiting = outage.unless_away(lambda: parts.view.review.waiting_count() + parts.memory.waiting(), 0)
-        is_told = bool(outage.trouble) and outage.is_first_to_tell()
-        notices = (f"{outage.trouble} {_CONSEQUENCE[is_kept]}",) if is_told else ()
-        return Recorded(notices=notices, waiting=waiting)
+            parts.spool.record_drop()
+        waiting = outage.read_or_default(lambda: parts.view.review.count_pending() + parts.memory.count_pending(), 0)
+        is_told = bool(outage.failure_reason) and outage.claim_first_report()
+        notices = (f"{outage.failure_reason} {_CONSEQUENCE[is_kept]}",) if is_told else ()
+        return RecordingResult(notices=notices, pending=waiting)
 
-    def _used(self, turn: TurnState) -> Sequence[tuple[Skill, bool]]:
+    def _find_used_skills(self, turn: TurnState) -> Sequence[tuple[Skill, bool]]:
         """Return the skills that a turn used, each with whether it left a trace.
 
         A skill was used if the model asked for it, or if it was shown for this request and left a trace. Skills shown
@@ -108,92 +108,98 @@ class TurnRecorder:
         used: list[tuple[Skill, bool]] = []
         for name, skill in (there | {skill.name: skill for skill in turn.loaded}).items():
             is_asked = name in turn.asked
-            has_trace = self._left_trace(turn, skill, if_unclear=is_asked)
+            has_trace = self._has_left_trace(turn, skill, if_unclear=is_asked)
             if is_asked or has_trace:
                 used.append((skill, has_trace))
         return used
 
-    def _exposures(self, turn: TurnState, used_skills: Sequence[tuple[Skill, bool]]) -> tuple[Exposure, ...]:
+    def _collect_exposures(self, turn: TurnState, used_skills: Sequence[tuple[Skill, bool]]) -> tuple[Exposure, ...]:
         """Return the exposures that began in this turn or were used in it."""
-        parts, request = self._parts, turn.said.request
-        parts.tools.note_offers(turn.shown_tools)
-        if turn.shows_pad:
-            for note in (*parts.memory.in_scratchpad, *parts.memory.kept_from_scratchpad):
-                parts.view.offers.takes_note(note, is_steady=True)
+        parts, request = self._parts, turn.user_input.request
+        parts.tools.record_exposures(turn.shown_tools)
+        if turn.shows_scratchpad:
+            for note in (*parts.memory.scratchpad_lessons, *parts.memory.withheld_scratchpad_lessons):
+                parts.view.offers.assign_note(note, is_steady=True)
         kind = kind_of(request.text, has_files=bool(request.attachments or request.paths))
         called = {str(event.detail.get("name", "")) for event in turn.events if event.kind is EventKind.TOOL_CALL}
-        used = dict.fromkeys(parts.tools.items(called), False)
-        used |= {of_skill(skill): not has_trace for skill, has_trace in used_skills}
-        return parts.view.offers.of_turn(kind, used)
+        used = dict.fromkeys(parts.tools.find_items(called), False)
+        used |= {make_skill_item(skill): not has_trace for skill, has_trace in used_skills}
+        return parts.view.offers.list_turn_exposures(kind, used)
 
-    def _left_trace(self, turn: TurnState, skill: Skill, *, if_unclear: bool) -> bool:
-        answers = [message for message in turn.messages if isinstance(message, Answered)]
-        calls = [call for answer in answers for call in answer.calls if call.name not in self._parts.tools.looking]
+    def _has_left_trace(self, turn: TurnState, skill: Skill, *, if_unclear: bool) -> bool:
+        answers = [message for message in turn.messages if isinstance(message, AssistantMessage)]
+        calls = [
+            call for answer in answers for call in answer.calls if call.name not in self._parts.tools.read_only_names
+        ]
         done = [*(f"{call.name} {call.arguments}" for call in calls), *(answer.text for answer in answers), turn.reply]
-        stages, request = self._parts.tools.stages_of(skill.name), turn.said.request.text
+        stages, request = self._parts.tools.list_stage_names(skill.name), turn.user_input.request.text
         return left_trace(skill.body, stages, request=request, done="\n".join(done), if_unclear=if_unclear)
 
-    def catch_up(self) -> None:
+    def replay_pending(self) -> None:
         """Write journal entries that were kept while the database was down, by whichever process."""
         if not self._parts.spool.is_empty:
-            self._outage.safely(lambda: self._parts.spool.replay(self._parts.journal), "write what waits")
+            self._outage.try_write(
+                lambda: self._parts.spool.replay_into_journal(self._parts.journal), "write what waits"
+            )
 
-    def _write_down(self, turn: Turn) -> bool:
+    def _write_turn(self, turn: Turn) -> bool:
         """Write the turn after earlier pending ones, or keep it for later. False if it could not be kept at all."""
         parts = self._parts
-        self.catch_up()
-        if not parts.spool.is_empty or not self._outage.safely(lambda: parts.journal.record(turn), "write it down"):
-            return parts.spool.keep_turn(turn)
+        self.replay_pending()
+        if not parts.spool.is_empty or not self._outage.try_write(
+            lambda: parts.journal.record_turn(turn), "write it down"
+        ):
+            return parts.spool.add_turn(turn)
         return True
 
-    def _count(self, turn: TurnState, used: Sequence[Skill], has_news: bool) -> None:
-        parts, request, view = self._parts, turn.said.request, self._parts.view
+    def _count_uses(self, turn: TurnState, used: Sequence[Skill], has_news: bool) -> None:
+        parts, request, view = self._parts, turn.user_input.request, self._parts.view
         went = {OutcomeKind.OK: True, OutcomeKind.FAILED: False}.get(turn.outcome.kind)
         for name in (skill.name for skill in turn.loaded if skill.version):
             # The skill was removed meanwhile.
             with suppress(NotFound):
-                view.library.count_recommended(name, at=view.snapshot)
-        above = {skill.name for skill in used if self._acted_above(turn, skill)}
+                view.library.count_recommendation(name, at=view.snapshot)
+        above = {skill.name for skill in used if self._has_higher_stage_acted(turn, skill)}
         names = [skill.name for skill in used if skill.version]
         view.library.count_use(*(n for n in names if n not in above), succeeded=went, at=view.snapshot)
         view.library.count_use(*(n for n in names if n in above), at=view.snapshot)
         if turn.composed is not None:
             ran_cells = any(event.kind is EventKind.SCRATCHPAD_CALL for event in turn.events)
             # Lessons about cells had their chance only where a cell was run.
-            has_seen = turn.shows_pad and ran_cells
+            has_seen = turn.shows_scratchpad and ran_cells
             notes = [*turn.composed.rules, *turn.composed.notes, *(turn.composed.in_tools if has_seen else ())]
-            parts.memory.cortex.record_retrieval([note.id for note in notes], cut=turn.composed.cut)
+            parts.memory.cortex.record_retrieval([note.id for note in notes], omitted=turn.composed.cut)
             if turn.outcome.kind is not OutcomeKind.INFRA:
-                parts.view.review.note_told(one.id for one in turn.composed.turned_down)
-                parts.memory.cortex.note_told(one.id for one in turn.composed.unlearned)
-        if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE:
-            parts.journal.mark_seen(parts.view.user.name, menu.visible(view.snapshot, parts.gates))
+                parts.view.review.mark_reported(one.id for one in turn.composed.turned_down)
+                parts.memory.cortex.mark_rejections_told(one.id for one in turn.composed.unlearned)
+        if turn.outcome.is_ok and has_news and request.source_type in INTERACTIVE_SOURCES:
+            parts.journal.mark_skills_seen(parts.view.user.name, menu.list_visible_hashes(view.snapshot, parts.gates))
 
-    def _acted_above(self, turn: TurnState, skill: Skill) -> bool:
+    def _has_higher_stage_acted(self, turn: TurnState, skill: Skill) -> bool:
         """Whether the skill's tool or recipe acted, so that its steps get neither credit nor blame."""
-        stages, request = self._parts.tools.stages_of(skill.name), turn.said.request.text
-        return acted_above(skill.body, stages, request=request, events=turn.events, messages=turn.messages)
+        stages, request = self._parts.tools.list_stage_names(skill.name), turn.user_input.request.text
+        return has_higher_stage_acted(skill.body, stages, request=request, events=turn.events, messages=turn.messages)
 
-    def credit(self, turn: TurnState) -> None:
+    def credit_turn(self, turn: TurnState) -> None:
         """Credit the skills and lessons of a turn that succeeded."""
         if self._is_practice:
             return
-        request, loaded = turn.said.request.text, [skill.name for skill in turn.loaded]
+        request, loaded = turn.user_input.request.text, [skill.name for skill in turn.loaded]
         weight = _SAID_GOOD if turn.judged_by else _SEEMED_GOOD
-        self._outage.safely(lambda: self._credit(request, loaded, weight), "credit what served the request")
+        self._outage.try_write(lambda: self._credit_request(request, loaded, weight), "credit what served the request")
 
-    def _credit(self, request: str, loaded: Sequence[str], weight: float) -> None:
+    def _credit_request(self, request: str, loaded: Sequence[str], weight: float) -> None:
         parts = self._parts
-        credit(
+        credit_request(
             parts.finder, parts.memory, parts.view.redactor.redact(request).text, loaded, weight, at=parts.view.snapshot
         )
 
-    def teach(self, turn: TurnState) -> None:
+    def start_learning(self, turn: TurnState) -> None:
         """Tell the observers that the turn has ended; they learn in the background."""
         ended = TurnEnded(
             turn=turn.id,
             session=self.session,
-            request=self._parts.view.redactor.redact(turn.said.request.text).text,
+            request=self._parts.view.redactor.redact(turn.user_input.request.text).text,
             outcome=turn.outcome,
             user=self._parts.view.user.name,
             project=self._parts.project,
@@ -206,51 +212,51 @@ class TurnRecorder:
             except Exception:
                 log.warning("An observer could not begin to learn; nothing else is affected.", exc_info=True)
 
-    def judge(self, turn: str, kind: OutcomeKind, source: str, reason: str) -> None:
+    def judge_turn(self, turn: str, kind: OutcomeKind, source: str, reason: str) -> None:
         """Record an explicit judgement of a turn."""
         parts = self._parts
-        said = explicit(kind, source, reason)
-        judge(parts.journal, parts.finder, parts.memory, turn, said, user=parts.view.user.name)
+        said = judge_explicitly(kind, source, reason)
+        record_judgement(parts.journal, parts.finder, parts.memory, turn, said, user=parts.view.user.name)
 
-    def judge_by_next(self, previous: tuple[str, str] | None, request: str) -> None:
+    def judge_previous_turn(self, previous: tuple[str, str] | None, request: str) -> None:
         """Judge the previous turn, given as its id and request, by the next request."""
         if previous is None:
             return
         id, before = previous
-        judged = by_next_request(before, request)
+        judged = judge_by_next_request(before, request)
         if judged is None:
             return
-        self.catch_up()
+        self.replay_pending()
         is_waiting = not self._parts.spool.is_empty
-        if is_waiting or not self._outage.safely(
-            lambda: self._parts.journal.judge(id, judged), "judge the turn before"
+        if is_waiting or not self._outage.try_write(
+            lambda: self._parts.journal.record_outcome(id, judged), "judge the turn before"
         ):
-            self._parts.spool.keep_judgement(id, judged)
+            self._parts.spool.add_outcome(id, judged)
 
 
-def judge(
-    journal: Journal, finder: Finder, memory: SessionMemory, turn: str, said: TurnOutcome, *, user: str | None
+def record_judgement(
+    journal: Journal, finder: SkillFinder, memory: SessionMemory, turn: str, said: TurnOutcome, *, user: str | None
 ) -> None:
     """Record a judgement of a turn and, if it succeeded, credit what helped. `user` None may judge every turn."""
-    judged = journal.brief(journal.judge(turn, said, user=user))
+    judged = journal.find_brief_turn(journal.record_outcome(turn, said, user=user))
     # The text of an old turn may have been deleted.
     if said.kind is OutcomeKind.OK and judged is not None and judged.is_real:
-        loaded = [entry.name for entry in judged.selected if entry.place is Place.LOADED]
-        credit(finder, memory, judged.request, loaded, _SAID_GOOD * said.weight)
+        loaded = [entry.name for entry in judged.selected if entry.place is SelectionSlot.LOADED]
+        credit_request(finder, memory, judged.request, loaded, _SAID_GOOD * said.weight)
 
 
-def credit(
-    finder: Finder,
+def credit_request(
+    finder: SkillFinder,
     memory: SessionMemory,
     request: str,
     loaded: Sequence[str],
     weight: float,
     *,
-    at: Snapshot | None = None,
+    at: LibrarySnapshot | None = None,
 ) -> None:
     """Teach search which skills served a successful request, and memory which lessons were shown."""
     for name in loaded:
-        finder.learn(name, request, weight=weight, at=at)
+        finder.learn_request(name, request, weight=weight, at=at)
     memory.credit_lessons(request)
 
 
@@ -264,10 +270,10 @@ class TurnState:
     """Everything known about a turn so far."""
 
     id: str
-    said: UserInput
+    user_input: UserInput
     began_on: datetime
-    selection: Selection | None = None
-    composed: Composed | None = None
+    selection: SkillSelection | None = None
+    composed: ComposedPrompt | None = None
     # None if all available tools were shown.
     shown_tools: set[str] | None = None
     # Loaded by the model, the person or another skill; known at the end.
@@ -275,9 +281,9 @@ class TurnState:
     # The loaded skills that the model itself asked for.
     asked: frozenset[str] = frozenset()
     # As far as the host provides them.
-    messages: Sequence[Message] = ()
-    events: list[Event] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
+    messages: Sequence[ChatMessage] = ()
+    events: list[AgentEvent] = field(default_factory=list)
+    usage: TokenUsage = field(default_factory=TokenUsage)
     rounds: int = 0
     reply: str = ""
     outcome: Outcome = OK
@@ -287,12 +293,12 @@ class TurnState:
     is_cancelled: bool = False
 
     @property
-    def shows_pad(self) -> bool:
+    def shows_scratchpad(self) -> bool:
         """Whether the model saw the scratchpad and the lessons in its description."""
-        return self.shown_tools is None or SCRATCHPAD in self.shown_tools
+        return self.shown_tools is None or SCRATCHPAD_TOPIC in self.shown_tools
 
 
-def journal_turn(
+def build_journal_turn(
     turn: TurnState,
     *,
     session: str,
@@ -304,41 +310,44 @@ def journal_turn(
 
     `exposures` began or were used in the turn; `withheld` are the skills that were withheld at random.
     """
-    request = turn.said.request
+    request = turn.user_input.request
     kept = Turn(
         id=turn.id,
         session=session,
         request=request.text,
         started_on=turn.began_on,
         ended_on=ended_on,
-        caller_id=one_line(turn.said.asking.caller_id),
+        caller_id=to_one_line(turn.user_input.asking.caller_id),
         source_type=request.source_type,
         user=request.user.name,
         conversation=request.conversation,
         reply_to=request.reply_to,
-        messages=tuple(pack(message) for message in turn.messages),
+        messages=tuple(pack_message(message) for message in turn.messages),
         events=tuple(turn.events),
-        usage=_usage(turn),
+        usage=_count_usage(turn),
     )
     if ended_on is None:
         return kept
     return replace(
         kept,
-        selected=(*_selected_skills(turn, withheld), *(_loaded_skill(skill, turn) for skill in turn.loaded)),
+        selected=(
+            *_list_selected_skills(turn, withheld),
+            *(_record_loaded_skill(skill, turn) for skill in turn.loaded),
+        ),
         exposures=tuple(exposures),
-        outcomes=() if turn.is_cancelled else (_went(turn),),
+        outcomes=() if turn.is_cancelled else (_judge_turn(turn),),
     )
 
 
-def _went(turn: TurnState) -> TurnOutcome:
+def _judge_turn(turn: TurnState) -> TurnOutcome:
     if turn.judged_by == MODEL:
-        return by_itself(turn.outcome)
+        return judge_by_model(turn.outcome)
     if turn.judged_by:
-        return explicit(turn.outcome.kind, turn.judged_by, turn.outcome.reason)
-    return judge_end(turn.outcome, capped=turn.is_capped)
+        return judge_explicitly(turn.outcome.kind, turn.judged_by, turn.outcome.reason)
+    return judge_by_ending(turn.outcome, capped=turn.is_capped)
 
 
-def _usage(turn: TurnState) -> dict[str, float]:
+def _count_usage(turn: TurnState) -> dict[str, float]:
     used = turn.usage
     counted: dict[str, float] = {
         "input_tokens": used.input_tokens,
@@ -349,38 +358,45 @@ def _usage(turn: TurnState) -> dict[str, float]:
     return counted if used.cost is None else {**counted, "cost": used.cost}
 
 
-def _selected_skills(turn: TurnState, withheld: Collection[str]) -> list[Selected]:
+def _list_selected_skills(turn: TurnState, withheld: Collection[str]) -> list[SelectedSkill]:
     """Return where the selection placed each skill; empty if no prompt was composed."""
     if turn.selection is None or turn.composed is None or turn.composed.menu is None:
         return []
     cut = set(turn.composed.menu.cut)
     chosen = [
-        _placed_skill(choice.summary, Place.STICKY if choice.is_sticky else Place.EAGER, choice.reason)
+        _record_placed_skill(
+            choice.summary, SelectionSlot.STICKY if choice.is_sticky else SelectionSlot.EAGER, choice.reason
+        )
         for choice in turn.selection.eager
     ]
     menu = [
-        _placed_skill(summary, Place.CUT, "no room on the menu")
+        _record_placed_skill(summary, SelectionSlot.CUT, "no room on the menu")
         if summary.name in cut
-        else _placed_skill(summary, Place.MENU, "eligible")
+        else _record_placed_skill(summary, SelectionSlot.MENU, "eligible")
         for summary in turn.selection.menu[:_MOST_LINES]
     ]
     found = [
-        replace(one, place=Place.WITHHELD, reason=AT_RANDOM) if one.name in withheld else one
+        replace(one, place=SelectionSlot.WITHHELD, reason=AT_RANDOM) if one.name in withheld else one
         for one in (*chosen, *menu)
     ]
-    out = [Selected(name=name, place=Place.LEFT_OUT, reason=why) for name, why in turn.selection.left_out.items()]
+    out = [
+        SelectedSkill(name=name, place=SelectionSlot.LEFT_OUT, reason=why)
+        for name, why in turn.selection.left_out.items()
+    ]
     return [*found, *out[:_MOST_LINES]]
 
 
-def _loaded_skill(skill: Skill, turn: TurnState) -> Selected:
-    invoked = turn.said.asking.invoked
+def _record_loaded_skill(skill: Skill, turn: TurnState) -> SelectedSkill:
+    invoked = turn.user_input.asking.invoked
     is_by_person = invoked is not None and invoked.name == skill.name and skill.name not in turn.asked
     came = "the person asked for it" if is_by_person else "it came with another"
-    return _placed_skill(skill, Place.LOADED, "the model asked for it" if skill.name in turn.asked else came)
+    return _record_placed_skill(
+        skill, SelectionSlot.LOADED, "the model asked for it" if skill.name in turn.asked else came
+    )
 
 
-def _placed_skill(skill: Summary, place: Place, reason: str) -> Selected:
-    return Selected(name=skill.name, place=place, reason=reason, layer=skill.layer, version=skill.version)
+def _record_placed_skill(skill: SkillSummary, place: SelectionSlot, reason: str) -> SelectedSkill:
+    return SelectedSkill(name=skill.name, place=place, reason=reason, layer=skill.layer, version=skill.version)
 
 
 # The source of a judgement that was inferred.
@@ -394,23 +410,23 @@ _WEIGHTS = {OutcomeKind.INFRA: 1.0, OutcomeKind.FAILED: 0.3, OutcomeKind.OK: 0.2
 _CAP = 0.5
 
 
-def by_itself(outcome: Outcome) -> TurnOutcome:
+def judge_by_model(outcome: Outcome) -> TurnOutcome:
     """Return the model's own judgement, with a low weight."""
     return TurnOutcome(kind=outcome.kind, weight=_BY_ITSELF, source=MODEL, reason=outcome.reason)
 
 
-def judge_end(outcome: Outcome, *, capped: bool) -> TurnOutcome:
+def judge_by_ending(outcome: Outcome, *, capped: bool) -> TurnOutcome:
     """Judge a turn by how it ended."""
     weight = _CAP if capped else _WEIGHTS[outcome.kind]
     return TurnOutcome(kind=outcome.kind, weight=weight, source=SIGNAL, reason=outcome.reason)
 
 
-def explicit(kind: OutcomeKind, source: str, reason: str = "") -> TurnOutcome:
+def judge_explicitly(kind: OutcomeKind, source: str, reason: str = "") -> TurnOutcome:
     """Return a judgement with full weight, by a person, a validator or the calling program."""
     return TurnOutcome(kind=kind, weight=_EXPLICIT, source=source, reason=reason)
 
 
-def by_next_request(before: str, now: str) -> TurnOutcome | None:
+def judge_by_next_request(before: str, now: str) -> TurnOutcome | None:
     """Judge the previous turn by the next request: a correction or repetition means failure. None otherwise."""
     if is_correction(now):
         return TurnOutcome(kind=OutcomeKind.FAILED, weight=0.4, source=LATER, reason="the user corrected it")

@@ -12,33 +12,33 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from habitus.agent.background import CLOSING_S, in_thread
-from habitus.agent.history import History
+from habitus.agent.background import CLOSING_S, run_in_thread
+from habitus.agent.history import MessageHistory
 from habitus.agent.open_turn import OpenTurn
-from habitus.agent.prompts.composer import Composer, Parts
-from habitus.agent.prompts.prompt import Section
+from habitus.agent.prompts.composer import ConversationServices, PromptComposer
+from habitus.agent.prompts.prompt import PromptSection
 from habitus.agent.recorder import TurnRecorder
-from habitus.agent.stream import Done, Emit, TurnEvent
+from habitus.agent.stream import Emit, TurnEvent, TurnResult
 from habitus.agent.turn import run_turn
-from habitus.agent.user_input import Asking, read_input
+from habitus.agent.user_input import UserRequest, prepare_input
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.model import Turn
-from habitus.llm.model import Model, Usage
-from habitus.memory.model import Encoded
+from habitus.llm.model import Model, TokenUsage
+from habitus.memory.model import EncodeResult
 from habitus.skills.model import Skill
 
 
 class Session:
     """A conversation with a model."""
 
-    def __init__(self, conversation: Conversation, model: Model, history: History) -> None:
+    def __init__(self, conversation: Conversation, model: Model, history: MessageHistory) -> None:
         self.history = history
         self._conversation = conversation
         self._model = model
-        self._running: asyncio.Task[Done] | None = None
+        self._running: asyncio.Task[TurnResult] | None = None
         # The sum over all turns of this session.
-        self.usage = Usage()
+        self.usage = TokenUsage()
 
     async def turn(
         self,
@@ -51,7 +51,7 @@ class Session:
         resources: Collection[str] = (),
         features: Collection[str] = (),
         invoked: Skill | None = None,
-    ) -> Done:
+    ) -> TurnResult:
         """Run a turn and return its result; see `turn_stream` for the parameters."""
         events = self.turn_stream(
             text,
@@ -63,10 +63,10 @@ class Session:
             features=features,
             invoked=invoked,
         )
-        done: Done | None = None
+        done: TurnResult | None = None
         async with aclosing(events) as stream:
             async for seen in stream:
-                done = seen if isinstance(seen, Done) else done
+                done = seen if isinstance(seen, TurnResult) else done
         if done is None:
             raise asyncio.CancelledError
         return done
@@ -91,7 +91,7 @@ class Session:
         """
         if self._running is not None:
             raise Invalid("A turn of this session is running.", hint="Wait for it, or cancel it first.")
-        asking = Asking(
+        asking = UserRequest(
             text=text,
             attach=[Path(path) for path in attach],
             caller_id=caller_id,
@@ -103,7 +103,7 @@ class Session:
             sees_images=self._model.sees_images,
         )
         seen: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
-        self._running = running = asyncio.create_task(self._run(asking, seen.put_nowait))
+        self._running = running = asyncio.create_task(self._run_turn(asking, seen.put_nowait))
         running.add_done_callback(self._on_end)
         running.add_done_callback(lambda _: seen.put_nowait(None))
         try:
@@ -117,16 +117,16 @@ class Session:
                 running.cancel()
                 await asyncio.wait([running])
 
-    async def _run(self, asking: Asking, emit: Emit) -> Done:
-        turn = await self._conversation.turn(asking, emit)
+    async def _run_turn(self, asking: UserRequest, emit: Emit) -> TurnResult:
+        turn = await self._conversation.prepare_turn(asking, emit)
         room = self._model.context_tokens or self._conversation.parts.context_tokens
         try:
-            with turn.trace():
+            with turn.trace_context():
                 return await run_turn(turn, self._model, self.history, context_tokens=room, emit=emit)
         finally:
             self.usage += turn.usage
 
-    def _on_end(self, turn: asyncio.Task[Done]) -> None:
+    def _on_end(self, turn: asyncio.Task[TurnResult]) -> None:
         """Allow the next turn, which would otherwise find a half-written history."""
         self._running = None
 
@@ -137,17 +137,17 @@ class Session:
 
     def judge(self, kind: OutcomeKind, *, turn: str = "", source: str = "user", reason: str = "") -> str:
         """Record the outcome of a turn, by default the last one; return its id."""
-        return self._conversation.judge(kind, turn=turn, source=source, reason=reason)
+        return self._conversation.judge_turn(kind, turn=turn, source=source, reason=reason)
 
-    def use(self, model: Model) -> None:
+    def switch_model(self, model: Model) -> None:
         """Continue with another model."""
         self._model = model
 
-    async def settle(self) -> None:
+    async def wait_for_learning(self) -> None:
         """Wait until learning from the turns so far is done."""
-        await self._conversation.parts.background.settle()
+        await self._conversation.parts.background.wait_until_idle()
 
-    def learned(self) -> tuple[Encoded, ...]:
+    def take_new_lessons(self) -> tuple[EncodeResult, ...]:
         """Return the lessons learned since the last call; learning may still be running."""
         return self._conversation.parts.learned()
 
@@ -181,39 +181,39 @@ class Session:
         """The running turn, or the last one."""
         return self._conversation.last
 
-    def sections(self) -> tuple[Section, ...]:
+    def sections(self) -> tuple[PromptSection, ...]:
         """Return the sections of the last prompt."""
-        return self._conversation.sections()
+        return self._conversation.list_sections()
 
 
 class Conversation:
     """The turns of a conversation, with or without a model of ours."""
 
-    def __init__(self, parts: Parts, id: str, past: Sequence[Turn] = ()) -> None:
+    def __init__(self, parts: ConversationServices, id: str, past: Sequence[Turn] = ()) -> None:
         self.id = id
         self.parts = parts
         self.last: OpenTurn | None = None
         self._previous: tuple[str, str] | None = (past[-1].id, past[-1].request) if past else None
         # A clock may be set back; turns of a conversation follow each other all the same.
         self._began_on = past[-1].started_on if past else datetime.min.replace(tzinfo=UTC)
-        self._composer = Composer(parts)
+        self._composer = PromptComposer(parts)
         self._recorder = TurnRecorder(parts, id)
 
-    def settle(self) -> None:
+    def build_prompt(self) -> None:
         """Build the session prompt before the first turn needs it. Queries the database."""
-        self._composer.settle()
+        self._composer.build_session_prompt()
 
-    async def turn(self, asking: Asking, emit: Emit = lambda event: None) -> OpenTurn:
+    async def prepare_turn(self, asking: UserRequest, emit: Emit = lambda event: None) -> OpenTurn:
         """Prepare the next turn without opening it, and judge the previous one by what the person says now."""
-        said = await read_input(self.parts, asking, conversation=self.id)
-        self.parts.view.outage.begin()
+        said = await prepare_input(self.parts, asking, conversation=self.id)
+        self.parts.view.outage.begin_turn()
         previous = self._previous
-        await in_thread(lambda: self._recorder.judge_by_next(previous, said.request.text))
-        await in_thread(lambda: self.parts.view.outage.unless_away(self.parts.before_turn, None))
+        await run_in_thread(lambda: self._recorder.judge_previous_turn(previous, said.request.text))
+        await run_in_thread(lambda: self.parts.view.outage.read_or_default(self.parts.before_turn, None))
         began_on = self._began_on = max(self.parts.clock(), self._began_on)
         self.last = OpenTurn(
-            id=new_id(),
-            said=said,
+            id=generate_id(),
+            user_input=said,
             began_on=began_on,
             parts=self.parts,
             composer=self._composer,
@@ -223,28 +223,28 @@ class Conversation:
         self._previous = (self.last.id, said.request.text)
         return self.last
 
-    def judge(self, kind: OutcomeKind, *, turn: str = "", source: str = "user", reason: str = "") -> str:
+    def judge_turn(self, kind: OutcomeKind, *, turn: str = "", source: str = "user", reason: str = "") -> str:
         """Record the outcome of a turn, by default the last one; return its id."""
         found = turn or (self._previous[0] if self._previous else "")
         if not found:
             raise NotFound("There is no turn to judge yet.", hint="Ask something first.")
-        self._recorder.judge(found, kind, source, reason)
+        self._recorder.judge_turn(found, kind, source, reason)
         return found
 
-    def sections(self) -> tuple[Section, ...]:
+    def list_sections(self) -> tuple[PromptSection, ...]:
         """Return the sections of the last prompt."""
         if self.last is None or self.last.composed is None:
-            return self._composer.system()
+            return self._composer.build_system_sections()
         return (*self.last.composed.prompt.system, *self.last.composed.prompt.context)
 
     async def close(self) -> None:
         """Wait a limited time for learning and release everything the conversation uses."""
         await self.parts.background.close()
         # The last chance to write pending journal entries.
-        await in_thread(self._recorder.catch_up)
+        await run_in_thread(self._recorder.replay_pending)
         await self.parts.closing.aclose()
 
 
-def new_id() -> str:
+def generate_id() -> str:
     """Return a random id for a turn or session."""
     return secrets.token_hex(6)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from habitus.events import Outcome
-    from habitus.llm.model import Usage
+    from habitus.llm.model import TokenUsage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
+class ReplyDelta:
     """A piece of the answer, as the model writes it."""
 
     text: str
@@ -52,50 +52,50 @@ class ToolFinished:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Nudged:
+class NudgeEvent:
     """An observer's hint to the model, shown beside its tool results."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Noticed:
+class NoticeEvent:
     """A message for the person that is not part of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Done:
+class TurnResult:
     """The end of a turn, emitted exactly once unless it was cancelled."""
 
     turn: str
     reply: str
     outcome: Outcome
-    usage: Usage
+    usage: TokenUsage
     rounds: int
     seconds: float
     # Changes that are pending review.
-    waiting: int = 0
+    pending: int = 0
 
 
-TurnEvent = Said | ToolStarted | ToolProgress | ToolFinished | Nudged | Noticed | Done
+TurnEvent = ReplyDelta | ToolStarted | ToolProgress | ToolFinished | NudgeEvent | NoticeEvent | TurnResult
 Emit = Callable[[TurnEvent], None]
 
 # Arguments that best describe a call, in order of preference.
 _TELLING = ("one_line_description", "name", "query", "code", "action")
 
 
-def about(arguments: str) -> str:
+def summarize_arguments(arguments: str) -> str:
     """Return what a call is about: its most descriptive argument, or else all of them."""
-    given = as_object(arguments)
+    given = parse_json_object(arguments)
     if not given:
         return arguments if arguments.strip() != "{}" else ""
     found = next((said for key in _TELLING if isinstance(said := given.get(key), str) and said.strip()), "")
     return found or ", ".join(f"{key}={value}" for key, value in given.items())
 
 
-def as_object(text: str) -> dict[str, object]:
+def parse_json_object(text: str) -> dict[str, object]:
     """Parse a JSON object written by a model or a tool; empty if it is not one."""
     try:
         read = json.loads(text)
@@ -114,7 +114,7 @@ class Consent(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class ConsentQuestion:
     """A question to the person about the next step, with its full content in `detail`."""
 
     text: str
@@ -122,17 +122,17 @@ class Question:
     choices: tuple[Consent, ...] = (Consent.YES, Consent.NO, Consent.LATER)
 
 
-AskPerson = Callable[[Question], Awaitable[Consent]]
+AskPerson = Callable[[ConsentQuestion], Awaitable[Consent]]
 
 
-class TimedPerson:
+class TimedConsentPrompt:
     """Asks the person and sums up their thinking time, which must not count as the tool's."""
 
     def __init__(self, ask: AskPerson) -> None:
         self._ask = ask
         self.took_s = 0.0
 
-    async def __call__(self, question: Question) -> Consent:
+    async def __call__(self, question: ConsentQuestion) -> Consent:
         began = time.monotonic()
         try:
             return await self._ask(question)
@@ -140,6 +140,6 @@ class TimedPerson:
             self.took_s += time.monotonic() - began
 
 
-async def nobody(question: Question) -> Consent:
+async def defer_consent(question: ConsentQuestion) -> Consent:
     """Answer `LATER` for a session without a person, so the change stays pending."""
     return Consent.LATER

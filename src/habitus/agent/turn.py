@@ -10,30 +10,30 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from habitus import tracing
-from habitus.agent.background import in_thread
-from habitus.agent.history import History
+from habitus.agent.background import run_in_thread
+from habitus.agent.history import MessageHistory
 from habitus.agent.open_turn import OpenTurn
 from habitus.agent.prompts import prompt
-from habitus.agent.stream import Done, Emit, Noticed, Said
-from habitus.agent.tools.registry import Registry
-from habitus.events import EventKind, ToolCall, ToolResult, event, infra
+from habitus.agent.stream import Emit, NoticeEvent, ReplyDelta, TurnResult
+from habitus.agent.tools.registry import ToolRegistry
+from habitus.events import EventKind, ToolCall, ToolResult, build_event, build_infra_outcome
 from habitus.llm.model import (
-    Answer,
-    Answered,
-    Ask,
-    Asked,
-    ContextOverflow,
+    AssistantMessage,
+    CompletionRequest,
+    CompletionResult,
+    ContextOverflowError,
     Model,
-    ProviderFault,
-    Returned,
+    PersonMessage,
+    ProviderError,
     StopReason,
-    Text,
+    TextContent,
     TextDelta,
+    ToolResultMessage,
     ToolSpec,
-    message_tokens,
+    estimate_message_tokens,
 )
 from habitus.redact import Redactor
-from habitus.text import encodable, tokens
+from habitus.text import estimate_token_count, replace_surrogates
 
 # A loop that has not converged by now is usually going in circles.
 MAX_ROUNDS = 25
@@ -43,94 +43,98 @@ _MOST_ROOM = 65536
 
 
 @dataclass(kw_only=True, slots=True)
-class _Now:
+class _LoopState:
     """The running turn with the model and the conversation it belongs to."""
 
     turn: OpenTurn
     model: Model
-    history: History
+    history: MessageHistory
     context_tokens: int
     emit: Emit
     first: int  # index in the history at which the turn begins
 
-    def keep_messages(self) -> None:
+    def copy_messages_to_turn(self) -> None:
         """Copy this turn's messages from the history to the turn."""
         self.turn.messages = tuple(self.history.messages[self.first :])
 
 
-async def run_turn(turn: OpenTurn, model: Model, history: History, *, context_tokens: int, emit: Emit) -> Done:
+async def run_turn(
+    turn: OpenTurn, model: Model, history: MessageHistory, *, context_tokens: int, emit: Emit
+) -> TurnResult:
     """Run a turn from request to reply. A provider's fault becomes the outcome; only a cancellation is raised."""
     # Only a resumed turn that was damaged needs this.
     repaired = history.end_turn("This turn was not kept whole.")
     first = len(history.messages)
-    now = _Now(turn=turn, model=model, history=history, context_tokens=context_tokens, emit=emit, first=first)
-    _note_repair(now, repaired)
-    for notice in turn.said.notices:
-        emit(Noticed(text=notice))
+    now = _LoopState(turn=turn, model=model, history=history, context_tokens=context_tokens, emit=emit, first=first)
+    _report_repairs(now, repaired)
+    for notice in turn.user_input.notices:
+        emit(NoticeEvent(text=notice))
     try:
-        await in_thread(turn.recall)
-        await in_thread(turn.select)
-        await in_thread(turn.compose)
-        tools = (await in_thread(turn.tools)).specs()
-        history.add(turn.message)
+        await run_in_thread(turn.recall_memory)
+        await run_in_thread(turn.select_skills)
+        await run_in_thread(turn.compose_prompt)
+        tools = (await run_in_thread(turn.build_registry)).list_specs()
+        history.add_messages(turn.user_message)
         # A dropped turn may contain text that the context block refers to, so it is composed again.
-        if _make_room(now, tools):
-            await in_thread(turn.compose)
-            history.messages[-1] = turn.message
-        now.keep_messages()
-        await in_thread(turn.begin)
-        turn.finish(await _converse(now))
-    except ProviderFault as fault:
-        turn.outcome = infra(str(fault))
-        emit(Noticed(text=str(fault)))
+        if _shorten_history_to_fit(now, tools):
+            await run_in_thread(turn.compose_prompt)
+            history.messages[-1] = turn.user_message
+        now.copy_messages_to_turn()
+        await run_in_thread(turn.record_start)
+        turn.set_reply(await _run_tool_loop(now))
+    except ProviderError as fault:
+        turn.outcome = build_infra_outcome(str(fault))
+        emit(NoticeEvent(text=str(fault)))
     except asyncio.CancelledError:
-        turn.outcome = infra("cancelled")
+        turn.outcome = build_infra_outcome("cancelled")
         turn.cancel()
         raise
     finally:
-        waiting = await _finish(now)
-    done = Done(
+        waiting = await _finish_turn(now)
+    done = TurnResult(
         turn=turn.id,
         reply=turn.reply,
         outcome=turn.outcome,
         usage=turn.usage,
         rounds=turn.rounds,
         seconds=time.monotonic() - turn.began,
-        waiting=waiting,
+        pending=waiting,
     )
     emit(done)
     return done
 
 
-async def _converse(now: _Now) -> str:
+async def _run_tool_loop(now: _LoopState) -> str:
     """Ask the model and run its tool calls until it calls no more tools or reaches the limit; return the reply."""
     turn, history = now.turn, now.history
     while turn.rounds < MAX_ROUNDS:
-        tools = await in_thread(turn.tools)
-        answered = await _ask(now, tools.specs())
-        history.add(_redact_answer(answered, turn.redactor))
+        tools = await run_in_thread(turn.build_registry)
+        answered = await _ask_model(now, tools.list_specs())
+        history.add_messages(_redact_answer(answered, turn.redactor))
         if not answered.calls:
-            return answered.text or await _insist(now)
+            return answered.text or await _ask_again_for_text(now)
         turn.rounds += 1
-        history.add(*await _act(now, answered.calls, tools))
-        nudges = await turn.advise()
+        history.add_messages(*await _run_tool_calls(now, answered.calls, tools))
+        nudges = await turn.collect_advice()
         if nudges:
-            history.add(Asked(parts=tuple(Text(text=nudge) for nudge in nudges)))
-    return await _sum_up(now)
+            history.add_messages(PersonMessage(parts=tuple(TextContent(text=nudge) for nudge in nudges)))
+    return await _ask_for_summary(now)
 
 
-async def _ask(now: _Now, tools: tuple[ToolSpec, ...] = ()) -> Answered:
+async def _ask_model(now: _LoopState, tools: tuple[ToolSpec, ...] = ()) -> AssistantMessage:
     """Stream one answer of the model. Tool calls that were cut off are requested again with a larger limit."""
-    _note_repair(now, now.history.repair())
-    _make_room(now, tools)
+    _report_repairs(now, now.history.repair_calls())
+    _shorten_history_to_fit(now, tools)
     room = _FIRST_ROOM
     while True:
-        ask = Ask(system=now.turn.system, messages=tuple(now.history.messages), tools=tools, max_tokens=room)
+        ask = CompletionRequest(
+            system=now.turn.system, messages=tuple(now.history.messages), tools=tools, max_tokens=room
+        )
         try:
-            with tracing.span("model", model=now.model.name):
-                answer, said = await _stream(ask, now)
-        except ContextOverflow:
-            if not _drop_more(now):
+            with tracing.trace_span("model", model=now.model.name):
+                answer, said = await _stream_answer(ask, now)
+        except ContextOverflowError:
+            if not _halve_history(now):
                 raise
             continue
         now.turn.usage += answer.usage
@@ -138,21 +142,23 @@ async def _ask(now: _Now, tools: tuple[ToolSpec, ...] = ()) -> Answered:
             room *= 2
             continue
         if answer.stop is StopReason.LENGTH:
-            now.emit(Noticed(text=f"The answer was cut off at {answer.usage.output_tokens or room:,} tokens."))
-        return _sound(answer.message, now.turn.redactor)
+            now.emit(NoticeEvent(text=f"The answer was cut off at {answer.usage.output_tokens or room:,} tokens."))
+        return _clean_answer(answer.message, now.turn.redactor)
 
 
-def _sound(said: Answered, redactor: Redactor) -> Answered:
+def _clean_answer(said: AssistantMessage, redactor: Redactor) -> AssistantMessage:
     """Return the answer with encodable, redacted text and a unique id for each call, so results can be matched."""
 
     def clean(text: str) -> str:
-        return redactor.redact(encodable(text)).text
+        return redactor.redact(replace_surrogates(text)).text
 
     calls = tuple(
-        replace(call, id=encodable(call.id), name=clean(call.name), arguments=encodable(call.arguments))
+        replace(
+            call, id=replace_surrogates(call.id), name=clean(call.name), arguments=replace_surrogates(call.arguments)
+        )
         for call in said.calls
     )
-    said = Answered(text=clean(said.text), calls=calls)
+    said = AssistantMessage(text=clean(said.text), calls=calls)
     ids = [call.id for call in said.calls]
     if all(ids) and len(set(ids)) == len(ids):
         return said
@@ -161,45 +167,45 @@ def _sound(said: Answered, redactor: Redactor) -> Answered:
     )
 
 
-def _redact_answer(said: Answered, redactor: Redactor) -> Answered:
+def _redact_answer(said: AssistantMessage, redactor: Redactor) -> AssistantMessage:
     """Redact the arguments for the history; the tools themselves are called with the original ones."""
     calls = tuple(replace(call, arguments=redactor.redact_json(call.arguments)) for call in said.calls)
     return replace(said, calls=calls)
 
 
-async def _stream(ask: Ask, now: _Now) -> tuple[Answer, bool]:
+async def _stream_answer(ask: CompletionRequest, now: _LoopState) -> tuple[CompletionResult, bool]:
     """Emit the answer while it arrives; return it, and whether it contained text.
 
     Text that may be the start of a secret is held back until it is clear.
     """
     said = False
-    model, shown = now.model, now.turn.redactor.stream()
+    model, shown = now.model, now.turn.redactor.open_stream()
     stream = model.stream(ask)
     try:
         async for piece in stream:
             if isinstance(piece, TextDelta) and piece.text:
                 said = True
-                if text := shown.feed(encodable(piece.text)):
-                    now.emit(Said(text=text))
-            elif isinstance(piece, Answer):
+                if text := shown.feed(replace_surrogates(piece.text)):
+                    now.emit(ReplyDelta(text=text))
+            elif isinstance(piece, CompletionResult):
                 return piece, said
     finally:
         if text := shown.end():
-            now.emit(Said(text=text))
+            now.emit(ReplyDelta(text=text))
         if isinstance(stream, AsyncGenerator):
             # Releases the provider's connection at once, also if the turn was cancelled.
             await stream.aclose()
-    raise ProviderFault(f"{model.name} ended its answer without an end.")
+    raise ProviderError(f"{model.name} ended its answer without an end.")
 
 
-async def _act(now: _Now, calls: Sequence[ToolCall], tools: Registry) -> list[Returned]:
+async def _run_tool_calls(now: _LoopState, calls: Sequence[ToolCall], tools: ToolRegistry) -> list[ToolResultMessage]:
     """Run the calls of one answer: adjacent parallel calls together, the others one by one."""
     results: list[ToolResult] = []
-    for group in _groups(calls, tools):
-        results += await asyncio.gather(*(now.turn.run(call, tools) for call in group))
+    for group in _group_calls(calls, tools):
+        results += await asyncio.gather(*(now.turn.run_tool(call, tools) for call in group))
     now.turn.last_results = [result.outcome for result in results]
     return [
-        Returned(
+        ToolResultMessage(
             call=call.id,
             tool=call.name,
             content=result.content,
@@ -210,7 +216,7 @@ async def _act(now: _Now, calls: Sequence[ToolCall], tools: Registry) -> list[Re
     ]
 
 
-def _groups(calls: Sequence[ToolCall], tools: Registry) -> Iterator[list[ToolCall]]:
+def _group_calls(calls: Sequence[ToolCall], tools: ToolRegistry) -> Iterator[list[ToolCall]]:
     for is_parallel, neighbours in itertools.groupby(calls, tools.is_parallel):
         if is_parallel:
             yield list(neighbours)
@@ -218,55 +224,59 @@ def _groups(calls: Sequence[ToolCall], tools: Registry) -> Iterator[list[ToolCal
             yield from ([call] for call in neighbours)
 
 
-async def _insist(now: _Now) -> str:
+async def _ask_again_for_text(now: _LoopState) -> str:
     """Ask once more, with an explicit request for text, after an empty answer."""
     now.history.messages.pop()
-    return await _without_tools(now, prompt.text("empty"))
+    return await _ask_without_tools(now, prompt.load_prompt_text("empty"))
 
 
-async def _sum_up(now: _Now) -> str:
+async def _ask_for_summary(now: _LoopState) -> str:
     """Ask for a final answer without tools once the rounds are used up."""
     now.turn.is_capped = True
-    now.turn.observe(event(EventKind.CAP_EXHAUSTED, {}, round_idx=now.turn.rounds))
-    now.emit(Noticed(text=f"Stopped after {now.turn.rounds} rounds of tools."))
-    return await _without_tools(now, prompt.text("stop"))
+    now.turn.observe_event(build_event(EventKind.CAP_EXHAUSTED, {}, round_idx=now.turn.rounds))
+    now.emit(NoticeEvent(text=f"Stopped after {now.turn.rounds} rounds of tools."))
+    return await _ask_without_tools(now, prompt.load_prompt_text("stop"))
 
 
-async def _without_tools(now: _Now, wanted: str) -> str:
-    now.history.add(Asked(parts=(Text(text=wanted),)))
-    answered = await _ask(now)
-    now.history.add(Answered(text=answered.text))
+async def _ask_without_tools(now: _LoopState, wanted: str) -> str:
+    now.history.add_messages(PersonMessage(parts=(TextContent(text=wanted),)))
+    answered = await _ask_model(now)
+    now.history.add_messages(AssistantMessage(text=answered.text))
     return answered.text
 
 
-async def _finish(now: _Now) -> int:
+async def _finish_turn(now: _LoopState) -> int:
     """Leave a valid history, record the turn and start learning; return the number of pending changes."""
     why = "Cancelled by the user." if now.turn.is_cancelled else "The turn ended without an answer."
-    _note_repair(now, now.history.end_turn(why))
-    now.keep_messages()
+    _report_repairs(now, now.history.end_turn(why))
+    now.copy_messages_to_turn()
     return await now.turn.close()
 
 
-def _make_room(now: _Now, tools: tuple[ToolSpec, ...]) -> bool:
+def _shorten_history_to_fit(now: _LoopState, tools: tuple[ToolSpec, ...]) -> bool:
     """Drop the oldest turns before the model has to refuse. True if any were dropped."""
-    fixed = tokens(now.turn.system) + sum(tool.tokens for tool in tools)
-    return _shorten(now, max(int(now.context_tokens * prompt.HISTORY_SHARE) - fixed, 0))
+    fixed = estimate_token_count(now.turn.system) + sum(tool.tokens for tool in tools)
+    return _drop_oldest_turns(now, max(int(now.context_tokens * prompt.HISTORY_SHARE) - fixed, 0))
 
 
-def _drop_more(now: _Now) -> bool:
+def _halve_history(now: _LoopState) -> bool:
     """After a context overflow, drop half of the turns, then shorten results. False if nothing could go."""
-    return _shorten(now, sum(map(message_tokens, now.history.messages)) // 2) or now.history.shorten_results(2000)
+    return _drop_oldest_turns(
+        now, sum(map(estimate_message_tokens, now.history.messages)) // 2
+    ) or now.history.truncate_results(2000)
 
 
-def _shorten(now: _Now, room: int) -> bool:
+def _drop_oldest_turns(now: _LoopState, room: int) -> bool:
     before = len(now.history.messages)
-    dropped = now.history.shorten(room)
+    dropped = now.history.drop_oldest_turns(room)
     if dropped:
         now.first = max(0, now.first - (before - len(now.history.messages)))
-        now.emit(Noticed(text=f"The conversation is long: {dropped} of its oldest turns are no longer in view."))
+        now.emit(NoticeEvent(text=f"The conversation is long: {dropped} of its oldest turns are no longer in view."))
     return bool(dropped)
 
 
-def _note_repair(now: _Now, count: int) -> None:
+def _report_repairs(now: _LoopState, count: int) -> None:
     for _ in range(count):
-        now.turn.observe(event(EventKind.HISTORY_REPAIR, {"reason": "a call had no result"}, round_idx=now.turn.rounds))
+        now.turn.observe_event(
+            build_event(EventKind.HISTORY_REPAIR, {"reason": "a call had no result"}, round_idx=now.turn.rounds)
+        )

@@ -10,25 +10,25 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from habitus.agent.background import in_thread
-from habitus.agent.previews import Preview, preview
+from habitus.agent.background import run_in_thread
+from habitus.agent.previews import FilePreview, preview_file
 from habitus.agent.prompts import prompt
-from habitus.agent.prompts.composer import Parts
-from habitus.agent.prompts.prompt import shorten
+from habitus.agent.prompts.composer import ConversationServices
+from habitus.agent.prompts.prompt import truncate_to_tokens
 from habitus.errors import Invalid
-from habitus.llm.model import Asked, Image, Text
+from habitus.llm.model import Image, PersonMessage, TextContent
 from habitus.llm.transcription import Transcriber
 from habitus.redact import CountingRedactor
-from habitus.sandbox.files import Given, GivenFile
-from habitus.skills.choosing.selection import Request
+from habitus.sandbox.files import GivenFile, GivenFolder
+from habitus.skills.choosing.selection import SelectionInput
 from habitus.skills.model import Skill
-from habitus.text import block, encodable, one_line
+from habitus.text import escape_block, replace_surrogates, to_one_line
 
 _UNKNOWN_TURN = "The turn that this answers is not kept; the skills it had do not come along."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asking:
+class UserRequest:
     """A request as submitted."""
 
     text: str
@@ -53,19 +53,19 @@ class Asking:
 class UserInput:
     """The prepared request with its attachments."""
 
-    request: Request
-    asking: Asking
-    parts: tuple[Text | Image, ...] = ()
+    request: SelectionInput
+    asking: UserRequest
+    parts: tuple[TextContent | Image, ...] = ()
     notices: tuple[str, ...] = ()
 
 
-async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> UserInput:
+async def prepare_input(parts: ConversationServices, asking: UserRequest, *, conversation: str) -> UserInput:
     """Prepare a request: read its attachments, redact secrets and validate it."""
     redactor = CountingRedactor(parts.view.redactor)
 
     def sound(text: str) -> str:
         """A text that can be sent: encodable, without secrets, and unable to speak for us."""
-        return block(redactor.redact(encodable(text)).text)
+        return escape_block(redactor.redact(replace_surrogates(text)).text)
 
     def clean(content: bytes) -> bytes:
         """A file without secrets, where it is text."""
@@ -81,30 +81,30 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
         sees_images=asking.sees_images,
         transcribe=parts.transcribe,
         budget=int(parts.context_tokens * prompt.ATTACHED_SHARE),
-        sound=sound,
-        clean=clean,
+        clean_text=sound,
+        clean_content=clean,
     )
-    text = sound("\n\n".join(part for part in (asking.text, *attached.heard) if part.strip()))
+    text = sound("\n\n".join(part for part in (asking.text, *attached.transcripts) if part.strip()))
     if not text.strip() and not attached.parts and not asking.may_be_blank:
         raise Invalid("There is nothing to say.", hint="Write a request, or attach a file.")
-    is_kept = not asking.reply_to or await in_thread(lambda: _is_kept(parts, asking.reply_to))
-    request = Request(
+    is_kept = not asking.reply_to or await run_in_thread(lambda: _is_turn_recorded(parts, asking.reply_to))
+    request = SelectionInput(
         text=text,
         source_type=parts.source_type,
         user=parts.view.user,
-        attachments=tuple(one_line(sound(path.name)) for path in asking.attach),
+        attachments=tuple(to_one_line(sound(path.name)) for path in asking.attach),
         conversation=conversation,
         reply_to=asking.reply_to if is_kept else "",
-        paths=tuple(encodable(inside(path, parts.project)) for path in asking.paths),
-        resources=frozenset(map(encodable, asking.resources)),
-        features=frozenset(map(encodable, asking.features)),
+        paths=tuple(replace_surrogates(make_project_relative(path, parts.project)) for path in asking.paths),
+        resources=frozenset(map(replace_surrogates, asking.resources)),
+        features=frozenset(map(replace_surrogates, asking.features)),
         now=parts.clock(),
     )
     called = []
     if (skill := asking.invoked) is not None:
-        body = redactor.redact(encodable(skill.body)).text
-        files = await in_thread(lambda: parts.files.put(skill))
-        called.append(prompt.invoked_skill(replace(skill, body=body), redactor.redact(files).text))
+        body = redactor.redact(replace_surrogates(skill.body)).text
+        files = await run_in_thread(lambda: parts.files.place_files(skill))
+        called.append(prompt.build_invoked_skill_part(replace(skill, body=body), redactor.redact(files).text))
     return UserInput(
         request=request,
         asking=asking,
@@ -113,11 +113,13 @@ async def read_input(parts: Parts, asking: Asking, *, conversation: str) -> User
     )
 
 
-def _is_kept(parts: Parts, turn: str) -> bool:
-    return parts.view.outage.unless_away(lambda: parts.journal.brief(turn, user=parts.view.user.name) is not None, True)
+def _is_turn_recorded(parts: ConversationServices, turn: str) -> bool:
+    return parts.view.outage.read_or_default(
+        lambda: parts.journal.find_brief_turn(turn, user=parts.view.user.name) is not None, True
+    )
 
 
-def inside(path: str, project: str) -> str:
+def make_project_relative(path: str, project: str) -> str:
     """Return a path relative to the project's root, as the patterns of skills expect; unchanged if outside."""
     return path.removeprefix(f"{project.rstrip('/')}/") if project else path
 
@@ -146,108 +148,114 @@ _HINTS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _File:
+class _AttachedFile:
     """One attached file: its name in the prompt and its copy."""
 
     name: str
     laid: GivenFile
 
     def __str__(self) -> str:
-        return f"{self.name}, {shown_size(self.laid.size)}{_AT}{self.laid.path}"
+        return f"{self.name}, {format_size(self.laid.size)}{_AT}{self.laid.path}"
 
 
 @dataclass(kw_only=True, slots=True)
-class Attached:
+class PreparedAttachments:
     """The attachments of a request, prepared for the model."""
 
-    parts: list[Text | Image] = field(default_factory=list)
+    parts: list[TextContent | Image] = field(default_factory=list)
     # Joins the request before skills are selected, so speech selects skills too.
-    heard: list[str] = field(default_factory=list)
+    transcripts: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
 
 
 async def read_attachments(
     paths: Sequence[Path],
     *,
-    given: Given,
+    given: GivenFolder,
     sees_images: bool,
     transcribe: Transcriber,
     budget: int,
-    sound: Callable[[str], str] = lambda text: text,
-    clean: Callable[[bytes], bytes] = bytes,
-) -> Attached:
+    clean_text: Callable[[str], str] = lambda text: text,
+    clean_content: Callable[[bytes], bytes] = bytes,
+) -> PreparedAttachments:
     """Copy attachments to where cells run, and describe them for the model.
 
     `clean_text` redacts a text before it is shortened, because half of a secret could not be recognized.
     `clean_content` redacts the copies that code reads.
     """
-    found = Attached()
+    found = PreparedAttachments()
     for path in paths:
-        file = await in_thread(partial(_lay_file, path, one_line(sound(path.name)), given, clean))
+        file = await run_in_thread(
+            partial(_copy_attachment, path, to_one_line(clean_text(path.name)), given, clean_content)
+        )
         kind = mimetypes.guess_type(path.name)[0] or ""
         if kind.startswith("audio/"):
-            await _recording(path, file, transcribe, sound, found)
+            await _attach_recording(path, file, transcribe, clean_text, found)
         elif kind in IMAGES:
-            await _image(file, kind, sees_images, found)
+            await _attach_image(file, kind, sees_images, found)
         else:
-            await _preview_file(path, file, budget // len(paths), sound, found)
+            await _attach_preview(path, file, budget // len(paths), clean_text, found)
     return found
 
 
-def _lay_file(path: Path, name: str, given: Given, clean: Callable[[bytes], bytes]) -> _File:
+def _copy_attachment(path: Path, name: str, given: GivenFolder, clean: Callable[[bytes], bytes]) -> _AttachedFile:
     try:
-        return _File(name=name, laid=given.put_file(path, clean, name=name))
+        return _AttachedFile(name=name, laid=given.place_file(path, clean, name=name))
     except OSError as error:
         hint = _HINTS.get(error.errno or 0, "Check the path.")
         raise Invalid(f"Can't attach {path}: {error.strerror}.", hint=hint) from None
 
 
-async def _recording(
-    path: Path, file: _File, transcribe: Transcriber, sound: Callable[[str], str], found: Attached
+async def _attach_recording(
+    path: Path, file: _AttachedFile, transcribe: Transcriber, sound: Callable[[str], str], found: PreparedAttachments
 ) -> None:
     heard = await transcribe(path)
     if heard.text is None:
         found.notices.append(f"{file.name} was not written down: {heard.reason}")
-        found.parts.append(Text(text=f"[Attached recording {file}, which could not be written down.]"))
+        found.parts.append(TextContent(text=f"[Attached recording {file}, which could not be written down.]"))
         return
-    found.heard.append(heard.text)
-    found.parts.append(Text(text=f"[Attached recording {file}; it says: {one_line(sound(heard.text))}]"))
+    found.transcripts.append(heard.text)
+    found.parts.append(TextContent(text=f"[Attached recording {file}; it says: {to_one_line(sound(heard.text))}]"))
 
 
-async def _image(file: _File, kind: str, sees_images: bool, found: Attached) -> None:
+async def _attach_image(file: _AttachedFile, kind: str, sees_images: bool, found: PreparedAttachments) -> None:
     if not sees_images:
         found.notices.append(f"The model can't see images; it is only told that {file.name} is attached.")
-        found.parts.append(Text(text=f"[Attached image {file}, which you can't see.]"))
+        found.parts.append(TextContent(text=f"[Attached image {file}, which you can't see.]"))
     elif file.laid.size > _LARGEST_IMAGE:
-        found.notices.append(f"{file.name} is too large to be shown to the model: {shown_size(file.laid.size)}.")
-        found.parts.append(Text(text=f"[Attached image {file}, too large to be shown.]"))
+        found.notices.append(f"{file.name} is too large to be shown to the model: {format_size(file.laid.size)}.")
+        found.parts.append(TextContent(text=f"[Attached image {file}, too large to be shown.]"))
     else:
-        data = await in_thread(file.laid.copy.read_bytes)
-        found.parts += [Text(text=f"[Attached image {file}]"), Image(data=data, media_type=kind)]
+        data = await run_in_thread(file.laid.copy.read_bytes)
+        found.parts += [TextContent(text=f"[Attached image {file}]"), Image(data=data, media_type=kind)]
 
 
-async def _preview_file(path: Path, file: _File, budget: int, sound: Callable[[str], str], found: Attached) -> None:
+async def _attach_preview(
+    path: Path, file: _AttachedFile, budget: int, sound: Callable[[str], str], found: PreparedAttachments
+) -> None:
     room = min(budget, _WHOLE) * 4
     try:
-        seen: Preview = await in_thread(lambda: preview(file.laid.copy, ending=path.suffix.lower(), room=room))
+        seen: FilePreview = await run_in_thread(
+            lambda: preview_file(file.laid.copy, ending=path.suffix.lower(), room=room)
+        )
     except OSError as error:
         raise Invalid(f"Can't attach {path}: {error.strerror}.", hint="Check the path.") from None
     lines = sound("\n".join(seen.lines))
     if not seen.is_whole:
-        lines = shorten(lines, min(budget, _PREVIEW))
-        shown = "sees a preview" if lines else f"only knows that it is a {one_line(seen.kind)}"
+        lines = truncate_to_tokens(lines, min(budget, _PREVIEW))
+        shown = "sees a preview" if lines else f"only knows that it is a {to_one_line(seen.kind)}"
         found.notices.append(f"{file}: the model {shown}.")
-    part = [f"[Attached file {file}: {one_line(seen.kind)}]", lines, f"[End of {file.name}]"]
-    found.parts.append(Text(text="\n".join(filter(None, part))))
+    part = [f"[Attached file {file}: {to_one_line(seen.kind)}]", lines, f"[End of {file.name}]"]
+    found.parts.append(TextContent(text="\n".join(filter(None, part))))
 
 
-def names_in(message: Asked) -> tuple[str, ...]:
+def list_attached_names(message: PersonMessage) -> tuple[str, ...]:
     """Return the names of the attached files as the message calls them."""
-    said = [_SAID.match(part.text) for part in message.parts if isinstance(part, Text)]
+    said = [_SAID.match(part.text) for part in message.parts if isinstance(part, TextContent)]
     return tuple(found[1] for found in said if found is not None)
 
 
-def shown_size(size: int) -> str:
+def format_size(size: int) -> str:
     """Format a size for people: `1.5 MB`."""
     if size < 1000:
         return f"{size} bytes"

@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from habitus.agent.stream import AskPerson, nobody
+from habitus.agent.stream import AskPerson, defer_consent
 from habitus.app.home import Clock, Home, utc_now
-from habitus.app.wiring import open_home_as
+from habitus.app.wiring import open_home_of_type
 
 if TYPE_CHECKING:
-    from habitus.agent.hosted_turn import TurnDoor
+    from habitus.agent.hosted_turn import TurnContext
     from habitus.agent.session import Session
-    from habitus.app.conversations.hosting import Hosting
+    from habitus.app.conversations.hosting import HostedConversations
     from habitus.events import TurnObserver
     from habitus.learning.observer import Learner
     from habitus.llm.model import Model
@@ -28,7 +28,7 @@ class Habitus(Home):
     @classmethod
     def open(cls, settings: Settings | None = None, *, clock: Clock = utc_now, has_pages: bool = True) -> Self:
         """Open the home that the settings name, creating it if needed; `has_pages` also writes memory to files."""
-        return open_home_as(cls, settings, clock=clock, has_pages=has_pages)
+        return open_home_of_type(cls, settings, clock=clock, has_pages=has_pages)
 
     def close(self) -> None:
         """End every hosted conversation, then close the home."""
@@ -36,10 +36,10 @@ class Habitus(Home):
         with ExitStack() as closing:
             closing.callback(super().close)
             # Touching the cached property would open it just to close it.
-            if "hosting" in self.__dict__:
-                closing.callback(self.hosting.close)
+            if "hosted_conversations" in self.__dict__:
+                closing.callback(self.hosted_conversations.close)
 
-    def at(self, cwd: Path) -> Self:
+    def open_at(self, cwd: Path) -> Self:
         """Open the same home for another working directory, with connections of its own."""
         return self.open(self.settings.model_copy(update={"cwd": cwd}), clock=self.clock)
 
@@ -51,7 +51,7 @@ class Habitus(Home):
         resume: bool = False,
         user: str | None = None,
         source_type: str = "repl",
-        ask: AskPerson = nobody,
+        ask: AskPerson = defer_consent,
         cheap: Model | None = None,
         observers: Sequence[TurnObserver] = (),
         learner: Learner | None = None,
@@ -70,7 +70,7 @@ class Habitus(Home):
             model,
             id=id,
             resume=resume,
-            user=self.user(user),
+            user=self.get_user(user),
             source_type=source_type,
             ask=ask,
             observers=observers,
@@ -93,19 +93,19 @@ class Habitus(Home):
         reply_to: str = "",
         caller_id: str = "",
         tools: Collection[str] = (),
-        ask: AskPerson = nobody,
-    ) -> TurnDoor:
+        ask: AskPerson = defer_consent,
+    ) -> TurnContext:
         """Open a turn of your own loop, for `with` or `async with`; `tools` are the names of your own tools.
 
         `paths` are the files the work is about, `resources` and `features` what else is available, `reply_to` the turn
         that this one answers, `caller_id` your own id for it; `ask` asks the person for consent.
         """
-        from habitus.agent.user_input import Asking
+        from habitus.agent.user_input import UserRequest
 
         # Loads the sandbox, which only foreign loops need.
-        from habitus.app.conversations.hosting import HostRequest
+        from habitus.app.conversations.hosting import HostTurnRequest
 
-        asking = Asking(
+        asking = UserRequest(
             text=text,
             attach=[Path(path) for path in attachments],
             paths=paths,
@@ -114,27 +114,27 @@ class Habitus(Home):
             reply_to=reply_to,
             caller_id=caller_id,
         )
-        request = HostRequest(
-            asking=asking,
-            user=self.user(user),
+        request = HostTurnRequest(
+            user_input=asking,
+            user=self.get_user(user),
             conversation=conversation,
             source_type=source_type,
             tools=frozenset(tools),
             ask=ask,
         )
-        return self.hosting.turn(request)
+        return self.hosted_conversations.open_turn(request)
 
     def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
         """Record how a turn went, even long after it ended; a second report by the same source replaces the first."""
         # Loads the recorder, which only outcomes need.
-        from habitus.app.learning.learning import judge
+        from habitus.app.learning.learning import record_judgement
 
-        judge(self, turn, ok=ok, by=by, reason=reason)
+        record_judgement(self, turn, ok=ok, by=by, reason=reason)
 
     @functools.cached_property
-    def hosting(self) -> Hosting:
+    def hosted_conversations(self) -> HostedConversations:
         """Return the open conversations of foreign loops, which `turn` uses."""
         # Loads the sandbox, which only foreign loops need.
-        from habitus.app.conversations.hosting import Hosting
+        from habitus.app.conversations.hosting import HostedConversations
 
-        return Hosting(self)
+        return HostedConversations(self)

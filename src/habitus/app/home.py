@@ -12,43 +12,43 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from habitus.errors import DatabaseAway, Refused
+from habitus.errors import DatabaseUnavailable, Refused
 from habitus.skills import names
-from habitus.skills.layers.layer import project_root
+from habitus.skills.layers.layer import find_project_root
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.model import Actor, Author
+from habitus.skills.model import ActorKind, Author
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from habitus.app import home_directory
-    from habitus.app.learning.evidence import Evidence
-    from habitus.app.library.content import KeptScans
-    from habitus.app.review.notifying import Notifier
+    from habitus.app.learning.evidence import EvidenceService
+    from habitus.app.library.content import ScanCache
+    from habitus.app.review.notifying import ReviewNotifier
     from habitus.files import Tree
     from habitus.journal.journal import Journal
-    from habitus.learning.budget import Spending
-    from habitus.llm.model import Models
-    from habitus.memory.memory import Cortex
-    from habitus.pause import Pause
+    from habitus.learning.budget import SpendingStore
+    from habitus.llm.model import SessionModels
+    from habitus.memory.cortex import Cortex
+    from habitus.pause import PauseSwitch
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.redact import Redactor
     from habitus.sandbox.credentials.vault import Vault
-    from habitus.sandbox.machine import Machine
-    from habitus.sandbox.scratchpads import Scratchpads
+    from habitus.sandbox.machine import MachineCapabilities
+    from habitus.sandbox.scratchpads import SessionScratchpads
     from habitus.screening.findings import Policy
     from habitus.settings import Settings
-    from habitus.skills.choosing.finding import Finder
-    from habitus.skills.choosing.selection import User
+    from habitus.skills.choosing.finding import SkillFinder
+    from habitus.skills.choosing.selection import RequestUser
     from habitus.skills.library import Library
-    from habitus.skills.review import Review
-    from habitus.skills.sources.importing import Importer
-    from habitus.skills.sources.trust import Trust
+    from habitus.skills.review import ReviewQueue
+    from habitus.skills.sources.importing import SkillImporter
+    from habitus.skills.sources.trust import TrustStore
     from habitus.skills.stores.versioned import SkillStore
-    from habitus.tools.tools import Tools
+    from habitus.tools.tools import ToolService
 
 
-AWAY = "The database is away."
+DATABASE_AWAY = "The database is away."
 Clock = Callable[[], datetime]
 
 
@@ -57,31 +57,31 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Wiring(Protocol):
+class HomeWiring(Protocol):
     """Builds the larger parts of a home; most of them on first use."""
 
-    def furnish(self, home: Home) -> None: ...
-    def importer(self, home: Home) -> Importer: ...
-    def memory(self, home: Home, user: str, all_users: bool) -> Cortex: ...
-    def tools(self, home: Home) -> Tools: ...
-    def recipes(self, home: Home) -> RecipeCatalogue: ...
-    def scratchpads(self, home: Home) -> Scratchpads: ...
+    def wire_parts(self, home: Home) -> None: ...
+    def open_importer(self, home: Home) -> SkillImporter: ...
+    def open_memory(self, home: Home, user: str, all_users: bool) -> Cortex: ...
+    def open_tools(self, home: Home) -> ToolService: ...
+    def open_recipes(self, home: Home) -> RecipeCatalogue: ...
+    def open_scratchpads(self, home: Home) -> SessionScratchpads: ...
 
 
 class Home:
     """Settings, databases, library, memory and journal of one user. Open one with `wiring.open_home`, and close it."""
 
-    pause: Pause
-    scans: KeptScans
-    trust: Trust
+    pause: PauseSwitch
+    scan_cache: ScanCache
+    trust: TrustStore
     # Stored with the skills, so code that a person approved on one host may run on every host.
-    approvals: Trust
+    approvals: TrustStore
     skills: Library
     vault: Vault
     redactor: Redactor
-    finder: Finder
-    notifier: Notifier
-    review: Review
+    finder: SkillFinder
+    notifier: ReviewNotifier
+    review: ReviewQueue
 
     def __init__(
         self,
@@ -90,43 +90,43 @@ class Home:
         local: sa.Engine,
         shared: sa.Engine,
         clock: Clock,
-        there: home_directory.Entered,
-        wiring: Wiring,
+        home_lock: home_directory.HomeLock,
+        wiring: HomeWiring,
         has_pages: bool = True,
         is_derived: bool = False,
         stores: dict[Hashable, SkillStore] | None = None,
     ) -> None:
         self.settings, self.clock = settings, clock
         # Stores of directories, shared by all users of a process: each directory is scanned once.
-        self.stores = {} if stores is None else stores
+        self.open_stores = {} if stores is None else stores
         # A derived home uses the connections of another one, and must not close them.
         self._is_derived = is_derived
         # Background work that must end before the home is closed.
-        self.ending = ExitStack()
+        self.exit_stack = ExitStack()
         # Whether memory is also written to files of this home.
-        self.has_pages = has_pages and not there.is_read_only
-        self.is_read_only = there.is_read_only
+        self.has_pages = has_pages and not home_lock.is_read_only
+        self.is_read_only = home_lock.is_read_only
         # Data about this machine's directories.
         self.local = local
         # Data that all hosts share; the same database if there is only one host.
         self.shared = shared
-        self.there = there
+        self.home_lock = home_lock
         # A directory for temporary data; not the home itself if that is read-only.
-        self.place = there.place
+        self.writable_dir = home_lock.writable_dir
         self._wiring = wiring
-        wiring.furnish(self)
+        wiring.wire_parts(self)
 
     def close(self) -> None:
         """Close databases and background work, in the reverse order of opening."""
         # Each part is closed even if another one fails.
         with ExitStack() as closing:
             if not self._is_derived:
-                closing.callback(self.there.leaving.close)
+                closing.callback(self.home_lock.exit_stack.close)
                 closing.callback(self.shared.dispose)
                 closing.callback(self.local.dispose)
             closing.callback(self.notifier.close)
-            closing.callback(self.scans.save)
-            closing.callback(self.ending.close)
+            closing.callback(self.scan_cache.save)
+            closing.callback(self.exit_stack.close)
 
     def __enter__(self) -> Self:
         return self
@@ -147,18 +147,18 @@ class Home:
         from habitus import sql
 
         theirs = self.settings.as_user(name, is_admin=is_admin)
-        shared = sql.acting_as(self.shared, name, is_admin=theirs.is_admin)
+        shared = sql.as_user(self.shared, name, is_admin=theirs.is_admin)
         # Another user's memory must not be written to this home's files.
         return self._derive(theirs, shared, has_pages=False)
 
-    def as_nobody(self) -> Self:
+    def as_system(self) -> Self:
         """Return the same home for Habitus itself, with access to every row."""
         from habitus import sql
 
-        shared = sql.acting_as(self.shared, "", is_admin=True)
+        shared = sql.as_user(self.shared, "", is_admin=True)
         return self if shared is self.shared else self._derive(self.settings, shared, has_pages=True)
 
-    def seen_from(self, cwd: Path) -> Self:
+    def with_cwd(self, cwd: Path) -> Self:
         """Return the same home for another working directory, over the same connections."""
         return self._derive(self.settings.model_copy(update={"cwd": cwd}), self.shared, has_pages=False)
 
@@ -168,50 +168,50 @@ class Home:
             local=self.local,
             shared=shared,
             clock=self.clock,
-            there=self.there,
+            home_lock=self.home_lock,
             wiring=self._wiring,
             has_pages=has_pages,
             is_derived=True,
-            stores=self.stores,
+            stores=self.open_stores,
         )
 
     @property
-    def fill(self) -> dict[str, str]:
+    def placeholder_values(self) -> dict[str, str]:
         """Return the values for placeholders in skills."""
         return {"BOT_NAME": self.settings.bot_name, "BOT_DIR": str(self.settings.home), "USER": self.settings.user}
 
     @property
     def project(self) -> str:
         """Return the project of the working directory, under which its lessons are stored."""
-        return str(project_root(self.settings.cwd))
+        return str(find_project_root(self.settings.cwd))
 
-    def person(self, reason: str = "", *, user: str = "") -> Author:
+    def build_author(self, reason: str = "", *, user: str = "") -> Author:
         """Return this process's user, or the user of a session, as the author of a change."""
         name = user if user not in ("", self.settings.user) else self.settings.signature
-        return Author(actor=Actor.USER, name=name, reason=reason, change=secrets.token_hex(4))
+        return Author(actor=ActorKind.USER, name=name, reason=reason, change_id=secrets.token_hex(4))
 
-    def user(self, name: str | None = None) -> User:
+    def get_user(self, name: str | None = None) -> RequestUser:
         """Return a user with the role the settings give them, by default the user of this home."""
         # Loads the selection rules.
-        from habitus.skills.choosing.selection import User
+        from habitus.skills.choosing.selection import RequestUser
 
         known = self.settings.model_copy(update={"user": name or self.settings.user})
-        return User(name=known.user, is_admin=known.is_admin)
+        return RequestUser(name=known.user, is_admin=known.is_admin)
 
-    def gates(self, user: User) -> GateContext:
+    def build_gates(self, user: RequestUser) -> GateContext:
         """Return the gates that decide which skills a user sees, independent of this process's user."""
         known = self.settings.model_copy(update={"user": user.name})
         return GateContext(
-            disabled=frozenset(names.canonical(name) for name in known.switched_off),
+            disabled=frozenset(names.canonicalize_name(name) for name in known.disabled_skill_names),
             is_admin=user.is_admin,
             features=frozenset(known.experimental.features),
             layers=frozenset(known.layers),
         )
 
     @functools.cached_property
-    def importer(self) -> Importer:
+    def importer(self) -> SkillImporter:
         """The importer for skills from other sources."""
-        return self._wiring.importer(self)
+        return self._wiring.open_importer(self)
 
     @functools.cached_property
     def journal(self) -> Journal:
@@ -220,23 +220,23 @@ class Home:
         from habitus.journal.journal import Journal
 
         kept_for = timedelta(days=self.settings.retention.turn_days)
-        return Journal(self.shared, clock=self.clock, redactor=self.redactor, kept_for=kept_for)
+        return Journal(self.shared, clock=self.clock, redactor=self.redactor, retention=kept_for)
 
     @functools.cached_property
-    def spending(self) -> Spending:
+    def spending(self) -> SpendingStore:
         """The tokens that learning has spent, and may spend today."""
         # Loads the learners.
-        from habitus.learning.budget import Spending
+        from habitus.learning.budget import SpendingStore
 
-        return Spending(self.shared, clock=self.clock, cap=self.settings.learning_tokens)
+        return SpendingStore(self.shared, clock=self.clock, cap=self.settings.learning_tokens)
 
     @functools.cached_property
-    def models(self) -> Models:
+    def models(self) -> SessionModels:
         """The models of the settings, opened on first use."""
         # Loads a provider's library.
-        from habitus.app.conversations.models import models
+        from habitus.app.conversations.models import open_models
 
-        return models(self.settings, os.environ)
+        return open_models(self.settings, os.environ)
 
     @functools.cached_property
     def memory(self) -> Cortex:
@@ -245,37 +245,37 @@ class Home:
 
     def open_memory(self, *, user: str = "", all_users: bool = False) -> Cortex:
         """Open another view of the same memory: for another thread, another user, or an admin."""
-        return self._wiring.memory(self, user, all_users)
+        return self._wiring.open_memory(self, user, all_users)
 
     @functools.cached_property
-    def machine(self) -> Machine:
+    def machine(self) -> MachineCapabilities:
         """The protections that this machine offers to sandboxes, probed once."""
         # Loads the sandbox.
-        from habitus.sandbox.machine import probe
+        from habitus.sandbox.machine import probe_machine
 
-        return probe()
+        return probe_machine()
 
     @functools.cached_property
-    def tools(self) -> Tools:
+    def tools(self) -> ToolService:
         """The code stages of skills. Create and run them inside `async with home.tools`."""
-        return self._wiring.tools(self)
+        return self._wiring.open_tools(self)
 
     @functools.cached_property
     def recipes(self) -> RecipeCatalogue:
         """The recipes of skills, their results so far, and which of them may run."""
-        return self._wiring.recipes(self)
+        return self._wiring.open_recipes(self)
 
-    def scratchpads(self) -> Scratchpads:
+    def open_scratchpads(self) -> SessionScratchpads:
         """Open the scratchpads of this home, on the machine that the settings name."""
-        return self._wiring.scratchpads(self)
+        return self._wiring.open_scratchpads(self)
 
     @functools.cached_property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> EvidenceService:
         """The offers and outcomes so far, and their statistics."""
         # Loads the statistics.
-        from habitus.app.learning.evidence import Evidence
+        from habitus.app.learning.evidence import EvidenceService
 
-        return Evidence(
+        return EvidenceService(
             journal=self.journal,
             clock=self.clock,
             share=self.settings.evidence.withhold,
@@ -289,71 +289,75 @@ class Home:
 
         return read_policy(self.settings.home)
 
-    def scan(self, tree: Tree) -> list[str]:
+    def scan_tree(self, tree: Tree) -> list[str]:
         """Return the findings a person must see before foreign content is used, one line each."""
-        return self.scans.high_findings(tree, self.screening)
+        return self.scan_cache.list_high_findings(tree, self.screening)
 
     def redact(self, text: str) -> str:
         """Return the text with secrets redacted."""
         return self.redactor.redact(text).text
 
-    def reading(self) -> AbstractContextManager[object]:
+    def read_transaction(self) -> AbstractContextManager[object]:
         """Open one transaction for all reads inside, if there is only one database."""
         from habitus import sql
 
         # With two databases a thread could hold two connections, and many threads exhaust the pool.
-        return sql.reading(self.local) if self.local is self.shared else nullcontext()
+        return sql.read_transaction(self.local) if self.local is self.shared else nullcontext()
 
-    def reading_of(self, *layers: str) -> AbstractContextManager[object]:
+    def read_layers_transaction(self, *layers: str) -> AbstractContextManager[object]:
         """Open one transaction for all reads of these layers and their usage, if one database holds both."""
         from habitus import sql
 
-        return sql.reading(self.shared) if all(map(self.is_shared, layers)) else nullcontext()
+        return sql.read_transaction(self.shared) if all(map(self.is_layer_shared, layers)) else nullcontext()
 
-    def is_shared(self, layer: str) -> bool:
+    def is_layer_shared(self, layer: str) -> bool:
         """Whether a layer's skills are stored in the database that counts their uses."""
-        return self.skills.layer(layer).store.is_in(self.shared)
+        return self.skills.get_layer(layer).store.uses_engine(self.shared)
 
-    def waiting_count(self) -> int:
+    def count_pending(self) -> int:
         """Return how many changes and lessons are pending review."""
         from habitus import sql
-        from habitus.memory.tables import waiting_lessons
-        from habitus.sql.notifications import Topic, news_of
+        from habitus.memory.tables import count_pending_lessons
+        from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 
-        with self.reading():
-            ask = functools.partial(waiting_lessons, self.shared, self.settings.user)
-            of = ("waiting", self.settings.user, sql.acts_as(self.shared))
-            return self.review.waiting_count() + news_of(self.shared).fresh(Topic.LESSONS, ask, of=of)
+        with self.read_transaction():
+            ask = functools.partial(count_pending_lessons, self.shared, self.settings.user)
+            of = ("waiting", self.settings.user, sql.get_engine_user(self.shared))
+            return self.review.count_pending() + get_change_feed(self.shared).fetch_cached(
+                ChangeTopic.LESSONS, ask, key=of
+            )
 
     @property
-    def is_stand_in(self) -> bool:
+    def is_offline(self) -> bool:
         """Whether the shared database is away and the offline snapshot is used instead."""
-        from habitus.app.home_directory import STAND_IN
+        from habitus.app.home_directory import OFFLINE_SNAPSHOT_FILE
 
-        copy = str(self.settings.home / STAND_IN)
+        copy = str(self.settings.home / OFFLINE_SNAPSHOT_FILE)
         return self.shared is not self.local and self.shared.url.database == copy
 
     def refuse_if_read_only(self) -> None:
         """Raise if the home can't be written: changes to its copied database would be lost."""
         if self.is_read_only:
-            from habitus.app.home_directory import refuse_to_write
+            from habitus.app.home_directory import raise_not_writable
 
-            refuse_to_write(self.settings.home)
+            raise_not_writable(self.settings.home)
 
-    def refuse_unless_kept(self) -> None:
+    def refuse_unless_writable(self) -> None:
         """Raise if a change could not be stored, because the home is read-only or the database is away."""
         self.refuse_if_read_only()
-        if self.is_stand_in:
-            raise DatabaseAway(f"{AWAY} Nothing can be changed until it is back.", hint="See 'habitus doctor'.")
+        if self.is_offline:
+            raise DatabaseUnavailable(
+                f"{DATABASE_AWAY} Nothing can be changed until it is back.", hint="See 'habitus doctor'."
+            )
 
-    def allow(self, author: Author) -> None:
+    def check_change_allowed(self, author: Author) -> None:
         """Raise if a change by this author could not be stored, or if automatic changes are paused."""
-        self.refuse_unless_kept()
+        self.refuse_unless_writable()
         if author.is_automatic:
             self.pause.refuse_if_paused()
 
 
-def whose(settings: Settings, all_users: bool, user: str = "") -> str | None:
+def resolve_user_filter(settings: Settings, all_users: bool, user: str = "") -> str | None:
     """Return the user to filter by, or None for all users. Raises `Refused` if a non-admin asks for others."""
     if (all_users or user not in ("", settings.user)) and not settings.is_admin:
         raise Refused("Only an admin sees what is other users'.", hint="Leave --all-users and --user out to see yours.")
@@ -366,10 +370,12 @@ def refuse_unless_admin(home: Home, what: str, author: Author | None = None) -> 
     `author` may be the user of a session.
     """
     name = None if author is None or author.name == home.settings.signature else author.name
-    if home.settings.database and not home.user(name).is_admin:
+    if home.settings.database and not home.get_user(name).is_admin:
         raise Refused(f"Only an admin may {what} on a shared database.", hint="Ask one, or propose it.")
 
 
-def memory_of(home: Home, all_users: bool) -> Cortex:
+def select_memory(home: Home, all_users: bool) -> Cortex:
     """Return the user's memory, or that of all users for an admin."""
-    return home.memory if whose(home.settings, all_users) is not None else home.open_memory(all_users=True)
+    return (
+        home.memory if resolve_user_filter(home.settings, all_users) is not None else home.open_memory(all_users=True)
+    )

@@ -19,46 +19,46 @@ import sqlalchemy as sa
 
 from habitus import search, sql
 from habitus import settings as settings_module
-from habitus.app.operating import replacing_a_home
+from habitus.app.operating import home_replacement
 from habitus.errors import Refused, StorageFailed
 
 DATABASE = "habitus.db"
 # The file with this home's name among hosts.
-HOST = "host"
+HOST_FILE = "host"
 # The file with the workspace this home belongs to.
-WORKSPACE = "workspace"
+WORKSPACE_FILE = "workspace"
 # Lines typed at the prompt.
-CHAT_HISTORY = "chat-history"
+CHAT_HISTORY_FILE = "chat-history"
 # The scratchpads of each session.
-PADS = "sessions"
-BACKUPS = "backups"
+SESSION_PADS_DIR = "sessions"
+BACKUPS_DIR = "backups"
 # SQLite needs this much next to a database to read it and write a few rows.
-_LEAST_ROOM = 1 << 16
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MIN_FREE_BYTES = 1 << 16
+_DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 # The offline snapshot of a shared database.
-STAND_IN = "cache/shared.db"
+OFFLINE_SNAPSHOT_FILE = "cache/shared.db"
 # The outbox of turns to write once the database is back.
-WAITING = "spool"
+OUTBOX_DIR = "spool"
 # How the hooks of our plugin are run.
-PLUGIN = "plugin"
+PLUGIN_FILE = "plugin"
 
 
-def can_write(home: Path) -> bool:
+def can_write_home(home: Path) -> bool:
     """Create the home if needed, and return whether files can be created in it.
 
     False for root in another user's home, because that user could not change the files root leaves there. False on a
     full disk, where SQLite can't even read; the home is then read from a copy.
     """
-    if foreign_owner(home):
+    if find_foreign_owner(home):
         if not home.is_dir():
-            refuse_to_write(home)
+            raise_not_writable(home)
         return False
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=home, buffering=0) as trial:
-            return trial.write(bytes(_LEAST_ROOM)) == _LEAST_ROOM
+            return trial.write(bytes(_MIN_FREE_BYTES)) == _MIN_FREE_BYTES
     except OSError as error:
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, *_FULL) and home.is_dir():
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, *_DISK_FULL_ERRORS) and home.is_dir():
             return False
         raise StorageFailed(
             f"Can't use {home} as the home of Habitus: {error.strerror}.", hint="Set HABITUS_HOME to another directory."
@@ -66,37 +66,37 @@ def can_write(home: Path) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entered:
+class HomeLock:
     """A home in use, which can't be replaced meanwhile; one that isn't writable is read from a copy."""
 
     # A directory for temporary data.
-    place: Path
+    writable_dir: Path
     is_read_only: bool
-    leaving: ExitStack
+    exit_stack: ExitStack
 
 
-def enter(home: Path) -> Entered:
+def lock_home(home: Path) -> HomeLock:
     """Lock the home against replacement, or copy its database if it isn't writable."""
     leaving = ExitStack()
-    if can_write(home):
-        leaving.enter_context(replacing_a_home.inside(home))
-        return Entered(place=home, is_read_only=False, leaving=leaving)
-    scratch = leaving.enter_context(copy_of_database(home))
-    return Entered(place=Path(scratch), is_read_only=True, leaving=leaving)
+    if can_write_home(home):
+        leaving.enter_context(home_replacement.hold_home_shared(home))
+        return HomeLock(writable_dir=home, is_read_only=False, exit_stack=leaving)
+    scratch = leaving.enter_context(copy_database_files(home))
+    return HomeLock(writable_dir=Path(scratch), is_read_only=True, exit_stack=leaving)
 
 
-def host_of(home: Path) -> str:
+def get_host_name(home: Path) -> str:
     """Return this home's name among those that share a database, created once."""
-    return _write_once(home / HOST, f"{socket.gethostname()}-{secrets.token_hex(4)}")
+    return _read_or_create_file(home / HOST_FILE, f"{socket.gethostname()}-{secrets.token_hex(4)}")
 
 
-def settle(home: Path, workspace: str) -> None:
+def bind_workspace(home: Path, workspace: str) -> None:
     """Bind the home to a workspace. Raises `Refused` if it belongs to another one."""
-    file = home / WORKSPACE
-    if not file.exists() and not can_write(home):
+    file = home / WORKSPACE_FILE
+    if not file.exists() and not can_write_home(home):
         return
     # Turns in the outbox belong to one workspace and must not be written to another.
-    if (kept := _write_once(file, workspace)) != workspace:
+    if (kept := _read_or_create_file(file, workspace)) != workspace:
         raise Refused(
             f"{home} is in {_describe_workspace(kept)}, not in {_describe_workspace(workspace)}.",
             hint=f"Use a home for each (HABITUS_HOME), or remove {file} to move this one.",
@@ -107,7 +107,7 @@ def _describe_workspace(workspace: str) -> str:
     return f"workspace '{workspace}'" if workspace else "no workspace"
 
 
-def _write_once(file: Path, value: str) -> str:
+def _read_or_create_file(file: Path, value: str) -> str:
     """Return the content of a file, writing the value if the file doesn't exist yet."""
     if not file.exists():
         new = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
@@ -119,28 +119,28 @@ def _write_once(file: Path, value: str) -> str:
     return file.read_text("utf-8")
 
 
-def refuse_to_write(home: Path) -> NoReturn:
+def raise_not_writable(home: Path) -> NoReturn:
     """Raise the error that says why the home isn't writable, and what to do."""
-    if owner := foreign_owner(home):
+    if owner := find_foreign_owner(home):
         raise Refused(
             f"{home} belongs to {owner}, and root would leave files there that {owner} can't change.",
             hint=f"Run it as {owner} (sudo -u {owner}), or set HABITUS_HOME to a directory of root's.",
         )
     if _is_full(home):
-        raise StorageFailed(f"{why_read_only(home)}; nothing was changed.", hint="Free some space and retry.")
-    raise Refused(f"{why_read_only(home)}.", hint="Make it writable, or set HABITUS_HOME.")
+        raise StorageFailed(f"{describe_read_only(home)}; nothing was changed.", hint="Free some space and retry.")
+    raise Refused(f"{describe_read_only(home)}.", hint="Make it writable, or set HABITUS_HOME.")
 
 
-def why_read_only(home: Path) -> str:
+def describe_read_only(home: Path) -> str:
     """Describe in a few words why the home isn't writable."""
     return f"No space is left in {home}" if _is_full(home) else f"{home} is read-only"
 
 
 def _is_full(home: Path) -> bool:
-    return shutil.disk_usage(home).free < _LEAST_ROOM
+    return shutil.disk_usage(home).free < _MIN_FREE_BYTES
 
 
-def foreign_owner(home: Path) -> str:
+def find_foreign_owner(home: Path) -> str:
     """Return the other user who owns the home, or its nearest existing parent, if we are root; else empty."""
     if os.geteuid() != 0:
         return ""
@@ -157,7 +157,7 @@ def foreign_owner(home: Path) -> str:
         return str(owner)
 
 
-def copy_of_database(home: Path) -> tempfile.TemporaryDirectory[str]:
+def copy_database_files(home: Path) -> tempfile.TemporaryDirectory[str]:
     """Copy the database of a read-only home to a temporary directory."""
     scratch = tempfile.TemporaryDirectory(prefix="habitus-")
     for path in home.glob(f"{DATABASE}*"):
@@ -168,7 +168,7 @@ def copy_of_database(home: Path) -> tempfile.TemporaryDirectory[str]:
             continue
         except OSError as error:
             scratch.cleanup()
-            is_full = error.errno in _FULL
+            is_full = error.errno in _DISK_FULL_ERRORS
             raise StorageFailed(
                 f"Can't {'copy' if is_full else 'read'} {path}: {error.strerror}.",
                 hint="Free some space, or set TMPDIR to where there is some." if is_full else "Check its permissions.",
@@ -176,7 +176,7 @@ def copy_of_database(home: Path) -> tempfile.TemporaryDirectory[str]:
     return scratch
 
 
-def keep_private(home: Path) -> None:
+def restrict_permissions(home: Path) -> None:
     """Restrict the home and its database to the owner."""
     for path, mode in ((home, 0o700), *((path, 0o600) for path in home.glob(f"{DATABASE}*"))):
         # A shared home stays as its owner set it, and a write-ahead log may be gone by now.
@@ -186,34 +186,34 @@ def keep_private(home: Path) -> None:
 
 def read_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> settings_module.Settings:
     """Read the settings of this process: environment, then habitus.toml, then defaults."""
-    account = settings_module.account_name() if environ is None else ""
-    return read_settings_of(os.environ if environ is None else environ, Path.cwd(), home, account=account)
+    account = settings_module.get_account_name() if environ is None else ""
+    return read_settings_from(os.environ if environ is None else environ, Path.cwd(), home, account=account)
 
 
-def read_settings_of(
+def read_settings_from(
     environ: Mapping[str, str], cwd: Path, home: Path | None = None, *, account: str = ""
 ) -> settings_module.Settings:
     """Read the settings of a process with these variables in this directory."""
-    found = settings_module.load(environ, cwd, home, account=account)
+    found = settings_module.load_settings(environ, cwd, home, account=account)
     # A process was killed while it replaced the home: finish that before anything is read.
-    if replacing_a_home.is_begun(found.home):
-        replacing_a_home.complete(found.home)
-        found = settings_module.load(environ, cwd, home, account=account)
+    if home_replacement.has_unfinished_swap(found.home):
+        home_replacement.complete_swap(found.home)
+        found = settings_module.load_settings(environ, cwd, home, account=account)
     return found
 
 
-def address(settings: settings_module.Settings) -> str:
+def get_database_url(settings: settings_module.Settings) -> str:
     """Return the URL of the shared database, or of the home's own."""
-    return settings.database or sql.sqlite_url(settings.home / DATABASE)
+    return settings.database or sql.build_sqlite_url(settings.home / DATABASE)
 
 
-def open_index(
+def open_search_index(
     settings: settings_module.Settings, engine: sa.Engine, collection: str = "skills", folder: Path | None = None
-) -> search.Index:
+) -> search.SearchIndex:
     """Open the search index of skills or lessons with the configured encoder."""
-    return search.open_index(engine, collection, settings.search.encoder, weights_folder(settings), folder)
+    return search.open_index(engine, collection, settings.search.encoder, get_weights_dir(settings), folder)
 
 
-def weights_folder(settings: settings_module.Settings) -> Path:
+def get_weights_dir(settings: settings_module.Settings) -> Path:
     """Return the folder for downloaded encoder weights; backups leave it out."""
     return settings.home / "cache" / "minilm"

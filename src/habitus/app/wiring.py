@@ -14,32 +14,32 @@ import sqlalchemy as sa
 
 from habitus import search, sql
 from habitus.app import home_directory
-from habitus.app.home import AWAY, Clock, Home, refuse_unless_admin, utc_now
-from habitus.app.library.content import KeptScans, near_duplicates
+from habitus.app.home import DATABASE_AWAY, Clock, Home, refuse_unless_admin, utc_now
+from habitus.app.library.content import ScanCache, find_near_duplicates
 from habitus.app.library.layers import open_library
-from habitus.app.operating.tombstones import missing_tombstones
-from habitus.app.review.notifying import Notifier
-from habitus.errors import DatabaseAway
-from habitus.pause import Pause
-from habitus.redact import Redactor, secret_values
+from habitus.app.operating.erasure_records import list_missing_records
+from habitus.app.review.notifying import ReviewNotifier
+from habitus.errors import DatabaseUnavailable
+from habitus.pause import PauseSwitch
+from habitus.redact import Redactor, list_secret_values
 from habitus.sandbox.credentials.vault import open_vault
 from habitus.settings import Settings
-from habitus.skills.choosing.finding import Finder, SharedIndex
-from habitus.skills.choosing.project import project_words
-from habitus.skills.layers.layer import USER, project_root
-from habitus.skills.review import Action, Proposal, Review
-from habitus.skills.sources.trust import Trust, brings_code
+from habitus.skills.choosing.finding import ServerIndexUpdater, SkillFinder
+from habitus.skills.choosing.project import list_project_words
+from habitus.skills.layers.layer import USER_LAYER, find_project_root
+from habitus.skills.review import Proposal, ProposalAction, ReviewQueue
+from habitus.skills.sources.trust import TrustStore, has_callable_code
 
 if TYPE_CHECKING:
-    from habitus.memory.memory import Cortex
+    from habitus.memory.cortex import Cortex
     from habitus.recipes.catalogue import RecipeCatalogue
-    from habitus.sandbox.scratchpads import Scratchpads
-    from habitus.skills.sources.importing import Importer
-    from habitus.tools.tools import Tools
+    from habitus.sandbox.scratchpads import SessionScratchpads
+    from habitus.skills.sources.importing import SkillImporter
+    from habitus.tools.tools import ToolService
 
 log = logging.getLogger(__name__)
 
-AnyHome = TypeVar("AnyHome", bound=Home)
+HomeT = TypeVar("HomeT", bound=Home)
 
 
 def open_home(
@@ -49,81 +49,89 @@ def open_home(
     has_pages: bool = True,
 ) -> Home:
     """Open the home that the settings name, creating it if needed; `has_pages` writes memory to files as well."""
-    return open_home_as(Home, settings, clock=clock, has_pages=has_pages)
+    return open_home_of_type(Home, settings, clock=clock, has_pages=has_pages)
 
 
-def open_home_as(kind: Callable[..., AnyHome], settings: Settings | None, *, clock: Clock, has_pages: bool) -> AnyHome:
+def open_home_of_type(
+    home_type: Callable[..., HomeT], settings: Settings | None, *, clock: Clock, has_pages: bool
+) -> HomeT:
     """Open a home as an instance of `home_type`; everything opened so far is closed if a step fails."""
     settings = settings or home_directory.read_settings()
-    there = home_directory.enter(settings.home)
+    there = home_directory.lock_home(settings.home)
     with ExitStack() as failing:
-        failing.callback(there.leaving.close)
-        local = sql.open_engine(sql.sqlite_url(there.place / home_directory.DATABASE))
+        failing.callback(there.exit_stack.close)
+        local = sql.open_engine(sql.build_sqlite_url(there.writable_dir / home_directory.DATABASE))
         failing.callback(local.dispose)
-        shared = _open_shared(settings, local)
+        shared = _open_shared_database(settings, local)
         if not there.is_read_only:
-            home_directory.keep_private(settings.home)
-        home = kind(
-            settings, local=local, shared=shared, clock=clock, there=there, wiring=_Parts(), has_pages=has_pages
+            home_directory.restrict_permissions(settings.home)
+        home = home_type(
+            settings,
+            local=local,
+            shared=shared,
+            clock=clock,
+            home_lock=there,
+            wiring=_ConcreteWiring(),
+            has_pages=has_pages,
         )
         # A restored backup or another host may bring back data of a person who was erased.
-        if missing := missing_tombstones(home):
+        if missing := list_missing_records(home):
             # Loads every table there is, for a rare case.
-            from habitus.app.operating.forgetting import forget_again
+            from habitus.app.operating.erasure import erase_users_again
 
             log.info("Forgetting again whom a backup or another host brought back: %d.", len(missing))
-            forget_again(home, missing)
+            erase_users_again(home, missing)
         if shared is not local:
             # Only homes with a shared database pay for this import.
-            from habitus.app.sharing.approvals import catch_up
+            from habitus.app.sharing.approvals import apply_pending_approvals
 
-            catch_up(home)
+            apply_pending_approvals(home)
         # From here on, the home itself closes them.
         failing.pop_all()
         return home
 
 
-def _open_shared(settings: Settings, local: sa.Engine) -> sa.Engine:
+def _open_shared_database(settings: Settings, local: sa.Engine) -> sa.Engine:
     """Open the database that hosts share, or return the home's own if there is none."""
     if not settings.database and not settings.workspace:
         return local
     # Only homes with a shared database pay for this import.
-    from habitus.app.sharing.offline_copy import open_shared
+    from habitus.app.sharing.offline_snapshot import open_shared_database
 
-    return open_shared(settings, local)
+    return open_shared_database(settings, local)
 
 
-class _Parts:
+class _ConcreteWiring:
     """Builds parts from concrete classes; heavy modules are imported on first use."""
 
-    def furnish(self, home: Home) -> None:
+    def wire_parts(self, home: Home) -> None:
         """Give a home its parts, in the order of their dependencies."""
         settings, clock = home.settings, home.clock
-        home.pause = Pause(home.shared, clock)
-        home.scans = KeptScans(home.place / "cache" / "scans.json")
-        home.trust = Trust(home.local, clock=clock, scan=home.scan)
-        home.approvals = Trust(home.shared, clock=clock, scan=home.scan)
+        home.pause = PauseSwitch(home.shared, clock)
+        home.scan_cache = ScanCache(home.writable_dir / "cache" / "scans.json")
+        home.trust = TrustStore(home.local, clock=clock, scan=home.scan_tree)
+        home.approvals = TrustStore(home.shared, clock=clock, scan=home.scan_tree)
         home.skills = open_library(home)
         home.vault = open_vault(settings.home, os.environ)
-        home.redactor = Redactor(secret_values(os.environ), kept=home.vault.known_values)
-        home.finder = self._finder(home)
-        home.notifier = Notifier(settings.notify_url)
-        home.review = self._review(home)
+        home.redactor = Redactor(list_secret_values(os.environ), kept=home.vault.known_values)
+        home.finder = self._build_finder(home)
+        home.notifier = ReviewNotifier(settings.notify_url)
+        home.review = self._build_review(home)
 
-    def _finder(self, home: Home) -> Finder:
+    def _build_finder(self, home: Home) -> SkillFinder:
         """Build the finder; its index is local, because it covers the directories of this machine."""
-        return Finder(
+        return SkillFinder(
             home.skills,
             home.local,
-            partial(home_directory.open_index, home.settings, home.local, folder=_index_folder(home)),
-            redacted=home.redact,
-            shared=_shared_index(home.settings, home.shared),
-            project=partial(project_words, project_root(home.settings.cwd)),
+            partial(home_directory.open_search_index, home.settings, home.local, folder=_get_index_dir(home)),
+            redact=home.redact,
+            shared=_build_shared_index(home.settings, home.shared),
+            project=partial(list_project_words, find_project_root(home.settings.cwd)),
         )
 
-    def _review(self, home: Home) -> Review:
+    def _build_review(self, home: Home) -> ReviewQueue:
         def take_tasks(proposal: Proposal) -> None:
-            if proposal.change.action is Action.TASKS:
+            if proposal.change.action is ProposalAction.TASKS:
                 # Loads the checks, which only approved tasks need.
                 from habitus.app.tasks.storing import take_proposed
 
@@ -131,64 +139,64 @@ class _Parts:
 
         def carry(number: int) -> int | None:
             # Only approving needs it.
-            from habitus.app.sharing.approvals import carry_out
+            from habitus.app.sharing.approvals import apply_approval
 
-            return carry_out(home, number)
+            return apply_approval(home, number)
 
         def needs_somebody_else() -> bool:
             # Only approving needs it.
-            from habitus.app.operating.people import is_team
+            from habitus.app.operating.people import has_other_approver
 
-            return home.settings.review.somebody_else and is_team(home)
+            return home.settings.review.somebody_else and has_other_approver(home)
 
         def approve_code(proposal: Proposal) -> None:
-            if brings_code(proposal.change.tree):
+            if has_callable_code(proposal.change.tree):
                 home.tools.on_approval(proposal)
 
         # Without other hosts, proposals need not say whose directory they change.
         is_alone = home.shared is home.local or home.is_read_only
-        review = Review(
+        review = ReviewQueue(
             home.skills,
             home.shared,
             local=home.local,
-            host="" if is_alone else home_directory.host_of(home.settings.home),
-            allow_elsewhere=partial(refuse_unless_admin, home, "decide about directories of another host"),
-            carry=carry,
+            host="" if is_alone else home_directory.get_host_name(home.settings.home),
+            authorize_other_host=partial(refuse_unless_admin, home, "decide about directories of another host"),
+            apply_on_host=carry,
             clock=home.clock,
             auto=home.settings.review.auto,
             user=home.settings.user,
-            needs_somebody_else=needs_somebody_else,
-            duplicates=partial(near_duplicates, home.finder),
-            redacted=home.redact,
-            tell=home.notifier.proposal,
+            requires_other_approver=needs_somebody_else,
+            find_duplicates=partial(find_near_duplicates, home.finder),
+            redact=home.redact,
+            notify=home.notifier.notify_proposal,
         )
-        review.when_approved(approve_code)
-        review.when_approved(take_tasks)
+        review.on_approved(approve_code)
+        review.on_approved(take_tasks)
         return review
 
-    def importer(self, home: Home) -> Importer:
+    def open_importer(self, home: Home) -> SkillImporter:
         # Loads memory and every format, which only imports need.
-        from habitus.app.library.updating import land_lesson
-        from habitus.skills.sources.importing import Importer
+        from habitus.app.library.importing import import_playbook_lesson
+        from habitus.skills.sources.importing import SkillImporter
 
-        return Importer(
+        return SkillImporter(
             home.skills,
             home.review,
             home.trust,
             home.shared,
             clock=home.clock,
-            scan=home.scan,
-            land=partial(land_lesson, home),
+            scan=home.scan_tree,
+            import_lesson=partial(import_playbook_lesson, home),
         )
 
-    def memory(self, home: Home, user: str, all_users: bool) -> Cortex:
+    def open_memory(self, home: Home, user: str, all_users: bool) -> Cortex:
         # Loads the rules of memory's gate.
-        from habitus.memory.memory import Cortex
+        from habitus.memory.cortex import Cortex
+        from habitus.memory.page_files import MemoryPageFiles
         from habitus.memory.store import EngramStore
-        from habitus.memory.views import ViewFiles
 
         settings = home.settings
-        files = ViewFiles(
+        files = MemoryPageFiles(
             settings.home / "memory",
             home.local,
             clock=home.clock,
@@ -196,7 +204,7 @@ class _Parts:
         )
         return Cortex(
             EngramStore(home.shared),
-            partial(home_directory.open_index, settings, home.shared, "memory"),
+            partial(home_directory.open_search_index, settings, home.shared, "memory"),
             redactor=home.redactor,
             clock=home.clock,
             pause=home.pause,
@@ -206,43 +214,43 @@ class _Parts:
             all_users=all_users,
             may_remove_shared=settings.is_admin or settings.database is None,
             files=files if home.has_pages and not home.is_read_only and user in ("", settings.user) else None,
-            allow=home.refuse_if_read_only,
-            keep=settings.retention,
+            check_writable=home.refuse_if_read_only,
+            retention=settings.retention,
             screening=home.screening,
-            tell=home.notifier.lesson,
+            on_pending=home.notifier.notify_lesson,
         )
 
-    def tools(self, home: Home) -> Tools:
+    def open_tools(self, home: Home) -> ToolService:
         # Loads the sandbox, which only code needs.
         from habitus.app.conversations.running_code import open_tools
 
         return open_tools(home)
 
-    def recipes(self, home: Home) -> RecipeCatalogue:
-        from habitus.app.library.recipes import open_recipes
+    def open_recipes(self, home: Home) -> RecipeCatalogue:
+        from habitus.app.library.recipes import open_recipe_catalogue
 
-        return open_recipes(home)
+        return open_recipe_catalogue(home)
 
-    def scratchpads(self, home: Home) -> Scratchpads:
+    def open_scratchpads(self, home: Home) -> SessionScratchpads:
         from habitus.app.conversations.running_code import open_scratchpads
 
         return open_scratchpads(home, "pads")
 
 
-def _index_folder(home: Home) -> Path | None:
+def _get_index_dir(home: Home) -> Path | None:
     """Return the folder for the skill index file; None in a read-only home."""
     return None if home.is_read_only else home.settings.home / "cache"
 
 
-def _shared_index(settings: Settings, shared: sa.Engine) -> SharedIndex | None:
+def _build_shared_index(settings: Settings, shared: sa.Engine) -> ServerIndexUpdater | None:
     """Return the server-side index; None unless the database is PostgreSQL, the only one that can search."""
     if not settings.database or sa.make_url(settings.database).get_backend_name() != "postgresql":
         return None
 
-    def open_server(embedder: search.Embedder) -> search.ServerIndex:
+    def open_server(embedder: search.Embedder) -> search.PostgresIndex:
         # The offline snapshot is SQLite and has no such index.
         if shared.dialect.name != "postgresql":
-            raise DatabaseAway(f"{AWAY} So is the index of its skills.", hint="Retry when it is back.")
-        return search.ServerIndex(shared, embedder)
+            raise DatabaseUnavailable(f"{DATABASE_AWAY} So is the index of its skills.", hint="Retry when it is back.")
+        return search.PostgresIndex(shared, embedder)
 
-    return SharedIndex(USER, above=settings.search.server_above, open_server=open_server)
+    return ServerIndexUpdater(USER_LAYER, memory_limit=settings.search.server_above, open_server=open_server)

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import typer
 
-Row = tuple[str, ...]
-_MOST = 200
+QueryRow = tuple[str, ...]
+_MAX_RESULTS = 200
 _SKILLS = "SELECT DISTINCT name FROM skills WHERE archived_on IS NULL AND name LIKE ? ORDER BY name LIMIT 200"
 _LESSONS = (
     "SELECT id, text FROM engrams WHERE state != 'erased' AND id LIKE ? AND (scope != 'user' OR owner = ?)"
@@ -25,23 +25,25 @@ _LESSONS = (
 )
 
 
-def skill_names(context: typer.Context, incomplete: str) -> list[str]:
+def complete_skill_names(context: typer.Context, incomplete: str) -> list[str]:
     """Return the skill names with this prefix, from the home and from the shared database if there is one."""
-    return [row[0] for row in _rows(_home(context), _SKILLS, incomplete.replace("_", "-").lower() + "%")]
+    return [
+        row[0] for row in _query_databases(_find_home(context), _SKILLS, incomplete.replace("_", "-").lower() + "%")
+    ]
 
 
-def lesson_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+def complete_lesson_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return the lesson ids with this prefix that the user may see, each with the start of its text."""
-    home = _home(context)
-    user = _setting(home, "user") or _account()
-    return [(row[0], row[1][:60]) for row in _rows(home, _LESSONS, incomplete.lower() + "%", user)]
+    home = _find_home(context)
+    user = _read_setting(home, "user") or _read_account_name()
+    return [(row[0], row[1][:60]) for row in _query_databases(home, _LESSONS, incomplete.lower() + "%", user)]
 
 
-def _home(context: typer.Context) -> Path:
-    return home_of(context.find_root().params.get("home"))
+def _find_home(context: typer.Context) -> Path:
+    return resolve_home(context.find_root().params.get("home"))
 
 
-def home_of(given: Path | None) -> Path:
+def resolve_home(given: Path | None) -> Path:
     """Return the home directory without reading the settings, which takes too long for a key press."""
     home = Path(given or os.environ.get("HABITUS_HOME") or Path.home() / ".habitus")
     try:
@@ -51,7 +53,7 @@ def home_of(given: Path | None) -> Path:
         return home
 
 
-def _account() -> str:
+def _read_account_name() -> str:
     """Return the name of the current account, or its number if it has no name."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
@@ -60,7 +62,7 @@ def _account() -> str:
         return str(os.getuid())
 
 
-def _setting(home: Path, name: str) -> str:
+def _read_setting(home: Path, name: str) -> str:
     """Return a setting from the environment or from habitus.toml, or nothing."""
     # Loading the settings class takes longer than a person waits for a Tab press.
     if told := os.environ.get(f"HABITUS_{name.upper()}"):
@@ -71,21 +73,21 @@ def _setting(home: Path, name: str) -> str:
         return ""
 
 
-def _rows(home: Path, query: str, *values: str) -> list[Row]:
+def _query_databases(home: Path, query: str, *values: str) -> list[QueryRow]:
     """Run the query on the home's and the shared database; return the merged rows, sorted and limited."""
-    found = {*_in_file(home / "habitus.db", query, values), *_in_shared(home, query, values)}
-    return sorted(found)[:_MOST]
+    found = {*_query_sqlite(home / "habitus.db", query, values), *_query_shared_database(home, query, values)}
+    return sorted(found)[:_MAX_RESULTS]
 
 
-def _in_shared(home: Path, query: str, values: Row) -> list[Row]:
-    kind, _, rest = _setting(home, "database").partition("://")
+def _query_shared_database(home: Path, query: str, values: QueryRow) -> list[QueryRow]:
+    kind, _, rest = _read_setting(home, "database").partition("://")
     if kind == "sqlite":
-        return _in_file(Path(rest.removeprefix("/")), query, values)
-    workspace = _setting(home, "workspace")
-    return _in_postgresql(f"postgresql://{rest}", workspace, query, values) if kind.startswith("postgresql") else []
+        return _query_sqlite(Path(rest.removeprefix("/")), query, values)
+    workspace = _read_setting(home, "workspace")
+    return _query_postgresql(f"postgresql://{rest}", workspace, query, values) if kind.startswith("postgresql") else []
 
 
-def _in_file(database: Path, query: str, values: Row) -> list[Row]:
+def _query_sqlite(database: Path, query: str, values: QueryRow) -> list[QueryRow]:
     """Run the query on an SQLite file; return nothing if it is missing, locked or damaged."""
     if not database.is_file():
         return []
@@ -98,7 +100,7 @@ def _in_file(database: Path, query: str, values: Row) -> list[Row]:
         return []
 
 
-def _in_postgresql(address: str, workspace: str, query: str, values: Row) -> list[Row]:
+def _query_postgresql(address: str, workspace: str, query: str, values: QueryRow) -> list[QueryRow]:
     try:
         import psycopg
     except ImportError:
@@ -114,15 +116,17 @@ def _in_postgresql(address: str, workspace: str, query: str, values: Row) -> lis
 
 
 # Options shared by many commands; they live here because importing this module is cheap.
-AllUsers = Annotated[bool, typer.Option("--all-users", help="Of everybody; for admins.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Paths = Annotated[list[str] | None, typer.Option("--path", help="A file the work is about; may be repeated.")]
-Resources = Annotated[
+AllUsersOption = Annotated[bool, typer.Option("--all-users", help="Of everybody; for admins.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PathsOption = Annotated[list[str] | None, typer.Option("--path", help="A file the work is about; may be repeated.")]
+ResourcesOption = Annotated[
     list[str] | None, typer.Option("--resource", help="A kind of resource you have, such as calendar; may be repeated.")
 ]
-Features = Annotated[
+FeaturesOption = Annotated[
     list[str] | None, typer.Option("--feature", help="An experiment to switch on, skill_NAME; may be repeated.")
 ]
-Wide = Annotated[bool, typer.Option("--wide", help="All columns, and their texts whole.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
-SkillName = Annotated[str, typer.Argument(help="A skill: name, or name@layer.", autocompletion=skill_names)]
+WideOption = Annotated[bool, typer.Option("--wide", help="All columns, and their texts whole.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+SkillNameArgument = Annotated[
+    str, typer.Argument(help="A skill: name, or name@layer.", autocompletion=complete_skill_names)
+]

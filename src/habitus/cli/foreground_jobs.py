@@ -11,14 +11,14 @@ from habitus.app.operating import jobs
 from habitus.errors import Invalid
 from habitus.jobs.model import Job, JobState
 from habitus.jobs.queue import JobQueue
-from habitus.jobs.worker import PATIENCE_S
+from habitus.jobs.worker import SHUTDOWN_WAIT_S
 
 # Often enough for a smooth progress line, rarely enough to cost nothing.
-_LOOK_S = 0.3
+_POLL_INTERVAL_S = 0.3
 
 
-def run_job(
-    habitus: Habitus, queue: JobQueue, id: str, look: Callable[[], None], *, patience_s: float = PATIENCE_S
+def run_job_in_foreground(
+    habitus: Habitus, queue: JobQueue, id: str, on_tick: Callable[[], None], *, patience_s: float = SHUTDOWN_WAIT_S
 ) -> Job:
     """Work on a job until it ends or Ctrl-C is pressed, calling `on_tick` meanwhile, and return the job."""
     stopped = threading.Event()
@@ -27,16 +27,16 @@ def run_job(
     # This process takes only jobs of this kind, so it never starts unrelated work.
     only = (queue.get(id).kind,)
     try:
-        with jobs.at_work(habitus, queue, only=only, starts_due=False, patience_s=patience_s):
-            while not queue.get(id).state.is_over and not stopped.wait(_LOOK_S):
-                look()
+        with jobs.run_home_worker(habitus, queue, only=only, starts_due=False, patience_s=patience_s):
+            while not queue.get(id).state.is_over and not stopped.wait(_POLL_INTERVAL_S):
+                on_tick()
     finally:
         signal.signal(signal.SIGINT, before)
-    look()
+    on_tick()
     return queue.get(id)
 
 
-def refuse_if_failed(job: Job) -> None:
+def raise_if_failed(job: Job) -> None:
     """Raise `Invalid` if the job failed, with the command that retries it."""
     if job.state is JobState.FAILED:
         raise Invalid(f"The job {job.id} failed: {job.reason}", hint=f"Fix it, then: habitus jobs retry {job.id}")

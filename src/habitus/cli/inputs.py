@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from habitus.errors import Invalid, StorageFailed
-from habitus.files import given_path
+from habitus.files import parse_user_path
 
 
 def read_bytes(file: str) -> bytes:
     """Return the content of a file, or of standard input for `-`."""
     try:
-        return sys.stdin.buffer.read() if file == "-" else given_path(file).read_bytes()
+        return sys.stdin.buffer.read() if file == "-" else parse_user_path(file).read_bytes()
     except OSError as error:
         raise StorageFailed(f"Can't read {file}: {error.strerror}.", hint="Check the path.") from None
 

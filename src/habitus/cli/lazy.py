@@ -21,10 +21,10 @@ from typer.core import TyperCommand, TyperGroup
 from habitus import optional_packages
 from habitus.cli import output
 
-Complete = Callable[[typer.Context, str], Sequence[Any]]
+CompletionCallback = Callable[[typer.Context, str], Sequence[Any]]
 
 
-class _FlagsAsFlags:
+class _FlagHelpMixin:
     """Leaves the value placeholder out of the help of on/off switches."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -36,25 +36,27 @@ class _FlagsAsFlags:
         return found
 
 
-class Group(_FlagsAsFlags, TyperGroup):
+class CommandGroup(_FlagHelpMixin, TyperGroup):
     """A group of commands; if the first word names none of them, `default_command` runs, if there is one."""
 
-    otherwise = ""
+    default_command = ""
     # The words that follow the group's name in the example of its help.
     example = ""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         is_named = bool(args) and (args[0] in self.commands or args[0] in self.get_help_option_names(ctx))
-        return list(super().parse_args(ctx, args if is_named or not self.otherwise else [self.otherwise, *args]))
+        return list(
+            super().parse_args(ctx, args if is_named or not self.default_command else [self.default_command, *args])
+        )
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands, each with the whole first sentence of its help."""
         shown = [command for command in self.commands.values() if not command.hidden]
         with formatter.section("Commands"):
-            formatter.write_dl([(command.name or "", first_sentence(command.help or "")) for command in shown])
+            formatter.write_dl([(command.name or "", extract_first_sentence(command.help or "")) for command in shown])
 
 
-class _Command(_FlagsAsFlags, TyperCommand):
+class _LoadedCommand(_FlagHelpMixin, TyperCommand):
     """A command whose module is imported."""
 
 
@@ -68,28 +70,28 @@ class LazyCommand(TyperCommand):
     def __init__(
         self,
         name: str,
-        where: str,
+        target: str,
         example: str = "",
         *,
         panel: str | None = None,
-        completes: Complete | None = None,
+        completes: CompletionCallback | None = None,
         hidden: bool = False,
     ) -> None:
-        self._module, _, self._function = where.partition(":")
+        self._module, _, self._function = target.partition(":")
         self.example = example
-        params = list(_words(completes).params) if completes else []
+        params = list(_make_completion_command(completes).params) if completes else []
         super().__init__(name, rich_help_panel=panel, hidden=hidden, params=params)
 
     @property
     def help(self) -> str | None:
         """The function's docstring, read from the source file without importing it."""
-        return _docstrings(self._file())[self._function]
+        return _read_docstrings(self._find_docstring_file())[self._function]
 
     @help.setter
     def help(self, given: str | None) -> None:
         """The base class has none to give."""
 
-    def _file(self) -> Path:
+    def _find_docstring_file(self) -> Path:
         """Return the source file that holds the function's docstring."""
         return Path(__file__).parent / f"{self._module.replace('.', '/')}.py"
 
@@ -99,14 +101,14 @@ class LazyCommand(TyperCommand):
         try:
             module = importlib.import_module(f"habitus.cli.{self._module}")
         except ModuleNotFoundError as error:
-            if error.name is None or error.name not in optional_packages.BRINGS:
+            if error.name is None or error.name not in optional_packages.EXTRA_BY_MODULE:
                 raise
-            raise optional_packages.absent(f"'habitus {self.name}'", error.name) from None
-        command = _make_command(self.name or "", self._callable(module))
+            raise optional_packages.build_missing_error(f"'habitus {self.name}'", error.name) from None
+        command = _make_command(self.name or "", self._resolve_function(module))
         command.epilog = self.epilog
         return command
 
-    def _callable(self, module: ModuleType) -> Callable[..., None]:
+    def _resolve_function(self, module: ModuleType) -> Callable[..., None]:
         found: Callable[..., None] = getattr(module, self._function)
         return found
 
@@ -130,55 +132,57 @@ class DeclaredCommand(LazyCommand):
     like the renderer's module, does the work.
     """
 
-    def __init__(self, name: str, where: str, *, group: str = "", **options: Any) -> None:
-        super().__init__(name, where, **options)
+    def __init__(self, name: str, target: str, *, group: str = "", **options: Any) -> None:
+        super().__init__(name, target, **options)
         self._group = group or self._module.rpartition(".")[2]
 
-    def _file(self) -> Path:
+    def _find_docstring_file(self) -> Path:
         return Path(__file__).parents[1] / "app" / "use_cases" / f"{self._group}.py"
 
-    def _callable(self, module: ModuleType) -> Callable[..., None]:
+    def _resolve_function(self, module: ModuleType) -> Callable[..., None]:
         # Imported here because it pulls in the declarations, which a command written by hand doesn't need.
         declared = importlib.import_module("habitus.cli.use_case_commands")
-        function, example = declared.command_of(self._group, module, self._function)
+        function, example = declared.build_declared_command(self._group, module, self._function)
         self.epilog = f"Example: {example}"
         made: Callable[..., None] = function
         return made
 
 
-def group(
+def build_command_group(
     name: str,
     help: str,
     commands: Sequence[TyperCommand | TyperGroup],
     *,
     panel: str | None = None,
-    otherwise: str = "",
+    default_command: str = "",
     example: str = "",
 ) -> TyperGroup:
     """Return a group of commands; called alone, it prints its help or runs `default_command`."""
-    made = typer.Typer(help=help, cls=Group, invoke_without_command=True, add_completion=False, rich_markup_mode=None)
-    made.callback()(_explain)
+    made = typer.Typer(
+        help=help, cls=CommandGroup, invoke_without_command=True, add_completion=False, rich_markup_mode=None
+    )
+    made.callback()(_print_help_without_subcommand)
     whole = typer.main.get_group(made)
-    assert isinstance(whole, Group)
-    whole.name, whole.rich_help_panel, whole.otherwise, whole.example = name, panel, otherwise, example
+    assert isinstance(whole, CommandGroup)
+    whole.name, whole.rich_help_panel, whole.default_command, whole.example = name, panel, default_command, example
     for command in commands:
         whole.add_command(command)
     return whole
 
 
-def first_sentence(text: str) -> str:
+def extract_first_sentence(text: str) -> str:
     """Return the first sentence of a text without its final period."""
     first = " ".join(text.split("\n\n")[0].split())
     return re.split(r"(?<=[.!?])\s", first, maxsplit=1)[0].removesuffix(".")
 
 
-def _explain(context: typer.Context) -> None:
+def _print_help_without_subcommand(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
-        output.explain(context)
+        output.print_help(context)
 
 
 @functools.cache
-def _docstrings(file: Path) -> Mapping[str, str | None]:
+def _read_docstrings(file: Path) -> Mapping[str, str | None]:
     """Map each top-level function of a source file to its docstring."""
     # Parsing the source takes a thousandth of the time of importing the module.
     source = file.read_text(encoding="utf-8")
@@ -187,7 +191,7 @@ def _docstrings(file: Path) -> Mapping[str, str | None]:
 
 # Cached because every command about skills shares one completer.
 @functools.cache
-def _words(completes: Complete) -> TyperCommand:
+def _make_completion_command(completes: CompletionCallback) -> TyperCommand:
     def take(words: list[str] = typer.Argument(autocompletion=completes)) -> None:  # noqa: B008  # as typer wants it
         pass
 
@@ -197,7 +201,7 @@ def _words(completes: Complete) -> TyperCommand:
 def _make_command(name: str, function: Callable[..., None]) -> TyperCommand:
     # No markup mode: square brackets in a help text are meant literally.
     made = typer.Typer(add_completion=False, rich_markup_mode=None)
-    made.command(name, cls=_Command)(function)
+    made.command(name, cls=_LoadedCommand)(function)
     command = typer.main.get_command(made)
     assert isinstance(command, TyperCommand)
     return command

@@ -18,29 +18,31 @@ import typer
 
 from habitus import tracing
 from habitus.cli import completion, output
-from habitus.cli.commands import FIRST, commands
-from habitus.cli.lazy import Group, first_sentence
-from habitus.errors import Misused, NoModel, StorageFailed, ToolFailed, UserError, did_you_mean
+from habitus.cli.commands import FEATURED_COMMANDS, build_commands
+from habitus.cli.lazy import CommandGroup, extract_first_sentence
+from habitus.errors import ConflictingOptions, NoModelSet, StorageFailed, ToolFailed, UserError, did_you_mean
 from habitus.redact import Redactor
 from habitus.sandbox.credentials.vault import open_redactor
-from habitus.tracing import belongs_to
+from habitus.tracing import get_log_context
 
 
-class Commands(Group):
+class RootCommandGroup(CommandGroup):
     """The root group with every command of `habitus`."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        for command in commands():
+        for command in build_commands():
             self.add_command(command)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print one screen: the most useful commands with a sentence each, then the rest by purpose."""
         formatter.write(f"{self.help}\n\nUsage: habitus [OPTIONS] COMMAND [ARGS]...\n")
         with formatter.section("Start with"):
-            formatter.write_dl([(name, first_sentence(self.commands[name].help or "")) for name in FIRST])
+            formatter.write_dl(
+                [(name, extract_first_sentence(self.commands[name].help or "")) for name in FEATURED_COMMANDS]
+            )
         with formatter.section("More"):
-            formatter.write_dl([(title, ", ".join(names)) for title, names in self._rest().items()])
+            formatter.write_dl([(title, ", ".join(names)) for title, names in self._group_remaining_commands().items()])
         # Installing completion is done once and only clutters the list.
         records = [
             option.get_help_record(ctx) for option in self.get_params(ctx) if "completion" not in (option.name or "")
@@ -49,17 +51,17 @@ class Commands(Group):
             formatter.write_dl([record for record in records if record])
         formatter.write(f"{self.epilog}\n")
 
-    def _rest(self) -> dict[str, list[str]]:
+    def _group_remaining_commands(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for name, command in self.commands.items():
-            if name not in FIRST and not command.hidden:
+            if name not in FEATURED_COMMANDS and not command.hidden:
                 found.setdefault(getattr(command, "rich_help_panel", None) or "", []).append(name)
         return found
 
 
 app = typer.Typer(
     name="habitus",
-    cls=Commands,
+    cls=RootCommandGroup,
     help="Procedural memory for AI agents: skills that an agent learns, proves and keeps.",
     invoke_without_command=True,
     add_completion=True,
@@ -71,7 +73,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def options(
+def apply_root_options(
     context: typer.Context,
     home: Annotated[
         Path | None, typer.Option("--home", help="Use this home instead of HABITUS_HOME or ~/.habitus.")
@@ -84,15 +86,15 @@ def options(
         # Slow to import, and nothing else needs it.
         from importlib.metadata import version as installed_version
 
-        output.say(f"habitus {installed_version('habitus')}")
+        output.print_line(f"habitus {installed_version('habitus')}")
         raise typer.Exit
     context.obj = home
     # A Tab press parses too, and must neither log nor trace.
     if not context.resilient_parsing:
-        context.with_resource(listening(completion.home_of(home), is_verbose=verbose))
-        context.with_resource(tracing.exporting(os.environ))
+        context.with_resource(configure_logging(completion.resolve_home(home), is_verbose=verbose))
+        context.with_resource(tracing.export_telemetry(os.environ))
     if context.invoked_subcommand is None:
-        output.explain(context)
+        output.print_help(context)
 
 
 def run() -> None:
@@ -103,68 +105,68 @@ def run() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     # Looking for cycles among objects that a short command keeps anyway takes a tenth of its time.
     gc.set_threshold(100_000, 50, 100)
-    code = _ran()
+    code = _run_to_exit_code()
     # Otherwise Python looks for cycles in everything that is left on exit, which takes as long again.
     gc.freeze()
     sys.exit(code)
 
 
-def _ran() -> int:
+def _run_to_exit_code() -> int:
     """Run the command, print its error if it fails, and return the exit code."""
-    output.prepare()
+    output.configure_standard_streams()
     try:
-        code = _carried_out()
-    except output.Lost as error:
-        output.complain(f"habitus: {error}")
+        code = _invoke_command()
+    except output.OutputWriteError as error:
+        output.print_error(f"habitus: {error}")
         return 1
     except UserError as error:
-        _say_failure(error.message, error.hint)
+        _print_failure(error.message, error.hint)
         # 2 is the usual exit code for wrong usage, as in argparse and click.
-        return 2 if isinstance(error, Misused) else 1
+        return 2 if isinstance(error, ConflictingOptions) else 1
     except ToolFailed as error:
-        return _say_failure(str(error), "")
+        return _print_failure(str(error), "")
     except typer.TyperException as error:
-        _say_failure(error.format_message(), _near_option(error))
+        _print_failure(error.format_message(), _suggest_option(error))
         return 2
     except (typer.Abort, KeyboardInterrupt):
-        output.complain("Stopped.")
+        output.print_error("Stopped.")
         return 130
     except BrokenPipeError:
         # The reader of our output has closed the pipe, so no message would arrive.
-        output.give_up()
+        output.discard_stdout()
         return 1
     except Exception as error:
         # A traceback helps a developer and frightens everybody else.
         if os.environ.get("HABITUS_DEBUG"):
             raise
-        _say_failure(f"That should not have happened: {type(error).__name__}: {error}", "")
-        output.complain("This is a bug in Habitus; HABITUS_DEBUG=1 shows where.")
+        _print_failure(f"That should not have happened: {type(error).__name__}: {error}", "")
+        output.print_error("This is a bug in Habitus; HABITUS_DEBUG=1 shows where.")
         return 1
     return code if isinstance(code, int) else 0
 
 
-def _carried_out() -> object:
+def _invoke_command() -> object:
     """Run the command; without a model, offer to run it again with an agent installed on this machine."""
     try:
-        return whole()(standalone_mode=False)
-    except NoModel as error:
+        return build_root_command()(standalone_mode=False)
+    except NoModelSet as error:
         # A question in a pipe would hang, and one in JSON output would corrupt it.
         can_ask = sys.stdin.isatty() and sys.stderr.isatty() and "--json" not in sys.argv
         question = f"No model is set. Use {error.title}, which is here?"
         if not (error.agent and can_ask and typer.confirm(question, err=True)):
             raise
-        output.complain(f"For good: habitus config set model {error.agent}")
+        output.print_error(f"For good: habitus config set model {error.agent}")
         os.environ["HABITUS_MODEL"] = error.agent
-        return whole()(standalone_mode=False)
+        return build_root_command()(standalone_mode=False)
 
 
 @functools.cache
-def whole() -> Callable[..., Any]:
+def build_root_command() -> Callable[..., Any]:
     """Return the root command with every command below it, built once per process."""
     return typer.main.get_command(app)
 
 
-def _say_failure(message: str, hint: str) -> int:
+def _print_failure(message: str, hint: str) -> int:
     """Print an error with its hint, as JSON if the command line asks for it, and return exit code 1."""
     # The options may not have been parsed when the error occurred, so the arguments decide.
     if "--json" in sys.argv:
@@ -174,11 +176,11 @@ def _say_failure(message: str, hint: str) -> int:
         first, *more = hint.split("\n")
         # The message becomes one line; further lines of a hint are commands to copy, so they stay as they are.
         for line in (f"habitus: {message} {first}", *(f"  {line}" for line in more)):
-            output.complain(" ".join(line.split()) if line.startswith("habitus") else line)
+            output.print_error(" ".join(line.split()) if line.startswith("habitus") else line)
     return 1
 
 
-def _near_option(error: typer.TyperException) -> str:
+def _suggest_option(error: typer.TyperException) -> str:
     """Return a "Did you mean" for a misspelt option, or nothing."""
     context, wanted = getattr(error, "ctx", None), getattr(error, "option_name", None)
     if context is None or wanted is None or "Possible options" in error.format_message():
@@ -190,14 +192,14 @@ _LEVELS = {"info": logging.INFO, "debug": logging.DEBUG}
 
 
 @contextmanager
-def listening(home: Path, *, is_verbose: bool) -> Iterator[None]:
+def configure_logging(home: Path, *, is_verbose: bool) -> Iterator[None]:
     """Log to standard error or to the file in HABITUS_LOG while the block runs; without either, log nothing."""
     wanted = os.environ.get("HABITUS_LOG", "") or ("info" if is_verbose else "")
     if not wanted:
         yield
         return
     root = logging.getLogger()
-    before, handlers = root.level, _handlers(wanted, open_redactor(home, os.environ))
+    before, handlers = root.level, _build_log_handlers(wanted, open_redactor(home, os.environ))
     for handler in handlers:
         root.addHandler(handler)
     root.setLevel(_LEVELS.get(wanted.lower(), logging.INFO))
@@ -210,14 +212,18 @@ def listening(home: Path, *, is_verbose: bool) -> Iterator[None]:
             handler.close()
 
 
-def _handlers(wanted: str, redactor: Redactor) -> list[logging.Handler]:
+def _build_log_handlers(request: str, redactor: Redactor) -> list[logging.Handler]:
     shown = logging.StreamHandler()
-    kind, _, place = wanted.partition(":")
+    kind, _, place = request.partition(":")
     is_json = kind.lower() == "json"
-    if wanted.lower() in _LEVELS or (is_json and not place):
-        shown.setFormatter(_Json(redactor) if is_json else _Redacted("%(levelname)s %(name)s: %(message)s", redactor))
+    if request.lower() in _LEVELS or (is_json and not place):
+        shown.setFormatter(
+            _JsonLogFormatter(redactor)
+            if is_json
+            else _RedactingFormatter("%(levelname)s %(name)s: %(message)s", redactor)
+        )
         return [shown]
-    file = Path(place if is_json else wanted).expanduser()
+    file = Path(place if is_json else request).expanduser()
     try:
         # Logs may quote requests, so only the owner may read the file.
         file.touch(mode=0o600)
@@ -226,15 +232,17 @@ def _handlers(wanted: str, redactor: Redactor) -> list[logging.Handler]:
         said = f"HABITUS_LOG: can't write {file}: {error.strerror}."
         raise StorageFailed(said, hint="Give info, debug, json or a file that can be written.") from None
     written.setFormatter(
-        _Json(redactor) if is_json else _Redacted("%(asctime)s %(levelname)s %(name)s: %(message)s", redactor)
+        _JsonLogFormatter(redactor)
+        if is_json
+        else _RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", redactor)
     )
     # Warnings still reach the person, as they would without a log file.
-    shown.setFormatter(output.OneLine())
+    shown.setFormatter(output.OneLineLogFormatter())
     shown.setLevel(logging.WARNING)
     return [written, shown]
 
 
-class _Redacted(logging.Formatter):
+class _RedactingFormatter(logging.Formatter):
     """A log formatter that removes secrets and control characters."""
 
     def __init__(self, pattern: str, redactor: Redactor) -> None:
@@ -242,10 +250,10 @@ class _Redacted(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._redactor.redact(output.clean(super().format(record))).text
+        return self._redactor.redact(output.strip_control_characters(super().format(record))).text
 
 
-class _Json(_Redacted):
+class _JsonLogFormatter(_RedactingFormatter):
     """A log formatter that writes one JSON object per line, with the turn, session or job it belongs to."""
 
     def __init__(self, redactor: Redactor) -> None:
@@ -257,6 +265,6 @@ class _Json(_Redacted):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": super().format(record),
-            **belongs_to(),
+            **get_log_context(),
         }
         return json.dumps(told, ensure_ascii=False)

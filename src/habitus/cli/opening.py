@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from habitus.app import Habitus, read_settings
-from habitus.app.home_directory import why_read_only
+from habitus.app.home_directory import describe_read_only
 from habitus.app.operating.damage import find_damage
 from habitus.app.review import reminding
 from habitus.cli import output
@@ -30,7 +30,7 @@ def share_habitus(habitus: Habitus) -> Iterator[None]:
 
 
 @contextmanager
-def open_habitus(context: typer.Context, *, model: str = "", serves: bool = False) -> Iterator[Habitus]:
+def open_habitus(context: typer.Context, *, model: str = "", is_server: bool = False) -> Iterator[Habitus]:
     """Open the home of this command line; `model` overrides the settings, a server gets more connections."""
     # A slash command in the chat runs on the home that the chat has open.
     if (already := _open.get()) is not None:
@@ -40,18 +40,18 @@ def open_habitus(context: typer.Context, *, model: str = "", serves: bool = Fals
     settings = read_settings(home)
     if model:
         settings = settings.model_copy(update={"model": model})
-    if serves:
-        settings = settings.for_many()
+    if is_server:
+        settings = settings.for_server()
     for warning in settings.warnings:
-        output.complain(f"habitus: {warning}")
+        output.print_error(f"habitus: {warning}")
     try:
         with Habitus.open(settings) as habitus:
-            _say_what_was_left(context, habitus)
+            _warn_about_unshared_data(context, habitus)
             yield habitus
             # Printed after the command, whose own refusals come first.
             if habitus.is_read_only:
-                output.complain(f"habitus: {why_read_only(settings.home)}; nothing can be changed.")
-            _say_what_waits(context, habitus)
+                output.print_error(f"habitus: {describe_read_only(settings.home)}; nothing can be changed.")
+            _remind_of_pending_review(context, habitus)
     except (HabitusError, typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
         raise
     # A damaged database can fail in any way, so the damage is reported instead of the symptom.
@@ -61,20 +61,20 @@ def open_habitus(context: typer.Context, *, model: str = "", serves: bool = Fals
         raise
 
 
-def _say_what_was_left(context: typer.Context, habitus: Habitus) -> None:
+def _warn_about_unshared_data(context: typer.Context, habitus: Habitus) -> None:
     """Warn once if the home uses a shared database but still has local data that is not in it."""
-    if (left := reminding.left_behind(habitus)) is not None:
-        found = f"{output.count_of(left.skills, 'skill')} and {output.count_of(left.lessons, 'lesson')}"
-        takes = output.command(context, "db", "copy", "home")
-        skills = output.command(context, "skills", "import", str(habitus.settings.home / "skills"))
-        output.complain(
+    if (left := reminding.count_unshared_content(habitus)) is not None:
+        found = f"{output.format_count(left.skills, 'skill')} and {output.format_count(left.lessons, 'lesson')}"
+        takes = output.format_command(context, "db", "copy", "home")
+        skills = output.format_command(context, "skills", "import", str(habitus.settings.home / "skills"))
+        output.print_error(
             f"habitus: {found} of this home are not in the shared database; '{takes}' copies them into an empty one, "
             f"'{skills}' adds the skills to one in use."
         )
 
 
-def _say_what_waits(context: typer.Context, habitus: Habitus) -> None:
+def _remind_of_pending_review(context: typer.Context, habitus: Habitus) -> None:
     """Print once a day, on standard error, how many changes are pending review."""
-    if count := reminding.due(habitus):
+    if count := reminding.count_due_reminders(habitus):
         waits = "change waits" if count == 1 else "changes wait"
-        output.complain(f"{count} {waits} for you: {output.command(context, 'review', 'list')}")
+        output.print_error(f"{count} {waits} for you: {output.format_command(context, 'review', 'list')}")

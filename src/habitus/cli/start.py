@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from habitus.mcp.greeting import Greeting
+    from habitus.mcp.early_responder import EarlyResponder
 
 
 def run() -> None:
@@ -20,7 +20,7 @@ def run() -> None:
     if sys.argv[1:] == ["--version"] and _print_version():
         return
     if "mcp" in sys.argv:
-        greeting(*sys.argv[1:]).answer_early()
+        get_early_responder(*sys.argv[1:]).answer_early_requests()
     importlib.import_module("habitus.cli.main").run()
 
 
@@ -37,9 +37,9 @@ def _print_version() -> bool:
 
 
 @functools.cache
-def greeting(*words: str) -> Greeting:
+def get_early_responder(*words: str) -> EarlyResponder:
     """Return the early responder for the MCP client that started this process with these arguments."""
     # Only MCP servers need it, so no other command imports it.
-    early = importlib.import_module("habitus.mcp.greeting")
-    made: Greeting = early.Greeting(early.answers_file(words, os.environ))
+    early = importlib.import_module("habitus.mcp.early_responder")
+    made: EarlyResponder = early.EarlyResponder(early.get_answers_file(words, os.environ))
     return made

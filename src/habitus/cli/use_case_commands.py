@@ -23,23 +23,23 @@ from typing import Annotated, Any, get_origin
 
 import typer
 
-from habitus.app import Habitus, json_shapes, read_settings
+from habitus.app import Habitus, json_results, read_settings
 from habitus.app.use_cases.declaration import InputField, UseCase
 from habitus.cli import completion, inputs, output
-from habitus.cli.completion import AsJson, Yes
+from habitus.cli.completion import JsonOption, YesOption
 from habitus.cli.opening import open_habitus, share_habitus
-from habitus.errors import Invalid, Misused, StorageFailed, UserError
+from habitus.errors import ConflictingOptions, Invalid, StorageFailed, UserError
 from habitus.settings import Settings
 
 # Returns the question to ask before the command runs, or nothing if there is none.
-Confirm = Callable[[Any, Any, Callable[..., None]], str]
+ConfirmationBuilder = Callable[[Any, Any, Callable[..., None]], str]
 # Takes context, input and result; further parameters are display options of the command.
-Render = Callable[..., None]
-_YES = inspect.Parameter("yes", inspect.Parameter.KEYWORD_ONLY, annotation=Yes, default=False)
-_COMPLETES = {"skills": completion.skill_names, "lessons": completion.lesson_ids}
+ResultRenderer = Callable[..., None]
+_YES = inspect.Parameter("yes", inspect.Parameter.KEYWORD_ONLY, annotation=YesOption, default=False)
+_COMPLETES = {"skills": completion.complete_skill_names, "lessons": completion.complete_lesson_ids}
 
 
-def command_of(group: str, module: ModuleType, name: str) -> tuple[Callable[..., None], str]:
+def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[Callable[..., None], str]:
     """Return the function that typer runs for a command, and an example of its use.
 
     The function `name` of the module renders the result. Optional functions beside it: `perform_NAME` does the work
@@ -51,43 +51,45 @@ def command_of(group: str, module: ModuleType, name: str) -> tuple[Callable[...,
     except `as_json`, which every command has.
     """
     case: UseCase[Any, Any] = getattr(importlib.import_module(f"habitus.app.use_cases.{group}"), name)
-    render: Render = getattr(module, name)
+    render: ResultRenderer = getattr(module, name)
     perform: Callable[..., Any] = getattr(module, f"perform_{name}", case)
-    confirm: Confirm | None = getattr(module, f"confirm_{name}", None)
+    confirm: ConfirmationBuilder | None = getattr(module, f"confirm_{name}", None)
     check: Callable[[Any, Mapping[str, Any]], object] = getattr(module, f"check_{name}", lambda home, given: None)
-    of_perform, of_render = _own_options(perform, 2), _own_options(render, 3)
+    of_perform, of_render = _list_own_options(perform, 2), _list_own_options(render, 3)
 
     def run(context: typer.Context, as_json: bool = False, **given: Any) -> None:
         # The home is opened before files are read: a wrong name fails without waiting for standard input.
-        with _subject(context, case) as home:
+        with _open_subject(context, case) as home:
             check(home, given)
-            wanted = case.input(**{one.name: _as_field(one, given[one.name]) for one in case.fields})
-            question = "" if confirm is None else confirm(home, wanted, _say_nothing if as_json else output.say)
+            wanted = case.input(**{one.name: _convert_argument(one, given[one.name]) for one in case.fields})
+            question = "" if confirm is None else confirm(home, wanted, _discard_line if as_json else output.print_line)
             if question and not given["yes"]:
-                ask(question, as_json=as_json)
+                confirm_or_abort(question, as_json=as_json)
             given["as_json"] = as_json
             done = perform(home, wanted, **{one: given[one] for one in of_perform})
-            finish(context, wanted, done, partial(render, **{one: given[one] for one in of_render}), as_json=as_json)
+            print_use_case_result(
+                context, wanted, done, partial(render, **{one: given[one] for one in of_render}), as_json=as_json
+            )
 
     own = {**of_perform, **of_render, **({} if confirm is None else {"yes": _YES})}
-    parameters = [*map(_parameter, case.fields), *(one for one in own.values() if one.name != "as_json")]
+    parameters = [*map(_build_parameter, case.fields), *(one for one in own.values() if one.name != "as_json")]
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, annotation=AsJson, default=False)
+    as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, annotation=JsonOption, default=False)
     # Typer builds the options from the signature.
     run.__signature__ = inspect.Signature([context, *parameters, as_json])  # type: ignore[attr-defined]  # as above
     run.__annotations__ = {one.name: one.annotation for one in (context, *parameters, as_json)}
     run.__doc__ = case.help
-    return run, f"habitus {shlex.join(words_of(case, case.example))}"
+    return run, f"habitus {shlex.join(format_command_words(case, case.example))}"
 
 
-def _own_options(function: Callable[..., Any], after: int) -> dict[str, inspect.Parameter]:
+def _list_own_options(function: Callable[..., Any], after: int) -> dict[str, inspect.Parameter]:
     """Return the parameters that come after the first `after`, which every such function has."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[after:]
     return {one.name: one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own}
 
 
 @contextmanager
-def _subject(context: typer.Context, case: UseCase[Any, Any]) -> Iterator[Habitus | Settings]:
+def _open_subject(context: typer.Context, case: UseCase[Any, Any]) -> Iterator[Habitus | Settings]:
     """Yield the settings if the use case needs only them, else the open home, shared with the renderer."""
     if case.takes_settings:
         yield read_settings(context.find_root().obj)
@@ -96,21 +98,21 @@ def _subject(context: typer.Context, case: UseCase[Any, Any]) -> Iterator[Habitu
             yield habitus
 
 
-def _say_nothing(text: str = "", style: str = "") -> None:
+def _discard_line(text: str = "", style: str = "") -> None:
     """Print nothing; with `--json` the result is the only output."""
 
 
-def ask(question: str, *, as_json: bool) -> None:
+def confirm_or_abort(question: str, *, as_json: bool) -> None:
     """Ask for confirmation and abort unless the answer is yes; refuse if there is no terminal to ask at."""
     if as_json or not sys.stdin.isatty():
         # The lines above the question are a preview; the error needs only the question.
         *_, asked = question.splitlines()
-        raise Misused(asked, hint="There is nobody to ask: look first, then give --yes.")
+        raise ConflictingOptions(asked, hint="There is nobody to ask: look first, then give --yes.")
     if not typer.confirm(question):
         raise typer.Abort
 
 
-def taking(case: UseCase[Any, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_use_case_options(case: UseCase[Any, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn the second parameter of a hand-written command into the options of a use case's input."""
 
     def with_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -118,13 +120,13 @@ def taking(case: UseCase[Any, Any]) -> Callable[[Callable[..., None]], Callable[
 
         @functools.wraps(function)
         def run(context: typer.Context, **given: Any) -> None:
-            wanted = case.input(**{one.name: _as_field(one, given.pop(one.name)) for one in case.fields})
+            wanted = case.input(**{one.name: _convert_argument(one, given.pop(one.name)) for one in case.fields})
             function(context, wanted, **given)
 
         context, _, *looks = (one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)
         parameters = [
             context.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD),
-            *map(_parameter, case.fields),
+            *map(_build_parameter, case.fields),
             *looks,
         ]
         # Typer builds the options from the signature.
@@ -135,79 +137,81 @@ def taking(case: UseCase[Any, Any]) -> Callable[[Callable[..., None]], Callable[
     return with_options
 
 
-def finish(context: typer.Context, wanted: object, done: Any, render: Render, *, as_json: bool) -> None:
+def print_use_case_result(
+    context: typer.Context, request: object, result: Any, render: ResultRenderer, *, as_json: bool
+) -> None:
     """Print the result as JSON or as text with its undo command; exit with 1 if the result says `is_failed`."""
-    undo = getattr(done, "undo", ())
+    undo = getattr(result, "undo", ())
     if undo:
-        output.can_be_undone.get()(tuple(undo))
+        output.undo_listener.get()(tuple(undo))
     if as_json:
-        output.print_json(json_shapes.result(done))
+        output.print_json(json_results.serialize_result(result))
     else:
-        render(context, wanted, done)
+        render(context, request, result)
         if undo:
-            output.say(f"Undo: {output.command(context, *undo)}", style="dim")
-    if getattr(done, "is_failed", False):
+            output.print_line(f"Undo: {output.format_command(context, *undo)}", style="dim")
+    if getattr(result, "is_failed", False):
         raise typer.Exit(1)
 
 
-def words_of(case: UseCase[Any, Any], wanted: object) -> list[str]:
+def format_command_words(case: UseCase[Any, Any], request: object) -> list[str]:
     """Return the command line that produces this input."""
     words, options = case.command.split(), []
     for one in case.fields:
-        value = getattr(wanted, one.name)
+        value = getattr(request, one.name)
         if one.is_argument:
-            words += [_text(one, each) for each in (value if one.is_many else (value,)) if each is not None]
+            words += [_format_argument(one, each) for each in (value if one.is_list else (value,)) if each is not None]
         # Defaults are left out, so the command stays as short as a person would type it.
         elif value != one.default:
             flag, _, opposite = one.flags[0].partition("/")
-            values = value if one.is_many else [value]
-            if one.bare is bool:
+            values = value if one.is_list else [value]
+            if one.type_without_none is bool:
                 options.append(flag if value else opposite)
             else:
-                options += [part for each in values for part in (flag, _text(one, each))]
+                options += [part for each in values for part in (flag, _format_argument(one, each))]
     return [*words, *options]
 
 
-def _text(one: InputField, value: object) -> str:
+def _format_argument(one: InputField, value: object) -> str:
     """Return a value as it is typed; a text read from a file is shown as FILE."""
-    if one.reads:
-        return json.dumps(value) if one.reads == "json" else "FILE"
+    if one.read_as:
+        return json.dumps(value) if one.read_as == "json" else "FILE"
     return str(value.value if isinstance(value, Enum) else value)
 
 
-def _as_field(one: InputField, value: Any) -> Any:
+def _convert_argument(one: InputField, value: Any) -> Any:
     """Convert a typed value to the field's type, reading the file it names if the field is read from one."""
-    if one.reads and value is not None:
-        return inputs.read_text(value) if one.reads == "text" else _read_json(one, value)
-    if one.is_many:
+    if one.read_as and value is not None:
+        return inputs.read_text(value) if one.read_as == "text" else _read_json_field(one, value)
+    if one.is_list:
         return one.default if value is None and not one.is_required else tuple(value or ())
     return value
 
 
-def _read_json(one: InputField, given: str) -> Any:
+def _read_json_field(one: InputField, given: str) -> Any:
     """Read JSON for a field; raise `Invalid` if the field is an object and the JSON is not."""
     value = inputs.read_json(given, one.name)
-    if get_origin(one.bare) is dict and not isinstance(value, dict):
+    if get_origin(one.type_without_none) is dict and not isinstance(value, dict):
         raise Invalid(f"The {one.name} is no JSON object.", hint='Write {"name": value, …}.')
     return value
 
 
-def _parameter(one: InputField) -> inspect.Parameter:
+def _build_parameter(one: InputField) -> inspect.Parameter:
     """Return the typer parameter for an input field."""
-    is_flag = one.bare is bool
-    each: Any = str if one.reads else list[one.each] if one.is_many else one.bare  # type: ignore[name-defined]  # made at run time
+    is_flag = one.type_without_none is bool
+    each: Any = str if one.read_as else list[one.item_type] if one.is_list else one.type_without_none  # type: ignore[name-defined]  # made at run time
     annotation = each if one.is_required or is_flag else each | None
     limits: dict[str, Any] = (
-        {"min": one.limits.get("ge"), "max": one.limits.get("le")} if one.bare in (int, float) else {}
+        {"min": one.limits.get("ge"), "max": one.limits.get("le")} if one.type_without_none in (int, float) else {}
     )
     if one.is_argument:
-        complete = _COMPLETES.get(one.completes)
+        complete = _COMPLETES.get(one.completion_kind)
         info: Any = typer.Argument(help=one.help, metavar=one.metavar, autocompletion=complete, **limits)
     else:
         info = typer.Option(*one.flags, help=one.help, **limits)
     # Typer can't use a tuple as default; None becomes the field's default in the conversion.
-    default = inspect.Parameter.empty if one.is_required else (None if one.is_many else one.default)
-    if one.reads == "json":
+    default = inspect.Parameter.empty if one.is_required else (None if one.is_list else one.default)
+    if one.read_as == "json":
         default = json.dumps(one.default)
     return inspect.Parameter(
         one.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[annotation, info], default=default

@@ -15,16 +15,16 @@ from typing import Any
 
 from habitus.errors import Invalid
 
-Path = Sequence[str | int]
+ValuePath = Sequence[str | int]
 _BLANK = re.compile(r"[ \t\r\n]*")
 # Blanks and comments.
 _GAP = re.compile(r"(?:[ \t\r\n]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _LITERAL = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null')
-_DEEPEST = 200
+_MAX_DEPTH = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Node:
+class _JsonNode:
     """A JSON value with its position `text[start:end]`; a member begins with its key, an item with itself."""
 
     start: int
@@ -32,11 +32,11 @@ class _Node:
     value: Any
     # Where the member or item that holds the value begins.
     begins: int = 0
-    parts: tuple[_Node, ...] = ()
+    parts: tuple[_JsonNode, ...] = ()
     keys: tuple[str, ...] = ()  # of an object, parallel to its parts
     is_container: bool = False
 
-    def part(self, name: str | int) -> int | None:
+    def find_part(self, name: str | int) -> int | None:
         """Return the index of the part with this name.
 
         Of duplicate keys the last one counts, as for any JSON parser.
@@ -49,38 +49,38 @@ class _Node:
 
 def read_json(text: str, *, comments: bool) -> Any:
     """Parse JSON; an empty file is an empty object."""
-    return _read(text, comments).value if text.strip("\ufeff \t\r\n") else {}
+    return _parse_json(text, comments).value if text.strip("\ufeff \t\r\n") else {}
 
 
-def put_json(text: str, path: Path, value: Any, *, comments: bool) -> str:
+def set_json_value(text: str, path: ValuePath, value: Any, *, comments: bool) -> str:
     """Return the text with the value at this path; missing containers are created."""
-    return _change(text, path, value, comments=comments, is_item=False)
+    return _change_json(text, path, value, comments=comments, is_item=False)
 
 
-def append(text: str, path: Path, value: Any, *, comments: bool) -> str:
+def append_json_item(text: str, path: ValuePath, value: Any, *, comments: bool) -> str:
     """Return the text with one more item in the list at this path."""
-    return _change(text, path, value, comments=comments, is_item=True)
+    return _change_json(text, path, value, comments=comments, is_item=True)
 
 
-def take_json(text: str, path: Path, *, comments: bool) -> str:
+def remove_json_value(text: str, path: ValuePath, *, comments: bool) -> str:
     """Return the text without the member or item at this path; unchanged if there is none."""
-    holder = _read(text, comments)
+    holder = _parse_json(text, comments)
     for name in path[:-1]:
-        at = holder.part(name)
+        at = holder.find_part(name)
         if at is None:
             return text
         holder = holder.parts[at]
-    at = holder.part(path[-1])
-    return text if at is None else _without(text, holder, at)
+    at = holder.find_part(path[-1])
+    return text if at is None else _remove_part(text, holder, at)
 
 
-def _change(text: str, path: Path, value: Any, *, comments: bool, is_item: bool) -> str:
+def _change_json(text: str, path: ValuePath, value: Any, *, comments: bool, is_item: bool) -> str:
     if not text.strip("\ufeff \t\r\n"):
         text = ("\ufeff" if text.startswith("\ufeff") else "") + "{}\n"
-    holder = _read(text, comments)
+    holder = _parse_json(text, comments)
     names = list(path)
     while names:
-        at = holder.part(names[0])
+        at = holder.find_part(names[0])
         if at is None or not holder.is_container:
             break
         holder = holder.parts[at]
@@ -91,34 +91,34 @@ def _change(text: str, path: Path, value: Any, *, comments: bool, is_item: bool)
     for name in reversed(names[1:]):
         new = {name: new}
     if names:
-        return _with_part(text, holder, new, key=str(names[0]))
+        return _insert_part(text, holder, new, key=str(names[0]))
     if not is_item:
-        return text[: holder.start] + _draw_value(text, holder.start, new) + text[holder.end :]
+        return text[: holder.start] + _render_at(text, holder.start, new) + text[holder.end :]
     if not isinstance(holder.value, list):
         raise Invalid(f"'{'.'.join(map(str, path))}' is not a list.")
-    return _with_part(text, holder, new)
+    return _insert_part(text, holder, new)
 
 
-def _with_part(text: str, holder: _Node, value: Any, *, key: str = "") -> str:
+def _insert_part(text: str, holder: _JsonNode, value: Any, *, key: str = "") -> str:
     """Add a member or item at the end of its container, formatted like the others."""
     named = f"{json.dumps(key, ensure_ascii=False)}: " if key else ""
     close = holder.end - 1
     last = holder.parts[-1].end if holder.parts else holder.start + 1
     # Behind a comment or comma that stands there.
     after = last + len(text[last:close].rstrip())
-    is_broken = "\n" in text[holder.start : close] or (not holder.parts and _is_own_line(text, holder.start))
-    comma = "," if holder.parts and "," not in _bare(text[last:close]) else ""
+    is_broken = "\n" in text[holder.start : close] or (not holder.parts and _is_multiline_context(text, holder.start))
+    comma = "," if holder.parts and "," not in _blank_comments(text[last:close]) else ""
     if not is_broken:
         space, tail = (" ", text[after:close]) if holder.parts else ("", "")
         drawn = f"{named}{json.dumps(value, ensure_ascii=False)}"
         return f"{text[:last]}{comma}{text[last:after]}{space}{drawn}{tail}{text[close:]}"
-    newline, outer = _newline(text), _indent(text, holder.start)
-    inner = _indent(text, holder.parts[-1].begins) if holder.parts else outer + _unit(text)
-    drawn = _lines(value, inner, _unit(text), newline)
+    newline, outer = _detect_newline(text), _detect_indent(text, holder.start)
+    inner = _detect_indent(text, holder.parts[-1].begins) if holder.parts else outer + _detect_indent_unit(text)
+    drawn = _render_indented(value, inner, _detect_indent_unit(text), newline)
     return f"{text[:last]}{comma}{text[last:after]}{newline}{inner}{named}{drawn}{newline}{outer}{text[close:]}"
 
 
-def _without(text: str, holder: _Node, at: int) -> str:
+def _remove_part(text: str, holder: _JsonNode, at: int) -> str:
     part, close = holder.parts[at], holder.end - 1
     before = holder.parts[at - 1].end if at else holder.start + 1
     # Behind the comment or comma before it.
@@ -131,7 +131,7 @@ def _without(text: str, holder: _Node, at: int) -> str:
     left = text[:begins] + text[end:]
     # The last part has no comma behind it, so the one before it goes.
     if at and not has_comma:
-        comma = before + _bare(text[before:begins]).index(",")
+        comma = before + _blank_comments(text[before:begins]).index(",")
         left = left[:comma] + left[comma + 1 :]
         close -= 1
     close -= end - begins
@@ -139,94 +139,94 @@ def _without(text: str, holder: _Node, at: int) -> str:
     return left if inside.strip() else left[: holder.start + 1] + left[close:]
 
 
-def _draw_value(text: str, start: int, value: Any) -> str:
-    return _lines(value, _indent(text, start), _unit(text), _newline(text))
+def _render_at(text: str, start: int, value: Any) -> str:
+    return _render_indented(value, _detect_indent(text, start), _detect_indent_unit(text), _detect_newline(text))
 
 
-def _lines(value: Any, indent: str, unit: str, newline: str) -> str:
+def _render_indented(value: Any, indent: str, unit: str, newline: str) -> str:
     return json.dumps(value, indent=unit, ensure_ascii=False).replace("\n", newline + indent)
 
 
-def _newline(text: str) -> str:
+def _detect_newline(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
 
 
-def _indent(text: str, at: int) -> str:
+def _detect_indent(text: str, at: int) -> str:
     """Return the white space at the beginning of the line of this position."""
     line = text[text.rfind("\n", 0, at) + 1 : at].lstrip("\ufeff")
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _is_own_line(text: str, at: int) -> bool:
+def _is_multiline_context(text: str, at: int) -> bool:
     """Whether an empty container stands in a text of several lines, or is all of it."""
     return "\n" in text.strip() or not text[:at].strip("\ufeff \t\r\n")
 
 
-def _unit(text: str) -> str:
+def _detect_indent_unit(text: str) -> str:
     found = re.search(r"\n([ \t]+)\S", text)
     return found.group(1) if found else "  "
 
 
-def _bare(gap: str) -> str:
+def _blank_comments(gap: str) -> str:
     """Return the gap with its comments replaced by spaces, so positions stay the same."""
     return re.sub(r"//[^\n]*|/\*.*?\*/", lambda found: " " * len(found.group()), gap, flags=re.DOTALL)
 
 
-def _read(text: str, comments: bool) -> _Node:
+def _parse_json(text: str, comments: bool) -> _JsonNode:
     gap = _GAP if comments else _BLANK
-    start = _skip(gap, text, 1 if text.startswith("\ufeff") else 0)
-    node = _value(text, start, start, gap, 0)
-    end = _skip(gap, text, node.end)
+    start = _skip_gap(gap, text, 1 if text.startswith("\ufeff") else 0)
+    node = _parse_value(text, start, start, gap, 0)
+    end = _skip_gap(gap, text, node.end)
     if end != len(text):
-        raise _fault(text, end)
+        raise _make_syntax_error(text, end)
     return node
 
 
-def _value(text: str, at: int, begins: int, gap: re.Pattern[str], depth: int) -> _Node:
+def _parse_value(text: str, at: int, begins: int, gap: re.Pattern[str], depth: int) -> _JsonNode:
     # A deeply nested file would otherwise exhaust the stack.
-    if depth > _DEEPEST:
-        raise _fault(text, at)
+    if depth > _MAX_DEPTH:
+        raise _make_syntax_error(text, at)
     if text[at : at + 1] in ("{", "["):
-        return _container(text, at, begins, gap, depth)
+        return _parse_container(text, at, begins, gap, depth)
     found = _LITERAL.match(text, at)
     if found is None:
-        raise _fault(text, at)
+        raise _make_syntax_error(text, at)
     try:
         value = json.loads(found.group())
     except ValueError:
-        raise _fault(text, at) from None
-    return _Node(start=at, end=found.end(), value=value, begins=begins)
+        raise _make_syntax_error(text, at) from None
+    return _JsonNode(start=at, end=found.end(), value=value, begins=begins)
 
 
-def _container(text: str, start: int, begins: int, gap: re.Pattern[str], depth: int) -> _Node:
+def _parse_container(text: str, start: int, begins: int, gap: re.Pattern[str], depth: int) -> _JsonNode:
     is_object = text[start] == "{"
     close = "}" if is_object else "]"
-    parts: list[_Node] = []
+    parts: list[_JsonNode] = []
     keys: list[str] = []
-    at = _skip(gap, text, start + 1)
+    at = _skip_gap(gap, text, start + 1)
     while text[at : at + 1] != close:
         began = at
         if is_object:
             key = _LITERAL.match(text, at)
             if key is None or text[at] != '"':
-                raise _fault(text, at)
+                raise _make_syntax_error(text, at)
             keys.append(json.loads(key.group(), strict=False))
-            at = _skip(gap, text, key.end())
+            at = _skip_gap(gap, text, key.end())
             if text[at : at + 1] != ":":
-                raise _fault(text, at)
-            at = _skip(gap, text, at + 1)
-        parts.append(_value(text, at, began, gap, depth + 1))
-        at = _skip(gap, text, parts[-1].end)
+                raise _make_syntax_error(text, at)
+            at = _skip_gap(gap, text, at + 1)
+        parts.append(_parse_value(text, at, began, gap, depth + 1))
+        at = _skip_gap(gap, text, parts[-1].end)
         if text[at : at + 1] == ",":
-            at = _skip(gap, text, at + 1)
+            at = _skip_gap(gap, text, at + 1)
             if text[at : at + 1] == close and gap is _BLANK:
                 # A trailing comma is only allowed where comments are.
-                raise _fault(text, at)
+                raise _make_syntax_error(text, at)
         elif text[at : at + 1] != close:
-            raise _fault(text, at)
+            raise _make_syntax_error(text, at)
     values = [part.value for part in parts]
     value = dict(zip(keys, values, strict=True)) if is_object else values
-    return _Node(
+    return _JsonNode(
         start=start,
         end=at + 1,
         value=value,
@@ -237,12 +237,12 @@ def _container(text: str, start: int, begins: int, gap: re.Pattern[str], depth: 
     )
 
 
-def _skip(gap: re.Pattern[str], text: str, at: int) -> int:
+def _skip_gap(gap: re.Pattern[str], text: str, at: int) -> int:
     found = gap.match(text, at)
     return at if found is None else found.end()
 
 
-def _fault(text: str, at: int) -> Invalid:
+def _make_syntax_error(text: str, at: int) -> Invalid:
     line = text.count("\n", 0, at) + 1
     what = f"{text[at : at + 20].splitlines()[0]!r} is not expected" if text[at : at + 1].strip() else "it ends early"
     return Invalid(f"line {line}: {what}")
@@ -256,7 +256,7 @@ def read_toml(text: str) -> dict[str, Any]:
         raise Invalid(str(error)) from None
 
 
-def put_toml(text: str, path: Sequence[str], value: Any) -> str:
+def set_toml_value(text: str, path: Sequence[str], value: Any) -> str:
     """Return the text with the value at this path; missing tables are created."""
     # Imported here because only agents with a TOML config need it.
     import tomlkit
@@ -273,7 +273,7 @@ def put_toml(text: str, path: Sequence[str], value: Any) -> str:
     return tomlkit.dumps(document)
 
 
-def take_toml(text: str, path: Sequence[str]) -> str:
+def remove_toml_value(text: str, path: Sequence[str]) -> str:
     """Return the text without the value at this path; unchanged if there is none."""
     import tomlkit
 
@@ -298,9 +298,9 @@ def read_yaml(text: str) -> Any:
     return {} if said is None else said
 
 
-def put_yaml(text: str, path: Sequence[str], value: Any) -> str:
+def set_yaml_value(text: str, path: Sequence[str], value: Any) -> str:
     """Return the text with the value at this path; missing mappings are created."""
-    document = _parse(text)
+    document = _parse_yaml(text)
     holder = document
     for name in path[:-1]:
         if holder.get(name) is None:
@@ -309,21 +309,21 @@ def put_yaml(text: str, path: Sequence[str], value: Any) -> str:
         if not isinstance(holder, dict):
             raise Invalid(f"'{'.'.join(path[:-1])}' is not a mapping")
     holder[path[-1]] = value
-    return _write(document)
+    return _render_yaml(document)
 
 
-def take_yaml(text: str, path: Sequence[str]) -> str:
+def remove_yaml_value(text: str, path: Sequence[str]) -> str:
     """Return the text without the value at this path; empty if nothing is left."""
-    document = _parse(text)
+    document = _parse_yaml(text)
     holder = document
     for name in path[:-1]:
         holder = holder.get(name, {}) if isinstance(holder, dict) else {}
     if isinstance(holder, dict):
         holder.pop(path[-1], None)
-    return _write(document) if document else ""
+    return _render_yaml(document) if document else ""
 
 
-def _editor() -> Any:
+def _make_yaml_editor() -> Any:
     from ruamel.yaml import YAML
 
     editor = YAML()
@@ -333,39 +333,39 @@ def _editor() -> Any:
     return editor
 
 
-def _parse(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     try:
-        document = _editor().load(text)
+        document = _make_yaml_editor().load(text)
     # The exceptions of ruamel have no common base class.
     except Exception as error:
         raise Invalid(" ".join(str(error).split())) from None
     if document is None:
-        return _editor().map()
+        return _make_yaml_editor().map()
     if not isinstance(document, dict):
         raise Invalid("it is not a mapping")
     return document
 
 
-def _write(document: Any) -> str:
+def _render_yaml(document: Any) -> str:
     stream = io.StringIO()
-    _editor().dump(document, stream)
+    _make_yaml_editor().dump(document, stream)
     return stream.getvalue()
 
 
 BEGIN, END = "<!-- habitus:begin -->", "<!-- habitus:end -->"
 
 
-def read_marked(text: str) -> str | None:
+def read_marked_block(text: str) -> str | None:
     """Return the text between the markers; None if there are none."""
-    place = _place(text)
+    place = _find_marked_block(text)
     return None if place is None else text[place[0] + len(BEGIN) : place[1] - len(END)].strip()
 
 
-def put_marked(text: str, value: str) -> str:
+def set_marked_block(text: str, value: str) -> str:
     """Return the text with this block, in place of the old one or at the end."""
     newline = "\r\n" if "\r\n" in text else "\n"
     block = newline.join([BEGIN, *value.strip().splitlines(), END])
-    place = _place(text)
+    place = _find_marked_block(text)
     if place is not None:
         return text[: place[0]] + block + text[place[1] :]
     if not text:
@@ -374,23 +374,23 @@ def put_marked(text: str, value: str) -> str:
     return f"{text}{gap}{block}{newline}"
 
 
-def take_marked(text: str) -> str:
+def remove_marked_block(text: str) -> str:
     """Return the text without the block and its markers."""
-    place = _place(text)
+    place = _find_marked_block(text)
     if place is None:
         return text
     before, after = text[: place[0]], text[place[1] :].removeprefix("\r").removeprefix("\n")
     # At the end of the file, the empty line above the block was ours too.
     if not after:
-        before = before[: -len(_line_end(before))] if before.endswith(("\n\n", "\r\n\r\n")) else before
+        before = before[: -len(_detect_line_end(before))] if before.endswith(("\n\n", "\r\n\r\n")) else before
     return before + after
 
 
-def _line_end(text: str) -> str:
+def _detect_line_end(text: str) -> str:
     return "\r\n" if text.endswith("\r\n") else "\n"
 
 
-def _place(text: str) -> tuple[int, int] | None:
+def _find_marked_block(text: str) -> tuple[int, int] | None:
     begins, ends = text.count(BEGIN), text.count(END)
     if not begins and not ends:
         return None

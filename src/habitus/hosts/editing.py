@@ -11,10 +11,10 @@ from typing import Any, assert_never
 from habitus.errors import Invalid
 from habitus.hosts import config_text
 
-Path = tuple[str, ...]
+ConfigPath = tuple[str, ...]
 
 
-class Format(StrEnum):
+class ConfigFormat(StrEnum):
     """The format of a config file."""
 
     JSON = "json"
@@ -26,129 +26,131 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class ConfigEntry:
     """A value at a path, or with `is_item` one item of the list there; a marked block has an empty path."""
 
-    path: Path
+    path: ConfigPath
     value: Any
     is_item: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Before:
+class PreviousConfigValues:
     """The state before our entries: the values they replaced, and the containers they created."""
 
-    replaced: Mapping[Path, Any]
-    missing: tuple[Path, ...]
+    replaced: Mapping[ConfigPath, Any]
+    missing: tuple[ConfigPath, ...]
 
 
-def data(text: str, format: Format) -> Any:
+def parse_config(text: str, format: ConfigFormat) -> Any:
     """Parse the text; `Invalid` names the line of a syntax error."""
     match format:
-        case Format.JSON | Format.JSONC:
-            return config_text.read_json(text, comments=format is Format.JSONC)
-        case Format.TOML:
+        case ConfigFormat.JSON | ConfigFormat.JSONC:
+            return config_text.read_json(text, comments=format is ConfigFormat.JSONC)
+        case ConfigFormat.TOML:
             return config_text.read_toml(text)
-        case Format.YAML:
+        case ConfigFormat.YAML:
             return config_text.read_yaml(text)
-        case Format.BLOCK:
-            return config_text.read_marked(text)
+        case ConfigFormat.BLOCK:
+            return config_text.read_marked_block(text)
         case _:
             assert_never(format)
 
 
-def apply_entries(text: str, format: Format, entries: Sequence[Entry]) -> str:
+def apply_entries(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry]) -> str:
     """Return the text with all entries; `Invalid` if an edit would change anything else."""
     # The text is edited by hand, so the parsed result is compared with the same edit made on the data.
-    wanted = deepcopy(data(text, format))
+    wanted = deepcopy(parse_config(text, format))
     for entry in entries:
-        text = _put(text, format, entry)
-        wanted = _with_entry(wanted, entry)
-    if data(text, format) != wanted:
+        text = _set_entry(text, format, entry)
+        wanted = _add_to_data(wanted, entry)
+    if parse_config(text, format) != wanted:
         raise Invalid("it is written in a way that only a person can change")
     return text
 
 
-def before(text: str, format: Format, entries: Sequence[Entry]) -> Before:
+def read_previous_values(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry]) -> PreviousConfigValues:
     """Return the state of the text that `remove_entries` needs later."""
-    said = data(text, format)
-    found = {entry.path: _at(said, entry.path) for entry in entries if not entry.is_item}
+    said = parse_config(text, format)
+    found = {entry.path: _get_at_path(said, entry.path) for entry in entries if not entry.is_item}
     holders = {entry.path[:end] for entry in entries for end in range(1, len(entry.path) + entry.is_item)}
-    return Before(
+    return PreviousConfigValues(
         replaced={path: value for path, value in found.items() if value is not None},
-        missing=tuple(sorted((path for path in holders if _at(said, path) is None), key=len, reverse=True)),
+        missing=tuple(sorted((path for path in holders if _get_at_path(said, path) is None), key=len, reverse=True)),
     )
 
 
-def taken_out(text: str, format: Format, entries: Sequence[Entry], was: Before) -> str:
+def remove_entries(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry], was: PreviousConfigValues) -> str:
     """Return the text without our entries, keeping all other changes made meanwhile."""
     for entry in entries:
         if entry.is_item:
-            text = _without_item(text, format, entry)
+            text = _remove_item(text, format, entry)
         elif entry.path in was.replaced:
-            text = _put(text, format, Entry(path=entry.path, value=was.replaced[entry.path]))
+            text = _set_entry(text, format, ConfigEntry(path=entry.path, value=was.replaced[entry.path]))
         else:
-            text = _take(text, format, entry.path)
+            text = _remove_value(text, format, entry.path)
     for path in was.missing:
-        if _at(data(text, format), path) in ({}, []):
-            text = _take(text, format, path)
+        if _get_at_path(parse_config(text, format), path) in ({}, []):
+            text = _remove_value(text, format, path)
     return text
 
 
-def _put(text: str, format: Format, entry: Entry) -> str:
+def _set_entry(text: str, format: ConfigFormat, entry: ConfigEntry) -> str:
     match format:
-        case Format.JSON | Format.JSONC:
-            comments = format is Format.JSONC
-            change = config_text.append if entry.is_item else config_text.put_json
+        case ConfigFormat.JSON | ConfigFormat.JSONC:
+            comments = format is ConfigFormat.JSONC
+            change = config_text.append_json_item if entry.is_item else config_text.set_json_value
             return change(text, entry.path, entry.value, comments=comments)
-        case Format.TOML:
-            return config_text.put_toml(text, entry.path, entry.value)
-        case Format.YAML:
-            return config_text.put_yaml(text, entry.path, entry.value)
-        case Format.BLOCK:
-            return config_text.put_marked(text, entry.value)
+        case ConfigFormat.TOML:
+            return config_text.set_toml_value(text, entry.path, entry.value)
+        case ConfigFormat.YAML:
+            return config_text.set_yaml_value(text, entry.path, entry.value)
+        case ConfigFormat.BLOCK:
+            return config_text.set_marked_block(text, entry.value)
         case _:
             assert_never(format)
 
 
-def _take(text: str, format: Format, path: Sequence[str | int]) -> str:
+def _remove_value(text: str, format: ConfigFormat, path: Sequence[str | int]) -> str:
     match format:
-        case Format.JSON | Format.JSONC:
-            return config_text.take_json(text, path, comments=format is Format.JSONC)
-        case Format.TOML:
-            return config_text.take_toml(text, [str(name) for name in path])
-        case Format.YAML:
-            return config_text.take_yaml(text, [str(name) for name in path])
-        case Format.BLOCK:
-            return config_text.take_marked(text)
+        case ConfigFormat.JSON | ConfigFormat.JSONC:
+            return config_text.remove_json_value(text, path, comments=format is ConfigFormat.JSONC)
+        case ConfigFormat.TOML:
+            return config_text.remove_toml_value(text, [str(name) for name in path])
+        case ConfigFormat.YAML:
+            return config_text.remove_yaml_value(text, [str(name) for name in path])
+        case ConfigFormat.BLOCK:
+            return config_text.remove_marked_block(text)
         case _:
             assert_never(format)
 
 
-def _without_item(text: str, format: Format, entry: Entry) -> str:
+def _remove_item(text: str, format: ConfigFormat, entry: ConfigEntry) -> str:
     """Return the text without the item; one that the user has edited is recognized by its commands."""
-    items = _at(data(text, format), entry.path)
+    items = _get_at_path(parse_config(text, format), entry.path)
     # Backwards, because removing an item moves those behind it.
     for at, item in reversed(list(enumerate(items if isinstance(items, list) else ()))):
-        if item == entry.value or (_commands(item) and _commands(item) <= _commands(entry.value)):
-            text = _take(text, format, [*entry.path, at])
+        if item == entry.value or (
+            _list_hook_commands(item) and _list_hook_commands(item) <= _list_hook_commands(entry.value)
+        ):
+            text = _remove_value(text, format, [*entry.path, at])
     return text
 
 
-def _commands(item: Any) -> set[str]:
+def _list_hook_commands(item: Any) -> set[str]:
     """Return the commands that a group of hooks runs."""
     hooks = item.get("hooks") if isinstance(item, dict) else None
     found = [hook.get("command") for hook in hooks if isinstance(hook, dict)] if isinstance(hooks, list) else []
     return {command for command in found if isinstance(command, str)}
 
 
-def _at(said: Any, path: Path) -> Any:
+def _get_at_path(said: Any, path: ConfigPath) -> Any:
     for name in path:
         said = said.get(name) if isinstance(said, dict) else None
     return said
 
 
-def _with_entry(said: Any, entry: Entry) -> Any:
+def _add_to_data(said: Any, entry: ConfigEntry) -> Any:
     """Return the data with the entry."""
     if not entry.path:
         return entry.value.strip()

@@ -8,29 +8,29 @@ prints nothing and exits with 0, because a hook must never block the agent.
 import posix
 import sys
 
-SOCKET, LOG, SPOOL = "hooks.socket", "hooks.log", "hooks.spool"
-_LONGEST = 1 << 24
+SOCKET_FILE, LOG_FILE, NOTED_SESSIONS_FILE = "hooks.socket", "hooks.log", "hooks.spool"
+_MAX_EVENT_BYTES = 1 << 24
 # Seconds to wait for an answer, which only these events get.
-_WAITS_S = {"SessionStart": 4.0, "UserPromptSubmit": 3.0, "PostToolUseFailure": 4.0}
+_ANSWER_TIMEOUTS_S = {"SessionStart": 4.0, "UserPromptSubmit": 3.0, "PostToolUseFailure": 4.0}
 # For the daemon to come up.
-_START_S = 10.0
-_SPOOLED = ("Stop", "SessionEnd")
+_START_TIMEOUT_S = 10.0
+_NOTED_EVENTS = ("Stop", "SessionEnd")
 
 
 def main(event: str, home: str, python: str) -> None:
     """Send the event to the daemon, and print its answer if the event gets one."""
     # A socket's address has room for about 100 characters; a missing home ends the hook here.
     posix.chdir(home)
-    told = sys.stdin.buffer.read(_LONGEST)
-    if event in _SPOOLED:
-        _note(event, told)
-    line = _connect(event, home, python)
+    told = sys.stdin.buffer.read(_MAX_EVENT_BYTES)
+    if event in _NOTED_EVENTS:
+        _note_session(event, told)
+    line = _connect_daemon(event, home, python)
     if line is None:
         return
-    line.settimeout(_WAITS_S.get(event, 0.1))
+    line.settimeout(_ANSWER_TIMEOUTS_S.get(event, 0.1))
     line.sendall(event.encode() + b"\n" + told)
     line.shutdown(1)
-    if event not in _WAITS_S:
+    if event not in _ANSWER_TIMEOUTS_S:
         # The session goes on or has ended, so no answer is awaited.
         return
     answer = b""
@@ -40,42 +40,42 @@ def main(event: str, home: str, python: str) -> None:
     sys.stdout.buffer.flush()
 
 
-def _note(event: str, told: bytes) -> None:
+def _note_session(event: str, told: bytes) -> None:
     """Append a line to the file of noted sessions, from whose transcripts Habitus learns later."""
     import json
 
     given = json.loads(told)
     kept = {"event": event, "session": given.get("session_id"), "transcript": given.get("transcript_path")}
-    spool = posix.open(SPOOL, posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT, 0o600)
+    spool = posix.open(NOTED_SESSIONS_FILE, posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT, 0o600)
     posix.write(spool, json.dumps({**kept, "cwd": given.get("cwd")}).encode() + b"\n")
     posix.close(spool)
 
 
-def _connect(event: str, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
+def _connect_daemon(event: str, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
     """Connect to the daemon, starting it at the beginning of a session; None if that fails."""
     # The module `socket` takes as long to import as all the rest.
     import _socket as socket
 
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        line.connect(SOCKET)
+        line.connect(SOCKET_FILE)
     except OSError:
-        return _start_resident(line, home, python) if event == "SessionStart" else None
+        return _start_daemon(line, home, python) if event == "SessionStart" else None
     return line
 
 
-def _start_resident(line, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
+def _start_daemon(line, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
     """Start the daemon, which outlives this process, and wait for it; None if it takes too long."""
     import time
 
     command = [python, "-m", "habitus", "--home", home, "hooks"]
-    log = (posix.POSIX_SPAWN_OPEN, 1, LOG, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC, 0o600)
+    log = (posix.POSIX_SPAWN_OPEN, 1, LOG_FILE, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC, 0o600)
     silent = [(posix.POSIX_SPAWN_OPEN, 0, "/dev/null", posix.O_RDONLY, 0), log, (posix.POSIX_SPAWN_DUP2, 1, 2)]
     posix.posix_spawn(python, command, posix.environ, file_actions=silent, setsid=True)
-    until = time.monotonic() + _START_S
+    until = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < until:
         try:
-            line.connect(SOCKET)
+            line.connect(SOCKET_FILE)
         except OSError:
             time.sleep(0.02)
         else:

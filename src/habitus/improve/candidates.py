@@ -12,20 +12,20 @@ from pydantic import BaseModel, Field
 
 from habitus.errors import Invalid
 from habitus.improve.gate import Claim
-from habitus.learning.budget import PATIENCE_S, BudgetedModel, ask_within
+from habitus.learning.budget import DEFAULT_PATIENCE_S, BudgetedModel, ask_for_value
 from habitus.redact import Redactor
 from habitus.skills import edits
-from habitus.skills.edits import Edit, Operation
+from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import Skill
 from habitus.tasks.leaks import copied_from
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout
-from habitus.text import prompt_text
+from habitus.text import load_prompt
 
 MOST_EDITS = 4
 MOST_LINES = 30  # that a candidate adds or takes away, together
 _ROOM = 3_000  # tokens of an answer
-_PATIENCE_S = 3 * PATIENCE_S
+_PATIENCE_S = 3 * DEFAULT_PATIENCE_S
 _SHOWN = 3  # records of each kind that a drafter reads, of one task
 
 
@@ -69,15 +69,15 @@ class Candidate:
 class DraftedEdit(BaseModel):
     """One edit of the skill's text."""
 
-    operation: Operation = Field(description="find_replace, append, prepend or delete.")
+    operation: EditOperation = Field(description="find_replace, append, prepend or delete.")
     find: str = Field(default="", description="For find_replace: the exact text that stands in the skill.")
     content: str = Field(default="", description="The new text; for delete, the exact text that goes.")
 
     @property
-    def edit(self) -> Edit:
-        if self.operation is Operation.FIND_REPLACE:
-            return Edit(operation=self.operation, find=self.find, replace=self.content)
-        return Edit(operation=self.operation, content=self.content)
+    def edit(self) -> TextEdit:
+        if self.operation is EditOperation.FIND_REPLACE:
+            return TextEdit(operation=self.operation, find=self.find, replace=self.content)
+        return TextEdit(operation=self.operation, content=self.content)
 
 
 class DraftedCandidate(BaseModel):
@@ -93,12 +93,12 @@ class DraftedCandidate(BaseModel):
 async def draft_candidate(
     model: BudgetedModel, material: str, *, is_to_shorten: bool, redactor: Redactor
 ) -> DraftedCandidate:
-    return await ask_within(
+    return await ask_for_value(
         model,
         DraftedCandidate,
-        system=prompt_text("improve", "shorten-skill" if is_to_shorten else "improve-skill"),
+        system=load_prompt("improve", "shorten-skill" if is_to_shorten else "improve-skill"),
         record=redactor.redact(material).text,
-        room=_ROOM,
+        max_tokens=_ROOM,
         patience_s=_PATIENCE_S,
     )
 
@@ -138,9 +138,9 @@ def apply_draft(skill: Skill, draft: DraftedCandidate) -> Skill:
         raise Invalid(f"It has {len(draft.edits)} edits.", hint=f"{MOST_EDITS} are the most.")
     body = skill.body
     for one in draft.edits:
-        if one.operation is Operation.REPLACE:
+        if one.operation is EditOperation.REPLACE:
             raise Invalid("It replaces the whole text.", hint="Edit a part of it.")
-        body = edits.apply(body, one.edit)
+        body = edits.apply_edit(body, one.edit)
     cue = " ".join(draft.when_to_use.split())
     return replace(skill, body=body, when_to_use=cue or skill.when_to_use)
 

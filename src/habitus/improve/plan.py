@@ -8,7 +8,7 @@ from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, Claim, Gate, error_l
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillUnderTest
 from habitus.tasks.rollouts import Rollout, TaskSplit
-from habitus.text import tokens
+from habitus.text import estimate_token_count
 
 PRACTICE_ROUNDS = 2
 _TOKENS = 6_000  # of a rollout, before any was seen
@@ -114,7 +114,7 @@ def plan_run(store: ImproveStore, subject: SkillUnderTest, request: ImproveReque
 def estimate_tokens(store: ImproveStore, subject: SkillUnderTest) -> int:
     """Return the mean tokens of the skill's rollouts so far, or a guess."""
     seen = [one.tokens for one in store.rollouts(skill=subject.name) if one.counts and one.tokens]
-    return sum(seen) // len(seen) if seen else _TOKENS + tokens(subject.skill.body)
+    return sum(seen) // len(seen) if seen else _TOKENS + estimate_token_count(subject.skill.body)
 
 
 def practice_rollouts(store: ImproveStore, subject: SkillUnderTest, solver: str = "") -> list[Rollout]:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillUnderTest
-from habitus.learning.budget import Budget
+from habitus.learning.budget import RunBudget
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
@@ -52,7 +52,7 @@ class RolloutRunner:
     store: ImproveStore
     subject: SkillUnderTest
     run: str
-    budget: Budget
+    budget: RunBudget
     refuse_if_paused: Callable[[], None]
     parallel: int = 1
     stopped: str = ""
@@ -105,5 +105,5 @@ class RolloutRunner:
                 if not done.is_infra:
                     return
                 if self.budget.is_reached:
-                    self.stop(f"its budget is spent: {self.budget.line}")
+                    self.stop(f"its budget is spent: {self.budget.summary}")
             self.stop(f"'{task.id}' could not be tried {MOST_REPEATED} times: {done.reason}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from habitus.errors import HabitusError, Invalid, NotFound, Refused
-from habitus.files import Tree, file_of
+from habitus.files import Tree, build_file
 from habitus.improve import exam
 from habitus.improve.candidates import (
     Candidate,
@@ -32,12 +32,12 @@ from habitus.improve.shortening import shorten
 from habitus.learning.budget import BudgetedModel
 from habitus.redact import Redactor
 from habitus.skills import trees
-from habitus.skills.model import Actor, Author, Skill
-from habitus.skills.proposals import Action, Change, Proposal, ProposalState
-from habitus.skills.review import Review
+from habitus.skills.model import ActorKind, Author, Skill
+from habitus.skills.proposals import Proposal, ProposalAction, ProposalState, SkillChange
+from habitus.skills.review import ReviewQueue
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
-from habitus.text import tokens
+from habitus.text import estimate_token_count
 
 BY_RULE = "rule"  # the source of a shorter version that no model drafted
 _MOST_REMEMBERED = 10  # candidates that a drafter is told of
@@ -71,7 +71,7 @@ class ImproveRun:
 
     request: ImproveRequest
     runner: RolloutRunner
-    review: Review
+    review: ReviewQueue
     open_solver: OpenSolver
     drafter: BudgetedModel | None
     redactor: Redactor
@@ -111,9 +111,9 @@ class ImproveRun:
             proposal = _pending_proposal(self.review, self.name, self.request.proposal)
             text, source = _main_text(proposal.change.tree), f"proposal {proposal.id}"
             why = proposal.author.reason or "; ".join(proposal.reasons)
-            if proposal.author.actor is Actor.AGENT:
+            if proposal.author.actor is ActorKind.AGENT:
                 why += " (by an agent that could have read the tasks on this disk)"
-        parsed = trees.parse(self.name, _with_main_text(self.subject.tree, text))
+        parsed = trees.parse_skill_tree(self.name, _with_main_text(self.subject.tree, text))
         if parsed.skill is None:
             raise Invalid(f"The candidate is not a skill: {parsed.diagnostics[-1]}", hint="Fix it, and try again.")
         return self._add_candidate(parsed.skill, text, why=why, source=source)
@@ -173,7 +173,7 @@ class ImproveRun:
         shorter = shorten(self.subject.skill) if self.subject.version not in tried else None
         if shorter is None:
             return None
-        saved = tokens(self.subject.skill.body) - tokens(shorter.body)
+        saved = estimate_token_count(self.subject.skill.body) - estimate_token_count(shorter.body)
         why = f"Some {saved} tokens say things twice, or what no step needs."
         return self._add_candidate(shorter, why=why, source=BY_RULE)
 
@@ -191,7 +191,7 @@ class ImproveRun:
 
     def _add_candidate(self, new: Skill, text: str = "", *, why: str, source: str) -> Candidate:
         """Store a candidate. Refused ones are stored, too, so that the next draft is another."""
-        text = text or _main_text(trees.with_skill(self.subject.tree, new))
+        text = text or _main_text(trees.update_main_file(self.subject.tree, new))
         objection = self._find_objection(new, text)
         return self.store.add_candidate(
             Candidate(
@@ -219,7 +219,7 @@ class ImproveRun:
         known = "\n".join([old.body, *(task.request for task in tasks[TaskSplit.PRACTICE])])
         if objection := find_objection(old, new, hidden, known=known, is_given=is_given):
             return objection
-        if self.request.shorter and tokens(new.body) >= tokens(old.body):
+        if self.request.shorter and estimate_token_count(new.body) >= estimate_token_count(old.body):
             return "it is not shorter"
         base = self.subject.version
         if any((one.text, one.base) == (text, base) and one.number for one in self._settled_candidates()):
@@ -276,14 +276,14 @@ class ImproveRun:
             return None
         if candidate.proposal is not None:
             return candidate.proposal
-        change = Change(
-            action=Action.WRITE,
+        change = SkillChange(
+            action=ProposalAction.WRITE,
             name=self.name,
             layer=self.subject.layer,
             tree=self._tree_of(candidate),
             details={"improve": {"candidate": candidate.id}},
         )
-        author = Author(actor=Actor.JOB, name="improve", reason=candidate.why)
+        author = Author(actor=ActorKind.JOB, name="improve", reason=candidate.why)
         proposal = self.review.propose(change, author, table_of(report))
         self.store.update_candidate(replace(candidate, proposal=proposal.id))
         return proposal.id
@@ -338,19 +338,19 @@ class ImproveRun:
         )
 
 
-def _pending_proposal(review: Review, name: str, number: int) -> Proposal:
+def _pending_proposal(review: ReviewQueue, name: str, number: int) -> Proposal:
     found = review.get(number)
-    if found.change.name != name or found.change.action is not Action.WRITE:
+    if found.change.name != name or found.change.action is not ProposalAction.WRITE:
         raise NotFound(f"Proposal {number} does not change the text of '{name}'.", hint="See 'habitus review list'.")
-    if found.state is not ProposalState.WAITING:
+    if found.state is not ProposalState.PENDING:
         raise Refused(f"Proposal {number} is decided already.", hint="See 'habitus review list'.")
     return found
 
 
 def _main_text(tree: Tree) -> str:
-    file = tree.get(trees.main_file(tree) or "")
+    file = tree.get(trees.find_main_file(tree) or "")
     return file.content.decode("utf-8", "replace") if file is not None and file.content is not None else ""
 
 
 def _with_main_text(tree: Tree, text: str) -> Tree:
-    return {**tree, trees.main_file(tree) or trees.MAIN_FILES[0]: file_of(text.encode())}
+    return {**tree, trees.find_main_file(tree) or trees.MAIN_FILES[0]: build_file(text.encode())}

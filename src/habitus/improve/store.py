@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.improve.candidates import Candidate, CandidateState
 from habitus.improve.gate import Claim
-from habitus.sql import Utc, metadata
+from habitus.sql import UtcDateTime, metadata
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 
 improve_tasks = sa.Table(
@@ -33,7 +33,7 @@ improve_candidates = sa.Table(
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("facts", sa.Text, nullable=False),  # the rest of it as JSON
     sa.Column("user", sa.String, nullable=False),
-    sa.Column("made_on", Utc, nullable=False),
+    sa.Column("made_on", UtcDateTime, nullable=False),
 )
 improve_rollouts = sa.Table(
     "improve_rollouts",
@@ -54,7 +54,7 @@ improve_rollouts = sa.Table(
     sa.Column("steps", sa.Integer, nullable=False),
     sa.Column("dollars", sa.Float, nullable=False),
     sa.Column("record", sa.Text, nullable=False),  # of practice alone: what was done, and why it failed
-    sa.Column("at", Utc, nullable=False),
+    sa.Column("at", UtcDateTime, nullable=False),
     sa.Index("improve_rollouts_by_skill", "skill"),
 )
 _RECORD_CHARS = 6_000
@@ -68,26 +68,26 @@ class ImproveStore:
         self._redact = redact
 
     def splits(self, skill: str) -> dict[str, TaskSplit]:
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             rows = connection.execute(sa.select(improve_tasks).where(improve_tasks.c.skill == skill))
             return {row.task: TaskSplit(row.side) for row in rows}
 
     def add_splits(self, skill: str, splits: Mapping[str, TaskSplit]) -> None:
         """Store the splits of new tasks; a task that has one keeps it."""
         rows = [{"skill": skill, "task": task, "side": split.value} for task, split in splits.items()]
-        with sql.writing(self._engine) as connection:
-            sql.insert_missing(connection, improve_tasks, rows)
+        with sql.write_transaction(self._engine) as connection:
+            sql.insert_missing_rows(connection, improve_tasks, rows)
 
     def add_candidate(self, candidate: Candidate) -> Candidate:
         made = replace(candidate, made_on=self._clock())
-        with sql.writing(self._engine) as connection:
+        with sql.write_transaction(self._engine) as connection:
             connection.execute(improve_candidates.insert().values(_row_of(made)))
         return made
 
     def begin_gate(self, candidate: Candidate) -> Candidate:
         """Give it the next number of its skill, which spends its share of the error for good."""
         table = improve_candidates
-        with sql.writing(self._engine, lock=table.name) as connection:
+        with sql.write_transaction(self._engine, lock=table.name) as connection:
             taken = sa.select(sa.func.max(table.c.number)).where(table.c.skill == candidate.skill)
             begun = replace(candidate, number=(connection.execute(taken).scalar_one() or 0) + 1)
             connection.execute(table.update().where(table.c.id == candidate.id).values(_row_of(begun)))
@@ -95,7 +95,7 @@ class ImproveStore:
 
     def update_candidate(self, candidate: Candidate) -> Candidate:
         table = improve_candidates
-        with sql.writing(self._engine) as connection:
+        with sql.write_transaction(self._engine) as connection:
             connection.execute(table.update().where(table.c.id == candidate.id).values(_row_of(candidate)))
         return candidate
 
@@ -103,24 +103,24 @@ class ImproveStore:
         """Return all candidates that were ever made for a skill, the newest last."""
         table = improve_candidates
         query = sa.select(table).where(table.c.skill == skill).order_by(table.c.made_on, table.c.id)
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             return [_candidate_of(row) for row in connection.execute(query)]
 
     def skills(self) -> list[str]:
         """Return the skills that have candidates."""
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             query = sa.select(improve_candidates.c.skill).distinct().order_by(improve_candidates.c.skill)
             return list(connection.execute(query).scalars())
 
     def begin(self, rollout: Rollout) -> None:
         """Store a rollout before a model is asked: if its process is killed, it is known to be paid."""
-        with sql.writing(self._engine) as connection:
+        with sql.write_transaction(self._engine) as connection:
             connection.execute(improve_rollouts.insert().values({**asdict(rollout), "at": self._clock()}))
 
     def finish(self, rollout: Rollout) -> None:
         record = self._redact(rollout.record)[:_RECORD_CHARS] if rollout.side is TaskSplit.PRACTICE else ""
         values = {**asdict(rollout), "record": record, "at": self._clock()}
-        with sql.writing(self._engine) as connection:
+        with sql.write_transaction(self._engine) as connection:
             connection.execute(improve_rollouts.update().where(improve_rollouts.c.id == rollout.id).values(values))
 
     def mark_lost(self, run: str) -> None:
@@ -129,7 +129,7 @@ class ImproveStore:
         usual = sum(one.tokens for one in done) // max(len(done), 1)
         cost = sum(one.dollars for one in done) / max(len(done), 1)
         unfinished = improve_rollouts.update().where(improve_rollouts.c.run == run, improve_rollouts.c.outcome == "")
-        with sql.writing(self._engine) as connection:
+        with sql.write_transaction(self._engine) as connection:
             connection.execute(unfinished.values(outcome=LOST, tokens=usual, dollars=cost))
 
     def rollouts(
@@ -150,7 +150,7 @@ class ImproveStore:
             query = query.where(table.c.run.startswith(job, autoescape=True))
         if candidate is not None:
             query = query.where(table.c.candidate == candidate)
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             return [_rollout_of(row) for row in connection.execute(query)]
 
 

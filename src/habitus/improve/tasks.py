@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from habitus.files import Tree
-from habitus.skills.layers.listing import Listed
+from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.model import Skill
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import TaskSplit
@@ -23,7 +23,7 @@ _WORD = re.compile(r"\w+")
 class SkillUnderTest:
     """A skill as it is today, and its tasks by split."""
 
-    item: Listed
+    item: ListedSkill
     layer: str
     tree: Tree
     skill: Skill

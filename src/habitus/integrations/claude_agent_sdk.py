@@ -17,18 +17,18 @@ from dataclasses import replace
 from typing import Any
 
 from habitus import Habitus
-from habitus.agent.background import in_thread
+from habitus.agent.background import run_in_thread
 from habitus.errors import Invalid
-from habitus.integrations.running import AgentRun, require, with_context
+from habitus.integrations.agent_run import AgentRun, prepend_context, require_package
 
-require("claude-agent-sdk", "0.2.100")
+require_package("claude-agent-sdk", "0.2.100")
 
 from claude_agent_sdk import ClaudeAgentOptions, HookMatcher, SdkMcpTool, create_sdk_mcp_server
 
 _OURS = "mcp__habitus__"
 
 
-class HabitusRun(AgentRun):
+class HabitusClaudeRun(AgentRun):
     """One query to the Claude Agent SDK as a turn: pass `prompt` and `options` to `query` or to a client.
 
     `options` are yours plus our tools, hooks and text; `about` are further arguments of `habitus.turn`. Without a
@@ -54,7 +54,7 @@ class HabitusRun(AgentRun):
     @property
     def prompt(self) -> str:
         """The request, preceded by the context that was chosen for it."""
-        return with_context(self.turn.context, self._prompt)
+        return prepend_context(self.turn.context, self._prompt)
 
     @property
     def options(self) -> ClaudeAgentOptions:
@@ -69,7 +69,7 @@ class HabitusRun(AgentRun):
         for event, hook in ours.items():
             hooks[event] = [*hooks.get(event, ()), HookMatcher(hooks=[hook])]
         server = create_sdk_mcp_server(
-            "habitus", tools=[self._tool(one) for one in self.turn.tools(profile=self.profile)]
+            "habitus", tools=[self._build_tool(one) for one in self.turn.tools(profile=self.profile)]
         )
         servers: Any = given.mcp_servers
         if not isinstance(servers, dict):
@@ -77,14 +77,14 @@ class HabitusRun(AgentRun):
         return replace(
             given,
             hooks=hooks,
-            system_prompt=_with_system(given.system_prompt, self.turn.system),
+            system_prompt=_extend_system_prompt(given.system_prompt, self.turn.system),
             mcp_servers={**servers, "habitus": server},
             allowed_tools=[*given.allowed_tools, "mcp__habitus"],
         )
 
-    def _tool(self, spec: dict[str, Any]) -> SdkMcpTool[Any]:
+    def _build_tool(self, spec: dict[str, Any]) -> SdkMcpTool[Any]:
         async def run(arguments: dict[str, Any]) -> dict[str, Any]:
-            result = await in_thread(lambda: self.turn.run(spec["name"], arguments))
+            result = await run_in_thread(lambda: self.turn.run(spec["name"], arguments))
             return {"content": [{"type": "text", "text": result.content}], "is_error": not result.outcome.is_ok}
 
         return SdkMcpTool(
@@ -98,21 +98,23 @@ class HabitusRun(AgentRun):
             return {}
         failed = event["hook_event_name"] == "PostToolUseFailure"
         content = event["error"] if failed else event["tool_response"]
-        nudge = await in_thread(lambda: self.turn.observe(event["tool_name"], event["tool_input"], content, not failed))
+        nudge = await run_in_thread(
+            lambda: self.turn.observe(event["tool_name"], event["tool_input"], content, not failed)
+        )
         said = {"hookEventName": event["hook_event_name"], "additionalContext": nudge}
         return {"hookSpecificOutput": said} if nudge else {}
 
     async def _on_stop(self, event: Any, call: str | None, context: Any) -> dict[str, Any]:
-        await in_thread(lambda: self.turn.done(event.get("last_assistant_message", "")))
+        await run_in_thread(lambda: self.turn.done(event.get("last_assistant_message", "")))
         return {}
 
 
-def _with_system(given: Any, ours: str) -> Any:
+def _extend_system_prompt(given: Any, ours: str) -> Any:
     match given:
         case None | str():
-            return with_context(given or "", ours)
+            return prepend_context(given or "", ours)
         case {"type": "preset"}:
-            return {**given, "append": with_context(given.get("append", ""), ours)}
+            return {**given, "append": prepend_context(given.get("append", ""), ours)}
         case {"type": "custom"}:
-            return {**given, "prompt": with_context(given["prompt"], ours)}
+            return {**given, "prompt": prepend_context(given["prompt"], ours)}
     raise Invalid("The system prompt of the options is a file.", hint="Give it as a text or as a preset.")

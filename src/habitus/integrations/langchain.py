@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired
 
 from habitus import Habitus, HostTurn
-from habitus.agent.background import in_thread
-from habitus.integrations.running import conversation_id, require, with_context
+from habitus.agent.background import run_in_thread
+from habitus.integrations.agent_run import normalize_conversation_id, prepend_context, require_package
 
-require("langchain", "1.3")
+require_package("langchain", "1.3")
 
 from langchain.agents.middleware.types import AgentMiddleware, AgentState, ModelRequest, PrivateStateAttr
 from langchain_core.messages import (
@@ -35,14 +35,14 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 
-class HabitusState(AgentState[Any]):
+class HabitusAgentState(AgentState[Any]):
     """The agent's state with the name of the run, which a checkpoint may store."""
 
     habitus_run: NotRequired[Annotated[str, PrivateStateAttr]]  # type: ignore[valid-type] # its base is not read
 
 
 @dataclass(kw_only=True, slots=True)
-class _Run:
+class _LangChainRun:
     name: str
     thread: str
     turn: HostTurn
@@ -56,7 +56,7 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
     A thread of LangGraph (`thread_id`) is a conversation. A run that waits for a person continues its turn.
     """
 
-    state_schema = HabitusState
+    state_schema = HabitusAgentState
     tools = ()
 
     def __init__(
@@ -73,7 +73,7 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         self._profile = profile
         self._source_type = source_type
         # By conversation.
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, _LangChainRun] = {}
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
         return {"habitus_run": uuid.uuid4().hex}
@@ -82,26 +82,26 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         return self.before_agent(state, runtime)
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
-        run = self._run_of(request)
+        run = self._get_or_open_run(request)
         try:
-            return handler(self._with_ours(request, run))
+            return handler(self._add_habitus_parts(request, run))
         except Exception:
-            self._give_up(run)
+            self._abandon_run(run)
             raise
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
     ) -> Any:
-        run = await in_thread(lambda: self._run_of(request))
+        run = await run_in_thread(lambda: self._get_or_open_run(request))
         try:
-            return await handler(await in_thread(lambda: self._with_ours(request, run)))
+            return await handler(await run_in_thread(lambda: self._add_habitus_parts(request, run)))
         except Exception:
-            await in_thread(lambda: self._give_up(run))
+            await run_in_thread(lambda: self._abandon_run(run))
             raise
 
     def after_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """Keep the context of the request in the history."""
-        run = self._known_run(state)
+        run = self._find_run(state)
         if run is None or run.asked is None or all(one.id != run.asked.id for one in state["messages"]):
             return None
         asked, run.asked = run.asked, None
@@ -111,97 +111,97 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         return self.after_model(state, runtime)
 
     def after_agent(self, state: Any, runtime: Any) -> None:
-        run = self._known_run(state)
+        run = self._find_run(state)
         if run is not None:
             del self._runs[run.thread]
             replies = [one for one in state["messages"] if isinstance(one, AIMessage)]
-            run.turn.done(_words(replies[-1]) if replies else "")
+            run.turn.done(_get_message_text(replies[-1]) if replies else "")
 
     async def aafter_agent(self, state: Any, runtime: Any) -> None:
-        await in_thread(lambda: self.after_agent(state, runtime))
+        await run_in_thread(lambda: self.after_agent(state, runtime))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
-        run = self._known_run(request.state)
+        run = self._find_run(request.state)
         if run is None:
             return handler(request)
         if request.tool is None and run.turn.has(request.tool_call["name"]):
-            return _run_ours(run.turn, request)
+            return _run_habitus_tool(run.turn, request)
         try:
             result = handler(request)
         except GraphBubbleUp:
             # Interrupted to ask a person first; the call has no result yet.
             raise
         except Exception as error:
-            _observe(run.turn, request, str(error), ok=False)
+            _observe_call(run.turn, request, str(error), ok=False)
             raise
-        return _advise(run.turn, request, result)
+        return _append_nudge(run.turn, request, result)
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Any:
-        run = self._known_run(request.state)
+        run = self._find_run(request.state)
         if run is None:
             return await handler(request)
         turn = run.turn
         if request.tool is None and turn.has(request.tool_call["name"]):
-            return await in_thread(lambda: _run_ours(turn, request))
+            return await run_in_thread(lambda: _run_habitus_tool(turn, request))
         try:
             result = await handler(request)
         except GraphBubbleUp:
             raise
         except Exception as error:
-            await in_thread(lambda text=str(error): _observe(turn, request, text, ok=False))  # type: ignore[misc] # mypy can't infer it
+            await run_in_thread(lambda text=str(error): _observe_call(turn, request, text, ok=False))  # type: ignore[misc] # mypy can't infer it
             raise
-        return await in_thread(lambda: _advise(turn, request, result))
+        return await run_in_thread(lambda: _append_nudge(turn, request, result))
 
-    def _known_run(self, state: Any) -> _Run | None:
-        run = self._runs.get(_thread(state))
+    def _find_run(self, state: Any) -> _LangChainRun | None:
+        run = self._runs.get(_get_conversation(state))
         return run if run is not None and run.name == state.get("habitus_run") else None
 
-    def _run_of(self, request: ModelRequest[Any]) -> _Run:
+    def _get_or_open_run(self, request: ModelRequest[Any]) -> _LangChainRun:
         """Return the run of a request; the first request opens its turn, because it knows the agent's own tools."""
-        run, thread = self._known_run(request.state), _thread(request.state)
+        run, thread = self._find_run(request.state), _get_conversation(request.state)
         if run is None:
             asked = next((one for one in reversed(request.messages) if isinstance(one, HumanMessage)), None)
             turn = self._habitus.turn(
-                _words(asked) if asked is not None else "",
+                _get_message_text(asked) if asked is not None else "",
                 user=self._user,
-                conversation=conversation_id(thread),
+                conversation=normalize_conversation_id(thread),
                 source_type=self._source_type,
-                tools=_names(request),
+                tools=_list_tool_names(request),
             ).open()
             name = request.state.get("habitus_run", "")
-            run = _Run(name=name, thread=thread, turn=turn, asked=_with_context(turn.context, asked))
+            run = _LangChainRun(name=name, thread=thread, turn=turn, asked=_add_context(turn.context, asked))
             self._runs[thread] = run
         return run
 
-    def _with_ours(self, request: ModelRequest[Any], run: _Run) -> ModelRequest[Any]:
-        theirs = _names(request)
+    def _add_habitus_parts(self, request: ModelRequest[Any], run: _LangChainRun) -> ModelRequest[Any]:
+        theirs = _list_tool_names(request)
         ours = [
             {"type": "function", "function": tool}
             for tool in run.turn.tools(profile=self._profile)
             if tool["name"] not in theirs
         ]
         said = request.system_message
-        system = f"{_words(said)}\n\n{run.turn.system}" if said is not None else run.turn.system
+        system = f"{_get_message_text(said)}\n\n{run.turn.system}" if said is not None else run.turn.system
         messages = [run.asked if run.asked is not None and one.id == run.asked.id else one for one in request.messages]
         return request.override(
             system_message=SystemMessage(content=system), messages=messages, tools=[*request.tools, *ours]
         )
 
-    def _give_up(self, run: _Run) -> None:
+    def _abandon_run(self, run: _LangChainRun) -> None:
         """Close the turn after the model failed; a retry is another turn."""
         self._runs.pop(run.thread, None)
         run.turn.close()
 
 
-def _thread(state: Any) -> str:
+def _get_conversation(state: Any) -> str:
     """Return the conversation: LangGraph's thread, or the run itself."""
     configured = get_config().get("configurable", {}).get("thread_id")
     return str(configured) if configured else str(state.get("habitus_run", ""))
 
 
-def _names(request: ModelRequest[Any]) -> set[str]:
+def _list_tool_names(request: ModelRequest[Any]) -> set[str]:
     named = (
         one.get("name") or one.get("function", {}).get("name") if isinstance(one, dict) else one.name
         for one in request.tools
@@ -209,36 +209,36 @@ def _names(request: ModelRequest[Any]) -> set[str]:
     return {name for name in named if name}
 
 
-def _words(message: BaseMessage) -> str:
+def _get_message_text(message: BaseMessage) -> str:
     return str(message.text)
 
 
-def _with_context(context: str, asked: HumanMessage | None) -> HumanMessage | None:
+def _add_context(context: str, asked: HumanMessage | None) -> HumanMessage | None:
     if asked is None or not context:
         return None
     if isinstance(asked.content, str):
-        return asked.model_copy(update={"content": with_context(context, asked.content)})
+        return asked.model_copy(update={"content": prepend_context(context, asked.content)})
     return asked.model_copy(update={"content": [{"type": "text", "text": context}, *asked.content]})
 
 
-def _run_ours(turn: HostTurn, request: ToolCallRequest) -> ToolMessage:
+def _run_habitus_tool(turn: HostTurn, request: ToolCallRequest) -> ToolMessage:
     call = request.tool_call
     result = turn.run(call["name"], call["args"])
     status = "success" if result.outcome.is_ok else "error"
     return ToolMessage(result.content, tool_call_id=call["id"], name=call["name"], status=status)
 
 
-def _observe(turn: HostTurn, request: ToolCallRequest, content: object, *, ok: bool | None) -> str:
+def _observe_call(turn: HostTurn, request: ToolCallRequest, content: object, *, ok: bool | None) -> str:
     return turn.observe(request.tool_call["name"], request.tool_call["args"], content, ok)
 
 
-def _advise(turn: HostTurn, request: ToolCallRequest, result: Any) -> Any:
+def _append_nudge(turn: HostTurn, request: ToolCallRequest, result: Any) -> Any:
     """Observe the result of the agent's own tool, and append a nudge to it."""
-    message = result if isinstance(result, ToolMessage) else _message_in(result)
+    message = result if isinstance(result, ToolMessage) else _find_tool_message(result)
     if message is None:
-        _observe(turn, request, result, ok=None)
+        _observe_call(turn, request, result, ok=None)
         return result
-    nudge = _observe(turn, request, message.content, ok=message.status != "error")
+    nudge = _observe_call(turn, request, message.content, ok=message.status != "error")
     if nudge and isinstance(message.content, str):
         message.content = f"{message.content}\n\n{nudge}"
     elif nudge:
@@ -246,7 +246,7 @@ def _advise(turn: HostTurn, request: ToolCallRequest, result: Any) -> Any:
     return result
 
 
-def _message_in(command: Any) -> ToolMessage | None:
+def _find_tool_message(command: Any) -> ToolMessage | None:
     update = getattr(command, "update", None)
     messages: list[AnyMessage] = update.get("messages", []) if isinstance(update, dict) else []
     return next((one for one in messages if isinstance(one, ToolMessage)), None)

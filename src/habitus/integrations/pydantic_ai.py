@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from habitus import AsyncHostTurn, Habitus
-from habitus.agent.background import in_thread
+from habitus.agent.background import run_in_thread
 from habitus.errors import Invalid
-from habitus.integrations.running import conversation_id, require
+from habitus.integrations.agent_run import normalize_conversation_id, require_package
 
-require("pydantic-ai-slim", "2.66", extra="pydantic-ai")
+require_package("pydantic-ai-slim", "2.66", extra="pydantic-ai")
 
 from pydantic import ValidationError
 from pydantic_ai import DeferredToolRequests, ModelRetry, RunContext, ToolDefinition
@@ -38,7 +38,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 # Our own tools validate their arguments.
-_ANY = SchemaValidator(schema=core_schema.any_schema())
+_ANY_ARGUMENTS = SchemaValidator(schema=core_schema.any_schema())
 _NO_RESULT = (ApprovalRequired, CallDeferred, SkipToolExecution)
 
 
@@ -55,7 +55,7 @@ class HabitusCapability(AbstractCapability[Any]):
     # Which of our tools to offer.
     profile: str | Collection[str] = "default"
     source_type: str = "api"
-    _shared: _Shared = field(default_factory=lambda: _Shared(), repr=False)
+    _shared: _SharedHabitus = field(default_factory=lambda: _SharedHabitus(), repr=False)
     _turn: AsyncHostTurn | None = field(default=None, init=False, repr=False)
     _is_shown: bool = field(default=False, init=False, repr=False)
 
@@ -65,11 +65,11 @@ class HabitusCapability(AbstractCapability[Any]):
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         async with self._shared.open(self.habitus) as habitus:
             opening = habitus.turn(
-                _words(ctx.prompt),
+                _get_prompt_text(ctx.prompt),
                 user=self.user,
-                conversation=conversation_id(ctx.conversation_id or ""),
+                conversation=normalize_conversation_id(ctx.conversation_id or ""),
                 source_type=self.source_type,
-                tools=_own_tools(ctx),
+                tools=_list_own_tools(ctx),
             )
             async with opening as self._turn:
                 result = await handler()
@@ -80,7 +80,7 @@ class HabitusCapability(AbstractCapability[Any]):
 
     def get_instructions(self) -> Any:
         def steady(ctx: RunContext[Any]) -> str:
-            return self._open.system
+            return self._open_turn.system
 
         return steady
 
@@ -88,13 +88,13 @@ class HabitusCapability(AbstractCapability[Any]):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Add the chosen context to the request, once; it stays in the history."""
-        if not self._is_shown and self._open.context:
-            ctx.enqueue(self._open.context)
+        if not self._is_shown and self._open_turn.context:
+            ctx.enqueue(self._open_turn.context)
         self._is_shown = True
         return request_context
 
     def get_toolset(self) -> AbstractToolset[Any]:
-        return _OurTools(self)
+        return _HabitusToolset(self)
 
     async def wrap_tool_execute(
         self,
@@ -106,16 +106,16 @@ class HabitusCapability(AbstractCapability[Any]):
         handler: WrapToolExecuteHandler,
     ) -> Any:
         """Observe the results of the agent's own tools; a nudge follows the result."""
-        if self._open.has(call.tool_name):
+        if self._open_turn.has(call.tool_name):
             return await handler(args)
         try:
             result = await handler(args)
         except _NO_RESULT:
             raise
         except Exception as error:
-            await self._observe(ctx, call, str(error), ok=False)
+            await self._observe_call(ctx, call, str(error), ok=False)
             raise
-        await self._observe(ctx, call, getattr(result, "return_value", result), ok=True)
+        await self._observe_call(ctx, call, getattr(result, "return_value", result), ok=True)
         return result
 
     async def on_tool_validate_error(
@@ -127,22 +127,22 @@ class HabitusCapability(AbstractCapability[Any]):
         args: RawToolArgs,
         error: ValidationError | ModelRetry,
     ) -> ValidatedToolArgs:
-        await self._observe(ctx, call, str(error), ok=False)
+        await self._observe_call(ctx, call, str(error), ok=False)
         raise error
 
-    async def _observe(self, ctx: RunContext[Any], call: ToolCallPart, content: object, *, ok: bool) -> None:
-        nudge = await self._open.observe(call.tool_name, call.args or "", content, ok)
+    async def _observe_call(self, ctx: RunContext[Any], call: ToolCallPart, content: object, *, ok: bool) -> None:
+        nudge = await self._open_turn.observe(call.tool_name, call.args or "", content, ok)
         if nudge:
             ctx.enqueue(nudge)
 
     @property
-    def _open(self) -> AsyncHostTurn:
+    def _open_turn(self) -> AsyncHostTurn:
         if self._turn is None:
             raise Invalid("No run of the agent is open.", hint="Let pydantic-ai call the capability.")
         return self._turn
 
 
-class _Shared:
+class _SharedHabitus:
     """The Habitus of an agent's runs, opened for the first run that needs it and closed after the last."""
 
     def __init__(self) -> None:
@@ -156,20 +156,20 @@ class _Shared:
         if own is not None:
             yield own
             return
-        habitus = await in_thread(self._take)
+        habitus = await run_in_thread(self._acquire)
         try:
             yield habitus
         finally:
-            await in_thread(self._give_back)
+            await run_in_thread(self._release)
 
-    def _take(self) -> Habitus:
+    def _acquire(self) -> Habitus:
         with self._lock:
             if self._habitus is None:
                 self._habitus = Habitus.open()
             self._users += 1
             return self._habitus
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0 and self._habitus is not None:
@@ -177,7 +177,7 @@ class _Shared:
                 self._habitus = None
 
 
-class _OurTools(AbstractToolset[Any]):
+class _HabitusToolset(AbstractToolset[Any]):
     """The tools of the turn at each step: one created in the run is available in the next.
 
     Entering it, as `async with agent` does, keeps Habitus open.
@@ -187,7 +187,7 @@ class _OurTools(AbstractToolset[Any]):
         self._run = run
         self._entered = AsyncExitStack()
 
-    async def __aenter__(self) -> _OurTools:
+    async def __aenter__(self) -> _HabitusToolset:
         await self._entered.enter_async_context(self._run._shared.open(self._run.habitus))
         return self
 
@@ -199,29 +199,29 @@ class _OurTools(AbstractToolset[Any]):
         return "habitus"
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        return {tool["name"]: self._tool(tool) for tool in self._run._open.tools(profile=self._run.profile)}
+        return {tool["name"]: self._build_tool(tool) for tool in self._run._open_turn.tools(profile=self._run.profile)}
 
-    def _tool(self, tool: dict[str, Any]) -> ToolsetTool[Any]:
+    def _build_tool(self, tool: dict[str, Any]) -> ToolsetTool[Any]:
         definition = ToolDefinition(
             name=tool["name"], description=tool["description"], parameters_json_schema=tool["parameters"]
         )
-        return ToolsetTool(toolset=self, tool_def=definition, max_retries=0, args_validator=_ANY)
+        return ToolsetTool(toolset=self, tool_def=definition, max_retries=0, args_validator=_ANY_ARGUMENTS)
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> str:
-        result = await self._run._open.run(name, tool_args)
+        result = await self._run._open_turn.run(name, tool_args)
         if not result.outcome.is_ok:
             raise ToolFailed(result.content)
         return result.content
 
 
-def _words(prompt: str | Sequence[UserContent] | None) -> str:
+def _get_prompt_text(prompt: str | Sequence[UserContent] | None) -> str:
     if prompt is None or isinstance(prompt, str):
         return prompt or ""
     return "\n".join(part for part in prompt if isinstance(part, str))
 
 
-def _own_tools(ctx: RunContext[Any]) -> set[str]:
+def _list_own_tools(ctx: RunContext[Any]) -> set[str]:
     toolsets = ctx.agent.toolsets if ctx.agent is not None else ()
     return {name for one in toolsets if isinstance(one, FunctionToolset) for name in one.tools}

@@ -14,15 +14,15 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from habitus import Habitus, HostTurn
-from habitus.integrations.running import AgentRun, require, with_context
+from habitus.integrations.agent_run import AgentRun, prepend_context, require_package
 
-require("smolagents", "1.24")
+require_package("smolagents", "1.24")
 
 from smolagents import ActionStep, FinalAnswerStep, MultiStepAgent, Tool
 from smolagents.tools import AUTHORIZED_TYPES
 
 
-class HabitusRun(AgentRun):
+class HabitusSmolagentsRun(AgentRun):
     """One run of a smolagents agent as a turn; the agent has our tools and instructions until the block ends.
 
     A CodeAgent needs its local executor, because the tools work in this process. `about` are further arguments of
@@ -48,24 +48,24 @@ class HabitusRun(AgentRun):
     @property
     def task(self) -> str:
         """The task, preceded by the context that was chosen for it."""
-        return with_context(self.turn.context, self._task)
+        return prepend_context(self.turn.context, self._task)
 
-    def _lend(self) -> None:
-        self._agent.instructions = with_context(self._instructions or "", self.turn.system)
-        self._agent.step_callbacks = _Callbacks(self)
-        self._lend_tools()
+    def _attach_to_agent(self) -> None:
+        self._agent.instructions = prepend_context(self._instructions or "", self.turn.system)
+        self._agent.step_callbacks = _StepCallbacks(self)
+        self._add_tools()
 
-    def _lend_tools(self) -> None:
+    def _add_tools(self) -> None:
         for spec in self.turn.tools(profile=self.profile):
-            tool = _OurTool(self.turn, spec)
+            tool = _HabitusTool(self.turn, spec)
             self._agent.tools.setdefault(tool.name, tool)
 
-    def _take_back(self) -> None:
+    def _detach_from_agent(self) -> None:
         self._agent.tools = self._own
         self._agent.instructions = self._instructions
         self._agent.step_callbacks = self._callbacks
 
-    def see(self, step: Any) -> None:
+    def observe_step(self, step: Any) -> None:
         """Observe a step: calls of the agent's own tools or its code, and the final answer."""
         if isinstance(step, FinalAnswerStep):
             self.turn.done(str(step.output))
@@ -73,30 +73,30 @@ class HabitusRun(AgentRun):
             said = str(step.error) if step.error else step.observations or ""
             nudges = [
                 self.turn.observe(name, arguments, said, step.error is None)
-                for name, arguments in _calls(step)
-                if name != "final_answer" and not isinstance(self._agent.tools.get(name), _OurTool)
+                for name, arguments in _iterate_calls(step)
+                if name != "final_answer" and not isinstance(self._agent.tools.get(name), _HabitusTool)
             ]
             # A tool that was created in this step is available in the next.
-            self._lend_tools()
+            self._add_tools()
             step.observations = "\n\n".join(text for text in (step.observations, *nudges) if text) or None
 
-    def tell(self, step: Any, **about: Any) -> None:
+    def forward_step(self, step: Any, **about: Any) -> None:
         """Pass a step on to the callbacks that the agent had before the run."""
         self._callbacks.callback(step, **about)
 
 
-class _Callbacks:
+class _StepCallbacks:
     """Replaces the agent's callbacks during the run."""
 
-    def __init__(self, run: HabitusRun) -> None:
+    def __init__(self, run: HabitusSmolagentsRun) -> None:
         self._run = run
 
     def callback(self, memory_step: Any, **about: Any) -> None:
-        self._run.see(memory_step)
-        self._run.tell(memory_step, **about)
+        self._run.observe_step(memory_step)
+        self._run.forward_step(memory_step, **about)
 
 
-class _OurTool(Tool):
+class _HabitusTool(Tool):
     skip_forward_signature_validation = True
     output_type = "string"
 
@@ -106,7 +106,7 @@ class _OurTool(Tool):
         self.description = spec["description"]
         parameters = spec["parameters"]
         self.inputs = {
-            name: _input(schema, is_needed=name in parameters.get("required", ()))
+            name: _build_input(schema, is_needed=name in parameters.get("required", ()))
             for name, schema in parameters.get("properties", {}).items()
         }
         super().__init__()
@@ -119,7 +119,7 @@ class _OurTool(Tool):
         return result.content
 
 
-def _input(schema: dict[str, Any], *, is_needed: bool) -> dict[str, Any]:
+def _build_input(schema: dict[str, Any], *, is_needed: bool) -> dict[str, Any]:
     type = schema.get("type", "any")
     known = type if type in AUTHORIZED_TYPES else "any"
     return {
@@ -130,7 +130,7 @@ def _input(schema: dict[str, Any], *, is_needed: bool) -> dict[str, Any]:
     }
 
 
-def _calls(step: ActionStep) -> Iterator[tuple[str, Any]]:
+def _iterate_calls(step: ActionStep) -> Iterator[tuple[str, Any]]:
     """Yield the calls of a step; a failed one is found only in the model's message."""
     if step.tool_calls:
         yield from ((call.name, call.arguments) for call in step.tool_calls)

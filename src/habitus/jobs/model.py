@@ -27,7 +27,7 @@ class JobState(StrEnum):
         return self not in (JobState.WAITING, JobState.RUNNING)
 
 
-class Priority(StrEnum):
+class JobPriority(StrEnum):
     """The priority of a job."""
 
     HIGH = "high"
@@ -37,10 +37,10 @@ class Priority(StrEnum):
     @property
     def order(self) -> int:
         """The number stored in the database; lower runs first."""
-        return list(Priority).index(self) + 1
+        return list(JobPriority).index(self) + 1
 
     @classmethod
-    def of(cls, order: int) -> Priority:
+    def from_order(cls, order: int) -> JobPriority:
         """Return the priority of a stored number; numbers out of range get the nearest one."""
         return list(cls)[min(max(order, 1), len(cls)) - 1]
 
@@ -51,13 +51,13 @@ class Job:
 
     id: str
     kind: str
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     state: JobState
-    priority: Priority = Priority.NORMAL
+    priority: JobPriority = JobPriority.NORMAL
     # Parts that are done.
-    done: int = 0
+    parts_done: int = 0
     # Parts in total; None before they are planned.
-    of: int | None = None
+    parts_total: int | None = None
     result: Any = None
     # Why it failed, or the last error before a retry.
     reason: str = ""
@@ -68,42 +68,42 @@ class Job:
     # When its last worker claimed it.
     begun_on: datetime | None = None
     # Parts done by then.
-    begun_at: int = 0
+    parts_done_at_start: int = 0
     changed_on: datetime | None = None
     # When a failed part is retried.
     not_before: datetime | None = None
 
 
-class Work(Protocol):
+class JobHandler(Protocol):
     """Handles one kind of job. Arguments, parts and results are JSON, because another process may continue the job.
 
     A UserError ends the job; any other error is retried later. A job with a `tokens` argument ends early once the
     `tokens` of its results add up to that, and any job ends early when a result says `is_spent`.
     """
 
-    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+    def plan_parts(self, arguments: Mapping[str, Any]) -> Sequence[Any]:
         """Return the parts in order. Called once: a worker that takes the job over runs the same parts."""
 
-    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+    def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         """Run one part; `before` contains the results of the earlier parts.
 
         A process can die after the effect and before the result is recorded. The part then runs again with the same
         key, which must not cause the effect twice.
         """
 
-    def sum_up(self, results: Sequence[Any]) -> Any:
+    def summarize_results(self, results: Sequence[Any]) -> Any:
         """Return the result of the job from the results of its parts."""
 
 
 # Failures of one part, or workers that die with it, before the job is dead-lettered.
-MOST_TRIES = 5
+MAX_ATTEMPTS = 5
 # Delay before the first retry; each further one is longer by the backoff factor.
-FIRST_WAIT_S = 2.0
-_GROWTH = 5.0
+FIRST_RETRY_DELAY_S = 2.0
+_BACKOFF_FACTOR = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lanes:
+class ConcurrencyKeys:
     """The keys by which jobs are limited (model and user), and the only host that can run the job; empty for none."""
 
     model: str = ""
@@ -111,29 +111,33 @@ class Lanes:
     host: str = ""
 
 
-ALONE = Lanes()
+NO_CONCURRENCY_KEYS = ConcurrencyKeys()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class ConcurrencyLimits:
     """The number of jobs that may run at a time on all hosts together; 0 means no limit."""
 
     per_model: int = 0
     per_user: int = 0
 
 
-def choose_startable(
-    waiting: Sequence[tuple[str, Lanes]], running: Sequence[Lanes], *, most: int, limits: Limits
+def choose_startable_jobs(
+    waiting: Sequence[tuple[str, ConcurrencyKeys]],
+    running: Sequence[ConcurrencyKeys],
+    *,
+    max_count: int,
+    limits: ConcurrencyLimits,
 ) -> tuple[str, ...]:
     """Return the ids of the jobs that may start now, in order; a job at its limit lets later ones pass."""
     models, users = Counter(each.model for each in running), Counter(each.user for each in running)
     taken: list[str] = []
     for id, lanes in waiting:
-        if len(taken) >= most:
+        if len(taken) >= max_count:
             break
-        if _is_full(models, lanes.model, limits.per_model):
+        if _is_at_limit(models, lanes.model, limits.per_model):
             continue
-        if _is_full(users, lanes.user, limits.per_user):
+        if _is_at_limit(users, lanes.user, limits.per_user):
             continue
         taken.append(id)
         models[lanes.model] += 1
@@ -141,12 +145,12 @@ def choose_startable(
     return tuple(taken)
 
 
-def _is_full(running: Counter[str], lane: str, limit: int) -> bool:
+def _is_at_limit(running: Counter[str], lane: str, limit: int) -> bool:
     return bool(lane) and limit > 0 and running[lane] >= limit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trouble:
+class FailureStreak:
     """The failures of a job since its last progress; `at` is the number of parts that were done then."""
 
     at: int = 0
@@ -155,26 +159,26 @@ class Trouble:
     reason: str = ""
 
     @property
-    def is_too_much(self) -> bool:
+    def is_exhausted(self) -> bool:
         """True when the job must not be retried automatically any more."""
-        return max(self.failures, self.deaths) >= MOST_TRIES
+        return max(self.failures, self.deaths) >= MAX_ATTEMPTS
 
-    def wait_s(self, first_s: float) -> float:
+    def get_retry_delay_s(self, first_s: float) -> float:
         """Return the seconds until the next retry, which grow with each failure."""
-        return first_s * _GROWTH ** (self.failures - 1) if self.failures else 0.0
+        return first_s * _BACKOFF_FACTOR ** (self.failures - 1) if self.failures else 0.0
 
-    def after_failure(self, reason: str, *, at: int) -> Trouble:
+    def after_failure(self, reason: str, *, at: int) -> FailureStreak:
         """Return the streak with one more failed attempt."""
-        before = self._still_at(at)
+        before = self._reset_after_progress(at)
         failures = before.failures + 1
-        return replace(before, failures=failures, reason=f"{reason} (try {failures} of {MOST_TRIES})")
+        return replace(before, failures=failures, reason=f"{reason} (try {failures} of {MAX_ATTEMPTS})")
 
-    def after_death(self, worker: str, *, at: int) -> Trouble:
+    def after_death(self, worker: str, *, at: int) -> FailureStreak:
         """Return the streak with one more dead worker."""
-        before = self._still_at(at)
+        before = self._reset_after_progress(at)
         deaths = before.deaths + 1
-        return replace(before, deaths=deaths, reason=f"worker {worker} died with it ({deaths} of {MOST_TRIES})")
+        return replace(before, deaths=deaths, reason=f"worker {worker} died with it ({deaths} of {MAX_ATTEMPTS})")
 
-    def _still_at(self, at: int) -> Trouble:
+    def _reset_after_progress(self, at: int) -> FailureStreak:
         """Return this streak, or a new one if the job has made progress since."""
-        return self if self.at == at else Trouble(at=at)
+        return self if self.at == at else FailureStreak(at=at)

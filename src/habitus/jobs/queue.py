@@ -14,7 +14,17 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import NotFound, Refused
-from habitus.jobs.model import ALONE, FIRST_WAIT_S, Job, JobState, Lanes, Limits, Priority, Trouble, choose_startable
+from habitus.jobs.model import (
+    FIRST_RETRY_DELAY_S,
+    NO_CONCURRENCY_KEYS,
+    ConcurrencyKeys,
+    ConcurrencyLimits,
+    FailureStreak,
+    Job,
+    JobPriority,
+    JobState,
+    choose_startable_jobs,
+)
 from habitus.sql import metadata
 
 jobs = sa.Table(
@@ -60,22 +70,22 @@ parts = sa.Table(
 )
 
 
-def is_shared(engine: sa.Engine) -> bool:
+def is_shared_database(engine: sa.Engine) -> bool:
     """Return whether workers of other hosts can use this database."""
     return engine.dialect.name == "postgresql"
 
 
-def now_ms(engine: sa.Engine) -> sa.ColumnElement[int]:
+def current_time_ms(engine: sa.Engine) -> sa.ColumnElement[int]:
     """Return the current time in milliseconds by the database's clock, because the hosts' clocks differ."""
-    if not is_shared(engine):
+    if not is_shared_database(engine):
         return sa.literal(int(time.time() * 1000))
     return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000, sa.BigInteger)
 
 
 # Its holder alone decides which worker gets which job.
-LOCK = "jobs"
-_OPEN = (JobState.WAITING, JobState.RUNNING)
-_NEWEST = (jobs.c.added_on.desc(), jobs.c.id)
+CLAIM_LOCK = "jobs"
+_UNFINISHED_STATES = (JobState.WAITING, JobState.RUNNING)
+_NEWEST_FIRST = (jobs.c.added_on.desc(), jobs.c.id)
 
 
 class JobQueue:
@@ -87,90 +97,92 @@ class JobQueue:
 
     @property
     def is_shared(self) -> bool:
-        return is_shared(self.engine)
+        return is_shared_database(self.engine)
 
-    def add(
+    def add_job(
         self,
         kind: str,
-        given: Mapping[str, Any],
+        arguments: Mapping[str, Any],
         *,
         id: str = "",
-        lanes: Lanes = ALONE,
-        priority: Priority = Priority.NORMAL,
+        keys: ConcurrencyKeys = NO_CONCURRENCY_KEYS,
+        priority: JobPriority = JobPriority.NORMAL,
     ) -> str:
         """Add a job and return its id; an existing job with this id stays unchanged."""
         id = id or uuid.uuid4().hex[:12]
-        row = {"id": id, "kind": kind, "given": json.dumps(given), "state": JobState.WAITING, **asdict(lanes)}
-        with sql.writing(self.engine, durable=True) as connection:
-            now = connection.execute(sa.select(now_ms(self.engine))).scalar_one()
+        row = {"id": id, "kind": kind, "given": json.dumps(arguments), "state": JobState.WAITING, **asdict(keys)}
+        with sql.write_transaction(self.engine, durable=True) as connection:
+            now = connection.execute(sa.select(current_time_ms(self.engine))).scalar_one()
             row |= {"priority": priority.order, "added_on": now, "changed_on": now}
-            sql.insert_missing(connection, jobs, [row])
+            sql.insert_missing_rows(connection, jobs, [row])
         return id
 
-    def all(self, *, limit: int | None = None) -> list[Job]:
+    def list_jobs(self, *, limit: int | None = None) -> list[Job]:
         """Return the jobs, newest first."""
-        return self._jobs(sa.select(jobs).order_by(*_NEWEST).limit(limit))
+        return self._load_jobs(sa.select(jobs).order_by(*_NEWEST_FIRST).limit(limit))
 
-    def list_unfinished(self, kind: str) -> list[Job]:
+    def list_unfinished_jobs(self, kind: str) -> list[Job]:
         """Return the waiting and running jobs of a kind, newest first."""
-        return self._jobs(sa.select(jobs).where(jobs.c.state.in_(_OPEN), jobs.c.kind == kind).order_by(*_NEWEST))
+        return self._load_jobs(
+            sa.select(jobs).where(jobs.c.state.in_(_UNFINISHED_STATES), jobs.c.kind == kind).order_by(*_NEWEST_FIRST)
+        )
 
-    def ids(self) -> list[str]:
+    def list_job_ids(self) -> list[str]:
         """Return the ids of all jobs, newest first; jobs added at the same time are sorted by id."""
-        with sql.reading(self.engine) as connection:
-            return list(connection.execute(sa.select(jobs.c.id).where(self._seen).order_by(*_NEWEST)).scalars())
+        with sql.read_transaction(self.engine) as connection:
+            return list(connection.execute(sa.select(jobs.c.id).where(self._seen).order_by(*_NEWEST_FIRST)).scalars())
 
-    def some(self, ids: Sequence[str]) -> list[Job]:
+    def get_jobs(self, ids: Sequence[str]) -> list[Job]:
         """Return the jobs with these ids, in this order; deleted ones are left out."""
-        by_id = {job.id: job for job in self._jobs(sa.select(jobs).where(jobs.c.id.in_(ids)))}
+        by_id = {job.id: job for job in self._load_jobs(sa.select(jobs).where(jobs.c.id.in_(ids)))}
         return [by_id[id] for id in ids if id in by_id]
 
     def get(self, id: str) -> Job:
         """Return a job; raise NotFound if it does not exist."""
-        found = self.some([id])
+        found = self.get_jobs([id])
         if not found:
             raise NotFound(f"There is no job '{id}'.", hint="See 'habitus jobs list'.")
         return found[0]
 
-    def last(self, prefix: str) -> Job | None:
+    def find_latest_job(self, prefix: str) -> Job | None:
         """Return the newest job whose id begins with the prefix, or None."""
         begins = jobs.c.id.startswith(prefix, autoescape=True)
-        return next(iter(self._jobs(sa.select(jobs).where(begins).order_by(*_NEWEST).limit(1))), None)
+        return next(iter(self._load_jobs(sa.select(jobs).where(begins).order_by(*_NEWEST_FIRST).limit(1))), None)
 
-    def count_left(self, kinds: Collection[str] | None = None, *, host: str = "") -> int:
+    def count_unfinished_jobs(self, kinds: Collection[str] | None = None, *, host: str = "") -> int:
         """Count the unfinished jobs; with `kinds`, only those of these kinds that `host` can run."""
-        is_left = [jobs.c.state.in_(_OPEN)]
+        is_left = [jobs.c.state.in_(_UNFINISHED_STATES)]
         if kinds is not None:
             is_left += [jobs.c.kind.in_(kinds), jobs.c.host.in_(("", host))]
-        with sql.reading(self.engine) as connection:
+        with sql.read_transaction(self.engine) as connection:
             return int(connection.execute(sa.select(sa.func.count()).select_from(jobs).where(*is_left)).scalar_one())
 
-    def states(self) -> Mapping[JobState, int]:
+    def count_jobs_by_state(self) -> Mapping[JobState, int]:
         """Count the jobs in each state, of all users."""
         count = sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state)
-        with sql.reading(self.engine) as connection:
+        with sql.read_transaction(self.engine) as connection:
             found = {JobState(state): int(number) for state, number in connection.execute(count)}
         return {state: found.get(state, 0) for state in JobState}
 
-    def forget(self, before: datetime) -> int:
+    def delete_finished_jobs(self, before: datetime) -> int:
         """Delete the jobs that ended before then, with their results; return how many."""
-        is_old = (jobs.c.state.not_in(_OPEN), jobs.c.changed_on < int(before.timestamp() * 1000))
-        with sql.writing(self.engine) as connection:
+        is_old = (jobs.c.state.not_in(_UNFINISHED_STATES), jobs.c.changed_on < int(before.timestamp() * 1000))
+        with sql.write_transaction(self.engine) as connection:
             return connection.execute(sa.delete(jobs).where(*is_old)).rowcount
 
-    def forget_user(self, user: str, *, dry_run: bool = False) -> int:
+    def delete_user_jobs(self, user: str, *, dry_run: bool = False) -> int:
         """Delete all jobs of a user, finished or not; return how many."""
         theirs = jobs.c.user == user
-        with sql.writing(self.engine) as connection:
+        with sql.write_transaction(self.engine) as connection:
             if dry_run:
                 count = sa.select(sa.func.count()).select_from(jobs).where(theirs)
                 return int(connection.execute(count).scalar_one())
             return connection.execute(sa.delete(jobs).where(theirs)).rowcount
 
-    def results(self, id: str) -> list[Any]:
+    def list_part_results(self, id: str) -> list[Any]:
         """Return the results of the parts that are done."""
         query = sa.select(parts.c.result).where(parts.c.job == self.get(id).id).order_by(parts.c.number)
-        with sql.reading(self.engine) as connection:
+        with sql.read_transaction(self.engine) as connection:
             return [json.loads(text) for text in connection.execute(query).scalars()]
 
     def cancel(self, id: str) -> Job:
@@ -178,7 +190,7 @@ class JobQueue:
         job = self.get(id)
         if job.state.is_over:
             raise Refused(f"The job '{id}' is {job.state} already.", hint="")
-        self._turn(id, _OPEN, state=JobState.CANCELLED)
+        self._change_state(id, _UNFINISHED_STATES, state=JobState.CANCELLED)
         return self.get(id)
 
     def retry(self, id: str) -> Job:
@@ -189,40 +201,40 @@ class JobQueue:
             raise Refused(f"The job '{id}' is {job.state}: there is nothing to try again.", hint="")
         # A person retries it, so it gets all its attempts again.
         fresh = {"stuck_at": 0, "failures": 0, "deaths": 0, "not_before": 0, "reason": ""}
-        self._turn(id, ended, state=JobState.WAITING, worker="", attempt=jobs.c.attempt + 1, **fresh)
+        self._change_state(id, ended, state=JobState.WAITING, worker="", attempt=jobs.c.attempt + 1, **fresh)
         return self.get(id)
 
-    def _turn(self, id: str, states: Collection[JobState], **values: Any) -> None:
-        with sql.writing(self.engine, durable=True, lock=LOCK) as connection:
+    def _change_state(self, id: str, states: Collection[JobState], **values: Any) -> None:
+        with sql.write_transaction(self.engine, durable=True, lock=CLAIM_LOCK) as connection:
             is_so = (jobs.c.id == id, jobs.c.state.in_(states))
-            connection.execute(sa.update(jobs).where(*is_so).values(**values, changed_on=now_ms(self.engine)))
+            connection.execute(sa.update(jobs).where(*is_so).values(**values, changed_on=current_time_ms(self.engine)))
 
-    def _jobs(self, query: sa.Select[Any]) -> list[Job]:
-        with sql.reading(self.engine) as connection:
+    def _load_jobs(self, query: sa.Select[Any]) -> list[Job]:
+        with sql.read_transaction(self.engine) as connection:
             rows = connection.execute(query.where(self._seen)).all()
             counted = sa.select(parts.c.job, sa.func.count()).group_by(parts.c.job)
             ids = [row.id for row in rows]
             done = {row[0]: row[1] for row in connection.execute(counted.where(parts.c.job.in_(ids)))}
-        return [_job(row, done.get(row.id, 0)) for row in rows]
+        return [_job_from_row(row, done.get(row.id, 0)) for row in rows]
 
 
-def _job(row: sa.Row[Any], done: int) -> Job:
+def _job_from_row(row: sa.Row[Any], done: int) -> Job:
     state = JobState(row.state)
     return Job(
         id=row.id,
         kind=row.kind,
-        given=json.loads(row.given),
+        arguments=json.loads(row.given),
         state=state,
-        priority=Priority.of(row.priority),
-        done=done,
-        of=None if row.plan is None else len(json.loads(row.plan)),
+        priority=JobPriority.from_order(row.priority),
+        parts_done=done,
+        parts_total=None if row.plan is None else len(json.loads(row.plan)),
         result=None if row.result is None else json.loads(row.result),
         reason="" if state is JobState.DONE else row.reason,
         worker=row.worker,
         host=row.host,
         added_on=_from_milliseconds(row.added_on),
         begun_on=_from_milliseconds(row.begun_on) if row.begun_on else None,
-        begun_at=row.begun_at,
+        parts_done_at_start=row.begun_at,
         changed_on=_from_milliseconds(row.changed_on),
         not_before=_from_milliseconds(row.not_before) if state is JobState.WAITING and row.not_before else None,
     )
@@ -233,73 +245,79 @@ def _from_milliseconds(milliseconds: int) -> datetime:
 
 
 # Waiting jobs to consider at a time, besides those at their limit.
-_LOOKED_AT = 200
+_CANDIDATE_LIMIT = 200
 _is_running = jobs.c.state == JobState.RUNNING
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Taken:
+class ClaimedJob:
     """A job that this worker has claimed."""
 
     id: str
     kind: str
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     attempt: int
 
     @property
-    def is_mine(self) -> sa.ColumnElement[bool]:
+    def is_still_claimed(self) -> sa.ColumnElement[bool]:
         """SQL condition that the job still belongs to this claim."""
         return sa.and_(jobs.c.id == self.id, jobs.c.attempt == self.attempt)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class WorkerSnapshot:
     """The heartbeats of all busy workers, the running jobs of this worker, and the kinds of jobs that are waiting."""
 
     beats: Mapping[str, int]
-    begun: frozenset[str]
-    waiting: frozenset[str]
+    own_running_jobs: frozenset[str]
+    waiting_kinds: frozenset[str]
 
 
-class Room:
+class JobClaims:
     """Claims jobs for one worker and records their progress and results."""
 
-    def __init__(self, engine: sa.Engine, worker: str, *, host: str = "", first_wait_s: float = FIRST_WAIT_S) -> None:
+    def __init__(
+        self, engine: sa.Engine, worker: str, *, host: str = "", first_wait_s: float = FIRST_RETRY_DELAY_S
+    ) -> None:
         self._engine = engine
         self._worker = worker
         self._host = host
         self._first_wait_s = first_wait_s
         self._has = sa.and_(jobs.c.worker == worker, _is_running)
 
-    def take(self, kinds: Collection[str], *, hands: int, limits: Limits) -> list[Taken]:
+    def claim_jobs(self, kinds: Collection[str], *, max_count: int, limits: ConcurrencyLimits) -> list[ClaimedJob]:
         """Claim up to `max_count` jobs, by priority and then by age."""
-        now = now_ms(self._engine)
+        now = current_time_ms(self._engine)
         is_due = sa.and_(
             *(jobs.c.state == JobState.WAITING, jobs.c.kind.in_(kinds)),
             *(jobs.c.host.in_(("", self._host)), jobs.c.not_before <= now),
         )
         # A cheap read first: most looks find nothing, and the lock would serialize all workers.
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             if connection.execute(sa.select(jobs.c.id).where(is_due).limit(1)).first() is None:
                 return []
-        with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
+        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as connection:
             rows = connection.execute(sa.select(jobs.c.model, jobs.c.user).where(_is_running)).all()
-            running = [Lanes(model=row.model, user=row.user) for row in rows]
+            running = [ConcurrencyKeys(model=row.model, user=row.user) for row in rows]
             # Jobs at their limit are excluded by the query, else many of them would hide the others.
-            found = sa.select(jobs.c.id, jobs.c.model, jobs.c.user).where(is_due, *_room(running, limits))
-            ordered = found.order_by(jobs.c.priority, jobs.c.added_on, jobs.c.id).limit(_LOOKED_AT + hands)
-            waiting = [(id, Lanes(model=model, user=user)) for id, model, user in connection.execute(ordered)]
-            taken = choose_startable(waiting, running, most=hands, limits=limits)
+            found = sa.select(jobs.c.id, jobs.c.model, jobs.c.user).where(
+                is_due, *_exclude_keys_at_limit(running, limits)
+            )
+            ordered = found.order_by(jobs.c.priority, jobs.c.added_on, jobs.c.id).limit(_CANDIDATE_LIMIT + max_count)
+            waiting = [(id, ConcurrencyKeys(model=model, user=user)) for id, model, user in connection.execute(ordered)]
+            taken = choose_startable_jobs(waiting, running, max_count=max_count, limits=limits)
             done = sa.select(sa.func.count()).where(parts.c.job == jobs.c.id).scalar_subquery()
             mine = {"worker": self._worker, "state": JobState.RUNNING, "attempt": jobs.c.attempt + 1}
             mine |= {"changed_on": now, "begun_on": now, "begun_at": done}
             connection.execute(sa.update(jobs).where(jobs.c.id.in_(taken)).values(mine))
             got = connection.execute(sa.select(jobs).where(jobs.c.id.in_(taken))).all()
-        return [Taken(id=row.id, kind=row.kind, given=json.loads(row.given), attempt=row.attempt) for row in got]
+        return [
+            ClaimedJob(id=row.id, kind=row.kind, arguments=json.loads(row.given), attempt=row.attempt) for row in got
+        ]
 
-    def look(self) -> Seen:
+    def take_snapshot(self) -> WorkerSnapshot:
         """Read the state of all workers and jobs in one transaction, because every worker polls."""
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             running = connection.execute(sa.select(jobs.c.id, jobs.c.worker, jobs.c.beat).where(_is_running)).all()
             waiting = connection.execute(sa.select(jobs.c.kind).where(jobs.c.state == JobState.WAITING).distinct())
             kinds = frozenset(waiting.scalars())
@@ -307,96 +325,111 @@ class Room:
         for row in running:
             beats[row.worker] = max(beats.get(row.worker, 0), row.beat)
         mine = frozenset(row.id for row in running if row.worker == self._worker)
-        return Seen(beats=beats, begun=mine, waiting=kinds)
+        return WorkerSnapshot(beats=beats, own_running_jobs=mine, waiting_kinds=kinds)
 
-    def known_parts(self, job: Taken) -> tuple[list[Any] | None, list[Any]]:
+    def load_parts(self, job: ClaimedJob) -> tuple[list[Any] | None, list[Any]]:
         """Return the planned parts (None before planning) and the results of those that are done."""
         planned = sa.select(jobs.c.plan).where(jobs.c.id == job.id)
         done = sa.select(parts.c.result).where(parts.c.job == job.id).order_by(parts.c.number)
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             plan = connection.execute(planned).scalar()
             results = [json.loads(text) for text in connection.execute(done).scalars()]
         return (None if plan is None else json.loads(plan)), results
 
-    def keep_plan(self, job: Taken, plan: str) -> bool:
+    def save_plan(self, job: ClaimedJob, plan: str) -> bool:
         """Save the planned parts; False if the job was cancelled or claimed by another worker, so stop."""
-        return self._keep(job, {"plan": plan})
+        return self._save_progress(job, {"plan": plan})
 
-    def keep_part(self, job: Taken, number: int, result: str) -> bool:
+    def save_part_result(self, job: ClaimedJob, number: int, result: str) -> bool:
         """Save the result of a part; False if the job was cancelled or claimed by another worker, so stop."""
-        return self._keep(job, {}, [{"job": job.id, "number": number, "result": result}])
+        return self._save_progress(job, {}, [{"job": job.id, "number": number, "result": result}])
 
-    def finish(self, job: Taken, state: JobState, *, result: str | None = None, reason: str = "") -> None:
+    def finish_job(self, job: ClaimedJob, state: JobState, *, result: str | None = None, reason: str = "") -> None:
         """Mark the job as done, or as failed for a reason that a person can fix."""
-        with sql.writing(self._engine, durable=True) as connection:
-            values = {"state": state, "result": result, "reason": reason, "changed_on": now_ms(self._engine)}
-            connection.execute(sa.update(jobs).where(job.is_mine, _is_running).values(values))
+        with sql.write_transaction(self._engine, durable=True) as connection:
+            values = {"state": state, "result": result, "reason": reason, "changed_on": current_time_ms(self._engine)}
+            connection.execute(sa.update(jobs).where(job.is_still_claimed, _is_running).values(values))
 
-    def record_failure(self, job: Taken, reason: str) -> Trouble:
+    def record_failure(self, job: ClaimedJob, reason: str) -> FailureStreak:
         """Record a failed part and schedule a retry, or dead-letter the job after too many."""
-        with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
-            row = connection.execute(sa.select(jobs).where(job.is_mine, _is_running)).first()
+        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as connection:
+            row = connection.execute(sa.select(jobs).where(job.is_still_claimed, _is_running)).first()
             if row is None:
                 # Cancelled, or another worker has claimed it.
-                return Trouble(reason=reason)
-            trouble = _trouble(row).after_failure(reason, at=_count_done(connection, job.id))
-            wait_ms = int(trouble.wait_s(self._first_wait_s) * 1000)
-            self._put_back(connection, job.id, trouble, not_before=now_ms(self._engine) + wait_ms)
+                return FailureStreak(reason=reason)
+            trouble = _failure_streak_from_row(row).after_failure(reason, at=_count_parts_done(connection, job.id))
+            wait_ms = int(trouble.get_retry_delay_s(self._first_wait_s) * 1000)
+            self._release_after_failure(connection, job.id, trouble, not_before=current_time_ms(self._engine) + wait_ms)
             return trouble
 
-    def put_back(self, ids: Collection[str]) -> None:
+    def release_jobs(self, ids: Collection[str]) -> None:
         """Release these jobs of this worker, because it does not run them."""
-        with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
-            connection.execute(sa.update(jobs).where(self._has, jobs.c.id.in_(ids)).values(_WAITING_AGAIN))
+        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as connection:
+            connection.execute(sa.update(jobs).where(self._has, jobs.c.id.in_(ids)).values(_RELEASED_VALUES))
 
-    def leave(self) -> None:
+    def release_all_jobs(self) -> None:
         """Release all unfinished jobs of this worker immediately."""
-        with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
-            connection.execute(sa.update(jobs).where(self._has).values(_WAITING_AGAIN))
+        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as connection:
+            connection.execute(sa.update(jobs).where(self._has).values(_RELEASED_VALUES))
 
-    def inherit(self, worker: str) -> None:
+    def release_dead_worker_jobs(self, worker: str) -> None:
         """Release the jobs of a dead worker, and dead-letter those that too many workers died with."""
-        with sql.writing(self._engine, durable=True, lock=LOCK) as connection:
+        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as connection:
             # Two workers may do this at once: under the lock, the second finds nothing left.
             for row in connection.execute(sa.select(jobs).where(jobs.c.worker == worker, _is_running)).all():
-                self._put_back(
-                    connection, row.id, _trouble(row).after_death(worker, at=_count_done(connection, row.id))
+                self._release_after_failure(
+                    connection,
+                    row.id,
+                    _failure_streak_from_row(row).after_death(worker, at=_count_parts_done(connection, row.id)),
                 )
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         """Send a heartbeat to other hosts."""
         # On one machine a file lock shows who is alive, and nobody reads heartbeats.
-        if is_shared(self._engine):
-            with sql.writing(self._engine) as connection:
+        if is_shared_database(self._engine):
+            with sql.write_transaction(self._engine) as connection:
                 connection.execute(sa.update(jobs).where(self._has).values(beat=jobs.c.beat + 1))
 
-    def _keep(self, job: Taken, values: Mapping[str, Any], done: Collection[Mapping[str, Any]] = ()) -> bool:
+    def _save_progress(
+        self, job: ClaimedJob, values: Mapping[str, Any], done: Collection[Mapping[str, Any]] = ()
+    ) -> bool:
         """Save values and results unless another worker has claimed the job; False if it is no longer running."""
-        with sql.writing(self._engine, durable=True) as connection:
-            changed = {**values, "changed_on": now_ms(self._engine)}
-            update = sa.update(jobs).where(job.is_mine).values(changed).returning(jobs.c.state)
+        with sql.write_transaction(self._engine, durable=True) as connection:
+            changed = {**values, "changed_on": current_time_ms(self._engine)}
+            update = sa.update(jobs).where(job.is_still_claimed).values(changed).returning(jobs.c.state)
             state = connection.execute(update).scalar()
             # A part that finished after a cancellation still keeps its result.
             if state is not None:
-                sql.insert_missing(connection, parts, list(done))
+                sql.insert_missing_rows(connection, parts, list(done))
             return bool(state == JobState.RUNNING)
 
-    def _put_back(
-        self, connection: sa.Connection, id: str, trouble: Trouble, *, not_before: sa.ColumnElement[int] | None = None
+    def _release_after_failure(
+        self,
+        connection: sa.Connection,
+        id: str,
+        trouble: FailureStreak,
+        *,
+        not_before: sa.ColumnElement[int] | None = None,
     ) -> None:
-        values: dict[str, Any] = {**_WAITING_AGAIN, "changed_on": now_ms(self._engine), "reason": trouble.reason}
+        values: dict[str, Any] = {
+            **_RELEASED_VALUES,
+            "changed_on": current_time_ms(self._engine),
+            "reason": trouble.reason,
+        }
         values |= {"stuck_at": trouble.at, "failures": trouble.failures, "deaths": trouble.deaths}
-        if trouble.is_too_much:
+        if trouble.is_exhausted:
             values["state"] = JobState.PARKED
         elif not_before is not None:
             values["not_before"] = not_before
         connection.execute(sa.update(jobs).where(jobs.c.id == id).values(values))
 
 
-_WAITING_AGAIN: dict[str, Any] = {"state": JobState.WAITING, "worker": "", "attempt": jobs.c.attempt + 1}
+_RELEASED_VALUES: dict[str, Any] = {"state": JobState.WAITING, "worker": "", "attempt": jobs.c.attempt + 1}
 
 
-def _room(running: Collection[Lanes], limits: Limits) -> list[sa.ColumnElement[bool]]:
+def _exclude_keys_at_limit(
+    running: Collection[ConcurrencyKeys], limits: ConcurrencyLimits
+) -> list[sa.ColumnElement[bool]]:
     """Return conditions that exclude the jobs at a concurrency limit, however many they are."""
     full: list[sa.ColumnElement[bool]] = []
     for column, lanes, limit in (
@@ -409,9 +442,9 @@ def _room(running: Collection[Lanes], limits: Limits) -> list[sa.ColumnElement[b
     return full
 
 
-def _trouble(row: sa.Row[Any]) -> Trouble:
-    return Trouble(at=row.stuck_at, failures=row.failures, deaths=row.deaths, reason=row.reason)
+def _failure_streak_from_row(row: sa.Row[Any]) -> FailureStreak:
+    return FailureStreak(at=row.stuck_at, failures=row.failures, deaths=row.deaths, reason=row.reason)
 
 
-def _count_done(connection: sa.Connection, id: str) -> int:
+def _count_parts_done(connection: sa.Connection, id: str) -> int:
     return int(connection.execute(sa.select(sa.func.count()).select_from(parts).where(parts.c.job == id)).scalar_one())

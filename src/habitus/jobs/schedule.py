@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 
-from habitus.settings import DAYS, SCHEDULE
+from habitus.settings import DAYS, SCHEDULE_PATTERN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Slot:
+class ScheduleSlot:
     """One due time of a schedule."""
 
     key: str
@@ -30,38 +30,38 @@ class Schedule:
     weekday: int | None = None
     at: time = time()
 
-    def last(self, now: datetime, zone: tzinfo) -> Slot:
+    def get_current_slot(self, now: datetime, zone: tzinfo) -> ScheduleSlot:
         """Return the slot that is due now."""
-        slot = self._slot(now, zone)
-        return slot if slot.timestamp <= now else self._slot(now - self._period, zone)
+        slot = self._find_slot(now, zone)
+        return slot if slot.timestamp <= now else self._find_slot(now - self._get_period, zone)
 
-    def next(self, now: datetime, zone: tzinfo) -> Slot:
+    def get_next_slot(self, now: datetime, zone: tzinfo) -> ScheduleSlot:
         """Return the next slot after now."""
-        slot = self._slot(now, zone)
-        return slot if slot.timestamp > now else self._slot(now + self._period, zone)
+        slot = self._find_slot(now, zone)
+        return slot if slot.timestamp > now else self._find_slot(now + self._get_period, zone)
 
     @property
-    def _period(self) -> timedelta:
+    def _get_period(self) -> timedelta:
         # Hours are in UTC and days in the zone: hosts in two zones share an hour's slot, and a day has one key each.
         if self.is_hourly:
             return timedelta(hours=1)
         return timedelta(days=1 if self.weekday is None else 7)
 
-    def _slot(self, around: datetime, zone: tzinfo) -> Slot:
+    def _find_slot(self, around: datetime, zone: tzinfo) -> ScheduleSlot:
         """Return the slot of the hour, day or week that contains this time."""
         if self.is_hourly:
             hour = around.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-            return Slot(key=f"{hour:%Y-%m-%dT%H}", timestamp=hour)
+            return ScheduleSlot(key=f"{hour:%Y-%m-%dT%H}", timestamp=hour)
         day = around.astimezone(zone).date()
         if self.weekday is not None:
             day += timedelta(days=self.weekday - day.weekday())
         key = f"{day:%Y-%m-%d}" if self.weekday is None else f"{day:%G-W%V}"
-        return Slot(key=key, timestamp=datetime.combine(day, self.at, zone).astimezone(UTC))
+        return ScheduleSlot(key=key, timestamp=datetime.combine(day, self.at, zone).astimezone(UTC))
 
 
-def read(text: str) -> Schedule | None:
+def parse_schedule(text: str) -> Schedule | None:
     """Parse a schedule that the settings have validated; None for 'off'."""
-    found = re.fullmatch(SCHEDULE, text)
+    found = re.fullmatch(SCHEDULE_PATTERN, text)
     assert found is not None, f"The settings let '{text}' pass."
     if text == "off":
         return None

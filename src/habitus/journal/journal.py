@@ -12,16 +12,16 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import Invalid, NotFound
-from habitus.events import Event, OutcomeKind
-from habitus.journal import facts
-from habitus.journal.facts import Day, JudgedTurn
+from habitus.events import AgentEvent, OutcomeKind
+from habitus.journal import evidence_records
+from habitus.journal.evidence_records import DailyRequestCounts, JudgedTurn
 from habitus.journal.model import (
-    NOT_REAL,
-    KeptExposure,
-    KeptSession,
-    KeptSums,
-    Place,
-    TrialArms,
+    SYNTHETIC_SOURCE_TYPES,
+    CachedEvidenceSums,
+    RecordedExposure,
+    SelectionSlot,
+    SessionSummary,
+    TrialVariantCounts,
     Turn,
     TurnFilter,
     TurnOutcome,
@@ -29,19 +29,19 @@ from habitus.journal.model import (
 from habitus.journal.tables import (
     events,
     messages,
-    object_of,
     outcomes,
-    seen,
+    parse_json_object,
+    seen_skills,
     selections,
-    turn_of,
+    turn_from_row,
     turns,
 )
 from habitus.redact import Redactor
-from habitus.text import encodable
+from habitus.text import replace_surrogates
 
 # Turns loaded per query when reading in batches.
-_AT_ONCE = 200
-_PARTS = (messages, events, selections, outcomes)
+_BATCH_SIZE = 200
+_TURN_PART_TABLES = (messages, events, selections, outcomes)
 
 
 class Journal:
@@ -53,53 +53,59 @@ class Journal:
         *,
         clock: Callable[[], datetime],
         redactor: Redactor,
-        kept_for: timedelta,
+        retention: timedelta,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._redactor = redactor
-        self.kept_for = kept_for
+        self.retention = retention
         self._was_judged = False
 
-    def begin(self, turn: Turn) -> None:
+    def begin_turn(self, turn: Turn) -> None:
         """Record the request of a turn that has just started."""
-        with sql.writing(self._engine) as connection:
-            connection.execute(turns.insert().values(self._row(turn)))
-            rows = [{"role": m.role, "content": self._safe(m.content)} for m in turn.messages]
-            _insert(connection, messages, turn.id, rows)
+        with sql.write_transaction(self._engine) as connection:
+            connection.execute(turns.insert().values(self._build_turn_row(turn)))
+            rows = [{"role": m.role, "content": self._redact_to_json(m.content)} for m in turn.messages]
+            _insert_turn_parts(connection, messages, turn.id, rows)
 
-    def record(self, turn: Turn) -> None:
+    def record_turn(self, turn: Turn) -> None:
         """Record a complete turn, replacing its earlier record; secrets are redacted."""
-        with sql.writing(self._engine) as connection:
+        with sql.write_transaction(self._engine) as connection:
             # Feedback may have arrived while the turn was running; it must survive the rewrite.
             kept = connection.execute(sa.select(outcomes).where(outcomes.c.turn == turn.id)).mappings().all()
             connection.execute(turns.delete().where(turns.c.id == turn.id))
-            connection.execute(turns.insert().values(self._row(turn)))
-            own = [self._outcome(outcome) for outcome in turn.outcomes]
+            connection.execute(turns.insert().values(self._build_turn_row(turn)))
+            own = [self._build_outcome_row(outcome) for outcome in turn.outcomes]
             earlier = [{key: row[key] for key in ("kind", "weight", "source", "reason", "at")} for row in kept]
             added = [row for row in earlier if row["source"] not in {outcome["source"] for outcome in own}]
             for table, rows in (
-                (messages, [{"role": m.role, "content": self._safe(m.content)} for m in turn.messages]),
-                (events, [self._event(event) for event in turn.events]),
+                (messages, [{"role": m.role, "content": self._redact_to_json(m.content)} for m in turn.messages]),
+                (events, [self._build_event_row(event) for event in turn.events]),
                 (selections, [{**asdict(one), "place": one.place.value} for one in turn.selected]),
                 (outcomes, [*own, *added]),
             ):
-                _insert(connection, table, turn.id, rows)
-            facts.record(connection, turn, turn.outcomes, self._clock())
+                _insert_turn_parts(connection, table, turn.id, rows)
+            evidence_records.record_turn_evidence(connection, turn, turn.outcomes, self._clock())
 
     # In the methods below, `user` restricts the result to that user's turns; None means all users.
-    def judge(self, turn: str, outcome: TurnOutcome, *, user: str | None = None) -> str:
+    def record_outcome(self, turn: str, outcome: TurnOutcome, *, user: str | None = None) -> str:
         """Record an outcome for a turn, given by its id or caller id, and return the turn's id.
 
         A second outcome from the same source replaces the first.
         """
-        with sql.writing(self._engine, lock="outcomes") as connection:
-            query = sa.select(turns).where(sa.or_(turns.c.id == turn, turns.c.caller_id == turn), _of(user))
+        with sql.write_transaction(self._engine, lock="outcomes") as connection:
+            query = sa.select(turns).where(
+                sa.or_(turns.c.id == turn, turns.c.caller_id == turn), _belongs_to_user(user)
+            )
             row = connection.execute(query.order_by(turns.c.started_on.desc()).limit(1)).mappings().first()
-            known = facts.judged_turn(connection, turn, user) if row is None else JudgedTurn.of(turn_of(row, {}))
+            known = (
+                evidence_records.find_judged_turn(connection, turn, user)
+                if row is None
+                else JudgedTurn.from_turn(turn_from_row(row, {}))
+            )
             if known is None:
                 raise NotFound(f"There is no turn '{turn}'.", hint="'habitus sessions show' has their ids.")
-            facts.judge(connection, known, [outcome], self._clock())
+            evidence_records.record_outcomes(connection, known, [outcome], self._clock())
             found = known.turn
             if row is None:
                 # The turn was pruned, but its exposures still learn from the outcome.
@@ -108,132 +114,142 @@ class Journal:
             connection.execute(outcomes.delete().where(*same))
             last = sa.select(sa.func.max(outcomes.c.number)).where(outcomes.c.turn == found)
             number = (connection.execute(last).scalar() or 0) + 1
-            packed = self._outcome(outcome) | {"turn": found, "number": number}
+            packed = self._build_outcome_row(outcome) | {"turn": found, "number": number}
             connection.execute(outcomes.insert().values(packed))
         return found
 
-    def turn(self, id: str, *, user: str | None = None) -> Turn:
+    def get_turn(self, id: str, *, user: str | None = None) -> Turn:
         """Return a turn with its messages, events, selections, outcomes and exposures."""
-        with sql.reading(self._engine) as connection:
-            row = connection.execute(sa.select(turns).where(turns.c.id == id, _of(user))).mappings().first()
+        with sql.read_transaction(self._engine) as connection:
+            row = (
+                connection.execute(sa.select(turns).where(turns.c.id == id, _belongs_to_user(user))).mappings().first()
+            )
             if row is None:
                 raise NotFound(f"There is no turn '{id}'.", hint="See 'habitus sessions list'.")
-            turn = turn_of(row, {table.name: _entries(connection, table, id) for table in _PARTS})
-            return replace(turn, exposures=facts.of_turn(connection, id))
+            turn = turn_from_row(
+                row, {table.name: _load_turn_parts(connection, table, id) for table in _TURN_PART_TABLES}
+            )
+            return replace(turn, exposures=evidence_records.load_turn_exposures(connection, id))
 
-    def turns_of(self, session: str, *, user: str | None = None) -> list[Turn]:
+    def list_session_turns(self, session: str, *, user: str | None = None) -> list[Turn]:
         """Return the turns of a session, oldest first."""
-        query = sa.select(turns.c.id).where(turns.c.session == session, _of(user))
+        query = sa.select(turns.c.id).where(turns.c.session == session, _belongs_to_user(user))
         query = query.order_by(turns.c.started_on, turns.c.id)
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             ids = connection.execute(query).scalars().all()
-        return [self.turn(id) for id in ids]
+        return [self.get_turn(id) for id in ids]
 
-    def turns_showing(self, skill: str, layer: str, version: int) -> list[Turn]:
+    def list_turns_showing_skill(self, skill: str, layer: str, version: int) -> list[Turn]:
         """Return the turns that showed this skill version in full or whose model loaded it, oldest first."""
-        table, places = selections.c, (Place.EAGER.value, Place.STICKY.value, Place.LOADED.value)
+        table, places = (
+            selections.c,
+            (SelectionSlot.EAGER.value, SelectionSlot.STICKY.value, SelectionSlot.LOADED.value),
+        )
         which = (table.name == skill, table.layer == layer, table.version == version, table.place.in_(places))
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             ids = connection.execute(sa.select(table.turn).where(*which).distinct()).scalars().all()
-        return sorted((self.turn(id) for id in ids), key=lambda turn: turn.started_on)
+        return sorted((self.get_turn(id) for id in ids), key=lambda turn: turn.started_on)
 
-    def user_of(self, session: str) -> str:
+    def get_session_user(self, session: str) -> str:
         """Return the user of a session; empty if the journal has no turn of it."""
         query = sa.select(turns.c.user).where(turns.c.session == session).limit(1)
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             return str(connection.execute(query).scalar() or "")
 
-    def recent(self, conversation: str, *, limit: int, user: str | None = None) -> list[Turn]:
+    def list_recent_turns(self, conversation: str, *, limit: int, user: str | None = None) -> list[Turn]:
         """Return the last turns of a conversation, newest first, with only their chosen skills and outcomes."""
-        query = sa.select(turns).where(turns.c.conversation == conversation, _of(user))
-        return self._brief(query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit))
+        query = sa.select(turns).where(turns.c.conversation == conversation, _belongs_to_user(user))
+        return self._load_brief_turns(query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit))
 
-    def latest(self, *, limit: int, user: str | None = None) -> list[Turn]:
+    def list_latest_turns(self, *, limit: int, user: str | None = None) -> list[Turn]:
         """Return the latest real turns of all conversations, newest first, in brief."""
-        return self._brief(
-            sa.select(turns).where(_is_real(), _of(user)).order_by(turns.c.started_on.desc()).limit(limit)
+        return self._load_brief_turns(
+            sa.select(turns)
+            .where(_is_real_turn(), _belongs_to_user(user))
+            .order_by(turns.c.started_on.desc())
+            .limit(limit)
         )
 
-    def find(self, wanted: TurnFilter, *, limit: int, after: str = "") -> list[Turn]:
+    def find_turns(self, criteria: TurnFilter, *, limit: int, after: str = "") -> list[Turn]:
         """Return the real turns that match the filter, newest first, in brief; `after` is the last turn of the previous
         page.
         """
-        query = sa.select(turns).where(_is_real(), _of(wanted.user))
-        if wanted.text:
-            query = query.where(turns.c.request.icontains(wanted.text, autoescape=True))
-        if wanted.source_type:
-            query = query.where(turns.c.source_type == wanted.source_type)
-        if wanted.skill:
-            read = selections.c.place.in_([Place.EAGER.value, Place.LOADED.value])
-            showing = sa.select(selections.c.turn).where(selections.c.name == wanted.skill, read)
+        query = sa.select(turns).where(_is_real_turn(), _belongs_to_user(criteria.user))
+        if criteria.text:
+            query = query.where(turns.c.request.icontains(criteria.text, autoescape=True))
+        if criteria.source_type:
+            query = query.where(turns.c.source_type == criteria.source_type)
+        if criteria.skill:
+            read = selections.c.place.in_([SelectionSlot.EAGER.value, SelectionSlot.LOADED.value])
+            showing = sa.select(selections.c.turn).where(selections.c.name == criteria.skill, read)
             query = query.where(turns.c.id.in_(showing))
         if after:
-            mark = self.turn(after, user=wanted.user)
+            mark = self.get_turn(after, user=criteria.user)
             earlier = turns.c.started_on < mark.started_on
             query = query.where(earlier | ((turns.c.started_on == mark.started_on) & (turns.c.id < after)))
         query = query.order_by(turns.c.started_on.desc(), turns.c.id.desc())
-        if wanted.outcome is None:
-            return self._brief(query.limit(limit))
+        if criteria.outcome is None:
+            return self._load_brief_turns(query.limit(limit))
         found: list[Turn] = []
         start, is_over = 0, False
         # The effective outcome is computed from all outcomes of a turn, so SQL can't filter by it.
         while len(found) < limit and not is_over:
-            some = self._brief(query.offset(start).limit(_AT_ONCE))
-            found += [turn for turn in some if _went(turn) is wanted.outcome]
-            start, is_over = start + _AT_ONCE, len(some) < _AT_ONCE
+            some = self._load_brief_turns(query.offset(start).limit(_BATCH_SIZE))
+            found += [turn for turn in some if _get_outcome_kind(turn) is criteria.outcome]
+            start, is_over = start + _BATCH_SIZE, len(some) < _BATCH_SIZE
         return found[:limit]
 
-    def source_types(self, *, user: str | None = None) -> list[str]:
+    def list_source_types(self, *, user: str | None = None) -> list[str]:
         """Return the source types of real turns, sorted."""
-        return self._distinct(turns.c.source_type, _is_real(), _of(user))
+        return self._list_distinct(turns.c.source_type, _is_real_turn(), _belongs_to_user(user))
 
-    def users(self) -> list[str]:
+    def list_users(self) -> list[str]:
         """Return the users that have real turns, sorted."""
-        return self._distinct(turns.c.user, _is_real())
+        return self._list_distinct(turns.c.user, _is_real_turn())
 
-    def _distinct(self, column: sa.Column[Any], *where: sa.ColumnElement[bool]) -> list[str]:
-        with sql.reading(self._engine) as connection:
+    def _list_distinct(self, column: sa.Column[Any], *where: sa.ColumnElement[bool]) -> list[str]:
+        with sql.read_transaction(self._engine) as connection:
             return sorted(connection.execute(sa.select(column).where(*where).distinct()).scalars())
 
-    def brief(self, id: str, *, user: str | None = None) -> Turn | None:
+    def find_brief_turn(self, id: str, *, user: str | None = None) -> Turn | None:
         """Return a turn in brief, by its id or caller id; None if the journal does not have it."""
-        query = sa.select(turns).where(sa.or_(turns.c.id == id, turns.c.caller_id == id), _of(user))
-        return next(iter(self._brief(query.order_by(turns.c.started_on.desc()).limit(1))), None)
+        query = sa.select(turns).where(sa.or_(turns.c.id == id, turns.c.caller_id == id), _belongs_to_user(user))
+        return next(iter(self._load_brief_turns(query.order_by(turns.c.started_on.desc()).limit(1))), None)
 
-    def past(self, *, limit: int, user: str | None = None) -> Iterator[Turn]:
+    def iterate_past_turns(self, *, limit: int, user: str | None = None) -> Iterator[Turn]:
         """Yield the latest finished real turns, oldest first, with messages, events, chosen or loaded skills and
         outcomes.
         """
-        query = sa.select(turns.c.id).where(turns.c.ended_on.is_not(None), _is_real(), _of(user))
-        with sql.reading(self._engine) as connection:
+        query = sa.select(turns.c.id).where(turns.c.ended_on.is_not(None), _is_real_turn(), _belongs_to_user(user))
+        with sql.read_transaction(self._engine) as connection:
             latest = query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit)
             ids = connection.execute(latest).scalars().all()[::-1]
         # In batches, because databases limit the number of parameters in one IN clause.
-        for start in range(0, len(ids), _AT_ONCE):
-            some = sa.select(turns).where(turns.c.id.in_(ids[start : start + _AT_ONCE]))
-            yield from self._brief(some.order_by(turns.c.started_on, turns.c.id), messages, events)
+        for start in range(0, len(ids), _BATCH_SIZE):
+            some = sa.select(turns).where(turns.c.id.in_(ids[start : start + _BATCH_SIZE]))
+            yield from self._load_brief_turns(some.order_by(turns.c.started_on, turns.c.id), messages, events)
 
-    def _brief(self, query: sa.Select[Any], *more: sa.Table) -> list[Turn]:
+    def _load_brief_turns(self, query: sa.Select[Any], *more: sa.Table) -> list[Turn]:
         """Load turns with their chosen or loaded skills and outcomes, plus the rows of the tables in `more`."""
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             rows = connection.execute(query).mappings().all()
             ids = [row["id"] for row in rows]
             parts: dict[str, dict[str, list[Mapping[Any, Any]]]] = {id: {} for id in ids}
             for table, wanted in (
-                (selections, selections.c.place.in_([Place.EAGER.value, Place.LOADED.value])),
+                (selections, selections.c.place.in_([SelectionSlot.EAGER.value, SelectionSlot.LOADED.value])),
                 *((table, sa.true()) for table in (outcomes, *more)),
             ):
                 chosen = sa.select(table).where(table.c.turn.in_(ids), wanted).order_by(table.c.number)
                 for entry in connection.execute(chosen).mappings() if ids else ():
                     parts[entry["turn"]].setdefault(table.name, []).append(entry)
-        return [turn_of(row, parts[row["id"]]) for row in rows]
+        return [turn_from_row(row, parts[row["id"]]) for row in rows]
 
-    def sessions(self, *, limit: int = 50, user: str | None = None, after: str = "") -> list[KeptSession]:
+    def list_sessions(self, *, limit: int = 50, user: str | None = None, after: str = "") -> list[SessionSummary]:
         """Return sessions with their turn counts, latest first; `after` is the last session of the previous page."""
         last = sa.func.max(turns.c.started_on)
         is_behind: sa.ColumnElement[bool] = sa.true()
         if after:
-            mark = self._last_turn_on(after, user)
+            mark = self._get_last_turn_time(after, user)
             is_behind = (last < mark) | ((last == mark) & (turns.c.session > after))
         latest = (
             sa.select(
@@ -243,7 +259,7 @@ class Journal:
                 sa.func.count().label("turns"),
                 sa.func.min(turns.c.user).label("user"),
             )
-            .where(_of(user))
+            .where(_belongs_to_user(user))
             .group_by(turns.c.session)
             .having(is_behind)
             .order_by(last.desc(), turns.c.session)
@@ -252,159 +268,165 @@ class Journal:
         )
         # The title is the beginning of the session's first request, read only for the page being shown.
         opening = sa.select(sa.func.substr(turns.c.request, 1, 80)).where(turns.c.session == latest.c.id)
-        title = opening.where(_of(user)).order_by(turns.c.started_on, turns.c.id).limit(1).scalar_subquery()
-        with sql.reading(self._engine) as connection:
+        title = (
+            opening.where(_belongs_to_user(user)).order_by(turns.c.started_on, turns.c.id).limit(1).scalar_subquery()
+        )
+        with sql.read_transaction(self._engine) as connection:
             query = sa.select(latest, title.label("title")).order_by(latest.c.last_turn_on.desc(), latest.c.id)
-            return [KeptSession(**row) for row in connection.execute(query).mappings()]
+            return [SessionSummary(**row) for row in connection.execute(query).mappings()]
 
-    def _last_turn_on(self, session: str, user: str | None) -> datetime:
-        query = sa.select(sa.func.max(turns.c.started_on)).where(turns.c.session == session, _of(user))
-        with sql.reading(self._engine) as connection:
+    def _get_last_turn_time(self, session: str, user: str | None) -> datetime:
+        query = sa.select(sa.func.max(turns.c.started_on)).where(turns.c.session == session, _belongs_to_user(user))
+        with sql.read_transaction(self._engine) as connection:
             found: datetime | None = connection.execute(query).scalar()
         if found is None:
             raise Invalid(f"No page of sessions begins after '{session}'.", hint="Begin anew, without 'after'.")
         return found
 
-    def session_ids(self, *, user: str | None = None) -> frozenset[str]:
+    def list_session_ids(self, *, user: str | None = None) -> frozenset[str]:
         """Return the ids of all sessions that have turns."""
-        with sql.reading(self._engine) as connection:
-            return frozenset(connection.execute(sa.select(turns.c.session).where(_of(user)).distinct()).scalars())
+        with sql.read_transaction(self._engine) as connection:
+            return frozenset(
+                connection.execute(sa.select(turns.c.session).where(_belongs_to_user(user)).distinct()).scalars()
+            )
 
-    def days(self, number: int) -> tuple[Day, ...]:
+    def count_daily_requests(self, number: int) -> tuple[DailyRequestCounts, ...]:
         """Return the requests of the last days by outcome, for all users together."""
-        with sql.reading(self._engine) as connection:
-            return facts.read_days(connection, self._clock(), number)
+        with sql.read_transaction(self._engine) as connection:
+            return evidence_records.count_daily_requests(connection, self._clock(), number)
 
-    def used_since(self, since: datetime, of: str | None = None) -> Sequence[tuple[str, datetime]]:
+    def list_skill_uses(self, since: datetime, skill: str | None = None) -> Sequence[tuple[str, datetime]]:
         """Return each use of a skill (or of all skills) since then, with its time."""
-        with sql.reading(self._engine) as connection:
-            return facts.used_since(connection, since, of)
+        with sql.read_transaction(self._engine) as connection:
+            return evidence_records.list_skill_uses(connection, since, skill)
 
-    def last_heard(self) -> dict[str, datetime]:
+    def get_last_request_times(self) -> dict[str, datetime]:
         """Return the time of the last real request, by kind of agent."""
-        with sql.reading(self._engine) as connection:
-            return facts.last_heard(connection)
+        with sql.read_transaction(self._engine) as connection:
+            return evidence_records.load_last_request_times(connection)
 
-    def prune(self) -> int:
+    def prune_turns(self) -> int:
         """Delete the turns that are older than the retention period; return how many."""
-        with sql.writing(self._engine) as connection:
-            gone = turns.delete().where(turns.c.started_on < self._clock() - self.kept_for)
+        with sql.write_transaction(self._engine) as connection:
+            gone = turns.delete().where(turns.c.started_on < self._clock() - self.retention)
             return connection.execute(gone).rowcount
 
-    def exposures(self, items: Sequence[str] | None = None) -> list[KeptExposure]:
+    def load_exposures(self, items: Sequence[str] | None = None) -> list[RecordedExposure]:
         """Return the exposures of these items (or all), offered or withheld, with their conversations' later scores."""
-        with sql.reading(self._engine) as connection:
-            return facts.load_exposures(connection, items)
+        with sql.read_transaction(self._engine) as connection:
+            return evidence_records.load_exposures(connection, items)
 
-    def is_judged(self) -> bool:
+    def has_explicit_outcome(self) -> bool:
         """Return whether any conversation has explicit feedback."""
         # A True answer is cached for good: after an erasure, callers merely find no evidence.
         if not self._was_judged:
-            with sql.reading(self._engine) as connection:
-                self._was_judged = facts.is_judged(connection)
+            with sql.read_transaction(self._engine) as connection:
+                self._was_judged = evidence_records.has_explicit_outcome(connection)
         return self._was_judged
 
-    def exposures_and_sums(self) -> tuple[list[KeptExposure], KeptSums]:
+    def load_exposures_and_sums(self) -> tuple[list[RecordedExposure], CachedEvidenceSums]:
         """Return the exposures that the cached sums do not count, and those sums; all exposures if there are none."""
-        with sql.reading(self._engine) as connection:
-            sums = facts.read_sums(connection)
-            found = facts.load_exposures(connection, since=sums.until)
+        with sql.read_transaction(self._engine) as connection:
+            sums = evidence_records.load_evidence_sums(connection)
+            found = evidence_records.load_exposures(connection, since=sums.until)
             # A reset between the two reads would leave a gap, so then everything is loaded.
-            if facts.count_changes(connection) == sums.changes:
+            if evidence_records.count_sums_resets(connection) == sums.changes:
                 return found, sums
-            return facts.load_exposures(connection), KeptSums()
+            return evidence_records.load_exposures(connection), CachedEvidenceSums()
 
-    def keep_sums(self, sums: KeptSums) -> None:
+    def save_sums(self, sums: CachedEvidenceSums) -> None:
         """Save the sums, unless a transaction is open in this context."""
         # Writing needs a second connection, and a small pool may have none left.
-        if sql.open_transactions():
+        if sql.count_open_transactions():
             return
-        with sql.writing(self._engine) as connection:
-            facts.keep_sums(connection, sums)
+        with sql.write_transaction(self._engine) as connection:
+            evidence_records.save_evidence_sums(connection, sums)
 
-    def trial_arms(self, kind: str, item: str | None = None) -> list[TrialArms]:
+    def count_trial_variants(self, kind: str, item: str | None = None) -> list[TrialVariantCounts]:
         """Count the conversations of paired trials with and without an item (or all items of a kind), by version."""
-        with sql.reading(self._engine) as connection:
-            return facts.trial_arms(connection, kind, item)
+        with sql.read_transaction(self._engine) as connection:
+            return evidence_records.count_trial_variants(connection, kind, item)
 
-    def erase_evidence(self, user: str) -> int:
+    def erase_user_evidence(self, user: str) -> int:
         """Delete the exposures and outcomes of a user; return how many there were."""
-        with sql.writing(self._engine) as connection:
-            return facts.erase(connection, user)
+        with sql.write_transaction(self._engine) as connection:
+            return evidence_records.erase_user_evidence(connection, user)
 
-    def seed(self) -> str:
+    def get_random_seed(self) -> str:
         """Return the random seed of this installation, which all hosts share."""
-        with sql.writing(self._engine) as connection:
-            return facts.seed(connection)
+        with sql.write_transaction(self._engine) as connection:
+            return evidence_records.load_random_seed(connection)
 
-    def skills_seen(self, user: str) -> dict[str, str] | None:
+    def get_seen_skills(self, user: str) -> dict[str, str] | None:
         """Return name → hash of the skills as the user last saw them; None if the user never listed them."""
-        with sql.reading(self._engine) as connection:
-            packed = connection.execute(sa.select(seen.c.hashes).where(seen.c.user == user)).scalar()
-        return None if packed is None else object_of(packed)
+        with sql.read_transaction(self._engine) as connection:
+            packed = connection.execute(sa.select(seen_skills.c.hashes).where(seen_skills.c.user == user)).scalar()
+        return None if packed is None else parse_json_object(packed)
 
-    def mark_seen(self, user: str, hashes: Mapping[str, str]) -> None:
+    def mark_skills_seen(self, user: str, hashes: Mapping[str, str]) -> None:
         """Remember the skills and hashes that a user has now seen."""
         values = {"hashes": json.dumps(dict(hashes), sort_keys=True), "seen_on": self._clock()}
-        with sql.writing(self._engine, lock=f"seen:{user}") as connection:
-            sql.insert_missing(connection, seen, [{"user": user, **values}])
-            connection.execute(seen.update().where(seen.c.user == user).values(values))
+        with sql.write_transaction(self._engine, lock=f"seen:{user}") as connection:
+            sql.insert_missing_rows(connection, seen_skills, [{"user": user, **values}])
+            connection.execute(seen_skills.update().where(seen_skills.c.user == user).values(values))
 
-    def _row(self, turn: Turn) -> dict[str, Any]:
-        said = encodable(self._redactor.redact(turn.request).text)
+    def _build_turn_row(self, turn: Turn) -> dict[str, Any]:
+        said = replace_surrogates(self._redactor.redact(turn.request).text)
         own = {column.name: getattr(turn, column.name) for column in turns.columns}
         return own | {"request": said, "usage": json.dumps(dict(turn.usage))}
 
-    def _safe(self, content: object) -> str:
-        return encodable(json.dumps(self._redactor.redact_value(content), ensure_ascii=False, default=str))
+    def _redact_to_json(self, content: object) -> str:
+        return replace_surrogates(json.dumps(self._redactor.redact_value(content), ensure_ascii=False, default=str))
 
-    def _outcome(self, outcome: TurnOutcome) -> dict[str, Any]:
+    def _build_outcome_row(self, outcome: TurnOutcome) -> dict[str, Any]:
         return {
             "kind": outcome.kind.value,
             "weight": outcome.weight,
             "source": outcome.source,
-            "reason": encodable(self._redactor.redact(outcome.reason).text),
+            "reason": replace_surrogates(self._redactor.redact(outcome.reason).text),
             "at": outcome.at or self._clock(),
         }
 
-    def _event(self, event: Event) -> dict[str, Any]:
+    def _build_event_row(self, event: AgentEvent) -> dict[str, Any]:
         return {
             "kind": event.kind.value,
             "severity": event.severity,
             "round_idx": event.round_idx,
-            "detail": self._safe(dict(event.detail)),
+            "detail": self._redact_to_json(dict(event.detail)),
         }
 
 
-def effective(found: Sequence[TurnOutcome]) -> TurnOutcome | None:
+def get_effective_outcome(outcomes: Sequence[TurnOutcome]) -> TurnOutcome | None:
     """Return the outcome that counts, the heaviest and of equal ones the latest; None without outcomes."""
-    ranked = sorted(enumerate(found), key=lambda item: (item[1].weight, item[1].at or datetime.min, item[0]))
+    ranked = sorted(enumerate(outcomes), key=lambda item: (item[1].weight, item[1].at or datetime.min, item[0]))
     return ranked[-1][1] if ranked else None
 
 
-def _went(turn: Turn) -> OutcomeKind | None:
-    judged = effective(turn.outcomes)
+def _get_outcome_kind(turn: Turn) -> OutcomeKind | None:
+    judged = get_effective_outcome(turn.outcomes)
     return None if judged is None else judged.kind
 
 
-def loaded_or_ruled(turn: Turn) -> tuple[str, ...]:
+def list_chosen_skills(turn: Turn) -> tuple[str, ...]:
     """Return the skills of a turn that a rule or the model chose, without merely sticky ones."""
-    return tuple(entry.name for entry in turn.selected if entry.place in (Place.LOADED, Place.EAGER))
+    return tuple(entry.name for entry in turn.selected if entry.place in (SelectionSlot.LOADED, SelectionSlot.EAGER))
 
 
-def _is_real() -> sa.ColumnElement[bool]:
-    return turns.c.source_type.not_in(NOT_REAL)
+def _is_real_turn() -> sa.ColumnElement[bool]:
+    return turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES)
 
 
-def _of(user: str | None) -> sa.ColumnElement[bool]:
+def _belongs_to_user(user: str | None) -> sa.ColumnElement[bool]:
     return sa.true() if user is None else turns.c.user == user
 
 
-def _insert(connection: sa.Connection, table: sa.Table, turn: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def _insert_turn_parts(
+    connection: sa.Connection, table: sa.Table, turn: str, rows: Sequence[Mapping[str, Any]]
+) -> None:
     if rows:
         connection.execute(table.insert(), [{"turn": turn, "number": n, **row} for n, row in enumerate(rows, 1)])
 
 
-def _entries(connection: sa.Connection, table: sa.Table, turn: str) -> list[Mapping[Any, Any]]:
+def _load_turn_parts(connection: sa.Connection, table: sa.Table, turn: str) -> list[Mapping[Any, Any]]:
     query = sa.select(table).where(table.c.turn == turn).order_by(table.c.number)
     return list(connection.execute(query).mappings())

@@ -8,10 +8,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from habitus.events import Event, OutcomeKind
+from habitus.events import AgentEvent, OutcomeKind
 
 
-class Origin(StrEnum):
+class TurnOrigin(StrEnum):
     """Why a turn took place, which decides whether its exposures and outcomes count as evidence."""
 
     # A request that a user or agent actually needed answered.
@@ -24,15 +24,20 @@ class Origin(StrEnum):
     REPLAY = "replay"
 
 
-NOT_REAL = {"dream": Origin.PRACTICE, "practice": Origin.PRACTICE, "trial": Origin.TRIAL, "replay": Origin.REPLAY}
+SYNTHETIC_SOURCE_TYPES = {
+    "dream": TurnOrigin.PRACTICE,
+    "practice": TurnOrigin.PRACTICE,
+    "trial": TurnOrigin.TRIAL,
+    "replay": TurnOrigin.REPLAY,
+}
 
 
-def origin_of(source_type: str) -> Origin:
+def classify_origin(source_type: str) -> TurnOrigin:
     """Return the origin of a turn with this source type."""
-    return NOT_REAL.get(source_type, Origin.REAL)
+    return SYNTHETIC_SOURCE_TYPES.get(source_type, TurnOrigin.REAL)
 
 
-class Place(StrEnum):
+class SelectionSlot(StrEnum):
     """The slot in which the selection put a skill."""
 
     EAGER = "eager"
@@ -49,11 +54,11 @@ class Place(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Selected:
+class SelectedSkill:
     """A skill of a turn with its slot and the reason."""
 
     name: str
-    place: Place
+    place: SelectionSlot
     reason: str
     layer: str = ""
     version: int = 0
@@ -85,7 +90,7 @@ class Exposure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptExposure:
+class RecordedExposure:
     """A recorded exposure with the scores of its conversation from then on."""
 
     exposure: Exposure
@@ -94,15 +99,15 @@ class KeptExposure:
     # The turn in which the exposure began.
     turn: str
     at: datetime
-    origin: Origin = Origin.REAL
+    origin: TurnOrigin = TurnOrigin.REAL
     # 1 or 0 for each later turn with explicit feedback.
-    said: tuple[float, ...] = ()
+    explicit_scores: tuple[float, ...] = ()
     # The same by weak signals, for turns without explicit feedback.
-    seemed: tuple[float, ...] = ()
+    inferred_scores: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptSums:
+class CachedEvidenceSums:
     """Cached sums over all conversations that began before `until`, as bytes, and the number of resets before them."""
 
     # -1 means that there never were any sums.
@@ -112,7 +117,7 @@ class KeptSums:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrialArms:
+class TrialVariantCounts:
     """The number of trial conversations in which an item was offered, and withheld."""
 
     item: str
@@ -135,7 +140,7 @@ class TurnOutcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Message:
+class TurnMessage:
     """One message of a turn as the journal stores it."""
 
     role: str
@@ -157,9 +162,9 @@ class Turn:
     user: str = "local"
     conversation: str = ""
     reply_to: str = ""
-    messages: tuple[Message, ...] = ()
-    events: tuple[Event, ...] = ()
-    selected: tuple[Selected, ...] = ()
+    messages: tuple[TurnMessage, ...] = ()
+    events: tuple[AgentEvent, ...] = ()
+    selected: tuple[SelectedSkill, ...] = ()
     # Only those that began in this turn.
     exposures: tuple[Exposure, ...] = ()
     outcomes: tuple[TurnOutcome, ...] = ()
@@ -168,7 +173,7 @@ class Turn:
     @property
     def is_real(self) -> bool:
         """False for practice, trials and replays."""
-        return origin_of(self.source_type) is Origin.REAL
+        return classify_origin(self.source_type) is TurnOrigin.REAL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,7 +190,7 @@ class TurnFilter:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptSession:
+class SessionSummary:
     """A session in the journal's list."""
 
     id: str

@@ -8,19 +8,19 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from habitus.events import Event, EventKind, OutcomeKind
-from habitus.journal.model import Message, Place, Selected, Turn, TurnOutcome
-from habitus.sql import Utc, columns, keys, metadata
+from habitus.events import AgentEvent, EventKind, OutcomeKind
+from habitus.journal.model import SelectedSkill, SelectionSlot, Turn, TurnMessage, TurnOutcome
+from habitus.sql import UtcDateTime, metadata, primary_key_columns, required_columns
 
 turns = sa.Table(
     "turns",
     metadata,
-    *keys(sa.String, "id"),
-    *columns(sa.String, "session", "user", "source_type"),
-    *columns(sa.String, "caller_id", "conversation", "reply_to", default=""),
-    *columns(sa.Text, "request", "usage"),
-    *columns(Utc, "started_on"),
-    sa.Column("ended_on", Utc),
+    *primary_key_columns(sa.String, "id"),
+    *required_columns(sa.String, "session", "user", "source_type"),
+    *required_columns(sa.String, "caller_id", "conversation", "reply_to", default=""),
+    *required_columns(sa.Text, "request", "usage"),
+    *required_columns(UtcDateTime, "started_on"),
+    sa.Column("ended_on", UtcDateTime),
     sa.Index("turns_by_session", "session", "started_on"),
     sa.Index("turns_by_conversation", "conversation", "started_on"),
     sa.Index("turns_by_caller", "caller_id"),
@@ -28,39 +28,45 @@ turns = sa.Table(
 )
 
 
-def _of_turn(name: str, *own: sa.schema.SchemaItem) -> sa.Table:
+def _create_turn_part_table(name: str, *own: sa.schema.SchemaItem) -> sa.Table:
     """Declare a table of numbered entries that are deleted with their turn."""
     turn = sa.Column("turn", sa.String, sa.ForeignKey("turns.id", ondelete="CASCADE"), primary_key=True)
-    return sa.Table(name, metadata, turn, *keys(sa.Integer, "number"), *own)
+    return sa.Table(name, metadata, turn, *primary_key_columns(sa.Integer, "number"), *own)
 
 
-messages = _of_turn("turn_messages", *columns(sa.String, "role"), *columns(sa.Text, "content"))
+messages = _create_turn_part_table(
+    "turn_messages", *required_columns(sa.String, "role"), *required_columns(sa.Text, "content")
+)
 
-events = _of_turn(
+events = _create_turn_part_table(
     "turn_events",
-    *columns(sa.String, "kind"),
-    *columns(sa.Integer, "severity", "round_idx"),
-    *columns(sa.Text, "detail"),
+    *required_columns(sa.String, "kind"),
+    *required_columns(sa.Integer, "severity", "round_idx"),
+    *required_columns(sa.Text, "detail"),
 )
 
-selections = _of_turn(
+selections = _create_turn_part_table(
     "turn_selections",
-    *columns(sa.String, "name", "layer", "place"),
-    *columns(sa.Integer, "version"),
-    *columns(sa.Text, "reason"),
+    *required_columns(sa.String, "name", "layer", "place"),
+    *required_columns(sa.Integer, "version"),
+    *required_columns(sa.Text, "reason"),
 )
 
-outcomes = _of_turn(
+outcomes = _create_turn_part_table(
     "turn_outcomes",
-    *columns(sa.String, "kind", "source"),
-    *columns(sa.Float, "weight"),
-    *columns(sa.Text, "reason"),
-    *columns(Utc, "at"),
+    *required_columns(sa.String, "kind", "source"),
+    *required_columns(sa.Float, "weight"),
+    *required_columns(sa.Text, "reason"),
+    *required_columns(UtcDateTime, "at"),
 )
 
 # The skills that a user's prompt last showed, which lets the menu announce a new skill only once.
-seen = sa.Table(
-    "seen_skills", metadata, *keys(sa.String, "user"), *columns(sa.Text, "hashes"), *columns(Utc, "seen_on")
+seen_skills = sa.Table(
+    "seen_skills",
+    metadata,
+    *primary_key_columns(sa.String, "user"),
+    *required_columns(sa.Text, "hashes"),
+    *required_columns(UtcDateTime, "seen_on"),
 )
 
 # Exposures and outcomes without any text: they outlive the turns they belong to.
@@ -68,16 +74,16 @@ seen = sa.Table(
 exposures = sa.Table(
     "exposures",
     metadata,
-    *keys(sa.String, "unit"),
-    *keys(sa.Boolean, "is_steady"),
-    *keys(sa.String, "kind", "item"),
-    *keys(sa.Integer, "version"),
-    *columns(sa.String, "turn", "user", "request_kind"),
-    *columns(sa.Boolean, "is_offered", "is_used", "is_ignored"),
-    *columns(sa.Float, "propensity"),
-    *columns(sa.Integer, "tokens"),
-    *columns(sa.String(16), "origin", default="real"),
-    *columns(Utc, "at"),
+    *primary_key_columns(sa.String, "unit"),
+    *primary_key_columns(sa.Boolean, "is_steady"),
+    *primary_key_columns(sa.String, "kind", "item"),
+    *primary_key_columns(sa.Integer, "version"),
+    *required_columns(sa.String, "turn", "user", "request_kind"),
+    *required_columns(sa.Boolean, "is_offered", "is_used", "is_ignored"),
+    *required_columns(sa.Float, "propensity"),
+    *required_columns(sa.Integer, "tokens"),
+    *required_columns(sa.String(16), "origin", default="real"),
+    *required_columns(UtcDateTime, "at"),
     sa.Index("exposures_by_item", "kind", "item"),
     sa.Index("exposures_by_turn", "turn"),
     sa.Index("exposures_by_user", "user"),
@@ -87,73 +93,81 @@ exposures = sa.Table(
 lasting_outcomes = sa.Table(
     "lasting_outcomes",
     metadata,
-    *keys(sa.String, "turn", "source"),
-    *columns(sa.String, "unit", "user", "caller_id", "kind"),
-    *columns(sa.Float, "weight"),
-    *columns(Utc, "began_on", "at"),
-    *columns(sa.String(16), "origin", default="real"),
+    *primary_key_columns(sa.String, "turn", "source"),
+    *required_columns(sa.String, "unit", "user", "caller_id", "kind"),
+    *required_columns(sa.Float, "weight"),
+    *required_columns(UtcDateTime, "began_on", "at"),
+    *required_columns(sa.String(16), "origin", default="real"),
     sa.Index("lasting_outcomes_by_unit", "unit"),
     sa.Index("lasting_outcomes_by_caller", "caller_id"),
     sa.Index("lasting_outcomes_by_user", "user"),
 )
 
 # One row: the random seed that all hosts share.
-evidence_seed = sa.Table("evidence_seed", metadata, *keys(sa.Integer, "id"), *columns(sa.String, "seed"))
+evidence_seed = sa.Table(
+    "evidence_seed", metadata, *primary_key_columns(sa.Integer, "id"), *required_columns(sa.String, "seed")
+)
 
 # One row of cached sums; every change to a conversation they count must reset it.
 evidence_sums = sa.Table(
     "evidence_sums",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    *columns(sa.Integer, "changes"),
-    sa.Column("until", Utc),
+    *required_columns(sa.Integer, "changes"),
+    sa.Column("until", UtcDateTime),
     sa.Column("sums", sa.LargeBinary),
 )
 
 
 _EVENT_KINDS, _PLACES, _OUTCOME_KINDS = (
-    frozenset(kind.value for kind in kinds) for kinds in (EventKind, Place, OutcomeKind)
+    frozenset(kind.value for kind in kinds) for kinds in (EventKind, SelectionSlot, OutcomeKind)
 )
 
 
-def _value(packed: str) -> Any:
+def _parse_json(packed: str) -> Any:
     try:
         return json.loads(packed)
     except (ValueError, RecursionError):
         return None
 
 
-def object_of(packed: str) -> dict[str, Any]:
+def parse_json_object(packed: str) -> dict[str, Any]:
     """Parse JSON text; an empty dictionary if it is damaged or not an object."""
-    value = _value(packed)
+    value = _parse_json(packed)
     return value if isinstance(value, dict) else {}
 
 
-def turn_of(row: Mapping[Any, Any], parts: Mapping[str, Sequence[Mapping[Any, Any]]]) -> Turn:
+def turn_from_row(row: Mapping[Any, Any], parts: Mapping[str, Sequence[Mapping[Any, Any]]]) -> Turn:
     """Build a turn from its row and the rows of its parts; entries with kinds that this version does not know are
     skipped.
     """
-    known = {column.name: row[column.name] for column in turns.columns} | {"usage": object_of(row["usage"])}
+    known = {column.name: row[column.name] for column in turns.columns} | {"usage": parse_json_object(row["usage"])}
     return Turn(
         **known,
-        messages=tuple(Message(role=m["role"], content=_value(m["content"])) for m in parts.get("turn_messages", ())),
+        messages=tuple(
+            TurnMessage(role=m["role"], content=_parse_json(m["content"])) for m in parts.get("turn_messages", ())
+        ),
         events=tuple(
-            Event(kind=EventKind(e["kind"]), detail=object_of(e["detail"]), **_some(e, "severity", "round_idx"))
+            AgentEvent(
+                kind=EventKind(e["kind"]),
+                detail=parse_json_object(e["detail"]),
+                **_pick_columns(e, "severity", "round_idx"),
+            )
             for e in parts.get("turn_events", ())
             if e["kind"] in _EVENT_KINDS
         ),
         selected=tuple(
-            Selected(place=Place(s["place"]), **_some(s, "name", "layer", "version", "reason"))
+            SelectedSkill(place=SelectionSlot(s["place"]), **_pick_columns(s, "name", "layer", "version", "reason"))
             for s in parts.get("turn_selections", ())
             if s["place"] in _PLACES
         ),
         outcomes=tuple(
-            TurnOutcome(kind=OutcomeKind(o["kind"]), **_some(o, "weight", "source", "reason", "at"))
+            TurnOutcome(kind=OutcomeKind(o["kind"]), **_pick_columns(o, "weight", "source", "reason", "at"))
             for o in parts.get("turn_outcomes", ())
             if o["kind"] in _OUTCOME_KINDS
         ),
     )
 
 
-def _some(row: Mapping[Any, Any], *names: str) -> dict[str, Any]:
+def _pick_columns(row: Mapping[Any, Any], *names: str) -> dict[str, Any]:
     return {name: row[name] for name in names}

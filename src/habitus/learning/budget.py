@@ -23,30 +23,30 @@ from pydantic import BaseModel
 
 from habitus import sql
 from habitus.errors import Invalid
-from habitus.events import OK, Outcome, failure, infra
-from habitus.llm.agents import program_of
+from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
+from habitus.llm.agents import find_program
 from habitus.llm.model import (
-    Answer,
-    Ask,
-    Asked,
+    CompletionRequest,
+    CompletionResult,
     Model,
-    NoUsableAnswer,
-    ProviderFault,
-    Streamed,
-    Text,
+    PersonMessage,
+    ProviderError,
+    RetryNotice,
+    StreamPiece,
+    TextContent,
     TextDelta,
-    TryingAgain,
-    Usage,
-    message_tokens,
+    TokenUsage,
+    UnusableAnswerError,
+    estimate_message_tokens,
 )
-from habitus.llm.prices import price
-from habitus.llm.structured import ask_for
+from habitus.llm.prices import compute_price
+from habitus.llm.structured import ask_structured
 from habitus.redact import Redactor
 from habitus.tasks.checks import Rubric
 from habitus.tasks.model import Submission, Task
-from habitus.text import count_of, prompt_text, tokens
+from habitus.text import estimate_token_count, format_count, load_prompt
 
-spending = sa.Table(
+learning_spending = sa.Table(
     "learning_spending",
     sql.metadata,
     # In UTC.
@@ -58,12 +58,12 @@ spending = sa.Table(
 )
 
 
-class CapReached(ProviderFault):
+class BudgetReachedError(ProviderError):
     """The day's or the run's budget does not allow the request."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spent:
+class DaySpending:
     """The tokens that learning has spent on a day."""
 
     day: str
@@ -72,20 +72,20 @@ class Spent:
     cap: int
 
     @property
-    def line(self) -> str:
+    def summary(self) -> str:
         """The spending in words."""
-        return f"{self.tokens:,} of {self.cap:,} tokens spent today in {count_of(self.calls, 'call')}"
+        return f"{self.tokens:,} of {self.cap:,} tokens spent today in {format_count(self.calls, 'call')}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reserved:
+class TokenReservation:
     """Tokens of a day that are reserved for a call."""
 
     day: str
     tokens: int
 
 
-class Spending:
+class SpendingStore:
     """Stores the tokens that learning spends per day, shared by all processes of a home."""
 
     def __init__(self, engine: sa.Engine, *, clock: Callable[[], datetime], cap: int) -> None:
@@ -93,41 +93,47 @@ class Spending:
         self._clock = clock
         self.cap = cap
 
-    def reserve(self, tokens: int) -> Reserved:
+    def reserve(self, tokens: int) -> TokenReservation:
         """Reserve tokens of today for a call; `BudgetReachedError` if too few are left."""
         day = self._today()
-        with sql.writing(self._engine) as connection:
-            sql.insert_missing(connection, spending, [{"day": day, "tokens": 0, "calls": 0, "is_told": False}])
+        with sql.write_transaction(self._engine) as connection:
+            sql.insert_missing_rows(
+                connection, learning_spending, [{"day": day, "tokens": 0, "calls": 0, "is_told": False}]
+            )
             # One conditional update, so two processes never reserve the same tokens.
-            fits = spending.update().where(spending.c.day == day, spending.c.tokens + tokens <= self.cap)
-            taken = fits.values(tokens=spending.c.tokens + tokens, calls=spending.c.calls + 1)
+            fits = learning_spending.update().where(
+                learning_spending.c.day == day, learning_spending.c.tokens + tokens <= self.cap
+            )
+            taken = fits.values(tokens=learning_spending.c.tokens + tokens, calls=learning_spending.c.calls + 1)
             if connection.execute(taken).rowcount:
-                return Reserved(day=day, tokens=tokens)
-        raise CapReached(
-            f"Learning may spend {self.cap:,} tokens a day, and {self.today().tokens:,} are spent; this call could "
+                return TokenReservation(day=day, tokens=tokens)
+        raise BudgetReachedError(
+            f"Learning may spend {self.cap:,} tokens a day, and {self.get_today().tokens:,} are spent; this call could "
             f"take {tokens:,}. It waits until tomorrow (UTC), or for a higher HABITUS_LEARNING_TOKENS."
         )
 
-    def settle(self, reserved: Reserved, used: int) -> None:
+    def settle(self, reserved: TokenReservation, used: int) -> None:
         """Replace a reservation with the tokens that the call used."""
-        with sql.writing(self._engine) as connection:
+        with sql.write_transaction(self._engine) as connection:
             connection.execute(
-                spending.update()
-                .where(spending.c.day == reserved.day)
-                .values(tokens=spending.c.tokens + (used - reserved.tokens))
+                learning_spending.update()
+                .where(learning_spending.c.day == reserved.day)
+                .values(tokens=learning_spending.c.tokens + (used - reserved.tokens))
             )
 
-    def today(self) -> Spent:
+    def get_today(self) -> DaySpending:
         """Return today's spending."""
         day = self._today()
-        with sql.reading(self._engine) as connection:
-            row = connection.execute(sa.select(spending).where(spending.c.day == day)).first()
-        return Spent(day=day, tokens=row.tokens if row else 0, calls=row.calls if row else 0, cap=self.cap)
+        with sql.read_transaction(self._engine) as connection:
+            row = connection.execute(sa.select(learning_spending).where(learning_spending.c.day == day)).first()
+        return DaySpending(day=day, tokens=row.tokens if row else 0, calls=row.calls if row else 0, cap=self.cap)
 
-    def is_first_to_tell(self) -> bool:
+    def claim_notice(self) -> bool:
         """Whether the user has yet to be told today that the cap is reached; True for only one process."""
-        telling = spending.update().where(spending.c.day == self._today(), spending.c.is_told == sa.false())
-        with sql.writing(self._engine) as connection:
+        telling = learning_spending.update().where(
+            learning_spending.c.day == self._today(), learning_spending.c.is_told == sa.false()
+        )
+        with sql.write_transaction(self._engine) as connection:
             return connection.execute(telling.values(is_told=True)).rowcount > 0
 
     def _today(self) -> str:
@@ -135,14 +141,14 @@ class Spending:
 
 
 # Tokens reserved for an answer without a limit of its own.
-_ROOM = 2_000
+_DEFAULT_ANSWER_TOKENS = 2_000
 # A shorter answer would be cut off before it says anything.
-_LEAST_ROOM = 200
-_LIMIT = re.compile(r"(\$?)\s*(\d+(?:\.\d+)?)\s*(k|m|min|minutes?|tokens?|\$|usd|dollars?)?")
+_MIN_ANSWER_TOKENS = 200
+_LIMIT_PATTERN = re.compile(r"(\$?)\s*(\d+(?:\.\d+)?)\s*(k|m|min|minutes?|tokens?|\$|usd|dollars?)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class RunLimits:
     """The most that a run may use; None means no limit."""
 
     tokens: int | None = None
@@ -154,7 +160,7 @@ class Limits:
         """Parse limits such as 50000, 50k, 30m or $2, or several separated by commas; `Invalid` otherwise."""
         found: dict[str, float] = {}
         for part in filter(None, (each.strip() for each in text.lower().split(","))):
-            said = _LIMIT.fullmatch(part)
+            said = _LIMIT_PATTERN.fullmatch(part)
             if said is None or float(said[2]) <= 0 or (said[1] and said[3]):
                 raise Invalid(
                     f"'{part}' is no budget.", hint="Say tokens, as 50000 or 50k, minutes, as 30m, or dollars, as $2."
@@ -170,35 +176,41 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Aside:
+class _ReservedRequest:
     """A request that may be sent, with the most that it can use."""
 
-    ask: Ask
-    most: Usage
-    day: Reserved | None
+    ask: CompletionRequest
+    max_usage: TokenUsage
+    day: TokenReservation | None
 
 
-class Budget:
+class RunBudget:
     """The limits and the usage of a run, within the limits of a day. Threads and tasks may share one."""
 
     def __init__(
-        self, limits: Limits | None = None, *, day: Spending | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        limits: RunLimits | None = None,
+        *,
+        day: SpendingStore | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.limits = limits or Limits()
-        self.usage = Usage()
+        self.limits = limits or RunLimits()
+        self.usage = TokenUsage()
         self.requests = 0
         # Set once a request was refused for lack of budget.
         self.is_reached = False
         self._day = day
         self._clock = clock
         self._began = clock()
-        self._aside = Usage()
+        self._aside = TokenUsage()
         self._lock = threading.Lock()
 
-    def model(self, model: Model) -> BudgetedModel:
+    def wrap_model(self, model: Model) -> BudgetedModel:
         """Return the model with every request paid from this budget; `Invalid` if its price is needed and unknown."""
-        program = program_of(model.name)
-        is_known = _dollars(Usage(), model.name) is not None or (program is not None and program.tells_dollars)
+        program = find_program(model.name)
+        is_known = _compute_price(TokenUsage(), model.name) is not None or (
+            program is not None and program.reports_cost
+        )
         if self.limits.dollars is not None and not is_known:
             raise Invalid(
                 f"Nobody knows what {model.name} costs, so a budget in dollars can't be kept.",
@@ -212,65 +224,73 @@ class Budget:
         return self.usage.input_tokens + self.usage.output_tokens
 
     @property
-    def line(self) -> str:
+    def summary(self) -> str:
         """The usage in words."""
         cost = f", about ${self.usage.cost:.2f}" if self.usage.cost else ""
-        return f"{self.tokens:,} tokens spent in {count_of(self.requests, 'request')}{cost}"
+        return f"{self.tokens:,} tokens spent in {format_count(self.requests, 'request')}{cost}"
 
-    def reserve(self, ask: Ask, model: str) -> _Aside:
+    def reserve(self, ask: CompletionRequest, model: str) -> _ReservedRequest:
         """Reserve the most that a request can use, and shorten its answer to what is left.
 
         `BudgetReachedError` if too little is.
         """
         # A third more than estimated, because tokenizers differ between models.
-        read = _tokens_to_read(ask) * 4 // 3 + 500
+        read = _estimate_input_tokens(ask) * 4 // 3 + 500
         try:
             with self._lock:
-                most = self._fit_usage(Usage(input_tokens=read, output_tokens=ask.max_tokens or _ROOM), model)
+                most = self._limit_usage(
+                    TokenUsage(input_tokens=read, output_tokens=ask.max_tokens or _DEFAULT_ANSWER_TOKENS), model
+                )
                 day = self._day.reserve(read + most.output_tokens) if self._day is not None else None
                 self._aside += most
                 self.requests += 1
-        except CapReached as reached:
+        except BudgetReachedError as reached:
             self.is_reached = True
-            raise CapReached(f"{reached} {self.line}.") from None
-        is_shorter = most.output_tokens < (ask.max_tokens or _ROOM)
-        return _Aside(ask=replace(ask, max_tokens=most.output_tokens) if is_shorter else ask, most=most, day=day)
+            raise BudgetReachedError(f"{reached} {self.summary}.") from None
+        is_shorter = most.output_tokens < (ask.max_tokens or _DEFAULT_ANSWER_TOKENS)
+        return _ReservedRequest(
+            ask=replace(ask, max_tokens=most.output_tokens) if is_shorter else ask, max_usage=most, day=day
+        )
 
-    def _fit_usage(self, most: Usage, model: str) -> Usage:
+    def _limit_usage(self, most: TokenUsage, model: str) -> TokenUsage:
         limits, taken = self.limits, self.usage + self._aside
         if limits.minutes is not None and self._clock() - self._began >= 60 * limits.minutes:
-            raise CapReached("Its time is up.")
+            raise BudgetReachedError("Its time is up.")
         if limits.tokens is not None:
             left = limits.tokens - taken.input_tokens - taken.output_tokens
             most = replace(most, output_tokens=min(most.output_tokens, left - most.input_tokens))
-            if most.output_tokens < _LEAST_ROOM:
-                least = most.input_tokens + _LEAST_ROOM
-                raise CapReached(f"The next request could take {least:,} tokens, and {max(left, 0):,} are left.")
+            if most.output_tokens < _MIN_ANSWER_TOKENS:
+                least = most.input_tokens + _MIN_ANSWER_TOKENS
+                raise BudgetReachedError(
+                    f"The next request could take {least:,} tokens, and {max(left, 0):,} are left."
+                )
         if limits.dollars is None:
             return most
-        while ((cost := _dollars(most, model)) or 0) + (taken.cost or 0) > limits.dollars:
+        while ((cost := _compute_price(most, model)) or 0) + (taken.cost or 0) > limits.dollars:
             # Halved until it fits, because a price can't be turned back into tokens.
             most = replace(most, output_tokens=most.output_tokens // 2)
-            if most.output_tokens < _LEAST_ROOM:
+            if most.output_tokens < _MIN_ANSWER_TOKENS:
                 left_over = max(limits.dollars - (taken.cost or 0), 0)
-                raise CapReached(f"The next request could take ${cost or 0:.3f}, and ${left_over:.3f} are left.")
+                raise BudgetReachedError(
+                    f"The next request could take ${cost or 0:.3f}, and ${left_over:.3f} are left."
+                )
         return replace(most, cost=cost)
 
-    def settle(self, aside: _Aside, used: Usage, model: str) -> None:
+    def settle(self, reserved: _ReservedRequest, used: TokenUsage, model: str) -> None:
         """Replace a reservation with the real usage of the request."""
         if used.cost is None and self.limits.dollars is not None:
-            used = replace(used, cost=_dollars(used, model))
+            used = replace(used, cost=_compute_price(used, model))
         with self._lock:
             self.usage += used
-            self._aside = _minus(self._aside, aside.most)
-        if self._day is not None and aside.day is not None:
-            self._day.settle(aside.day, used.input_tokens + used.output_tokens)
+            self._aside = _subtract_usage(self._aside, reserved.max_usage)
+        if self._day is not None and reserved.day is not None:
+            self._day.settle(reserved.day, used.input_tokens + used.output_tokens)
 
 
 class BudgetedModel:
     """A model that reserves from a budget before each request and settles it afterwards."""
 
-    def __init__(self, model: Model, budget: Budget) -> None:
+    def __init__(self, model: Model, budget: RunBudget) -> None:
         self.name = model.name
         self.sees_images = model.sees_images
         self.budget = budget
@@ -280,101 +300,109 @@ class BudgetedModel:
     def context_tokens(self) -> int | None:
         return self._model.context_tokens
 
-    async def stream(self, ask: Ask) -> AsyncGenerator[Streamed, None]:
+    async def stream(self, ask: CompletionRequest) -> AsyncGenerator[StreamPiece, None]:
         """Stream the answer; a retry by the provider is settled and reserved like a request of its own."""
-        aside: _Aside | None = await self._reserve(ask)
+        aside: _ReservedRequest | None = await self._reserve(ask)
         assert aside is not None
-        read, heard, unheard = _tokens_to_read(ask), 0, aside.most.output_tokens // 4
-        known: Usage | None = None
+        read, heard, unheard = _estimate_input_tokens(ask), 0, aside.max_usage.output_tokens // 4
+        known: TokenUsage | None = None
         pieces = self._model.stream(aside.ask)
         try:
             async for piece in pieces:
                 if isinstance(piece, TextDelta):
                     heard += len(piece.text.encode("utf-8", "replace"))
-                elif isinstance(piece, TryingAgain):
+                elif isinstance(piece, RetryNotice):
                     paid, aside = aside, None
-                    await self._settle(paid, Usage(input_tokens=read))
+                    await self._settle(paid, TokenUsage(input_tokens=read))
                     aside = await self._reserve(ask)
-                elif isinstance(piece, Answer):
+                elif isinstance(piece, CompletionResult):
                     paid, aside = aside, None
-                    said = Usage(input_tokens=read, output_tokens=message_tokens(piece.message))
-                    await self._settle(paid, piece.usage if _is_told(piece.usage) else said)
+                    said = TokenUsage(input_tokens=read, output_tokens=estimate_message_tokens(piece.message))
+                    await self._settle(paid, piece.usage if _is_reported(piece.usage) else said)
                 yield piece
-        except ProviderFault as fault:
+        except ProviderError as fault:
             known, unheard = fault.usage, 0
             raise
         finally:
             # After a fault or a cancelled answer no usage is reported, so it is estimated.
             if aside is not None:
-                estimate = Usage(input_tokens=read, output_tokens=max(heard // 4, unheard))
+                estimate = TokenUsage(input_tokens=read, output_tokens=max(heard // 4, unheard))
                 await self._settle(aside, known or estimate)
             if isinstance(pieces, AsyncGenerator):
                 await pieces.aclose()
 
     # Both run in threads: a busy database must not hold up a turn that runs meanwhile.
 
-    async def _reserve(self, ask: Ask) -> _Aside:
+    async def _reserve(self, ask: CompletionRequest) -> _ReservedRequest:
         reserving = asyncio.ensure_future(asyncio.to_thread(self.budget.reserve, ask, self.name))
         try:
             return await asyncio.shield(reserving)
         # The request is not sent any more, but its reservation may still be made by the thread.
         except asyncio.CancelledError:
-            with suppress(CapReached):
-                await self._settle(await reserving, Usage())
+            with suppress(BudgetReachedError):
+                await self._settle(await reserving, TokenUsage())
             raise
 
-    async def _settle(self, aside: _Aside | None, used: Usage) -> None:
+    async def _settle(self, aside: _ReservedRequest | None, used: TokenUsage) -> None:
         assert aside is not None
         await asyncio.to_thread(self.budget.settle, aside, used, self.name)
 
 
-def _tokens_to_read(ask: Ask) -> int:
+def _estimate_input_tokens(ask: CompletionRequest) -> int:
     """Estimate the tokens of a request."""
-    asked = sum(map(message_tokens, ask.messages)) + sum(tool.tokens for tool in ask.tools)
-    return tokens(ask.system) + asked + (tokens(str(ask.schema)) if ask.schema else 0)
+    asked = sum(map(estimate_message_tokens, ask.messages)) + sum(tool.tokens for tool in ask.tools)
+    return estimate_token_count(ask.system) + asked + (estimate_token_count(str(ask.schema)) if ask.schema else 0)
 
 
-def _is_told(usage: Usage) -> bool:
+def _is_reported(usage: TokenUsage) -> bool:
     return usage.input_tokens + usage.output_tokens > 0
 
 
-def _dollars(usage: Usage, model: str) -> float | None:
+def _compute_price(usage: TokenUsage, model: str) -> float | None:
     provider, _, name = model.partition(":")
-    program = program_of(provider)
-    provider = program.prices_of if program is not None else provider
-    return price(usage, name, provider=provider)
+    program = find_program(provider)
+    provider = program.price_provider if program is not None else provider
+    return compute_price(usage, name, provider=provider)
 
 
-def _minus(one: Usage, other: Usage) -> Usage:
-    return Usage(
+def _subtract_usage(one: TokenUsage, other: TokenUsage) -> TokenUsage:
+    return TokenUsage(
         input_tokens=one.input_tokens - other.input_tokens,
         output_tokens=one.output_tokens - other.output_tokens,
         cost=(one.cost or 0) - (other.cost or 0),
     )
 
 
-T = TypeVar("T", bound=BaseModel)
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
-ATTEMPTS = 2
-PATIENCE_S = 60.0
+MAX_ATTEMPTS = 2
+DEFAULT_PATIENCE_S = 60.0
 
 
-async def ask_within(
-    model: BudgetedModel, kind: type[T], *, system: str, record: str, room: int, patience_s: float | None = PATIENCE_S
-) -> T:
+async def ask_for_value(
+    model: BudgetedModel,
+    answer_type: type[AnswerT],
+    *,
+    system: str,
+    record: str,
+    max_tokens: int,
+    patience_s: float | None = DEFAULT_PATIENCE_S,
+) -> AnswerT:
     """Ask the model for one value of this type.
 
     Raises `BudgetReachedError`, `ProviderFault`, `NoUsableAnswer` or `TimeoutError`.
     """
-    messages = (Asked(parts=(Text(text=record),)),)
+    messages = (PersonMessage(parts=(TextContent(text=record),)),)
     async with asyncio.timeout(patience_s):
-        asked = await ask_for(model, kind, system=system, messages=messages, max_tokens=room, attempts=ATTEMPTS)
+        asked = await ask_structured(
+            model, answer_type, system=system, messages=messages, max_tokens=max_tokens, attempts=MAX_ATTEMPTS
+        )
     return asked.value
 
 
-_RUBRIC_ROOM = 400
+_RUBRIC_TOKENS = 400
 # Characters of a reply that the model is shown.
-_LONGEST = 8_000
+_MAX_REPLY_CHARS = 8_000
 
 
 class RubricAnswer(BaseModel):
@@ -390,18 +418,22 @@ async def judge_rubric(
     """Return whether the submission meets the rubric; the outcome is `infra` if the model gave no answer."""
     calls = [f"{call.tool} {call.command or call.arguments}"[:300] for call in submission.calls[-20:]]
     record = json.dumps(
-        {"request": task.request, "rubric": rubric.text, "reply": submission.reply[-_LONGEST:], "calls": calls},
+        {"request": task.request, "rubric": rubric.text, "reply": submission.reply[-_MAX_REPLY_CHARS:], "calls": calls},
         ensure_ascii=False,
     )
     try:
-        said = await ask_within(
+        said = await ask_for_value(
             model,
             RubricAnswer,
-            system=prompt_text("learning", "judge-rubric"),
+            system=load_prompt("learning", "judge-rubric"),
             record=redactor.redact(record).text,
-            room=_RUBRIC_ROOM,
+            max_tokens=_RUBRIC_TOKENS,
         )
-    except (CapReached, ProviderFault, NoUsableAnswer, TimeoutError) as fault:
-        return infra(str(fault) or "the model took too long")
+    except (BudgetReachedError, ProviderError, UnusableAnswerError, TimeoutError) as fault:
+        return build_infra_outcome(str(fault) or "the model took too long")
     reason = " ".join(said.reason.split())[:300]
-    return OK if said.is_met else failure(f"{model.name} says: {reason or 'it is not as the rubric wants it'}")
+    return (
+        OK
+        if said.is_met
+        else build_failed_outcome(f"{model.name} says: {reason or 'it is not as the rubric wants it'}")
+    )

@@ -8,24 +8,24 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from habitus.errors import Invalid
-from habitus.learning.budget import BudgetedModel, ask_within
-from habitus.llm.model import Answered, Asked, Message, Returned, Text
+from habitus.learning.budget import BudgetedModel, ask_for_value
+from habitus.llm.model import AssistantMessage, ChatMessage, PersonMessage, TextContent, ToolResultMessage
 from habitus.redact import PATTERNS_ONLY, Redactor
 from habitus.sandbox.model import Cell
 from habitus.skills import names
 from habitus.skills.model import Skill
-from habitus.text import prompt_text
+from habitus.text import load_prompt
 
 # Only the latest ones are shown to the model.
 CELLS, MESSAGES = 20, 30
 _CELL_CHARS, _MESSAGE_CHARS = 24_000, 24_000
 # Tokens of an answer.
-_ROOM = 4_000
+_MAX_ANSWER_TOKENS = 4_000
 # Characters of one cell or message.
-_LONGEST = 4_000
+_MAX_PART_CHARS = 4_000
 
 
-class SkillDraft(BaseModel):
+class SkillDraftAnswer(BaseModel):
     """The model's draft of a skill; the field descriptions are its instructions."""
 
     label: str = Field(description="A handle for the skill in snake_case: two to four words that say what it does.")
@@ -45,7 +45,7 @@ async def draft_skill(
     model: BudgetedModel,
     *,
     cells: Sequence[Cell],
-    messages: Sequence[Message],
+    messages: Sequence[ChatMessage],
     hint: str = "",
     is_taken: Callable[[str], bool],
     redactor: Redactor = PATTERNS_ONLY,
@@ -53,31 +53,32 @@ async def draft_skill(
 ) -> Skill:
     """Draft a skill under a free name, without saving it; `Invalid` if there is no work to draft from."""
     # Redacted before it is sent, and the draft again afterwards, because a model may repeat a secret.
-    material = redactor.redact(_material(cells, messages)).text
+    material = redactor.redact(_render_material(cells, messages)).text
     if not material:
         raise Invalid("There is nothing to save yet.", hint="Do some work first, then save how it is done.")
     if hint.strip():
         material += f"\n\n# What the person wants kept\n\n{redactor.redact(hint.strip()).text}"
-    draft = await ask_within(
+    draft = await ask_for_value(
         model,
-        SkillDraft,
-        system=prompt_text("learning", "draft-skill"),
+        SkillDraftAnswer,
+        system=load_prompt("learning", "draft-skill"),
         record=material,
-        room=_ROOM,
+        max_tokens=_MAX_ANSWER_TOKENS,
         patience_s=patience_s,
     )
-    return _skill(draft, is_taken, redactor)
+    return _build_skill(draft, is_taken, redactor)
 
 
-def _skill(draft: SkillDraft, is_taken: Callable[[str], bool], redactor: Redactor) -> Skill:
+def _build_skill(draft: SkillDraftAnswer, is_taken: Callable[[str], bool], redactor: Redactor) -> Skill:
     body = redactor.redact(draft.declarative_md).text.strip()
     if not body:
         raise Invalid("The draft has no steps.", hint="Say what to keep: /skill save HINT.")
     label, title, description, when_to_use = (
-        _line(redactor.redact(text).text) for text in (draft.label, draft.name, draft.description, draft.when_to_use)
+        _join_line(redactor.redact(text).text)
+        for text in (draft.label, draft.name, draft.description, draft.when_to_use)
     )
     return Skill(
-        name=names.unique_name(label or title, is_taken),
+        name=names.make_unique_name(label or title, is_taken),
         title=title,
         description=description or f"{title}.",
         when_to_use=when_to_use,
@@ -85,18 +86,20 @@ def _skill(draft: SkillDraft, is_taken: Callable[[str], bool], redactor: Redacto
     )
 
 
-def _line(text: str) -> str:
+def _join_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _material(cells: Sequence[Cell], messages: Sequence[Message]) -> str:
-    run = _newest([_cell(cell) for cell in cells[-CELLS:]], _CELL_CHARS)
-    said = _newest([text for message in messages[-MESSAGES:] if (text := _message(message))], _MESSAGE_CHARS)
+def _render_material(cells: Sequence[Cell], messages: Sequence[ChatMessage]) -> str:
+    run = _keep_newest([_render_cell(cell) for cell in cells[-CELLS:]], _CELL_CHARS)
+    said = _keep_newest(
+        [text for message in messages[-MESSAGES:] if (text := _render_message(message))], _MESSAGE_CHARS
+    )
     parts = [("# Cells that were run", run), ("# Conversation", said)]
     return "\n\n".join("\n\n".join([heading, *texts]) for heading, texts in parts if texts)
 
 
-def _newest(texts: Sequence[str], room: int) -> list[str]:
+def _keep_newest(texts: Sequence[str], room: int) -> list[str]:
     """Return the latest texts that fit, in order; the last one always, even if it is too long."""
     kept: list[str] = []
     for text in reversed(texts):
@@ -107,7 +110,7 @@ def _newest(texts: Sequence[str], room: int) -> list[str]:
     return kept
 
 
-def _cell(cell: Cell) -> str:
+def _render_cell(cell: Cell) -> str:
     came_of_it = cell.error or cell.stdout
     lines = [f"## {cell.description}" if cell.description else "## A cell", "```python", cell.code.strip(), "```"]
     if came_of_it.strip():
@@ -115,25 +118,25 @@ def _cell(cell: Cell) -> str:
     return _shorten("\n".join(lines))
 
 
-def _message(message: Message) -> str:
+def _render_message(message: ChatMessage) -> str:
     match message:
-        case Asked(parts=parts):
-            return _quote_side("Person", (part.text for part in parts if isinstance(part, Text)))
-        case Answered(text=text):
-            return _quote_side("Agent", [text])
-        case Returned(tool=tool, content=content):
-            return _quote_side(f"Result of {tool}", [content])
+        case PersonMessage(parts=parts):
+            return _render_side("Person", (part.text for part in parts if isinstance(part, TextContent)))
+        case AssistantMessage(text=text):
+            return _render_side("Agent", [text])
+        case ToolResultMessage(tool=tool, content=content):
+            return _render_side(f"Result of {tool}", [content])
 
 
-def _quote_side(who: str, texts: Iterable[str]) -> str:
+def _render_side(who: str, texts: Iterable[str]) -> str:
     said = "\n\n".join(text.strip() for text in texts if text.strip())
     return _shorten(f"{who}: {said}") if said else ""
 
 
 def _shorten(text: str) -> str:
-    if len(text) <= _LONGEST:
+    if len(text) <= _MAX_PART_CHARS:
         return text
-    half = _LONGEST // 2
+    half = _MAX_PART_CHARS // 2
     return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"
 
 
@@ -160,4 +163,6 @@ async def draft_code(model: BudgetedModel, material: str, *, refused: str = "", 
     """
     again = f"\n\n# An earlier draft was not accepted\n\n{refused}" if refused else ""
     record = redactor.redact(f"{material}{again}").text
-    return await ask_within(model, CodeDraft, system=prompt_text("learning", "draft-code"), record=record, room=_ROOM)
+    return await ask_for_value(
+        model, CodeDraft, system=load_prompt("learning", "draft-code"), record=record, max_tokens=_MAX_ANSWER_TOKENS
+    )

@@ -17,18 +17,18 @@ from typing import Any, Protocol
 from pydantic import BaseModel, Field
 
 from habitus.errors import Invalid, NotFound
-from habitus.learning.budget import BudgetedModel, ask_within
-from habitus.memory.model import PLAYBOOK, LessonBody
+from habitus.learning.budget import BudgetedModel, ask_for_value
+from habitus.memory.model import PLAYBOOK_HEADING, SelfPlayLessonBody
 from habitus.redact import Redactor
 from habitus.skills import names
 from habitus.tasks.files import parse_toml, task_of
 from habitus.tasks.leaks import copied_from
 from habitus.tasks.model import Origin, OriginKind, Task
 from habitus.tasks.rollouts import Rollout
-from habitus.text import prompt_text
+from habitus.text import load_prompt
 
 # Tokens of an answer.
-_LESSON_ROOM = 800
+_LESSON_TOKENS = 800
 _ATTEMPT_CHARS = 3_000
 _LESSON_PATIENCE_S = 120.0
 
@@ -44,16 +44,16 @@ class LessonAnswer(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Extracted:
+class ExtractedLesson:
     """A lesson and how confident the model is of it."""
 
-    lesson: LessonBody
+    lesson: SelfPlayLessonBody
     confidence: float
 
 
-async def extract(
+async def extract_lesson(
     challenge: Task, attempts: Sequence[Rollout], *, model: BudgetedModel, redactor: Redactor
-) -> Extracted:
+) -> ExtractedLesson:
     """Let a model extract a lesson from the attempts. Raises the errors of `ask_for_value`."""
     record = json.dumps(
         {
@@ -63,25 +63,25 @@ async def extract(
         },
         ensure_ascii=False,
     )
-    said = await ask_within(
+    said = await ask_for_value(
         model,
         LessonAnswer,
-        system=prompt_text("learning", "extract-lesson"),
+        system=load_prompt("learning", "extract-lesson"),
         record=redactor.redact(record).text,
-        room=_LESSON_ROOM,
+        max_tokens=_LESSON_TOKENS,
         patience_s=_LESSON_PATIENCE_S,
     )
-    lesson = LessonBody(
-        trigger=_line(said.trigger),
-        anti_pattern=_line(said.anti_pattern),
-        correct_pattern=_line(said.correct_pattern),
+    lesson = SelfPlayLessonBody(
+        trigger=_join_line(said.trigger),
+        anti_pattern=_join_line(said.anti_pattern),
+        correct_pattern=_join_line(said.correct_pattern),
         domains=tuple(dict.fromkeys(said.domains)),
         source_challenge_hash=challenge.hash,
     )
-    return Extracted(lesson=lesson, confidence=said.confidence)
+    return ExtractedLesson(lesson=lesson, confidence=said.confidence)
 
 
-def _line(text: str) -> str:
+def _join_line(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -90,10 +90,10 @@ def _describe_attempt(made: Rollout) -> str:
     return f"{did}\n\nJudged: {made.reason}"
 
 
-ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 
 
-class Solver(Protocol):
+class ChallengeSolver(Protocol):
     """Solves challenges, each call in a new workspace."""
 
     async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Rollout: ...
@@ -116,13 +116,13 @@ class DreamVerdict(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Dreamt:
+class DreamResult:
     """The result of one cycle of self-play, with its lesson and spending."""
 
     challenge: str
     verdict: DreamVerdict
     reason: str = ""
-    lesson: LessonBody | None = None
+    lesson: SelfPlayLessonBody | None = None
     confidence: float = 0.0
     # Until the challenge passed, or all of them.
     attempts: int = 0
@@ -134,19 +134,19 @@ class Dreamt:
     is_spent: bool = False
 
     @property
-    def is_kept(self) -> bool:
+    def is_lesson_kept(self) -> bool:
         """Whether its lesson should be stored."""
         return self.verdict in (DreamVerdict.VERIFIED, DreamVerdict.CANDIDATE)
 
 
-Extract = Callable[[Task, Sequence[Rollout]], Awaitable[Extracted]]
+LessonExtractor = Callable[[Task, Sequence[Rollout]], Awaitable[ExtractedLesson]]
 
 
-async def cycle(challenge: Task, solver: Solver, extract: Extract) -> Dreamt:
+async def run_dream_cycle(challenge: Task, solver: ChallengeSolver, extract: LessonExtractor) -> DreamResult:
     """Solve one challenge, extract a lesson and verify it; the caller stores it."""
-    tried = await _attempt(challenge, solver)
+    tried = await _attempt_challenge(challenge, solver)
     last = tried[-1]
-    dreamt = Dreamt(
+    dreamt = DreamResult(
         challenge=challenge.id,
         verdict=DreamVerdict.NOTHING,
         reason="it was solved at once",
@@ -159,14 +159,14 @@ async def cycle(challenge: Task, solver: Solver, extract: Extract) -> Dreamt:
         return dreamt
     drawn = await extract(challenge, tried)
     dreamt = replace(dreamt, lesson=drawn.lesson, confidence=drawn.confidence)
-    if reason := objection(drawn.lesson, challenge):
+    if reason := find_objection(drawn.lesson, challenge):
         return replace(dreamt, verdict=DreamVerdict.REJECTED, reason=reason)
     return await verify_lesson(challenge, solver, drawn.lesson, dreamt)
 
 
-async def _attempt(challenge: Task, solver: Solver) -> list[Rollout]:
+async def _attempt_challenge(challenge: Task, solver: ChallengeSolver) -> list[Rollout]:
     tried: list[Rollout] = []
-    while len(tried) < ATTEMPTS:
+    while len(tried) < MAX_ATTEMPTS:
         feedback = tried[-1].reason if tried else ""
         tried.append(await solver.solve(challenge, feedback=feedback))
         if tried[-1].is_ok or tried[-1].is_infra:
@@ -174,12 +174,14 @@ async def _attempt(challenge: Task, solver: Solver) -> list[Rollout]:
     return tried
 
 
-async def verify_lesson(challenge: Task, solver: Solver, lesson: LessonBody, dreamt: Dreamt) -> Dreamt:
+async def verify_lesson(
+    challenge: Task, solver: ChallengeSolver, lesson: SelfPlayLessonBody, dreamt: DreamResult
+) -> DreamResult:
     """Solve the challenge once with the lesson and once without.
 
     A success without it shows that the first one was luck.
     """
-    with_it = await solver.solve(challenge, playbook=f"{PLAYBOOK}\n- {lesson.text}")
+    with_it = await solver.solve(challenge, playbook=f"{PLAYBOOK_HEADING}\n- {lesson.text}")
     candidate = replace(dreamt, verdict=DreamVerdict.CANDIDATE)
     if with_it.is_infra:
         return replace(candidate, reason=f"it could not be tried: {with_it.reason}")
@@ -207,7 +209,7 @@ DOMAINS = (
 )
 
 
-def exercise_of(row: Mapping[str, Any], *, name: str, where: str, origin: OriginKind = OriginKind.FILE) -> Task:
+def parse_challenge(row: Mapping[str, Any], *, name: str, where: str, origin: OriginKind = OriginKind.FILE) -> Task:
     """Return the task in a file's or a model's data; `Invalid` if a field that self-play needs is missing."""
     task = task_of(row, where, origin=Origin(kind=origin), id=name)
     solutions = {"reference": task.reference, "wrong": task.wrong}
@@ -219,31 +221,33 @@ def exercise_of(row: Mapping[str, Any], *, name: str, where: str, origin: Origin
     return task
 
 
-def read(path: Path) -> tuple[Task, ...]:
+def read_challenges(path: Path) -> tuple[Task, ...]:
     """Return the challenges of a .toml file, or of all in a folder."""
     if not path.exists():
         raise NotFound(f"There is no {path}.", hint="Name a .toml file with a challenge, or a folder of them.")
     found = sorted(path.glob("*.toml")) if path.is_dir() else [path]
-    return tuple(_parse_exercise(each.read_text("utf-8", errors="replace"), each.stem, str(each)) for each in found)
+    return tuple(
+        _parse_challenge_toml(each.read_text("utf-8", errors="replace"), each.stem, str(each)) for each in found
+    )
 
 
 @cache
-def starters() -> tuple[Task, ...]:
+def list_bundled_challenges() -> tuple[Task, ...]:
     """Return the challenges that come with Habitus."""
     folder = files("habitus.learning").joinpath("challenges")
     found = sorted((each for each in folder.iterdir() if each.name.endswith(".toml")), key=lambda each: each.name)
     return tuple(
-        _parse_exercise(each.read_text("utf-8"), each.name.removesuffix(".toml"), each.name, OriginKind.BUNDLED)
+        _parse_challenge_toml(each.read_text("utf-8"), each.name.removesuffix(".toml"), each.name, OriginKind.BUNDLED)
         for each in found
     )
 
 
-def _parse_exercise(text: str, name: str, where: str, origin: OriginKind = OriginKind.FILE) -> Task:
-    return exercise_of(parse_toml(text, about=where), name=name, where=where, origin=origin)
+def _parse_challenge_toml(text: str, name: str, where: str, origin: OriginKind = OriginKind.FILE) -> Task:
+    return parse_challenge(parse_toml(text, about=where), name=name, where=where, origin=origin)
 
 
-_EXERCISE_ROOM = 3_000
-_EXERCISE_PATIENCE_S = 180.0
+_CHALLENGE_TOKENS = 3_000
+_CHALLENGE_PATIENCE_S = 180.0
 _RECORD_CHARS = 4_000
 
 
@@ -259,24 +263,24 @@ class ChallengeAnswer(BaseModel):
     wrong: str
 
 
-async def propose(about: Sequence[str], *, model: BudgetedModel, redactor: Redactor) -> Task:
+async def propose_challenge(failures: Sequence[str], *, model: BudgetedModel, redactor: Redactor) -> Task:
     """Let a model invent a challenge about errors and lessons; it is not validated yet."""
-    record = redactor.redact("\n".join(about)).text[:_RECORD_CHARS] or "(nothing yet: choose a common mistake)"
-    answer = await ask_within(
+    record = redactor.redact("\n".join(failures)).text[:_RECORD_CHARS] or "(nothing yet: choose a common mistake)"
+    answer = await ask_for_value(
         model,
         ChallengeAnswer,
-        system=prompt_text("learning", "propose-challenge"),
+        system=load_prompt("learning", "propose-challenge"),
         record=record,
-        room=_EXERCISE_ROOM,
-        patience_s=_EXERCISE_PATIENCE_S,
+        max_tokens=_CHALLENGE_TOKENS,
+        patience_s=_CHALLENGE_PATIENCE_S,
     )
     # The name becomes a file name.
     name = names.slugify(answer.name)
     row, where = answer.model_dump(exclude={"name"}), f"the challenge of {model.name}"
-    return exercise_of(row, name=name, where=where, origin=OriginKind.SELF_PLAY)
+    return parse_challenge(row, name=name, where=where, origin=OriginKind.SELF_PLAY)
 
 
-def objection(lesson: LessonBody, challenge: Task) -> str:
+def find_objection(lesson: SelfPlayLessonBody, challenge: Task) -> str:
     """Return why the lesson is rejected; empty if it is not."""
     if not lesson.trigger.strip():
         return "it does not say when it holds"

@@ -8,31 +8,39 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from habitus.events import Event, EventKind, TurnEnded
-from habitus.learning.budget import PATIENCE_S, Spending
-from habitus.learning.detectors.error_signatures import signature
-from habitus.learning.detectors.monitor import ACC, Mode, knows_nothing
-from habitus.learning.detectors.rules import Lesson, collapse, detect
-from habitus.learning.post_mortem import CONSOLIDATION, Cerebellum, Waiting
+from habitus.events import AgentEvent, EventKind, TurnEnded
+from habitus.learning.budget import DEFAULT_PATIENCE_S, SpendingStore
+from habitus.learning.detectors.error_signatures import make_signature
+from habitus.learning.detectors.monitor import ACC, MonitorMode, assume_rule_unknown
+from habitus.learning.detectors.rules import DetectorLesson, detect, drop_covered_lessons
+from habitus.learning.post_mortem import CONSOLIDATION_SOURCE, BufferedCell, Cerebellum
 from habitus.learning.remedies.calls import Call, calls
 from habitus.llm.model import Model
-from habitus.memory.model import HIGH, Draft, Encoded, Evidence, Producer, Scope, Status
+from habitus.memory.model import (
+    HIGH_CONFIDENCE,
+    EncodeResult,
+    EncodeStatus,
+    LessonDraft,
+    LessonProducer,
+    LessonProvenance,
+    LessonScope,
+)
 from habitus.redact import PATTERNS_ONLY, Redactor
 from habitus.sandbox.model import Cell
 
 log = logging.getLogger(__name__)
 
 
-class LessonKeeper(Protocol):
+class LessonSink(Protocol):
     """Memory, as seen by the parts that teach it."""
 
-    def is_taking(self) -> bool: ...
+    def is_learning_enabled(self) -> bool: ...
 
-    def encode(self, draft: Draft) -> Encoded: ...
+    def encode(self, draft: LessonDraft) -> EncodeResult: ...
 
-    def has_similar(self, text: str) -> bool: ...
+    def has_similar_lesson(self, text: str) -> bool: ...
 
-    def count_ignored(self, rules: Sequence[str]) -> object:
+    def record_ignored_rules(self, rules: Sequence[str]) -> object:
         """Count rules that stood in the prompt and were broken anyway."""
         ...
 
@@ -45,35 +53,35 @@ class Learner:
 
     def __init__(
         self,
-        keeper: LessonKeeper | None,
+        keeper: LessonSink | None,
         model: Model | None = None,
         *,
-        spending: Spending,
-        mode: Mode | str = Mode.PASSIVE,
+        spending: SpendingStore,
+        mode: MonitorMode | str = MonitorMode.PASSIVE,
         redactor: Redactor = PATTERNS_ONLY,
         remedy: Callable[[Call], str] = lambda call: "",
-        patience_s: float = PATIENCE_S,
+        patience_s: float = DEFAULT_PATIENCE_S,
     ) -> None:
         # Returns the known remedy for a failed call; empty if there is none.
         self._remedy = remedy
         # Calls of this turn that were not looked up yet.
-        self._calls: list[Event] = []
+        self._calls: list[AgentEvent] = []
         # Remedies told in this turn.
         self._told: set[str] = set()
         self._keeper = keeper
         self._redactor = redactor
         self._cerebellum = Cerebellum(model, self._encode, spending=spending, redactor=redactor, patience_s=patience_s)
-        self._acc = ACC(mode, keeper.has_similar if keeper is not None else knows_nothing)
-        self._learned: list[Encoded] = []
+        self._acc = ACC(mode, keeper.has_similar_lesson if keeper is not None else assume_rule_unknown)
+        self._learned: list[EncodeResult] = []
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> MonitorMode:
         return self._acc.mode
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: AgentEvent) -> None:
         """Record an event of the running turn."""
         self._acc.observe_event(event)
-        if self.mode is not Mode.OFF:
+        if self.mode is not MonitorMode.OFF:
             self._cerebellum.on_event(event)
             if event.kind in (EventKind.TOOL_CALL, EventKind.TOOL_RESULT):
                 self._calls.append(event)
@@ -82,7 +90,7 @@ class Learner:
         self._cerebellum.on_pre_execute(cell)
 
     def on_post_execute(self, cell: Cell) -> None:
-        if self.mode is not Mode.OFF:
+        if self.mode is not MonitorMode.OFF:
             self._cerebellum.on_post_execute(cell)
 
     async def advise(self) -> Sequence[str]:
@@ -92,27 +100,30 @@ class Learner:
         remedies = dict.fromkeys([await asyncio.to_thread(self._remedy, call) for call in failed])
         new = [remedy for remedy in remedies if remedy and remedy not in told]
         told.update(new)
-        return [*(f"[Habitus remedy] {remedy}" for remedy in new), *(lesson.nudge for lesson in self._acc.at_round())]
+        return [
+            *(f"[Habitus remedy] {remedy}" for remedy in new),
+            *(lesson.nudge for lesson in self._acc.collect_nudges()),
+        ]
 
-    def _forget_failures(self) -> None:
+    def _reset_failures(self) -> None:
         self._calls, self._told = [], set()
 
-    def take_learned(self) -> tuple[Encoded, ...]:
+    def take_new_lessons(self) -> tuple[EncodeResult, ...]:
         """Return the lessons stored since the last call, so the user can be told."""
         taken, self._learned = tuple(self._learned), []
         return taken
 
-    def _encode(self, draft: Draft) -> Encoded:
+    def _encode(self, draft: LessonDraft) -> EncodeResult:
         # A learner without memory only advises and never gets here.
         assert self._keeper is not None
         encoded = self._keeper.encode(draft)
-        if encoded.status in (Status.STORED, Status.WAITING):
+        if encoded.status in (EncodeStatus.STORED, EncodeStatus.WAITING):
             self._learned.append(encoded)
         return encoded
 
     def cancelled(self) -> None:
         """Drop everything about a cancelled turn."""
-        self._forget_failures()
+        self._reset_failures()
         self._acc.reset()
         self._cerebellum.reset()
 
@@ -121,18 +132,20 @@ class Learner:
 
         The returned coroutine learns from them.
         """
-        self._forget_failures()
-        events = self._acc.take()
+        self._reset_failures()
+        events = self._acc.take_events()
         # Buffered cells wait for the next turn that goes wrong: a clean turn never calls a model.
-        cells = () if self._cerebellum.is_turn_clean else self._cerebellum.take()
-        return self._learn(ended, events, cells)
+        cells = () if self._cerebellum.is_turn_clean else self._cerebellum.take_cells()
+        return self._learn_from_turn(ended, events, cells)
 
-    async def _learn(self, ended: TurnEnded, events: tuple[Event, ...], cells: tuple[Waiting, ...]) -> None:
-        if self._keeper is None or self.mode is Mode.OFF or not (events or cells):
+    async def _learn_from_turn(
+        self, ended: TurnEnded, events: tuple[AgentEvent, ...], cells: tuple[BufferedCell, ...]
+    ) -> None:
+        if self._keeper is None or self.mode is MonitorMode.OFF or not (events or cells):
             return
         # Memory works in a thread, because the reply may be on its way to the user meanwhile.
         try:
-            if not await asyncio.to_thread(self._keeper.is_taking):
+            if not await asyncio.to_thread(self._keeper.is_learning_enabled):
                 return
         except Exception:
             log.warning(
@@ -140,21 +153,23 @@ class Learner:
             )
             return
         try:
-            await asyncio.to_thread(self._from_events, self._keeper, ended, events)
+            await asyncio.to_thread(self._learn_from_events, self._keeper, ended, events)
         except Exception:
             log.warning("Learning from the events of turn %s failed.", ended.turn, exc_info=True)
         try:
-            await self._cerebellum.study(cells, ended)
+            await self._cerebellum.study_cells(cells, ended)
         except Exception:
             log.warning("Learning from the cells of turn %s failed.", ended.turn, exc_info=True)
 
-    def _from_events(self, keeper: LessonKeeper, ended: TurnEnded, events: tuple[Event, ...]) -> None:
+    def _learn_from_events(self, keeper: LessonSink, ended: TurnEnded, events: tuple[AgentEvent, ...]) -> None:
         fired = detect(events)
-        if broken := broken_rules(fired, ended.rules):
-            keeper.count_ignored(broken)
-        for lesson in self._acc.not_known(collapse(fired)):
-            evidence = Evidence(trace=ended.turn, session=ended.session)
-            draft = draft_lesson(lesson, evidence, redactor=self._redactor, user=ended.user, project=ended.project)
+        if broken := find_broken_rules(fired, ended.rules):
+            keeper.record_ignored_rules(broken)
+        for lesson in self._acc.filter_new_lessons(drop_covered_lessons(fired)):
+            evidence = LessonProvenance(trace=ended.turn, session=ended.session)
+            draft = draft_detector_lesson(
+                lesson, evidence, redactor=self._redactor, user=ended.user, project=ended.project
+            )
             try:
                 self._encode(draft)
             # One lesson that can't be stored must not stop the others.
@@ -162,34 +177,36 @@ class Learner:
                 log.warning("The lesson of %s could not be stored.", lesson.detector, exc_info=True)
 
 
-def broken_rules(fired: Sequence[Lesson], in_prompt: Sequence[str]) -> list[str]:
+def find_broken_rules(fired: Sequence[DetectorLesson], in_prompt: Sequence[str]) -> list[str]:
     """Return the rules in the prompt that the model broke."""
-    rules = {_plain(lesson.rule) for lesson in fired}
-    return [rule for rule in in_prompt if _plain(rule) in rules]
+    rules = {_normalize_text(lesson.rule) for lesson in fired}
+    return [rule for rule in in_prompt if _normalize_text(rule) in rules]
 
 
-def _plain(text: str) -> str:
+def _normalize_text(text: str) -> str:
     return " ".join(text.split())
 
 
-def draft_lesson(lesson: Lesson, evidence: Evidence, *, redactor: Redactor, user: str, project: str) -> Draft:
+def draft_detector_lesson(
+    lesson: DetectorLesson, evidence: LessonProvenance, *, redactor: Redactor, user: str, project: str
+) -> LessonDraft:
     """Return a detector's lesson as a draft for memory; `evidence` says where it was learned."""
-    error = redactor.redact(_signature(lesson.evidence)).text
-    return Draft(
+    error = redactor.redact(_find_error_signature(lesson.evidence)).text
+    return LessonDraft(
         text=lesson.rule,
         kind=lesson.kind,
-        scope=Scope.GLOBAL,
-        confidence=HIGH,
-        produced_by=Producer.DETECTOR,
-        source=CONSOLIDATION,
+        scope=LessonScope.GLOBAL,
+        confidence=HIGH_CONFIDENCE,
+        produced_by=LessonProducer.DETECTOR,
+        source=CONSOLIDATION_SOURCE,
         evidence=replace(evidence, detector=lesson.detector, error_signature=error),
         user=user,
         project=project,
     )
 
 
-def _signature(evidence: Sequence[Event]) -> str:
+def _find_error_signature(evidence: Sequence[AgentEvent]) -> str:
     """Return the signature of the last error among the events; empty if there is none."""
     failed = (EventKind.TOOL_RESULT, EventKind.SCRATCHPAD_RESULT)
     errors = [str(event.detail.get("error") or "") for event in evidence if event.kind in failed]
-    return next((signature(error) for error in reversed(errors) if error), "")
+    return next((make_signature(error) for error in reversed(errors) if error), "")

@@ -13,21 +13,36 @@ from functools import partial
 
 from pydantic import BaseModel, Field
 
-from habitus.events import OK, Event, EventKind, TurnEnded
-from habitus.learning.budget import PATIENCE_S, Budget, BudgetedModel, CapReached, Spending, ask_within
-from habitus.learning.detectors.error_signatures import signature
-from habitus.llm.model import Model, NoUsableAnswer, ProviderFault
-from habitus.memory.model import SCRATCHPAD, Draft, Encoded, Evidence, Kind, Producer, Scope
+from habitus.events import OK, AgentEvent, EventKind, TurnEnded
+from habitus.learning.budget import (
+    DEFAULT_PATIENCE_S,
+    BudgetedModel,
+    BudgetReachedError,
+    RunBudget,
+    SpendingStore,
+    ask_for_value,
+)
+from habitus.learning.detectors.error_signatures import make_signature
+from habitus.llm.model import Model, ProviderError, UnusableAnswerError
+from habitus.memory.model import (
+    SCRATCHPAD_TOPIC,
+    EncodeResult,
+    LessonDraft,
+    LessonKind,
+    LessonProducer,
+    LessonProvenance,
+    LessonScope,
+)
 from habitus.redact import MARKER, Redactor
-from habitus.sandbox.model import Cell, Stop
-from habitus.text import prompt_text, tokens
+from habitus.sandbox.model import Cell, CellStopReason
+from habitus.text import estimate_token_count, load_prompt
 
 log = logging.getLogger(__name__)
-MOST_LESSONS = 3
+MAX_LESSONS = 3
 # In one call of the model.
-MOST_CELLS = 12
+MAX_CELLS = 12
 # Tokens of an answer; three sentences need a fifth of that.
-ROOM = 800
+MAX_ANSWER_TOKENS = 800
 
 
 class PostMortemAnswer(BaseModel):
@@ -39,7 +54,7 @@ class PostMortemAnswer(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
+class RejectedLesson:
     """A lesson of a model that was not accepted, and why."""
 
     text: str
@@ -47,96 +62,96 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PostMortem:
+class PostMortemResult:
     """The accepted and the rejected lessons of a post-mortem."""
 
     lessons: tuple[str, ...] = ()
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[RejectedLesson, ...] = ()
 
 
-async def post_mortem(
+async def run_post_mortem(
     cells: Sequence[Cell],
     *,
     model: BudgetedModel,
     redactor: Redactor,
-    patience_s: float = PATIENCE_S,
-) -> PostMortem:
+    patience_s: float = DEFAULT_PATIENCE_S,
+) -> PostMortemResult:
     """Ask the model about all cells in one call. Raises the errors of `ask_for_value`."""
-    record = cells_as_json(cells, redactor)
-    answer = await ask_within(
+    record = render_cells(cells, redactor)
+    answer = await ask_for_value(
         model,
         PostMortemAnswer,
-        system=prompt_text("learning", "post-mortem"),
+        system=load_prompt("learning", "post-mortem"),
         record=record,
-        room=ROOM,
+        max_tokens=MAX_ANSWER_TOKENS,
         patience_s=patience_s,
     )
     lessons, refused = check_lessons(answer.lessons, cells, redactor)
-    return PostMortem(lessons=lessons, refused=refused)
+    return PostMortemResult(lessons=lessons, refused=refused)
 
 
-def estimate(record: str) -> int:
+def estimate_call_tokens(record: str) -> int:
     """Estimate the tokens of one call."""
-    return tokens(prompt_text("learning", "post-mortem") + record) + ROOM // 4
+    return estimate_token_count(load_prompt("learning", "post-mortem") + record) + MAX_ANSWER_TOKENS // 4
 
 
-_CHARS = {"intended": 200, "did": 1000, "printed": 300, "warned": 500, "failed": 800}
+_MAX_FIELD_CHARS = {"intended": 200, "did": 1000, "printed": 300, "warned": 500, "failed": 800}
 
 
-def cells_as_json(cells: Sequence[Cell], redactor: Redactor) -> str:
+def render_cells(cells: Sequence[Cell], redactor: Redactor) -> str:
     """Return the newest cells as JSON, so their output can't pose as instructions."""
     steps = [
         {
-            "intended": _start(cell.description or "(not said)", _CHARS["intended"], redactor),
-            "did": _start(cell.code, _CHARS["did"], redactor),
-            "printed": _end(cell.stdout, _CHARS["printed"], redactor),
-            "warned": _end(cell.stderr, _CHARS["warned"], redactor),
-            "failed": _end(cell.error or "", _CHARS["failed"], redactor),
+            "intended": _cut_end(cell.description or "(not said)", _MAX_FIELD_CHARS["intended"], redactor),
+            "did": _cut_end(cell.code, _MAX_FIELD_CHARS["did"], redactor),
+            "printed": _cut_start(cell.stdout, _MAX_FIELD_CHARS["printed"], redactor),
+            "warned": _cut_start(cell.stderr, _MAX_FIELD_CHARS["warned"], redactor),
+            "failed": _cut_start(cell.error or "", _MAX_FIELD_CHARS["failed"], redactor),
         }
-        for cell in cells[-MOST_CELLS:]
+        for cell in cells[-MAX_CELLS:]
     ]
     kept = [{key: value for key, value in step.items() if value} for step in steps]
     return json.dumps(kept, ensure_ascii=False, indent=1)
 
 
-def _start(text: str, limit: int, redactor: Redactor) -> str:
+def _cut_end(text: str, limit: int, redactor: Redactor) -> str:
     """Redact the text, then cut its end."""
     # Redacted before it is cut, so half a secret can't escape the patterns.
     safe = redactor.redact(text[: limit * 20]).text.strip()
     return safe if len(safe) <= limit else safe[:limit] + " …"
 
 
-def _end(text: str, limit: int, redactor: Redactor) -> str:
+def _cut_start(text: str, limit: int, redactor: Redactor) -> str:
     safe = redactor.redact(text[-limit * 20 :]).text.strip()
     return safe if len(safe) <= limit else "… " + safe[-limit:]
 
 
 SHORTEST, LONGEST = 20, 300
 # A run of this many words from the output counts as a quotation.
-COPIED_WORDS = 6
-_ADDRESS = re.compile(r"(?i)\b(?:https?|ftp|file|ssh)://|\bwww\.|[\w.+-]+@[\w-]+\.\w")
+QUOTATION_WORDS = 6
+_ADDRESS_PATTERN = re.compile(r"(?i)\b(?:https?|ftp|file|ssh)://|\bwww\.|[\w.+-]+@[\w-]+\.\w")
 
 
 def check_lessons(
     lessons: Sequence[str], cells: Sequence[Cell], redactor: Redactor
-) -> tuple[tuple[str, ...], tuple[Refusal, ...]]:
+) -> tuple[tuple[str, ...], tuple[RejectedLesson, ...]]:
     """Return the first three acceptable lessons, and the rejected ones with the reason."""
-    said = _runs(" ".join(f"{cell.stdout} {cell.stderr} {cell.error or ''} |" for cell in cells))
+    said = _list_word_runs(" ".join(f"{cell.stdout} {cell.stderr} {cell.error or ''} |" for cell in cells))
     kept: list[str] = []
-    refused: list[Refusal] = []
+    refused: list[RejectedLesson] = []
     for given in lessons:
         text = redactor.redact(" ".join(given.split())).text
-        reason = _objection(text, said)
+        reason = _find_objection(text, said)
         if reason:
-            refused.append(Refusal(text=text[:LONGEST], reason=reason))
-        elif text not in kept and len(kept) < MOST_LESSONS:
+            refused.append(RejectedLesson(text=text[:LONGEST], reason=reason))
+        elif text not in kept and len(kept) < MAX_LESSONS:
             kept.append(text)
     for refusal in refused:
         log.info("A lesson of the post-mortem was not taken: %s.", refusal.reason)
     return tuple(kept), tuple(refused)
 
 
-def _objection(text: str, said: set[tuple[str, ...]]) -> str:
+def _find_objection(text: str, said: set[tuple[str, ...]]) -> str:
     if len(text) < SHORTEST:
         return "it says nothing"
     if len(text) > LONGEST:
@@ -145,31 +160,31 @@ def _objection(text: str, said: set[tuple[str, ...]]) -> str:
         return "it has characters that nobody can see"
     if MARKER.search(text):
         return "it has a secret in it"
-    if _ADDRESS.search(text):
+    if _ADDRESS_PATTERN.search(text):
         return "it has an address in it"
     # Output may come from an attacker, so a lesson must not carry its words into later prompts.
-    if _runs(text) & said:
+    if _list_word_runs(text) & said:
         return "it repeats what the output said"
     return ""
 
 
-def _runs(text: str) -> set[tuple[str, ...]]:
+def _list_word_runs(text: str) -> set[tuple[str, ...]]:
     words = re.findall(r"\w+", text.lower())
-    return {tuple(words[at : at + COPIED_WORDS]) for at in range(len(words) - COPIED_WORDS + 1)}
+    return {tuple(words[at : at + QUOTATION_WORDS]) for at in range(len(words) - QUOTATION_WORDS + 1)}
 
 
 # The source of lessons learned from errors.
-CONSOLIDATION = "consolidation"
+CONSOLIDATION_SOURCE = "consolidation"
 # After three failed calls a cell is dropped.
-MOST_TRIES = 3
+MAX_TRIES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Waiting:
+class BufferedCell:
     """A cell, or a failed call of another tool, that is buffered for a post-mortem."""
 
     cell: Cell
-    topic: str = SCRATCHPAD
+    topic: str = SCRATCHPAD_TOPIC
     tries: int = 0
 
 
@@ -181,15 +196,15 @@ class Cerebellum:
     """
 
     model: Model | None
-    encode: Callable[[Draft], Encoded]
-    spending: Spending = field(kw_only=True)
+    encode: Callable[[LessonDraft], EncodeResult]
+    spending: SpendingStore = field(kw_only=True)
     redactor: Redactor = field(kw_only=True)
-    patience_s: float = field(default=PATIENCE_S, kw_only=True)
+    patience_s: float = field(default=DEFAULT_PATIENCE_S, kw_only=True)
     executed_count: int = 0
-    _turn: deque[Waiting] = field(default_factory=partial(deque, maxlen=MOST_CELLS))
+    _turn: deque[BufferedCell] = field(default_factory=partial(deque, maxlen=MAX_CELLS))
     # Cells of earlier turns whose post-mortem failed.
-    _earlier: deque[Waiting] = field(default_factory=partial(deque, maxlen=MOST_CELLS))
-    _unstored: deque[Draft] = field(default_factory=partial(deque, maxlen=MOST_CELLS))
+    _earlier: deque[BufferedCell] = field(default_factory=partial(deque, maxlen=MAX_CELLS))
+    _unstored: deque[LessonDraft] = field(default_factory=partial(deque, maxlen=MAX_CELLS))
     # Calls that have not returned yet, by id.
     _calls: dict[str, Cell] = field(default_factory=dict)
 
@@ -198,14 +213,14 @@ class Cerebellum:
 
     def on_post_execute(self, cell: Cell) -> None:
         """Buffer a cell that failed or warned."""
-        if self.model is not None and _teaches(cell):
-            self._turn.append(Waiting(cell=cell))
+        if self.model is not None and _can_teach(cell):
+            self._turn.append(BufferedCell(cell=cell))
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: AgentEvent) -> None:
         """Buffer a failed call of any tool; its stated intent, or its arguments, stand for the description."""
         detail = {key: str(value) for key, value in event.detail.items()}
         id, name = detail.get("id", ""), detail.get("name", "")
-        if not id or name == SCRATCHPAD or self.model is None:
+        if not id or name == SCRATCHPAD_TOPIC or self.model is None:
             return
         if event.kind is EventKind.TOOL_CALL:
             written = f"{name}({detail.get('args_summary', '')})"
@@ -213,7 +228,7 @@ class Cerebellum:
         elif event.kind is EventKind.TOOL_RESULT:
             cell = self._calls.pop(id, None)
             if cell is not None and event.detail.get("success") is False:
-                self._turn.append(Waiting(cell=replace(cell, error=detail.get("error", "")), topic=name))
+                self._turn.append(BufferedCell(cell=replace(cell, error=detail.get("error", "")), topic=name))
 
     @property
     def buffered_count(self) -> int:
@@ -230,59 +245,61 @@ class Cerebellum:
         self._turn.clear()
         self._calls.clear()
 
-    def take(self) -> tuple[Waiting, ...]:
+    def take_cells(self) -> tuple[BufferedCell, ...]:
         """Take all buffered cells; later ones belong to the next turn."""
         taken = (*self._earlier, *self._turn)
-        self._turn, self._earlier = deque(maxlen=MOST_CELLS), deque(maxlen=MOST_CELLS)
+        self._turn, self._earlier = deque(maxlen=MAX_CELLS), deque(maxlen=MAX_CELLS)
         self._calls.clear()
         return taken
 
-    async def flush(self) -> tuple[Draft, ...]:
+    async def flush(self) -> tuple[LessonDraft, ...]:
         """Study all buffered cells and store the lessons."""
-        return await self.study(self.take(), TurnEnded(turn="", request="", outcome=OK, user=""))
+        return await self.study_cells(self.take_cells(), TurnEnded(turn="", request="", outcome=OK, user=""))
 
-    async def study(self, taken: Sequence[Waiting], ended: TurnEnded) -> tuple[Draft, ...]:
+    async def study_cells(self, taken: Sequence[BufferedCell], ended: TurnEnded) -> tuple[LessonDraft, ...]:
         """Run the post-mortems of these cells, one call per tool; if one fails, its cells are buffered again."""
         if self.model is None or not taken:
             return ()
-        about: dict[str, list[Waiting]] = {}
-        for waiting in taken[-MOST_CELLS:]:
+        about: dict[str, list[BufferedCell]] = {}
+        for waiting in taken[-MAX_CELLS:]:
             about.setdefault(waiting.topic, []).append(waiting)
-        found = [await self._study(each, topic, ended) for topic, each in about.items()]
+        found = [await self._study_topic(each, topic, ended) for topic, each in about.items()]
         return tuple(draft for drafts in found for draft in drafts)
 
-    async def _study(self, taken: Sequence[Waiting], topic: str, ended: TurnEnded) -> tuple[Draft, ...]:
+    async def _study_topic(
+        self, taken: Sequence[BufferedCell], topic: str, ended: TurnEnded
+    ) -> tuple[LessonDraft, ...]:
         assert self.model is not None
         cells = [waiting.cell for waiting in taken]
         try:
-            found = await post_mortem(
+            found = await run_post_mortem(
                 cells,
-                model=Budget(day=self.spending).model(self.model),
+                model=RunBudget(day=self.spending).wrap_model(self.model),
                 redactor=self.redactor,
                 patience_s=self.patience_s,
             )
-        except CapReached as reached:
-            self._put_back(taken, counts=False)
-            if await asyncio.to_thread(self.spending.is_first_to_tell):
+        except BudgetReachedError as reached:
+            self._buffer_again(taken, counts=False)
+            if await asyncio.to_thread(self.spending.claim_notice):
                 log.warning("%s", reached)
             return ()
-        except (ProviderFault, NoUsableAnswer, TimeoutError) as fault:
-            self._put_back(taken)
+        except (ProviderError, UnusableAnswerError, TimeoutError) as fault:
+            self._buffer_again(taken)
             log.warning("Learning from what failed has to wait: %s", str(fault) or type(fault).__name__)
             return ()
         except BaseException:
-            self._put_back(taken)
+            self._buffer_again(taken)
             raise
-        error = self.redactor.redact(main_signature(cells)).text
-        evidence = Evidence(trace=ended.turn, session=ended.session, error_signature=error)
+        error = self.redactor.redact(find_main_signature(cells)).text
+        evidence = LessonProvenance(trace=ended.turn, session=ended.session, error_signature=error)
         drafts = tuple(
-            draft_lesson(text, evidence=evidence, topic=topic, user=ended.user, project=ended.project)
+            draft_post_mortem_lesson(text, evidence=evidence, topic=topic, user=ended.user, project=ended.project)
             for text in found.lessons
         )
-        await asyncio.to_thread(self._store, drafts)
+        await asyncio.to_thread(self._store_drafts, drafts)
         return drafts
 
-    def _store(self, drafts: Sequence[Draft]) -> None:
+    def _store_drafts(self, drafts: Sequence[LessonDraft]) -> None:
         """Store the drafts; one that can't be stored is tried again next time."""
         waiting = (*self._unstored, *drafts)
         self._unstored.clear()
@@ -293,31 +310,33 @@ class Cerebellum:
                 log.warning("A lesson of the post-mortem could not be stored; it waits.", exc_info=True)
                 self._unstored.append(draft)
 
-    def _put_back(self, taken: Sequence[Waiting], *, counts: bool = True) -> None:
+    def _buffer_again(self, taken: Sequence[BufferedCell], *, counts: bool = True) -> None:
         again = [replace(waiting, tries=waiting.tries + counts) for waiting in taken]
-        self._earlier.extend(waiting for waiting in again if waiting.tries < MOST_TRIES)
+        self._earlier.extend(waiting for waiting in again if waiting.tries < MAX_TRIES)
 
 
-def draft_lesson(text: str, *, evidence: Evidence, topic: str, user: str = "", project: str = "") -> Draft:
+def draft_post_mortem_lesson(
+    text: str, *, evidence: LessonProvenance, topic: str, user: str = "", project: str = ""
+) -> LessonDraft:
     """Return a lesson of a post-mortem as a draft for memory."""
-    return Draft(
+    return LessonDraft(
         text=text,
-        kind=Kind.LESSON,
-        scope=Scope.PROJECT,
-        produced_by=Producer.CEREBELLUM,
+        kind=LessonKind.LESSON,
+        scope=LessonScope.PROJECT,
+        produced_by=LessonProducer.CEREBELLUM,
         topic=topic,
-        source=CONSOLIDATION,
+        source=CONSOLIDATION_SOURCE,
         evidence=evidence,
         user=user,
         project=project,
     )
 
 
-def main_signature(cells: Sequence[Cell]) -> str:
+def find_main_signature(cells: Sequence[Cell]) -> str:
     """Return the signature of the last error, or of the last warning if nothing failed; empty if there is neither."""
     errors = [cell.error for cell in cells if cell.error] or [cell.stderr for cell in cells]
-    return signature(errors[-1]) if errors else ""
+    return make_signature(errors[-1]) if errors else ""
 
 
-def _teaches(cell: Cell) -> bool:
-    return not cell.is_clean and cell.stopped is not Stop.CANCELLED
+def _can_teach(cell: Cell) -> bool:
+    return not cell.is_clean and cell.stopped is not CellStopReason.CANCELLED

@@ -12,10 +12,10 @@ from habitus.errors import HabitusError
 # Re-exported: images come from users and from tools.
 from habitus.events import Image as Image
 from habitus.events import ToolCall
-from habitus.text import tokens
+from habitus.text import estimate_token_count
 
 
-class Role(StrEnum):
+class ModelRole(StrEnum):
     """The two uses of models in a session."""
 
     # Talks to the user.
@@ -25,21 +25,21 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Text:
+class TextContent:
     """A text part of a message."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class PersonMessage:
     """A message from the user."""
 
-    parts: tuple[Text | Image, ...]
+    parts: tuple[TextContent | Image, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answered:
+class AssistantMessage:
     """A message from the model: text, and the tool calls it wants."""
 
     text: str = ""
@@ -47,7 +47,7 @@ class Answered:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Returned:
+class ToolResultMessage:
     """The result of a tool call as the model reads it."""
 
     # The id of the call.
@@ -58,20 +58,30 @@ class Returned:
     images: tuple[Image, ...] = ()
 
 
-Message = Asked | Answered | Returned
+ChatMessage = PersonMessage | AssistantMessage | ToolResultMessage
 
 _IMAGE_TOKENS = 1500
 
 
-def message_tokens(message: Message) -> int:
+def estimate_message_tokens(message: ChatMessage) -> int:
     """Estimate the number of tokens of a message."""
     match message:
-        case Asked(parts=parts):
-            return sum(tokens(part.text) if isinstance(part, Text) else _IMAGE_TOKENS for part in parts) + 4
-        case Answered(text=text, calls=calls):
-            return tokens(text) + sum(tokens(call.arguments) + tokens(call.name) + 8 for call in calls) + 4
-        case Returned(content=content, images=images):
-            return tokens(content) + _IMAGE_TOKENS * len(images) + 8
+        case PersonMessage(parts=parts):
+            return (
+                sum(
+                    estimate_token_count(part.text) if isinstance(part, TextContent) else _IMAGE_TOKENS
+                    for part in parts
+                )
+                + 4
+            )
+        case AssistantMessage(text=text, calls=calls):
+            return (
+                estimate_token_count(text)
+                + sum(estimate_token_count(call.arguments) + estimate_token_count(call.name) + 8 for call in calls)
+                + 4
+            )
+        case ToolResultMessage(content=content, images=images):
+            return estimate_token_count(content) + _IMAGE_TOKENS * len(images) + 8
         case never:
             assert_never(never)
 
@@ -86,15 +96,15 @@ class ToolSpec:
 
     @property
     def tokens(self) -> int:
-        return tokens(self.description) + tokens(str(self.parameters))
+        return estimate_token_count(self.description) + estimate_token_count(str(self.parameters))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ask:
+class CompletionRequest:
     """One request to a model."""
 
     system: str
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     tools: tuple[ToolSpec, ...] = ()
     max_tokens: int | None = None
     # The answer must be one JSON value of this shape.
@@ -102,7 +112,7 @@ class Ask:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Usage:
+class TokenUsage:
     """Token counts and cost of a request."""
 
     input_tokens: int = 0
@@ -111,9 +121,9 @@ class Usage:
     # In US dollars, if the price is known.
     cost: float | None = None
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, other: TokenUsage) -> TokenUsage:
         known = [cost for cost in (self.cost, other.cost) if cost is not None]
-        return Usage(
+        return TokenUsage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
@@ -140,27 +150,27 @@ class TextDelta:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CallStarted:
+class ToolCallStarted:
     """The model has begun to write a call; its arguments follow in the answer."""
 
     tool: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class CompletionResult:
     """The last piece of every stream, with the complete message."""
 
-    message: Answered
+    message: AssistantMessage
     stop: StopReason
-    usage: Usage = Usage()
+    usage: TokenUsage = TokenUsage()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TryingAgain:
+class RetryNotice:
     """The request failed before any text arrived, and is about to be retried."""
 
 
-Streamed = TextDelta | CallStarted | TryingAgain | Answer
+StreamPiece = TextDelta | ToolCallStarted | RetryNotice | CompletionResult
 
 
 class Model(Protocol):
@@ -177,58 +187,58 @@ class Model(Protocol):
     @property
     def context_tokens(self) -> int | None: ...
 
-    def stream(self, ask: Ask) -> AsyncIterator[Streamed]: ...
+    def stream(self, ask: CompletionRequest) -> AsyncIterator[StreamPiece]: ...
 
 
-class ProviderFault(HabitusError):
+class ProviderError(HabitusError):
     """The provider failed to answer: an `infra` outcome, which counts against nothing."""
 
     # The tokens spent despite the failure, if known.
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
 
 
-class ContextOverflow(ProviderFault):
+class ContextOverflowError(ProviderError):
     """The request is larger than the model can read."""
 
 
-class NoUsableAnswer(HabitusError):
+class UnusableAnswerError(HabitusError):
     """The model never answered in the requested shape; `usage` has the tokens spent."""
 
-    def __init__(self, message: str, *, usage: Usage) -> None:
+    def __init__(self, message: str, *, usage: TokenUsage) -> None:
         self.usage = usage
         super().__init__(message)
 
 
-async def answer(model: Model, ask: Ask) -> Answer:
+async def fetch_answer(model: Model, ask: CompletionRequest) -> CompletionResult:
     """Return the complete answer, for callers that do not stream."""
     async for piece in model.stream(ask):
-        if isinstance(piece, Answer):
+        if isinstance(piece, CompletionResult):
             return piece
-    raise ProviderFault(f"{model.name} ended its answer without an end.")
+    raise ProviderError(f"{model.name} ended its answer without an end.")
 
 
 @runtime_checkable
-class _Connected(Protocol):
+class _ClosableModel(Protocol):
     async def close(self) -> None: ...
 
 
-class Models:
+class SessionModels:
     """The main and the cheap model of a session, opened on first use; the cheap one defaults to the main one."""
 
     def __init__(self, main: str, cheap: str = "", *, open_model: Callable[[str], Model]) -> None:
-        self._names = {Role.MAIN: main, Role.CHEAP: cheap or main}
+        self._names = {ModelRole.MAIN: main, ModelRole.CHEAP: cheap or main}
         self._open = open_model
         self._opened: dict[str, Model] = {}
 
     @property
     def main(self) -> Model:
-        return self[Role.MAIN]
+        return self[ModelRole.MAIN]
 
     @property
     def cheap(self) -> Model:
-        return self[Role.CHEAP]
+        return self[ModelRole.CHEAP]
 
-    def __getitem__(self, role: Role) -> Model:
+    def __getitem__(self, role: ModelRole) -> Model:
         name = self._names[role]
         if name not in self._opened:
             self._opened[name] = self._open(name)
@@ -237,5 +247,5 @@ class Models:
     async def close(self) -> None:
         """Close the connections; the next request opens new ones."""
         for model in self._opened.values():
-            if isinstance(model, _Connected):
+            if isinstance(model, _ClosableModel):
                 await model.close()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from habitus.llm.model import Usage
+from habitus.llm.model import TokenUsage
 
 
-def price(usage: Usage, model: str, *, provider: str = "") -> float | None:
+def compute_price(usage: TokenUsage, model: str, *, provider: str = "") -> float | None:
     """Return the cost in US dollars; None if the model's price is unknown."""
     try:
         # Imported here because reading the list takes a moment.

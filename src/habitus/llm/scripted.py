@@ -21,19 +21,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from habitus.errors import HabitusError, Invalid, NotFound
 from habitus.events import ToolCall
 from habitus.llm.model import (
-    Answer,
-    Answered,
-    Ask,
-    CallStarted,
-    ProviderFault,
+    AssistantMessage,
+    CompletionRequest,
+    CompletionResult,
+    ProviderError,
     StopReason,
-    Streamed,
+    StreamPiece,
     TextDelta,
-    Usage,
-    message_tokens,
+    TokenUsage,
+    ToolCallStarted,
+    estimate_message_tokens,
 )
-from habitus.llm.structured import describe_problems
-from habitus.text import tokens
+from habitus.llm.structured import describe_validation_error
+from habitus.text import estimate_token_count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,37 +44,37 @@ class FailingReply:
     after: str = ""
 
 
-Step = Answered | Answer | FailingReply | BaseException
-Script = Iterable[Step | Callable[[Ask], Step]] | Callable[[Ask], Step]
+ScriptStep = AssistantMessage | CompletionResult | FailingReply | BaseException
+Script = Iterable[ScriptStep | Callable[[CompletionRequest], ScriptStep]] | Callable[[CompletionRequest], ScriptStep]
 
 
-def says(text: str, *calls: ToolCall) -> Answered:
+def says(text: str, *calls: ToolCall) -> AssistantMessage:
     """Return a step that answers with text and optional tool calls."""
-    return Answered(text=text, calls=calls)
+    return AssistantMessage(text=text, calls=calls)
 
 
-def calls(tool: str, arguments: Mapping[str, object] | str | None = None, *, text: str = "") -> Answered:
+def calls(tool: str, arguments: Mapping[str, object] | str | None = None, *, text: str = "") -> AssistantMessage:
     """Return a step that calls one tool."""
-    return says(text, call(tool, arguments))
+    return says(text, build_call(tool, arguments))
 
 
-def call(tool: str, arguments: Mapping[str, object] | str | None = None) -> ToolCall:
+def build_call(tool: str, arguments: Mapping[str, object] | str | None = None) -> ToolCall:
     """Return one tool call for `says`; the model assigns its id. Arguments as text are sent unchanged."""
     written = arguments if isinstance(arguments, str) else json.dumps(dict(arguments or {}), ensure_ascii=False)
     return ToolCall(id="", name=tool, arguments=written)
 
 
-def cut_off(text: str) -> Answer:
+def cut_off_reply(text: str) -> CompletionResult:
     """Return an answer that ended at the token limit."""
-    return Answer(message=Answered(text=text), stop=StopReason.LENGTH)
+    return CompletionResult(message=AssistantMessage(text=text), stop=StopReason.LENGTH)
 
 
-def breaks(error: BaseException, *, after: str = "") -> FailingReply:
+def failing_reply(error: BaseException, *, after: str = "") -> FailingReply:
     """Return a step that fails with this error, after some text."""
     return FailingReply(error=error, after=after)
 
 
-def hangs(*, after: str = "") -> FailingReply:
+def hanging_reply(*, after: str = "") -> FailingReply:
     """Return a step that hangs, after some text."""
     return FailingReply(error=None, after=after)
 
@@ -91,26 +91,26 @@ class ScriptedModel:
         context_tokens: int | None = 200_000,
         pause: float = 0.0,
     ) -> None:
-        self.follow(script)
+        self.follow_script(script)
         self._ids = itertools.count(1)
         self.name = name
         self.sees_images = sees_images
         self.context_tokens = context_tokens
         self._pause = pause
-        self.asked: list[Ask] = []
+        self.asked: list[CompletionRequest] = []
 
-    def follow(self, script: Script) -> None:
+    def follow_script(self, script: Script) -> None:
         """Continue with another script."""
         self._steps = itertools.repeat(script) if callable(script) else iter(script)
 
-    async def stream(self, ask: Ask) -> AsyncIterator[Streamed]:
+    async def stream(self, ask: CompletionRequest) -> AsyncIterator[StreamPiece]:
         self.asked.append(ask)
-        match self._next(ask):
-            case Answered() | Answer() as said:
-                async for piece in self._stream_answer(ask, _ended(said)):
+        match self._take_step(ask):
+            case AssistantMessage() | CompletionResult() as said:
+                async for piece in self._stream_answer(ask, _complete_answer(said)):
                     yield piece
             case FailingReply(error=error, after=after):
-                async for piece in self._spoken(after):
+                async for piece in self._stream_words(after):
                     yield piece
                 if error is None:
                     await asyncio.Event().wait()
@@ -119,21 +119,21 @@ class ScriptedModel:
             case error:
                 raise error
 
-    async def _stream_answer(self, ask: Ask, answer: Answer) -> AsyncIterator[Streamed]:
-        async for piece in self._spoken(answer.message.text):
+    async def _stream_answer(self, ask: CompletionRequest, answer: CompletionResult) -> AsyncIterator[StreamPiece]:
+        async for piece in self._stream_words(answer.message.text):
             yield piece
-        message = replace(answer.message, calls=tuple(self._with_id(each) for each in answer.message.calls))
+        message = replace(answer.message, calls=tuple(self._ensure_call_id(each) for each in answer.message.calls))
         for each in message.calls:
-            yield CallStarted(tool=each.name)
-        usage = answer.usage if answer.usage != Usage() else _usage(ask, message)
+            yield ToolCallStarted(tool=each.name)
+        usage = answer.usage if answer.usage != TokenUsage() else _estimate_usage(ask, message)
         yield replace(answer, message=message, usage=usage)
 
-    async def _spoken(self, text: str) -> AsyncIterator[TextDelta]:
+    async def _stream_words(self, text: str) -> AsyncIterator[TextDelta]:
         for words in re.findall(r"\s*\S+\s*|\s+", text):
             await asyncio.sleep(self._pause)
             yield TextDelta(text=words)
 
-    def _next(self, ask: Ask) -> Step:
+    def _take_step(self, ask: CompletionRequest) -> ScriptStep:
         step = next(self._steps, None)
         if step is None:
             self._fail_at_end()
@@ -145,26 +145,30 @@ class ScriptedModel:
             f"{self.name} was asked once more after the {len(self.asked) - 1} steps of its script, with {last!r}"
         )
 
-    def _with_id(self, asked: ToolCall) -> ToolCall:
+    def _ensure_call_id(self, asked: ToolCall) -> ToolCall:
         return asked if asked.id else replace(asked, id=f"call-{next(self._ids)}")
 
 
-def _ended(said: Answered | Answer) -> Answer:
-    if isinstance(said, Answer):
+def _complete_answer(said: AssistantMessage | CompletionResult) -> CompletionResult:
+    if isinstance(said, CompletionResult):
         return said
-    return Answer(message=said, stop=StopReason.CALLS if said.calls else StopReason.END)
+    return CompletionResult(message=said, stop=StopReason.CALLS if said.calls else StopReason.END)
 
 
-def _usage(ask: Ask, message: Answered) -> Usage:
+def _estimate_usage(ask: CompletionRequest, message: AssistantMessage) -> TokenUsage:
     """Estimate the usage as a provider would count it."""
-    read = tokens(ask.system) + sum(map(message_tokens, ask.messages)) + sum(tool.tokens for tool in ask.tools)
-    return Usage(input_tokens=read, output_tokens=message_tokens(message))
+    read = (
+        estimate_token_count(ask.system)
+        + sum(map(estimate_message_tokens, ask.messages))
+        + sum(tool.tokens for tool in ask.tools)
+    )
+    return TokenUsage(input_tokens=read, output_tokens=estimate_message_tokens(message))
 
 
-PREFIX = "script:"
+SCRIPT_PREFIX = "script:"
 
 
-class FileStep(BaseModel):
+class ScriptFileStep(BaseModel):
     """One step of a script file."""
 
     model_config = ConfigDict(extra="forbid")
@@ -176,48 +180,49 @@ class FileStep(BaseModel):
     fail: str = ""
     hang: bool = False
 
-    def step(self) -> Step:
+    def to_step(self) -> ScriptStep:
         if self.fail:
-            return breaks(ProviderFault(self.fail), after=self.say)
+            return failing_reply(ProviderError(self.fail), after=self.say)
         if self.hang:
-            return hangs(after=self.say)
+            return hanging_reply(after=self.say)
         if self.call:
-            return says(self.say, call(self.call, self.arguments))
+            return says(self.say, build_call(self.call, self.arguments))
         return says(self.say if self.answer is None else json.dumps(self.answer, ensure_ascii=False))
 
 
-class FileScript(BaseModel):
+class ScriptFile(BaseModel):
     """The content of a script file."""
 
     model_config = ConfigDict(extra="forbid")
 
-    steps: list[FileStep]
+    steps: list[ScriptFileStep]
     pause: float = Field(default=0.0, ge=0, le=60)
 
 
-def script_model(name: str) -> ScriptedModel:
+def open_script_model(name: str) -> ScriptedModel:
     """Open the model that `script:PATH` names, at its first step."""
-    path = Path(name.removeprefix(PREFIX)).expanduser()
-    script = _read(path)
-    return ScriptedModel(_play(script, path), name=name, pause=script.pause)
+    path = Path(name.removeprefix(SCRIPT_PREFIX)).expanduser()
+    script = _read_script(path)
+    return ScriptedModel(_iterate_steps(script, path), name=name, pause=script.pause)
 
 
-def _play(script: FileScript, path: Path) -> Iterator[Any]:
-    def over(ask: Ask) -> Step:
-        return ProviderFault(f"The script {path.name} is over after {len(script.steps)} steps.")
+def _iterate_steps(script: ScriptFile, path: Path) -> Iterator[Any]:
+    def over(ask: CompletionRequest) -> ScriptStep:
+        return ProviderError(f"The script {path.name} is over after {len(script.steps)} steps.")
 
-    return itertools.chain((step.step() for step in script.steps), itertools.repeat(over))
+    return itertools.chain((step.to_step() for step in script.steps), itertools.repeat(over))
 
 
-def _read(path: Path) -> FileScript:
+def _read_script(path: Path) -> ScriptFile:
     try:
         read = json.loads(path.read_bytes())
-        return FileScript.model_validate({"steps": read} if isinstance(read, list) else read)
+        return ScriptFile.model_validate({"steps": read} if isinstance(read, list) else read)
     except FileNotFoundError:
         raise NotFound(f"There is no script {path}.", hint="Give the path of a JSON file: script:PATH.") from None
     except OSError as error:
         raise Invalid(f"Can't read the script {path}: {error.strerror}.", hint="Check the path.") from None
     except (ValueError, RecursionError) as error:
         raise Invalid(
-            f"{path} is not a script: {describe_problems(error)}.", hint='Write a list like [{"say": "Hello."}].'
+            f"{path} is not a script: {describe_validation_error(error)}.",
+            hint='Write a list like [{"say": "Hello."}].',
         ) from None

@@ -11,80 +11,83 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from habitus.llm.model import (
-    Answer,
-    Answered,
-    Ask,
-    Asked,
-    Message,
+    AssistantMessage,
+    ChatMessage,
+    CompletionRequest,
+    CompletionResult,
     Model,
-    NoUsableAnswer,
+    PersonMessage,
     StopReason,
-    Text,
-    Usage,
-    answer,
+    TextContent,
+    TokenUsage,
+    UnusableAnswerError,
+    fetch_answer,
 )
-from habitus.text import prompt_text
+from habitus.text import load_prompt
 
 T = TypeVar("T", bound=BaseModel)
 
-ROOM = 2_000
+DEFAULT_MAX_TOKENS = 2_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Structured(Generic[T]):
+class StructuredAnswer(Generic[T]):
     """A validated value, with the usage of all attempts."""
 
     value: T
     # Of all attempts.
-    usage: Usage
+    usage: TokenUsage
 
 
-async def ask_for(
+async def ask_structured(
     model: Model,
-    kind: type[T],
+    answer_type: type[T],
     *,
     system: str,
-    messages: tuple[Message, ...],
-    max_tokens: int = ROOM,
+    messages: tuple[ChatMessage, ...],
+    max_tokens: int = DEFAULT_MAX_TOKENS,
     attempts: int = 3,
-) -> Structured[T]:
+) -> StructuredAnswer[T]:
     """Return one value of `answer_type`; raise UnusableAnswerError with the usage after `attempts` failures.
 
     An invalid answer is requested again with its problems, a truncated one with twice the token limit.
     """
-    schema: Mapping[str, object] = kind.model_json_schema()
+    schema: Mapping[str, object] = answer_type.model_json_schema()
     most = max(max_tokens, model.context_tokens or max_tokens * 2**attempts)
-    room, usage, problem = max_tokens, Usage(), "it was never asked"
-    correction: tuple[Message, ...] = ()
+    room, usage, problem = max_tokens, TokenUsage(), "it was never asked"
+    correction: tuple[ChatMessage, ...] = ()
     for _ in range(attempts):
-        ask = Ask(system=system, messages=(*messages, *correction), max_tokens=room, schema=schema)
-        got = await answer(model, ask)
+        ask = CompletionRequest(system=system, messages=(*messages, *correction), max_tokens=room, schema=schema)
+        got = await fetch_answer(model, ask)
         usage += got.usage
         try:
-            return Structured(value=kind.model_validate(_json_of(got.message.text)), usage=usage)
+            return StructuredAnswer(value=answer_type.model_validate(_extract_json(got.message.text)), usage=usage)
         except (ValueError, RecursionError) as error:
-            problem = describe_problems(error)
+            problem = describe_validation_error(error)
         if got.stop is not StopReason.LENGTH:
-            correction = _correction(got, problem)
+            correction = _build_correction(got, problem)
             continue
         problem = f"the answer was cut off after {room} tokens"
         if room == most:
             break
         room = min(room * 2, most)
-    raise NoUsableAnswer(f"{model.name} gave no usable {kind.__name__}: {problem}", usage=usage)
+    raise UnusableAnswerError(f"{model.name} gave no usable {answer_type.__name__}: {problem}", usage=usage)
 
 
-def _correction(got: Answer, problem: str) -> tuple[Message, ...]:
+def _build_correction(got: CompletionResult, problem: str) -> tuple[ChatMessage, ...]:
     """Return the invalid answer and its problems as messages."""
     # Only the last attempt, to keep the request from growing.
-    said = (Answered(text=got.message.text),) if got.message.text.strip() else ()
-    return (*said, Asked(parts=(Text(text=prompt_text("llm", "answer-again").format(problems=problem)),)))
+    said = (AssistantMessage(text=got.message.text),) if got.message.text.strip() else ()
+    return (
+        *said,
+        PersonMessage(parts=(TextContent(text=load_prompt("llm", "answer-again").format(problems=problem)),)),
+    )
 
 
 _FENCED = re.compile(r"```[A-Za-z]*\s*\n(.*?)\n?\s*```", re.DOTALL)
 
 
-def _json_of(text: str) -> object:
+def _extract_json(text: str) -> object:
     """Return the JSON of an answer: all of it, the content of a code fence, or the object inside prose."""
     if not text.strip():
         raise ValueError("the answer is empty")
@@ -99,12 +102,12 @@ def _json_of(text: str) -> object:
     raise ValueError(f"the answer is not JSON: {problems[0]}")
 
 
-MOST_PROBLEMS = 8
+MAX_PROBLEMS = 8
 
 
-def describe_problems(error: Exception) -> str:
+def describe_validation_error(error: Exception) -> str:
     """Describe a validation error in one line."""
     if not isinstance(error, ValidationError):
         return str(error) or type(error).__name__
     found = [f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in error.errors()]
-    return "; ".join(found[:MOST_PROBLEMS])
+    return "; ".join(found[:MAX_PROBLEMS])

@@ -12,65 +12,77 @@ from pathlib import Path
 
 from habitus import optional_packages
 
-RATE = 16_000
-LONGEST_SECONDS = 600
+SAMPLE_RATE = 16_000
+MAX_SECONDS = 600
 # Peak amplitude of 32768 below which a recording is silent.
-QUIET = 100
+SILENCE_PEAK = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Heard:
+class TranscriptionResult:
     """The words of a recording, or why they are unknown."""
 
     text: str | None
     reason: str = ""
 
 
-Transcriber = Callable[[Path], Awaitable[Heard]]
+Transcriber = Callable[[Path], Awaitable[TranscriptionResult]]
 
 
-def local_transcriber() -> Transcriber:
+def get_local_transcriber() -> Transcriber:
     """Return the installed transcriber, or one that explains how to install it."""
-    return transcribe if optional_packages.has("pocketsphinx") else _explain_absence
+    return transcribe_recording if optional_packages.is_installed("pocketsphinx") else _explain_missing_transcriber
 
 
-async def _explain_absence(path: Path) -> Heard:
-    return Heard(text=None, reason=f"no transcriber is installed. {optional_packages.how('pocketsphinx')}")
+async def _explain_missing_transcriber(path: Path) -> TranscriptionResult:
+    return TranscriptionResult(
+        text=None, reason=f"no transcriber is installed. {optional_packages.describe_install('pocketsphinx')}"
+    )
 
 
-async def transcribe(path: Path) -> Heard:
+async def transcribe_recording(path: Path) -> TranscriptionResult:
     """Transcribe a recording with PocketSphinx: English, offline and rough, but enough to find the right skill."""
     try:
-        sound = _resample(await _wav(path))
+        sound = _resample_audio(await _read_as_wav(path))
         # In a separate process: it holds the interpreter lock while it listens, and is native code fed with untrusted
         # data.
-        text = (await _output(sys.executable, "-P", "-m", __name__, given=sound)).decode().strip()
-    except _NoProgram as error:
-        return Heard(text=None, reason=f"{path.suffix or 'this format'} needs {error}; install it, or send a .wav")
+        text = (await _run_command(sys.executable, "-P", "-m", __name__, given=sound)).decode().strip()
+    except _ProgramMissing as error:
+        return TranscriptionResult(
+            text=None, reason=f"{path.suffix or 'this format'} needs {error}; install it, or send a .wav"
+        )
     except (OSError, wave.Error, EOFError, ValueError) as error:
-        return Heard(text=None, reason=f"it could not be read ({getattr(error, 'strerror', None) or error})")
-    return Heard(text=text) if text else Heard(text=None, reason="no words were recognised in it")
+        return TranscriptionResult(
+            text=None, reason=f"it could not be read ({getattr(error, 'strerror', None) or error})"
+        )
+    return (
+        TranscriptionResult(text=text)
+        if text
+        else TranscriptionResult(text=None, reason="no words were recognised in it")
+    )
 
 
-class _NoProgram(Exception):
+class _ProgramMissing(Exception):
     """A required program is not installed."""
 
 
-async def _wav(path: Path) -> bytes:
+async def _read_as_wav(path: Path) -> bytes:
     """Return the recording as WAV; other formats are converted by ffmpeg, which may open only this file."""
     data = path.read_bytes()
     if data.startswith(b"RIFF"):
         return data
     reading = ("-nostdin", "-v", "error", "-protocol_whitelist", "file,pipe", "-i", f"file:{path}")
-    return await _output("ffmpeg", *reading, "-t", str(LONGEST_SECONDS), "-ac", "1", "-ar", str(RATE), "-f", "wav", "-")
+    return await _run_command(
+        "ffmpeg", *reading, "-t", str(MAX_SECONDS), "-ac", "1", "-ar", str(SAMPLE_RATE), "-f", "wav", "-"
+    )
 
 
-async def _output(*command: str, given: bytes = b"") -> bytes:
+async def _run_command(*command: str, given: bytes = b"") -> bytes:
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
     except FileNotFoundError:
-        raise _NoProgram(command[0]) from None
+        raise _ProgramMissing(command[0]) from None
     try:
         said, problem = await process.communicate(given)
     except asyncio.CancelledError:
@@ -82,12 +94,12 @@ async def _output(*command: str, given: bytes = b"") -> bytes:
     return said
 
 
-def _resample(data: bytes) -> bytes:
+def _resample_audio(data: bytes) -> bytes:
     import numpy
 
     with wave.open(io.BytesIO(data)) as sound:
         rate, channels, width = sound.getframerate(), sound.getnchannels(), sound.getsampwidth()
-        raw = sound.readframes(min(sound.getnframes(), rate * LONGEST_SECONDS))
+        raw = sound.readframes(min(sound.getnframes(), rate * MAX_SECONDS))
     if width not in _WIDTHS:
         raise ValueError(f"{width * 8} bits a sample are not supported")
     samples = numpy.frombuffer(raw[: len(raw) - len(raw) % (width * channels)], dtype=_WIDTHS[width])
@@ -95,10 +107,10 @@ def _resample(data: bytes) -> bytes:
         raise ValueError("it is empty")
     centred = samples.astype(numpy.float64) - (128 if width == 1 else 0)
     mono = centred.reshape(-1, channels).mean(axis=1) * 2.0 ** (16 - 8 * width)
-    if abs(mono).max() < QUIET:
+    if abs(mono).max() < SILENCE_PEAK:
         # The recogniser hears words in silence.
         raise ValueError("it is silent")
-    wanted = max(2, round(len(mono) * RATE / rate))
+    wanted = max(2, round(len(mono) * SAMPLE_RATE / rate))
     spectrum = numpy.fft.rfft(mono)
     # Frequencies above the lower rate's limit are left out.
     kept = numpy.zeros(wanted // 2 + 1, dtype=complex)
@@ -110,10 +122,10 @@ def _resample(data: bytes) -> bytes:
 _WIDTHS = {1: "u1", 2: "<i2", 4: "<i4"}
 
 
-def _recognise() -> None:
+def _recognise_speech() -> None:
     from pocketsphinx import Decoder
 
-    decoder = Decoder(samprate=float(RATE), loglevel="FATAL")
+    decoder = Decoder(samprate=float(SAMPLE_RATE), loglevel="FATAL")
     decoder.start_utt()
     decoder.process_raw(sys.stdin.buffer.read(), full_utt=True)
     decoder.end_utt()
@@ -122,4 +134,4 @@ def _recognise() -> None:
 
 
 if __name__ == "__main__":
-    _recognise()
+    _recognise_speech()

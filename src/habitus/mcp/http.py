@@ -15,25 +15,25 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Asked
 
 from habitus.errors import Invalid, UserError
-from habitus.mcp.scope import Scope
-from habitus.mcp.server import Behind, make_server
+from habitus.mcp.scope import McpServerOptions
+from habitus.mcp.server import LazyHome, make_mcp_server
 
-HOST, PATH = "127.0.0.1", "/mcp"
-ALIVE, READY = "/healthz", "/readyz"
+HOST, MCP_PATH = "127.0.0.1", "/mcp"
+LIVENESS_PATH, READINESS_PATH = "/healthz", "/readyz"
 
 
-async def serve_http(scope: Scope, port: int, say: Callable[[str], None]) -> None:
+async def serve_mcp_http(scope: McpServerOptions, port: int, announce: Callable[[str], None]) -> None:
     """Serve until interrupted; `announce` receives the address and the token."""
     # Imported only to serve HTTP.
     import uvicorn
 
-    token, behind = secrets.token_urlsafe(24), await Behind(scope).check()
-    with listening(HOST, port) as door:
+    token, behind = secrets.token_urlsafe(24), await LazyHome(scope).check_layers()
+    with open_listening_socket(HOST, port) as door:
         port = door.getsockname()[1]
-        say(f"Habitus listens on http://{HOST}:{port}{PATH}")
-        say(f"Send with every request: Authorization: Bearer {token}")
+        announce(f"Habitus listens on http://{HOST}:{port}{MCP_PATH}")
+        announce(f"Send with every request: Authorization: Bearer {token}")
         hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
-        app = Watched(guarded_app(behind, hosts, scope, token), behind)
+        app = HealthMiddleware(make_guarded_app(behind, hosts, scope, token), behind)
         config = uvicorn.Config(app, log_level="warning", lifespan="on")
         try:
             await uvicorn.Server(config).serve(sockets=[door])
@@ -41,75 +41,75 @@ async def serve_http(scope: Scope, port: int, say: Callable[[str], None]) -> Non
             await behind.close()
 
 
-def guarded_app(behind: Behind, hosts: Sequence[str], scope: Scope, token: str) -> ASGIApp:
+def make_guarded_app(lazy_home: LazyHome, hosts: Sequence[str], scope: McpServerOptions, token: str) -> ASGIApp:
     """Return the SDK's application, which checks Host and Origin, behind the token check; `token` is the owner's."""
     origins = [f"{kind}://{host}" for kind in ("http", "https") for host in hosts]
     security = TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=origins)
-    app = make_server(behind).streamable_http_app(
+    app = make_mcp_server(lazy_home).streamable_http_app(
         # A session outlives an idle turn, so a client that pauses keeps its conversation.
-        streamable_http_path=PATH,
+        streamable_http_path=MCP_PATH,
         transport_security=security,
-        session_idle_timeout=scope.idle_s * 2,
+        session_idle_timeout=scope.turn_idle_s * 2,
     )
-    return Guarded(app, token, behind)
+    return TokenMiddleware(app, token, lazy_home)
 
 
-class Guarded:
+class TokenMiddleware:
     """Middleware that requires a token and notices when a client ends its session."""
 
-    def __init__(self, app: ASGIApp, token: str, behind: Behind) -> None:
+    def __init__(self, app: ASGIApp, token: str, lazy_home: LazyHome) -> None:
         self._app = app
         self._own = token.encode()
-        self._behind = behind
+        self._behind = lazy_home
 
-    async def __call__(self, asked: Asked, receive: Receive, send: Send) -> None:
-        if asked["type"] != "http":
-            await self._app(asked, receive, send)
+    async def __call__(self, asgi_scope: Asked, receive: Receive, send: Send) -> None:
+        if asgi_scope["type"] != "http":
+            await self._app(asgi_scope, receive, send)
             return
-        headers = Headers(scope=asked)
+        headers = Headers(scope=asgi_scope)
         kind, _, token = headers.get("authorization", "").partition(" ")
         given = token.encode("utf-8", "replace")
         # Compared in constant time, so the token can't be guessed byte by byte.
         is_own = secrets.compare_digest(given, self._own)
         try:
-            person = None if is_own or not token else await self._behind.person(token)
+            person = None if is_own or not token else await self._behind.find_person(token)
         except UserError as error:
-            await PlainTextResponse(f"{error.message} {error.hint}\n", status_code=503)(asked, receive, send)
+            await PlainTextResponse(f"{error.message} {error.hint}\n", status_code=503)(asgi_scope, receive, send)
             return
         if kind.lower() != "bearer" or (person is None and not is_own):
             said = "Send the token that Habitus printed as 'Authorization: Bearer TOKEN'.\n"
             refused = PlainTextResponse(said, status_code=401, headers={"WWW-Authenticate": "Bearer"})
-            await refused(asked, receive, send)
+            await refused(asgi_scope, receive, send)
             return
-        asked.setdefault("state", {})["person"] = person
+        asgi_scope.setdefault("state", {})["person"] = person
         # The SDK uses this to let only the client that began a session continue it.
         name = "" if person is None else person.name
-        asked["user"] = AuthenticatedUser(AccessToken(token="", client_id=name, scopes=[]))
-        if asked["method"] == "DELETE" and (client := headers.get("mcp-session-id")):
-            await self._behind.leave(person, client)
-        await self._app(asked, receive, send)
+        asgi_scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=name, scopes=[]))
+        if asgi_scope["method"] == "DELETE" and (client := headers.get("mcp-session-id")):
+            await self._behind.disconnect_client(person, client)
+        await self._app(asgi_scope, receive, send)
 
 
-class Watched:
+class HealthMiddleware:
     """Middleware that answers liveness and readiness probes without a token."""
 
-    def __init__(self, app: ASGIApp, behind: Behind) -> None:
+    def __init__(self, app: ASGIApp, lazy_home: LazyHome) -> None:
         self._app = app
-        self._behind = behind
+        self._behind = lazy_home
 
-    async def __call__(self, asked: Asked, receive: Receive, send: Send) -> None:
-        path = asked["path"] if asked["type"] == "http" and asked["method"] in ("GET", "HEAD") else ""
-        if path == ALIVE:
-            await JSONResponse({"status": "ok"})(asked, receive, send)
-        elif path == READY:
-            found = await self._behind.readiness()
+    async def __call__(self, asgi_scope: Asked, receive: Receive, send: Send) -> None:
+        path = asgi_scope["path"] if asgi_scope["type"] == "http" and asgi_scope["method"] in ("GET", "HEAD") else ""
+        if path == LIVENESS_PATH:
+            await JSONResponse({"status": "ok"})(asgi_scope, receive, send)
+        elif path == READINESS_PATH:
+            found = await self._behind.check_readiness()
             told = {"status": found.state, "reasons": found.reasons}
-            await JSONResponse(told, status_code=200 if found.can_serve else 503)(asked, receive, send)
+            await JSONResponse(told, status_code=200 if found.can_serve else 503)(asgi_scope, receive, send)
         else:
-            await self._app(asked, receive, send)
+            await self._app(asgi_scope, receive, send)
 
 
-def listening(host: str, port: int) -> socket.socket:
+def open_listening_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket, so the address works as soon as it is printed; raise `Invalid` if the
     port is taken.
     """

@@ -12,62 +12,62 @@ from typing import Any
 import mcp_types as types
 
 from habitus.access import Access
-from habitus.agent.tools.registry import Reach, Tool
+from habitus.agent.tools.registry import Tool, ToolReach
 from habitus.events import ToolResult
-from habitus.mcp.scope import Scope
+from habitus.mcp.scope import McpServerOptions
 
 # Clients truncate longer descriptions or drop the tool.
-TEXT_BYTES = 2000
+MAX_TEXT_BYTES = 2000
 
 
-def is_offered(tool: Tool, scope: Scope) -> bool:
+def is_offered(tool: Tool, scope: McpServerOptions) -> bool:
     """Return whether a client with these options gets the tool."""
-    if tool.access is None or not tool.is_in(scope.profile) or _access(scope) < tool.access:
+    if tool.access is None or not tool.is_in_profile(scope.profile) or _get_access(scope) < tool.access:
         return False
-    return tool.reach is Reach.NOTHING or bool(tool.skill) or not scope.read_only
+    return tool.reach is ToolReach.NOTHING or bool(tool.skill) or not scope.read_only
 
 
-def is_admin(scope: Scope) -> bool:
+def is_admin_scope(scope: McpServerOptions) -> bool:
     """Return whether the client may call any code of skills, also by a name that is not listed."""
-    return _access(scope) >= Access.ADMIN
+    return _get_access(scope) >= Access.ADMIN
 
 
-def _access(scope: Scope) -> Access:
+def _get_access(scope: McpServerOptions) -> Access:
     return Access.OWNER if scope.person is None else scope.person.role.access
 
 
-def as_tool(tool: Tool) -> types.Tool:
+def make_mcp_tool(tool: Tool) -> types.Tool:
     """Return a tool as MCP describes it."""
     always: Any = {"anthropic/alwaysLoad": True} if tool.is_pinned else None
     return types.Tool(
         name=tool.name,
-        description=within(tool.description),
+        description=truncate_text(tool.description),
         input_schema={"type": "object", **tool.parameters},
         output_schema=None if tool.returns is None else dict(tool.returns),
-        annotations=_annotations(tool),
+        annotations=_make_annotations(tool),
         _meta=always,
     )
 
 
-def _annotations(tool: Tool) -> types.ToolAnnotations:
+def _make_annotations(tool: Tool) -> types.ToolAnnotations:
     """Return hints for the client's own consent dialog; for code and recipes, according to their grants."""
-    is_looking = tool.reach is Reach.NOTHING
+    is_looking = tool.reach is ToolReach.NOTHING
     return types.ToolAnnotations(
         read_only_hint=is_looking,
-        destructive_hint=None if is_looking else tool.takes_away,
+        destructive_hint=None if is_looking else tool.is_destructive,
         idempotent_hint=None if is_looking else tool.is_repeatable,
-        open_world_hint=tool.reach is Reach.NETWORK,
+        open_world_hint=tool.reach is ToolReach.NETWORK,
     )
 
 
-def only_looks(tool: types.Tool | None) -> bool:
+def is_read_only_tool(tool: types.Tool | None) -> bool:
     """Return whether a listed tool is marked as read-only."""
     return tool is not None and tool.annotations is not None and tool.annotations.read_only_hint is True
 
 
-def as_result(result: ToolResult, declared: types.Tool | None = None) -> types.CallToolResult:
+def make_tool_result(result: ToolResult, declared: types.Tool | None = None) -> types.CallToolResult:
     """Return a tool's result for MCP, also as structured content if it is a JSON object or a schema was declared."""
-    structured = _structured_content(result.content)
+    structured = _parse_structured_content(result.content)
     if structured is None and declared is not None and declared.output_schema is not None:
         # A client may reject a result without structured content if a schema was declared.
         structured = {"result": result.content}
@@ -78,12 +78,12 @@ def as_result(result: ToolResult, declared: types.Tool | None = None) -> types.C
     )
 
 
-def refusal(text: str) -> types.CallToolResult:
+def make_error_result(text: str) -> types.CallToolResult:
     """Return an error as tool result, which the model can read."""
     return types.CallToolResult(content=[types.TextContent(type="text", text=f"Error: {text}")], is_error=True)
 
 
-def _structured_content(content: str) -> dict[str, Any] | None:
+def _parse_structured_content(content: str) -> dict[str, Any] | None:
     """Return the content as a JSON object, or None if it is none."""
     if not content.startswith("{"):
         return None
@@ -94,7 +94,7 @@ def _structured_content(content: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def within(text: str, limit: int = TEXT_BYTES) -> str:
+def truncate_text(text: str, limit: int = MAX_TEXT_BYTES) -> str:
     """Return a text cut to the number of bytes that clients accept."""
     written = text.encode()
     return text if len(written) <= limit else written[: limit - 3].decode("utf-8", "ignore") + "…"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import mcp_types as types
 
 from habitus.errors import Invalid
-from habitus.text import one_line
+from habitus.text import to_one_line
 
 if TYPE_CHECKING:
     from habitus.app.review.inbox import InboxItem
 
-_MOST_SHOWN = 50
+_MAX_SHOWN = 50
 
 PROMPTS = [
     types.Prompt(
@@ -37,19 +37,19 @@ PROMPTS = [
     types.Prompt(name="review", title="Review", description="Go through what waits for your decision."),
 ]
 
-FILES_OF_SKILLS = types.ResourceTemplate(
+SKILL_FILE_TEMPLATE = types.ResourceTemplate(
     name="skill-file", title="A file of a skill", uri_template="skill://{name}/{+path}"
 )
 
 
-def blank_of(params: types.CompleteRequestParams) -> tuple[str, str]:
+def get_completion_target(params: types.CompleteRequestParams) -> tuple[str, str]:
     """Return the argument to complete, of a prompt or a resource template, and the skill it is about."""
     ref, argument = params.ref, params.argument.name
     if isinstance(ref, types.PromptReference):
         blanks = {one.name for each in PROMPTS if each.name == ref.name for one in each.arguments or ()}
         about = f"prompt '{ref.name}'"
     else:
-        blanks = {"name", "path"} if ref.uri == FILES_OF_SKILLS.uri_template else set()
+        blanks = {"name", "path"} if ref.uri == SKILL_FILE_TEMPLATE.uri_template else set()
         about = f"resource template '{ref.uri}'"
     if argument not in blanks:
         known = f"It has: {', '.join(sorted(blanks))}." if blanks else "See prompts/list and resources/templates/list."
@@ -58,36 +58,38 @@ def blank_of(params: types.CompleteRequestParams) -> tuple[str, str]:
     return argument, (given or {}).get("name", "")
 
 
-def text_of(name: str) -> str:
+def read_prompt_text(name: str) -> str:
     """Return a prompt text stored as Markdown beside this module."""
     return files("habitus.mcp").joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
 
 
-def prompt(
-    name: str, arguments: Mapping[str, str], waiting: Sequence[InboxItem], practice: Callable[[str], str]
+def render_prompt(
+    name: str, arguments: Mapping[str, str], pending: Sequence[InboxItem], describe_practice: Callable[[str], str]
 ) -> types.GetPromptResult:
     """Return a prompt with its arguments filled in; `describe_practice` returns what practice with a skill showed."""
     known = {one.name: one for one in PROMPTS}
     if name not in known:
         raise Invalid(f"There is no prompt '{name}'.", hint=f"There are: {', '.join(known)}.")
-    text = text_of(name)
+    text = read_prompt_text(name)
     if name == "review":
-        text += f"\n\n{_list_waiting(waiting)}"
+        text += f"\n\n{_list_pending_items(pending)}"
     if name == "improve_skill":
-        text += f"\n\n{practice(arguments.get('name', ''))}"
-    if hint := one_line(arguments.get("hint", "")).strip():
+        text += f"\n\n{describe_practice(arguments.get('name', ''))}"
+    if hint := to_one_line(arguments.get("hint", "")).strip():
         text += f"\n\nIt should be about: {hint}"
     said = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
     return types.GetPromptResult(description=known[name].description, messages=[said])
 
 
-def _list_waiting(waiting: Sequence[InboxItem]) -> str:
-    if not waiting:
+def _list_pending_items(pending: Sequence[InboxItem]) -> str:
+    if not pending:
         return "Nothing waits. Say so."
-    shown = [f"- {item.id}: {item.action} {one_line(item.what)}{_because(item)}" for item in waiting[:_MOST_SHOWN]]
-    more = len(waiting) - len(shown)
+    shown = [
+        f"- {item.id}: {item.action} {to_one_line(item.title)}{_format_reasons(item)}" for item in pending[:_MAX_SHOWN]
+    ]
+    more = len(pending) - len(shown)
     return "\n".join([*shown, *([f"… and {more} more: habitus review list"] if more else [])])
 
 
-def _because(item: InboxItem) -> str:
-    return f" ({one_line('; '.join(item.reasons))})" if item.reasons else ""
+def _format_reasons(item: InboxItem) -> str:
+    return f" ({to_one_line('; '.join(item.reasons))})" if item.reasons else ""

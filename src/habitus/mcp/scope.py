@@ -7,29 +7,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from habitus.app.operating.people import Person
+    from habitus.app.operating.people import UserAccount
 
 # A turn ends after this long without a call.
-IDLE_S = 600.0
+TURN_IDLE_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Scope:
+class McpServerOptions:
     """What one MCP server serves, to whom, and within which limits."""
 
     home: Path | None = None
     # One of the home's users, with their role; None is the owner, who started the server.
-    person: Person | None = None
+    person: UserAccount | None = None
     # Empty is the user of the settings.
     user: str = ""
     profile: str = "default"
     read_only: bool = False
     # Empty means all layers.
     layers: tuple[str, ...] = ()
-    idle_s: float = IDLE_S
+    turn_idle_s: float = TURN_IDLE_S
     # A turn holds all its calls in memory until it ends.
-    most_calls: int = 200
+    max_calls_per_turn: int = 200
     # Over HTTP, with more connections to a shared database.
-    serves_many: bool = False
+    is_http: bool = False
     # Seconds between two checks for changes made elsewhere.
-    look_s: float = 2.0
+    poll_interval_s: float = 2.0

@@ -21,85 +21,85 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 
 from habitus.errors import UserError
-from habitus.mcp.greeting import VERSIONS, Greeting, Rehearsal
-from habitus.mcp.prompting import FILES_OF_SKILLS, PROMPTS, text_of
-from habitus.mcp.scope import Scope
+from habitus.mcp.early_responder import PROTOCOL_VERSIONS, EarlyResponder, WarmUpClient
+from habitus.mcp.prompting import PROMPTS, SKILL_FILE_TEMPLATE, read_prompt_text
+from habitus.mcp.scope import McpServerOptions
 
 if TYPE_CHECKING:
-    from habitus.app.operating.people import Person
-    from habitus.app.sharing.availability import Readiness
-    from habitus.mcp.serving import Serving
+    from habitus.app.operating.people import UserAccount
+    from habitus.app.sharing.availability import ReadinessReport
+    from habitus.mcp.serving import McpService
 
-SKILLS = "io.modelcontextprotocol/skills"
+SKILLS_EXTENSION = "io.modelcontextprotocol/skills"
 
-Context = ServerRequestContext[Any, Any]
-_ASKED_EVERY_S = 1.0
+RequestContext = ServerRequestContext[Any, Any]
+_PROBE_INTERVAL_S = 1.0
 
 
-class Behind:
+class LazyHome:
     """Opens the home on the first request that needs it, because importing it takes a second."""
 
-    def __init__(self, scope: Scope, is_stand_in: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, scope: McpServerOptions, is_offline: Callable[[], bool] = lambda: False) -> None:
         """`is_offline` says whether the web server beside it works on an offline snapshot."""
-        self._is_stand_in = is_stand_in
+        self._is_stand_in = is_offline
         self.bus = InMemorySubscriptionBus()
         self._scope = scope
         self._one_at_a_time = asyncio.Lock()
-        self._serving: dict[Person | None, Serving] = {}
+        self._serving: dict[UserAccount | None, McpService] = {}
         # Services on the offline snapshot; their clients may still be finishing.
-        self._left: list[Serving] = []
+        self._left: list[McpService] = []
         self._asked_at = time.monotonic()
 
-    async def __call__(self, person: Person | None = None) -> Serving:
+    async def __call__(self, person: UserAccount | None = None) -> McpService:
         """Return the service as this person may use it; None is the owner."""
         async with self._one_at_a_time:
-            await self._leave_copy()
+            await self._leave_snapshot()
             if None not in self._serving:
-                self._serving[None] = await asyncio.to_thread(self._open)
+                self._serving[None] = await asyncio.to_thread(self._open_service)
             if person is not None and person not in self._serving:
-                self._serving[person] = await asyncio.to_thread(self._serving[None].as_person, person)
+                self._serving[person] = await asyncio.to_thread(self._serving[None].make_for_person, person)
         return self._serving[person]
 
-    async def _leave_copy(self) -> None:
+    async def _leave_snapshot(self) -> None:
         """Reopen the home if the database is back; probes at most once a second."""
         own = self._serving.get(None)
-        if own is None or time.monotonic() - self._asked_at < _ASKED_EVERY_S:
+        if own is None or time.monotonic() - self._asked_at < _PROBE_INTERVAL_S:
             return
         self._asked_at = time.monotonic()
         if await asyncio.to_thread(own.is_outdated):
             self._left += self._serving.values()
             self._serving = {}
 
-    def _open(self) -> Serving:
-        serving: Serving = importlib.import_module("habitus.mcp.serving").open_serving(self._scope, self.bus)
+    def _open_service(self) -> McpService:
+        serving: McpService = importlib.import_module("habitus.mcp.serving").open_mcp_service(self._scope, self.bus)
         return serving
 
-    async def person(self, token: str) -> Person | None:
+    async def find_person(self, token: str) -> UserAccount | None:
         """Return the user with this token, or None."""
 
         serving = await self()
-        return await asyncio.to_thread(serving.people.with_token, token)
+        return await asyncio.to_thread(serving.people.find_by_token, token)
 
-    async def readiness(self) -> Readiness:
+    async def check_readiness(self) -> ReadinessReport:
         """Return whether the home can serve, and what is degraded."""
 
-        def look() -> Readiness:
+        def look() -> ReadinessReport:
             serving = importlib.import_module("habitus.mcp.serving")
-            found: Readiness = serving.readiness_of(self._scope, self._is_stand_in())
+            found: ReadinessReport = serving.check_home_readiness(self._scope, self._is_stand_in())
             return found
 
         return await asyncio.to_thread(look)
 
-    async def check(self) -> Behind:
+    async def check_layers(self) -> LazyHome:
         """Return itself; raise `NotFound` for an unknown layer before a client connects."""
         if self._scope.layers:
             await self()
         return self
 
-    async def leave(self, person: Person | None, client: str) -> None:
+    async def disconnect_client(self, person: UserAccount | None, client: str) -> None:
         """End the conversation of a client that has gone."""
         if person in self._serving:
-            await self._serving[person].leave(client)
+            await self._serving[person].disconnect_client(client)
 
     async def close(self) -> None:
         """Close all services, last the one whose connections the others share."""
@@ -109,7 +109,7 @@ class Behind:
             await serving.close()
 
 
-class HabitusServer(Server[Any]):
+class HabitusMcpServer(Server[Any]):
     """An MCP server that announces changing lists on every transport."""
 
     def create_initialization_options(self, *given: Any, **more: Any) -> InitializationOptions:
@@ -119,83 +119,87 @@ class HabitusServer(Server[Any]):
         return super().create_initialization_options(changing, *given[1:], **more)
 
 
-def make_server(behind: Behind) -> Server[Any]:
+def make_mcp_server(lazy_home: LazyHome) -> Server[Any]:
     """Return an MCP server whose handlers call the lazily opened home."""
 
-    async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return await (await behind(person_of(ctx))).tools(client_of(ctx), ctx.session)
+    async def list_tools(ctx: RequestContext, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return await (await lazy_home(get_request_person(ctx))).list_tools(get_client_id(ctx), ctx.session)
 
-    async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        return await (await behind(person_of(ctx))).call(client_of(ctx), ctx.session, params)
+    async def call_tool(ctx: RequestContext, params: types.CallToolRequestParams) -> types.CallToolResult:
+        return await (await lazy_home(get_request_person(ctx))).call_tool(get_client_id(ctx), ctx.session, params)
 
-    async def list_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        return await (await behind(person_of(ctx))).skills.resources(params.cursor if params else None)
+    async def list_resources(
+        ctx: RequestContext, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        return await (await lazy_home(get_request_person(ctx))).skills.list_resources(params.cursor if params else None)
 
-    async def templates(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
-        return types.ListResourceTemplatesResult(resource_templates=[FILES_OF_SKILLS])
+    async def templates(
+        ctx: RequestContext, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=[SKILL_FILE_TEMPLATE])
 
-    async def read_resource(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await (await behind(person_of(ctx))).skills.read(str(params.uri))
+    async def read_resource(ctx: RequestContext, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        return await (await lazy_home(get_request_person(ctx))).skills.read_resource(str(params.uri))
 
-    async def list_prompts(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+    async def list_prompts(ctx: RequestContext, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         return types.ListPromptsResult(prompts=PROMPTS)
 
-    async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        return await (await behind(person_of(ctx))).prompt(params.name, params.arguments or {})
+    async def get_prompt(ctx: RequestContext, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        return await (await lazy_home(get_request_person(ctx))).get_prompt(params.name, params.arguments or {})
 
-    async def complete(ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-        return await (await behind(person_of(ctx))).complete(params)
+    async def complete(ctx: RequestContext, params: types.CompleteRequestParams) -> types.CompleteResult:
+        return await (await lazy_home(get_request_person(ctx))).complete_argument(params)
 
-    async def set_level(ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
-        (await behind(person_of(ctx))).set_level(client_of(ctx), ctx.session, params.level)
+    async def set_level(ctx: RequestContext, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        (await lazy_home(get_request_person(ctx))).set_log_level(get_client_id(ctx), ctx.session, params.level)
         return types.EmptyResult()
 
-    async def list_skills(ctx: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
-        return await (await behind(person_of(ctx))).skills.entries(params.cursor)
+    async def list_skills(ctx: RequestContext, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        return await (await lazy_home(get_request_person(ctx))).skills.list_manifests(params.cursor)
 
-    async def get_skill(ctx: Context, params: OfOne) -> dict[str, Any]:
-        return await (await behind(person_of(ctx))).skills.entry(params.uri)
+    async def get_skill(ctx: RequestContext, params: SkillUriParams) -> dict[str, Any]:
+        return await (await lazy_home(get_request_person(ctx))).skills.get_manifest(params.uri)
 
-    async def read_directory(ctx: Context, params: OfOne) -> dict[str, Any]:
-        return await (await behind(person_of(ctx))).skills.directory(params.uri)
+    async def read_directory(ctx: RequestContext, params: SkillUriParams) -> dict[str, Any]:
+        return await (await lazy_home(get_request_person(ctx))).skills.list_directory(params.uri)
 
-    server = HabitusServer(
+    server = HabitusMcpServer(
         "habitus",
         version=version("habitus"),
         title="Habitus",
         description="Procedural memory: skills that agents learn, prove and keep.",
-        instructions=text_of("instructions"),
-        on_list_tools=_with_client_errors(list_tools),
-        on_call_tool=_with_client_errors(call_tool),
-        on_list_resources=_with_client_errors(list_resources),
+        instructions=read_prompt_text("instructions"),
+        on_list_tools=_report_user_errors(list_tools),
+        on_call_tool=_report_user_errors(call_tool),
+        on_list_resources=_report_user_errors(list_resources),
         on_list_resource_templates=templates,
-        on_read_resource=_with_client_errors(read_resource),
+        on_read_resource=_report_user_errors(read_resource),
         on_list_prompts=list_prompts,
-        on_get_prompt=_with_client_errors(get_prompt),
-        on_completion=_with_client_errors(complete),
-        on_subscriptions_listen=ListenHandler(behind.bus),
+        on_get_prompt=_report_user_errors(get_prompt),
+        on_completion=_report_user_errors(complete),
+        on_subscriptions_listen=ListenHandler(lazy_home.bus),
     )
-    server.extensions[SKILLS] = {"directoryRead": True}
-    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _with_client_errors(set_level))
-    server.add_request_handler("skills/list", types.PaginatedRequestParams, _with_client_errors(list_skills))
-    server.add_request_handler("skills/get", OfOne, _with_client_errors(get_skill))
-    server.add_request_handler("resources/directory/read", OfOne, _with_client_errors(read_directory))
+    server.extensions[SKILLS_EXTENSION] = {"directoryRead": True}
+    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _report_user_errors(set_level))
+    server.add_request_handler("skills/list", types.PaginatedRequestParams, _report_user_errors(list_skills))
+    server.add_request_handler("skills/get", SkillUriParams, _report_user_errors(get_skill))
+    server.add_request_handler("resources/directory/read", SkillUriParams, _report_user_errors(read_directory))
     return server
 
 
-class OfOne(types.PaginatedRequestParams):
+class SkillUriParams(types.PaginatedRequestParams):
     """Parameters that name a skill or a directory of it."""
 
     uri: str
 
 
-def person_of(ctx: Context) -> Person | None:
+def get_request_person(ctx: RequestContext) -> UserAccount | None:
     """Return who sent the request, as the token check found; None on a pipe is the owner."""
-    person: Person | None = None if ctx.request is None else ctx.request.state.person
+    person: UserAccount | None = None if ctx.request is None else ctx.request.state.person
     return person
 
 
-def client_of(ctx: Context) -> str:
+def get_client_id(ctx: RequestContext) -> str:
     """Return an id of the client: one per pipe; over HTTP the session, or else the client's name."""
     if ctx.request is None:
         return "pipe"
@@ -203,12 +207,12 @@ def client_of(ctx: Context) -> str:
     return ctx.request.headers.get("mcp-session-id") or (params.client_info.name if params else "") or "http"
 
 
-def _with_client_errors(
-    handler: Callable[[Context, Any], Awaitable[Any]],
-) -> Callable[[Context, Any], Awaitable[Any]]:
+def _report_user_errors(
+    handler: Callable[[RequestContext, Any], Awaitable[Any]],
+) -> Callable[[RequestContext, Any], Awaitable[Any]]:
     """Wrap a handler to report user errors to the client with message and hint."""
 
-    async def answer(ctx: Context, params: Any) -> Any:
+    async def answer(ctx: RequestContext, params: Any) -> Any:
         try:
             return await handler(ctx, params)
         except UserError as error:
@@ -217,14 +221,14 @@ def _with_client_errors(
     return answer
 
 
-async def serve_pipe(scope: Scope, greeting: Greeting) -> None:
+async def serve_stdio(scope: McpServerOptions, responder: EarlyResponder) -> None:
     """Serve one client on standard input and output until it disconnects."""
-    behind = await Behind(scope).check()
-    greeting.take_over()
+    behind = await LazyHome(scope).check_layers()
+    responder.take_over_streams()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(_stop(behind)))
+    loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(_stop_process(behind)))
     try:
-        await _serve(behind, greeting)
+        await _serve_streams(behind, responder)
     except* BrokenPipeError:
         # The client left before it got its answer.
         pass
@@ -232,23 +236,23 @@ async def serve_pipe(scope: Scope, greeting: Greeting) -> None:
         await behind.close()
 
 
-async def rehearse(scope: Scope, file: str) -> None:
+async def record_first_answers(scope: McpServerOptions, file: str) -> None:
     """Send the first requests of every protocol version, to cache their answers."""
-    behind = Behind(scope)
+    behind = LazyHome(scope)
     try:
-        for version in VERSIONS:
-            await _serve(behind, Rehearsal(file, version))
+        for version in PROTOCOL_VERSIONS:
+            await _serve_streams(behind, WarmUpClient(file, version))
     finally:
         await behind.close()
 
 
-async def _serve(behind: Behind, greeting: Greeting) -> None:
-    server, ends = make_server(behind), cast("AsyncFile[str]", AsyncFile(cast("Any", greeting)))
+async def _serve_streams(behind: LazyHome, responder: EarlyResponder) -> None:
+    server, ends = make_mcp_server(behind), cast("AsyncFile[str]", AsyncFile(cast("Any", responder)))
     async with stdio_server(ends, ends) as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
 
-async def _stop(behind: Behind) -> None:
+async def _stop_process(behind: LazyHome) -> None:
     """Close the home and end the process."""
     try:
         await behind.close()

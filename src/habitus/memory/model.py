@@ -10,23 +10,23 @@ from enum import StrEnum
 from typing import Any, Self, TypeVar
 
 from habitus.errors import Invalid, did_you_mean
-from habitus.plain_data import plain
+from habitus.plain_data import to_plain
 
-HIGH, MEDIUM, LOW = 0.9, 0.6, 0.3
+HIGH_CONFIDENCE, MEDIUM_CONFIDENCE, LOW_CONFIDENCE = 0.9, 0.6, 0.3
 # From this confidence on, copilot mode stores a draft without review.
-SURE = 0.8
+REVIEW_FREE_CONFIDENCE = 0.8
 # The topic of lessons that appear only in the scratchpad tool's description.
-SCRATCHPAD = "scratchpad"
+SCRATCHPAD_TOPIC = "scratchpad"
 
 # The heading above lessons from self-play, in practice and later.
-PLAYBOOK = "### SKILL PLAYBOOK:"
+PLAYBOOK_HEADING = "### SKILL PLAYBOOK:"
 # Sources that lessons from practice name, here and in other systems.
-_SELF_PLAY = ("dream", "self-play", "self_play", "selfplay")
+_SELF_PLAY_SOURCES = ("dream", "self-play", "self_play", "selfplay")
 # A lesson is a sentence, not a page.
-LONGEST = 2000
+MAX_LESSON_CHARACTERS = 2000
 
 
-class Part(StrEnum):
+class PromptPart(StrEnum):
     """The part of the prompt, and the page, that an engram belongs to."""
 
     # Always in the prompt.
@@ -37,23 +37,23 @@ class Part(StrEnum):
     LESSONS = "lessons"
 
 
-class Kind(StrEnum):
+class LessonKind(StrEnum):
     """The kind of an engram: its part, its heading on the page and in the prompt, its meaning for a model, and its
     label.
     """
 
-    ALWAYS = "always", Part.RULES, "Always", "what is to be done every time", "always do"
-    NEVER = "never", Part.RULES, "Never", "what is not to be done", "never do"
-    WHEN = "when", Part.RULES, "When", "what is to be done in one case", "in one case"
-    LESSON = "lesson", Part.LESSONS, "", "what work taught", "lesson"
-    PROFILE = "profile", Part.PROFILE, "", "about the user", "about you"
+    ALWAYS = "always", PromptPart.RULES, "Always", "what is to be done every time", "always do"
+    NEVER = "never", PromptPart.RULES, "Never", "what is not to be done", "never do"
+    WHEN = "when", PromptPart.RULES, "When", "what is to be done in one case", "in one case"
+    LESSON = "lesson", PromptPart.LESSONS, "", "what work taught", "lesson"
+    PROFILE = "profile", PromptPart.PROFILE, "", "about the user", "about you"
 
-    part: Part
+    part: PromptPart
     heading: str
     meaning: str
     label: str
 
-    def __new__(cls, value: str, part: Part, heading: str, meaning: str, label: str) -> Self:
+    def __new__(cls, value: str, part: PromptPart, heading: str, meaning: str, label: str) -> Self:
         kind = str.__new__(cls, value)
         kind._value_ = value
         kind.part, kind.heading, kind.meaning, kind.label = part, heading, meaning, label
@@ -61,14 +61,14 @@ class Kind(StrEnum):
 
     @property
     def is_rule(self) -> bool:
-        return self.part is Part.RULES
+        return self.part is PromptPart.RULES
 
     @property
     def is_lesson(self) -> bool:
-        return self.part is Part.LESSONS
+        return self.part is PromptPart.LESSONS
 
 
-class Scope(StrEnum):
+class LessonScope(StrEnum):
     """Where an engram applies; its `owner` says to which user or project."""
 
     USER = "user"
@@ -90,7 +90,7 @@ class TrustLevel(StrEnum):
 TRUST_ORDER = (TrustLevel.AUTOMATIC, TrustLevel.VERIFIED, TrustLevel.USER)
 
 
-class Producer(StrEnum):
+class LessonProducer(StrEnum):
     """What produced an engram."""
 
     USER = "user"
@@ -107,7 +107,7 @@ class Producer(StrEnum):
     @property
     def is_automatic(self) -> bool:
         """True if a pause stops this producer."""
-        return self not in (Producer.USER, Producer.IMPORT)
+        return self not in (LessonProducer.USER, LessonProducer.IMPORT)
 
 
 class LessonState(StrEnum):
@@ -125,12 +125,12 @@ class LessonState(StrEnum):
     ERASED = "erased"
 
     @property
-    def is_put_away(self) -> bool:
+    def is_archived(self) -> bool:
         """True if it is in the archive and can be restored."""
         return self in (LessonState.ARCHIVED, LessonState.REMOVED)
 
 
-class Status(StrEnum):
+class EncodeStatus(StrEnum):
     """What happened to a draft."""
 
     STORED = "stored"
@@ -141,18 +141,18 @@ class Status(StrEnum):
     PAUSED = "paused"
 
     @property
-    def is_kept(self) -> bool:
+    def is_stored(self) -> bool:
         """True if memory contains it, as a new engram or as more of a known one."""
-        return self in (Status.STORED, Status.REINFORCED)
+        return self in (EncodeStatus.STORED, EncodeStatus.REINFORCED)
 
     @property
     def is_settled(self) -> bool:
         """True if memory has decided; submitting the draft again would count it twice."""
-        return self not in (Status.OFF, Status.PAUSED)
+        return self not in (EncodeStatus.OFF, EncodeStatus.PAUSED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class LessonProvenance:
     """Where an engram comes from."""
 
     error_signature: str = ""
@@ -171,7 +171,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LessonBody:
+class SelfPlayLessonBody:
     """The structured content of a lesson from self-play."""
 
     trigger: str
@@ -210,16 +210,16 @@ class Engram:
 
     id: str
     text: str
-    kind: Kind
-    scope: Scope
+    kind: LessonKind
+    scope: LessonScope
     owner: str = ""
-    confidence: float = MEDIUM
+    confidence: float = MEDIUM_CONFIDENCE
     topic: str = ""
     source: str = ""
     trust: TrustLevel = TrustLevel.AUTOMATIC
-    produced_by: Producer = Producer.USER
-    evidence: Evidence = field(default_factory=Evidence)
-    body: LessonBody | None = None
+    produced_by: LessonProducer = LessonProducer.USER
+    evidence: LessonProvenance = field(default_factory=LessonProvenance)
+    body: SelfPlayLessonBody | None = None
     counters: LessonCounters = field(default_factory=LessonCounters)
     verified: bool = False
     state: LessonState = LessonState.ACTIVE
@@ -232,20 +232,20 @@ class Engram:
     updated_on: datetime | None = None
 
     @property
-    def place(self) -> tuple[Scope, str]:
+    def scope_and_owner(self) -> tuple[LessonScope, str]:
         """The scope and owner: engrams are capped, compacted and compared within one such pair."""
         return self.scope, self.owner
 
-    def is_of(self, user: str) -> bool:
+    def belongs_to(self, user: str) -> bool:
         """Return whether it belongs to this user or one of their conversations taught it, whatever its scope."""
-        return bool(user) and (self.evidence.user == user or (self.scope is Scope.USER and self.owner == user))
+        return bool(user) and (self.evidence.user == user or (self.scope is LessonScope.USER and self.owner == user))
 
-    def is_open_to(self, user: str) -> bool:
+    def is_visible_to(self, user: str) -> bool:
         """Return whether the user may see it: engrams of the user scope are private."""
-        return self.scope is not Scope.USER or self.owner == user
+        return self.scope is not LessonScope.USER or self.owner == user
 
     @property
-    def refusal(self) -> str:
+    def rejection_message(self) -> str:
         """A sentence that says why and by whom the engram was rejected."""
         text = self.text if len(self.text) <= 200 else self.text[:199] + "…"
         return f"The {self.kind.value} entry '{text}' ({self.id}) was turned down: {self.reason}."
@@ -253,7 +253,7 @@ class Engram:
     @property
     def is_from_self_play(self) -> bool:
         """True if it was learned by practising, here or where it was imported from."""
-        return self.produced_by is Producer.DREAM or self.source.lower() in _SELF_PLAY
+        return self.produced_by is LessonProducer.DREAM or self.source.lower() in _SELF_PLAY_SOURCES
 
     @property
     def is_pinned(self) -> bool:
@@ -262,9 +262,9 @@ class Engram:
 
     def as_json(self) -> dict[str, Any]:
         """Return its fields with the counters inlined, and its utility."""
-        told: dict[str, Any] = plain(self)
+        told: dict[str, Any] = to_plain(self)
         counters = told.pop("counters")
-        return {**told, **counters, "utility": round(utility(self), 4)}
+        return {**told, **counters, "utility": round(compute_utility(self), 4)}
 
     def with_counts(self, **counts: int | datetime | None) -> Engram:
         """Return the engram with some counters replaced."""
@@ -272,31 +272,31 @@ class Engram:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Draft:
+class LessonDraft:
     """A lesson proposed for memory."""
 
     text: str
-    kind: Kind | str
-    scope: Scope | str = Scope.USER
-    confidence: float = MEDIUM
+    kind: LessonKind | str
+    scope: LessonScope | str = LessonScope.USER
+    confidence: float = MEDIUM_CONFIDENCE
     topic: str = ""
     source: str = ""
     trust: TrustLevel = TrustLevel.AUTOMATIC
-    evidence: Evidence = field(default_factory=Evidence)
-    body: LessonBody | None = None
+    evidence: LessonProvenance = field(default_factory=LessonProvenance)
+    body: SelfPlayLessonBody | None = None
     user: str = ""
     project: str = ""
-    produced_by: Producer = Producer.MODEL
+    produced_by: LessonProducer = LessonProducer.MODEL
     verified: bool = False
     counters: LessonCounters = field(default_factory=LessonCounters)
     created_on: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Encoded:
+class EncodeResult:
     """What happened to a draft, and why."""
 
-    status: Status
+    status: EncodeStatus
     engram: Engram | None = None
     reason: str = ""
     # Lessons that were archived to make room.
@@ -306,7 +306,7 @@ class Encoded:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
+class ChangeCause:
     """Who made a change, when and why."""
 
     at: datetime
@@ -320,23 +320,23 @@ class EngramVersion:
 
     number: int
     engram: Engram
-    cause: Cause
+    cause: ChangeCause
 
 
-def kind_of(value: Kind | str) -> Kind:
+def parse_kind(value: LessonKind | str) -> LessonKind:
     """Return the kind with this name; raise Invalid for an unknown one."""
-    return _member(Kind, value, "kind")
+    return _parse_member(LessonKind, value, "kind")
 
 
-def scope_of(value: Scope | str) -> Scope:
+def parse_scope(value: LessonScope | str) -> LessonScope:
     """Return the scope with this name; raise Invalid for an unknown one."""
-    return _member(Scope, value, "scope")
+    return _parse_member(LessonScope, value, "scope")
 
 
 _E = TypeVar("_E", bound=StrEnum)
 
 
-def _member(of: type[_E], value: str, what: str) -> _E:
+def _parse_member(of: type[_E], value: str, what: str) -> _E:
     try:
         return of(value)
     except ValueError:
@@ -347,67 +347,69 @@ def _member(of: type[_E], value: str, what: str) -> _E:
 
 CREDIT_SECONDS = 300
 # Entries of one kind in one scope that a compaction keeps.
-MOST_ENTRIES = 20
+MAX_ENTRIES = 20
 # A rule that did not fit into the prompt this often in a row is archived.
-MOST_MISSES = 20
+MAX_MISSES = 20
 
 # Fewer retrievals say nothing about the hit rate, or about a lesson that never helped.
-_TRIED = 5
+_MIN_RETRIEVALS = 5
 # At most this share of all lessons is pruned at once.
-_MOST_PRUNED = 0.25
-_POOR = 0.35
+_MAX_PRUNED_SHARE = 0.25
+_POOR_HIT_RATE = 0.35
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-def utility(engram: Engram) -> float:
+def compute_utility(engram: Engram) -> float:
     """Return the utility of a lesson from its confidence, hit rate, verification and frequency."""
     counters = engram.counters
-    rate = hit_rate(counters)
+    rate = compute_hit_rate(counters)
     earned = 0.5 * engram.confidence + 0.8 * rate + 0.3 * engram.verified
     total = earned + min(0.1 * math.log(1 + max(counters.frequency, 0)), 0.3)
-    is_stale = counters.retrievals >= _TRIED and rate < _POOR
+    is_stale = counters.retrievals >= _MIN_RETRIEVALS and rate < _POOR_HIT_RATE
     return total / 2 if is_stale else total
 
 
-def hit_rate(counters: LessonCounters) -> float:
+def compute_hit_rate(counters: LessonCounters) -> float:
     """Return the share of retrievals that helped, smoothed so new lessons start at one half."""
     return (counters.helpful + 1) / (counters.retrievals + 2)
 
 
-def over_the_cap(lessons: Iterable[Engram], most: int) -> list[Engram]:
+def select_over_cap(lessons: Iterable[Engram], max_count: int) -> list[Engram]:
     """Return the lessons of one scope beyond the cap; the newest stays, then pinned ones, then the most useful."""
     found = [engram for engram in lessons if engram.kind.is_lesson]
-    if len(found) <= most:
+    if len(found) <= max_count:
         return []
     # The newest has had no chance to prove itself, so it always stays.
     newest = max(found, key=lambda engram: (engram.created_on or _LONG_AGO, engram.id))
-    ranked = sorted(found, key=lambda engram: (engram is not newest, not engram.is_pinned, -utility(engram), engram.id))
-    return ranked[most:]
+    ranked = sorted(
+        found, key=lambda engram: (engram is not newest, not engram.is_pinned, -compute_utility(engram), engram.id)
+    )
+    return ranked[max_count:]
 
 
-def to_prune(lessons: Iterable[Engram], lesson_days: int, now: datetime) -> list[Engram]:
+def select_prunable(lessons: Iterable[Engram], lesson_days: int, now: datetime) -> list[Engram]:
     """Return the lessons that never helped or have expired, each with its reason, worst first and limited to a
     share.
     """
     found = [engram for engram in lessons if engram.kind.is_lesson]
-    due = [replace(engram, reason=why) for engram in found if (why := _why_pruned(engram, lesson_days, now))]
-    due.sort(key=lambda engram: (utility(engram), engram.id))
-    return due[: int(len(found) * _MOST_PRUNED)]
+    due = [replace(engram, reason=why) for engram in found if (why := _explain_pruning(engram, lesson_days, now))]
+    due.sort(key=lambda engram: (compute_utility(engram), engram.id))
+    return due[: int(len(found) * _MAX_PRUNED_SHARE)]
 
 
-def _why_pruned(engram: Engram, lesson_days: int, now: datetime) -> str:
+def _explain_pruning(engram: Engram, lesson_days: int, now: datetime) -> str:
     counters, shown = engram.counters, engram.counters.last_retrieved or engram.created_on
     if engram.is_pinned:
         return ""
-    if counters.retrievals >= _TRIED and not counters.helpful:
+    if counters.retrievals >= _MIN_RETRIEVALS and not counters.helpful:
         return f"shown {counters.retrievals} times, and it never helped"
     if shown is not None and now - shown >= timedelta(days=lesson_days):
         return f"not shown since {shown:%Y-%m-%d}"
     return ""
 
 
-def to_drop(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engram]:
+def select_dropped(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engram]:
     """Return the entries that a compaction drops, given the indexes it keeps; pinned entries are never dropped."""
     unknown = [place for place in keep if not 0 <= place < len(entries)]
     if unknown or not keep:
@@ -417,9 +419,9 @@ def to_drop(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engram]:
     return [engram for place, engram in enumerate(entries) if place not in kept and not engram.is_pinned]
 
 
-def most_useful(entries: Sequence[Engram], most: int) -> list[int]:
+def select_most_useful(entries: Sequence[Engram], max_count: int) -> list[int]:
     """Return the indexes of the entries that a compaction without a model keeps: pinned ones, then the most useful."""
     ranked = sorted(
-        range(len(entries)), key=lambda place: (not entries[place].is_pinned, -utility(entries[place]), place)
+        range(len(entries)), key=lambda place: (not entries[place].is_pinned, -compute_utility(entries[place]), place)
     )
-    return sorted(ranked[:most])
+    return sorted(ranked[:max_count])

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from habitus.memory import model
-from habitus.memory.ledger import EngramLedger
-from habitus.memory.model import TRUST_ORDER, Engram, Kind, LessonState, TrustLevel, utility
-from habitus.search.model import Hit, Results
-from habitus.text import tokens
+from habitus.memory.model import TRUST_ORDER, Engram, LessonKind, LessonState, TrustLevel, compute_utility
+from habitus.memory.repository import EngramRepository
+from habitus.search.model import IndexHit, SearchResults
+from habitus.text import estimate_token_count
 
 # Measured on labelled requests (docs/decisions/memory.md): below it, unrelated requests would get lessons.
-FLOOR = 0.335
-MOST_LESSONS = 5
+RELEVANCE_FLOOR = 0.335
+MAX_LESSONS = 5
 LESSON_TOKENS = 1000
 RULE_TOKENS = 1500
 PROFILE_TOKENS = 500
@@ -23,7 +23,7 @@ SCRATCHPAD_TOKENS = 2000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recalled:
+class RecalledLesson:
     """An engram chosen for a prompt; `score` is its relevance to the request, 0–1."""
 
     engram: Engram
@@ -39,32 +39,32 @@ class Recalled:
         return self.engram.text
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> LessonKind:
         return self.engram.kind
 
     @property
     def tokens(self) -> int:
-        return tokens(self.engram.text)
+        return estimate_token_count(self.engram.text)
 
     @property
-    def line(self) -> str:
+    def prompt_line(self) -> str:
         """The engram as the prompt shows it: a rule begins with its kind."""
         label = self.kind.heading
         return self.text if self.text.casefold().startswith(label.casefold()) else f"{label}: {self.text}"
 
     @property
-    def is_played(self) -> bool:
+    def is_from_self_play(self) -> bool:
         """True for a lesson from self-play, which belongs into the playbook."""
         return self.engram.body is not None
 
     @property
-    def is_sure(self) -> bool:
+    def is_confirmed_by_person(self) -> bool:
         """True if a person said it, so it is never withheld."""
         return self.engram.trust is TrustLevel.USER
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LeftOut:
+class OmittedLesson:
     """A lesson that was not chosen, with the reason."""
 
     engram: Engram
@@ -72,97 +72,105 @@ class LeftOut:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recall:
+class RecallResult:
     """The lessons for a request, each part within its budget, and those that were nearly chosen."""
 
-    profile: tuple[Recalled, ...] = ()
-    rules: tuple[Recalled, ...] = ()
-    lessons: tuple[Recalled, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    profile: tuple[RecalledLesson, ...] = ()
+    rules: tuple[RecalledLesson, ...] = ()
+    lessons: tuple[RecalledLesson, ...] = ()
+    left_out: tuple[OmittedLesson, ...] = ()
     confidence: float = 0.0
     # Two equally good lessons, of which the first got the last slot at random.
-    tied: tuple[Recalled, Recalled] | None = None
+    tied: tuple[RecalledLesson, RecalledLesson] | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
         return tuple(one.id for one in (*self.profile, *self.rules, *self.lessons))
 
     @property
-    def cut(self) -> tuple[str, ...]:
+    def omitted_rules(self) -> tuple[str, ...]:
         """The ids of the rules that did not fit."""
         return tuple(left.engram.id for left in self.left_out if left.engram.kind.is_rule)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Chosen:
+class LessonSelection:
     """Lessons that fit into a budget, and those left out."""
 
-    taken: tuple[Recalled, ...] = ()
-    left_out: tuple[LeftOut, ...] = field(default_factory=tuple)
+    selected: tuple[RecalledLesson, ...] = ()
+    left_out: tuple[OmittedLesson, ...] = field(default_factory=tuple)
 
 
-def standing(engrams: Iterable[Engram], relevance: Mapping[str, float], budget: int) -> Chosen:
+def select_standing(engrams: Iterable[Engram], relevance: Mapping[str, float], budget: int) -> LessonSelection:
     """Choose rules or profile lines within the budget: a person's first, then by relevance, then by utility."""
     ranked = sorted(
-        (Recalled(engram=e, score=relevance.get(e.id, 0.0), utility=utility(e)) for e in engrams),
+        (RecalledLesson(engram=e, score=relevance.get(e.id, 0.0), utility=compute_utility(e)) for e in engrams),
         key=lambda one: (-TRUST_ORDER.index(one.engram.trust), -one.score, -one.utility, one.id),
     )
-    return _within(ranked, budget)
+    return _fit_ranked_to_budget(ranked, budget)
 
 
-def lessons(found: Results, known: Mapping[str, Engram], budget: int, most: int = MOST_LESSONS) -> Chosen:
+def select_lessons(
+    results: SearchResults, engrams: Mapping[str, Engram], budget: int, max_lessons: int = MAX_LESSONS
+) -> LessonSelection:
     """Choose the lessons that are relevant to the request, by relevance and utility; none if nothing is."""
     near = [
-        Recalled(engram=known[h.id], score=h.score, utility=utility(known[h.id])) for h in found.hits if h.id in known
+        RecalledLesson(engram=engrams[h.id], score=h.score, utility=compute_utility(engrams[h.id]))
+        for h in results.hits
+        if h.id in engrams
     ]
-    fitting = [one for one in near if one.score >= FLOOR]
+    fitting = [one for one in near if one.score >= RELEVANCE_FLOOR]
     if not fitting:
-        return Chosen(
-            left_out=tuple(LeftOut(engram=one.engram, reason="does not fit the request") for one in near[:most])
+        return LessonSelection(
+            left_out=tuple(
+                OmittedLesson(engram=one.engram, reason="does not fit the request") for one in near[:max_lessons]
+            )
         )
-    fitting.sort(key=lambda one: (-worth(one), one.id))
-    chosen = _within(fitting[:most], budget)
-    beyond = tuple(LeftOut(engram=one.engram, reason="others fit better") for one in fitting[most : 2 * most])
-    return Chosen(taken=chosen.taken, left_out=(*chosen.left_out, *beyond))
+    fitting.sort(key=lambda one: (-compute_rank_score(one), one.id))
+    chosen = _fit_ranked_to_budget(fitting[:max_lessons], budget)
+    beyond = tuple(
+        OmittedLesson(engram=one.engram, reason="others fit better") for one in fitting[max_lessons : 2 * max_lessons]
+    )
+    return LessonSelection(selected=chosen.selected, left_out=(*chosen.left_out, *beyond))
 
 
-def worth(one: Recalled) -> float:
+def compute_rank_score(recalled: RecalledLesson) -> float:
     """Return the score that orders lessons, from relevance and utility."""
-    return one.score * (0.5 + one.utility)
+    return recalled.score * (0.5 + recalled.utility)
 
 
-def fits(hit: Hit) -> bool:
+def is_relevant(hit: IndexHit) -> bool:
     """Return whether a hit is relevant by itself, whatever else was found."""
-    return hit.score >= FLOOR
+    return hit.score >= RELEVANCE_FLOOR
 
 
-def within(engrams: Iterable[Engram], budget: int) -> tuple[Recalled, ...]:
+def fit_to_budget(engrams: Iterable[Engram], budget: int) -> tuple[RecalledLesson, ...]:
     """Return the first engrams that fit into the budget."""
-    return _within((Recalled(engram=engram) for engram in engrams), budget).taken
+    return _fit_ranked_to_budget((RecalledLesson(engram=engram) for engram in engrams), budget).selected
 
 
-def _within(ranked: Iterable[Recalled], budget: int) -> Chosen:
-    taken: list[Recalled] = []
-    left_out: list[LeftOut] = []
+def _fit_ranked_to_budget(ranked: Iterable[RecalledLesson], budget: int) -> LessonSelection:
+    taken: list[RecalledLesson] = []
+    left_out: list[OmittedLesson] = []
     used = 0
     for one in ranked:
         if used + one.tokens > budget:
-            left_out.append(LeftOut(engram=one.engram, reason=f"no room in {budget} tokens"))
+            left_out.append(OmittedLesson(engram=one.engram, reason=f"no room in {budget} tokens"))
         else:
             used += one.tokens
             taken.append(one)
-    return Chosen(taken=tuple(taken), left_out=tuple(left_out))
+    return LessonSelection(selected=tuple(taken), left_out=tuple(left_out))
 
 
 log = logging.getLogger(__name__)
-Choose = Callable[[Sequence[Engram]], Sequence[int]]
+CompactionChooser = Callable[[Sequence[Engram]], Sequence[int]]
 
 
-def shown_in_prompt(ledger: EngramLedger, ids: Iterable[str], cut: Iterable[str]) -> list[Engram]:
+def record_shown(ledger: EngramRepository, ids: Iterable[str], omitted: Iterable[str]) -> list[Engram]:
     """Count engrams as shown, and the `omitted` rules as missed; return the rules that aged out."""
     now = ledger.clock()
-    shown, missed = list(dict.fromkeys(ids)), list(dict.fromkeys(cut))
-    with ledger.counting([*shown, *missed]) as found:
+    shown, missed = list(dict.fromkeys(ids)), list(dict.fromkeys(omitted))
+    with ledger.update_counters([*shown, *missed]) as found:
         for id in shown:
             if id in found:
                 counters = found[id].counters
@@ -174,14 +182,14 @@ def shown_in_prompt(ledger: EngramLedger, ids: Iterable[str], cut: Iterable[str]
     return [found[id] for id in missed if id in found and _has_aged_out(found[id])]
 
 
-def credit_lessons(ledger: EngramLedger, request: str, lessons: Mapping[str, Engram]) -> tuple[str, ...]:
+def credit_lessons(ledger: EngramRepository, request: str, lessons: Mapping[str, Engram]) -> tuple[str, ...]:
     """Credit the lessons shown for a successful request in the last minutes, if relevant; return their ids."""
     now, recent = ledger.clock(), timedelta(seconds=model.CREDIT_SECONDS)
     shown = {id for id, engram in lessons.items() if _was_shown_since(engram, now - recent)}
-    found = ledger.mirror.search(request, lessons) if shown else Results()
-    fitting = [hit.id for hit in found.hits if hit.id in shown and fits(hit)]
+    found = ledger.cache.search_lessons(request, lessons) if shown else SearchResults()
+    fitting = [hit.id for hit in found.hits if hit.id in shown and is_relevant(hit)]
     credited: list[str] = []
-    with ledger.counting(fitting) as engrams:
+    with ledger.update_counters(fitting) as engrams:
         for id, engram in engrams.items():
             # Checked again inside the transaction: another process may have credited it meanwhile.
             if _was_shown_since(engram, now - recent):
@@ -190,52 +198,52 @@ def credit_lessons(ledger: EngramLedger, request: str, lessons: Mapping[str, Eng
     return tuple(credited)
 
 
-def count_ignored(ledger: EngramLedger, rules: Iterable[str]) -> tuple[str, ...]:
+def record_ignored_rules(ledger: EngramRepository, rules: Iterable[str]) -> tuple[str, ...]:
     """Count rules (by id or text) whose detector fired although the prompt contained them; return their ids."""
-    ledger.mirror.sync()
+    ledger.cache.sync()
     wanted = {rule.casefold() for rule in rules}
-    ids = [e.id for e in ledger.mirror.active() if e.id in wanted or e.text.casefold() in wanted]
-    with ledger.counting(ids) as found:
+    ids = [e.id for e in ledger.cache.list_active() if e.id in wanted or e.text.casefold() in wanted]
+    with ledger.update_counters(ids) as found:
         for id, engram in found.items():
             found[id] = engram.with_counts(ignored=engram.counters.ignored + 1)
     return tuple(ids)
 
 
-def aged(ledger: EngramLedger, *, with_twins: bool) -> list[Engram]:
+def list_prunable_lessons(ledger: EngramRepository, *, with_duplicates: bool) -> list[Engram]:
     """Return the lessons that may be archived, each with its reason; with `with_duplicates`, duplicates too."""
-    ledger.mirror.sync()
-    lessons = list(ledger.mirror.active())
-    gone = model.to_prune(lessons, ledger.keep.lesson_days, ledger.clock())
-    return [*gone, *_said_twice(ledger, lessons, {engram.id for engram in gone})] if with_twins else gone
+    ledger.cache.sync()
+    lessons = list(ledger.cache.list_active())
+    gone = model.select_prunable(lessons, ledger.retention.lesson_days, ledger.clock())
+    return [*gone, *_iterate_duplicates(ledger, lessons, {engram.id for engram in gone})] if with_duplicates else gone
 
 
-def _said_twice(ledger: EngramLedger, lessons: Iterable[Engram], gone: set[str]) -> Iterator[Engram]:
+def _iterate_duplicates(ledger: EngramRepository, lessons: Iterable[Engram], gone: set[str]) -> Iterator[Engram]:
     """Yield all but the most useful of lessons that say the same; pinned ones stay."""
-    index = ledger.mirror.index()
-    for engram in sorted(lessons, key=lambda engram: (model.utility(engram), engram.id)):
+    index = ledger.cache.get_index()
+    for engram in sorted(lessons, key=lambda engram: (model.compute_utility(engram), engram.id)):
         if engram.is_pinned or engram.id in gone:
             continue
-        twin = ledger.mirror.twin(engram, index)
+        twin = ledger.cache.find_duplicate(engram, index)
         if twin is not None and twin.state is LessonState.ACTIVE and twin.id not in gone:
             gone.add(engram.id)
             yield replace(engram, reason=f"{twin.id} says the same")
 
 
-def left_by(ledger: EngramLedger, choose: Choose | None) -> list[Engram]:
+def select_compacted(ledger: EngramRepository, choose: CompactionChooser | None) -> list[Engram]:
     """Return the entries that a choice drops where a kind has too many in one scope; empty if the choice fails.
 
     Without a choice the least useful rules are dropped; lessons have a cap of their own.
     """
-    ledger.mirror.sync()
-    most = model.MOST_ENTRIES
+    ledger.cache.sync()
+    most = model.MAX_ENTRIES
     groups: dict[object, list[Engram]] = {}
-    for engram in sorted(ledger.mirror.active(), key=lambda e: e.id):
+    for engram in sorted(ledger.cache.list_active(), key=lambda e: e.id):
         if choose is not None or not engram.kind.is_lesson:
-            groups.setdefault((engram.kind, engram.place), []).append(engram)
+            groups.setdefault((engram.kind, engram.scope_and_owner), []).append(engram)
     gone: list[Engram] = []
     for entries in groups.values():
         if len(entries) > most:
-            gone += _let_go(entries, choose or (lambda entries: model.most_useful(entries, most)))
+            gone += _apply_choice(entries, choose or (lambda entries: model.select_most_useful(entries, most)))
     return gone
 
 
@@ -245,7 +253,7 @@ def _log_retrieval(engram: Engram) -> None:
 
 
 def _has_aged_out(engram: Engram) -> bool:
-    is_due = engram.counters.missed >= model.MOST_MISSES
+    is_due = engram.counters.missed >= model.MAX_MISSES
     return is_due and engram.state is LessonState.ACTIVE and engram.trust is not TrustLevel.USER
 
 
@@ -255,9 +263,9 @@ def _was_shown_since(engram: Engram, timestamp: datetime) -> bool:
     return shown is not None and shown >= timestamp and (credited is None or credited < shown)
 
 
-def _let_go(entries: Sequence[Engram], choose: Choose) -> list[Engram]:
+def _apply_choice(entries: Sequence[Engram], choose: CompactionChooser) -> list[Engram]:
     try:
-        return model.to_drop(entries, choose(entries))
+        return model.select_dropped(entries, choose(entries))
     # The choice is a model's or a caller's; whatever fails in it, memory stays complete.
     except Exception as error:
         log.warning("Nothing was compacted: %s", error)

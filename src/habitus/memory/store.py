@@ -13,20 +13,20 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.memory.model import (
-    Cause,
+    ChangeCause,
     Engram,
     EngramVersion,
-    Evidence,
-    LessonBody,
     LessonCounters,
+    LessonProducer,
+    LessonProvenance,
+    LessonScope,
     LessonState,
-    Producer,
-    Scope,
+    SelfPlayLessonBody,
     TrustLevel,
-    kind_of,
+    parse_kind,
 )
 from habitus.memory.tables import engram_versions, engrams, memory_revision
-from habitus.sql.notifications import Topic, news_of
+from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +37,7 @@ class EngramChanges:
     engrams: tuple[Engram, ...] = ()
 
 
-def erase_text(engram: Engram, at: datetime) -> Engram:
+def erase_engram_content(engram: Engram, at: datetime) -> Engram:
     """Return the engram without any content, only its id and dates."""
     return Engram(
         id=engram.id,
@@ -52,7 +52,7 @@ def erase_text(engram: Engram, at: datetime) -> Engram:
     )
 
 
-_AT_A_TIME = 500
+_BATCH_SIZE = 500
 
 
 class EngramStore:
@@ -60,9 +60,9 @@ class EngramStore:
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
-        self._news = news_of(engine)
+        self._news = get_change_feed(engine)
 
-    def changes(self, after: int) -> EngramChanges:
+    def load_changes(self, after: int) -> EngramChanges:
         """Return the engrams that changed after a revision; all of them for 0."""
         found: list[EngramChanges] = []
 
@@ -71,41 +71,41 @@ class EngramStore:
             found.append(self._load_changes(after))
             return found[0].revision
 
-        if self._news.fresh(Topic.LESSONS, look) == after:
+        if self._news.fetch_cached(ChangeTopic.LESSONS, look) == after:
             return EngramChanges(revision=after)
         return found[0] if found else self._load_changes(after)
 
     def _load_changes(self, after: int) -> EngramChanges:
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             now = connection.execute(_REVISION).scalar() or 0
             changed = connection.execute(_CHANGED, {"after": after}).mappings() if now != after else ()
-            return EngramChanges(revision=now, engrams=tuple(_engram(row) for row in changed))
+            return EngramChanges(revision=now, engrams=tuple(_engram_from_row(row) for row in changed))
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def write_transaction(self) -> Iterator[None]:
         """Open a write transaction that excludes all other changes to memory."""
-        with sql.writing(self._engine, lock="memory"):
+        with sql.write_transaction(self._engine, lock="memory"):
             yield
 
     def get(self, ids: Sequence[str]) -> dict[str, Engram]:
         """Return the engrams with these ids; unknown ids are left out."""
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             return _load_engrams(connection, ids)
 
-    def save(self, changed: Sequence[Engram], cause: Cause | None = None) -> tuple[Engram, ...]:
+    def save(self, changed: Sequence[Engram], cause: ChangeCause | None = None) -> tuple[Engram, ...]:
         """Save new or changed engrams: as new versions with a cause, or only their counters without one."""
         if cause is not None:
             changed = [
                 replace(e, version=e.version + 1, created_on=e.created_on or cause.at, updated_on=cause.at)
                 for e in changed
             ]
-        with sql.writing(self._engine, lock="memory") as connection:
-            revision = next_revision(connection)
-            for start in range(0, len(changed), _AT_A_TIME):
-                part = changed[start : start + _AT_A_TIME]
+        with sql.write_transaction(self._engine, lock="memory") as connection:
+            revision = raise_revision(connection)
+            for start in range(0, len(changed), _BATCH_SIZE):
+                part = changed[start : start + _BATCH_SIZE]
                 # Counters change only on existing engrams, so the lookup is unnecessary then.
                 known = {e.id for e in part} if cause is None else _known_ids(connection, [e.id for e in part])
-                rows = [_row(engram) | {"revision": revision} for engram in part]
+                rows = [_build_row(engram) | {"revision": revision} for engram in part]
                 new = [row for row in rows if row["id"] not in known]
                 if new:
                     connection.execute(_NEW, new)
@@ -115,25 +115,25 @@ class EngramStore:
                     query = engrams.update().where(engrams.c.id == sa.bindparam("new_id")).values(values)
                     connection.execute(query, old)
                 if cause is not None:
-                    connection.execute(_NEW_VERSION, [_version_row(engram, cause) for engram in part])
+                    connection.execute(_NEW_VERSION, [_build_version_row(engram, cause) for engram in part])
         return tuple(changed)
 
     def erase(self, ids: Sequence[str], at: datetime) -> None:
         """Erase the content and all versions of these engrams, keeping only the ids."""
-        with sql.writing(self._engine, durable=True, lock="memory") as connection:
-            revision = next_revision(connection)
+        with sql.write_transaction(self._engine, durable=True, lock="memory") as connection:
+            revision = raise_revision(connection)
             for id, engram in _load_engrams(connection, ids).items():
-                row = _row(erase_text(engram, at)) | {"revision": revision}
+                row = _build_row(erase_engram_content(engram, at)) | {"revision": revision}
                 connection.execute(engram_versions.delete().where(engram_versions.c.engram == id))
                 connection.execute(engrams.update().where(engrams.c.id == id).values(row))
 
-    def history(self, id: str) -> tuple[EngramVersion, ...]:
+    def load_history(self, id: str) -> tuple[EngramVersion, ...]:
         """Return the versions of an engram, oldest first."""
         query = sa.select(engram_versions).where(engram_versions.c.engram == id).order_by(engram_versions.c.number)
-        with sql.reading(self._engine) as connection:
-            return tuple(_version(row) for row in connection.execute(query).mappings())
+        with sql.read_transaction(self._engine) as connection:
+            return tuple(_version_from_row(row) for row in connection.execute(query).mappings())
 
-    def at(self, timestamp: datetime) -> dict[str, Engram]:
+    def load_state_at(self, timestamp: datetime) -> dict[str, Engram]:
         """Return every engram that existed at this time, as it was then."""
         table = engram_versions
         newest = (
@@ -143,24 +143,26 @@ class EngramStore:
             .subquery()
         )
         both = (newest.c.engram == table.c.engram) & (newest.c.number == table.c.number)
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             rows = connection.execute(sa.select(table).join(newest, both)).mappings()
-            return {row["engram"]: _version(row).engram for row in rows}
+            return {row["engram"]: _version_from_row(row).engram for row in rows}
 
 
 _REVISION = sa.select(memory_revision.c.revision).where(memory_revision.c.id == 1)
-_RAISED = memory_revision.update().values(revision=memory_revision.c.revision + 1).returning(memory_revision.c.revision)
+_RAISE_REVISION_QUERY = (
+    memory_revision.update().values(revision=memory_revision.c.revision + 1).returning(memory_revision.c.revision)
+)
 _CHANGED = sa.select(engrams).where(engrams.c.revision > sa.bindparam("after"))
 _KNOWN = sa.select(engrams.c.id).where(engrams.c.id.in_(sa.bindparam("ids", expanding=True)))
 _NEW, _NEW_VERSION = engrams.insert(), engram_versions.insert()
 
 
-def next_revision(connection: sa.Connection) -> int:
+def raise_revision(connection: sa.Connection) -> int:
     """Raise the revision of memory by one and return it."""
-    found = connection.execute(_RAISED).scalar()
+    found = connection.execute(_RAISE_REVISION_QUERY).scalar()
     if found is None:
-        sql.insert_missing(connection, memory_revision, [{"id": 1, "revision": 0}])
-        found = connection.execute(_RAISED).scalar_one()
+        sql.insert_missing_rows(connection, memory_revision, [{"id": 1, "revision": 0}])
+        found = connection.execute(_RAISE_REVISION_QUERY).scalar_one()
     return int(found)
 
 
@@ -170,16 +172,16 @@ def _known_ids(connection: sa.Connection, ids: Sequence[str]) -> set[str]:
 
 def _load_engrams(connection: sa.Connection, ids: Sequence[str]) -> dict[str, Engram]:
     found: dict[str, Engram] = {}
-    for start in range(0, len(ids), _AT_A_TIME):
-        query = sa.select(engrams).where(engrams.c.id.in_(ids[start : start + _AT_A_TIME]))
-        found |= {row["id"]: _engram(row) for row in connection.execute(query).mappings()}
+    for start in range(0, len(ids), _BATCH_SIZE):
+        query = sa.select(engrams).where(engrams.c.id.in_(ids[start : start + _BATCH_SIZE]))
+        found |= {row["id"]: _engram_from_row(row) for row in connection.execute(query).mappings()}
     return found
 
 
-def _row(engram: Engram) -> dict[str, Any]:
+def _build_row(engram: Engram) -> dict[str, Any]:
     return {
         "id": engram.id,
-        **_definition_of(engram),
+        **_build_definition_columns(engram),
         **asdict(engram.counters),
         "version": engram.version,
         "created_on": engram.created_on,
@@ -187,7 +189,7 @@ def _row(engram: Engram) -> dict[str, Any]:
     }
 
 
-def _definition_of(engram: Engram) -> dict[str, Any]:
+def _build_definition_columns(engram: Engram) -> dict[str, Any]:
     said = asdict(engram)
     definition = json.dumps({name: said[name] for name in _DEFINED}, ensure_ascii=False)
     return {**{name: str(said[name]) for name in _OWN_COLUMNS}, "definition": definition}
@@ -200,39 +202,39 @@ _DEFINED = (
 )
 
 
-def _version_row(engram: Engram, cause: Cause) -> dict[str, Any]:
+def _build_version_row(engram: Engram, cause: ChangeCause) -> dict[str, Any]:
     return {
         "engram": engram.id,
         "number": engram.version,
-        **_definition_of(engram),
+        **_build_definition_columns(engram),
         "made_on": cause.at,
         "made_by": cause.by,
         "reason": cause.reason,
     }
 
 
-def _engram(row: Mapping[Any, Any]) -> Engram:
+def _engram_from_row(row: Mapping[Any, Any]) -> Engram:
     counters = LessonCounters(**{name: row[name] for name in LessonCounters.__dataclass_fields__})
     marks = {name: row[name] for name in ("version", "created_on", "updated_on")}
-    return replace(_as_defined(row["id"], row), counters=counters, **marks)
+    return replace(_engram_from_definition(row["id"], row), counters=counters, **marks)
 
 
-def _version(row: Mapping[Any, Any]) -> EngramVersion:
-    cause = Cause(at=row["made_on"], by=row["made_by"], reason=row["reason"])
-    engram = replace(_as_defined(row["engram"], row), version=row["number"], updated_on=row["made_on"])
+def _version_from_row(row: Mapping[Any, Any]) -> EngramVersion:
+    cause = ChangeCause(at=row["made_on"], by=row["made_by"], reason=row["reason"])
+    engram = replace(_engram_from_definition(row["engram"], row), version=row["number"], updated_on=row["made_on"])
     return EngramVersion(number=row["number"], engram=engram, cause=cause)
 
 
-def _as_defined(id: str, row: Mapping[Any, Any]) -> Engram:
+def _engram_from_definition(id: str, row: Mapping[Any, Any]) -> Engram:
     defined = json.loads(row["definition"])
     evidence, body = defined["evidence"], defined["body"]
     typed = {
-        "kind": kind_of(row["kind"]),
-        "scope": Scope(row["scope"]),
+        "kind": parse_kind(row["kind"]),
+        "scope": LessonScope(row["scope"]),
         "state": LessonState(row["state"]),
         "trust": TrustLevel(defined["trust"]),
-        "produced_by": Producer(defined["produced_by"]),
-        "evidence": Evidence(**{**evidence, "imported": tuple(evidence["imported"])}),
-        "body": LessonBody(**{**body, "domains": tuple(body["domains"])}) if body else None,
+        "produced_by": LessonProducer(defined["produced_by"]),
+        "evidence": LessonProvenance(**{**evidence, "imported": tuple(evidence["imported"])}),
+        "body": SelfPlayLessonBody(**{**body, "domains": tuple(body["domains"])}) if body else None,
     }
     return Engram(**{"id": id, "text": row["text"], "owner": row["owner"], **defined, **typed})

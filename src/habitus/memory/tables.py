@@ -5,21 +5,21 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.sql import Utc, columns, keys, metadata
+from habitus.sql import UtcDateTime, metadata, primary_key_columns, required_columns
 
 engrams = sa.Table(
     "engrams",
     metadata,
-    *keys(sa.String(16), "id"),
-    *columns(sa.BigInteger, "revision"),
-    *columns(sa.String(16), "state", "kind", "scope"),
-    *columns(sa.Text, "owner", "text"),
+    *primary_key_columns(sa.String(16), "id"),
+    *required_columns(sa.BigInteger, "revision"),
+    *required_columns(sa.String(16), "state", "kind", "scope"),
+    *required_columns(sa.Text, "owner", "text"),
     # JSON with everything that is neither counted nor a column of its own.
     sa.Column("definition", sa.Text, nullable=False),
-    *columns(sa.Integer, "frequency", "retrievals", "helpful", "ignored", "missed", "version"),
-    sa.Column("last_retrieved", Utc),
-    sa.Column("credited_on", Utc),
-    *columns(Utc, "created_on", "updated_on"),
+    *required_columns(sa.Integer, "frequency", "retrievals", "helpful", "ignored", "missed", "version"),
+    sa.Column("last_retrieved", UtcDateTime),
+    sa.Column("credited_on", UtcDateTime),
+    *required_columns(UtcDateTime, "created_on", "updated_on"),
     sa.Index("engrams_by_revision", "revision"),
     sa.Index("engrams_by_state", "state"),
 )
@@ -29,10 +29,10 @@ engram_versions = sa.Table(
     "engram_versions",
     metadata,
     sa.Column("engram", sa.String(16), sa.ForeignKey("engrams.id", ondelete="CASCADE"), primary_key=True),
-    *keys(sa.Integer, "number"),
-    *columns(sa.String(16), "state", "kind", "scope"),
-    *columns(sa.Text, "owner", "text", "definition", "made_by", "reason"),
-    *columns(Utc, "made_on"),
+    *primary_key_columns(sa.Integer, "number"),
+    *required_columns(sa.String(16), "state", "kind", "scope"),
+    *required_columns(sa.Text, "owner", "text", "definition", "made_by", "reason"),
+    *required_columns(UtcDateTime, "made_on"),
     sa.Index("engram_versions_by_time", "made_on"),
 )
 
@@ -41,23 +41,23 @@ memory_revision = sa.Table(
     "memory_revision",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    *columns(sa.BigInteger, "revision"),
+    *required_columns(sa.BigInteger, "revision"),
 )
 
 # The renderings of the pages by stamp, against which a person's edits are compared.
 memory_views = sa.Table(
     "memory_views",
     metadata,
-    *keys(sa.String(32), "view"),
-    *keys(sa.String(16), "stamp"),
-    *columns(sa.LargeBinary, "lines"),
-    *columns(Utc, "written_on"),
+    *primary_key_columns(sa.String(32), "view"),
+    *primary_key_columns(sa.String(16), "stamp"),
+    *required_columns(sa.LargeBinary, "lines"),
+    *required_columns(UtcDateTime, "written_on"),
 )
 
 
-def waiting_lessons(engine: sa.Engine, user: str) -> int:
+def count_pending_lessons(engine: sa.Engine, user: str) -> int:
     """Count the lessons pending review by this user, in a single query because every command asks."""
-    with sql.reading(engine) as connection:
+    with sql.read_transaction(engine) as connection:
         return int(connection.execute(_WAITING, {"user": user}).scalar_one())
 
 

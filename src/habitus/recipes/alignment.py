@@ -12,198 +12,207 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from habitus.recipes.execution import Plan, as_text, fill_references, look_up, plan, value_of
-from habitus.recipes.sequences import ObservedCall, Path, key_of
+from habitus.recipes.execution import RecipePlan, fill_references, format_value, look_up_path, parse_result, plan_recipe
+from habitus.recipes.sequences import ObservedCall, Path, compute_value_key
 from habitus.redact import MARKER
 from habitus.skills.formats import recipes_md
-from habitus.skills.formats.foreign_values import Notes
+from habitus.skills.formats.foreign_values import DiagnosticCollector
 from habitus.skills.formats.recipes_md import Recipe
-from habitus.text import one_line
+from habitus.text import to_one_line
 
 # One call for each step.
 Calls = Sequence[ObservedCall]
 # A longer list is compared as a whole.
-_LONGEST_LIST = 20
+_MAX_LIST_ITEMS = 20
 # Shorter values would be found in any text by chance.
-_SHORTEST_PART = 3
-_LONGEST_EXAMPLE = 40
+_MIN_PART_CHARACTERS = 3
+_MAX_EXAMPLE_CHARACTERS = 40
 _TOKEN = re.compile(r"\ue000\d+\ue001|\d+(?:[-:./T]\d+)*|[^\W\d_]+|.", re.DOTALL)
 _SHAPES = {"date": r"\d{4}-\d\d-\d\d", "month": r"\d{4}-(?:0\d|1[012])", "version": r"\d+\.\d+\.\d+"}
 _MARK = re.compile(r"\ue000(\d+)\ue001")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Aligned:
+class AlignedRecipe:
     """A recipe with the parameter values of each occurrence, and the number of its known arguments and parameters."""
 
     recipe: Recipe
-    params: tuple[Mapping[str, Any], ...]
+    occurrence_params: tuple[Mapping[str, Any], ...]
     # Arguments that are literals or references.
-    known: int
+    known_count: int
     # Parameters.
-    asked: int
+    parameter_count: int
 
 
-def align_occurrences(name: str, occurrences: Sequence[Calls]) -> Aligned:
+def align_occurrences(name: str, occurrences: Sequence[Calls]) -> AlignedRecipe:
     """Align occurrences, each with one call per step, into the recipe they have in common."""
-    alignment = _Alignment(occurrences)
-    steps = [alignment.step(number) for number in range(len(occurrences[0]))]
+    alignment = _RecipeAligner(occurrences)
+    steps = [alignment.build_step(number) for number in range(len(occurrences[0]))]
     for number, saved in alignment.saved.items():
         steps[number]["save_as"] = saved
     params = {name: _describe_values(values) for name, values in alignment.params.items()}
-    return Aligned(
+    return AlignedRecipe(
         recipe=Recipe(name=name, steps=tuple(steps), params=params),
-        params=tuple(
+        occurrence_params=tuple(
             {name: values[member] for name, values in alignment.params.items()} for member in range(len(occurrences))
         ),
-        known=alignment.known,
-        asked=len(alignment.params),
+        known_count=alignment.known,
+        parameter_count=len(alignment.params),
     )
 
 
-def replays(recipe: Recipe, params: Mapping[str, Any], calls: Calls) -> bool:
+def can_replay(recipe: Recipe, params: Mapping[str, Any], calls: Calls) -> bool:
     """Return whether the recipe, written and parsed again, makes exactly these calls."""
-    made, is_sound = _as_written(recipe)
+    made, is_sound = _reparse_recipe(recipe)
     if not is_sound or len(made.steps) != len(calls) or set(params) != {one.name for one in made.parameters}:
         return False
     values = dict(params)
     for step, call in zip(made.steps, calls, strict=True):
-        if step.tool != call.name or _plain(fill_references(step.params, values)) != _plain(call.arguments):
+        if step.tool != call.name or _to_canonical_json(fill_references(step.params, values)) != _to_canonical_json(
+            call.arguments
+        ):
             return False
         if step.save_as:
-            values[step.save_as] = value_of(call.result)
+            values[step.save_as] = parse_result(call.result)
     return True
 
 
-def _as_written(recipe: Recipe) -> tuple[Plan, bool]:
-    notes = Notes("chunks.md")
-    read = recipes_md.parse(recipes_md.render([recipe]), notes)
-    if len(read) != 1 or notes.found:
-        return Plan(name=recipe.name, description=""), False
-    made, problems = plan(read[0])
+def _reparse_recipe(recipe: Recipe) -> tuple[RecipePlan, bool]:
+    notes = DiagnosticCollector("chunks.md")
+    read = recipes_md.parse_recipes(recipes_md.render_recipes([recipe]), notes)
+    if len(read) != 1 or notes.diagnostics:
+        return RecipePlan(name=recipe.name, description=""), False
+    made, problems = plan_recipe(read[0])
     return made, not problems
 
 
-def _plain(value: Any) -> str:
+def _to_canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
 
 
-class _Alignment:
+class _RecipeAligner:
     def __init__(self, occurrences: Sequence[Calls]) -> None:
         self._occurrences = occurrences
-        self._results = [[value_of(call.result) for call in calls] for calls in occurrences]
+        self._results = [[parse_result(call.result) for call in calls] for calls in occurrences]
         self.params: dict[str, list[Any]] = {}
         # Step number → name of its saved result.
         self.saved: dict[int, str] = {}
         self.known = 0
 
-    def step(self, number: int) -> dict[str, Any]:
+    def build_step(self, number: int) -> dict[str, Any]:
         calls = [calls[number] for calls in self._occurrences]
         given = {
-            key: self._value(number, (key,), [call.arguments[key] for call in calls]) for key in calls[0].arguments
+            key: self._align_value(number, (key,), [call.arguments[key] for call in calls])
+            for key in calls[0].arguments
         }
         return {"tool": calls[0].name, **({"params": given} if given else {})}
 
-    def _value(self, step: int, path: Path, values: Sequence[Any]) -> Any:
+    def _align_value(self, step: int, path: Path, values: Sequence[Any]) -> Any:
         """Return the literal, reference or parameter for these values, one of each occurrence."""
         has_secret = any(isinstance(value, str) and MARKER.search(value) for value in values)
         if has_secret:
-            return self._parameter(step, path, values)
-        if len({_plain(value) for value in values}) == 1 and not MARKER.search(_plain(values[0])):
+            return self._add_parameter(step, path, values)
+        if len({_to_canonical_json(value) for value in values}) == 1 and not MARKER.search(
+            _to_canonical_json(values[0])
+        ):
             self.known += 1
-            return _escape(values[0])
-        if reference := self._reference(step, values):
+            return _escape_references(values[0])
+        if reference := self._find_reference(step, values):
             self.known += 1
             return reference
         first = values[0]
         if isinstance(first, Mapping) and all(isinstance(v, Mapping) and v.keys() == first.keys() for v in values):
-            return {key: self._value(step, (*path, str(key)), [value[key] for value in values]) for key in first}
+            return {key: self._align_value(step, (*path, str(key)), [value[key] for value in values]) for key in first}
         if _are_short_lists(values):
             items = enumerate(zip(*values, strict=True))
-            return [self._value(step, (*path, str(number)), item) for number, item in items]
+            return [self._align_value(step, (*path, str(number)), item) for number, item in items]
         if all(isinstance(value, str) for value in values):
-            return self._text(step, path, values)
-        return self._parameter(step, path, values)
+            return self._align_text(step, path, values)
+        return self._add_parameter(step, path, values)
 
-    def _reference(self, step: int, values: Sequence[Any]) -> str:
+    def _find_reference(self, step: int, values: Sequence[Any]) -> str:
         """Return a reference to an earlier argument or result with the same value in every occurrence; empty if
         none.
         """
-        keys = [key_of(value) for value in values]
+        keys = [compute_value_key(value) for value in values]
         if None in keys:
             return ""
         for name, known in self.params.items():
-            if keys == [key_of(value) for value in known]:
+            if keys == [compute_value_key(value) for value in known]:
                 return f"${name}"
         # The latest result is the most likely source.
         for earlier in reversed(range(step)):
             path = self._occurrences[0][earlier].returned_paths.get(str(keys[0]))
             if path is not None and all(
-                key_of(look_up(results[earlier], path)[0]) == key
+                compute_value_key(look_up_path(results[earlier], path)[0]) == key
                 for results, key in zip(self._results, keys, strict=True)
             ):
-                return self._result(earlier, path)
+                return self._reference_result(earlier, path)
         return ""
 
-    def _result(self, step: int, path: Path) -> str:
+    def _reference_result(self, step: int, path: Path) -> str:
         if step not in self.saved:
-            self.saved[step] = self._free(_word(self._occurrences[0][step].name), str(step + 1))
+            self.saved[step] = self._choose_free_name(_make_identifier(self._occurrences[0][step].name), str(step + 1))
         name = self.saved[step]
         return f"${{{'.'.join((name, *path))}}}" if path else f"${name}"
 
-    def _parameter(self, step: int, path: Path, values: Sequence[Any]) -> str:
-        by_key = next((word for part in reversed(path) if not (word := _word(part)).isdigit()), "value")
-        named = next((name for name, shape in _SHAPES.items() if _all_are(values, shape)), by_key)
-        name = self._free(named, _word(self._occurrences[0][step].name))
+    def _add_parameter(self, step: int, path: Path, values: Sequence[Any]) -> str:
+        by_key = next((word for part in reversed(path) if not (word := _make_identifier(part)).isdigit()), "value")
+        named = next((name for name, shape in _SHAPES.items() if _all_match(values, shape)), by_key)
+        name = self._choose_free_name(named, _make_identifier(self._occurrences[0][step].name))
         self.params[name] = list(values)
         return f"${{{name}}}"
 
-    def _free(self, name: str, more: str) -> str:
+    def _choose_free_name(self, name: str, more: str) -> str:
         taken = {*self.params, *self.saved.values()}
         wished = [name, f"{name}_{more}", *(f"{name}_{number}" for number in range(2, len(taken) + 4))]
         return next(one for one in wished if one not in taken)
 
-    def _text(self, step: int, path: Path, values: Sequence[str]) -> str:
+    def _align_text(self, step: int, path: Path, values: Sequence[str]) -> str:
         """Return varying texts as one text: known values as references, and the varying middle as one parameter."""
         # Private-use characters mark references below, so such a text can't be marked.
         if any("\ue000" in value for value in values):
-            return self._parameter(step, path, values)
-        marked, references = self._with_marks(step, values)
-        start, end = _same_ends([_TOKEN.findall(text) for text in marked])
+            return self._add_parameter(step, path, values)
+        marked, references = self._mark_known_parts(step, values)
+        start, end = _find_common_ends([_TOKEN.findall(text) for text in marked])
         middles = [text[len(start) : len(text) - len(end)] for text in marked]
         has_words = references or re.search(r"\w\w", _MARK.sub("", start + end))
         if any(middles) and (not has_words or any("\ue000" in middle for middle in middles)):
-            return self._parameter(step, path, values)
+            return self._add_parameter(step, path, values)
         self.known += 1
         middle = ""
         if any(middles):
-            middle = self._reference(step, middles) or self._parameter(step, path, middles)
+            middle = self._find_reference(step, middles) or self._add_parameter(step, path, middles)
             middle = middle if middle.startswith("${") else f"${{{middle[1:]}}}"
         used = {int(found) for found in _MARK.findall(start + end)}
-        names = {number: self._result(*references[number]) for number in used if isinstance(references[number], tuple)}
+        names = {
+            number: self._reference_result(*references[number])
+            for number in used
+            if isinstance(references[number], tuple)
+        }
 
         def put(match: re.Match[str]) -> str:
             number = int(match[1])
             name = names.get(number) or f"${references[number]}"
             return name if name.startswith("${") else f"${{{name[1:]}}}"
 
-        return _MARK.sub(put, _escape(start)) + middle + _MARK.sub(put, _escape(end))
+        return _MARK.sub(put, _escape_references(start)) + middle + _MARK.sub(put, _escape_references(end))
 
-    def _with_marks(self, step: int, values: Sequence[str]) -> tuple[list[str], list[str | tuple[int, Path]]]:
+    def _mark_known_parts(self, step: int, values: Sequence[str]) -> tuple[list[str], list[str | tuple[int, Path]]]:
         """Replace parts that equal the same parameter or result in all texts with marks."""
         known: list[tuple[str | tuple[int, Path], list[str]]] = [
-            (name, [as_text(value) for value in one]) for name, one in self.params.items()
+            (name, [format_value(value) for value in one]) for name, one in self.params.items()
         ]
         for earlier in reversed(range(step)):
             for path in self._occurrences[0][earlier].returned_paths.values():
-                parts = [look_up(results[earlier], path)[0] for results in self._results]
+                parts = [look_up_path(results[earlier], path)[0] for results in self._results]
                 if all(isinstance(part, str | int | float) and not isinstance(part, bool) for part in parts):
-                    known.append(((earlier, path), [as_text(part) for part in parts]))
+                    known.append(((earlier, path), [format_value(part) for part in parts]))
         texts = list(values)
         references: list[str | tuple[int, Path]] = []
         # Longest first, because a short value may be part of a longer one.
         for reference, parts in sorted(known, key=lambda one: -min(map(len, one[1]))):
-            is_long = all(len(part) >= _SHORTEST_PART and not MARKER.search(part) for part in parts)
+            is_long = all(len(part) >= _MIN_PART_CHARACTERS and not MARKER.search(part) for part in parts)
             if is_long and len(set(parts)) > 1 and all(part in text for part, text in zip(parts, texts, strict=True)):
                 mark = f"\ue000{len(references)}\ue001"
                 texts = [text.replace(part, mark) for part, text in zip(parts, texts, strict=True)]
@@ -211,7 +220,7 @@ class _Alignment:
         return texts, references
 
 
-def _same_ends(texts: Sequence[Sequence[str]]) -> tuple[str, str]:
+def _find_common_ends(texts: Sequence[Sequence[str]]) -> tuple[str, str]:
     """Return the common beginning and end in whole words, numbers and dates; the two never overlap."""
     shortest = min(map(len, texts))
     start = 0
@@ -224,25 +233,25 @@ def _same_ends(texts: Sequence[Sequence[str]]) -> tuple[str, str]:
     return "".join(first[:start]), "".join(first[len(first) - end :])
 
 
-def _escape(value: Any) -> Any:
+def _escape_references(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("$", "$$")
     if isinstance(value, Mapping):
-        return {key: _escape(item) for key, item in value.items()}
-    return [_escape(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _escape_references(item) for key, item in value.items()}
+    return [_escape_references(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _are_short_lists(values: Sequence[Any]) -> bool:
     """Return whether all values are short lists of one length."""
     lengths = {len(value) if isinstance(value, list) else -1 for value in values}
-    return len(lengths) == 1 and 0 <= lengths.pop() <= _LONGEST_LIST
+    return len(lengths) == 1 and 0 <= lengths.pop() <= _MAX_LIST_ITEMS
 
 
-def _all_are(values: Sequence[Any], shape: str) -> bool:
+def _all_match(values: Sequence[Any], shape: str) -> bool:
     return all(isinstance(value, str) and re.fullmatch(shape, value) for value in values)
 
 
-def _word(text: str) -> str:
+def _make_identifier(text: str) -> str:
     """Turn a text into a name that a reference can use."""
     word = re.sub(r"\W+|_+", "_", text, flags=re.ASCII).strip("_").lower()
     return f"_{word}" if word[:1].isdigit() and not word.isdigit() else word or "value"
@@ -253,10 +262,10 @@ _TYPES = {bool: "boolean", int: "integer", float: "number", list: "array", dict:
 
 def _describe_values(values: Sequence[Any]) -> Any:
     """Describe a parameter by an example or two, and its type if it is not text."""
-    if any(MARKER.search(_plain(value)) for value in values):
+    if any(MARKER.search(_to_canonical_json(value)) for value in values):
         return "A secret, which nobody wrote down"
-    shown = dict.fromkeys(one_line(as_text(value)) for value in values)
-    examples = [text for text in shown if 0 < len(text) <= _LONGEST_EXAMPLE][:2]
+    shown = dict.fromkeys(to_one_line(format_value(value)) for value in values)
+    examples = [text for text in shown if 0 < len(text) <= _MAX_EXAMPLE_CHARACTERS][:2]
     means = f"For example {', '.join(examples)}" if examples else "It differs every time"
     if all(isinstance(value, str) for value in values):
         return means

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from habitus.errors import Invalid
-from habitus.events import OK, Outcome, ToolResult, failure, infra
+from habitus.events import OK, Outcome, ToolResult, build_failed_outcome, build_infra_outcome
 from habitus.skills import names
-from habitus.skills.formats.recipes_md import Recipe, Step
+from habitus.skills.formats.recipes_md import Recipe, RecipeStep
 
 # Per run, whatever its branches do.
-MOST_CALLS = 50
+MAX_CALLS = 50
 # Runs a tool by name, with arguments as JSON.
 RunTool = Callable[[str, str], Awaitable[ToolResult]]
 
@@ -33,7 +33,7 @@ class StepRun:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecipeRun:
+class RecipeRunResult:
     """The outcome of a run, with all its calls."""
 
     outcome: Outcome
@@ -46,13 +46,13 @@ class RecipeRun:
         return said[-1] if said else ""
 
 
-class _Stopped(Exception):
+class _RecipeStopped(Exception):
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Parameter:
+class RecipeParameter:
     """A parameter of a recipe, with its JSON Schema."""
 
     name: str
@@ -80,18 +80,18 @@ class PlannedStep:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class RecipePlan:
     """A recipe ready to run."""
 
     name: str
     description: str
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[RecipeParameter, ...] = ()
     steps: tuple[PlannedStep, ...] = ()
     branches: Mapping[str, tuple[PlannedStep, ...]] = field(default_factory=dict)
 
     @property
     def callable_name(self) -> str:
-        return tool_name_of(self.name)
+        return get_tool_name(self.name)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -110,27 +110,27 @@ class Plan:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Now:
-    plan: Plan
+class _RunState:
+    plan: RecipePlan
     run_tool: RunTool
     values: dict[str, Any]
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     steps: list[StepRun] = field(default_factory=list)
 
 
-async def execute(plan: Plan, run_tool: RunTool, params: Mapping[str, Any]) -> RecipeRun:
+async def execute_plan(plan: RecipePlan, run_tool: RunTool, params: Mapping[str, Any]) -> RecipeRunResult:
     """Run a plan to its end, or to the first failure that it does not handle; raise Invalid if a parameter is
     missing.
     """
-    now = _Now(plan=plan, run_tool=run_tool, values=fill_defaults(plan, params))
+    now = _RunState(plan=plan, run_tool=run_tool, values=fill_parameter_defaults(plan, params))
     try:
-        await _run(now, plan.steps)
-    except _Stopped as stopped:
-        return RecipeRun(outcome=stopped.outcome, steps=tuple(now.steps))
-    return RecipeRun(outcome=OK, steps=tuple(now.steps))
+        await _run_steps(now, plan.steps)
+    except _RecipeStopped as stopped:
+        return RecipeRunResult(outcome=stopped.outcome, steps=tuple(now.steps))
+    return RecipeRunResult(outcome=OK, steps=tuple(now.steps))
 
 
-def fill_defaults(plan: Plan, params: Mapping[str, Any]) -> dict[str, Any]:
+def fill_parameter_defaults(plan: RecipePlan, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters with defaults for those left out; raise Invalid for unknown or missing ones."""
     known = {parameter.name: parameter for parameter in plan.parameters}
     if strange := sorted(set(params) - set(known)):
@@ -142,9 +142,9 @@ def fill_defaults(plan: Plan, params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: params.get(name, parameter.default) for name, parameter in known.items()}
 
 
-def foreseen(plan: Plan, params: Mapping[str, Any]) -> list[StepRun]:
+def preview_steps(plan: RecipePlan, params: Mapping[str, Any]) -> list[StepRun]:
     """Return the calls of a run without failures, as far as they are known: saved values stay references."""
-    values = fill_defaults(plan, params)
+    values = fill_parameter_defaults(plan, params)
     return [
         StepRun(
             number=number,
@@ -157,19 +157,19 @@ def foreseen(plan: Plan, params: Mapping[str, Any]) -> list[StepRun]:
     ]
 
 
-async def _run(now: _Now, steps: Sequence[PlannedStep]) -> None:
+async def _run_steps(now: _RunState, steps: Sequence[PlannedStep]) -> None:
     for step in steps:
-        if not _holds(now, step.when):
+        if not _is_condition_met(now, step.when):
             continue
         if step.branch:
-            await _run(now, now.plan.branches[step.branch])
+            await _run_steps(now, now.plan.branches[step.branch])
         else:
-            await _call(now, step)
+            await _call_tool(now, step)
 
 
-async def _call(now: _Now, step: PlannedStep) -> None:
-    if len(now.steps) >= MOST_CALLS:
-        raise _Stopped(failure(f"it made {MOST_CALLS} calls and was not done"))
+async def _call_tool(now: _RunState, step: PlannedStep) -> None:
+    if len(now.steps) >= MAX_CALLS:
+        raise _RecipeStopped(build_failed_outcome(f"it made {MAX_CALLS} calls and was not done"))
     arguments = fill_references(step.params, now.values)
     result = await now.run_tool(step.tool, json.dumps(arguments, ensure_ascii=False, default=str))
     now.steps.append(
@@ -184,27 +184,29 @@ async def _call(now: _Now, step: PlannedStep) -> None:
         )
     )
     if step.save_as:
-        now.values[step.save_as] = value_of(result.content)
+        now.values[step.save_as] = parse_result(result.content)
         now.outcomes[step.save_as] = result.outcome
     if result.outcome.is_ok:
         return
     if step.on_fail and step.on_fail != CONTINUE:
-        await _run(now, now.plan.branches[step.on_fail])
+        await _run_steps(now, now.plan.branches[step.on_fail])
     elif not step.is_optional and step.on_fail != CONTINUE:
         what = f"step {len(now.steps)}, {step.tool}: {result.outcome.reason}"
-        raise _Stopped(infra(what) if result.outcome.kind == "infra" else failure(what))
+        raise _RecipeStopped(
+            build_infra_outcome(what) if result.outcome.kind == "infra" else build_failed_outcome(what)
+        )
 
 
-def _holds(now: _Now, when: Mapping[str, Any]) -> bool:
-    return all(_is(now, str(name), fill_references(wanted, now.values)) for name, wanted in when.items())
+def _is_condition_met(now: _RunState, when: Mapping[str, Any]) -> bool:
+    return all(_matches_value(now, str(name), fill_references(wanted, now.values)) for name, wanted in when.items())
 
 
-def _is(now: _Now, name: str, wanted: Any) -> bool:
+def _matches_value(now: _RunState, name: str, wanted: Any) -> bool:
     first, _, rest = name.partition(".")
     if rest == OUTCOME:
         outcome = now.outcomes.get(first)
         return outcome is not None and outcome.kind == wanted
-    found, is_there = look_up(now.values, name.split("."))
+    found, is_there = look_up_path(now.values, name.split("."))
     return is_there and found == wanted
 
 
@@ -221,36 +223,36 @@ def fill_references(value: Any, values: Mapping[str, Any]) -> Any:
         return value
     whole = REFERENCE.fullmatch(value)
     if whole is not None and not whole["dollar"]:
-        found, is_there = look_up(values, (whole["plain"] or whole["path"]).split("."))
+        found, is_there = look_up_path(values, (whole["plain"] or whole["path"]).split("."))
         return found if is_there else value
 
     def put(match: Any) -> str:
         if match["dollar"]:
             return "$"
-        found, is_there = look_up(values, (match["plain"] or match["path"]).split("."))
-        return as_text(found) if is_there else str(match[0])
+        found, is_there = look_up_path(values, (match["plain"] or match["path"]).split("."))
+        return format_value(found) if is_there else str(match[0])
 
     return REFERENCE.sub(put, value)
 
 
-def look_up(found: Any, path: Sequence[str]) -> tuple[Any, bool]:
+def look_up_path(value: Any, path: Sequence[str]) -> tuple[Any, bool]:
     """Return the value at a path and whether it exists."""
     for part in path:
-        if isinstance(found, Mapping) and part in found:
-            found = found[part]
-        elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):
-            found = found[int(part)]
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
         else:
             return None, False
-    return found, True
+    return value, True
 
 
-def as_text(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return text unchanged, and anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def value_of(content: str) -> Any:
+def parse_result(content: str) -> Any:
     """Return a result as later steps see it: parsed JSON, or the text."""
     try:
         return json.loads(content)
@@ -267,48 +269,50 @@ REFERENCE = re.compile(r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<path>[A-Za-z_]\w*(?:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
+class RecipeProblem:
     """A mistake in a recipe; `line` is that in chunks.md, 0 if unknown."""
 
     line: int
-    what: str
+    message: str
 
     def __str__(self) -> str:
-        return f"line {self.line}: {self.what}" if self.line else self.what
+        return f"line {self.line}: {self.message}" if self.line else self.message
 
 
-def tool_name_of(name: str) -> str:
+def get_tool_name(name: str) -> str:
     """Return the name under which a model calls a recipe."""
-    return names.callable_name(names.slugify(name))
+    return names.to_tool_name(names.slugify(name))
 
 
-def plan(recipe: Recipe) -> tuple[Plan, tuple[Problem, ...]]:
+def plan_recipe(recipe: Recipe) -> tuple[RecipePlan, tuple[RecipeProblem, ...]]:
     """Return the plan of a recipe and everything that prevents it from running."""
-    found = _Found(recipe)
-    parameters = tuple(found.parameters())
-    made = Plan(
+    found = _RecipePlanner(recipe)
+    parameters = tuple(found.plan_parameters())
+    made = RecipePlan(
         name=recipe.name,
         description=" ".join(recipe.prose.split()),
         parameters=parameters,
-        steps=found.steps("", recipe.steps),
-        branches={name: found.steps(name, steps) for name, steps in recipe.branches.items()},
+        steps=found.plan_steps("", recipe.steps),
+        branches={name: found.plan_steps(name, steps) for name, steps in recipe.branches.items()},
     )
-    found.check(made)
+    found.check_plan(made)
     return made, tuple(found.problems)
 
 
-class _Found:
+class _RecipePlanner:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
-        self.problems: list[Problem] = []
+        self.problems: list[RecipeProblem] = []
 
-    def _say(self, line: int, what: str) -> None:
-        self.problems.append(Problem(line=line, what=what))
+    def _add_problem(self, line: int, what: str) -> None:
+        self.problems.append(RecipeProblem(line=line, message=what))
 
-    def parameters(self) -> Iterator[Parameter]:
+    def plan_parameters(self) -> Iterator[RecipeParameter]:
         for name, given in self._recipe.params.items():
             if not _NAME.fullmatch(str(name)):
-                self._say(self._recipe.line, f"'{name}' can't be the name of a parameter: use letters, digits and '_'")
+                self._add_problem(
+                    self._recipe.line, f"'{name}' can't be the name of a parameter: use letters, digits and '_'"
+                )
                 continue
             # Text is a description, a block of fields is JSON Schema, and anything else is the default.
             schema = dict(given) if isinstance(given, Mapping) else {}
@@ -318,72 +322,74 @@ class _Found:
                 schema = {"default": given}
             is_required = bool(schema.pop("required", "default" not in schema))
             if "type" in schema and schema["type"] not in _TYPES:
-                self._say(
+                self._add_problem(
                     self._recipe.line, f"the parameter '{name}' has the type '{schema['type']}', which JSON has not"
                 )
-            yield Parameter(name=str(name), schema=schema, is_required=is_required)
+            yield RecipeParameter(name=str(name), schema=schema, is_required=is_required)
 
-    def steps(self, branch: str, steps: Sequence[Step]) -> tuple[PlannedStep, ...]:
+    def plan_steps(self, branch: str, steps: Sequence[RecipeStep]) -> tuple[PlannedStep, ...]:
         lines = self._recipe.lines.get(branch, ())
-        return tuple(self._step(step, lines[number] if number < len(lines) else 0) for number, step in enumerate(steps))
+        return tuple(
+            self._plan_step(step, lines[number] if number < len(lines) else 0) for number, step in enumerate(steps)
+        )
 
-    def _step(self, step: Step, line: int) -> PlannedStep:
+    def _plan_step(self, step: RecipeStep, line: int) -> PlannedStep:
         words = {key: step.get(key, "") for key in ("tool", "branch", "description", "save_as", "on_fail")}
         for key, value in words.items():
             if not isinstance(value, str):
-                self._say(line, f"'{key}' is not text")
+                self._add_problem(line, f"'{key}' is not text")
                 words[key] = ""
         blocks = {key: step.get(key) or {} for key in ("params", "when")}
         for key, block in blocks.items():
             if not isinstance(block, Mapping):
-                self._say(line, f"'{key}' is not a block of fields")
+                self._add_problem(line, f"'{key}' is not a block of fields")
                 blocks[key] = {}
         if bool(words["tool"]) == bool(words["branch"]):
-            self._say(line, "a step names either a tool or a branch")
+            self._add_problem(line, "a step names either a tool or a branch")
         if words["save_as"] and not _NAME.fullmatch(words["save_as"]):
-            self._say(line, f"'{words['save_as']}' can't be a name to save under: use letters, digits and '_'")
+            self._add_problem(line, f"'{words['save_as']}' can't be a name to save under: use letters, digits and '_'")
         for key in step:
             if key not in _FIELDS:
-                self._say(line, f"a step has no '{key}'; it has: {', '.join(_FIELDS)}")
+                self._add_problem(line, f"a step has no '{key}'; it has: {', '.join(_FIELDS)}")
         params, when = blocks["params"], blocks["when"]
         return PlannedStep(**words, params=params, when=when, is_optional=step.get("optional") is True, line=line)
 
-    def check(self, made: Plan) -> None:
+    def check_plan(self, made: RecipePlan) -> None:
         if not made.steps:
-            self._say(self._recipe.line, "it has no steps")
+            self._add_problem(self._recipe.line, "it has no steps")
         saved = {step.save_as for steps in (made.steps, *made.branches.values()) for step in steps if step.save_as}
         known = {parameter.name for parameter in made.parameters} | saved
         for steps in (made.steps, *made.branches.values()):
             for step in steps:
                 self._check_step(step, made, known)
         for name in made.branches:
-            if name in _reachable(made, name):
-                self._say(self._recipe.line, f"the branch '{name}' comes back to itself")
+            if name in _list_reachable_branches(made, name):
+                self._add_problem(self._recipe.line, f"the branch '{name}' comes back to itself")
 
-    def _check_step(self, step: PlannedStep, made: Plan, known: set[str]) -> None:
-        for name in sorted({*references(step.params), *(str(key).partition(".")[0] for key in step.when)} - known):
-            self._say(step.line, f"'{name}' is neither a parameter nor saved by a step")
-        if step.tool and tool_name_of(step.tool) == made.callable_name:
-            self._say(step.line, "it calls itself")
+    def _check_step(self, step: PlannedStep, made: RecipePlan, known: set[str]) -> None:
+        for name in sorted({*list_references(step.params), *(str(key).partition(".")[0] for key in step.when)} - known):
+            self._add_problem(step.line, f"'{name}' is neither a parameter nor saved by a step")
+        if step.tool and get_tool_name(step.tool) == made.callable_name:
+            self._add_problem(step.line, "it calls itself")
         if step.branch and step.branch not in made.branches:
-            self._say(step.line, f"there is no branch '{step.branch}'")
+            self._add_problem(step.line, f"there is no branch '{step.branch}'")
         if step.on_fail and step.on_fail != CONTINUE and step.on_fail not in made.branches:
-            self._say(step.line, f"'on_fail' names no branch: '{step.on_fail}'")
+            self._add_problem(step.line, f"'on_fail' names no branch: '{step.on_fail}'")
 
 
-def references(value: Any) -> set[str]:
+def list_references(value: Any) -> set[str]:
     """Return the names that a value refers to."""
     if isinstance(value, Mapping):
-        return {name for item in value.values() for name in references(item)}
+        return {name for item in value.values() for name in list_references(item)}
     if isinstance(value, list | tuple):
-        return {name for item in value for name in references(item)}
+        return {name for item in value for name in list_references(item)}
     if not isinstance(value, str):
         return set()
     found = (match["plain"] or match["path"] or "" for match in REFERENCE.finditer(value))
     return {name.partition(".")[0] for name in found if name}
 
 
-def _reachable(made: Plan, start: str) -> set[str]:
+def _list_reachable_branches(made: RecipePlan, start: str) -> set[str]:
     """Return the branches that can follow a branch."""
     found: set[str] = set()
     waiting = [start]

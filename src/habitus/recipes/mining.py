@@ -15,39 +15,39 @@ from typing import Any
 
 import numpy as np
 
-from habitus.recipes.alignment import Aligned, align_occurrences, replays
-from habitus.recipes.execution import as_text, references
+from habitus.recipes.alignment import AlignedRecipe, align_occurrences, can_replay
+from habitus.recipes.execution import format_value, list_references
 from habitus.recipes.sequences import (
-    TURNS,
-    Found,
+    MIN_TURNS,
     Label,
     ObservedCall,
     ObservedTurn,
     Path,
-    frequent,
-    is_enough,
-    log_chance,
-    ways_in,
+    PatternMatch,
+    compute_log_chance,
+    count_placements,
+    find_frequent_patterns,
+    is_frequent_enough,
 )
 from habitus.search.texts.embedding import Embedder
 from habitus.skills.formats.recipes_md import Recipe
 
 # Calls of a turn that are considered.
-LONGEST_TURN = 400
+MAX_TURN_CALLS = 400
 # Recipes of one mining run.
-MOST = 50
-_MOST_PATTERNS = 2_000
+MAX_RECIPES = 50
+_MAX_PATTERNS = 2_000
 # Procedures with the same tools in the same order.
-_GROUPS = 3
+_MAX_GROUPS = 3
 # Accepted share of findings that shuffled calls would give as well.
-_BY_CHANCE = 0.001
-_MOST_PARAMS = 8
+_FALSE_DISCOVERY_RATE = 0.001
+_MAX_PARAMETERS = 8
 # Characters; a longer value is the work itself, which no recipe knows.
-_LONGEST_PARAM = 400
+_MAX_PARAMETER_CHARACTERS = 400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Occurrence:
+class RecipeOccurrence:
     """Where a recipe was found: the positions of its calls in the turn, and its parameter values."""
 
     session: str
@@ -57,11 +57,11 @@ class Occurrence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mined:
+class MinedRecipe:
     """A recipe that replays on all of its occurrences, one per turn; `expected` is the number expected by chance."""
 
     recipe: Recipe
-    occurrences: tuple[Occurrence, ...]
+    occurrences: tuple[RecipeOccurrence, ...]
     expected: float
     # Equal for the same procedure, whatever its literals.
     labels: tuple[Label, ...] = field(repr=False)
@@ -75,77 +75,81 @@ class Mined:
         return frozenset(one.session for one in self.occurrences)
 
 
-def mine(turns: Sequence[ObservedTurn]) -> tuple[Mined, ...]:
+def mine_recipes(turns: Sequence[ObservedTurn]) -> tuple[MinedRecipe, ...]:
     """Return the recipes found in successful turns, those that save most calls first; a call belongs to one recipe at
     most.
     """
-    good = [(turn, _places(turn)) for turn in turns if turn.ok]
+    good = [(turn, _list_successful_calls(turn)) for turn in turns if turn.ok]
     good = [(turn, places) for turn, places in good if len(places) > 1]
-    corpus = Corpus([[turn.calls[at] for at in places] for turn, places in good], [turn.session for turn, _ in good])
-    found: list[tuple[float, tuple[Label, ...], Group]] = []
-    patterns, kinds = _patterns(corpus)
+    corpus = CallCorpus(
+        [[turn.calls[at] for at in places] for turn, places in good], [turn.session for turn, _ in good]
+    )
+    found: list[tuple[float, tuple[Label, ...], OccurrenceGroup]] = []
+    patterns, kinds = _find_patterns(corpus)
     for pattern, where in patterns:
-        made, tried = groups(corpus, pattern, where, _GROUPS)
+        made, tried = find_groups(corpus, pattern, where, _MAX_GROUPS)
         # The search only reaches patterns that the data favours, so all that it could have reached count as tried.
-        least = math.log(_BY_CHANCE / tried) - len(pattern) * math.log(kinds)
-        found += [(-float(len(pattern) * len(one.found)), pattern, one) for one in made if one.log_chance < least]
-    likely = sorted(found, key=lambda one: (*one[:2], one[2].found[0].turn))
-    return tuple(_choose(corpus, good, likely))
+        least = math.log(_FALSE_DISCOVERY_RATE / tried) - len(pattern) * math.log(kinds)
+        found += [(-float(len(pattern) * len(one.matches)), pattern, one) for one in made if one.log_chance < least]
+    likely = sorted(found, key=lambda one: (*one[:2], one[2].matches[0].turn))
+    return tuple(_choose_recipes(corpus, good, likely))
 
 
-def _places(turn: ObservedTurn) -> list[int]:
+def _list_successful_calls(turn: ObservedTurn) -> list[int]:
     """Return the positions of the successful calls."""
-    return [number for number, call in enumerate(turn.calls[:LONGEST_TURN]) if call.success]
+    return [number for number, call in enumerate(turn.calls[:MAX_TURN_CALLS]) if call.success]
 
 
-def _patterns(corpus: Corpus) -> tuple[list[tuple[tuple[Label, ...], list[Found]]], int]:
+def _find_patterns(corpus: CallCorpus) -> tuple[list[tuple[tuple[Label, ...], list[PatternMatch]]], int]:
     """Return patterns of steps that follow each other, by tools alone and with recurring values, and the number of
     labels.
     """
     coarse = [[call.label for call in calls] for calls in corpus.turns]
-    fine = [[f"{call.label}{corpus.recurring(call, TURNS)}" for call in calls] for calls in corpus.turns]
+    fine = [
+        [f"{call.label}{corpus.list_recurring_values(call, MIN_TURNS)}" for call in calls] for calls in corpus.turns
+    ]
 
-    def is_linked(found: Found) -> bool:
-        *earlier, last = corpus.calls(found)
+    def is_linked(found: PatternMatch) -> bool:
+        *earlier, last = corpus.get_calls(found)
         return any(not last.rare_inputs.isdisjoint(call.rare_results) for call in earlier)
 
-    patterns: dict[tuple[Label, ...], dict[Found, None]] = {}
+    patterns: dict[tuple[Label, ...], dict[PatternMatch, None]] = {}
     for labels in (coarse, fine):
-        for one in frequent(labels, corpus.sessions, is_linked):
-            first = one.found[0]
+        for one in find_frequent_patterns(labels, corpus.sessions, is_linked):
+            first = one.matches[0]
             pattern = tuple(coarse[first.turn][place] for place in first.places)
-            patterns.setdefault(pattern, {}).update(dict.fromkeys(one.found))
+            patterns.setdefault(pattern, {}).update(dict.fromkeys(one.matches))
     ranked = sorted(patterns.items(), key=lambda one: (-len(one[0]) * len(one[1]), one[0]))
     counts = Counter(label for labels in (coarse, fine) for turn in labels for label in set(turn))
-    kinds = sum(count >= TURNS for count in counts.values())
-    return [(pattern, list(where)) for pattern, where in ranked[:_MOST_PATTERNS]], kinds
+    kinds = sum(count >= MIN_TURNS for count in counts.values())
+    return [(pattern, list(where)) for pattern, where in ranked[:_MAX_PATTERNS]], kinds
 
 
-def _choose(
-    corpus: Corpus,
+def _choose_recipes(
+    corpus: CallCorpus,
     good: Sequence[tuple[ObservedTurn, list[int]]],
-    likely: Sequence[tuple[float, tuple[Label, ...], Group]],
-) -> Iterator[Mined]:
+    likely: Sequence[tuple[float, tuple[Label, ...], OccurrenceGroup]],
+) -> Iterator[MinedRecipe]:
     taken: set[tuple[int, int]] = set()
     count = 0
     for _, pattern, group in likely:
-        free = [one for one in group.found if not any((one.turn, place) in taken for place in one.places)]
+        free = [one for one in group.matches if not any((one.turn, place) in taken for place in one.places)]
         # A group that lost half its occurrences to better recipes is mostly a fragment of them.
-        if count == MOST or len(free) * 2 <= len(group.found) or len(free) < TURNS:
+        if count == MAX_RECIPES or len(free) * 2 <= len(group.matches) or len(free) < MIN_TURNS:
             continue
-        made = _recipe(corpus, free)
+        made = _build_recipe(corpus, free)
         if made is None:
             continue
-        yield Mined(
+        yield MinedRecipe(
             recipe=made.recipe,
             occurrences=tuple(
-                Occurrence(
+                RecipeOccurrence(
                     session=good[one.turn][0].session,
                     turn=good[one.turn][0].turn,
                     places=tuple(good[one.turn][1][place] for place in one.places),
                     params=params,
                 )
-                for one, params in zip(free, made.params, strict=True)
+                for one, params in zip(free, made.occurrence_params, strict=True)
             ),
             expected=group.expected,
             labels=pattern,
@@ -154,44 +158,48 @@ def _choose(
         taken |= {(one.turn, place) for one in free for place in one.places}
 
 
-def _recipe(corpus: Corpus, found: Sequence[Found]) -> Aligned | None:
+def _build_recipe(corpus: CallCorpus, found: Sequence[PatternMatch]) -> AlignedRecipe | None:
     """Return the recipe of these occurrences; None if it does not replay on all of them or knows too little."""
-    calls = [corpus.calls(one) for one in found]
-    made = align_occurrences(_name([call.doing for call in calls[0]]), calls)
+    calls = [corpus.get_calls(one) for one in found]
+    made = align_occurrences(_name_recipe([call.action for call in calls[0]]), calls)
     if not _is_useful(made):
         return None
-    if not all(replays(made.recipe, params, each) for params, each in zip(made.params, calls, strict=True)):
+    if not all(
+        can_replay(made.recipe, params, each) for params, each in zip(made.occurrence_params, calls, strict=True)
+    ):
         return None
     return made
 
 
-def _is_useful(made: Aligned) -> bool:
+def _is_useful(made: AlignedRecipe) -> bool:
     """Return whether the recipe knows at least as much as it asks, and asks for nothing that is the work itself."""
     steps = made.recipe.steps
-    used = [references(step.get("params", {})) for step in steps]
+    used = [list_references(step.get("params", {})) for step in steps]
     has_flow = any(one & other for one, other in itertools.combinations(used, 2)) or any("save_as" in s for s in steps)
-    longest = max((len(as_text(value)) for params in made.params for value in params.values()), default=0)
+    longest = max(
+        (len(format_value(value)) for params in made.occurrence_params for value in params.values()), default=0
+    )
     return (
-        made.known >= made.asked
-        and made.asked <= _MOST_PARAMS
-        and longest <= _LONGEST_PARAM
+        made.known_count >= made.parameter_count
+        and made.parameter_count <= _MAX_PARAMETERS
+        and longest <= _MAX_PARAMETER_CHARACTERS
         and len({str(step) for step in steps}) > 1
         and (has_flow or len(steps) > 2)
     )
 
 
-def _name(doing: Sequence[str]) -> str:
+def _name_recipe(doing: Sequence[str]) -> str:
     """Name a recipe after its steps, the first and the last if there are many."""
     words = list(dict.fromkeys(" ".join(re.findall(r"\w+", one.replace("_", " "))) for one in doing))
     chosen = words if len(words) < 4 else [words[0], words[-1]]
     return (" then ".join(chosen) if len(chosen) > 1 else f"{chosen[0]} again")[:60].rstrip()
 
 
-def as_steps(recipe: Recipe) -> str:
+def render_as_steps(recipe: Recipe) -> str:
     """Render a recipe as prose, for a skill whose tools are not ours to call."""
     lines = []
     for number, step in enumerate(recipe.steps, 1):
-        given = [f"  - {key}: `{as_text(value)}`" for key, value in step.get("params", {}).items()]
+        given = [f"  - {key}: `{format_value(value)}`" for key, value in step.get("params", {}).items()]
         saved = f", and keep its result as `{step['save_as']}`" if "save_as" in step else ""
         lines += [f"{number}. Call `{step['tool']}`{saved}{':' if given else '.'}", *given]
     asked = [
@@ -210,7 +218,7 @@ _FEW, _LINKED_BY_CHANCE = 10, 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Is:
+class ValueFeature:
     """An argument of a step has this value."""
 
     step: int
@@ -219,30 +227,30 @@ class Is:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LinkFeature:
     """An argument of a step equals an earlier argument, or part of an earlier result."""
 
     step: int
     path: Path
     source: int
-    of: Path
+    source_path: Path
     is_result: bool
 
 
-Feature = Is | Link
+Feature = ValueFeature | LinkFeature
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
+class OccurrenceGroup:
     """Occurrences of one procedure; `log_chance` is the log-probability that shuffled calls give as many."""
 
     # One per turn.
-    found: tuple[Found, ...]
+    matches: tuple[PatternMatch, ...]
     log_chance: float
     expected: float
 
 
-class Corpus:
+class CallCorpus:
     """All calls by turn, with the frequency of each value."""
 
     def __init__(self, turns: Sequence[Sequence[ObservedCall]], sessions: Sequence[str]) -> None:
@@ -259,60 +267,66 @@ class Corpus:
             for key, path in call.returned_paths.items():
                 self._returned.setdefault((call.label, path), Counter())[key] += 1
 
-    def ways(self, steps: int) -> int:
+    def count_positions(self, steps: int) -> int:
         """Return at how many positions a pattern of so many steps could occur."""
-        return sum(count * ways_in(length, steps) for length, count in self._lengths.items())
+        return sum(count * count_placements(length, steps) for length, count in self._lengths.items())
 
-    def calls(self, found: Found) -> list[ObservedCall]:
+    def get_calls(self, match: PatternMatch) -> list[ObservedCall]:
         """Return the calls of a match."""
-        return [self.turns[found.turn][place] for place in found.places]
+        return [self.turns[match.turn][place] for place in match.places]
 
-    def rate(self, label: Label, wanted: Sequence[Is]) -> float:
+    def compute_rate(self, label: Label, features: Sequence[ValueFeature]) -> float:
         """Return the share of calls with this label and these values."""
-        counts = [self._given.get((label, one.path), Counter())[one.key] for one in wanted]
+        counts = [self._given.get((label, one.path), Counter())[one.key] for one in features]
         return min([self._labels[label], *counts]) / self.total
 
-    def coincidence(self, link: Link, pattern: Sequence[Label]) -> float:
+    def compute_coincidence(self, link: LinkFeature, pattern: Sequence[Label]) -> float:
         """Return how often two unrelated calls would agree like this."""
         mine = self._given.get((pattern[link.step], link.path), Counter())
-        others = (self._returned if link.is_result else self._given).get((pattern[link.source], link.of), Counter())
+        others = (self._returned if link.is_result else self._given).get(
+            (pattern[link.source], link.source_path), Counter()
+        )
         some, many = (mine, others) if len(mine) < len(others) else (others, mine)
         same = sum(count * many[key] for key, count in some.items())
         calls = mine.total()
         agree = same / (calls * others.total()) if calls and others else 0.0
         return (calls * agree + _FEW * _LINKED_BY_CHANCE) / (calls + _FEW)
 
-    def recurring(self, call: ObservedCall, least: int) -> list[tuple[Path, str]]:
+    def list_recurring_values(self, call: ObservedCall, min_count: int) -> list[tuple[Path, str]]:
         """Return the values of a call that other calls with its label share."""
         return [
             (path, key)
             for path, key in sorted(call.leaves.items())
-            if len(path) == 1 and self._given[call.label, path][key] >= least
+            if len(path) == 1 and self._given[call.label, path][key] >= min_count
         ]
 
 
-def groups(corpus: Corpus, pattern: Sequence[Label], found: Sequence[Found], most: int) -> tuple[list[Group], int]:
+def find_groups(
+    corpus: CallCorpus, pattern: Sequence[Label], matches: Sequence[PatternMatch], max_groups: int
+) -> tuple[list[OccurrenceGroup], int]:
     """Return the best groups, each without the occurrences of better ones, and how many were tried."""
-    features = [frozenset(_features(corpus.calls(one))) for one in found]
+    features = [frozenset(_iterate_features(corpus.get_calls(one))) for one in matches]
     # Sets of occurrences as bit masks, because thousands of intersections follow.
     masks: dict[Feature, int] = {}
     for number, one in enumerate(features):
         for feature in one:
             masks[feature] = masks.get(feature, 0) | 1 << number
-    frequent = {each: mask for each, mask in masks.items() if is_enough(_turns(found, mask), corpus.sessions)}
-    tried = {frozenset[Feature]()} | set(_candidates(features, frequent, corpus, pattern))
-    everything = (1 << len(found)) - 1
-    made: list[Group] = []
+    frequent = {
+        each: mask for each, mask in masks.items() if is_frequent_enough(_iterate_turns(matches, mask), corpus.sessions)
+    }
+    tried = {frozenset[Feature]()} | set(_iterate_candidates(features, frequent, corpus, pattern))
+    everything = (1 << len(matches)) - 1
+    made: list[OccurrenceGroup] = []
     left = everything
-    while len(made) < most:
-        best: tuple[Group, int] | None = None
+    while len(made) < max_groups:
+        best: tuple[OccurrenceGroup, int] | None = None
         for common in tried:
             mask = left
             for feature in common:
                 mask &= frequent[feature]
-            if not is_enough(_turns(found, mask), corpus.sessions):
+            if not is_frequent_enough(_iterate_turns(matches, mask), corpus.sessions):
                 continue
-            group = _group(corpus, pattern, found, mask, common)
+            group = _build_group(corpus, pattern, matches, mask, common)
             if best is None or group.log_chance < best[0].log_chance:
                 best = group, mask
         if best is None:
@@ -322,38 +336,38 @@ def groups(corpus: Corpus, pattern: Sequence[Label], found: Sequence[Found], mos
     return made, len(tried)
 
 
-def _features(calls: Sequence[ObservedCall]) -> Iterator[Feature]:
+def _iterate_features(calls: Sequence[ObservedCall]) -> Iterator[Feature]:
     for step, call in enumerate(calls):
         for path, key in call.leaves.items():
-            yield Is(step, path, key)
+            yield ValueFeature(step, path, key)
             for source in range(step + 1):
                 earlier = calls[source]
                 of = earlier.given_paths.get(key)
                 if of is not None and (source < step or of != path):
-                    yield Link(step, path, source, of, False)
+                    yield LinkFeature(step, path, source, of, False)
                 if source < step and (of := earlier.returned_paths.get(key)) is not None:
-                    yield Link(step, path, source, of, True)
+                    yield LinkFeature(step, path, source, of, True)
 
 
-def _turns(found: Sequence[Found], mask: int) -> Iterator[int]:
+def _iterate_turns(found: Sequence[PatternMatch], mask: int) -> Iterator[int]:
     while mask:
         lowest = mask & -mask
         yield found[lowest.bit_length() - 1].turn
         mask ^= lowest
 
 
-def _candidates(
+def _iterate_candidates(
     features: Sequence[frozenset[Feature]],
     frequent: Mapping[Feature, int],
-    corpus: Corpus,
+    corpus: CallCorpus,
     pattern: Sequence[Label],
 ) -> Iterator[frozenset[Feature]]:
     """Yield sets of features that two occurrences share, around the least likely features."""
 
     def surprise(feature: Feature) -> float:
-        if isinstance(feature, Link):
-            return corpus.coincidence(feature, pattern) * corpus.rate(pattern[feature.step], ())
-        return corpus.rate(pattern[feature.step], (feature,))
+        if isinstance(feature, LinkFeature):
+            return corpus.compute_coincidence(feature, pattern) * corpus.compute_rate(pattern[feature.step], ())
+        return corpus.compute_rate(pattern[feature.step], (feature,))
 
     shared = frozenset(frequent)
     for seed in sorted(frequent, key=lambda one: (surprise(one), repr(one)))[:_SEEDS]:
@@ -363,43 +377,45 @@ def _candidates(
             yield features[one] & features[other] & shared
 
 
-def _group(
-    corpus: Corpus, pattern: Sequence[Label], found: Sequence[Found], mask: int, common: frozenset[Feature]
-) -> Group:
-    one_a_turn: dict[int, Found] = {}
+def _build_group(
+    corpus: CallCorpus, pattern: Sequence[Label], found: Sequence[PatternMatch], mask: int, common: frozenset[Feature]
+) -> OccurrenceGroup:
+    one_a_turn: dict[int, PatternMatch] = {}
     for number, each in enumerate(found):
         if mask >> number & 1:
             one_a_turn.setdefault(each.turn, each)
     members = tuple(one_a_turn.values())
-    expected = float(corpus.ways(len(pattern)))
+    expected = float(corpus.count_positions(len(pattern)))
     for step, label in enumerate(pattern):
-        expected *= corpus.rate(label, [one for one in common if isinstance(one, Is) and one.step == step])
-    fixed = {(one.step, one.path) for one in common if isinstance(one, Is)}
+        expected *= corpus.compute_rate(
+            label, [one for one in common if isinstance(one, ValueFeature) and one.step == step]
+        )
+    fixed = {(one.step, one.path) for one in common if isinstance(one, ValueFeature)}
     linked: dict[tuple[int, str], float] = {}
     for link in common:
-        if isinstance(link, Link) and (link.step, link.path) not in fixed:
+        if isinstance(link, LinkFeature) and (link.step, link.path) not in fixed:
             place = (link.step, link.path[0])
-            linked[place] = min(linked.get(place, 1.0), corpus.coincidence(link, pattern))
+            linked[place] = min(linked.get(place, 1.0), corpus.compute_coincidence(link, pattern))
     expected *= math.prod(linked.values())
-    return Group(found=members, log_chance=log_chance(len(members), expected), expected=expected)
+    return OccurrenceGroup(matches=members, log_chance=compute_log_chance(len(members), expected), expected=expected)
 
 
 # Paraphrases of one request are more similar than this; other requests about the same things are not.
-ALIKE = 0.55
+SIMILARITY_THRESHOLD = 0.55
 # The work grows with the square of the requests, so only the latest are compared.
-_COMPARED = 2_000
+_MAX_COMPARED_REQUESTS = 2_000
 
 
-def alike(requests: Sequence[str], encoder: Embedder) -> list[list[int]]:
+def group_similar_requests(requests: Sequence[str], encoder: Embedder) -> list[list[int]]:
     """Return groups of at least two similar requests, largest first, each around its most central one.
 
     Empty without an encoder.
     """
     if not encoder.width or not requests:
         return []
-    vectors = encoder.embed(requests[-_COMPARED:])
-    near = vectors @ vectors.T >= ALIKE
-    first = max(len(requests) - _COMPARED, 0)
+    vectors = encoder.embed(requests[-_MAX_COMPARED_REQUESTS:])
+    near = vectors @ vectors.T >= SIMILARITY_THRESHOLD
+    first = max(len(requests) - _MAX_COMPARED_REQUESTS, 0)
     groups: list[list[int]] = []
     while True:
         counts = near.sum(axis=1)

@@ -19,19 +19,19 @@ from functools import cached_property
 from typing import Any
 
 from habitus.events import CallRecord
-from habitus.recipes.execution import value_of
+from habitus.recipes.execution import parse_result
 from habitus.redact import MARKER
 
 # Other calls allowed between two steps.
-GAP = 2
+MAX_GAP = 2
 # Steps of a pattern.
-LONGEST = 8
+MAX_STEPS = 8
 # A sequence must occur in so many turns and sessions.
-TURNS, SESSIONS = 3, 2
-MOST_LOOKS = 2_000_000
+MIN_TURNS, MIN_SESSIONS = 3, 2
+MAX_LOOKS = 2_000_000
 # Matches of a pattern to keep per turn.
-_MOST_PER_TURN = 6
-_UNLIKELY = 0.05
+_MAX_MATCHES_PER_TURN = 6
+_MAX_CHANCE = 0.05
 # Pseudo-count for calls that a small journal has not seen yet; groups are judged more strictly.
 _UNSEEN = 50
 
@@ -39,7 +39,7 @@ Label = str
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PatternMatch:
     """A match of a pattern: the number of a turn, and the positions of its calls."""
 
     turn: int
@@ -47,65 +47,67 @@ class Found:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Frequent:
+class FrequentPattern:
     """A pattern of labels with all its matches."""
 
     pattern: tuple[Label, ...]
-    found: tuple[Found, ...]
+    matches: tuple[PatternMatch, ...]
 
 
-def frequent(
-    turns: Sequence[Sequence[Label]], sessions: Sequence[str], is_linked: Callable[[Found], bool]
-) -> list[Frequent]:
+def find_frequent_patterns(
+    turns: Sequence[Sequence[Label]], sessions: Sequence[str], is_linked: Callable[[PatternMatch], bool]
+) -> list[FrequentPattern]:
     """Return patterns of two and more steps; `is_linked` tells whether the last step received an earlier step's
     value.
     """
     counts = Counter(label for turn in turns for label in turn)
     total = counts.total() + _UNSEEN
-    waiting = _single(turns, sessions)
+    waiting = _find_single_calls(turns, sessions)
     labels = {label for one in waiting for label in one.pattern}
-    grown: list[Frequent] = []
+    grown: list[FrequentPattern] = []
     looks = 0
     # The list grows while we iterate over it.
     for one in waiting:
-        if looks >= MOST_LOOKS:
+        if looks >= MAX_LOOKS:
             break
-        longer, slots = _extend(one, turns, labels)
+        longer, slots = _extend_pattern(one, turns, labels)
         looks += slots
         for label, found in sorted(longer.items()):
-            if kept := _keep_promising(found, sessions, is_linked, slots * counts[label] / total):
-                grown.append(Frequent(pattern=(*one.pattern, label), found=kept))
-                waiting += grown[-1:] if len(one.pattern) + 1 < LONGEST else []
+            if kept := _keep_promising_matches(found, sessions, is_linked, slots * counts[label] / total):
+                grown.append(FrequentPattern(pattern=(*one.pattern, label), matches=kept))
+                waiting += grown[-1:] if len(one.pattern) + 1 < MAX_STEPS else []
     return grown
 
 
-def _single(turns: Sequence[Sequence[Label]], sessions: Sequence[str]) -> list[Frequent]:
+def _find_single_calls(turns: Sequence[Sequence[Label]], sessions: Sequence[str]) -> list[FrequentPattern]:
     """Return the single calls that a pattern can begin with."""
-    found: dict[Label, list[Found]] = {}
+    found: dict[Label, list[PatternMatch]] = {}
     for number, turn in enumerate(turns):
         for place, label in enumerate(turn):
-            found.setdefault(label, []).append(Found(number, (place,)))
-    enough = {label: at for label, at in sorted(found.items()) if is_enough((one.turn for one in at), sessions)}
-    return [Frequent(pattern=(label,), found=tuple(at)) for label, at in enough.items()]
+            found.setdefault(label, []).append(PatternMatch(number, (place,)))
+    enough = {
+        label: at for label, at in sorted(found.items()) if is_frequent_enough((one.turn for one in at), sessions)
+    }
+    return [FrequentPattern(pattern=(label,), matches=tuple(at)) for label, at in enough.items()]
 
 
-def is_enough(turns: Iterator[int], sessions: Sequence[str]) -> bool:
+def is_frequent_enough(turns: Iterator[int], sessions: Sequence[str]) -> bool:
     """Return whether something occurred in enough turns and sessions to be a habit."""
     different = set(turns)
-    return len(different) >= TURNS and len({sessions[turn] for turn in different}) >= SESSIONS
+    return len(different) >= MIN_TURNS and len({sessions[turn] for turn in different}) >= MIN_SESSIONS
 
 
 @functools.cache
-def ways_in(length: int, steps: int) -> int:
+def count_placements(length: int, steps: int) -> int:
     """Return in how many ways a pattern of so many steps fits into a turn of this length."""
     # The number of ways that end at each position.
     ending = [1] * length
     for _ in range(steps - 1):
-        ending = [sum(ending[max(0, place - GAP - 1) : place]) for place in range(length)]
+        ending = [sum(ending[max(0, place - MAX_GAP - 1) : place]) for place in range(length)]
     return sum(ending)
 
 
-def log_chance(seen: int, expected: float) -> float:
+def compute_log_chance(seen: int, expected: float) -> float:
     """Return the log-probability of at least `seen` events where `expected` are expected (Poisson)."""
     if expected >= seen:
         return 0.0
@@ -119,46 +121,46 @@ def log_chance(seen: int, expected: float) -> float:
     return min(0.0, first + math.log(rest))
 
 
-def _extend(
-    one: Frequent, turns: Sequence[Sequence[Label]], labels: Collection[Label]
-) -> tuple[dict[Label, list[Found]], int]:
+def _extend_pattern(
+    one: FrequentPattern, turns: Sequence[Sequence[Label]], labels: Collection[Label]
+) -> tuple[dict[Label, list[PatternMatch]], int]:
     """Return the matches of longer patterns by next step, and how many positions were tried."""
-    longer: dict[Label, list[Found]] = {}
+    longer: dict[Label, list[PatternMatch]] = {}
     slots = 0
-    for found in one.found:
+    for found in one.matches:
         turn, last = turns[found.turn], found.places[-1]
-        for place in range(last + 1, min(last + GAP + 2, len(turn))):
+        for place in range(last + 1, min(last + MAX_GAP + 2, len(turn))):
             slots += 1
             if turn[place] in labels:
-                longer.setdefault(turn[place], []).append(Found(found.turn, (*found.places, place)))
+                longer.setdefault(turn[place], []).append(PatternMatch(found.turn, (*found.places, place)))
     return longer, slots
 
 
-def _keep_promising(
-    found: Sequence[Found], sessions: Sequence[str], is_linked: Callable[[Found], bool], expected: float
-) -> tuple[Found, ...]:
+def _keep_promising_matches(
+    found: Sequence[PatternMatch], sessions: Sequence[str], is_linked: Callable[[PatternMatch], bool], expected: float
+) -> tuple[PatternMatch, ...]:
     """Return the matches worth extending: all of them, only the linked ones, or none."""
-    if not is_enough((each.turn for each in found), sessions):
+    if not is_frequent_enough((each.turn for each in found), sessions):
         return ()
-    if log_chance(len({each.turn for each in found}), expected) < math.log(_UNLIKELY):
-        return _few_per_turn(found)
+    if compute_log_chance(len({each.turn for each in found}), expected) < math.log(_MAX_CHANCE):
+        return _limit_per_turn(found)
     linked = [each for each in found if is_linked(each)]
-    return _few_per_turn(linked) if is_enough((each.turn for each in linked), sessions) else ()
+    return _limit_per_turn(linked) if is_frequent_enough((each.turn for each in linked), sessions) else ()
 
 
-def _few_per_turn(found: Sequence[Found]) -> tuple[Found, ...]:
+def _limit_per_turn(found: Sequence[PatternMatch]) -> tuple[PatternMatch, ...]:
     taken: Counter[int] = Counter()
     kept = []
     for each in found:
         taken[each.turn] += 1
-        if taken[each.turn] <= _MOST_PER_TURN:
+        if taken[each.turn] <= _MAX_MATCHES_PER_TURN:
             kept.append(each)
     return tuple(kept)
 
 
 Path = tuple[str, ...]
 # Nodes of one value to consider.
-_MOST_NODES = 300
+_MAX_NODES = 300
 _LONGEST_KEY = 80
 _COMMANDS = ("command", "cmd")
 # A date, a version or an id.
@@ -177,36 +179,44 @@ class ObservedCall(CallRecord):
     @cached_property
     def label(self) -> str:
         """Calls with the same label may be one step of a recipe."""
-        return json.dumps([self.name, self.doing, sorted(self.arguments)], ensure_ascii=False)
+        return json.dumps([self.name, self.action, sorted(self.arguments)], ensure_ascii=False)
 
     @cached_property
-    def doing(self) -> str:
-        return self.kind or program(self.arguments) or self.name
+    def action(self) -> str:
+        return self.kind or get_program(self.arguments) or self.name
 
     @cached_property
     def leaves(self) -> Mapping[Path, str]:
         """The values of its arguments by path, as comparable keys."""
-        return {path: key for path, value in nodes(self.arguments) if path and (key := key_of(value)) is not None}
+        return {
+            path: key
+            for path, value in iterate_nodes(self.arguments)
+            if path and (key := compute_value_key(value)) is not None
+        }
 
     @cached_property
     def given_paths(self) -> Mapping[str, Path]:
-        return _first_paths(self.leaves)
+        return _map_first_paths(self.leaves)
 
     @cached_property
     def returned_paths(self) -> Mapping[str, Path]:
         """The values it returned, each with the shortest path to it."""
-        found = ((path, key_of(value)) for path, value in nodes(value_of(self.result)) if all(map(_is_word, path)))
-        return _first_paths({path: key for path, key in found if key is not None})
+        found = (
+            (path, compute_value_key(value))
+            for path, value in iterate_nodes(parse_result(self.result))
+            if all(map(_is_referenceable, path))
+        )
+        return _map_first_paths({path: key for path, key in found if key is not None})
 
     @cached_property
     def rare_inputs(self) -> frozenset[str]:
         """Inputs that two calls hardly share by chance: long values, and numbers within texts."""
-        return _telling(self.given_paths)
+        return _select_rare_values(self.given_paths)
 
     @cached_property
     def rare_results(self) -> frozenset[str]:
         """Rare values that are known after the call."""
-        return self.rare_inputs | _telling(self.returned_paths)
+        return self.rare_inputs | _select_rare_values(self.returned_paths)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,17 +229,17 @@ class ObservedTurn:
     ok: bool = True
 
 
-def program(arguments: Mapping[str, Any]) -> str:
+def get_program(arguments: Mapping[str, Any]) -> str:
     """Return the program of a command line with its subcommand, such as `git commit`."""
     line = next((value for key in _COMMANDS if isinstance(value := arguments.get(key), str)), "")
     words = line.split()[:2]
     return " ".join(word for number, word in enumerate(words) if not number or word.isalpha())
 
 
-def nodes(value: Any) -> Iterator[tuple[Path, Any]]:
+def iterate_nodes(value: Any) -> Iterator[tuple[Path, Any]]:
     """Yield a value and everything inside it, breadth first."""
     waiting: list[tuple[Path, Any]] = [((), value)]
-    for at in range(_MOST_NODES):
+    for at in range(_MAX_NODES):
         if at >= len(waiting):
             return
         path, item = waiting[at]
@@ -240,7 +250,7 @@ def nodes(value: Any) -> Iterator[tuple[Path, Any]]:
             waiting += [((*path, str(number)), below) for number, below in enumerate(item)]
 
 
-def key_of(value: Any) -> str | None:
+def compute_value_key(value: Any) -> str | None:
     """Return equal text for equal values; None for empty values and redacted ones."""
     if value is None or isinstance(value, bool) or value in ("", [], {}):
         return None
@@ -251,18 +261,18 @@ def key_of(value: Any) -> str | None:
     return key if len(key) <= _LONGEST_KEY else hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
 
 
-def _telling(keys: Iterable[str]) -> frozenset[str]:
+def _select_rare_values(keys: Iterable[str]) -> frozenset[str]:
     long = {key for key in keys if len(key) >= 7 or (key.startswith("#") and len(key) >= 5)}
     return frozenset(long.union(*(_NUMBERED.findall(key) for key in keys)))
 
 
-def _first_paths(found: Mapping[Path, str]) -> dict[str, Path]:
+def _map_first_paths(found: Mapping[Path, str]) -> dict[str, Path]:
     paths: dict[str, Path] = {}
     for path, key in found.items():
         paths.setdefault(key, path)
     return paths
 
 
-def _is_word(part: str) -> bool:
+def _is_referenceable(part: str) -> bool:
     """Return whether a reference can name this part."""
     return part.isascii() and part.replace("_", "a").isalnum()

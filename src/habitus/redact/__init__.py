@@ -15,32 +15,32 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from habitus.redact import named
-from habitus.redact.encoded import without_base64, without_escapes, without_hex, without_percents
-from habitus.redact.shapes import MARKER, marker, without_shapes
-from habitus.redact.streaming import Stream
+from habitus.redact import named_secrets
+from habitus.redact.encoded import redact_base64, redact_escapes, redact_hex, redact_percent_encoding
+from habitus.redact.key_shapes import MARKER, build_marker, redact_key_shapes
+from habitus.redact.streaming import RedactingStream
 
 __all__ = [
     "MARKER",
+    "MIN_SECRET_CHARACTERS",
     "PATTERNS_ONLY",
-    "SHORTEST_KNOWN",
     "CountingRedactor",
-    "Redacted",
+    "RedactingStream",
+    "RedactionResult",
     "Redactor",
-    "Stream",
-    "marker",
-    "secret_values",
-    "taken_out",
+    "build_marker",
+    "count_redactions",
+    "list_secret_values",
 ]
 
 # A shorter value would blank out ordinary words.
-SHORTEST_KNOWN = 5
+MIN_SECRET_CHARACTERS = 5
 # Encodings inside each other, such as base64 in a URL.
-_DEEPEST = 2
+_MAX_DEPTH = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Redacted:
+class RedactionResult:
     """A redacted text, with the number of secrets by kind."""
 
     text: str
@@ -50,7 +50,7 @@ class Redacted:
 _SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS")
 
 
-def secret_values(environ: Mapping[str, str]) -> list[str]:
+def list_secret_values(environ: Mapping[str, str]) -> list[str]:
     """Return the values of variables whose names say that they are secret; short ones would redact ordinary words."""
     return [value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES) and len(value) >= 8]
 
@@ -71,32 +71,32 @@ class Redactor:
         kept = self._kept()
         # Compared by identity, because this runs before every text.
         if kept is not self._spelled[0]:
-            spellings = {spelling for secret in self._secrets | kept for spelling in _spellings(secret)}
+            spellings = {spelling for secret in self._secrets | kept for spelling in _list_spellings(secret)}
             self._spelled = (kept, tuple(sorted(spellings, key=lambda spelling: (-len(spelling), spelling))))
         return self._spelled[1]
 
-    def redact(self, text: str) -> Redacted:
+    def redact(self, text: str) -> RedactionResult:
         """Redact a text and count the secrets."""
         if not text:
-            return Redacted(text=text)
+            return RedactionResult(text=text)
         clean, counts = self._redact_text(text, 0)
-        return Redacted(text=clean, counts=dict(counts))
+        return RedactionResult(text=clean, counts=dict(counts))
 
     def _redact_text(self, text: str, depth: int) -> tuple[str, Counter[str]]:
         counts: Counter[str] = Counter()
         for secret in self._known_spellings:
             if secret in text:
                 counts["known"] += text.count(secret)
-                text = text.replace(secret, marker("known"))
-        text = bare = without_shapes(text, counts)
-        if depth < _DEEPEST:
+                text = text.replace(secret, build_marker("known"))
+        text = bare = redact_key_shapes(text, counts)
+        if depth < _MAX_DEPTH:
             inside = functools.partial(self._redact_text, depth=depth + 1)
-            for unwrapped in (without_percents, without_escapes, without_hex, without_base64):
+            for unwrapped in (redact_percent_encoding, redact_escapes, redact_hex, redact_base64):
                 text = unwrapped(text, counts, inside)
         if text is not bare:
             # A key that was glued to another one shows its end only now.
-            text = without_shapes(text, counts)
-        text = named.without_named(text, counts)
+            text = redact_key_shapes(text, counts)
+        text = named_secrets.redact_named_values(text, counts)
         return text, +counts if counts else counts
 
     def redact_value(self, value: object) -> object:
@@ -107,7 +107,7 @@ class Redactor:
             case Mapping():
                 title = value.get("name") if isinstance(value.get("value"), str) else None
                 return {
-                    self.redact(str(key)).text: self._item(str(title if title and key == "value" else key), item)
+                    self.redact(str(key)).text: self._redact_item(str(title if title and key == "value" else key), item)
                     for key, item in value.items()
                 }
             case list() | tuple():
@@ -115,9 +115,9 @@ class Redactor:
             case _:
                 return value
 
-    def _item(self, name: str, item: object) -> object:
-        if isinstance(item, str) and not MARKER.search(item) and named.is_secret(name, item, quoted=True):
-            return marker("known" if "known" in self.redact(item).counts else "named")
+    def _redact_item(self, name: str, item: object) -> object:
+        if isinstance(item, str) and not MARKER.search(item) and named_secrets.is_secret_value(name, item, quoted=True):
+            return build_marker("known" if "known" in self.redact(item).counts else "named")
         return self.redact_value(item)
 
     def redact_json(self, text: str) -> str:
@@ -129,7 +129,7 @@ class Redactor:
         clean = self.redact_value(value)
         return text if clean == value else json.dumps(clean, ensure_ascii=False)
 
-    def stream(self) -> Stream:
+    def open_stream(self) -> RedactingStream:
         """Return a redactor for a text that arrives in pieces."""
         # Values of several words can't be found by holding back the last word.
         spaced = [
@@ -137,7 +137,7 @@ class Redactor:
             for value in self._known_spellings
             if not (value.isascii() and value.isprintable() and " " not in value)
         ]
-        return Stream(lambda text: self.redact(text).text, spaced)
+        return RedactingStream(lambda text: self.redact(text).text, spaced)
 
 
 class CountingRedactor(Redactor):
@@ -147,21 +147,21 @@ class CountingRedactor(Redactor):
         super().__init__(redactor._secrets, kept=redactor._kept)
         self.counts: Counter[str] = Counter()
 
-    def redact(self, text: str) -> Redacted:
+    def redact(self, text: str) -> RedactionResult:
         redacted = super().redact(text)
         self.counts.update(redacted.counts)
         return redacted
 
 
-def taken_out(text: str) -> dict[str, int]:
+def count_redactions(text: str) -> dict[str, int]:
     """Count the secrets that were removed from a text, by kind, from its markers."""
     return dict(sorted(Counter(found[10:-1] for found in MARKER.findall(text)).items()))
 
 
-def _spellings(secret: str) -> set[str]:
+def _list_spellings(secret: str) -> set[str]:
     """Return a value as it is, and as JSON, URLs, base64 and hexadecimal digits encode it."""
     secret = secret.strip()
-    if len(secret) < SHORTEST_KNOWN:
+    if len(secret) < MIN_SECRET_CHARACTERS:
         return set()
     raw = secret.encode("utf-8", "surrogateescape")
     encoded = base64.b64encode(raw).decode()
@@ -179,7 +179,7 @@ def _spellings(secret: str) -> set[str]:
     return {
         spelling
         for spelling in spellings
-        if len(spelling) >= SHORTEST_KNOWN and not re.fullmatch(r"\[?redacted:?[a-z_]*\]?", spelling)
+        if len(spelling) >= MIN_SECRET_CHARACTERS and not re.fullmatch(r"\[?redacted:?[a-z_]*\]?", spelling)
     }
 
 

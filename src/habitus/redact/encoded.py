@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from urllib.parse import quote, unquote
 
-from habitus.redact.shapes import MARKER, is_sample, marker
+from habitus.redact.key_shapes import MARKER, build_marker, is_sample_value
 
 # Returns the redacted text and the counts of secrets.
-Redact = Callable[[str], tuple[str, Counter[str]]]
+RedactFunction = Callable[[str], tuple[str, Counter[str]]]
 
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _NOT_IN_URLS = re.compile(r"[\s\"'<>\\`]")
@@ -32,21 +32,21 @@ _BREAKS = re.compile(r"(\r?\n|\\{1,7}n)")
 _LOGIN = re.compile(r"[A-Za-z0-9._@+-]{0,64}:(?!/)(?=[!-~]*[0-9])(?=[!-~]*[A-Za-z])[!-~]{6,256}\s?")
 
 
-def _table_of(letters: str) -> bytes:
+def _build_letter_table(letters: str) -> bytes:
     return bytes(120 if chr(byte) in letters else 32 for byte in range(256))
 
 
-_IN_HEX = _table_of("0123456789abcdefABCDEF")
-_IN_BASE64 = _table_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-")
+_IN_HEX = _build_letter_table("0123456789abcdefABCDEF")
+_IN_BASE64 = _build_letter_table("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-")
 
 
-def without_percents(text: str, counts: Counter[str], redact: Redact) -> str:
+def redact_percent_encoding(text: str, counts: Counter[str], redact: RedactFunction) -> str:
     """Redact secrets in percent-encoded words."""
     if "%" not in text:
         return text
     pieces: list[str] = []
     done = 0
-    for start, end in _words_with_escapes(text, _PERCENT, _NOT_IN_URLS):
+    for start, end in _find_escaped_words(text, _PERCENT, _NOT_IN_URLS):
         clean, found = redact(unquote(text[start:end], errors="surrogateescape"))
         if found:
             counts.update(found)
@@ -56,48 +56,48 @@ def without_percents(text: str, counts: Counter[str], redact: Redact) -> str:
     return "".join([*pieces, text[done:]]) if pieces else text
 
 
-def without_escapes(text: str, counts: Counter[str], redact: Redact) -> str:
+def redact_escapes(text: str, counts: Counter[str], redact: RedactFunction) -> str:
     """Redact secrets in words with escapes, replacing only the secret part, which keeps JSON valid."""
     if not any(first in text and escape.search(text) for first, escape in _FIRST_ESCAPES.items()):
         return text
     pieces: list[str] = []
     done = 0
-    for start, end in _words_with_escapes(text, _ESCAPE, _NOT_IN_WORDS):
-        letters = list(_letters(text, start, end))
+    for start, end in _find_escaped_words(text, _ESCAPE, _NOT_IN_WORDS):
+        letters = list(_iterate_letters(text, start, end))
         said = "".join(letter for letter, _, _ in letters)
         clean, found = redact(said)
         if not found:
             continue
         counts.update(found)
-        head = _common_prefix(said, clean)
-        tail = _common_prefix(said[head:][::-1], clean[head:][::-1])
+        head = _measure_common_prefix(said, clean)
+        tail = _measure_common_prefix(said[head:][::-1], clean[head:][::-1])
         first, last = letters[head], letters[len(said) - tail - 1]
         pieces += [text[done : first[1]], json.dumps(clean[head : len(clean) - tail])[1:-1]]
         done = last[2]
     return "".join([*pieces, text[done:]]) if pieces else text
 
 
-def _letters(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+def _iterate_letters(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
     """Yield the letters that a word spells, each with its position in the text."""
     at = start
     while at < end:
         escape = _ESCAPE.match(text, at, end)
         written = escape[0] if escape else text[at]
-        letter = html.unescape(written) if written[0] == "&" else _unescape(written) if escape else written
+        letter = html.unescape(written) if written[0] == "&" else _decode_escape(written) if escape else written
         yield (letter if len(letter) == 1 else "\ufffd"), at, at + len(written)
         at += len(written)
 
 
-def _unescape(written: str) -> str:
+def _decode_escape(written: str) -> str:
     return chr(int(written.lstrip("\\")[1:], 16))
 
 
-def _common_prefix(one: str, other: str) -> int:
+def _measure_common_prefix(one: str, other: str) -> int:
     """Return how many leading letters two texts share."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def without_hex(text: str, counts: Counter[str], redact: Redact) -> str:
+def redact_hex(text: str, counts: Counter[str], redact: RedactFunction) -> str:
     """Redact secrets in long runs of hexadecimal digits."""
 
     def replacement(found: re.Match[str]) -> str:
@@ -106,7 +106,7 @@ def without_hex(text: str, counts: Counter[str], redact: Redact) -> str:
         if not inner:
             return found[0]
         counts.update(inner)
-        return marker(inner.most_common(1)[0][0])
+        return build_marker(inner.most_common(1)[0][0])
 
     return _HEX.sub(replacement, text) if b"x" * 32 in _mark_letters(text, _IN_HEX) else text
 
@@ -116,7 +116,7 @@ def _mark_letters(text: str, letters: bytes) -> bytes:
     return text.encode("ascii", "replace").translate(letters)
 
 
-def _words_with_escapes(text: str, escapes: re.Pattern[str], outside: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+def _find_escaped_words(text: str, escapes: re.Pattern[str], outside: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     """Yield the spans of words that contain an escape."""
     done = 0
     for escape in escapes.finditer(text):
@@ -130,22 +130,22 @@ def _words_with_escapes(text: str, escapes: re.Pattern[str], outside: re.Pattern
         yield start, done
 
 
-def without_base64(text: str, counts: Counter[str], redact: Redact) -> str:
+def redact_base64(text: str, counts: Counter[str], redact: RedactFunction) -> str:
     """Redact secrets in base64, also across line breaks."""
 
     def replacement(whole: str) -> str:
         parts = _BREAKS.split(whole)
-        if kind := _kind_inside("".join(parts[::2]), redact):
+        if kind := _find_secret_kind("".join(parts[::2]), redact):
             counts[kind] += 1
-            return marker(kind)
+            return build_marker(kind)
         if len(parts) == 1 or whole.isalnum():
             return whole
         return "".join(line(part) for part in parts)
 
     def line(part: str) -> str:
-        kind = _kind_inside(part, redact) if len(part) >= 16 else ""
+        kind = _find_secret_kind(part, redact) if len(part) >= 16 else ""
         counts[kind] += bool(kind)
-        return marker(kind) if kind else part
+        return build_marker(kind) if kind else part
 
     marked, pieces, done = _mark_letters(text, _IN_BASE64), list[str](), 0
     start = marked.find(_SIXTEEN)
@@ -166,7 +166,7 @@ def _may_be_text(encoded: str) -> bool:
     return _ASCII_FIRST.issuperset(encoded[:16:4]) or "\n" in encoded or "\\" in encoded
 
 
-def _kind_inside(encoded: str, redact: Redact) -> str:
+def _find_secret_kind(encoded: str, redact: RedactFunction) -> str:
     """Return the kind of secret that base64 encodes; empty for an image, a hash, or a word that only looks like it."""
     if not _ASCII_FIRST.issuperset(encoded[:16:4]):
         return ""
@@ -181,5 +181,5 @@ def _kind_inside(encoded: str, redact: Redact) -> str:
     _, found = redact(text)
     if found:
         return found.most_common(1)[0][0]
-    is_login = _LOGIN.fullmatch(text) and not is_sample(text) and not MARKER.search(text)
+    is_login = _LOGIN.fullmatch(text) and not is_sample_value(text) and not MARKER.search(text)
     return "basic" if is_login else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from habitus.redact.named import spans
+from habitus.redact.named_secrets import find_value_spans
 
 _LEADS = re.compile(
     r"(?:[Bb]earer|BEARER|curl [^\n]{0,300}"
@@ -15,7 +15,7 @@ _PEM = re.compile(r"-----BEGIN(?:[A-Z0-9 ]{0,64}-{0,4}\Z|[A-Z0-9 ]{0,64}PRIVATE 
 _PEM_END = re.compile(r"-----END[A-Z0-9 ]{0,64}-----")
 
 
-class Stream:
+class RedactingStream:
     """Redacts a stream: `feed` returns the text that is safe to show, `end` the rest; together they are the redacted
     text.
     """
@@ -33,7 +33,7 @@ class Stream:
         self._held += piece
         if len(self._held) < self._look_at:
             return ""
-        cut = self._safe()
+        cut = self._find_safe_end()
         shown, self._held = self._held[:cut], self._held[cut:]
         self._look_at = len(self._held) + len(self._held) // 8
         return self._redact(shown) if shown else ""
@@ -43,23 +43,23 @@ class Stream:
         rest, self._held, self._look_at = self._held, "", 0
         return self._redact(rest) if rest else ""
 
-    def _safe(self) -> int:
+    def _find_safe_end(self) -> int:
         """Return the position up to which no later text can turn the held text into a secret."""
         text = self._held
-        cut = min(_last_word(text), self._begun_known())
-        together = (*spans(text), *_leads(text), *_pems(text), *self._spans_of_known())
+        cut = min(_find_last_word(text), self._find_partial_known())
+        together = (*find_value_spans(text), *_find_leads(text), *_find_pem_blocks(text), *self._find_known_spans())
         for start, end in sorted(together, reverse=True):
             if start < cut < end:
                 # A known value may begin earlier in the same word.
-                cut = _word_start(text, start)
+                cut = _find_word_start(text, start)
         return cut
 
-    def _spans_of_known(self) -> Iterator[tuple[int, int]]:
+    def _find_known_spans(self) -> Iterator[tuple[int, int]]:
         """Yield the complete occurrences of known values of several words."""
         for value in self._with_spaces:
             yield from ((found.start(), found.end()) for found in re.finditer(re.escape(value), self._held))
 
-    def _begun_known(self) -> int:
+    def _find_partial_known(self) -> int:
         text = self._held
         begun = [
             len(text) - length
@@ -70,30 +70,30 @@ class Stream:
         return min(begun, default=len(text))
 
 
-def _last_word(text: str) -> int:
+def _find_last_word(text: str) -> int:
     """Return where the last word begins; preceding lines of base64 belong to it."""
-    at = _word_start(text, len(text))
+    at = _find_word_start(text, len(text))
     while at > 0 and text[at - 1] == "\n":
         line = at - (2 if text[at - 2 : at] == "\r\n" else 1)
-        start = _word_start(text, line)
+        start = _find_word_start(text, line)
         if line - start < 16:
             break
         at = start
     return at
 
 
-def _word_start(text: str, end: int) -> int:
+def _find_word_start(text: str, end: int) -> int:
     while end > 0 and "!" <= text[end - 1] <= "~":
         end -= 1
     return end
 
 
-def _leads(text: str) -> Iterator[tuple[int, int]]:
+def _find_leads(text: str) -> Iterator[tuple[int, int]]:
     """Yield words that announce a secret, up to where it would begin."""
     return ((lead.start(), lead.end() + 1) for lead in _LEADS.finditer(text))
 
 
-def _pems(text: str) -> Iterator[tuple[int, int]]:
+def _find_pem_blocks(text: str) -> Iterator[tuple[int, int]]:
     done = 0
     for begun in _PEM.finditer(text):
         if begun.start() >= done:

@@ -13,43 +13,56 @@ from habitus.skills import names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
+class SlashCommandHelp:
     """Usage and help of a slash command."""
 
     usage: str
     help: str
 
 
-COMMANDS: Mapping[str, Command] = {
-    "help": Command(usage="", help="These commands."),
-    "skill": Command(
+COMMANDS: Mapping[str, SlashCommandHelp] = {
+    "help": SlashCommandHelp(usage="", help="These commands."),
+    "skill": SlashCommandHelp(
         usage="save [HINT] | list | stats [NAME] | show NAME | edit NAME | remove NAME | restore NAME | enable NAME | "
         "disable NAME | history NAME | diff NAME | rollback NAME VERSION",
         help="Save what was just worked out as a skill; look at skills and change them.",
     ),
-    "skills": Command(usage="", help="Every skill with its state."),
-    "lessons": Command(
+    "skills": SlashCommandHelp(usage="", help="Every skill with its state."),
+    "lessons": SlashCommandHelp(
         usage="[today | week | all | show ID | remove ID | restore ID]", help="What is remembered, the newest first."
     ),
-    "review": Command(
+    "review": SlashCommandHelp(
         usage="[show N | approve N | reject N [REASON]]", help="What waits for you, and your word on it."
     ),
-    "why": Command(usage="[NAME]", help="What the model was told, section by section; or why a skill was, or was not."),
-    "good": Command(usage="[REASON]", help="The last turn went well."),
-    "bad": Command(usage="[REASON]", help="The last turn went wrong."),
-    "attach": Command(usage="PATH", help="Send a file along with what you say next."),
-    "undo": Command(
+    "why": SlashCommandHelp(
+        usage="[NAME]", help="What the model was told, section by section; or why a skill was, or was not."
+    ),
+    "good": SlashCommandHelp(usage="[REASON]", help="The last turn went well."),
+    "bad": SlashCommandHelp(usage="[REASON]", help="The last turn went wrong."),
+    "attach": SlashCommandHelp(usage="PATH", help="Send a file along with what you say next."),
+    "undo": SlashCommandHelp(
         usage="[WHAT]", help="Take back the last change of this chat, or the one that is named as it was printed."
     ),
-    "model": Command(usage="[PROVIDER:MODEL]", help="Which model answers; or let another one go on."),
-    "cost": Command(usage="", help="What this conversation has taken so far."),
-    "resume": Command(usage="[SESSION]", help="The last conversations; or go on with one of them."),
-    "new": Command(usage="", help="Begin a new conversation."),
-    "quit": Command(usage="", help="Leave; Ctrl-D does, too."),
+    "model": SlashCommandHelp(usage="[PROVIDER:MODEL]", help="Which model answers; or let another one go on."),
+    "cost": SlashCommandHelp(usage="", help="What this conversation has taken so far."),
+    "resume": SlashCommandHelp(usage="[SESSION]", help="The last conversations; or go on with one of them."),
+    "new": SlashCommandHelp(usage="", help="Begin a new conversation."),
+    "quit": SlashCommandHelp(usage="", help="Leave; Ctrl-D does, too."),
 }
-OTHER_NAMES = {"exit": "quit", "q": "quit", "?": "help", "h": "help"}
-_LOOKING = ("show", "history", "diff")
-SKILL_ACTIONS = ("save", "list", "stats", *_LOOKING, "edit", "remove", "restore", "enable", "disable", "rollback")
+COMMAND_ALIASES = {"exit": "quit", "q": "quit", "?": "help", "h": "help"}
+_READ_ONLY_ACTIONS = ("show", "history", "diff")
+SKILL_ACTIONS = (
+    "save",
+    "list",
+    "stats",
+    *_READ_ONLY_ACTIONS,
+    "edit",
+    "remove",
+    "restore",
+    "enable",
+    "disable",
+    "rollback",
+)
 REVIEW_ACTIONS = ("list", "show", "approve", "reject")
 LESSON_ACTIONS = ("show", "remove", "restore")
 
@@ -78,14 +91,14 @@ class SlashCommand:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CommandLine:
+class CliInvocation:
     """A command of the `habitus` command line; `viewed_skill` is a skill it only reads, whose name may be misspelt."""
 
     words: tuple[str, ...]
-    looks_at: str = ""
+    viewed_skill: str = ""
 
 
-ParsedLine = UserMessage | SkillCall | SlashCommand | CommandLine
+ParsedLine = UserMessage | SkillCall | SlashCommand | CliInvocation
 
 
 def parse_line(line: str, skills: Collection[str] = ()) -> ParsedLine:
@@ -96,11 +109,11 @@ def parse_line(line: str, skills: Collection[str] = ()) -> ParsedLine:
     if said.startswith("//"):
         return UserMessage(text=said[1:])
     word, _, rest = said[1:].partition(" ") if "\n" not in said.split(" ")[0] else said[1:].partition("\n")
-    name, rest = OTHER_NAMES.get(word.lower(), word.lower()), rest.strip()
+    name, rest = COMMAND_ALIASES.get(word.lower(), word.lower()), rest.strip()
     if name in COMMANDS:
-        return _command(name, rest)
-    if names.canonical(word) in skills:
-        return SkillCall(name=names.canonical(word), arguments=rest)
+        return _parse_command(name, rest)
+    if names.canonicalize_name(word) in skills:
+        return SkillCall(name=names.canonicalize_name(word), arguments=rest)
     near = get_close_matches(name, [*COMMANDS, *skills], n=1)
     hint = f"Did you mean '/{near[0]}'?" if near else "See /help."
     raise NotFound(f"There is no command '/{word}'.", hint=hint)
@@ -109,55 +122,55 @@ def parse_line(line: str, skills: Collection[str] = ()) -> ParsedLine:
 def _is_path(said: str, skills: Collection[str]) -> bool:
     """Return whether a line starts with a path, such as `/usr/lib is full`, and not with a skill's name."""
     first = said.split(maxsplit=1)[0]
-    return "/" in first[1:] and not first.startswith("//") and names.canonical(first[1:]) not in skills
+    return "/" in first[1:] and not first.startswith("//") and names.canonicalize_name(first[1:]) not in skills
 
 
-def _command(name: str, rest: str) -> SlashCommand | CommandLine:
+def _parse_command(name: str, rest: str) -> SlashCommand | CliInvocation:
     match name:
         case "skill":
-            return _skill(rest)
+            return _parse_skill_command(rest)
         case "skills":
-            return CommandLine(words=("skills", "list"))
+            return CliInvocation(words=("skills", "list"))
         case "lessons":
-            return _lessons(rest)
+            return _parse_lessons_command(rest)
         case "review":
-            return _review(rest)
+            return _parse_review_command(rest)
         case "undo" if rest:
-            return CommandLine(words=("undo", *rest.split()))
+            return CliInvocation(words=("undo", *rest.split()))
         case "resume" if not rest:
-            return CommandLine(words=("sessions", "list"))
+            return CliInvocation(words=("sessions", "list"))
         case "attach" if not rest:
             raise Invalid("Which file?", hint="Write /attach PATH.")
         case _:
             return SlashCommand(name=name, arguments=rest)
 
 
-def _review(rest: str) -> CommandLine:
-    action, words = _action(rest or "list", REVIEW_ACTIONS, "review")
+def _parse_review_command(rest: str) -> CliInvocation:
+    action, words = _split_action(rest or "list", REVIEW_ACTIONS, "review")
     if action == "list":
-        return CommandLine(words=("review", "list"))
+        return CliInvocation(words=("review", "list"))
     if not words:
         raise Invalid("Which proposal?", hint=f"Write /review {action} N; /review lists them.")
     if action == "reject" and len(words) > 1:
-        return CommandLine(words=("review", "reject", words[0], "--reason", " ".join(words[1:])))
-    return CommandLine(words=("review", action, *words))
+        return CliInvocation(words=("review", "reject", words[0], "--reason", " ".join(words[1:])))
+    return CliInvocation(words=("review", action, *words))
 
 
-def _lessons(rest: str) -> CommandLine:
+def _parse_lessons_command(rest: str) -> CliInvocation:
     action, *words = rest.split() or ["all"]
     if action not in LESSON_ACTIONS:
-        return CommandLine(words=("lessons", "list", "--scope", action))
+        return CliInvocation(words=("lessons", "list", "--scope", action))
     if not words:
         raise Invalid("Which lesson?", hint=f"Write /lessons {action} ID; /lessons lists them.")
-    return CommandLine(words=("lessons", action, *words))
+    return CliInvocation(words=("lessons", action, *words))
 
 
-def _skill(rest: str) -> SlashCommand | CommandLine:
-    action, words = _action(rest or "list", SKILL_ACTIONS, "skill")
+def _parse_skill_command(rest: str) -> SlashCommand | CliInvocation:
+    action, words = _split_action(rest or "list", SKILL_ACTIONS, "skill")
     if action == "save":
         return SlashCommand(name="save", arguments=rest.partition(" ")[2].strip())
     if action in ("list", "stats"):
-        return CommandLine(words=("skills", action, *words))
+        return CliInvocation(words=("skills", action, *words))
     if not words:
         raise Invalid("Which skill?", hint=f"Write /skill {action} NAME.")
     skill, *more = words
@@ -167,10 +180,12 @@ def _skill(rest: str) -> SlashCommand | CommandLine:
                 "To which version?", hint=f"Write /skill rollback {skill} N; /skill history {skill} lists them."
             )
         more = ["--to", more[0].removeprefix("v")]
-    return CommandLine(words=("skills", action, skill, *more), looks_at=skill if action in _LOOKING else "")
+    return CliInvocation(
+        words=("skills", action, skill, *more), viewed_skill=skill if action in _READ_ONLY_ACTIONS else ""
+    )
 
 
-def _action(rest: str, known: Iterable[str], command: str) -> tuple[str, list[str]]:
+def _split_action(rest: str, known: Iterable[str], command: str) -> tuple[str, list[str]]:
     try:
         action, *words = shlex.split(rest)
     # An apostrophe in a reason is not an opening quote.
@@ -183,17 +198,17 @@ def _action(rest: str, known: Iterable[str], command: str) -> tuple[str, list[st
     raise NotFound(f"There is no '/{command} {action}'.", hint=hint)
 
 
-def slash_command(*words: str) -> str:
+def format_slash_command(*words: str) -> str:
     """Return a command line as typed in the chat: `skills rollback NAME --to 2` is `/skill rollback NAME 2`."""
     first, *rest = words
     return " ".join(["/skill" if first == "skills" else f"/{first}", *(word for word in rest if word != "--to")])
 
 
-_ADVICE = re.compile(r"'habitus ((?:skills|lessons|review|sessions) [^']*)'")
-_LISTS = {"lessons list": "/lessons", "sessions list": "/resume"}
+_CLI_COMMAND_PATTERN = re.compile(r"'habitus ((?:skills|lessons|review|sessions) [^']*)'")
+_LIST_COMMANDS = {"lessons list": "/lessons", "sessions list": "/resume"}
 
 
-def in_chat(advice: str) -> str:
+def replace_cli_commands(hint: str) -> str:
     """Replace commands in a hint by slash commands; those without one stay unchanged."""
     actions = {"skills": SKILL_ACTIONS, "lessons": LESSON_ACTIONS, "review": REVIEW_ACTIONS}
 
@@ -201,13 +216,13 @@ def in_chat(advice: str) -> str:
         first, action, *rest = found[1].split()
         # A command with other options has no equivalent in the chat.
         is_here = action in actions.get(first, ()) and not {word for word in rest if word[0] == "-"} - {"--to"}
-        return _LISTS.get(found[1]) or (slash_command(first, action, *rest) if is_here else found[0])
+        return _LIST_COMMANDS.get(found[1]) or (format_slash_command(first, action, *rest) if is_here else found[0])
 
-    return _ADVICE.sub(as_typed, advice)
+    return _CLI_COMMAND_PATTERN.sub(as_typed, hint)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Completion:
+class LineCompletion:
     """A word that the Tab key offers."""
 
     text: str
@@ -216,7 +231,7 @@ class Completion:
     help: str = ""
 
 
-def completions(text: str, invocable: Mapping[str, str], known: Iterable[str]) -> list[Completion]:
+def list_completions(text: str, invocable: Mapping[str, str], known: Iterable[str]) -> list[LineCompletion]:
     """Return what the Tab key offers for the text before the cursor.
 
     `invocable` maps the skills a person may call to their when-to-use; `known` are all skill names.
@@ -232,26 +247,26 @@ def completions(text: str, invocable: Mapping[str, str], known: Iterable[str]) -
             }
             last, start = last.lower(), len(last) + 1
             return [
-                Completion(text=f"/{name}", start=start, help=about)
+                LineCompletion(text=f"/{name}", start=start, help=about)
                 for name, about in offered.items()
                 if name.startswith(last)
             ]
         case ["skill", _]:
-            return _completions(SKILL_ACTIONS, last)
+            return _match_words(SKILL_ACTIONS, last)
         case ["review", _]:
-            return _completions(REVIEW_ACTIONS, last)
+            return _match_words(REVIEW_ACTIONS, last)
         case ["lessons", _]:
-            return _completions(("today", "week", "all", *LESSON_ACTIONS), last)
+            return _match_words(("today", "week", "all", *LESSON_ACTIONS), last)
         case ["why", _]:
-            return _completions(known, last)
+            return _match_words(known, last)
         case ["skill", action, _] if action not in ("save", "list", "restore"):
-            return _completions(known, last)
+            return _match_words(known, last)
         case _:
             return []
 
 
-def _completions(words: Iterable[str], beginning: str) -> list[Completion]:
-    return [Completion(text=word, start=len(beginning)) for word in words if word.startswith(beginning)]
+def _match_words(words: Iterable[str], beginning: str) -> list[LineCompletion]:
+    return [LineCompletion(text=word, start=len(beginning)) for word in words if word.startswith(beginning)]
 
 
 def fill_arguments(body: str, arguments: str) -> str:

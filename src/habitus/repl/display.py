@@ -20,19 +20,28 @@ from rich.spinner import Spinner
 from rich.syntax import Syntax
 from rich.text import Text
 
-from habitus.agent.stream import Done, Noticed, Nudged, Said, ToolFinished, ToolProgress, ToolStarted, TurnEvent
+from habitus.agent.stream import (
+    NoticeEvent,
+    NudgeEvent,
+    ReplyDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEvent,
+    TurnResult,
+)
 from habitus.repl import lines
-from habitus.repl.commands import slash_command
-from habitus.text import clean, shown_seconds
+from habitus.repl.commands import format_slash_command
+from habitus.text import format_seconds, strip_control_characters
 
 # Ten frames a second look fluent and cost little.
 _REFRESH_S = 0.1
 # Lines of the terminal that the live part leaves free.
-_KEPT_FREE = 4
+_RESERVED_LINES = 4
 
 
 @dataclass(kw_only=True, slots=True)
-class _Running:
+class _RunningCallState:
     """A tool call in progress."""
 
     label: Text
@@ -46,9 +55,9 @@ class TurnDisplay:
     """Draws the events of one turn; `is_paused` while a person is asked something."""
 
     console: Console
-    typed: lines.Typed = slash_command
+    format_command: lines.CommandFormatter = format_slash_command
     clock: Callable[[], float] = time.monotonic
-    is_held: bool = False
+    is_paused: bool = False
     _live: Live | None = None
     # The last block of the reply, still being written.
     _tail: str = ""
@@ -56,120 +65,120 @@ class TurnDisplay:
     _look_at: int = 0
     # Whether a line or a block was printed last.
     _last: str = ""
-    _calls: dict[str, _Running] = field(default_factory=dict)
+    _calls: dict[str, _RunningCallState] = field(default_factory=dict)
     _spinner: Spinner = field(default_factory=lambda: Spinner("dots", style="cyan"))
     _began: float = 0.0
     # Reasons of failed calls that were already shown.
     _reasons: list[str] = field(default_factory=list)
 
     @asynccontextmanager
-    async def drawing(self) -> AsyncIterator[None]:
+    async def draw_live(self) -> AsyncIterator[None]:
         """Redraw the live part periodically while the block runs."""
         self._began = self.clock()
-        self._start()
-        ticking = asyncio.create_task(self._tick())
+        self._start_live()
+        ticking = asyncio.create_task(self._refresh_periodically())
         try:
             yield
         finally:
             ticking.cancel()
             with suppress(asyncio.CancelledError):
                 await ticking
-            self._flush()
-            self._stop()
+            self._flush_text()
+            self._stop_live()
 
     @contextmanager
-    def hold(self) -> Iterator[None]:
+    def pause_drawing(self) -> Iterator[None]:
         """Leave the terminal to a question while the block runs."""
-        self._flush()
-        self._stop()
-        self.is_held, began = True, self.clock()
+        self._flush_text()
+        self._stop_live()
+        self.is_paused, began = True, self.clock()
         try:
             yield
         finally:
-            self.is_held = False
+            self.is_paused = False
             # The person's time to answer doesn't count as running time.
             took = self.clock() - began
             self._began += took
             for running in self._calls.values():
                 running.began += took
-            self._start()
+            self._start_live()
 
     def show_cancelled(self) -> None:
         """Leave the cancelled turn on the screen as far as it came."""
-        self._flush()
+        self._flush_text()
         for running in self._calls.values():
-            self._print(lines.cancelled_call(running.label))
+            self._print_line(lines.format_cancelled_call(running.label))
         self._calls.clear()
-        self._print(Text(f"{lines.INDENT}Cancelled.", style="yellow"))
+        self._print_line(Text(f"{lines.INDENT}Cancelled.", style="yellow"))
 
-    def show(self, event: TurnEvent) -> None:
+    def show_event(self, event: TurnEvent) -> None:
         """Draw one event."""
         match event:
-            case Said(text=text):
+            case ReplyDelta(text=text):
                 self._add_text(text)
             case ToolStarted(call=call, tool=tool, arguments=arguments):
-                self._flush()
-                label = lines.call_label(tool, arguments)
-                self._calls[call] = _Running(label=label, arguments=arguments, began=self.clock())
+                self._flush_text()
+                label = lines.format_call_label(tool, arguments)
+                self._calls[call] = _RunningCallState(label=label, arguments=arguments, began=self.clock())
             case ToolProgress(call=call, text=text):
                 if call in self._calls:
                     self._calls[call].progress = text
             case ToolFinished(call=call):
                 running = self._calls.pop(call)
                 self._reasons.append(event.outcome.reason)
-                self._print(lines.finished_line(event, running.label))
-                for line in lines.made_lines(event):
-                    self._print(line)
-                if (undo := lines.undo(event, running.arguments, self.typed)) is not None:
-                    self._print(undo)
-            case Nudged():
-                self._print(lines.nudge(event))
-            case Noticed():
-                self._flush()
-                said = lines.notice(event)[len(lines.INDENT) :]
+                self._print_line(lines.format_finished_call(event, running.label))
+                for line in lines.format_created_files(event):
+                    self._print_line(line)
+                if (undo := lines.format_undo(event, running.arguments, self.format_command)) is not None:
+                    self._print_line(undo)
+            case NudgeEvent():
+                self._print_line(lines.format_nudge(event))
+            case NoticeEvent():
+                self._flush_text()
+                said = lines.format_notice(event)[len(lines.INDENT) :]
                 # Padding also indents the lines of a long notice that wraps.
-                self._print(Padding(said, (0, 0, 0, len(lines.INDENT)), expand=False))
-            case Done():
-                self._flush()
-                for line in lines.done_lines(event, self._reasons, self.typed):
-                    self._print(line)
+                self._print_line(Padding(said, (0, 0, 0, len(lines.INDENT)), expand=False))
+            case TurnResult():
+                self._flush_text()
+                for line in lines.format_turn_end(event, self._reasons, self.format_command):
+                    self._print_line(line)
             case never:
                 assert_never(never)
 
     def _add_text(self, text: str) -> None:
         """Add text and print the blocks that are finished."""
-        self._tail += clean(text)
+        self._tail += strip_control_characters(text)
         # A block can only end at a line's end; a long one is parsed less often, which keeps the work linear.
         if "\n" in text and len(self._tail) >= self._look_at:
-            finished, self._tail = split(self._tail)
+            finished, self._tail = split_finished_blocks(self._tail)
             self._look_at = len(self._tail) + len(self._tail) // 20
             self._print_markdown(finished)
 
-    def _flush(self) -> None:
+    def _flush_text(self) -> None:
         finished, self._tail, self._look_at = self._tail, "", 0
         self._print_markdown(finished)
 
     def _print_markdown(self, text: str) -> None:
         if text.strip():
-            self.console.print(*self._gap("block"), draw_markdown(text, self.console), sep="\n")
+            self.console.print(*self._make_gap("block"), render_markdown_text(text, self.console), sep="\n")
             self._last = "block"
 
-    def _print(self, line: RenderableType) -> None:
+    def _print_line(self, line: RenderableType) -> None:
         # Inside a group, a text keeps its no-wrap setting.
-        self.console.print(Group(*self._gap("line"), line))
+        self.console.print(Group(*self._make_gap("line"), line))
         self._last = "line"
 
-    def _gap(self, before: str) -> list[Text]:
+    def _make_gap(self, before: str) -> list[Text]:
         """Return a blank line unless two lines follow each other."""
         return [] if self._last == before == "line" else [Text()]
 
     # The part that moves
 
-    def _start(self) -> None:
+    def _start_live(self) -> None:
         if self._live is None:
             self._live = Live(
                 console=self.console,
-                get_renderable=self._moving,
+                get_renderable=self._render_live_part,
                 auto_refresh=False,
                 transient=True,
                 redirect_stdout=False,
@@ -177,56 +186,56 @@ class TurnDisplay:
             )
             self._live.start()
 
-    def _stop(self) -> None:
+    def _stop_live(self) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
 
-    async def _tick(self) -> None:
+    async def _refresh_periodically(self) -> None:
         while True:
             await asyncio.sleep(_REFRESH_S)
             if self._live is not None:
                 self._live.refresh()
 
-    def _moving(self) -> RenderableType:
+    def _render_live_part(self) -> RenderableType:
         """Return the live part: the unfinished block and the running calls, or a thinking spinner."""
         now = self.clock()
         calls = [
-            self._spun(lines.running(running.label, now - running.began, running.progress))
+            self._render_spinner_line(lines.format_running_call(running.label, now - running.began, running.progress))
             for running in self._calls.values()
         ]
         if self._tail.strip():
-            room = max(self.console.height - _KEPT_FREE - len(calls), 3)
-            return Group(Text(), draw_markdown(_end(self._tail), self.console, room), *calls)
-        if not calls and not self.is_held:
-            calls = [self._spun(Text(f"thinking  {shown_seconds(now - self._began)}", style="dim"))]
-        return Group(*self._gap("line"), *calls)
+            room = max(self.console.height - _RESERVED_LINES - len(calls), 3)
+            return Group(Text(), render_markdown_text(_cut_to_last_lines(self._tail), self.console, room), *calls)
+        if not calls and not self.is_paused:
+            calls = [self._render_spinner_line(Text(f"thinking  {format_seconds(now - self._began)}", style="dim"))]
+        return Group(*self._make_gap("line"), *calls)
 
-    def _spun(self, line: Text) -> Text:
+    def _render_spinner_line(self, line: Text) -> Text:
         frame = self._spinner.render(self.console.get_time())
         assert isinstance(frame, Text)
         return Text.assemble(lines.INDENT, frame, " ", line, no_wrap=True, overflow="ellipsis")
 
 
 # Parsing more than this ten times a second would be visible.
-_MOST_DRAWN = 10_000
+_MAX_LIVE_CHARS = 10_000
 
 
-def _end(text: str) -> str:
+def _cut_to_last_lines(text: str) -> str:
     """Return the last lines of a long block, with its opening fence if it is code."""
-    if len(text) <= _MOST_DRAWN:
+    if len(text) <= _MAX_LIVE_CHARS:
         return text
     first = text.partition("\n")[0]
     opening = f"{first}\n" if first.startswith(("```", "~~~")) else ""
-    return opening + text[-_MOST_DRAWN:].partition("\n")[2]
+    return opening + text[-_MAX_LIVE_CHARS:].partition("\n")[2]
 
 
 # Longer lines of prose are hard to read.
-WIDEST = 100
+MAX_PROSE_WIDTH = 100
 _PARSER = MarkdownIt().enable("strikethrough").enable("table")
 
 
-class _Heading(Heading):
+class _PlainHeading(Heading):
     """A heading that is bold and left-aligned, without a frame."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -236,7 +245,7 @@ class _Heading(Heading):
         yield self.text
 
 
-class _Code(CodeBlock):
+class _IndentedCodeBlock(CodeBlock):
     """A code block that is indented, in the terminal's own colours."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -246,34 +255,34 @@ class _Code(CodeBlock):
         )
 
 
-class _Markdown(Markdown):
+class _TerminalMarkdown(Markdown):
     """Markdown with plain headings and indented code."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
-        "heading_open": _Heading,
-        "fence": _Code,
-        "code_block": _Code,
+        "heading_open": _PlainHeading,
+        "fence": _IndentedCodeBlock,
+        "code_block": _IndentedCodeBlock,
     }
 
 
-class MarkdownBlock:
+class MarkdownRenderable:
     """Markdown that renders itself when printed."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield draw_markdown(self._text, console)
+        yield render_markdown_text(self._text, console)
 
 
-def split(text: str) -> tuple[str, str]:
+def split_finished_blocks(text: str) -> tuple[str, str]:
     """Return the finished blocks and the one still being written."""
-    *finished, last = _blocks(text)
+    *finished, last = _split_blocks(text)
     return "".join(finished), last
 
 
-def _blocks(text: str) -> list[str]:
+def _split_blocks(text: str) -> list[str]:
     """Split a text at the start of each top-level block; returns at least one piece."""
     tokens = _PARSER.parse(text)
     starts = [token.map[0] for token in tokens if token.level == 0 and token.map and token.nesting >= 0]
@@ -283,25 +292,27 @@ def _blocks(text: str) -> list[str]:
     return [*pieces[:-1], pieces[-1][:-1]]
 
 
-def draw_markdown(text: str, console: Console, most: int | None = None) -> Text:
+def render_markdown_text(text: str, console: Console, max_lines: int | None = None) -> Text:
     """Return Markdown as terminal text with a blank line between blocks, cut to the last `max_lines`."""
-    blocks = [lines for block in _blocks(clean(text)) if (lines := _drawn_block(block, console))]
+    blocks = [
+        lines for block in _split_blocks(strip_control_characters(text)) if (lines := _render_block(block, console))
+    ]
     lines = [line for block in blocks for line in (*block, Text())][:-1]
-    shown = Text("\n").join(lines[-most:] if most else lines)
+    shown = Text("\n").join(lines[-max_lines:] if max_lines else lines)
     shown.no_wrap = True
     return shown
 
 
-def _drawn_block(text: str, console: Console) -> list[Text]:
-    options = console.options.update(width=min(console.width, WIDEST), height=None)
+def _render_block(text: str, console: Console) -> list[Text]:
+    options = console.options.update(width=min(console.width, MAX_PROSE_WIDTH), height=None)
     # Links show their addresses: what a word leads to is not for a model to hide.
-    source = _Markdown(text, code_theme="ansi_dark", hyperlinks=False)
-    lines = [_line(segments) for segments in console.render_lines(source, options, pad=False)]
+    source = _TerminalMarkdown(text, code_theme="ansi_dark", hyperlinks=False)
+    lines = [_join_segments(segments) for segments in console.render_lines(source, options, pad=False)]
     filled = [at for at, line in enumerate(lines) if line.plain]
     return lines[filled[0] : filled[-1] + 1] if filled else []
 
 
-def _line(segments: Iterable[Segment]) -> Text:
+def _join_segments(segments: Iterable[Segment]) -> Text:
     line = Text.assemble(*((part.text, part.style or "") for part in segments), end="")
     line.rstrip()
     return line

@@ -27,73 +27,77 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from habitus.agent.stream import Consent, Done, Question, TurnEvent
-from habitus.app.home_directory import CHAT_HISTORY
+from habitus.agent.stream import Consent, ConsentQuestion, TurnEvent, TurnResult
+from habitus.app.home_directory import CHAT_HISTORY_FILE
 from habitus.redact import Redactor
 from habitus.repl.chat import Chat
-from habitus.repl.commands import completions, slash_command
+from habitus.repl.commands import format_slash_command, list_completions
 from habitus.repl.display import TurnDisplay
-from habitus.repl.lines import CommandReport, Typed
-from habitus.text import clean
+from habitus.repl.lines import CommandFormatter, CommandReport
+from habitus.text import strip_control_characters
 
 # The most lines of a change that are shown before its question.
-_MOST_DETAIL = 200
+_MAX_DETAIL_LINES = 200
 
 
-class Terminal:
+class TerminalSurface:
     """The surface of a chat at a terminal."""
 
-    def __init__(self, console: Console | None = None, *, typed: Typed = slash_command) -> None:
+    def __init__(
+        self, console: Console | None = None, *, format_command: CommandFormatter = format_slash_command
+    ) -> None:
         self.console = console or Console(highlight=False, markup=False, emoji=False)
         # Without an editor, questions are answered with "later".
         self.prompt: LineEditor | None = None
-        self._typed = typed
+        self._typed = format_command
         self._display: TurnDisplay | None = None
         self._cancel: Callable[[], object] = lambda: None
         self._asking = asyncio.Lock()
         self._is_free = asyncio.Event()
         self._is_free.set()
 
-    async def show_turn(self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]) -> Done | None:
+    async def show_turn(
+        self, events: AsyncGenerator[TurnEvent, None], cancel: Callable[[], object]
+    ) -> TurnResult | None:
         done = None
         self._cancel = cancel
-        self._display = display = TurnDisplay(console=self.console, typed=self._typed)
+        self._display = display = TurnDisplay(console=self.console, format_command=self._typed)
         try:
-            with _interrupted_by_ctrl_c(cancel), silent_keyboard():
-                async with aclosing(events), display.drawing():
+            with _cancel_on_ctrl_c(cancel), suppress_key_echo():
+                async with aclosing(events), display.draw_live():
                     async for event in events:
                         # Events wait while a question is on the screen.
                         await self._is_free.wait()
-                        display.show(event)
-                        done = event if isinstance(event, Done) else done
+                        display.show_event(event)
+                        done = event if isinstance(event, TurnResult) else done
                     if done is None:
                         display.show_cancelled()
         finally:
             self._display = None
         return done
 
-    def tell(self, report: CommandReport) -> None:
+    def show_report(self, report: CommandReport) -> None:
         self.console.print(report.shown)
 
-    note = tell
+    show_note = show_report
 
-    def complain(self, message: str, hint: str = "") -> None:
-        self.console.print(Text(clean(f"{message} {hint}".strip()), style="red"))
+    def show_error(self, message: str, hint: str = "") -> None:
+        self.console.print(Text(strip_control_characters(f"{message} {hint}".strip()), style="red"))
 
     @property
     def can_ask(self) -> bool:
         return self.prompt is not None
 
-    async def ask(self, question: Question) -> Consent:
+    async def ask(self, question: ConsentQuestion) -> Consent:
         """Ask one question at a time, below everything printed before; an interrupted one cancels the turn."""
         if self.prompt is None:
             return Consent.LATER
         async with self._asking:
             self._is_free.clear()
             try:
-                with self._display.hold() if self._display else nullcontext():
+                with self._display.pause_drawing() if self._display else nullcontext():
                     self._show_detail(question.detail)
-                    return await self.prompt.answer(clean(question.text), question.choices)
+                    return await self.prompt.ask_question(strip_control_characters(question.text), question.choices)
             except EOFError:
                 return Consent.LATER
             except KeyboardInterrupt:
@@ -104,31 +108,31 @@ class Terminal:
 
     def _show_detail(self, detail: str) -> None:
         self.console.print()
-        lines = clean(detail).splitlines()
+        lines = strip_control_characters(detail).splitlines()
         if not lines:
             return
-        shown = "\n".join(lines[:_MOST_DETAIL])
+        shown = "\n".join(lines[:_MAX_DETAIL_LINES])
         self.console.print(Syntax(shown, "diff", theme="ansi_dark", background_color="default", word_wrap=True))
-        if len(lines) > _MOST_DETAIL:
-            self.console.print(Text(f"… and {len(lines) - _MOST_DETAIL} more lines", style="dim"))
+        if len(lines) > _MAX_DETAIL_LINES:
+            self.console.print(Text(f"… and {len(lines) - _MAX_DETAIL_LINES} more lines", style="dim"))
 
     @contextmanager
-    def waiting(self, for_what: str, cancel: Callable[[], object]) -> Iterator[None]:
+    def show_waiting(self, activity: str, cancel: Callable[[], object]) -> Iterator[None]:
         with (
-            _interrupted_by_ctrl_c(cancel),
-            silent_keyboard(),
-            self.console.status(f"{for_what}, Ctrl-C stops it", spinner="dots", spinner_style="cyan"),
+            _cancel_on_ctrl_c(cancel),
+            suppress_key_echo(),
+            self.console.status(f"{activity}, Ctrl-C stops it", spinner="dots", spinner_style="cyan"),
         ):
             yield
 
 
-async def converse(chat: Chat, terminal: Terminal) -> None:
+async def run_chat_loop(chat: Chat, terminal: TerminalSurface) -> None:
     """Read and handle lines until the person leaves."""
     assert terminal.prompt is not None
     is_leaving = False
     while True:
         try:
-            line = await terminal.prompt.line()
+            line = await terminal.prompt.read_line()
         except EOFError:
             return
         except KeyboardInterrupt:
@@ -139,13 +143,13 @@ async def converse(chat: Chat, terminal: Terminal) -> None:
             terminal.console.print(Text("Ctrl-C again, or Ctrl-D, leaves the chat.", style="dim"))
             continue
         is_leaving = False
-        if not await chat.handle(line):
+        if not await chat.handle_line(line):
             return
         terminal.console.print()
 
 
 @contextmanager
-def _interrupted_by_ctrl_c(cancel: Callable[[], object]) -> Iterator[None]:
+def _cancel_on_ctrl_c(cancel: Callable[[], object]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, cancel)
     try:
@@ -164,7 +168,7 @@ _ANSWERS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Names:
+class CompletableNames:
     """Functions that return the names to complete, called on every key press."""
 
     invocable: Callable[[], Mapping[str, str]]
@@ -174,28 +178,28 @@ class Names:
 class LineEditor:
     """Reads lines and answers; Ctrl-C raises KeyboardInterrupt, Ctrl-D at an empty prompt EOFError."""
 
-    def __init__(self, home: Path, names: Names, redactor: Redactor) -> None:
+    def __init__(self, home: Path, names: CompletableNames, redactor: Redactor) -> None:
         self._lines: PromptSession[str] = PromptSession(
-            history=_History(_private(home / CHAT_HISTORY), redactor),
-            completer=_Completer(names),
+            history=_RedactedHistory(_create_private_file(home / CHAT_HISTORY_FILE), redactor),
+            completer=_SlashCommandCompleter(names),
             complete_while_typing=Condition(lambda: get_app().current_buffer.text.startswith("/")),
             multiline=True,
             prompt_continuation=lambda width, line, wrap: " " * width,
-            key_bindings=_keys(),
+            key_bindings=_make_key_bindings(),
             reserve_space_for_menu=8,
             style=_STYLE,
         )
         self._answers: PromptSession[str] = PromptSession(style=_STYLE)
 
-    async def line(self) -> str:
+    async def read_line(self) -> str:
         """Read a line."""
         # Log lines of background learning are printed above the prompt.
         with patch_stdout(raw=True):
             return await self._lines.prompt_async([("class:prompt", "› ")])
 
-    async def answer(self, question: str, choices: Sequence[Consent]) -> Consent:
+    async def ask_question(self, question: str, choices: Sequence[Consent]) -> Consent:
         """Ask until one of the choices is given; keys typed before the question appeared are discarded."""
-        _forget_typed(self._answers)
+        _discard_typeahead(self._answers)
         offered = f" {', '.join(choices[:-1])} or {choices[-1]} "
         asked = FormattedText([("class:question", question), ("class:choices", offered), ("class:prompt", "› ")])
         while True:
@@ -205,7 +209,7 @@ class LineEditor:
                 return answer
 
 
-class _History(FileHistory):
+class _RedactedHistory(FileHistory):
     """The history of typed lines, without secrets."""
 
     def __init__(self, path: Path, redactor: Redactor) -> None:
@@ -216,23 +220,25 @@ class _History(FileHistory):
         super().store_string(self._redactor.redact(string).text)
 
 
-def _private(path: Path) -> Path:
+def _create_private_file(path: Path) -> Path:
     """Create a file that only its owner can read, and return its path."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
     return path
 
 
-class _Completer(Completer):
-    def __init__(self, names: Names) -> None:
+class _SlashCommandCompleter(Completer):
+    def __init__(self, names: CompletableNames) -> None:
         self._names = names
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Offered]:
         text = document.text_before_cursor
-        for found in completions(text, self._names.invocable(), self._names.known()) if text.startswith("/") else ():
+        for found in (
+            list_completions(text, self._names.invocable(), self._names.known()) if text.startswith("/") else ()
+        ):
             yield Offered(found.text, start_position=-found.start, display_meta=found.help)
 
 
-def _keys() -> KeyBindings:
+def _make_key_bindings() -> KeyBindings:
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -259,7 +265,7 @@ def _keys() -> KeyBindings:
 
 
 @contextmanager
-def silent_keyboard() -> Iterator[None]:
+def suppress_key_echo() -> Iterator[None]:
     """Keep typed keys for the next prompt instead of echoing them into the output."""
     if not sys.stdin.isatty():
         yield
@@ -278,7 +284,7 @@ def silent_keyboard() -> Iterator[None]:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
-def _forget_typed(session: PromptSession[str]) -> None:
+def _discard_typeahead(session: PromptSession[str]) -> None:
     clear_typeahead(session.input)
     if sys.stdin.isatty():
         import termios

@@ -22,9 +22,9 @@ from typing import IO, Any
 
 from habitus.errors import HabitusError
 from habitus.sandbox.inside.wire import pack, unpack
-from habitus.sandbox.isolation import Launch
-from habitus.sandbox.machine import Cgroups, Group
-from habitus.sandbox.model import KIB, MIB, Limits
+from habitus.sandbox.isolation import LaunchPlan
+from habitus.sandbox.machine import CgroupFolders, ControlGroup
+from habitus.sandbox.model import KIB, MIB, SandboxLimits
 
 Message = dict[str, Any]
 _LONGEST_MESSAGE = 16 * MIB
@@ -33,18 +33,18 @@ _TIDY_S, _MOMENT_S = 3.0, 0.2
 _numbers = count()
 
 
-class Gone(HabitusError):
+class ProcessGone(HabitusError):
     """The process ended, or sent something that our code in it never would."""
 
 
-class Child:
+class SandboxProcess:
     """Owns a sandboxed process, its control group and our end of its socket; `close` releases all three."""
 
     def __init__(
         self,
         process: asyncio.subprocess.Process,
         line: socket.socket,
-        group: Group | None,
+        group: ControlGroup | None,
         noise: IO[bytes],
         *,
         tidies_up: bool,
@@ -70,19 +70,19 @@ class Child:
                 data = data[1:]
             await self._loop.sock_sendall(self._line, data)
         except OSError as error:
-            raise Gone(self.last_words()) from error
+            raise ProcessGone(self.read_last_error()) from error
 
     async def receive(self) -> Message:
         """Return the next message; `ProcessGone` if there is none or it is malformed."""
-        (length,) = struct.unpack(">I", await self._exactly(4))
+        (length,) = struct.unpack(">I", await self._receive_exactly(4))
         if length > _LONGEST_MESSAGE:
-            raise Gone("It sent a message that is too long.")
+            raise ProcessGone("It sent a message that is too long.")
         try:
-            return unpack(await self._exactly(length))
+            return unpack(await self._receive_exactly(length))
         except (ValueError, RecursionError) as error:
-            raise Gone("It sent a message that is none.") from error
+            raise ProcessGone("It sent a message that is none.") from error
 
-    async def first_message(self) -> tuple[Message, int]:
+    async def receive_first_message(self) -> tuple[Message, int]:
         """Return the first message and the id of its sender as our kernel counts it."""
         sender = self.process.pid
         if hasattr(socket, "SO_PASSCRED"):
@@ -94,7 +94,7 @@ class Child:
                     sender = struct.unpack("3i", data)[0]
             self._line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
             if not head:
-                raise Gone(self.last_words())
+                raise ProcessGone(self.read_last_error())
         return await self.receive(), sender
 
     async def _peek(self) -> tuple[bytes, list[tuple[int, int, bytes]]]:
@@ -107,16 +107,16 @@ class Child:
         head, ancillary, _, _ = self._line.recvmsg(1, 1024, socket.MSG_PEEK)
         return head, ancillary
 
-    async def _exactly(self, wanted: int) -> bytes:
+    async def _receive_exactly(self, wanted: int) -> bytes:
         try:
-            found = await _exactly(self._loop, self._line, wanted)
+            found = await _receive_exactly(self._loop, self._line, wanted)
         except OSError as error:
-            raise Gone(self.last_words()) from error
+            raise ProcessGone(self.read_last_error()) from error
         if len(found) < wanted:
-            raise Gone(self.last_words())
+            raise ProcessGone(self.read_last_error())
         return found
 
-    def last_words(self) -> str:
+    def read_last_error(self) -> str:
         """Return the last line that the process, or bubblewrap in its place, wrote to stderr."""
         with contextlib.suppress(ValueError):
             self._noise.seek(0)
@@ -124,7 +124,7 @@ class Child:
             return lines[-1] if lines else ""
         return ""
 
-    def end(self) -> None:
+    def start_ending(self) -> None:
         """Start ending the process: a pending `receive` raises `ProcessGone`."""
         with contextlib.suppress(OSError):
             self._line.shutdown(socket.SHUT_RDWR)
@@ -156,23 +156,25 @@ class Child:
             await asyncio.sleep(0.005)
 
 
-async def start(launch: Launch, cgroups: Cgroups | None, limits: Limits, *, give: Sequence[int] = ()) -> Child:
+async def start_process(
+    launch: LaunchPlan, cgroups: CgroupFolders | None, limits: SandboxLimits, *, inherited_fds: Sequence[int] = ()
+) -> SandboxProcess:
     """Start the planned process and send its first message. `inherited_fds` are more descriptors to inherit."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    group = _group(cgroups, limits)
-    doors = group.open() if group else []
+    group = _create_control_group(cgroups, limits)
+    doors = group.open_descriptors() if group else []
     noise = tempfile.TemporaryFile()  # noqa: SIM115 (the child object owns and closes it)
     try:
         process = await asyncio.create_subprocess_exec(
             *launch.argv,
-            *map(str, [theirs.fileno(), *give, *doors]),
+            *map(str, [theirs.fileno(), *inherited_fds, *doors]),
             env=launch.env,
             cwd="/",
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=noise,
-            pass_fds=[theirs.fileno(), *give, *doors],
+            pass_fds=[theirs.fileno(), *inherited_fds, *doors],
             # A Ctrl-C at our terminal must not reach the sandboxed process.
             start_new_session=True,
         )
@@ -186,7 +188,7 @@ async def start(launch: Launch, cgroups: Cgroups | None, limits: Limits, *, give
         theirs.close()
         for fd in doors:
             os.close(fd)
-    child = Child(process, ours, group, noise, tidies_up=launch.tidies_up)
+    child = SandboxProcess(process, ours, group, noise, tidies_up=launch.needs_termination)
     try:
         await child.send(launch.spec)
     except BaseException:
@@ -195,25 +197,25 @@ async def start(launch: Launch, cgroups: Cgroups | None, limits: Limits, *, give
     return child
 
 
-def _group(cgroups: Cgroups | None, limits: Limits) -> Group | None:
+def _create_control_group(cgroups: CgroupFolders | None, limits: SandboxLimits) -> ControlGroup | None:
     if cgroups is None:
         return None
     # A little more than the code may have: the process that serves it needs some for itself.
-    return Group(cgroups, f"{next(_numbers)}", memory=limits.memory + 48 * MIB, processes=limits.processes + 4)
+    return ControlGroup(cgroups, f"{next(_numbers)}", memory=limits.memory + 48 * MIB, processes=limits.processes + 4)
 
 
 _LAST_SIGNAL = 64
 
 
-def ending(exit_code: int | None) -> str:
+def describe_exit_code(exit_code: int | None) -> str:
     """Describe an exit code in words. A wrapper reports the signal that ended a process as 128 plus its number."""
     if exit_code is None:
         return "it stopped answering"
     number = -exit_code if exit_code < 0 else exit_code - 128
-    return f"ended by {signal_name(number)}" if 0 < number <= _LAST_SIGNAL else f"exit code {exit_code}"
+    return f"ended by {get_signal_name(number)}" if 0 < number <= _LAST_SIGNAL else f"exit code {exit_code}"
 
 
-def signal_name(number: int) -> str:
+def get_signal_name(number: int) -> str:
     """Return the usual name of a signal. C libraries reserve two or three real-time signals for themselves."""
     try:
         return signal.Signals(number).name
@@ -221,23 +223,23 @@ def signal_name(number: int) -> str:
         return f"SIGRTMIN{number - signal.SIGRTMIN:+d}" if number >= 32 else f"signal {number}"
 
 
-def error_told(printed: str) -> str:
+def find_reported_error(printed: str) -> str:
     """Return the error that a program reports, or "".
 
     A report is a JSON object whose `status` is "error": all of the output, or its last line.
     """
-    told = _json_object(printed)
+    told = _parse_json_object(printed)
     if told is None:
         _, _, last = printed.rstrip().rpartition("\n")
-        told = _json_object(last)
+        told = _parse_json_object(last)
     if told is None or told.get("status") != "error":
         return ""
     reason = told.get("error") or told.get("message") or "no reason given"
-    words = reason if isinstance(reason, str) else _json_text(reason)
+    words = reason if isinstance(reason, str) else _to_json_text(reason)
     return " ".join(words.split())[:500]
 
 
-def _json_object(text: str) -> dict[str, object] | None:
+def _parse_json_object(text: str) -> dict[str, object] | None:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -245,7 +247,7 @@ def _json_object(text: str) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-def _json_text(reason: object) -> str:
+def _to_json_text(reason: object) -> str:
     try:
         return json.dumps(reason, ensure_ascii=False)
     except RecursionError:
@@ -257,7 +259,7 @@ _PIPE_ROOM = 1 << 16
 _AT_ONCE = 1 << 16
 
 
-class Capture:
+class OutputCapture:
     """Keeps the first `limit` characters of a byte stream and counts the rest."""
 
     def __init__(self, limit: int, *, watch: Callable[[str], None] | None = None) -> None:
@@ -281,7 +283,7 @@ class Capture:
             if self._watch:
                 self._watch(kept)
 
-    def skip(self, count: int) -> None:
+    def add_skipped(self, count: int) -> None:
         """Count characters that were already left out closer to the source."""
         self.last_fed = time.monotonic()
         self.cut += count
@@ -293,7 +295,7 @@ class Capture:
         return f"{kept}\n[… {self.cut:,} more characters were cut]" if self.cut else kept
 
 
-class Tap:
+class PipeReader:
     """Feeds the output of a pipe to a sink without waiting for the other end to close."""
 
     def __init__(self, fd: int, sink: Callable[[bytes], None]) -> None:
@@ -301,10 +303,10 @@ class Tap:
         self._fd = fd
         self.sink = sink
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(fd, self._read)
+        self._loop.add_reader(fd, self._read_available)
         self._is_open = True
 
-    def _read(self) -> bool:
+    def _read_available(self) -> bool:
         """Read available data. False if there is no more."""
         try:
             data = os.read(self._fd, _AT_ONCE)
@@ -321,7 +323,7 @@ class Tap:
     def drain(self) -> None:
         """Read data written before now, at most one full pipe: the other end may still be writing."""
         for _ in range(2 * _PIPE_ROOM // 4096):
-            if not self._is_open or not self._read():
+            if not self._is_open or not self._read_available():
                 return
 
     def close(self) -> None:
@@ -331,7 +333,7 @@ class Tap:
             os.close(self._fd)
 
 
-class Feeder:
+class PipeWriter:
     """Writes bytes into a pipe as fast as they are read; a reader that stops reading is ignored."""
 
     def __init__(self, fd: int, data: bytes) -> None:
@@ -339,10 +341,10 @@ class Feeder:
         self._fd = fd
         self._rest = memoryview(data)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_writer(fd, self._write)
+        self._loop.add_writer(fd, self._write_available)
         self._is_open = True
 
-    def _write(self) -> None:
+    def _write_available(self) -> None:
         try:
             with contextlib.suppress(BlockingIOError):
                 self._rest = self._rest[os.write(self._fd, self._rest[:_AT_ONCE]) :]
@@ -359,13 +361,13 @@ class Feeder:
             os.close(self._fd)
 
 
-Services = Mapping[str, Callable[[Any], Awaitable[Any]]]
-NO_SERVICES: Services = {}
+HostServices = Mapping[str, Callable[[Any], Awaitable[Any]]]
+NO_SERVICES: HostServices = {}
 # Questions come from untrusted code, so their size is bounded before they are read.
 _LONGEST_QUESTION = 64 * KIB
 
 
-async def answer(services: Services, question: Message) -> Message:
+async def answer_question(services: HostServices, question: Message) -> Message:
     """Answer one question of sandboxed code, or return the reason why not."""
     service = services.get(str(question["ask"]))
     if service is None:
@@ -377,14 +379,14 @@ async def answer(services: Services, question: Message) -> Message:
 
 
 @asynccontextmanager
-async def answering(services: Services) -> AsyncIterator[int]:
+async def serve_questions(services: HostServices) -> AsyncIterator[int]:
     """Yield a descriptor for the code that asks; its questions are answered until the block ends.
 
     The caller closes the descriptor after passing it on.
     """
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    work = asyncio.create_task(_answer_all(ours, services))
+    work = asyncio.create_task(_answer_questions(ours, services))
     try:
         yield theirs.detach()
     finally:
@@ -395,22 +397,24 @@ async def answering(services: Services) -> AsyncIterator[int]:
         work.result()
 
 
-async def _answer_all(line: socket.socket, services: Services) -> None:
+async def _answer_questions(line: socket.socket, services: HostServices) -> None:
     """Answer until the other side hangs up or sends something that is not a question."""
     loop = asyncio.get_running_loop()
     try:
-        while (head := await _exactly(loop, line, 4)) and (length := struct.unpack(">I", head)[0]) <= _LONGEST_QUESTION:
-            question = unpack(await _exactly(loop, line, length))
+        while (head := await _receive_exactly(loop, line, 4)) and (
+            length := struct.unpack(">I", head)[0]
+        ) <= _LONGEST_QUESTION:
+            question = unpack(await _receive_exactly(loop, line, length))
             if "ask" not in question:
                 return
-            await loop.sock_sendall(line, pack(await answer(services, question)))
+            await loop.sock_sendall(line, pack(await answer_question(services, question)))
     except (OSError, ValueError, RecursionError):
         return
     finally:
         line.close()
 
 
-async def _exactly(loop: asyncio.AbstractEventLoop, line: socket.socket, wanted: int) -> bytes:
+async def _receive_exactly(loop: asyncio.AbstractEventLoop, line: socket.socket, wanted: int) -> bytes:
     """Return exactly that many bytes, or b"" if the stream ends before."""
     found = bytearray()
     while len(found) < wanted and (part := await loop.sock_recv(line, min(wanted - len(found), MIB))):

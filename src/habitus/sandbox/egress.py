@@ -25,11 +25,11 @@ _USUAL_PORTS = (80, 443)
 # Refused targets are reported to a person; a scan of thousands of hosts must not be.
 _MOST_REFUSED = 20
 _PROXY = f"http://127.0.0.1:{EGRESS_PORT}"
-VARIABLES = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), _PROXY)
+PROXY_VARIABLES = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), _PROXY)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
+class EgressTarget:
     """The host a request wants to reach, and the bytes to send there first."""
 
     host: str
@@ -41,7 +41,7 @@ class Target:
         return f"{self.host}:{self.port}"
 
 
-class Egress:
+class EgressProxy:
     """The proxy of one call. `refused` lists the targets that it asked for and may not reach."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
@@ -50,11 +50,11 @@ class Egress:
         self._lines: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def answering(self) -> AsyncIterator[int]:
+    async def serve_requests(self) -> AsyncIterator[int]:
         """Yield the descriptor over which the call hands us its socket; serve requests until the block ends."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        work = asyncio.create_task(self._serve(ours))
+        work = asyncio.create_task(self._accept_connections(ours))
         try:
             yield theirs.detach()
         finally:
@@ -63,7 +63,7 @@ class Egress:
             await asyncio.wait([work, *self._lines])
             ours.close()
 
-    async def _serve(self, line: socket.socket) -> None:
+    async def _accept_connections(self, line: socket.socket) -> None:
         readable = asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.add_reader(line, readable.set)
@@ -78,42 +78,44 @@ class Egress:
                 listener.setblocking(False)
                 while True:
                     accepted, _ = await loop.sock_accept(listener)
-                    task = asyncio.create_task(self._answer(accepted))
+                    task = asyncio.create_task(self._handle_connection(accepted))
                     self._lines.add(task)
                     task.add_done_callback(self._lines.discard)
 
-    async def _answer(self, accepted: socket.socket) -> None:
+    async def _handle_connection(self, accepted: socket.socket) -> None:
         reader, writer = await asyncio.open_connection(sock=accepted, limit=_LONGEST_HEAD)
         with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError):
             try:
                 async with asyncio.timeout(_HEAD_S):
-                    target = target_of(await reader.readuntil(b"\r\n\r\n"))
+                    target = parse_target(await reader.readuntil(b"\r\n\r\n"))
             except (ValueError, asyncio.LimitOverrunError, TimeoutError):
-                writer.write(_http_answer(400, "This proxy takes CONNECT, and requests for http:// addresses."))
+                writer.write(_build_http_response(400, "This proxy takes CONNECT, and requests for http:// addresses."))
                 return
             if not is_granted(target, self._hosts):
-                self._refuse(target)
-                writer.write(_http_answer(403, f"{target} was not granted to this command line."))
+                self._record_refusal(target)
+                writer.write(_build_http_response(403, f"{target} was not granted to this command line."))
                 return
             try:
                 async with asyncio.timeout(_CONNECT_S):
-                    there, to_there = await _connect(target)
+                    there, to_there = await _connect_to_target(target)
             except (OSError, UnicodeError, TimeoutError) as error:
-                writer.write(_http_answer(502, f"{target} can't be reached: {str(error) or 'it does not answer'}."))
+                writer.write(
+                    _build_http_response(502, f"{target} can't be reached: {str(error) or 'it does not answer'}.")
+                )
                 return
             with contextlib.closing(to_there):
                 if target.first:
                     to_there.write(target.first)
                 else:
                     writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                await asyncio.gather(_relay(reader, to_there), _relay(there, writer))
+                await asyncio.gather(_relay_bytes(reader, to_there), _relay_bytes(there, writer))
 
-    def _refuse(self, target: Target) -> None:
+    def _record_refusal(self, target: EgressTarget) -> None:
         if len(self.refused) < _MOST_REFUSED and str(target) not in self.refused:
             self.refused.append(str(target))
 
 
-def target_of(head: bytes) -> Target:
+def parse_target(head: bytes) -> EgressTarget:
     """Parse the target from the head of a request; `ValueError` if it is nothing a proxy supports."""
     first, *fields = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     method, address, version = first.split(" ")
@@ -123,28 +125,28 @@ def target_of(head: bytes) -> Target:
         url = urlsplit(f"//{address}")
         if url.port is None or url.path or url.query or url.username is not None:
             raise ValueError(address)
-        return Target(host=_plain(url.hostname), port=url.port)
+        return EgressTarget(host=_normalize_host(url.hostname), port=url.port)
     url = urlsplit(address)
     if url.scheme != "http":
         raise ValueError(address)
-    host, port = _plain(url.hostname), url.port or 80
+    host, port = _normalize_host(url.hostname), url.port or 80
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
     # The host is taken from the address alone, and a second request on this connection would go unchecked.
     ours = ("host", "connection", "proxy-connection", "proxy-authorization")
     kept = [field for field in fields if field.partition(":")[0].strip().lower() not in ours]
     lines = [f"{method} {path} {version}", f"Host: {url.netloc.rpartition('@')[2]}", "Connection: close", *kept]
-    return Target(host=host, port=port, first="\r\n".join([*lines, "", ""]).encode("latin-1"))
+    return EgressTarget(host=host, port=port, first="\r\n".join([*lines, "", ""]).encode("latin-1"))
 
 
-def is_granted(target: Target, hosts: Sequence[str]) -> bool:
+def is_granted(target: EgressTarget, hosts: Sequence[str]) -> bool:
     """Whether a host is granted by name or by a `*.` suffix. Without a port, 80 and 443 are granted."""
-    return any(_covers(granted, target) for granted in hosts)
+    return any(_is_covered_by(granted, target) for granted in hosts)
 
 
-def _covers(granted: str, target: Target) -> bool:
+def _is_covered_by(granted: str, target: EgressTarget) -> bool:
     try:
         named = urlsplit(f"//{granted}")
-        host, ports = _plain(named.hostname), _USUAL_PORTS if named.port is None else (named.port,)
+        host, ports = _normalize_host(named.hostname), _USUAL_PORTS if named.port is None else (named.port,)
     except ValueError:
         # The grant does not name a host.
         return False
@@ -152,23 +154,23 @@ def _covers(granted: str, target: Target) -> bool:
         return False
     if host.startswith("*."):
         # A granted domain must not cover an address that merely ends alike.
-        return target.host.endswith(host[1:]) and not _is_address(target.host)
+        return target.host.endswith(host[1:]) and not _is_ip_address(target.host)
     return target.host == host
 
 
-def _plain(host: str | None) -> str:
+def _normalize_host(host: str | None) -> str:
     if not host:
         raise ValueError("no host")
     return host.lower().rstrip(".")
 
 
-async def _connect(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect_to_target(target: EgressTarget) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to the first of its addresses that answers. A name that resolves to this machine is refused."""
     found = await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     addresses = [str(place[0]) for *_, place in found]
-    if not _is_address(target.host) and target.host != "localhost":
+    if not _is_ip_address(target.host) and target.host != "localhost":
         # Otherwise a granted name could be pointed at services that listen only on this machine.
-        addresses = [address for address in addresses if not _is_here(address)]
+        addresses = [address for address in addresses if not _is_local_address(address)]
     trouble: OSError = ConnectionRefusedError("its name leads to this machine itself")
     for address in addresses:
         try:
@@ -178,20 +180,20 @@ async def _connect(target: Target) -> tuple[asyncio.StreamReader, asyncio.Stream
     raise trouble
 
 
-def _is_address(host: str) -> bool:
+def _is_ip_address(host: str) -> bool:
     with contextlib.suppress(ValueError):
         ipaddress.ip_address(host.partition("%")[0])
         return True
     return False
 
 
-def _is_here(address: str) -> bool:
+def _is_local_address(address: str) -> bool:
     found = ipaddress.ip_address(address.partition("%")[0])
     inner = getattr(found, "ipv4_mapped", None) or found
     return bool(inner.is_loopback or inner.is_link_local or inner.is_unspecified)
 
 
-async def _relay(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+async def _relay_bytes(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while data := await source.read(_LONGEST_HEAD):
             target.write(data)
@@ -199,7 +201,7 @@ async def _relay(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> 
         target.write_eof()
 
 
-def _http_answer(code: int, reason: str) -> bytes:
+def _build_http_response(code: int, reason: str) -> bytes:
     body = f"{reason}\n".encode()
     # Clients often show nothing but these words.
     words = {400: "Bad Request", 403: "Host Not Granted", 502: "Bad Gateway"}[code]

@@ -23,14 +23,22 @@ from pathlib import Path
 from typing import BinaryIO
 
 from habitus.errors import Invalid
-from habitus.files import READ_BYTES, File, Tree, checked_path, content_of, open_regular, tree_hash
-from habitus.locks import lock
+from habitus.files import (
+    MAX_READ_BYTES,
+    Tree,
+    TreeFile,
+    check_inner_path,
+    compute_tree_hash,
+    open_regular_file,
+    read_content,
+)
+from habitus.locks import hold_lock
 from habitus.sandbox.inside import folders
 from habitus.sandbox.model import GIB, MIB
-from habitus.text import encodable
+from habitus.text import replace_surrogates
 
 NOWHERE: Mapping[str, Path] = {}
-LOOKED_THROUGH = 16 * MIB  # of an attached file; redacting more would take too long
+MAX_REDACTED_BYTES = 16 * MIB  # of an attached file; redacting more would take too long
 SKILLS, ATTACHED = "skills", "attached"
 # On the PATH of the code; a hidden folder is not copied to another machine.
 COMMANDS = ".bin"
@@ -41,7 +49,7 @@ _LONGEST_NAME, _LONGEST_ENDING = 120, 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Placed:
+class TreePlacement:
     """Where code finds a tree, and which of its files are missing: path to reason."""
 
     path: str
@@ -57,21 +65,21 @@ class GivenFile:
     size: int
 
 
-class Given:
+class GivenFolder:
     """The folder of files that sandboxed code may read. `find_visible_path` returns its path inside and is
     called once, on demand.
 
     Only its user can read it, and its files are read-only even for them.
     """
 
-    def __init__(self, folder: Path, *, seen_at: Callable[[], str]) -> None:
+    def __init__(self, folder: Path, *, find_visible_path: Callable[[], str]) -> None:
         self.folder = folder
-        self._seen_at = functools.cache(seen_at)
+        self._seen_at = functools.cache(find_visible_path)
         self._lock = threading.Lock()
         self._files: dict[tuple[int, ...], GivenFile] = {}
-        self._placed: dict[str, tuple[str, Placed]] = {}  # name → hash of the placed tree, and the result
+        self._placed: dict[str, tuple[str, TreePlacement]] = {}  # name → hash of the placed tree, and the result
 
-    def path_of(self, *parts: str) -> str:
+    def get_visible_path(self, *parts: str) -> str:
         """Return the path under which code finds a file or folder."""
         return "/".join((self._seen_at(), *parts))
 
@@ -80,76 +88,78 @@ class Given:
         """Whether anything was ever placed here."""
         return any((self.folder / name).is_dir() for name in (SKILLS, ATTACHED, COMMANDS))
 
-    def put_tree(self, name: str, tree: Tree, *, folders: Mapping[str, Path] = NOWHERE) -> Placed:
+    def place_tree(self, name: str, tree: Tree, *, folders: Mapping[str, Path] = NOWHERE) -> TreePlacement:
         """Replace a skill's folder by these files; files too large for a tree are copied from `folders`."""
-        digest = tree_hash(tree)
-        with self._alone():
+        digest = compute_tree_hash(tree)
+        with self._exclusive_access():
             known = self._placed.get(name)
             if known is None or known[0] != digest:
-                known = (digest, self._replace_folder(_folder_name(name), tree, folders))
+                known = (digest, self._replace_folder(_check_folder_name(name), tree, folders))
                 self._placed[name] = known
             return known[1]
 
-    def trees(self) -> list[str]:
+    def list_trees(self) -> list[str]:
         """Return the names of the skills whose files are here, including those from before a resume."""
         top = self.folder / SKILLS
         return sorted(path.name for path in top.iterdir() if path.name[0] != ".") if top.is_dir() else []
 
     def has_tree(self, name: str) -> bool:
         """Whether the files of this skill are here."""
-        return (self.folder / SKILLS / _folder_name(name)).is_dir()
+        return (self.folder / SKILLS / _check_folder_name(name)).is_dir()
 
-    def drop_tree(self, name: str) -> None:
+    def remove_tree(self, name: str) -> None:
         """Remove the files of a skill."""
-        with self._alone():
+        with self._exclusive_access():
             self._placed.pop(name, None)
-            _remove(self._below(SKILLS) / _folder_name(name))
+            _remove_folder(self._ensure_subfolder(SKILLS) / _check_folder_name(name))
 
-    def put_file(self, source: Path, clean: Callable[[bytes], bytes] = bytes, *, name: str = "") -> GivenFile:
+    def place_file(self, source: Path, clean: Callable[[bytes], bytes] = bytes, *, name: str = "") -> GivenFile:
         """Copy a person's file under a sanitized name, numbered if that is taken.
 
         `clean` redacts the content of all but the largest files. The same file again returns the existing copy.
         `OSError` if the file can't be read or does not fit.
         """
-        with self._alone(), open_regular(source) as original:
+        with self._exclusive_access(), open_regular_file(source) as original:
             found = os.fstat(original.fileno())
             # Size and time in the key notice a file that was changed since it was attached.
             identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
             if identity not in self._files:
-                top = self._below(ATTACHED)
-                _check_room(top, found.st_size)
-                name = free_name(top, harmless(name or source.name))
-                if found.st_size <= LOOKED_THROUGH:
-                    content = clean(original.read(LOOKED_THROUGH + 1))
-                    _write(top / name, io.BytesIO(content), executable=False)
+                top = self._ensure_subfolder(ATTACHED)
+                _check_free_space(top, found.st_size)
+                name = find_free_name(top, sanitize_file_name(name or source.name))
+                if found.st_size <= MAX_REDACTED_BYTES:
+                    content = clean(original.read(MAX_REDACTED_BYTES + 1))
+                    _write_file(top / name, io.BytesIO(content), executable=False)
                     size = len(content)
                 else:
-                    size = _copy(original, top / name, found.st_size)
-                self._files[identity] = GivenFile(path=self.path_of(ATTACHED, name), copy=top / name, size=size)
+                    size = _copy_large_file(original, top / name, found.st_size)
+                self._files[identity] = GivenFile(
+                    path=self.get_visible_path(ATTACHED, name), copy=top / name, size=size
+                )
             return self._files[identity]
 
-    def _replace_folder(self, name: str, tree: Tree, folders: Mapping[str, Path]) -> Placed:
+    def _replace_folder(self, name: str, tree: Tree, folders: Mapping[str, Path]) -> TreePlacement:
         """Build the new folder aside and swap it in, so code never sees half of it."""
-        top = self._below(SKILLS)
+        top = self._ensure_subfolder(SKILLS)
         new, old = top / f".new-{name}", top / f".old-{name}"
         for rest in (new, old):
-            _remove(rest)
+            _remove_folder(rest)
         new.mkdir(mode=0o700)
         left_out = _fill_folder(new, tree, folders)
         if (top / name).exists():
             (top / name).rename(old)
         new.rename(top / name)
-        _remove(old)
-        return Placed(path=self.path_of(SKILLS, name), left_out=left_out)
+        _remove_folder(old)
+        return TreePlacement(path=self.get_visible_path(SKILLS, name), left_out=left_out)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive_access(self) -> Iterator[None]:
         """Hold the folder's lock against other threads and processes."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._lock, lock(self.folder):
+        with self._lock, hold_lock(self.folder):
             yield
 
-    def _below(self, name: str) -> Path:
+    def _ensure_subfolder(self, name: str) -> Path:
         below = self.folder / name
         below.mkdir(mode=0o700, exist_ok=True)
         return below
@@ -160,7 +170,7 @@ def _fill_folder(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> dict[
     for path, file in sorted(tree.items()):
         if count >= MOST_FILES:
             left_out[path] = f"there are more than {MOST_FILES:,} files"
-        elif READ_BYTES >= file.size > room:
+        elif MAX_READ_BYTES >= file.size > room:
             left_out[path] = f"all files together are larger than {MOST_BYTES // MIB} MiB"
         elif reason := _copy_file(folder, path, file, origins.get(path)):
             left_out[path] = reason
@@ -169,35 +179,35 @@ def _fill_folder(folder: Path, tree: Tree, origins: Mapping[str, Path]) -> dict[
     return left_out
 
 
-def _copy_file(folder: Path, path: str, file: File, origin: Path | None) -> str:
+def _copy_file(folder: Path, path: str, file: TreeFile, origin: Path | None) -> str:
     """Write one file and return "" or the reason why not."""
     try:
-        target, data = folder / checked_path(path), content_of(path, file, origin)
+        target, data = folder / check_inner_path(path), read_content(path, file, origin)
     except Invalid:
         return "no file can be called that here"
     except OSError as error:
         return error.strerror or str(error)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _write(target, io.BytesIO(data), executable=file.executable)
+        _write_file(target, io.BytesIO(data), executable=file.executable)
     except OSError as error:
         return "no file can be called that here" if error.errno == errno.ENAMETOOLONG else "there is no room for it"
     return ""
 
 
-def _write(target: Path, source: BinaryIO, *, executable: bool) -> None:
+def _write_file(target: Path, source: BinaryIO, *, executable: bool) -> None:
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o500 if executable else 0o400)
     with os.fdopen(fd, "wb") as copy:
         shutil.copyfileobj(source, copy, MIB)
 
 
-def _folder_name(name: str) -> str:
-    if name.startswith(".") or "/" in checked_path(name):
+def _check_folder_name(name: str) -> str:
+    if name.startswith(".") or "/" in check_inner_path(name):
         raise Invalid(f"'{name}' can't be the name of a folder for code.")
     return name
 
 
-def _check_room(top: Path, size: int) -> None:
+def _check_free_space(top: Path, size: int) -> None:
     if size > LARGEST_ATTACHED:
         raise OSError(errno.EFBIG, f"it is larger than {LARGEST_ATTACHED // GIB} GiB")
     free = shutil.disk_usage(top).free
@@ -205,13 +215,13 @@ def _check_room(top: Path, size: int) -> None:
         raise OSError(errno.ENOSPC, f"{size // MIB:,} MiB is too much for the {free // MIB:,} MiB that are free")
 
 
-def _copy(original: BinaryIO, target: Path, size: int) -> int:
+def _copy_large_file(original: BinaryIO, target: Path, size: int) -> int:
     """Copy as many bytes as the file had when opened, completely or not at all; return the count."""
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
     left = size
     try:
         with os.fdopen(fd, "wb") as copy:
-            while left > 0 and (count := _copy_some(original, copy, left)):
+            while left > 0 and (count := _copy_chunk(original, copy, left)):
                 left -= count
     except BaseException:
         target.unlink()
@@ -219,7 +229,7 @@ def _copy(original: BinaryIO, target: Path, size: int) -> int:
     return size - left
 
 
-def _copy_some(original: BinaryIO, copy: BinaryIO, most: int) -> int:
+def _copy_chunk(original: BinaryIO, copy: BinaryIO, most: int) -> int:
     """Copy a part in the kernel, which can share blocks; between file systems, through memory."""
     try:
         return os.copy_file_range(original.fileno(), copy.fileno(), most)
@@ -230,10 +240,10 @@ def _copy_some(original: BinaryIO, copy: BinaryIO, most: int) -> int:
         return len(data)
 
 
-def harmless(name: str) -> str:
+def sanitize_file_name(name: str) -> str:
     """Return a name that is safe in a prompt, a program and a shell: its letters, digits and suffix."""
     # Quotes, newlines and slashes could end a string or a path early.
-    kept = re.sub(r"[^\w.+() -]", "_", encodable(name)).strip()
+    kept = re.sub(r"[^\w.+() -]", "_", replace_surrogates(name)).strip()
     ending = Path(kept).suffix[:_LONGEST_ENDING]
     stem = kept.removesuffix(ending)
     while len(f"{stem}{ending}".encode()) > _LONGEST_NAME:
@@ -241,35 +251,35 @@ def harmless(name: str) -> str:
     return f"_{stem}{ending}" if stem.startswith((".", "-")) or not stem else f"{stem}{ending}"
 
 
-def free_name(top: Path, wanted: str) -> str:
+def find_free_name(top: Path, wanted: str) -> str:
     """Return the wanted name, with a number if it exists in the folder."""
     named = Path(wanted)
     numbered = (f"{named.stem}-{number}{named.suffix}" for number in itertools.count(2))
     return next(name for name in itertools.chain([wanted], numbered) if not (top / name).exists())
 
 
-def _remove(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     if folder.is_dir():
-        folders.remove(str(folder))
+        folders.remove_folder(str(folder))
 
 
 # Nothing that a browser would run: what has no way out of the sandbox would find one on the person's screen.
-OPENED = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".csv", ".xlsx"})
+OPENABLE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".csv", ".xlsx"})
 _MOST_LOOKED_AT, _DEEPEST, _MOST_KEPT, _LARGEST, _MOST_BYTES = 2_000, 4, 10, 64 * MIB, 512 * MIB
 
 
-class Made:
+class MadeFilesTracker:
     """Finds files that are new in a scratchpad's folder since the last check. Blocks on disk access."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._seen = {path: _stamp(found) for path, found, _, _ in _files(folder)}
+        self._seen = {path: _get_file_stamp(found) for path, found, _, _ in _walk_openable_files(folder)}
 
-    def new(self, room: int) -> Iterator[tuple[str, BinaryIO]]:
+    def open_new_files(self, room: int) -> Iterator[tuple[str, BinaryIO]]:
         """Yield the name and open file of each new one that fits in `room`; nothing if the folder is too full."""
         seen, count = {}, 0
-        for path, found, name, within in _files(self._folder):
-            seen[path] = _stamp(found)
+        for path, found, name, within in _walk_openable_files(self._folder):
+            seen[path] = _get_file_stamp(found)
             is_new = self._seen.get(path) != seen[path]
             if is_new and 0 < found.st_size <= min(_LARGEST, room) and count < _MOST_KEPT:
                 # Code may have replaced the file since it was listed.
@@ -278,33 +288,33 @@ class Made:
                     yield name, source
         self._seen = seen
 
-    def keep(self, place: Path) -> tuple[str, ...]:
+    def copy_new_files(self, place: Path) -> tuple[str, ...]:
         """Copy the new files into `place` and return their paths."""
         kept: list[str] = []
-        for name, source in self.new(room_in(place)):
+        for name, source in self.open_new_files(compute_remaining_room(place)):
             # The disk may be full.
-            with suppress(OSError), opened_for(name, place) as copy:
+            with suppress(OSError), create_file(name, place) as copy:
                 shutil.copyfileobj(source, copy, MIB)
                 kept.append(copy.name)
         return tuple(kept)
 
 
-def room_in(place: Path) -> int:
+def compute_remaining_room(place: Path) -> int:
     """Return how many more bytes of made files a folder may hold."""
-    return _MOST_BYTES - folders.size_of(str(place))
+    return _MOST_BYTES - folders.measure_folder(str(place))
 
 
-def opened_for(name: str, place: Path) -> BinaryIO:
+def create_file(name: str, place: Path) -> BinaryIO:
     """Create a file of about that name in `place` and return it open."""
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return (place / free_name(place, harmless(name))).open("xb")
+    return (place / find_free_name(place, sanitize_file_name(name))).open("xb")
 
 
-def _stamp(found: os.stat_result) -> tuple[int, int]:
+def _get_file_stamp(found: os.stat_result) -> tuple[int, int]:
     return found.st_mtime_ns, found.st_size
 
 
-def _files(folder: Path) -> Iterator[tuple[str, os.stat_result, str, int]]:
+def _walk_openable_files(folder: Path) -> Iterator[tuple[str, os.stat_result, str, int]]:
     """Yield the files a person can open: relative path, status, name and the open folder they lie in."""
     count = 0
     with suppress(OSError):
@@ -315,7 +325,7 @@ def _files(folder: Path) -> Iterator[tuple[str, os.stat_result, str, int]]:
                 return
             below[:] = sorted(name for name in below if not name.startswith(".")) if len(path.parts) < _DEEPEST else []
             for name in sorted(names):
-                if Path(name).suffix.lower() in OPENED:
+                if Path(name).suffix.lower() in OPENABLE_SUFFIXES:
                     found = os.stat(name, dir_fd=within, follow_symlinks=False)
                     if stat.S_ISREG(found.st_mode):
                         yield str(path / name), found, name, within

@@ -14,18 +14,18 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from habitus.sandbox.child import Child
+from habitus.sandbox.child import SandboxProcess
 from habitus.sandbox.inside import confine, folders
-from habitus.sandbox.model import MIB, Limits
+from habitus.sandbox.model import MIB, SandboxLimits
 
 _LOOK_EVERY_S = 0.5
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Guard:
+class ResourceGuard:
     """Polls a process while started. `verdict` is the reason why it ended the process, or empty."""
 
-    def __init__(self, child: Child, folder: Path, limits: Limits) -> None:
+    def __init__(self, child: SandboxProcess, folder: Path, limits: SandboxLimits) -> None:
         self.verdict = ""
         self._child = child
         self._folder = folder
@@ -37,7 +37,7 @@ class Guard:
 
     def start(self) -> None:
         """Start polling."""
-        self._task = self._task or asyncio.create_task(self._watch())
+        self._task = self._task or asyncio.create_task(self._poll_limits())
 
     def stop(self) -> None:
         """Stop polling."""
@@ -45,16 +45,16 @@ class Guard:
             self._task.cancel()
             self._task = None
 
-    def work(self) -> None:
+    def on_cell_started(self) -> None:
         """Note that a cell has started."""
         self._rests_since = None
 
-    def rest(self) -> None:
+    def on_cell_finished(self) -> None:
         """Note that a cell has ended: from now on CPU time counts as idle time."""
-        self._rests_since, self._seen = processor_s(self._child), None
+        self._rests_since, self._seen = measure_cpu_seconds(self._child), None
         self._look_now.set()
 
-    async def _watch(self) -> None:
+    async def _poll_limits(self) -> None:
         pause = _LOOK_EVERY_S
         while not self.verdict:
             with contextlib.suppress(TimeoutError):
@@ -62,90 +62,93 @@ class Guard:
             self._look_now.clear()
             began = time.monotonic()
             try:
-                self.verdict = await asyncio.to_thread(self._objection)
+                self.verdict = await asyncio.to_thread(self._find_violation)
             except ValueError:
                 self.verdict = "what it uses up could not be found out"
             # A huge folder takes long to measure: polling must not use more than a twentieth of a core.
             pause = max(_LOOK_EVERY_S, 20 * (time.monotonic() - began))
-        self._child.end()
+        self._child.start_ending()
 
-    def _objection(self) -> str:
-        since, used = self._rests_since, processor_s(self._child)
+    def _find_violation(self) -> str:
+        since, used = self._rests_since, measure_cpu_seconds(self._child)
         if since is not None and used - since > self._limits.idle_cpu_s:
             return f"it used more than {self._limits.idle_cpu_s} s of processor time between cells"
-        sign = _sign_of_life(self._child)
+        sign = _get_activity_marker(self._child)
         if since is not None and sign == self._seen:
             # A process that did not run wrote nothing, so the folder need not be measured.
             return ""
         self._seen = sign
-        if size_of(self._folder, _processes(self._child), self._limits.file_size) > self._limits.folder_size:
+        if (
+            measure_folder_size(self._folder, _list_processes(self._child), self._limits.file_size)
+            > self._limits.folder_size
+        ):
             return f"its folder grew beyond {self._limits.folder_size // MIB} MiB"
         return ""
 
 
-def processor_s(child: Child) -> float:
+def measure_cpu_seconds(child: SandboxProcess) -> float:
     """Return the CPU seconds used by the process and its descendants.
 
     Without a control group, this misses children that ended without being waited for.
     """
-    used = child.group.processor_s() if child.group else None
-    return sum(map(_used_by, _processes(child))) if used is None else used
+    used = child.group.read_cpu_seconds() if child.group else None
+    return sum(map(_read_cpu_seconds, _list_processes(child))) if used is None else used
 
 
-def _sign_of_life(child: Child) -> object:
+def _get_activity_marker(child: SandboxProcess) -> object:
     """Return a value that changes whenever any of its processes has run, however briefly."""
-    if child.group and (used := child.group.processor_s()) is not None:
+    if child.group and (used := child.group.read_cpu_seconds()) is not None:
         return used
-    tasks = [task for process in _processes(child) for task in _list_folder(Path("/proc", str(process), "task"))]
-    ran = {task.name: "".join(_lines(task / "schedstat")) for task in tasks}
+    tasks = [task for process in _list_processes(child) for task in _list_folder(Path("/proc", str(process), "task"))]
+    ran = {task.name: "".join(_read_lines(task / "schedstat")) for task in tasks}
     # Kernels without scheduler statistics report zero; then every poll counts as activity.
     does_count = all(line and not line.startswith("0 ") for line in ran.values())
     return ran if does_count else time.monotonic()
 
 
-def size_of(folder: Path, processes: Iterable[int], largest: int) -> int:
+def measure_folder_size(folder: Path, processes: Iterable[int], largest: int) -> int:
     """Return the size of a folder on disk, including unlinked files that a process still holds.
 
     A file whose size can't be determined counts as `largest`.
     """
     try:
-        total, device = folders.size_of(str(folder)), folder.stat().st_dev
+        total, device = folders.measure_folder(str(folder)), folder.stat().st_dev
     except OSError:
         return 0
     held: dict[tuple[int, int], int] = {}
     for process in processes:
-        for file, room in _held_files(process, device):
+        for file, room in _list_unlinked_files(process, device):
             held.setdefault(file, largest if room is None else room)
     return total + sum(held.values())
 
 
-def _held_files(process: int, device: int) -> Iterator[tuple[tuple[int, int], int | None]]:
+def _list_unlinked_files(process: int, device: int) -> Iterator[tuple[tuple[int, int], int | None]]:
     """Yield the unlinked files that a process keeps open, mapped, or in flight through a socket, with their sizes."""
     proc = Path("/proc", str(process))
     for link in _list_folder(proc / "fd"):
         with contextlib.suppress(OSError):
             found = link.stat()
             if stat.S_ISREG(found.st_mode) and not found.st_nlink and found.st_dev == device:
-                yield (device, found.st_ino), folders.room_of(found)
+                yield (device, found.st_ino), folders.measure_entry(found)
             elif stat.S_ISSOCK(found.st_mode):
-                count = _in_flight(proc / "fdinfo" / link.name)
+                count = _count_in_flight_descriptors(proc / "fdinfo" / link.name)
                 # Negative, to tell a socket from a file with the same inode.
                 yield from (((-found.st_ino, number), None) for number in range(count))
-    for span, file in _deleted_mappings(proc / "maps", device):
+    for span, file in _list_deleted_mappings(proc / "maps", device):
         room = None
         # Only root may read this link.
         with contextlib.suppress(OSError):
-            room = folders.room_of((proc / "map_files" / span).stat())
+            room = folders.measure_entry((proc / "map_files" / span).stat())
         yield (device, file), room
 
 
-def _in_flight(file: Path) -> int:
+def _count_in_flight_descriptors(file: Path) -> int:
     """Count the descriptors that wait in a socket to be received."""
-    return sum(int(line.split()[1]) for line in _lines(file) if line.startswith("scm_fds:"))
+    return sum(int(line.split()[1]) for line in _read_lines(file) if line.startswith("scm_fds:"))
 
 
-def _deleted_mappings(file: Path, device: int) -> Iterator[tuple[str, int]]:
-    for line in _lines(file):
+def _list_deleted_mappings(file: Path, device: int) -> Iterator[tuple[str, int]]:
+    for line in _read_lines(file):
         if line.endswith("(deleted)"):
             span, _, _, place, number, _ = line.split(None, 5)
             major, minor = (int(part, 16) for part in place.split(":"))
@@ -153,12 +156,14 @@ def _deleted_mappings(file: Path, device: int) -> Iterator[tuple[str, int]]:
                 yield "-".join(f"{int(end, 16):x}" for end in span.split("-")), int(number)
 
 
-def _processes(child: Child) -> list[int]:
-    return child.group.members() if child.group else [child.process.pid, *confine.descendants(child.process.pid)]
+def _list_processes(child: SandboxProcess) -> list[int]:
+    return (
+        child.group.list_members() if child.group else [child.process.pid, *confine.list_descendants(child.process.pid)]
+    )
 
 
-def _used_by(process: int) -> float:
-    for line in _lines(Path("/proc", str(process), "stat")):
+def _read_cpu_seconds(process: int) -> float:
+    for line in _read_lines(Path("/proc", str(process), "stat")):
         # Fields 14 to 17: user and system time of the process and of the children it waited for.
         return sum(map(int, line.rpartition(")")[2].split()[11:15])) / _TICKS
     return 0.0
@@ -172,7 +177,7 @@ def _list_folder(folder: Path) -> list[Path]:
         return []
 
 
-def _lines(file: Path) -> list[str]:
+def _read_lines(file: Path) -> list[str]:
     """Return the lines of a file, split only at newlines: names chosen by code may hold other separators."""
     try:
         return file.read_bytes().decode(errors="replace").split("\n")

@@ -14,9 +14,17 @@ from pathlib import Path
 from habitus.errors import Invalid
 from habitus.sandbox.files import COMMANDS
 from habitus.sandbox.inside import confine
-from habitus.sandbox.machine import INSIDE, NO_NESTING, Machine, base_python, boot, describe, require
-from habitus.sandbox.model import Limits, Permissions
-from habitus.sandbox.venvs import packages_of
+from habitus.sandbox.machine import (
+    INSIDE,
+    NO_NESTING,
+    MachineCapabilities,
+    build_script_command,
+    describe_protections,
+    get_base_python,
+    require_protections,
+)
+from habitus.sandbox.model import Permissions, SandboxLimits
+from habitus.sandbox.venvs import get_site_packages
 
 _LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64")
 _DATA = ("/etc/ld.so.cache", "/usr/share/zoneinfo")
@@ -28,7 +36,7 @@ _FOR_THE_NETWORK = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Interpreter:
+class PythonInterpreter:
     """A base Python and, if code needs packages, the virtual environment that holds them.
 
     Only the base is started, without packages: their code must not run before the process is confined.
@@ -40,27 +48,27 @@ class Interpreter:
 
     @property
     def packages(self) -> Path | None:
-        return packages_of(self.venv) if self.venv else None
+        return get_site_packages(self.venv) if self.venv else None
 
-    def files(self, *, network: bool) -> list[Path]:
+    def list_visible_paths(self, *, network: bool) -> list[Path]:
         """Return the existing paths to show read-only, without nested ones."""
         wanted = [Path(path) for path in (*_LIBRARIES, *_DATA, *(_FOR_THE_NETWORK if network else ()))]
         if self.prefix in _SHARED_PREFIXES:
-            wanted += [self.prefix / "lib", *_links_to(self.executable)]
+            wanted += [self.prefix / "lib", *_resolve_link_chain(self.executable)]
         else:
             wanted.append(self.prefix)
         if self.venv:
-            wanted += [self.venv, *_links_to(str(self.venv / "bin" / "python"))]
+            wanted += [self.venv, *_resolve_link_chain(str(self.venv / "bin" / "python"))]
         wanted.append(INSIDE)
-        return _outermost([path for path in wanted if path.exists()])
+        return _drop_nested_paths([path for path in wanted if path.exists()])
 
 
-def this_interpreter(venv: Path | None = None) -> Interpreter:
+def get_current_interpreter(venv: Path | None = None) -> PythonInterpreter:
     """Return the Python that runs this process, with an optional virtual environment."""
-    return Interpreter(executable=base_python(), prefix=Path(os.path.realpath(sys.base_prefix)), venv=venv)
+    return PythonInterpreter(executable=get_base_python(), prefix=Path(os.path.realpath(sys.base_prefix)), venv=venv)
 
 
-def _links_to(executable: str) -> list[Path]:
+def _resolve_link_chain(executable: str) -> list[Path]:
     """Return the program and each link to it: `venv/bin/python` → `/usr/bin/python3` → `/usr/bin/python3.11`."""
     chain = [Path(executable)]
     while chain[-1].is_symlink() and len(chain) < 40:
@@ -68,7 +76,7 @@ def _links_to(executable: str) -> list[Path]:
     return chain
 
 
-def _outermost(paths: list[Path]) -> list[Path]:
+def _drop_nested_paths(paths: list[Path]) -> list[Path]:
     """Return the paths without those that lie below another."""
     kept: list[Path] = []
     for path in sorted(set(paths), key=lambda path: len(path.parts)):
@@ -77,7 +85,18 @@ def _outermost(paths: list[Path]) -> list[Path]:
     return kept
 
 
-__all__ = ["GIVEN", "WORK", "Jail", "Launch", "check_grants", "describe", "given_at", "launch", "require", "rlimits"]
+__all__ = [
+    "GIVEN",
+    "WORK",
+    "JailOptions",
+    "LaunchPlan",
+    "build_rlimits",
+    "check_granted_paths",
+    "describe_protections",
+    "get_given_path",
+    "plan_launch",
+    "require_protections",
+]
 
 WORK, GIVEN = "/sandbox", "/given"  # names that no host uses, so they hide no granted path
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -89,48 +108,50 @@ _SYSTEM = {"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin", "USER": "sandbox", "LOGNA
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Jail:
+class JailOptions:
     """The options of one sandboxed process. Without `folder`, each call gets an empty one in memory."""
 
-    interpreter: Interpreter
+    interpreter: PythonInterpreter
     permissions: Permissions = field(default_factory=Permissions)
-    limits: Limits = field(default_factory=Limits)
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
     folder: Path | None = None
     given: Path | None = None  # a folder it may read, including files added later
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
+class LaunchPlan:
     """How to start a script inside: its command, its whole environment and the first message to send."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
     spec: dict[str, object]
     # No namespace ends its processes with it, so it must be asked to end them.
-    tidies_up: bool = False
+    needs_termination: bool = False
 
 
-def launch(machine: Machine, jail: Jail, script: str, *, scratch: Path, allow_weaker: bool) -> Launch:
+def plan_launch(
+    machine: MachineCapabilities, jail: JailOptions, script: str, *, scratch: Path, allow_weaker: bool
+) -> LaunchPlan:
     """Plan one sandboxed process, or refuse. `scratch` is an empty host folder for a sandbox that can't mount one."""
-    require(machine, allow_weaker=allow_weaker)
-    check_grants(jail.permissions)
-    command = boot(jail.interpreter.executable, script)
+    require_protections(machine, allow_weaker=allow_weaker)
+    check_granted_paths(jail.permissions)
+    command = build_script_command(jail.interpreter.executable, script)
     if machine.bubblewrap:
         program = [str(machine.bubblewrap), *([] if machine.bubblewrap_nests else [NO_NESTING])]
-        argv = [*program, *_bubblewrap(jail), "--", *command]
-        return Launch(argv=tuple(argv), env={}, spec=_spec(machine, jail, work=WORK))
+        argv = [*program, *_build_bubblewrap_arguments(jail), "--", *command]
+        return LaunchPlan(argv=tuple(argv), env={}, spec=_build_confinement_spec(machine, jail, work=WORK))
     work = str(jail.folder or scratch)
-    spec = _spec(machine, jail, work=work)
-    env = _environment(work, given=given_at(machine, jail.given))
-    return Launch(argv=tuple(command), env=env, spec=spec, tidies_up=not machine.has_namespaces)
+    spec = _build_confinement_spec(machine, jail, work=work)
+    env = _build_environment(work, given=get_given_path(machine, jail.given))
+    return LaunchPlan(argv=tuple(command), env=env, spec=spec, needs_termination=not machine.has_namespaces)
 
 
-def given_at(machine: Machine, folder: Path | None) -> str:
+def get_given_path(machine: MachineCapabilities, folder: Path | None) -> str:
     """Return where code finds the given folder: its own path in a sandbox that can't mount, "" if there is none."""
     return "" if folder is None else GIVEN if machine.bubblewrap else str(folder)
 
 
-def _bubblewrap(jail: Jail) -> list[str]:
+def _build_bubblewrap_arguments(jail: JailOptions) -> list[str]:
     makes_calls = jail.folder is None
     argv = ["--unshare-all", "--unshare-user", "--new-session", "--die-with-parent"]
     argv += ["--share-net"] if jail.permissions.network else []
@@ -147,8 +168,8 @@ def _bubblewrap(jail: Jail) -> list[str]:
     room = str(jail.limits.folder_size)
     argv += ["--size", room, "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     argv += ["--size", room, "--perms", "1777", "--tmpfs", "/tmp"]
-    for path in jail.interpreter.files(network=jail.permissions.network):
-        argv += _show(path)
+    for path in jail.interpreter.list_visible_paths(network=jail.permissions.network):
+        argv += _build_bind_arguments(path)
     for path in jail.permissions.read:
         argv += ["--ro-bind", str(path.resolve()), str(path)]
     for path in jail.permissions.write:
@@ -159,53 +180,53 @@ def _bubblewrap(jail: Jail) -> list[str]:
     argv += ["--remount-ro", "/dev/shm", "--remount-ro", "/tmp"] if makes_calls else []
     argv += ["--remount-ro", "/", "--chdir", WORK]
     given = GIVEN if jail.given else ""
-    for name, value in _environment(WORK, temporary=_temporary(jail), given=given).items():
+    for name, value in _build_environment(WORK, temporary=_choose_temp_folder(jail), given=given).items():
         argv += ["--setenv", name, value]
     return argv
 
 
-def _show(path: Path) -> list[str]:
+def _build_bind_arguments(path: Path) -> list[str]:
     """Return the options that show a path inside. A link stays a link, because programs may depend on it."""
     if path.is_symlink() and path.is_dir():
         return ["--symlink", str(path.readlink()), str(path)]
     return ["--ro-bind", str(path), str(path)]
 
 
-def _temporary(jail: Jail) -> str:
+def _choose_temp_folder(jail: JailOptions) -> str:
     """Return /tmp, unless a call's own /tmp would hide a path that must be visible."""
-    shown = [*jail.interpreter.files(network=False), *jail.permissions.read, *jail.permissions.write]
+    shown = [*jail.interpreter.list_visible_paths(network=False), *jail.permissions.read, *jail.permissions.write]
     hides = jail.folder is None and any(path.is_relative_to("/tmp") for path in shown if path != INSIDE)
     return WORK if hides else "/tmp"
 
 
-def _environment(home: str, *, temporary: str = "", given: str = "") -> dict[str, str]:
+def _build_environment(home: str, *, temporary: str = "", given: str = "") -> dict[str, str]:
     """Return all the environment variables that code sees; `GIVEN` names the folder of given files."""
     found = {**_SYSTEM, "HOME": home, "TMPDIR": temporary or home}
     return {**found, "GIVEN": given, "PATH": f"{given}/{COMMANDS}:{_SYSTEM['PATH']}"} if given else found
 
 
-def _spec(machine: Machine, jail: Jail, *, work: str) -> dict[str, object]:
+def _build_confinement_spec(machine: MachineCapabilities, jail: JailOptions, *, work: str) -> dict[str, object]:
     """Return the steps by which the process confines itself, in the terms of `inside/confine.py`."""
     wrapped = machine.bubblewrap is not None
     own_net = not jail.permissions.network and (wrapped or machine.has_namespaces)
     per_call = _PER_CALL | (confine.CLONE_NEWNET if own_net else 0) if wrapped or machine.has_namespaces else 0
     packages, venv = jail.interpreter.packages, jail.interpreter.venv
     return {
-        "rlimits": rlimits(machine, jail.limits),
-        "landlock": _landlock(machine, jail, work) if machine.landlock_abi else None,
-        "seccomp": _seccomp(machine, jail) if machine.has_seccomp else None,
+        "rlimits": build_rlimits(machine, jail.limits),
+        "landlock": _build_landlock_rules(machine, jail, work) if machine.landlock_abi else None,
+        "seccomp": _build_seccomp_options(machine, jail) if machine.has_seccomp else None,
         "enter": per_call if not wrapped else 0,
         "per_call": per_call,
         "work": work,
         "writable": [work, *map(str, jail.permissions.write)],
-        "private": list(dict.fromkeys([work, *([_temporary(jail), "/dev/shm"] if wrapped else [])])),
+        "private": list(dict.fromkeys([work, *([_choose_temp_folder(jail), "/dev/shm"] if wrapped else [])])),
         "room": jail.limits.folder_size,
         "packages": str(packages) if packages else None,
         "venv": str(venv) if venv else None,
     }
 
 
-def rlimits(machine: Machine, limits: Limits) -> dict[str, int]:
+def build_rlimits(machine: MachineCapabilities, limits: SandboxLimits) -> dict[str, int]:
     """Return the rlimits of one process, by name."""
     # With a group the whole tree is bounded and this only makes Python say MemoryError; without, it is the bound.
     memory = "data" if machine.cgroups else "as"
@@ -213,7 +234,7 @@ def rlimits(machine: Machine, limits: Limits) -> dict[str, int]:
     bounds = {
         memory: limits.memory,
         # The server and its helpers need a few processes of their own.
-        "nproc": limits.processes + (8 if own_count else _tasks_of_this_user()),
+        "nproc": limits.processes + (8 if own_count else _count_user_tasks()),
         "fsize": limits.file_size,
         "nofile": limits.open_files,
         "core": 0,
@@ -223,7 +244,7 @@ def rlimits(machine: Machine, limits: Limits) -> dict[str, int]:
     return bounds if limits.cpu_s is None else {**bounds, "cpu": limits.cpu_s}
 
 
-def _tasks_of_this_user() -> int:
+def _count_user_tasks() -> int:
     """Count this user's tasks: without a namespace, the process limit must lie above them."""
     count = 0
     for folder in Path("/proc").glob("[0-9]*"):
@@ -235,10 +256,10 @@ def _tasks_of_this_user() -> int:
     return count
 
 
-def _landlock(machine: Machine, jail: Jail, work: str) -> dict[str, object]:
+def _build_landlock_rules(machine: MachineCapabilities, jail: JailOptions, work: str) -> dict[str, object]:
     wrapped = machine.bubblewrap is not None
-    given = [given_at(machine, jail.given)] if jail.given else []
-    read = [*jail.interpreter.files(network=jail.permissions.network), *jail.permissions.read, *given]
+    given = [get_given_path(machine, jail.given)] if jail.given else []
+    read = [*jail.interpreter.list_visible_paths(network=jail.permissions.network), *jail.permissions.read, *given]
     # Without a process namespace /proc shows the processes of the host.
     processes = "/proc" if wrapped or machine.has_namespaces else "/proc/self"
     write = [work, *jail.permissions.write, *_DEVICES, *(["/tmp", "/dev/shm"] if wrapped else [])]
@@ -249,7 +270,7 @@ def _landlock(machine: Machine, jail: Jail, work: str) -> dict[str, object]:
     }
 
 
-def _seccomp(machine: Machine, jail: Jail) -> dict[str, object]:
+def _build_seccomp_options(machine: MachineCapabilities, jail: JailOptions) -> dict[str, object]:
     wrapped, network = machine.bubblewrap is not None, jail.permissions.network
     # Unix sockets lead out by a path, or by an abstract name where the network is shared and Landlock can't see to it.
     unix = wrapped and (not network or machine.landlock_abi >= 6)
@@ -260,7 +281,7 @@ def _seccomp(machine: Machine, jail: Jail) -> dict[str, object]:
     }
 
 
-def check_grants(permissions: Permissions) -> None:
+def check_granted_paths(permissions: Permissions) -> None:
     """Raise `Invalid` for a granted path that does not exist or would open the whole machine."""
     for path in (*permissions.read, *permissions.write):
         if not path.is_absolute() or not path.exists():

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from habitus.errors import Refused
-from habitus.sandbox.model import Protection
+from habitus.sandbox.model import ProtectionStatus
 
 INSIDE = Path(__file__).with_name("inside")
 _BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from inside.{script} import main; main()"
@@ -41,7 +41,7 @@ NO_NESTING = "--disable-userns"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cgroups:
+class CgroupFolders:
     """The folders in which control groups can be created: one for version 2, one per controller for version 1."""
 
     version: int
@@ -52,7 +52,7 @@ class Cgroups:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
+class MachineCapabilities:
     """The facts that decide how code is confined. Tests remove one with `replace` and run with the rest."""
 
     system: str = "Linux"
@@ -64,7 +64,7 @@ class Machine:
     has_namespaces: bool = False  # without bubblewrap
     landlock_abi: int = 0
     has_seccomp: bool = False
-    cgroups: Cgroups | None = None
+    cgroups: CgroupFolders | None = None
     userns_sysctl: str = ""  # the kernel setting that forbids user namespaces, e.g. "user.max_user_namespaces=0"
     is_filtered: bool = False  # our system calls are already filtered, usually by a container
 
@@ -73,58 +73,58 @@ class Machine:
         return self.system == "Linux"
 
 
-def probe(*, search_path: str | None = None, proc: Path = Path("/proc")) -> Machine:
+def probe_machine(*, search_path: str | None = None, proc: Path = Path("/proc")) -> MachineCapabilities:
     """Try each protection on this machine. `search_path` is where to look for bubblewrap (PATH by default)."""
-    return _probe(os.environ.get("PATH", os.defpath) if search_path is None else search_path, proc)
+    return _probe_machine_cached(os.environ.get("PATH", os.defpath) if search_path is None else search_path, proc)
 
 
 @functools.cache
-def _probe(search_path: str, proc: Path) -> Machine:
+def _probe_machine_cached(search_path: str, proc: Path) -> MachineCapabilities:
     system = platform.system()
     if system != "Linux":
-        return Machine(system=system, is_root=os.geteuid() == 0)
+        return MachineCapabilities(system=system, is_root=os.geteuid() == 0)
     found = shutil.which("bwrap", path=search_path)
-    landlock_abi, has_seccomp = _kernel_facts()
+    landlock_abi, has_seccomp = _probe_kernel()
     nests, error = _try_bubblewrap(found, has_seccomp) if found else (False, "")
-    return Machine(
+    return MachineCapabilities(
         system=system,
         is_root=os.geteuid() == 0,
         bubblewrap=Path(found) if found and not error else None,
         bubblewrap_error=error,
         bubblewrap_nests=nests,
-        has_namespaces=not _trial(bare_python(_TRIAL)),
+        has_namespaces=not _run_trial(build_isolated_command(_TRIAL)),
         landlock_abi=landlock_abi,
         has_seccomp=has_seccomp,
         cgroups=find_cgroups(proc=proc),
-        userns_sysctl=_forbidding_sysctl(proc),
-        is_filtered="Seccomp:\t2" in _read(proc / "self/status"),
+        userns_sysctl=_find_blocking_sysctl(proc),
+        is_filtered="Seccomp:\t2" in _read_or_empty(proc / "self/status"),
     )
 
 
 def _try_bubblewrap(program: str, has_seccomp: bool) -> tuple[bool, str]:
     """Return whether nested user namespaces must be blocked by our filter, and why bubblewrap fails, or ""."""
-    error = _trial([program, NO_NESTING, *_BUBBLEWRAP_TRIAL, *bare_python("")])
+    error = _run_trial([program, NO_NESTING, *_BUBBLEWRAP_TRIAL, *build_isolated_command("")])
     if NO_NESTING in error and has_seccomp:
-        return True, _trial([program, *_BUBBLEWRAP_TRIAL, *bare_python("")])
+        return True, _run_trial([program, *_BUBBLEWRAP_TRIAL, *build_isolated_command("")])
     return False, error
 
 
-def base_python() -> str:
+def get_base_python() -> str:
     """Return the real interpreter behind this one: a shim would start slower."""
     return os.path.realpath(sys.executable)
 
 
-def bare_python(code: str) -> list[str]:
+def build_isolated_command(code: str) -> list[str]:
     """Return the command that runs a snippet in an isolated Python, with the package folder as its argument."""
-    return [base_python(), "-I", "-S", "-c", code, str(INSIDE.parent)]
+    return [get_base_python(), "-I", "-S", "-c", code, str(INSIDE.parent)]
 
 
-def boot(python: str, script: str) -> list[str]:
+def build_script_command(python: str, script: str) -> list[str]:
     """Return the command that runs one of the scripts in `inside/`."""
     return [python, "-I", "-S", "-c", _BOOT.format(script=script), str(INSIDE.parent)]
 
 
-def _trial(command: list[str]) -> str:
+def _run_trial(command: list[str]) -> str:
     """Run a command and return why it fails, or ""."""
     try:
         done = subprocess.run(command, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
@@ -136,71 +136,79 @@ def _trial(command: list[str]) -> str:
     return lines[-1] if lines else f"exit code {done.returncode}"
 
 
-def _kernel_facts() -> tuple[int, bool]:
-    done = subprocess.run(bare_python(_FACTS), env={}, capture_output=True, timeout=20, check=False)
+def _probe_kernel() -> tuple[int, bool]:
+    done = subprocess.run(build_isolated_command(_FACTS), env={}, capture_output=True, timeout=20, check=False)
     words = done.stdout.split()
     return (int(words[0]), words[1] == b"1") if len(words) == 2 else (0, False)
 
 
-def _forbidding_sysctl(proc: Path) -> str:
+def _find_blocking_sysctl(proc: Path) -> str:
     for name, bad in [
         ("kernel.apparmor_restrict_unprivileged_userns", "1"),
         ("kernel.unprivileged_userns_clone", "0"),
         ("user.max_user_namespaces", "0"),
     ]:
-        if _read(proc / "sys" / name.replace(".", "/", 1)).strip() == bad:
+        if _read_or_empty(proc / "sys" / name.replace(".", "/", 1)).strip() == bad:
             return f"{name}={bad}"
     return ""
 
 
-def _read(file: Path) -> str:
+def _read_or_empty(file: Path) -> str:
     try:
         return file.read_text()
     except OSError:
         return ""
 
 
-def require(machine: Machine, *, allow_weaker: bool) -> None:
+def require_protections(machine: MachineCapabilities, *, allow_weaker: bool) -> None:
     """Raise `Refused` if files, network or limits are unprotected, unless `allow_weaker` accepts that."""
-    missing = [protection for protection in describe(machine) if protection.required and not protection.is_on]
+    missing = [
+        protection for protection in describe_protections(machine) if protection.required and not protection.is_on
+    ]
     if missing and not allow_weaker:
         names = ", ".join(protection.name for protection in missing)
         hints = " ".join(dict.fromkeys(protection.hint for protection in missing))
         raise Refused(f"This machine can't hold untrusted code: no protection of {names}.", hint=hints)
 
 
-def describe(machine: Machine) -> tuple[Protection, ...]:
+def describe_protections(machine: MachineCapabilities) -> tuple[ProtectionStatus, ...]:
     """Return every protection, with what provides it or how to get it."""
     if not machine.is_linux:
-        return tuple(_elsewhere(machine.system))
-    return tuple(_on_linux(machine))
+        return tuple(_describe_unsupported(machine.system))
+    return tuple(_describe_linux(machine))
 
 
-def _on_linux(machine: Machine) -> Iterable[Protection]:
+def _describe_linux(machine: MachineCapabilities) -> Iterable[ProtectionStatus]:
     wrapped = machine.bubblewrap is not None
-    hint = _bubblewrap_hint(machine)
+    hint = _build_bubblewrap_hint(machine)
     has_files = wrapped or machine.landlock_abi >= 3
     has_limits = machine.cgroups is not None or not machine.is_root
     groups_hint = "Let this user make groups with the memory and pids controllers under /sys/fs/cgroup."
-    yield _protection("files", has_files, True, "bubblewrap" if wrapped else "Landlock", hint)
+    yield _build_protection("files", has_files, True, "bubblewrap" if wrapped else "Landlock", hint)
     has_network = wrapped or machine.has_seccomp
     how = "own network namespace" if wrapped else "no sockets"
-    yield _protection("network", has_network, True, how, hint)
-    yield _protection("limits", has_limits, True, _limits(machine), f"Run as an ordinary user. Or: {groups_hint}")
-    yield _protection("room on disk", True, False, _room(machine), "")
-    yield _protection("bubblewrap", wrapped, False, "own view of files, network, processes, users", hint)
+    yield _build_protection("network", has_network, True, how, hint)
+    yield _build_protection(
+        "limits", has_limits, True, _describe_limits(machine), f"Run as an ordinary user. Or: {groups_hint}"
+    )
+    yield _build_protection("room on disk", True, False, _describe_disk_limit(machine), "")
+    yield _build_protection("bubblewrap", wrapped, False, "own view of files, network, processes, users", hint)
     has_processes = wrapped or machine.has_namespaces or machine.landlock_abi >= 6
-    yield _protection("other processes", has_processes, False, "not seen or not signalled", hint)
-    yield _protection("groups", machine.cgroups is not None, False, "one bound for all its processes", groups_hint)
+    yield _build_protection("other processes", has_processes, False, "not seen or not signalled", hint)
+    yield _build_protection(
+        "groups", machine.cgroups is not None, False, "one bound for all its processes", groups_hint
+    )
     belt = "Use Linux 6.2 or newer with Landlock in the kernel's `lsm=` list."
-    yield _protection("Landlock", machine.landlock_abi >= 3, False, f"second belt, ABI {machine.landlock_abi}", belt)
+    yield _build_protection(
+        "Landlock", machine.landlock_abi >= 3, False, f"second belt, ABI {machine.landlock_abi}", belt
+    )
     processor = f"No system-call filter is written for {platform.machine()}."
-    yield _protection("system calls", machine.has_seccomp, False, "dangerous ones are refused", processor)
-    yield _protection("privileges", True, False, "no capability, no set-user-id", "")
-    yield _protection("environment", True, False, "nothing of the host's", "")
+    yield _build_protection("system calls", machine.has_seccomp, False, "dangerous ones are refused", processor)
+    yield _build_protection("privileges", True, False, "no capability, no set-user-id", "")
+    yield _build_protection("environment", True, False, "nothing of the host's", "")
 
 
-def _limits(machine: Machine) -> str:
+def _describe_limits(machine: MachineCapabilities) -> str:
     """Describe how memory, processes and time are limited, and which limits are weaker without control groups."""
     if not machine.cgroups:
         return "rlimits; memory counts for each process, idle time of scratchpads as processes report it"
@@ -208,26 +216,28 @@ def _limits(machine: Machine) -> str:
     return f"control groups and rlimits{counted}"
 
 
-def _room(machine: Machine) -> str:
+def _describe_disk_limit(machine: MachineCapabilities) -> str:
     """Describe how the size of folders is limited; without a mount in memory, it is polled."""
     if machine.bubblewrap or machine.has_namespaces:
         return "a call's is bounded; a scratchpad's is looked at twice a second, between cells too"
     return "looked at twice a second, at the end of a call, and between cells"
 
 
-def _elsewhere(system: str) -> Iterable[Protection]:
+def _describe_unsupported(system: str) -> Iterable[ProtectionStatus]:
     hint = "Use Linux or a virtual machine, or the SSH runtime; or take the risk: set allow_weaker_sandbox."
     for name in ("files", "network", "limits"):
-        yield Protection(name=name, is_on=False, required=True, why=f"{system} gives no sandbox we can use", hint=hint)
-    yield _protection("environment", True, False, "nothing of the host's", "")
+        yield ProtectionStatus(
+            name=name, is_on=False, required=True, why=f"{system} gives no sandbox we can use", hint=hint
+        )
+    yield _build_protection("environment", True, False, "nothing of the host's", "")
 
 
-def _protection(name: str, is_on: bool, required: bool, how: str, hint: str) -> Protection:
+def _build_protection(name: str, is_on: bool, required: bool, how: str, hint: str) -> ProtectionStatus:
     why = how if is_on else hint
-    return Protection(name=name, is_on=is_on, required=required, why=why, hint="" if is_on else hint)
+    return ProtectionStatus(name=name, is_on=is_on, required=required, why=why, hint="" if is_on else hint)
 
 
-def _bubblewrap_hint(machine: Machine) -> str:
+def _build_bubblewrap_hint(machine: MachineCapabilities) -> str:
     if not machine.bubblewrap_error and not machine.bubblewrap:
         return "Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap)."
     setting, _, _ = machine.userns_sysctl.partition("=")
@@ -244,54 +254,54 @@ def _bubblewrap_hint(machine: Machine) -> str:
 _NAME = re.compile(r"habitus-(\d+)-\w+")
 
 
-class Group:
+class ControlGroup:
     """A control group with its limits. Processes join through the descriptors from `open_descriptors`; `close`
     removes it."""
 
-    def __init__(self, where: Cgroups, name: str, *, memory: int, processes: int) -> None:
+    def __init__(self, where: CgroupFolders, name: str, *, memory: int, processes: int) -> None:
         self._version = where.version
         label = f"habitus-{os.getpid()}-{name}"
         self._memory, self._pids = where.memory / label, where.pids / label
         self._processor = where.processor / label if where.processor else None
         self._folders = list(dict.fromkeys(filter(None, (self._memory, self._processor, self._pids))))
         for folder in self._folders:
-            _sweep(folder.parent)
+            _remove_stale_groups(folder.parent)
             folder.mkdir()
         if where.version == 2:
             # Otherwise code over its memory limit would swap instead of being stopped.
-            _set(self._memory / "memory.swap.max", 0)
-            _set(self._memory / "memory.max", memory)
+            _set_limit(self._memory / "memory.swap.max", 0)
+            _set_limit(self._memory / "memory.max", memory)
         else:
-            _set(self._memory / "memory.limit_in_bytes", memory)
-            _set(self._memory / "memory.memsw.limit_in_bytes", memory)
-        _set(self._pids / "pids.max", processes)
+            _set_limit(self._memory / "memory.limit_in_bytes", memory)
+            _set_limit(self._memory / "memory.memsw.limit_in_bytes", memory)
+        _set_limit(self._pids / "pids.max", processes)
 
-    def open(self) -> list[int]:
+    def open_descriptors(self) -> list[int]:
         """Return descriptors through which a process moves itself into the group; the caller closes them."""
         return [os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for folder in self._folders]
 
-    def members(self) -> list[int]:
+    def list_members(self) -> list[int]:
         """Return the ids of the processes in the group."""
-        return [int(process) for process in _read(self._pids / "cgroup.procs").split()]
+        return [int(process) for process in _read_or_empty(self._pids / "cgroup.procs").split()]
 
-    def memory_kills(self) -> int:
+    def count_memory_kills(self) -> int:
         """Return how often the kernel killed a process of the group for lack of memory."""
         file = "memory.events" if self._version == 2 else "memory.oom_control"
-        found = re.search(r"^oom_kill (\d+)", _read(self._memory / file), re.MULTILINE)
+        found = re.search(r"^oom_kill (\d+)", _read_or_empty(self._memory / file), re.MULTILINE)
         return int(found[1]) if found else 0
 
-    def processor_s(self) -> float | None:
+    def read_cpu_seconds(self) -> float | None:
         """Return the CPU seconds used by all its processes, or None if they are not measured."""
         if self._processor is None:
             return None
         if self._version == 1:
-            return int(_read(self._processor / "cpuacct.usage") or 0) / 1e9
-        found = re.search(r"^usage_usec (\d+)", _read(self._processor / "cpu.stat"), re.MULTILINE)
+            return int(_read_or_empty(self._processor / "cpuacct.usage") or 0) / 1e9
+        found = re.search(r"^usage_usec (\d+)", _read_or_empty(self._processor / "cpu.stat"), re.MULTILINE)
         return int(found[1]) / 1e6 if found else None
 
     def close(self) -> bool:
         """Kill the remaining processes and remove the group. False if a dying process still holds it; retry later."""
-        for member in self.members():
+        for member in self.list_members():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(member, signal.SIGKILL)
         for folder in self._folders:
@@ -301,36 +311,38 @@ class Group:
         return not any(folder.exists() for folder in self._folders)
 
 
-def find_cgroups(*, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> Cgroups | None:
+def find_cgroups(*, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> CgroupFolders | None:
     """Return the nearest place above this process where limited groups can be created, or None."""
-    own = _own_paths(proc)
+    own = _read_own_cgroups(proc)
     if "memory" in own and "pids" in own:
-        memory = _makeable(root / "memory" / own["memory"])
-        pids = _makeable(root / "pids" / own["pids"])
-        processor = _makeable(root / "cpuacct" / own["cpuacct"]) if "cpuacct" in own else None
-        return Cgroups(version=1, memory=memory, pids=pids, processor=processor) if memory and pids else None
+        memory = _find_writable_folder(root / "memory" / own["memory"])
+        pids = _find_writable_folder(root / "pids" / own["pids"])
+        processor = _find_writable_folder(root / "cpuacct" / own["cpuacct"]) if "cpuacct" in own else None
+        return CgroupFolders(version=1, memory=memory, pids=pids, processor=processor) if memory and pids else None
     if "" not in own:
         return None
     folder = root / own[""]
     for place in [folder, *folder.parents]:
-        if {"memory", "pids"} <= set(_read(place / "cgroup.subtree_control").split()) and _makeable(place):
-            return Cgroups(version=2, memory=place, pids=place, processor=place)
+        if {"memory", "pids"} <= set(
+            _read_or_empty(place / "cgroup.subtree_control").split()
+        ) and _find_writable_folder(place):
+            return CgroupFolders(version=2, memory=place, pids=place, processor=place)
         if place == root:
             break
     return None
 
 
-def _own_paths(proc: Path) -> dict[str, str]:
+def _read_own_cgroups(proc: Path) -> dict[str, str]:
     """Map each controller to our own group, from lines like `4:memory:/a/b` or `0::/a/b`."""
     paths = {}
-    for line in _read(proc / "self/cgroup").splitlines():
+    for line in _read_or_empty(proc / "self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
             paths[controller] = path.lstrip("/")
     return paths
 
 
-def _makeable(folder: Path) -> Path | None:
+def _find_writable_folder(folder: Path) -> Path | None:
     trial = folder / f"habitus-{os.getpid()}-trial"
     try:
         trial.mkdir()
@@ -340,7 +352,7 @@ def _makeable(folder: Path) -> Path | None:
     return folder
 
 
-def _sweep(folder: Path) -> None:
+def _remove_stale_groups(folder: Path) -> None:
     """Remove groups whose owner has ended: a killed host can't clean up after itself."""
     for left in folder.glob("habitus-*"):
         owner = _NAME.fullmatch(left.name)
@@ -349,7 +361,7 @@ def _sweep(folder: Path) -> None:
                 left.rmdir()
 
 
-def _set(file: Path, value: int) -> None:
+def _set_limit(file: Path, value: int) -> None:
     # Swap accounting is a kernel option: a bound that has no file is left out.
     if file.exists():
         file.write_text(str(value))

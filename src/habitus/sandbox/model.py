@@ -24,7 +24,7 @@ class Permissions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class SandboxLimits:
     """Resource limits of one sandboxed process and everything it starts. Sizes are in bytes.
 
     `cpu_s` applies to each process; `idle_cpu_s` to a whole scratchpad, from the end of one cell to the start of the
@@ -43,27 +43,27 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Timeouts:
+class CellTimeouts:
     """How long one cell may run in total, and how long without output or progress."""
 
     total_s: float
     silence_s: float
 
 
-def timeouts_for(estimated_s: float | None) -> Timeouts:
+def compute_cell_timeouts(estimated_s: float | None) -> CellTimeouts:
     """Return the timeouts for a cell that its author expects to take `estimated_s` seconds.
 
     With an estimate e: max(2e, e+30) in total and max(0.5e, 30) of silence. Without one: 120 and 30.
     """
     if estimated_s is None or not math.isfinite(estimated_s) or estimated_s <= 0:
-        return Timeouts(total_s=120.0, silence_s=30.0)
+        return CellTimeouts(total_s=120.0, silence_s=30.0)
     total = max(2 * estimated_s, estimated_s + 30)
     silence = max(0.5 * estimated_s, 30.0)
     # An estimate is a guess by the model: even a huge one must not block a scratchpad for hours.
-    return Timeouts(total_s=min(total, 3600.0), silence_s=min(silence, 60.0))
+    return CellTimeouts(total_s=min(total, 3600.0), silence_s=min(silence, 60.0))
 
 
-class Stop(StrEnum):
+class CellStopReason(StrEnum):
     """Why a cell was stopped early. The error of such a cell begins with these words."""
 
     TIMED_OUT = "Cell timed out"
@@ -89,7 +89,7 @@ class Cell:
     progress: tuple[str, ...] = ()
     seconds: float = 0.0
     outcome: Outcome = OK
-    stopped: Stop | None = None
+    stopped: CellStopReason | None = None
     # Files for a person to open, copied out of the sandbox.
     made: tuple[str, ...] = ()
 
@@ -104,7 +104,7 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToolRun:
+class ToolRunResult:
     """The result of one tool call. `cut` counts the characters of output that were left out.
 
     `notice` concerns the tool itself, whatever the result of this call.
@@ -125,7 +125,7 @@ class ToolRun:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Protection:
+class ProtectionStatus:
     """One protection of the sandbox, whether this machine provides it, and how to get it if not."""
 
     name: str

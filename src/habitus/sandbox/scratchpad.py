@@ -10,59 +10,59 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from habitus.events import OK, Outcome, failure, infra
-from habitus.sandbox.child import Capture, Gone, Message, Services, answer
-from habitus.sandbox.model import Cell, Stop, Timeouts
-from habitus.sandbox.runtimes.base import Runtime, WorkerProcess
-from habitus.text import encodable
+from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
+from habitus.sandbox.child import HostServices, Message, OutputCapture, ProcessGone, answer_question
+from habitus.sandbox.model import Cell, CellStopReason, CellTimeouts
+from habitus.sandbox.runtimes.base import ScratchpadRuntime, WorkerProcess
+from habitus.text import replace_surrogates
 
 _MOST_LOGS, _LONGEST_LOG, _LONGEST_ERROR = 200, 2_000, 25_000
 _LOST = "earlier variables are gone"
 
 
 @dataclass(slots=True)
-class _Run:
+class _RunningCell:
     """A cell while it runs."""
 
     cell: Cell
-    out: Capture
-    err: Capture
+    out: OutputCapture
+    err: OutputCapture
     logs: list[str]
     progress: list[str] = field(default_factory=list)
-    last_word: float = field(default_factory=time.monotonic)
+    last_message_at: float = field(default_factory=time.monotonic)
 
     @property
-    def last_sign(self) -> float:
+    def last_activity_at(self) -> float:
         """When it last printed, reported progress, logged or asked something."""
-        return max(self.last_word, self.out.last_fed, self.err.last_fed)
+        return max(self.last_message_at, self.out.last_fed, self.err.last_fed)
 
-    def log(self, line: str) -> None:
-        _note(self.logs, line)
+    def add_log(self, line: str) -> None:
+        _append_line(self.logs, line)
 
-    def report(self, text: str) -> None:
-        _note(self.progress, text)
+    def add_progress(self, text: str) -> None:
+        _append_line(self.progress, text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _End:
+class _CellEnd:
     """How a cell ended; `missing` is the module that it could not import."""
 
     error: str | None = None
     outcome: Outcome = OK
     missing: str | None = None
-    stopped: Stop | None = None
+    stopped: CellStopReason | None = None
 
 
-class Pad:
+class ScratchpadRunner:
     """Runs cells one at a time in a worker that is started on demand and restarted if it died."""
 
     def __init__(
         self,
         name: str,
-        runtime: Runtime,
+        runtime: ScratchpadRuntime,
         *,
-        services: Services,
-        timeouts: Callable[[float | None], Timeouts],
+        services: HostServices,
+        timeouts: Callable[[float | None], CellTimeouts],
         output_chars: int,
         grace_s: float,
         on_missing: Callable[[str, str], Awaitable[str | None]],
@@ -85,18 +85,18 @@ class Pad:
         self._stop = asyncio.Event()
         self._notice = ""
 
-    async def execute(self, cell: Cell) -> Cell:
+    async def execute_cell(self, cell: Cell) -> Cell:
         """Run the cell and return it with its result. Its failure is part of the result; only a missing
         sandbox raises.
         """
         async with self._turn:
             began = time.monotonic()
             self._stop.clear()
-            done, missing = await self._attempt(cell, [])
+            done, missing = await self._run_once(cell, [])
             if missing and (message := await self._on_missing(self.name, missing)):
                 # A missing package was installed, so the cell gets one second chance.
-                done, _ = await self._attempt(cell, [message])
-            done = replace(done, seconds=time.monotonic() - began, made=await self._made_files())
+                done, _ = await self._run_once(cell, [message])
+            done = replace(done, seconds=time.monotonic() - began, made=await self._collect_made_files())
             self.cells.append(done)
             return done
 
@@ -110,115 +110,124 @@ class Pad:
         async with self._turn:
             await self._end_worker()
 
-    async def _attempt(self, cell: Cell, logs: list[str]) -> tuple[Cell, str | None]:
+    async def _run_once(self, cell: Cell, logs: list[str]) -> tuple[Cell, str | None]:
         """Run the cell once; return it as it ended, and the module that was missing, if any."""
         try:
-            worker = await self._ready_worker()
-        except Gone as gone:
-            error = f"{Stop.KILLED}: the scratchpad did not start ({gone})."
-            return replace(cell, error=error, outcome=infra(str(gone)), stopped=Stop.KILLED), None
+            worker = await self._ensure_worker()
+        except ProcessGone as gone:
+            error = f"{CellStopReason.KILLED}: the scratchpad did not start ({gone})."
+            return replace(
+                cell, error=error, outcome=build_infra_outcome(str(gone)), stopped=CellStopReason.KILLED
+            ), None
         if self._notice:
             logs = [self._notice, *logs]
             self._notice = ""
-        run = _Run(cell, self._capture(), self._capture(), logs)
-        worker.listen(run.out, run.err)
+        run = _RunningCell(cell, self._create_capture(), self._create_capture(), logs)
+        worker.redirect_output(run.out, run.err)
         try:
-            end = await self._converse(worker, run)
+            end = await self._run_until_end(worker, run)
         except asyncio.CancelledError:
             # The caller is gone, and the cell must not go on unobserved.
-            await asyncio.shield(self._lose_worker("it was stopped"))
-            end = _end_of_stop(Stop.CANCELLED, ".")
-            self.cells.append(_as_ended(run, end))
+            await asyncio.shield(self._discard_worker("it was stopped"))
+            end = _build_stopped_end(CellStopReason.CANCELLED, ".")
+            self.cells.append(_build_finished_cell(run, end))
             raise
-        return _as_ended(run, end), end.missing
+        return _build_finished_cell(run, end), end.missing
 
-    async def _ready_worker(self) -> WorkerProcess:
+    async def _ensure_worker(self) -> WorkerProcess:
         if self._worker and not self._worker.is_alive:
-            await self._lose_worker()
+            await self._discard_worker()
         if self._worker is None:
             self._worker = await self._runtime.start(self.name)
         self._last_worker = self._worker
-        self._notice = " ".join(filter(None, [self._notice, await self._worker.give()]))
+        self._notice = " ".join(filter(None, [self._notice, await self._worker.sync_given_files()]))
         return self._worker
 
-    async def _made_files(self) -> tuple[str, ...]:
+    async def _collect_made_files(self) -> tuple[str, ...]:
         """Copy out the files the cell made, even if its process has died."""
         if self._keep_made is None or self._last_worker is None:
             return ()
-        return await self._last_worker.keep_made(self._keep_made)
+        return await self._last_worker.collect_made_files(self._keep_made)
 
-    def _capture(self) -> Capture:
-        return Capture(self._output_chars, watch=self.watch)
+    def _create_capture(self) -> OutputCapture:
+        return OutputCapture(self._output_chars, watch=self.watch)
 
-    async def _converse(self, worker: WorkerProcess, run: _Run) -> _End:
+    async def _run_until_end(self, worker: WorkerProcess, run: _RunningCell) -> _CellEnd:
         """Run the cell to its end: normal, by timeout, by cancellation, or by the death of its process."""
-        talk = asyncio.ensure_future(self._talk(worker, run))
-        reason: tuple[Stop, str] | None = None
+        talk = asyncio.ensure_future(self._exchange_messages(worker, run))
+        reason: tuple[CellStopReason, str] | None = None
         try:
-            reason = await self._reason_to_stop(talk, run)
+            reason = await self._wait_for_stop_reason(talk, run)
             if reason:
                 await worker.interrupt()
                 await asyncio.wait({talk}, timeout=self._grace_s)
                 if not talk.done():
-                    await self._lose_worker("it was stopped")
-                    return _end_of_stop(*reason, f". It did not react to an interrupt: its process was ended, {_LOST}.")
+                    await self._discard_worker("it was stopped")
+                    return _build_stopped_end(
+                        *reason, f". It did not react to an interrupt: its process was ended, {_LOST}."
+                    )
             end = talk.result()
-        except Gone:
-            why = await self._lose_worker()
+        except ProcessGone:
+            why = await self._discard_worker()
             if reason:
-                return _end_of_stop(*reason, f". Its process ended ({why}): {_LOST}.")
-            error = f"{Stop.KILLED}: its process ended ({why}); {_LOST}."
-            return _End(error=error, outcome=failure(why), stopped=Stop.KILLED)
+                return _build_stopped_end(*reason, f". Its process ended ({why}): {_LOST}.")
+            error = f"{CellStopReason.KILLED}: its process ended ({why}); {_LOST}."
+            return _CellEnd(error=error, outcome=build_failed_outcome(why), stopped=CellStopReason.KILLED)
         finally:
             talk.cancel()
-            worker.listen(None, None)
-        return _end_of_stop(*reason, ". It was interrupted; variables are kept.") if reason else end
+            worker.redirect_output(None, None)
+        return _build_stopped_end(*reason, ". It was interrupted; variables are kept.") if reason else end
 
-    async def _talk(self, worker: WorkerProcess, run: _Run) -> _End:
+    async def _exchange_messages(self, worker: WorkerProcess, run: _RunningCell) -> _CellEnd:
         """Exchange messages with the worker until it reports the end of this cell."""
         # A random id: a cell can't predict the next one's and report it as done.
         number = secrets.token_hex(8)
         await worker.send({"exec": run.cell.code, "id": number})
         while True:
             message = await worker.receive()
-            run.last_word = time.monotonic()
+            run.last_message_at = time.monotonic()
             if isinstance(message.get("done"), dict):
                 if message.get("id") == number:
-                    worker.settle()
-                    return _check_end(message["done"])
+                    worker.flush_output()
+                    return _parse_cell_end(message["done"])
             elif "ask" in message:
-                await worker.send({**await answer(self._services, message), "id": message.get("id")})
+                await worker.send({**await answer_question(self._services, message), "id": message.get("id")})
             elif "progress" in message:
-                self._report(run, encodable(str(message["progress"])[:_LONGEST_LOG]))
+                self._record_progress(run, replace_surrogates(str(message["progress"])[:_LONGEST_LOG]))
             elif "log" in message:
-                run.log(encodable(str(message["log"])))
+                run.add_log(replace_surrogates(str(message["log"])))
 
-    def _report(self, run: _Run, text: str) -> None:
+    def _record_progress(self, run: _RunningCell, text: str) -> None:
         if text:
-            run.report(text)
+            run.add_progress(text)
             if self.watch:
                 self.watch(f"{text}\n")
 
-    async def _reason_to_stop(self, talk: asyncio.Future[_End], run: _Run) -> tuple[Stop, str] | None:
+    async def _wait_for_stop_reason(
+        self, talk: asyncio.Future[_CellEnd], run: _RunningCell
+    ) -> tuple[CellStopReason, str] | None:
         """Wait until the cell ends (None) or must be stopped: the reason and the rest of the sentence."""
         limits = self._timeouts(run.cell.estimated_s)
-        began = run.last_word = time.monotonic()
+        began = run.last_message_at = time.monotonic()
         stop = asyncio.ensure_future(self._stop.wait())
         try:
             while not talk.done() and not stop.done():
                 now = time.monotonic()
-                total, silence = began + limits.total_s - now, run.last_sign + limits.silence_s - now
+                total, silence = began + limits.total_s - now, run.last_activity_at + limits.silence_s - now
                 if total <= 0:
-                    return Stop.TIMED_OUT, f" after {limits.total_s:g} s in total"
+                    return CellStopReason.TIMED_OUT, f" after {limits.total_s:g} s in total"
                 if silence <= 0:
-                    return Stop.TIMED_OUT, f" after {limits.silence_s:g} s of silence (no output, no progress())"
+                    return (
+                        CellStopReason.TIMED_OUT,
+                        f" after {limits.silence_s:g} s of silence (no output, no progress())",
+                    )
                 either: set[asyncio.Future[Any]] = {talk, stop}
                 await asyncio.wait(either, timeout=min(total, silence), return_when=asyncio.FIRST_COMPLETED)
         finally:
             stop.cancel()
-        return None if talk.done() else (Stop.CANCELLED, "")
+        return None if talk.done() else (CellStopReason.CANCELLED, "")
 
-    async def _lose_worker(self, why: str = "") -> str:
+    async def _discard_worker(self, why: str = "") -> str:
         """End a worker whose variables are then lost; the next cell's log says so."""
         ended = await self._end_worker()
         self._notice = f"The scratchpad's process had ended ({why or ended}): a new one was started, {_LOST}."
@@ -230,12 +239,12 @@ class Pad:
         return await worker.close() if worker else ""
 
 
-def _note(lines: list[str], line: str) -> None:
+def _append_line(lines: list[str], line: str) -> None:
     if len(lines) < _MOST_LOGS:
         lines.append(line[:_LONGEST_LOG])
 
 
-def _as_ended(run: _Run, end: _End) -> Cell:
+def _build_finished_cell(run: _RunningCell, end: _CellEnd) -> Cell:
     return replace(
         run.cell,
         stdout=run.out.text(),
@@ -248,19 +257,23 @@ def _as_ended(run: _Run, end: _End) -> Cell:
     )
 
 
-def _check_end(done: Message) -> _End:
+def _parse_cell_end(done: Message) -> _CellEnd:
     """Validate the worker's report, which code in the cell could have forged."""
     error, missing = done.get("error"), done.get("missing")
     if error is None:
-        return _End()
-    text = encodable(str(error)[:_LONGEST_ERROR])
-    return _End(error=text, outcome=failure(_last_line(text)), missing=missing if isinstance(missing, str) else None)
+        return _CellEnd()
+    text = replace_surrogates(str(error)[:_LONGEST_ERROR])
+    return _CellEnd(
+        error=text,
+        outcome=build_failed_outcome(_get_last_line(text)),
+        missing=missing if isinstance(missing, str) else None,
+    )
 
 
-def _end_of_stop(stop: Stop, *words: str) -> _End:
+def _build_stopped_end(stop: CellStopReason, *words: str) -> _CellEnd:
     error = "".join((stop, *words))
-    return _End(error=error, outcome=infra(error), stopped=stop)
+    return _CellEnd(error=error, outcome=build_infra_outcome(error), stopped=stop)
 
 
-def _last_line(text: str) -> str:
+def _get_last_line(text: str) -> str:
     return text.strip().splitlines()[-1][:500] if text.strip() else ""

@@ -23,19 +23,25 @@ from typing import Any, Protocol
 
 from habitus import resident_process
 from habitus.errors import HabitusError, NotFound, Refused, StorageFailed, did_you_mean
-from habitus.locks import lock
+from habitus.locks import hold_lock
 from habitus.redact import Redactor
-from habitus.resident_process import connect_to, in_background, listen, lock_file, private
-from habitus.sandbox.child import Services
-from habitus.sandbox.model import Cell, Timeouts, timeouts_for
-from habitus.sandbox.runtimes.base import Runtime, check_name
-from habitus.sandbox.scratchpad import Pad
-from habitus.sandbox.venvs import package_for
-from habitus.text import encodable
+from habitus.resident_process import (
+    connect_to_process,
+    get_lock_path,
+    open_private,
+    serve_until_idle,
+    start_in_background,
+)
+from habitus.sandbox.child import HostServices
+from habitus.sandbox.model import Cell, CellTimeouts, compute_cell_timeouts
+from habitus.sandbox.runtimes.base import ScratchpadRuntime, check_scratchpad_name
+from habitus.sandbox.scratchpad import ScratchpadRunner
+from habitus.sandbox.venvs import guess_package_name
+from habitus.text import replace_surrogates
 
 log = logging.getLogger(__name__)
 
-MayInstall = Callable[[str], Awaitable[bool]]
+InstallPolicy = Callable[[str], Awaitable[bool]]
 
 
 class CellObserver(Protocol):
@@ -46,17 +52,17 @@ class CellObserver(Protocol):
     def on_post_execute(self, cell: Cell) -> None: ...
 
 
-async def run_cell(pad: Pad, cell: Cell, observers: Sequence[CellObserver] = ()) -> Cell:
+async def run_cell(pad: ScratchpadRunner, cell: Cell, observers: Sequence[CellObserver] = ()) -> Cell:
     """Run one cell and notify the observers before and after, whatever the result."""
     for observer in observers:
-        _fire(observer.on_pre_execute, cell)
-    done = await pad.execute(cell)
+        _notify_observer(observer.on_pre_execute, cell)
+    done = await pad.execute_cell(cell)
     for observer in observers:
-        _fire(observer.on_post_execute, done)
+        _notify_observer(observer.on_post_execute, done)
     return done
 
 
-def _fire(hook: Callable[[Cell], None], cell: Cell) -> None:
+def _notify_observer(hook: Callable[[Cell], None], cell: Cell) -> None:
     try:
         hook(cell)
     # An observer only watches: its failure must not fail the cell.
@@ -64,27 +70,27 @@ def _fire(hook: Callable[[Cell], None], cell: Cell) -> None:
         log.warning("A cell observer failed; the cell is not affected.", exc_info=True)
 
 
-class Scratchpads:
+class SessionScratchpads:
     """The scratchpads of one session, by name. Closing ends their processes; environments and files stay."""
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: ScratchpadRuntime,
         *,
-        services: Services | None = None,
+        services: HostServices | None = None,
         keep_made: Path | None = None,
-        may_install: MayInstall | None = None,
-        begin_with: Callable[[], Sequence[str]] = tuple,
-        timeouts: Callable[[float | None], Timeouts] = timeouts_for,
+        may_install: InstallPolicy | None = None,
+        initial_packages: Callable[[], Sequence[str]] = tuple,
+        timeouts: Callable[[float | None], CellTimeouts] = compute_cell_timeouts,
         output_chars: int = 10_000,
         grace_s: float = 3.0,
     ) -> None:
         self._runtime = runtime
         self._may_install = may_install
-        self._begin_with = begin_with
-        self._pads: dict[str, Pad] = {}
+        self._begin_with = initial_packages
+        self._pads: dict[str, ScratchpadRunner] = {}
         self._make_pad = functools.partial(
-            Pad,
+            ScratchpadRunner,
             runtime=runtime,
             services=services or {},
             timeouts=timeouts,
@@ -94,7 +100,7 @@ class Scratchpads:
             keep_made=keep_made,
         )
 
-    async def exec(
+    async def execute_code(
         self,
         name: str,
         code: str,
@@ -109,16 +115,16 @@ class Scratchpads:
         Files that the cell made for a person to open are copied to `keep_made`, if that was given.
         """
         if name not in self._pads:
-            await self._begin(check_name(name))
-        pad = self._pad(name)
+            await self._install_initial_packages(check_scratchpad_name(name))
+        pad = self._get_or_create(name)
         pad.watch = watch
-        cell = Cell(code=encodable(code), description=encodable(description), estimated_s=estimated_s)
+        cell = Cell(code=replace_surrogates(code), description=replace_surrogates(description), estimated_s=estimated_s)
         try:
             return await run_cell(pad, cell, observers)
         finally:
             pad.watch = None
 
-    async def _begin(self, name: str) -> None:
+    async def _install_initial_packages(self, name: str) -> None:
         """Install the initial packages of a scratchpad; if that fails, it starts without them."""
         if packages := await asyncio.to_thread(self._begin_with):
             try:
@@ -128,22 +134,22 @@ class Scratchpads:
 
     def cancel(self, name: str) -> None:
         """Stop the cell that runs in the scratchpad; its error then begins with `Cancelled`."""
-        self._find_pad(name).cancel()
+        self._find_open(name).cancel()
 
-    def view(self, name: str) -> tuple[Cell, ...]:
+    def list_cells(self, name: str) -> tuple[Cell, ...]:
         """Return the cells that ran since the scratchpad was opened or reset."""
-        return tuple(self._find_pad(name).cells)
+        return tuple(self._find_open(name).cells)
 
-    def dump(self, name: str) -> str:
+    def render_markdown(self, name: str) -> str:
         """Render the scratchpad as one Markdown document: each cell with its output and error."""
-        cells = self._find_pad(name).cells
+        cells = self._find_open(name).cells
         return "\n\n".join(
-            [f"# Scratchpad {name}", *(_as_markdown(number, cell) for number, cell in enumerate(cells, 1))]
+            [f"# Scratchpad {name}", *(_render_cell(number, cell) for number, cell in enumerate(cells, 1))]
         )
 
     async def reset(self, name: str) -> None:
         """Drop the variables and cells; keep the packages and files."""
-        await self._find_pad(name).close()
+        await self._find_open(name).close()
         del self._pads[name]
 
     async def remove(self, name: str) -> None:
@@ -158,7 +164,7 @@ class Scratchpads:
         for requirement in requirements:
             if self._may_install is not None and not await self._may_install(requirement):
                 raise Refused(f"Nobody allowed installing '{requirement}'.", hint="Do without it, or ask the person.")
-        return await self._runtime.install(check_name(name), requirements)
+        return await self._runtime.install(check_scratchpad_name(name), requirements)
 
     async def names(self) -> list[str]:
         """Return the names of open and stored scratchpads, sorted."""
@@ -170,19 +176,19 @@ class Scratchpads:
             await self._pads.popitem()[1].close()
         await self._runtime.close()
 
-    def _pad(self, name: str) -> Pad:
+    def _get_or_create(self, name: str) -> ScratchpadRunner:
         if name not in self._pads:
-            self._pads[name] = self._make_pad(check_name(name))
+            self._pads[name] = self._make_pad(check_scratchpad_name(name))
         return self._pads[name]
 
-    def _find_pad(self, name: str) -> Pad:
+    def _find_open(self, name: str) -> ScratchpadRunner:
         if name not in self._pads:
             raise NotFound(f"No scratchpad '{name}' is open.", hint=did_you_mean(name, self._pads))
         return self._pads[name]
 
     async def _install_missing(self, name: str, module: str) -> str | None:
         """Install the package of a failed import if that is allowed; return a message, or None if not."""
-        package = package_for(module)
+        package = guess_package_name(module)
         if self._may_install is None or not await self._may_install(package):
             return None
         try:
@@ -193,17 +199,20 @@ class Scratchpads:
         return f"Installed {package} and ran the cell again."
 
 
-def _as_markdown(number: int, cell: Cell) -> str:
-    parts = [f"## Cell {number}" + (f": {cell.description}" if cell.description else ""), _fence(cell.code, "python")]
+def _render_cell(number: int, cell: Cell) -> str:
+    parts = [
+        f"## Cell {number}" + (f": {cell.description}" if cell.description else ""),
+        _render_fence(cell.code, "python"),
+    ]
     for title, text in [("Output", cell.stdout), ("Stderr", cell.stderr), ("Error", cell.error or "")]:
         if text.strip():
-            parts += [f"{title}:", _fence(text)]
+            parts += [f"{title}:", _render_fence(text)]
     parts += [f"- progress: {line}" for line in cell.progress]
     parts += [f"- {line}" for line in cell.logs]
     return "\n\n".join(parts)
 
 
-def _fence(text: str, language: str = "") -> str:
+def _render_fence(text: str, language: str = "") -> str:
     """Fence a text with more backticks than it contains."""
     fence = "```"
     while fence in text:
@@ -215,19 +224,21 @@ _START_S = 60.0
 _NAME, _CELLS = "keeper", "cells.jsonl"
 
 
-def ask(folder: Path, request: dict[str, Any], *, said: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+def send_request(
+    folder: Path, request: dict[str, Any], *, on_output: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
     """Send a request to the scratchpad's daemon and return its answer; `on_output` receives the output of the cell."""
-    with connect_to(folder, _NAME) as line:
+    with connect_to_process(folder, _NAME) as line:
         line.sendall(json.dumps(request).encode() + b"\n")
-        for answer in io.BufferedReader(_Interruptible(line)):
+        for answer in io.BufferedReader(_InterruptibleReader(line)):
             message: dict[str, Any] = json.loads(answer)
             if "said" not in message:
                 return message
-            said(message["said"])
+            on_output(message["said"])
     raise StorageFailed("The scratchpad's keeper ended in the middle.", hint="Run the cell again.")
 
 
-class _Interruptible(io.RawIOBase):
+class _InterruptibleReader(io.RawIOBase):
     """A readable socket on which Ctrl-C is noticed while waiting.
 
     A signal that arrives just before Python starts to wait would otherwise be noticed only afterwards.
@@ -248,20 +259,20 @@ class _Interruptible(io.RawIOBase):
         return self._line.recv_into(buffer)
 
 
-def is_running(folder: Path) -> bool:
+def is_daemon_running(folder: Path) -> bool:
     """Whether the daemon of this scratchpad runs."""
-    return resident_process.is_running(folder, _NAME)
+    return resident_process.is_process_running(folder, _NAME)
 
 
-def ensure_running(folder: Path, command: list[str]) -> None:
+def ensure_daemon_running(folder: Path, command: list[str]) -> None:
     """Start a daemon with this command if none runs. Of two, the second finds the lock taken and exits."""
-    if is_running(folder):
+    if is_daemon_running(folder):
         return
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = folder / "keeper.log"
-    keeper = in_background(command, log)
+    keeper = start_in_background(command, log)
     deadline = time.monotonic() + _START_S
-    while not is_running(folder):
+    while not is_daemon_running(folder):
         ended, status = os.waitpid(keeper, os.WNOHANG) if keeper else (0, 0)
         keeper = 0 if ended else keeper
         if status or time.monotonic() > deadline:
@@ -270,29 +281,29 @@ def ensure_running(folder: Path, command: list[str]) -> None:
         time.sleep(0.02)
 
 
-def stop(folder: Path) -> bool:
+def stop_daemon(folder: Path) -> bool:
     """Stop the daemon and wait until it has released the scratchpad. False if none runs."""
     try:
-        ask(folder, {"stop": True})
+        send_request(folder, {"stop": True})
     except (OSError, StorageFailed):
         return False
-    with lock(lock_file(folder, _NAME)):
+    with hold_lock(get_lock_path(folder, _NAME)):
         return True
 
 
-def knows(folder: Path) -> bool:
+def has_daemon_lock(folder: Path) -> bool:
     """Whether a daemon ever held the scratchpad, whichever machine its files are on."""
-    return lock_file(folder, _NAME).is_file()
+    return get_lock_path(folder, _NAME).is_file()
 
 
-def forget_cells(folder: Path) -> int:
+def delete_cells(folder: Path) -> int:
     """Delete the recorded cells and return their number."""
-    count = len(cells(folder))
+    count = len(read_cells(folder))
     (folder / _CELLS).unlink(missing_ok=True)
     return count
 
 
-def cells(folder: Path) -> list[dict[str, Any]]:
+def read_cells(folder: Path) -> list[dict[str, Any]]:
     """Return the cells recorded since the scratchpad was created or reset; a line cut off by a crash is skipped."""
     found = []
     with contextlib.suppress(FileNotFoundError):
@@ -302,35 +313,39 @@ def cells(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-async def keep(pads: Scratchpads, folder: Path, *, redactor: Redactor, idle_s: float) -> None:
+async def run_daemon(pads: SessionScratchpads, folder: Path, *, redactor: Redactor, idle_s: float) -> None:
     """Run the daemon of this scratchpad until it is stopped or idle."""
-    keeper = _Keeper(pads, folder, redactor)
-    await listen(folder, _NAME, keeper.answer, idle_s=idle_s, stop=keeper.done, close=pads.close)
+    keeper = _ScratchpadDaemon(pads, folder, redactor)
+    await serve_until_idle(
+        folder, _NAME, keeper.handle_connection, idle_s=idle_s, stop=keeper.stop_requested, close=pads.close
+    )
 
 
-class _Keeper:
+class _ScratchpadDaemon:
     """Serves the requests of commands to one scratchpad."""
 
-    def __init__(self, pads: Scratchpads, folder: Path, redactor: Redactor) -> None:
+    def __init__(self, pads: SessionScratchpads, folder: Path, redactor: Redactor) -> None:
         self._pads = pads
         self._redactor = redactor
         self._name = folder.name
         self._folder = folder
         self._turn = asyncio.Lock()
-        self.done = asyncio.Event()
-        self._notice = "The pad's process was started anew: earlier variables are gone." if cells(folder) else ""
+        self.stop_requested = asyncio.Event()
+        self._notice = "The pad's process was started anew: earlier variables are gone." if read_cells(folder) else ""
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if request := await reader.readline():
-            await self._serve(json.loads(request), reader, writer)
+            await self._handle_request(json.loads(request), reader, writer)
 
-    async def _serve(self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_request(
+        self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         def say(message: dict[str, Any]) -> None:
             if not writer.is_closing():
                 writer.write(json.dumps(message).encode() + b"\n")
 
         if request.get("stop"):
-            self.done.set()
+            self.stop_requested.set()
             say({"stopped": True})
             await writer.drain()
             return
@@ -338,8 +353,8 @@ class _Keeper:
             leaving = asyncio.create_task(self._cancel_when_gone(reader))
             try:
                 # A secret may be split between two pieces of output, which only a streaming redactor finds.
-                printed = self._redactor.stream()
-                done = await self._cell(request, lambda text: say({"said": printed.feed(text)}))
+                printed = self._redactor.open_stream()
+                done = await self._run_cell(request, lambda text: say({"said": printed.feed(text)}))
                 say({"said": printed.end()})
                 say(done)
             except HabitusError as error:
@@ -354,8 +369,8 @@ class _Keeper:
         with contextlib.suppress(HabitusError):
             self._pads.cancel(self._name)
 
-    async def _cell(self, request: dict[str, Any], watch: Callable[[str], None]) -> dict[str, Any]:
-        done = await self._pads.exec(
+    async def _run_cell(self, request: dict[str, Any], watch: Callable[[str], None]) -> dict[str, Any]:
+        done = await self._pads.execute_code(
             self._name,
             str(request["exec"]),
             description=str(request.get("description", "")),
@@ -366,6 +381,6 @@ class _Keeper:
             done = dataclasses.replace(done, logs=(self._notice, *done.logs))
             self._notice = ""
         kept = self._redactor.redact_value(dataclasses.asdict(done))
-        with open(self._folder / _CELLS, "a", encoding="utf-8", opener=private) as file:
+        with open(self._folder / _CELLS, "a", encoding="utf-8", opener=open_private) as file:
             file.write(json.dumps(kept, ensure_ascii=False) + "\n")
         return {"cell": kept}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from habitus.files import File, Tree
+from habitus.files import Tree, TreeFile
 from habitus.screening import rules
 from habitus.screening.file_kinds import Kind, Orders, is_prose, is_script, kinds_of
 from habitus.screening.findings import Category, Finding, Policy, Risk, excerpt_of, held_texts, worse_first
@@ -131,7 +131,7 @@ class _Text:
     plain: str  # as a reader sees it
 
 
-def _text_of(path: str, file: File) -> str | None:
+def _text_of(path: str, file: TreeFile) -> str | None:
     content = file.content
     if content is None:
         return None
@@ -144,7 +144,7 @@ def _text_of(path: str, file: File) -> str | None:
     return text.replace("\r\n", "\n")
 
 
-def _scan_opaque(path: str, file: File, orders: Orders) -> Iterator[Finding]:
+def _scan_opaque(path: str, file: TreeFile, orders: Orders) -> Iterator[Finding]:
     content = file.content
     if content is None:
         is_run = file.executable or is_script(path, b"") or orders.has_run(path)

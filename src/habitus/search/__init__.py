@@ -7,44 +7,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from habitus.search.model import Document, Hit, Report, Results
+from habitus.search.model import IndexHit, IndexReport, SearchDocument, SearchResults
 
 if TYPE_CHECKING:
-    from habitus.search.index import Index, open_index
-    from habitus.search.server import ServerIndex
-    from habitus.search.texts.embedding import Embedder, NoEmbedder, WordLlama, default_embedder
-    from habitus.search.texts.minilm import MiniLM
+    from habitus.search.index import SearchIndex, open_index
+    from habitus.search.postgres_index import PostgresIndex
+    from habitus.search.texts.embedding import Embedder, NoEmbedder, WordLlamaEmbedder, get_default_embedder
+    from habitus.search.texts.minilm import MiniLMEmbedder
 
 __all__ = [
-    "Document",
     "Embedder",
-    "Hit",
-    "Index",
-    "MiniLM",
+    "IndexHit",
+    "IndexReport",
+    "MiniLMEmbedder",
     "NoEmbedder",
-    "Report",
-    "Results",
-    "ServerIndex",
-    "WordLlama",
-    "default_embedder",
+    "PostgresIndex",
+    "SearchDocument",
+    "SearchIndex",
+    "SearchResults",
+    "WordLlamaEmbedder",
+    "get_default_embedder",
     "open_index",
 ]
 
-_HOMES = {
-    "Index": "index",
-    "MiniLM": "texts.minilm",
-    "ServerIndex": "server",
+_LAZY_MODULES = {
+    "SearchIndex": "index",
+    "MiniLMEmbedder": "texts.minilm",
+    "PostgresIndex": "postgres_index",
     "Embedder": "texts.embedding",
     "NoEmbedder": "texts.embedding",
-    "WordLlama": "texts.embedding",
-    "default_embedder": "texts.embedding",
+    "WordLlamaEmbedder": "texts.embedding",
+    "get_default_embedder": "texts.embedding",
     "open_index": "index",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _LAZY_MODULES:
         raise AttributeError(f"module 'habitus.search' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(f"habitus.search.{_HOMES[name]}"), name)
+    return getattr(import_module(f"habitus.search.{_LAZY_MODULES[name]}"), name)

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.packed_index import Packed, WordIds, pack, read_packed, write_packed
+from habitus.search.packed_index import PackedIndex, WordIds, pack_entries, read_index_file, write_index_file
 from habitus.search.postings import Postings, Slots
-from habitus.search.texts.embedding import Embedder, Vectors, unit
+from habitus.search.texts.embedding import Embedder, Vectors, normalize_rows
 from habitus.search.texts.index_entry import Codes, IndexEntry, Vector
-from habitus.search.texts.words import word_code
+from habitus.search.texts.words import hash_content_word
 
 
 class Vocabulary:
@@ -29,11 +29,11 @@ class Vocabulary:
     Words from a file are known completely; the data of later ones is computed when they are first compared.
     """
 
-    def __init__(self, embedder: Embedder, packed: Packed) -> None:
+    def __init__(self, embedder: Embedder, packed: PackedIndex) -> None:
         self._embedder = embedder
         self.spelled = packed.spelled or [""]
         self._numbers = {word: number for number, word in enumerate(self.spelled)}
-        width = embedder.words([]).shape[1]
+        width = embedder.embed_words([]).shape[1]
         known = len(packed.word_codes)
         self._codes = (packed.word_codes, np.zeros(0, np.uint32))
         self._vectors = (packed.word_vectors.reshape(known, width), np.zeros((0, width), np.float32))
@@ -51,7 +51,7 @@ class Vocabulary:
         other._is_met = self._is_met.copy()
         return other
 
-    def number(self, words: Sequence[str]) -> WordIds:
+    def number_words(self, words: Sequence[str]) -> WordIds:
         """Return the numbers of words, adding new ones; that of the empty word if there are none."""
         known, found = self._numbers, []
         for word in words:
@@ -62,22 +62,22 @@ class Vocabulary:
             found.append(number)
         return np.array(found or [0], dtype=np.int32)
 
-    def look_up(self, ids: WordIds, postings: Postings) -> tuple[Codes, Vectors, Slots]:
+    def look_up_words(self, ids: WordIds, postings: Postings) -> tuple[Codes, Vectors, Slots]:
         """Return the codes, unit vectors and posting positions of distinct words."""
         # New words are embedded here in one batch: a search meets few of a large library's words, and need not pay for
         # the rest.
-        self._meet(ids, postings)
-        return _take(self._codes, ids), _take(self._vectors, ids), _take(self._places, ids)
+        self._embed_new_words(ids, postings)
+        return _take_rows(self._codes, ids), _take_rows(self._vectors, ids), _take_rows(self._places, ids)
 
-    def place(self, postings: Postings) -> None:
+    def locate_words(self, postings: Postings) -> None:
         """Find the positions of all words in rebuilt postings."""
-        first, later = (postings.places(codes) for codes in self._codes)
+        first, later = (postings.find_positions(codes) for codes in self._codes)
         self._places = (first, later)
 
-    def everything(self, postings: Postings) -> tuple[Codes, Vectors, Slots]:
-        return self.look_up(np.arange(len(self), dtype=np.int32), postings)
+    def look_up_all(self, postings: Postings) -> tuple[Codes, Vectors, Slots]:
+        return self.look_up_words(np.arange(len(self), dtype=np.int32), postings)
 
-    def distinct(self, ids: WordIds) -> tuple[WordIds, WordIds]:
+    def find_distinct(self, ids: WordIds) -> tuple[WordIds, WordIds]:
         """Return the sorted distinct words, and for each given word the index of its distinct one."""
         is_there = np.zeros(len(self), dtype=bool)
         is_there[ids] = True
@@ -86,30 +86,30 @@ class Vocabulary:
         number[different] = np.arange(len(different), dtype=np.int32)
         return different, number[ids]
 
-    def _meet(self, ids: WordIds, postings: Postings) -> None:
+    def _embed_new_words(self, ids: WordIds, postings: Postings) -> None:
         first = len(self._codes[0])
         more = len(self) - first - len(self._is_met)
         if more:
-            self._is_met = _lengthen(self._is_met, more)
-            self._codes = (self._codes[0], _lengthen(self._codes[1], more))
-            self._vectors = (self._vectors[0], _lengthen(self._vectors[1], more))
-            self._places = (self._places[0], _lengthen(self._places[1], more))
+            self._is_met = _extend_array(self._is_met, more)
+            self._codes = (self._codes[0], _extend_array(self._codes[1], more))
+            self._vectors = (self._vectors[0], _extend_array(self._vectors[1], more))
+            self._places = (self._places[0], _extend_array(self._places[1], more))
         later = ids[ids >= first] - first
         new = later[~self._is_met[later]]
         if len(new):
             words = [self.spelled[number] for number in (new + first).tolist()]
-            codes = np.array([word_code(word) for word in words], dtype=np.uint32)
+            codes = np.array([hash_content_word(word) for word in words], dtype=np.uint32)
             self._codes[1][new] = codes
-            self._vectors[1][new] = unit(self._embedder.words(words))
-            self._places[1][new] = postings.places(codes)
+            self._vectors[1][new] = normalize_rows(self._embedder.embed_words(words))
+            self._places[1][new] = postings.find_positions(codes)
             self._is_met[new] = True
 
 
-def _lengthen(array: NDArray[Any], more: int) -> NDArray[Any]:
+def _extend_array(array: NDArray[Any], more: int) -> NDArray[Any]:
     return np.concatenate([array, np.zeros((more, *array.shape[1:]), dtype=array.dtype)])
 
 
-def _take(parts: tuple[NDArray[Any], NDArray[Any]], ids: WordIds) -> NDArray[Any]:
+def _take_rows(parts: tuple[NDArray[Any], NDArray[Any]], ids: WordIds) -> NDArray[Any]:
     first, later = parts
     if not len(later) or not len(first):
         return first.take(ids, axis=0).astype(later.dtype, copy=False) if len(first) else later.take(ids, axis=0)
@@ -123,7 +123,7 @@ _REBUILD_AFTER = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Words:
+class WordFeatures:
     """Term codes, unit vectors and idf of some words."""
 
     codes: Codes
@@ -131,47 +131,47 @@ class Words:
     rarity: NDArray[np.float32]
 
 
-class Beyond(Protocol):
+class RemoteDocuments(Protocol):
     """Documents outside memory that can be counted."""
 
     documents: int
     with_body: int
 
-    def counts(self, codes: Codes) -> NDArray[np.int64]:
+    def count_documents(self, codes: Codes) -> NDArray[np.int64]:
         """Return the number of these documents that contain each term."""
         ...
 
 
-class Corpus:
+class SearchCorpus:
     """The searchable documents of one index, by slot."""
 
-    def __init__(self, embedder: Embedder, packed: Packed | None = None) -> None:
+    def __init__(self, embedder: Embedder, packed: PackedIndex | None = None) -> None:
         self._embedder = embedder
         # The corpus in memory and the remote documents that count for rarity.
-        self._beyond: tuple[Corpus, Beyond] | None = None
-        nothing = pack([], np.zeros((0, embedder.width), dtype=np.float32), lambda words: np.zeros(0, np.int32))
+        self._beyond: tuple[SearchCorpus, RemoteDocuments] | None = None
+        nothing = pack_entries([], np.zeros((0, embedder.width), dtype=np.float32), lambda words: np.zeros(0, np.int32))
         self._vocabulary = Vocabulary(embedder, packed or nothing)
-        self._take(packed or nothing)
+        self._use_packed(packed or nothing)
 
     @classmethod
-    def in_file(cls, path: Path, embedder: Embedder) -> Corpus | None:
+    def load_file(cls, path: Path, embedder: Embedder) -> SearchCorpus | None:
         """Return the corpus saved in a file; None if the file is missing, damaged or outdated."""
-        packed = read_packed(path, embedder)
+        packed = read_index_file(path, embedder)
         return None if packed is None else cls(embedder, packed)
 
-    def keep(self, path: Path) -> None:
+    def save_file(self, path: Path) -> None:
         """Save all living documents to a file, rebuilt first if there were changes."""
-        if self._later or self._dead:
-            self._fill(sorted(self.slots.values()), [], self.vectors[:0])
-        codes, vectors, places = self._vocabulary.everything(self.postings)
+        if self._later or self._dead_count:
+            self._rebuild(sorted(self.slots.values()), [], self.vectors[:0])
+        codes, vectors, places = self._vocabulary.look_up_all(self.postings)
         halves = vectors.astype(np.float16)
         packed = replace(self._first, word_codes=codes, word_vectors=halves, word_places=places)
-        write_packed(path, packed, self._embedder)
+        write_index_file(path, packed, self._embedder)
 
     def __len__(self) -> int:
         return len(self.slots)
 
-    def copy(self) -> Corpus:
+    def copy(self) -> SearchCorpus:
         """Return a copy that can be changed independently."""
         other = copy.copy(self)
         other._vocabulary, other.slots, other.ids = self._vocabulary.copy(), dict(self.slots), [*self.ids]
@@ -180,41 +180,41 @@ class Corpus:
         other.postings = self.postings.copy()
         return other
 
-    def beside(self, beyond: Beyond) -> Corpus:
+    def with_remote(self, beyond: RemoteDocuments) -> SearchCorpus:
         """Return this corpus as part of a larger library: the same documents, with rarity over all of them."""
         other = copy.copy(self)
         other._beyond = (self, beyond)
         return other
 
-    def replace(self, entries: Sequence[IndexEntry], vectors: Vectors, gone: Sequence[str] = ()) -> None:
+    def replace_entries(self, entries: Sequence[IndexEntry], vectors: Vectors, removed_ids: Sequence[str] = ()) -> None:
         """Add these entries, replacing those with the same ids, and remove the documents in `removed_ids`."""
-        for id in (*gone, *(entry.id for entry in entries)):
+        for id in (*removed_ids, *(entry.id for entry in entries)):
             slot = self.slots.pop(id, None)
             if slot is not None:
                 self.alive[slot] = False
-                self.postings.remove(self.codes(slot))
+                self.postings.remove_terms(self.get_codes(slot))
         # A rebuild costs about as much as a thousand single changes.
         is_much = len(entries) > min(_REBUILD_AFTER, len(self.slots) // 4)
-        if not self.slots or is_much or self.postings.added + self._dead > _REBUILD_AFTER:
-            self._fill(sorted(self.slots.values()), entries, vectors)
+        if not self.slots or is_much or self.postings.added_count + self._dead_count > _REBUILD_AFTER:
+            self._rebuild(sorted(self.slots.values()), entries, vectors)
             return
         for entry, vector in zip(entries, vectors, strict=True):
-            self._append(entry, vector)
+            self._append_entry(entry, vector)
 
-    def follow(self, digests: Mapping[str, str]) -> list[str]:
+    def drop_outdated(self, digests: Mapping[str, str]) -> list[str]:
         """Remove documents whose digest changed; return the ids that have to be loaded."""
-        self.replace([], self.vectors[:0], [id for id in self.ids if digests.get(id) != self.digest(id)])
+        self.replace_entries([], self.vectors[:0], [id for id in self.ids if digests.get(id) != self.get_digest(id)])
         return [id for id in digests if id not in self.slots]
 
-    def _fill(self, kept: Sequence[int], entries: Sequence[IndexEntry], vectors: Vectors) -> None:
+    def _rebuild(self, kept: Sequence[int], entries: Sequence[IndexEntry], vectors: Vectors) -> None:
         """Rebuild from the kept slots and more entries."""
         together = np.concatenate([self.vectors[kept], vectors]) if len(kept) else vectors
-        every = (*(self.entry(slot) for slot in kept), *entries)
-        packed = pack(every, together, self._vocabulary.number)
-        self._take(replace(packed, spelled=self._vocabulary.spelled))
-        self._vocabulary.place(self.postings)
+        every = (*(self.get_entry(slot) for slot in kept), *entries)
+        packed = pack_entries(every, together, self._vocabulary.number_words)
+        self._use_packed(replace(packed, spelled=self._vocabulary.spelled))
+        self._vocabulary.locate_words(self.postings)
 
-    def _take(self, packed: Packed) -> None:
+    def _use_packed(self, packed: PackedIndex) -> None:
         self._first = packed
         self._later: list[IndexEntry] = []
         self._later_words: list[WordIds] = []
@@ -225,7 +225,7 @@ class Corpus:
         self._room = packed.vectors
         self.postings = packed.postings
 
-    def _append(self, entry: IndexEntry, vector: Vector) -> None:
+    def _append_entry(self, entry: IndexEntry, vector: Vector) -> None:
         slot = len(self.ids)
         if slot == len(self._room):
             # Grown by a quarter, so that appending stays cheap on average.
@@ -234,20 +234,20 @@ class Corpus:
         self._room[slot] = vector
         self.ids.append(entry.id)
         self._later.append(entry)
-        self._later_words.append(self._vocabulary.number(entry.words))
+        self._later_words.append(self._vocabulary.number_words(entry.words))
         self.alive = np.append(self.alive, True)
         self.lengths = np.append(self.lengths, np.array([entry.lengths], dtype=np.int32), axis=0)
         self.says_when = np.append(self.says_when, entry.says_when)
         self.name_words = np.append(self.name_words, np.int32(entry.name_words))
-        self.postings.add(slot, entry)
+        self.postings.add_entry(slot, entry)
         self.slots[entry.id] = slot
 
-    def entry(self, slot: int) -> IndexEntry:
+    def get_entry(self, slot: int) -> IndexEntry:
         """Return the entry of a slot."""
         later = slot - len(self._first)
-        return self._first.entry(slot) if later < 0 else self._later[later]
+        return self._first.get_entry(slot) if later < 0 else self._later[later]
 
-    def digest(self, id: str) -> str:
+    def get_digest(self, id: str) -> str:
         """Return the digest of the document with this id; empty if there is none."""
         slot = self.slots.get(id, -1)
         if slot < 0:
@@ -255,65 +255,65 @@ class Corpus:
         later = slot - len(self._first)
         return self._first.digests[slot] if later < 0 else self._later[later].digest
 
-    def codes(self, slot: int) -> Codes:
+    def get_codes(self, slot: int) -> Codes:
         """Return the term codes of a slot, in reading order."""
         later = slot - len(self._first)
-        return self._first.codes_of(slot) if later < 0 else self._later[later].codes
+        return self._first.get_codes(slot) if later < 0 else self._later[later].codes
 
-    def words(self, slot: int) -> WordIds:
+    def get_word_ids(self, slot: int) -> WordIds:
         """Return the word numbers of a slot."""
         later = slot - len(self._first)
-        return self._first.words_of(slot) if later < 0 else self._later_words[later]
+        return self._first.get_word_ids(slot) if later < 0 else self._later_words[later]
 
     @property
     def vectors(self) -> Vectors:
         return self._room[: len(self.ids)]
 
     @property
-    def _dead(self) -> int:
+    def _dead_count(self) -> int:
         return len(self.ids) - len(self.slots)
 
     @property
-    def _with_body(self) -> int:
+    def _body_count(self) -> int:
         return int((self.alive & (self.lengths[:, -1] > 0)).sum())
 
     @property
     def share_with_body(self) -> float:
         """The share of documents with a body: none for lessons and tools, nearly all for skills."""
-        with_body = self._with_body
+        with_body = self._body_count
         if self._beyond is not None:
             held, rest = self._beyond
-            with_body = held._with_body + rest.with_body
-        return with_body / self.documents if self.documents else 0.0
+            with_body = held._body_count + rest.with_body
+        return with_body / self.document_count if self.document_count else 0.0
 
     @property
-    def documents(self) -> int:
+    def document_count(self) -> int:
         """The number of documents in the whole library."""
         if self._beyond is None:
             return len(self.slots)
         held, rest = self._beyond
         return len(held.slots) + rest.documents
 
-    def rarity(self, codes: Codes) -> NDArray[np.float32]:
+    def compute_rarity(self, codes: Codes) -> NDArray[np.float32]:
         """Return the idf of each term."""
-        return self._rarity(codes, None)
+        return self._compute_rarity_at(codes, None)
 
-    def _rarity(self, codes: Codes, places: Slots | None) -> NDArray[np.float32]:
+    def _compute_rarity_at(self, codes: Codes, places: Slots | None) -> NDArray[np.float32]:
         if self._beyond is None:
-            counts = self.postings.counts(codes, places)
+            counts = self.postings.count_documents(codes, places)
         else:
             held, rest = self._beyond
-            counts = held.postings.counts(codes) + rest.counts(codes)
-        total = max(self.documents, 1)
+            counts = held.postings.count_documents(codes) + rest.count_documents(codes)
+        total = max(self.document_count, 1)
         return np.log1p((total - counts + 0.5) / (counts + 0.5)).astype(np.float32)
 
-    def distinct_words(self, slots: Sequence[WordIds]) -> tuple[WordIds, WordIds]:
+    def find_distinct_words(self, slots: Sequence[WordIds]) -> tuple[WordIds, WordIds]:
         """Return the sorted distinct words of some documents, and for each of their words the index of its distinct
         one.
         """
-        return self._vocabulary.distinct(np.concatenate(slots))
+        return self._vocabulary.find_distinct(np.concatenate(slots))
 
-    def words_of(self, ids: WordIds) -> Words:
+    def get_word_features(self, ids: WordIds) -> WordFeatures:
         """Return the codes, vectors and idf of distinct words."""
-        codes, vectors, places = self._vocabulary.look_up(ids, self.postings)
-        return Words(codes=codes, vectors=vectors, rarity=self._rarity(codes, places))
+        codes, vectors, places = self._vocabulary.look_up_words(ids, self.postings)
+        return WordFeatures(codes=codes, vectors=vectors, rarity=self._compute_rarity_at(codes, places))

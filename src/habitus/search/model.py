@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # Change this whenever documents are encoded differently: stored entries are then recomputed.
-SHAPE = "3"
+ENTRY_FORMAT = "3"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Document:
+class SearchDocument:
     """A searchable skill, lesson or tool; `when_to_use` says when to use it."""
 
     id: str
     name: str
-    cue: str = ""
+    when_to_use: str = ""
     description: str = ""
     tags: tuple[str, ...] = ()
     body: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hit:
+class IndexHit:
     """A matching document; `score` is its relevance by itself, 0–1, and `parts` its rank's contributions, biggest
     first.
     """
@@ -34,22 +34,27 @@ class Hit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Results:
+class SearchResults:
     """Hits, best first; `fits` is false if the best one is not good enough to be offered."""
 
-    hits: tuple[Hit, ...] = ()
+    hits: tuple[IndexHit, ...] = ()
     fits: bool = False
     confidence: float = 0.0
     # The confidence below which nothing is offered.
-    least: float = 0.0
+    min_confidence: float = 0.0
 
 
-def results_as_json(found: Results) -> dict[str, Any]:
-    return {"results": found.hits, "fits": found.fits, "confidence": found.confidence, "least": found.least}
+def results_to_json(results: SearchResults) -> dict[str, Any]:
+    return {
+        "results": results.hits,
+        "fits": results.fits,
+        "confidence": results.confidence,
+        "least": results.min_confidence,
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
+class IndexReport:
     """A description of an index, for status commands."""
 
     collection: str

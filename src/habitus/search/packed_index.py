@@ -22,24 +22,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.files import ASIDE, put_in_place
+from habitus.files import TEMPORARY_PREFIX, replace_file
 from habitus.search import calibration
-from habitus.search.model import SHAPE
-from habitus.search.postings import Postings, Slots, Strengths, join_terms, weigh_terms
+from habitus.search.model import ENTRY_FORMAT
+from habitus.search.postings import Postings, Slots, Strengths, merge_weighed_terms, weigh_terms
 from habitus.search.texts.embedding import Embedder, Vectors
 from habitus.search.texts.index_entry import FIELDS, Codes, IndexEntry
 
 WordIds = NDArray[np.int32]
 
 _FORMAT = 2
-_HEAD, _ALIGNED, _PIECE = 64, 64, 1 << 20
-_AT_A_TIME = 500
+_HEADER_BYTES, _ALIGNMENT_BYTES, _READ_BYTES = 64, 64, 1 << 20
+_BATCH_SIZE = 500
 # Seconds after which an unfinished file was abandoned.
-_LONGEST_WRITE = 3600
+_MAX_WRITE_S = 3600
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Packed:
+class PackedIndex:
     """Index entries by slot; plural fields have one row per slot, the rest is sliced by its starts."""
 
     ids: list[str]
@@ -68,20 +68,20 @@ class Packed:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def codes_of(self, slot: int) -> Codes:
+    def get_codes(self, slot: int) -> Codes:
         return self.codes[self.code_starts[slot] : self.code_starts[slot + 1]]
 
-    def words_of(self, slot: int) -> WordIds:
+    def get_word_ids(self, slot: int) -> WordIds:
         return self.word_ids[self.word_starts[slot] : self.word_starts[slot + 1]]
 
-    def entry(self, slot: int) -> IndexEntry:
+    def get_entry(self, slot: int) -> IndexEntry:
         return IndexEntry(
             id=self.ids[slot],
             digest=self.digests[slot],
             meaning=self.meanings[slot],
-            codes=self.codes_of(slot),
+            codes=self.get_codes(slot),
             lengths=tuple(self.lengths[slot].tolist()),
-            words=tuple(self.spelled[number] for number in self.words_of(slot).tolist() if number),
+            words=tuple(self.spelled[number] for number in self.get_word_ids(slot).tolist() if number),
             name_words=int(self.name_words[slot]),
             says_when=bool(self.says_when[slot]),
         )
@@ -91,16 +91,22 @@ class Packed:
         return Postings(self.terms, self.term_starts, self.term_slots, self.strengths)
 
 
-def pack(entries: Iterable[IndexEntry], vectors: Vectors, number: Callable[[Sequence[str]], WordIds]) -> Packed:
+def pack_entries(
+    entries: Iterable[IndexEntry], vectors: Vectors, number: Callable[[Sequence[str]], WordIds]
+) -> PackedIndex:
     """Pack entries with their vectors; `number` returns the numbers of words."""
     # In batches, because all intermediate arrays at once would take too much memory.
-    parts = [_pack_some(some, number) for some in _batches(entries)]
+    parts = [_pack_batch(some, number) for some in _split_into_batches(entries)]
     ids, digests, meanings = ([text for part in parts for text in part[0][kind]] for kind in range(3))
-    arrays = [np.concatenate(same) for same in zip(*(part[1] for part in parts), strict=True)] if parts else _nothing()
+    arrays = (
+        [np.concatenate(same) for same in zip(*(part[1] for part in parts), strict=True)]
+        if parts
+        else _create_empty_arrays()
+    )
     says_when, name_words, lengths, codes, word_counts, word_ids = arrays
-    terms, slots, strengths = join_terms([part[2] for part in parts], [len(part[0][0]) for part in parts])
+    terms, slots, strengths = merge_weighed_terms([part[2] for part in parts], [len(part[0][0]) for part in parts])
     starts = np.flatnonzero(np.concatenate([[True], terms[1:] != terms[:-1]]))[: len(terms)]
-    return Packed(
+    return PackedIndex(
         ids=ids,
         digests=digests,
         meanings=meanings,
@@ -108,9 +114,9 @@ def pack(entries: Iterable[IndexEntry], vectors: Vectors, number: Callable[[Sequ
         says_when=says_when,
         name_words=name_words,
         lengths=lengths,
-        code_starts=_starts(lengths.sum(1)),
+        code_starts=_compute_starts(lengths.sum(1)),
         codes=codes,
-        word_starts=_starts(word_counts),
+        word_starts=_compute_starts(word_counts),
         word_ids=word_ids,
         vectors=np.ascontiguousarray(vectors, dtype=np.float32),
         terms=terms[starts],
@@ -123,7 +129,7 @@ def pack(entries: Iterable[IndexEntry], vectors: Vectors, number: Callable[[Sequ
     )
 
 
-def _pack_some(entries: Sequence[IndexEntry], number: Callable[[Sequence[str]], WordIds]) -> tuple[Any, Any, Any]:
+def _pack_batch(entries: Sequence[IndexEntry], number: Callable[[Sequence[str]], WordIds]) -> tuple[Any, Any, Any]:
     words = [number(entry.words) for entry in entries]
     texts = [[getattr(entry, name) for entry in entries] for name in ("id", "digest", "meaning")]
     arrays = (
@@ -137,116 +143,116 @@ def _pack_some(entries: Sequence[IndexEntry], number: Callable[[Sequence[str]], 
     return texts, arrays, weigh_terms(entries, first=0)
 
 
-def _nothing() -> list[NDArray[Any]]:
+def _create_empty_arrays() -> list[NDArray[Any]]:
     kinds = (bool, np.int32, np.int32, np.uint32, np.int32, np.int32)
     return [np.zeros((0, len(FIELDS)) if place == 2 else 0, dtype=kind) for place, kind in enumerate(kinds)]
 
 
-def _batches(entries: Iterable[IndexEntry]) -> Iterator[list[IndexEntry]]:
+def _split_into_batches(entries: Iterable[IndexEntry]) -> Iterator[list[IndexEntry]]:
     left = iter(entries)
-    while some := list(islice(left, _AT_A_TIME)):
+    while some := list(islice(left, _BATCH_SIZE)):
         yield some
 
 
-def _starts(lengths: NDArray[np.int32]) -> Slots:
+def _compute_starts(lengths: NDArray[np.int32]) -> Slots:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 # Layout of the file: a header, the arrays, then JSON with their positions and the texts.
-def index_file(folder: Path, collection: str, embedder: Embedder) -> Path:
+def get_index_path(folder: Path, collection: str, embedder: Embedder) -> Path:
     """Return the path of the index file of a collection and embedding model."""
     return folder / f"index-{collection}-{embedder.name}.bin"
 
 
-def forget_files(folder: Path) -> None:
+def delete_index_files(folder: Path) -> None:
     """Delete all index files; the next process that opens an index writes a new one."""
     for file in folder.glob("index-*.bin"):
         file.unlink(missing_ok=True)
 
 
-def write_packed(path: Path, packed: Packed, embedder: Embedder) -> None:
+def write_index_file(path: Path, packed: PackedIndex, embedder: Embedder) -> None:
     """Write the index file, readable by its owner only; does nothing if it can't be written."""
     with suppress(OSError):
         path.parent.mkdir(exist_ok=True, mode=0o700)
-        with put_in_place(path, durable=False) as aside:
-            _write(aside, packed, embedder)
-        _drop_leftovers(path)
+        with replace_file(path, durable=False) as aside:
+            _write_index_data(aside, packed, embedder)
+        _delete_leftovers(path)
 
 
-def _drop_leftovers(path: Path) -> None:
+def _delete_leftovers(path: Path) -> None:
     """Delete unfinished files of killed processes; younger ones may still be in use."""
-    for left in path.parent.glob(f"{ASIDE}*"):
-        if left.stat().st_mtime < path.stat().st_mtime - _LONGEST_WRITE:
+    for left in path.parent.glob(f"{TEMPORARY_PREFIX}*"):
+        if left.stat().st_mtime < path.stat().st_mtime - _MAX_WRITE_S:
             left.unlink(missing_ok=True)
 
 
-def _write(aside: Path, packed: Packed, embedder: Embedder) -> None:
+def _write_index_data(aside: Path, packed: PackedIndex, embedder: Embedder) -> None:
     fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
-        checksum, at, placed = 0, _HEAD, {}
-        file.write(bytes(_HEAD))
-        for name, array in _arrays(packed).items():
+        checksum, at, placed = 0, _HEADER_BYTES, {}
+        file.write(bytes(_HEADER_BYTES))
+        for name, array in _get_arrays(packed).items():
             placed[name] = [array.dtype.str, array.shape, at]
-            padding = bytes(-array.nbytes % _ALIGNED)
+            padding = bytes(-array.nbytes % _ALIGNMENT_BYTES)
             for piece in (np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, padding):
                 checksum = zlib.crc32(piece, checksum)
                 file.write(piece)
             at += array.nbytes + len(padding)
         texts = {name: getattr(packed, name) for name in _TEXTS}
-        tail = json.dumps({"rules": _rules(embedder), "placed": placed, "texts": texts}).encode()
+        tail = json.dumps({"rules": _compute_rules_digest(embedder), "placed": placed, "texts": texts}).encode()
         file.write(tail)
         file.seek(0)
-        file.write(f"{_FORMAT} {at} {len(tail)} {zlib.crc32(tail, checksum):08x}".ljust(_HEAD).encode())
+        file.write(f"{_FORMAT} {at} {len(tail)} {zlib.crc32(tail, checksum):08x}".ljust(_HEADER_BYTES).encode())
 
 
-def give_back_memory() -> None:
+def release_memory() -> None:
     """Return freed memory to the system, which the C library would otherwise keep."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def read_packed(path: Path, embedder: Embedder) -> Packed | None:
+def read_index_file(path: Path, embedder: Embedder) -> PackedIndex | None:
     """Map the index file; None if it is missing, damaged or made by other rules."""
     try:
         with path.open("rb") as file:
-            kind, tail_at, tail_size, checksum = file.read(_HEAD).split()
-            if int(kind) != _FORMAT or _checksum(file, int(tail_at) + int(tail_size)) != int(checksum, 16):
+            kind, tail_at, tail_size, checksum = file.read(_HEADER_BYTES).split()
+            if int(kind) != _FORMAT or _compute_checksum(file, int(tail_at) + int(tail_size)) != int(checksum, 16):
                 return None
             file.seek(int(tail_at))
             told = json.loads(file.read())
-            if told["rules"] != _rules(embedder):
+            if told["rules"] != _compute_rules_digest(embedder):
                 return None
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        arrays: dict[str, Any] = {name: _array_in(content, *place) for name, place in told["placed"].items()}
-        return Packed(**told["texts"], **arrays)
+        arrays: dict[str, Any] = {name: _map_array(content, *place) for name, place in told["placed"].items()}
+        return PackedIndex(**told["texts"], **arrays)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _checksum(file: Any, size: int) -> int:
+def _compute_checksum(file: Any, size: int) -> int:
     """Return the checksum of everything after the header; -1 if the size is wrong."""
     if os.fstat(file.fileno()).st_size != size:
         return -1
     # Read instead of mapped, because mapped pages that were touched stay in memory.
-    found, piece = 0, bytearray(_PIECE)
+    found, piece = 0, bytearray(_READ_BYTES)
     while count := file.readinto(piece):
         found = zlib.crc32(memoryview(piece)[:count], found)
     return found
 
 
-def _array_in(content: mmap.mmap, kind: str, shape: Sequence[int], at: int) -> NDArray[Any]:
+def _map_array(content: mmap.mmap, kind: str, shape: Sequence[int], at: int) -> NDArray[Any]:
     count = int(np.prod(shape))
     return np.frombuffer(content, dtype=kind, count=count, offset=at).reshape(shape)
 
 
-def _arrays(packed: Packed) -> dict[str, NDArray[Any]]:
-    return {field.name: getattr(packed, field.name) for field in fields(Packed) if field.name not in _TEXTS}
+def _get_arrays(packed: PackedIndex) -> dict[str, NDArray[Any]]:
+    return {field.name: getattr(packed, field.name) for field in fields(PackedIndex) if field.name not in _TEXTS}
 
 
-def _rules(embedder: Embedder) -> str:
+def _compute_rules_digest(embedder: Embedder) -> str:
     """Return a digest of the settings that determine how documents become entries."""
     fields_of = [calibration.FIELD_WEIGHTS, calibration.FIELD_NORMS, calibration.FIELD_LENGTHS, calibration.SATURATION]
-    rules = [SHAPE, embedder.name, embedder.width, sys.byteorder, fields_of]
+    rules = [ENTRY_FORMAT, embedder.name, embedder.width, sys.byteorder, fields_of]
     return hashlib.blake2b(json.dumps(rules).encode(), digest_size=16).hexdigest()
 
 

@@ -32,7 +32,7 @@ class Postings:
         self._terms, self._starts, self._slots, self._strengths = terms, starts, slots, strengths
         self._added: dict[int, list[tuple[int, float]]] = {}
         self._removed: dict[int, int] = {}
-        self.added = 0
+        self.added_count = 0
 
     def copy(self) -> Postings:
         """Return a copy that can grow independently; the built arrays are shared."""
@@ -41,19 +41,19 @@ class Postings:
         other._removed = dict(self._removed)
         return other
 
-    def add(self, slot: int, entry: IndexEntry) -> None:
+    def add_entry(self, slot: int, entry: IndexEntry) -> None:
         terms, _, strengths = weigh_terms([entry], first=slot)
         for term, strength in zip(terms.tolist(), strengths.tolist(), strict=True):
             self._added.setdefault(term, []).append((slot, strength))
-        self.added += 1
+        self.added_count += 1
 
-    def remove(self, codes: Codes) -> None:
+    def remove_terms(self, codes: Codes) -> None:
         """Count a document with these terms as removed."""
         # Its slot stays in the arrays until the next rebuild; only the counts change.
         for term in np.unique(codes).tolist():
             self._removed[term] = self._removed.get(term, 0) + 1
 
-    def of(self, term: int, among: Slots | None = None) -> tuple[Slots, Strengths]:
+    def find_slots(self, term: int, among: Slots | None = None) -> tuple[Slots, Strengths]:
         """Return the slots that contain a term, dead ones included, and the strength in each; `among` restricts a long
         list.
         """
@@ -61,16 +61,16 @@ class Postings:
         slots, strengths = _NO_SLOTS, _NO_STRENGTHS
         if at < len(self._terms) and self._terms[at] == term:
             part = slice(self._starts[at], self._starts[at + 1])
-            slots, strengths = _among(self._slots[part], self._strengths[part], among)
+            slots, strengths = _restrict_slots(self._slots[part], self._strengths[part], among)
         extra = self._added.get(term)
         if extra is None:
             return slots, strengths
         more = np.array([slot for slot, _ in extra], dtype=np.int64)
-        return np.concatenate([slots, more]), np.concatenate([strengths, _floats(s for _, s in extra)])
+        return np.concatenate([slots, more]), np.concatenate([strengths, _to_float_array(s for _, s in extra)])
 
-    def counts(self, terms: Codes, places: Slots | None = None) -> NDArray[np.int64]:
+    def count_documents(self, terms: Codes, positions: Slots | None = None) -> NDArray[np.int64]:
         """Return the number of living documents with each term; `positions` saves the lookup."""
-        at = self.places(terms) if places is None else places
+        at = self.find_positions(terms) if positions is None else positions
         found = np.where(at >= 0, self._starts[at + 1] - self._starts[at], 0)
         if self._added:
             found = found + np.array([len(self._added.get(term, ())) for term in terms.tolist()], dtype=np.int64)
@@ -78,7 +78,7 @@ class Postings:
             found = found - np.array([self._removed.get(term, 0) for term in terms.tolist()], dtype=np.int64)
         return found
 
-    def places(self, terms: Codes) -> Slots:
+    def find_positions(self, terms: Codes) -> Slots:
         """Return the position of each term in the built arrays, -1 for none; valid until the next rebuild."""
         if not len(self._terms):
             return np.full(len(terms), -1, dtype=np.int64)
@@ -96,7 +96,7 @@ def weigh_terms(entries: Sequence[IndexEntry], *, first: int) -> tuple[Codes, Sl
     row_of = np.repeat(np.arange(len(entries)), lengths.sum(1)).astype(np.uint64)
     # One sort over packed (term, slot, field) numbers replaces a loop over the documents.
     packed = np.sort((codes << np.uint64(32)) | (row_of << np.uint64(3)) | field_of)
-    firsts = _firsts(packed)
+    firsts = _find_run_starts(packed)
     counts = np.diff(np.append(firsts, len(packed)))
     kinds = packed[firsts]
     fields = (kinds & np.uint64(7)).astype(np.int64)
@@ -104,13 +104,13 @@ def weigh_terms(entries: Sequence[IndexEntry], *, first: int) -> tuple[Codes, Sl
     norms = 1 - _NORMS + _NORMS * lengths.astype(np.float32) / _MEANS
     weighted = counts * _WEIGHTS[fields] / norms[rows, fields]
     pairs = kinds >> np.uint64(3)
-    starts = _firsts(pairs)
+    starts = _find_run_starts(pairs)
     sums = np.add.reduceat(weighted, starts) if len(starts) else weighted
     terms = (pairs[starts] >> np.uint64(29)).astype(np.uint32)
     return terms, rows[starts] + first, (sums / (SATURATION + sums)).astype(np.float32)
 
 
-def join_terms(
+def merge_weighed_terms(
     parts: Sequence[tuple[Codes, Slots, Strengths]], sizes: Sequence[int]
 ) -> tuple[Codes, NDArray[np.int32], Strengths]:
     """Merge the results of `weigh_terms` for batches of these sizes, each counted from slot 0."""
@@ -123,7 +123,7 @@ def join_terms(
     return terms[order], slots.astype(np.int32)[order], strengths[order]
 
 
-def _among(slots: NDArray[np.int32], strengths: Strengths, some: Slots | None) -> tuple[Slots, Strengths]:
+def _restrict_slots(slots: NDArray[np.int32], strengths: Strengths, some: Slots | None) -> tuple[Slots, Strengths]:
     """Restrict slots and strengths to some slots, without touching the others."""
     if some is None or 4 * len(some) > len(slots):
         return slots.astype(np.int64), strengths
@@ -133,12 +133,12 @@ def _among(slots: NDArray[np.int32], strengths: Strengths, some: Slots | None) -
     return slots[at].astype(np.int64), strengths[at]
 
 
-def _firsts(ordered: NDArray[np.unsignedinteger[Any]]) -> Slots:
+def _find_run_starts(ordered: NDArray[np.unsignedinteger[Any]]) -> Slots:
     """Return where each run of equal values begins."""
     return np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))[: len(ordered)]
 
 
-def _floats(values: Iterable[float]) -> Strengths:
+def _to_float_array(values: Iterable[float]) -> Strengths:
     return np.fromiter(values, dtype=np.float32)
 
 

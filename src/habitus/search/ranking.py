@@ -11,13 +11,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search import learned, signals
-from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS, STATED_WEIGHTS, Tier
-from habitus.search.corpus import Corpus
+from habitus.search import learned_requests, signals
+from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS, STATED_WEIGHTS, CalibrationTier
+from habitus.search.corpus import SearchCorpus
 from habitus.search.postings import Slots
-from habitus.search.signals import Signals, maybe
+from habitus.search.signals import CandidateSignals, sieve_codes
 from habitus.search.texts.index_entry import FIELDS, Codes
-from habitus.search.texts.words import SearchRequest, code
+from habitus.search.texts.words import ParsedSearchRequest, hash_term
 
 Floats = NDArray[np.float32]
 
@@ -36,7 +36,7 @@ CONFIDENCE_NAMES = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UseCounts:
+class UsageSignals:
     """The signals from use for each candidate; zeros for one that was never used."""
 
     values: Floats
@@ -45,18 +45,18 @@ class UseCounts:
     familiarity: Floats
 
     @classmethod
-    def none(cls, count: int) -> UseCounts:
+    def create_empty(cls, count: int) -> UsageSignals:
         return cls(
-            values=np.zeros((count, len(learned.NAMES)), dtype=np.float32),
+            values=np.zeros((count, len(learned_requests.USE_SIGNAL_NAMES)), dtype=np.float32),
             nearest=np.zeros(count, dtype=np.float32),
             usual=np.zeros(count, dtype=np.float32),
             familiarity=np.zeros(count, dtype=np.float32),
         )
 
     @classmethod
-    def of(cls, liking: learned.Liking | None, ids: Sequence[str]) -> UseCounts:
+    def from_similarity(cls, liking: learned_requests.RequestSimilarity | None, ids: Sequence[str]) -> UsageSignals:
         """Return the signals of the candidates with these ids; zeros without any similarity."""
-        usage = cls.none(len(ids))
+        usage = cls.create_empty(len(ids))
         if liking is None:
             return usage
         for place, id in enumerate(ids):
@@ -68,7 +68,7 @@ class UseCounts:
                 usage.familiarity[place] = liking.familiarity[row]
         return usage
 
-    def beside_twins(self, vectors: Floats) -> UseCounts:
+    def penalize_unused_twins(self, vectors: Floats) -> UsageSignals:
         """Lower the score of an unused document that says the same as a used one: use tells the two apart."""
         used = np.flatnonzero(self.familiarity > 0)
         if not len(used) or not vectors.shape[1]:
@@ -81,55 +81,57 @@ class UseCounts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ranking:
+class CandidateRanking:
     """The score of each candidate in log-odds, and the contributions of all parts."""
 
     scores: Floats
     parts: Floats
 
 
-PART_NAMES = (*signals.NAMES, *signals.STATED_NAMES, *learned.NAMES)
+PART_NAMES = (*signals.SIGNAL_NAMES, *signals.STATED_NAMES, *learned_requests.USE_SIGNAL_NAMES)
 
 
-def rank(found: Signals, usage: UseCounts, tier: Tier, share_with_body: float) -> Ranking:
+def rank_candidates(
+    candidates: CandidateSignals, usage: UsageSignals, tier: CalibrationTier, share_with_body: float
+) -> CandidateRanking:
     """Score the candidates by all signals."""
-    weights = blend(tier.short, tier.long, share_with_body)
-    stated = found.stated * np.array(STATED_WEIGHTS, dtype=np.float32)
-    base = found.values @ weights + stated.sum(1)
+    weights = blend_weights(tier.short, tier.long, share_with_body)
+    stated = candidates.stated * np.array(STATED_WEIGHTS, dtype=np.float32)
+    base = candidates.values @ weights + stated.sum(1)
     # The more familiar the likely candidates are, the more use counts and the less their texts.
     trust = float(_softmax(base) @ usage.familiarity)
     pull = 1 + (tier.trusted_base - 1) * trust
-    from_use = usage.values * blend(tier.used, tier.trusted_used, trust)
-    parts = np.concatenate([found.values * weights * pull, stated * pull, from_use], axis=1)
-    return Ranking(scores=parts.sum(1), parts=parts)
+    from_use = usage.values * blend_weights(tier.used, tier.trusted_used, trust)
+    parts = np.concatenate([candidates.values * weights * pull, stated * pull, from_use], axis=1)
+    return CandidateRanking(scores=parts.sum(1), parts=parts)
 
 
-def confidence(found: Signals, usage: UseCounts, tier: Tier) -> Floats:
+def compute_confidence(candidates: CandidateSignals, usage: UsageSignals, tier: CalibrationTier) -> Floats:
     """Return the probability that each candidate matches the request, regardless of the other candidates."""
-    weights = _blend_each(tier.confidence_new, tier.confidence_used, usage.familiarity)
-    odds = (confidence_evidence(found, usage, tier) * weights[:, :-1]).sum(1) + weights[:, -1]
+    weights = _blend_weights_by_row(tier.confidence_new, tier.confidence_used, usage.familiarity)
+    odds = (build_confidence_features(candidates, usage, tier) * weights[:, :-1]).sum(1) + weights[:, -1]
     chances: Floats = 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
     return chances
 
 
-def floor(tier: Tier, count: int) -> float:
+def compute_floor(tier: CalibrationTier, count: int) -> float:
     """Return the confidence from which the best of so many documents is offered."""
     # Among more documents, one is near by chance more often.
     return tier.floor - _PER_TENFOLD * max(0.0, math.log10(_MANY / max(count, 1)))
 
 
-def confidence_evidence(found: Signals, usage: UseCounts, tier: Tier) -> Floats:
+def build_confidence_features(candidates: CandidateSignals, usage: UsageSignals, tier: CalibrationTier) -> Floats:
     """Return one row of features per candidate, in the order of CONFIDENCE_NAMES."""
     # How far use is trusted depends on the candidate itself here, not on the others.
-    liking = (usage.values * _blend_each(tier.used, tier.trusted_used, usage.familiarity)).sum(1) / 10
-    return np.concatenate([found.fit, np.stack([usage.nearest, usage.usual, liking], axis=1)], axis=1)
+    liking = (usage.values * _blend_weights_by_row(tier.used, tier.trusted_used, usage.familiarity)).sum(1) / 10
+    return np.concatenate([candidates.fit, np.stack([usage.nearest, usage.usual, liking], axis=1)], axis=1)
 
 
-def blend(a: tuple[float, ...], b: tuple[float, ...], share: float) -> Floats:
+def blend_weights(a: tuple[float, ...], b: tuple[float, ...], share: float) -> Floats:
     return np.asarray((1 - share) * np.array(a) + share * np.array(b), dtype=np.float32)
 
 
-def _blend_each(a: tuple[float, ...], b: tuple[float, ...], shares: Floats) -> Floats:
+def _blend_weights_by_row(a: tuple[float, ...], b: tuple[float, ...], shares: Floats) -> Floats:
     """Blend two weight vectors for each row by a share of its own."""
     return np.asarray(np.outer(1 - shares, a) + np.outer(shares, b), dtype=np.float32)
 
@@ -140,7 +142,7 @@ def _softmax(scores: Floats) -> Floats:
     return chances
 
 
-class Explanation(Mapping[str, float]):
+class ScoreExplanation(Mapping[str, float]):
     """The contributions to a score in log-odds, biggest first; computed on first access, because few callers look."""
 
     def __init__(self, values: list[float], said: tuple[Codes, list[int]], worths: Mapping[int, float]) -> None:
@@ -152,8 +154,8 @@ class Explanation(Mapping[str, float]):
     @cached_property
     def _term_parts(self) -> dict[str, float]:
         codes, lengths = self._said
-        places = np.flatnonzero(maybe(codes, np.array([*self._worths], dtype=np.uint32)))
-        return _parts(self._values, _shares(self._worths, codes, lengths, places))
+        places = np.flatnonzero(sieve_codes(codes, np.array([*self._worths], dtype=np.uint32)))
+        return _name_parts(self._values, _compute_field_shares(self._worths, codes, lengths, places))
 
     def __getitem__(self, part: str) -> float:
         return self._term_parts[part]
@@ -168,19 +170,25 @@ class Explanation(Mapping[str, float]):
         return repr(self._term_parts)
 
 
-def explain(
-    corpus: Corpus, asked: SearchRequest, found: Signals, ranked: Ranking, rows: list[int]
+def explain_scores(
+    corpus: SearchCorpus,
+    asked: ParsedSearchRequest,
+    candidates: CandidateSignals,
+    ranked: CandidateRanking,
+    rows: list[int],
 ) -> list[Mapping[str, float]]:
     """Return the contributions to the score of each row; parts that add nothing are left out."""
-    codes = np.array([code(term) for term in asked.terms], dtype=np.uint32)
-    worth = corpus.rarity(codes) * np.array(list(asked.terms.values()), dtype=np.float32)
+    codes = np.array([hash_term(term) for term in asked.terms], dtype=np.uint32)
+    worth = corpus.compute_rarity(codes) * np.array(list(asked.terms.values()), dtype=np.float32)
     worths = dict(zip(codes.tolist(), worth.tolist(), strict=True))
-    slots = found.slots[rows]
-    said = zip(map(corpus.codes, slots.tolist()), corpus.lengths[slots].tolist(), strict=True)
-    return [Explanation(ranked.parts[row].tolist(), of_one, worths) for row, of_one in zip(rows, said, strict=True)]
+    slots = candidates.slots[rows]
+    said = zip(map(corpus.get_codes, slots.tolist()), corpus.lengths[slots].tolist(), strict=True)
+    return [
+        ScoreExplanation(ranked.parts[row].tolist(), of_one, worths) for row, of_one in zip(rows, said, strict=True)
+    ]
 
 
-def _parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
+def _name_parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
     parts = dict(zip(PART_NAMES, values, strict=True))
     lexical = parts.pop("lexical")
     parts |= {f"lexical.{field}": lexical * share for field, share in shares.items()}
@@ -188,7 +196,9 @@ def _parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
     return dict(sorted(told, key=lambda part: (-abs(part[1]), part[0])))
 
 
-def _shares(by_code: Mapping[int, float], codes: Codes, lengths: list[int], places: Slots) -> dict[str, float]:
+def _compute_field_shares(
+    by_code: Mapping[int, float], codes: Codes, lengths: list[int], places: Slots
+) -> dict[str, float]:
     """Return the share of each field in the matched terms, which occur only at these places."""
     worths = [by_code.get(number, 0.0) for number in codes[places].tolist()]
     borders = np.searchsorted(places, np.cumsum((0, *lengths))).tolist()

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.corpus import Corpus
+from habitus.search.corpus import SearchCorpus
 from habitus.search.postings import Slots, Strengths
-from habitus.search.texts.embedding import Embedder, Vectors, unit
+from habitus.search.texts.embedding import Embedder, Vectors, normalize_rows
 from habitus.search.texts.index_entry import FIELDS, Codes
-from habitus.search.texts.words import SearchRequest, code, word_code
+from habitus.search.texts.words import ParsedSearchRequest, hash_content_word, hash_term
 
 Floats = NDArray[np.float32]
 
 # The order is that of the columns of `Signals.values` and of the weights in calibration.
-NAMES = (
+SIGNAL_NAMES = (
     "lexical",  # BM25F over all fields, relative to the best document
     # Share of the request's terms that occur anywhere in the document.
     "coverage",
@@ -71,7 +71,7 @@ _LARGEST_SHARE = 0.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Signals:
+class CandidateSignals:
     """The signals of a request, one row per candidate slot."""
 
     slots: Slots
@@ -81,8 +81,8 @@ class Signals:
     # One column for each of FIT_NAMES.
     fit: Floats
 
-    def column(self, name: str) -> Floats:
-        column: Floats = self.values[:, NAMES.index(name)]
+    def get_column(self, name: str) -> Floats:
+        column: Floats = self.values[:, SIGNAL_NAMES.index(name)]
         return column
 
     @property
@@ -91,38 +91,40 @@ class Signals:
         return column
 
 
-def gather(
-    corpus: Corpus,
+def gather_signals(
+    corpus: SearchCorpus,
     embedder: Embedder,
-    request: SearchRequest,
+    request: ParsedSearchRequest,
     vectors: Vectors,
     among: Slots | None,
     more: Slots,
     project: Codes = _NO_CODES,
-) -> Signals:
+) -> CandidateSignals:
     """Choose candidates by terms, by meaning and by parts, plus `more`, and compute every signal for them.
 
     `vectors` are those of the request and then of its parts; `project` are terms that describe the project.
     """
-    asked = Asked.of(corpus, request, among)
-    scores = _lexical(corpus, asked)
-    meaning = _meaning(corpus, vectors[0], among)
-    allowed = corpus.alive if among is None else _mask(len(corpus.alive), among)
-    slots, part = _candidates(corpus, vectors[1:], np.flatnonzero(allowed), scores, meaning, more[allowed[more]])
+    asked = WeighedRequest.from_request(corpus, request, among)
+    scores = _score_lexically(corpus, asked)
+    meaning = _compute_cosines(corpus, vectors[0], among)
+    allowed = corpus.alive if among is None else _build_mask(len(corpus.alive), among)
+    slots, part = _choose_candidates(corpus, vectors[1:], np.flatnonzero(allowed), scores, meaning, more[allowed[more]])
     if not len(slots):
-        none = np.zeros((0, len(NAMES)), np.float32)
-        return Signals(slots=slots, values=none, stated=none[:, : len(STATED_NAMES)], fit=none[:, : len(FIT_NAMES)])
+        none = np.zeros((0, len(SIGNAL_NAMES)), np.float32)
+        return CandidateSignals(
+            slots=slots, values=none, stated=none[:, : len(STATED_NAMES)], fit=none[:, : len(FIT_NAMES)]
+        )
     is_statement = _is_statement(request)
-    passage, phrase, excluded, as_text = _in_order(corpus, asked, slots, is_text=is_statement)
-    by_rarity, plain = _word_by_word(corpus, embedder, request, slots)
+    passage, phrase, excluded, as_text = _score_by_position(corpus, asked, slots, is_text=is_statement)
+    by_rarity, plain = _compare_words(corpus, embedder, request, slots)
     lengths = corpus.lengths[slots]
     prior = 1 - _LESS_PRIOR * corpus.share_with_body if is_statement else 1.0
     detail = np.log1p(lengths[:, 1] + lengths[:, 3]) / 5
-    strengths = _strengths(asked, slots, len(corpus.ids))
+    strengths = _collect_strengths(asked, slots, len(corpus.ids))
     has_term = np.where(strengths < 0, np.float32(0), np.float32(1))
     columns = (
         scores[slots] / max(float(scores.max(initial=0.0, where=allowed)), 1e-9),
-        _coverage(has_term, asked.worth),
+        _compute_coverage(has_term, asked.worth),
         passage,
         phrase,
         meaning[slots],
@@ -132,17 +134,19 @@ def gather(
         detail * prior,
     )
     borders = (lengths[:, _EXCLUDED] > 0) & request.is_asked
-    stated = (borders, excluded, _of_project(corpus, project, slots), as_text)
-    strength = _add_up(np.maximum(strengths, 0), asked.weights) / max(float(asked.weights.sum()), 1e-9)
-    fit = (strength, _coverage(has_term, asked.weights), meaning[slots], part, *plain)
-    return Signals(slots=slots, values=_stack(columns), stated=_stack(stated), fit=_stack(fit))
+    stated = (borders, excluded, _score_project_terms(corpus, project, slots), as_text)
+    strength = _sum_by_term(np.maximum(strengths, 0), asked.weights) / max(float(asked.weights.sum()), 1e-9)
+    fit = (strength, _compute_coverage(has_term, asked.weights), meaning[slots], part, *plain)
+    return CandidateSignals(
+        slots=slots, values=_stack_columns(columns), stated=_stack_columns(stated), fit=_stack_columns(fit)
+    )
 
 
-def _stack(columns: Iterable[NDArray[Any]]) -> Floats:
+def _stack_columns(columns: Iterable[NDArray[Any]]) -> Floats:
     return np.stack([np.asarray(column, dtype=np.float32) for column in columns], axis=1)
 
 
-def _meaning(corpus: Corpus, vector: Vectors, among: Slots | None) -> Floats:
+def _compute_cosines(corpus: SearchCorpus, vector: Vectors, among: Slots | None) -> Floats:
     """Return the cosine of every allowed slot."""
     # One large product is faster than gathering many rows.
     if among is None or 4 * len(among) > len(corpus.vectors):
@@ -154,23 +158,23 @@ def _meaning(corpus: Corpus, vector: Vectors, among: Slots | None) -> Floats:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class WeighedRequest:
     """The terms of a request with the weight of their sentence, and their worth: weight times idf."""
 
     codes: Codes
     weights: Floats
     worth: Floats
     total: float
-    found: list[tuple[Slots, Strengths]]
+    postings: list[tuple[Slots, Strengths]]
     phrases: list[tuple[int, int]]
 
     @classmethod
-    def of(cls, corpus: Corpus, request: SearchRequest, among: Slots | None) -> Asked:
-        codes = np.array([code(term) for term in request.terms], dtype=np.uint32)
+    def from_request(cls, corpus: SearchCorpus, request: ParsedSearchRequest, among: Slots | None) -> WeighedRequest:
+        codes = np.array([hash_term(term) for term in request.terms], dtype=np.uint32)
         weights = np.array(list(request.terms.values()), dtype=np.float32)
-        worth = corpus.rarity(codes) * weights
+        worth = corpus.compute_rarity(codes) * weights
         # Terms that many documents have say little and take the longest.
-        kept = np.sort(highest(worth, _MOST_TERMS))
+        kept = np.sort(find_highest(worth, _MOST_TERMS))
         codes, weights, worth = codes[kept], weights[kept], worth[kept]
         worth = np.minimum(worth, _LARGEST_SHARE * worth.sum())
         named = list(request.terms)
@@ -181,52 +185,52 @@ class Asked:
             weights=weights,
             worth=worth,
             total=max(float(worth.sum()), 1e-9),
-            found=[corpus.postings.of(number, among) for number in codes.tolist()],
+            postings=[corpus.postings.find_slots(number, among) for number in codes.tolist()],
             phrases=sorted(phrases),
         )
 
 
-def _lexical(corpus: Corpus, asked: Asked) -> Floats:
+def _score_lexically(corpus: SearchCorpus, asked: WeighedRequest) -> Floats:
     scores = np.zeros(len(corpus.ids), dtype=np.float32)
-    for worth, (slots, strengths) in zip(asked.worth, asked.found, strict=True):
+    for worth, (slots, strengths) in zip(asked.worth, asked.postings, strict=True):
         scores[slots] += worth * strengths
     return scores
 
 
-def _mask(length: int, slots: Slots) -> NDArray[np.bool_]:
+def _build_mask(length: int, slots: Slots) -> NDArray[np.bool_]:
     mask = np.zeros(length, dtype=bool)
     mask[slots] = True
     return mask
 
 
-def _candidates(
-    corpus: Corpus, parts: Vectors, allowed: Slots, scores: Floats, meaning: Floats, more: Slots
+def _choose_candidates(
+    corpus: SearchCorpus, parts: Vectors, allowed: Slots, scores: Floats, meaning: Floats, more: Slots
 ) -> tuple[Slots, Floats]:
     """Return the best slots by terms, meaning and parts, and the cosine of each with the nearest part of the
     request.
     """
-    by_terms = _best(allowed, scores.take(allowed), _BY_TERMS)
-    by_meaning = _best(allowed, meaning.take(allowed), _NEAR)
+    by_terms = _select_best(allowed, scores.take(allowed), _BY_TERMS)
+    by_meaning = _select_best(allowed, meaning.take(allowed), _NEAR)
     # Parts are compared only with slots near the whole request, which saves most of the time.
-    pool = _together(corpus, by_terms, by_meaning, more)
+    pool = _merge_slots(corpus, by_terms, by_meaning, more)
     part = (corpus.vectors[pool] @ parts.T).max(1)
-    by_meaning = _best(by_meaning, meaning[by_meaning], _BY_MEANING)
-    chosen = _together(corpus, by_terms, by_meaning, _best(pool, part, _BY_PART), more)
+    by_meaning = _select_best(by_meaning, meaning[by_meaning], _BY_MEANING)
+    chosen = _merge_slots(corpus, by_terms, by_meaning, _select_best(pool, part, _BY_PART), more)
     return chosen, part[np.searchsorted(pool, chosen)]
 
 
-def _together(corpus: Corpus, *some: Slots) -> Slots:
-    return np.flatnonzero(_mask(len(corpus.ids), np.concatenate(some)))
+def _merge_slots(corpus: SearchCorpus, *some: Slots) -> Slots:
+    return np.flatnonzero(_build_mask(len(corpus.ids), np.concatenate(some)))
 
 
-def _best(slots: Slots, scores: Floats, count: int) -> Slots:
+def _select_best(slots: Slots, scores: Floats, count: int) -> Slots:
     """Return the slots with the highest positive scores, unordered."""
-    top = highest(scores, count)
+    top = find_highest(scores, count)
     slots, scores = slots[top], scores[top]
     return slots[scores > 0]
 
 
-def highest(scores: Floats, count: int) -> Slots:
+def find_highest(scores: Floats, count: int) -> Slots:
     """Return the positions of the `count` highest scores."""
     if count >= len(scores):
         return np.arange(len(scores))
@@ -236,46 +240,48 @@ def highest(scores: Floats, count: int) -> Slots:
     return np.concatenate([above, np.flatnonzero(scores == least)[: count - len(above)]])
 
 
-def _of_project(corpus: Corpus, project: Codes, slots: Slots) -> Floats:
-    rarity = corpus.rarity(project) / 10
+def _score_project_terms(corpus: SearchCorpus, project: Codes, slots: Slots) -> Floats:
+    rarity = corpus.compute_rarity(project) / 10
     found = np.zeros(len(slots), dtype=np.float32)
     ends = corpus.lengths[slots][:, :_EXCLUDED].sum(1)
     for row, slot in enumerate(slots.tolist() if len(project) else ()):
-        there = np.isin(project, corpus.codes(slot)[: ends[row]])
+        there = np.isin(project, corpus.get_codes(slot)[: ends[row]])
         found[row] = rarity[there].max(initial=0.0)
     return found
 
 
-def _strengths(asked: Asked, slots: Slots, count: int) -> Floats:
+def _collect_strengths(asked: WeighedRequest, slots: Slots, count: int) -> Floats:
     """Return how strongly each candidate (column) has each requested term; -1 if it lacks it."""
     column = np.full(count, -1, dtype=np.int64)
     column[slots] = np.arange(len(slots))
-    found = np.full((len(asked.found), len(slots)), -1, dtype=np.float32)
-    for row, (where, strengths) in zip(found, asked.found, strict=True):
+    found = np.full((len(asked.postings), len(slots)), -1, dtype=np.float32)
+    for row, (where, strengths) in zip(found, asked.postings, strict=True):
         at = column.take(where)
         is_candidate = np.flatnonzero(at >= 0)
         row[at.take(is_candidate)] = strengths.take(is_candidate)
     return found
 
 
-def _coverage(has_term: Floats, worths: Floats) -> Floats:
-    shares: Floats = _add_up(has_term, worths) / np.float32(max(float(worths.sum()), 1e-9))
+def _compute_coverage(has_term: Floats, worths: Floats) -> Floats:
+    shares: Floats = _sum_by_term(has_term, worths) / np.float32(max(float(worths.sum()), 1e-9))
     return shares
 
 
-def _add_up(by_term: Floats, worths: Floats) -> Floats:
+def _sum_by_term(by_term: Floats, worths: Floats) -> Floats:
     """Sum by candidate, term by term in a fixed order."""
     # A matrix product would round differently on each machine.
     total: Floats = np.add.reduce(by_term * worths[:, None], axis=0)
     return total
 
 
-def _in_order(corpus: Corpus, asked: Asked, slots: Slots, *, is_text: bool) -> tuple[Floats, Floats, Floats, Floats]:
+def _score_by_position(
+    corpus: SearchCorpus, asked: WeighedRequest, slots: Slots, *, is_text: bool
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the passage, phrase, exclusion and `as_text` signals, which depend on the order of terms."""
-    read = [corpus.codes(slot) for slot in slots.tolist()]
+    read = [corpus.get_codes(slot) for slot in slots.tolist()]
     sizes = np.array([len(codes) for codes in read])
     codes = np.concatenate(read)
-    at = np.flatnonzero(maybe(codes, asked.codes))
+    at = np.flatnonzero(sieve_codes(codes, asked.codes))
     order = np.argsort(asked.codes)
     near = order[np.minimum(np.searchsorted(asked.codes, codes[at], sorter=order), max(len(order) - 1, 0))]
     sure = asked.codes[near] == codes[at] if len(order) else np.zeros(0, dtype=bool)
@@ -288,23 +294,23 @@ def _in_order(corpus: Corpus, asked: Asked, slots: Slots, *, is_text: bool) -> t
     before_excluded = lengths[:, :_EXCLUDED].sum(1)
     is_excluded = (inside >= before_excluded[row]) & (inside < before_body[row])
     return (
-        _best_passage(asked, row, inside - before_body[row], term, len(slots)),
-        _phrases(asked, row, at, term, len(slots)),
-        _excluded_share(asked, row[is_excluded], term[is_excluded], len(slots)),
-        _as_text(corpus, asked, row, term, sizes) if is_text else np.zeros(len(slots), dtype=np.float32),
+        _score_best_passage(asked, row, inside - before_body[row], term, len(slots)),
+        _score_phrases(asked, row, at, term, len(slots)),
+        _compute_excluded_share(asked, row[is_excluded], term[is_excluded], len(slots)),
+        _score_as_text(corpus, asked, row, term, sizes) if is_text else np.zeros(len(slots), dtype=np.float32),
     )
 
 
-def maybe(codes: Codes, wanted: Codes) -> NDArray[np.bool_]:
+def sieve_codes(codes: Codes, requested: Codes) -> NDArray[np.bool_]:
     """Return which codes may be among the wanted ones, by their low 16 bits."""
     # A cheap sieve: the few codes that pass are compared in full.
     sieve = np.zeros(1 << 16, dtype=bool)
-    sieve[wanted & np.uint32(0xFFFF)] = True
+    sieve[requested & np.uint32(0xFFFF)] = True
     # `take` needs half the time of indexing.
     return sieve.take(codes & np.uint32(0xFFFF))
 
 
-def _best_passage(asked: Asked, row: Slots, place: Slots, term: Slots, count: int) -> Floats:
+def _score_best_passage(asked: WeighedRequest, row: Slots, place: Slots, term: Slots, count: int) -> Floats:
     """Return the worth of distinct terms within the best window of each body; windows overlap by half."""
     best = np.zeros(count, dtype=np.float32)
     in_body = place >= 0
@@ -313,7 +319,7 @@ def _best_passage(asked: Asked, row: Slots, place: Slots, term: Slots, count: in
     row, window, term = row[in_body], place[in_body] // _STRIDE, term[in_body]
     keys = ((row << 24) | (window << 8)) | term
     earlier = ((row << 24) | (np.maximum(window - (_WINDOW // _STRIDE - 1), 0) << 8)) | term
-    unique = _different(np.concatenate([keys, earlier]))
+    unique = _sort_unique(np.concatenate([keys, earlier]))
     passages = unique >> 8
     starts = np.flatnonzero(np.concatenate([[True], passages[1:] != passages[:-1]]))
     worth = np.add.reduceat(asked.worth[unique & 0xFF], starts)
@@ -322,7 +328,7 @@ def _best_passage(asked: Asked, row: Slots, place: Slots, term: Slots, count: in
     return relative
 
 
-def _different(keys: Slots) -> Slots:
+def _sort_unique(keys: Slots) -> Slots:
     """Return the sorted distinct keys."""
     # Ten times faster than `np.unique` for some thousand keys.
     ordered = np.sort(keys)
@@ -330,30 +336,30 @@ def _different(keys: Slots) -> Slots:
     return different
 
 
-def _excluded_share(asked: Asked, row: Slots, term: Slots, count: int) -> Floats:
+def _compute_excluded_share(asked: WeighedRequest, row: Slots, term: Slots, count: int) -> Floats:
     shares = np.zeros(count, dtype=np.float32)
     if len(row):
-        unique = _different((row << 8) | term)
+        unique = _sort_unique((row << 8) | term)
         np.add.at(shares, unique >> 8, asked.worth[unique & 0xFF] / np.float32(asked.total))
     return shares
 
 
-def _is_statement(request: SearchRequest) -> bool:
+def _is_statement(request: ParsedSearchRequest) -> bool:
     """Return whether the request is a statement: more than a topic, without asking for anything."""
     return not request.is_asked and len(request.terms) >= _SHORTEST_STATEMENT
 
 
-def _as_text(corpus: Corpus, asked: Asked, row: Slots, term: Slots, sizes: Slots) -> Floats:
+def _score_as_text(corpus: SearchCorpus, asked: WeighedRequest, row: Slots, term: Slots, sizes: Slots) -> Floats:
     """Return plain BM25 scores over all fields: a statement resembles the text it was taken from."""
     side = len(asked.codes)
     times = np.bincount(row * side + term, minlength=len(sizes) * side).reshape(len(sizes), side)
     dampening = _TEXT_SATURATION * (1 - _TEXT_NORM + _TEXT_NORM * sizes / _TEXT_LENGTH)
-    scores = (times / (times + dampening[:, None])) @ corpus.rarity(asked.codes)
+    scores = (times / (times + dampening[:, None])) @ corpus.compute_rarity(asked.codes)
     relative: Floats = (scores / max(float(scores.max(initial=0.0)), 1e-9) * corpus.share_with_body).astype(np.float32)
     return relative
 
 
-def _phrases(asked: Asked, row: Slots, at: Slots, term: Slots, count: int) -> Floats:
+def _score_phrases(asked: WeighedRequest, row: Slots, at: Slots, term: Slots, count: int) -> Floats:
     found = np.zeros(count, dtype=np.float32)
     if not asked.phrases or len(at) < 2:
         return found
@@ -365,28 +371,28 @@ def _phrases(asked: Asked, row: Slots, at: Slots, term: Slots, count: int) -> Fl
     hits = is_wanted[pairs]
     if not hits.any():
         return found
-    unique = _different(row[:-1][together][hits] * side * side + pairs[hits])
+    unique = _sort_unique(row[:-1][together][hits] * side * side + pairs[hits])
     owner, pair = unique // (side * side), unique % (side * side)
     np.add.at(found, owner, (asked.worth[pair // side] + asked.worth[pair % side]) / 2)
     shares: Floats = found / np.float32(asked.total)
     return shares
 
 
-def _word_by_word(
-    corpus: Corpus, embedder: Embedder, request: SearchRequest, slots: Slots
+def _compare_words(
+    corpus: SearchCorpus, embedder: Embedder, request: ParsedSearchRequest, slots: Slots
 ) -> tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats]]:
     """Return the `words`, `said` and `name` signals: each word meets its nearest on the other side.
 
     The first triple weighs words by rarity, the second all alike.
     """
-    ids = [corpus.words(slot) for slot in slots.tolist()]
+    ids = [corpus.get_word_ids(slot) for slot in slots.tolist()]
     sizes = np.array([len(of_one) for of_one in ids])
     starts = np.cumsum(sizes) - sizes
-    different, back = corpus.distinct_words(ids)
+    different, back = corpus.find_distinct_words(ids)
     asked = list(request.words) or [""]
-    asked_codes = np.array([word_code(word) for word in asked], dtype=np.uint32)
-    there = corpus.words_of(different)
-    near, meant = _nearness(embedder.words(asked), asked_codes, there.vectors, there.codes)
+    asked_codes = np.array([hash_content_word(word) for word in asked], dtype=np.uint32)
+    there = corpus.get_word_features(different)
+    near, meant = _compute_word_similarity(embedder.embed_words(asked), asked_codes, there.vectors, there.codes)
     weights = np.array([request.words.get(word, 1.0) for word in asked]) * meant
     best_for_asked = np.maximum.reduceat(near.take(back, axis=0), starts, axis=0)
     # Reducing along long rows is many times faster.
@@ -399,19 +405,21 @@ def _word_by_word(
         said = np.add.reduceat(nearest * of_there, starts) / np.maximum(np.add.reduceat(of_there, starts), 1e-9)
         in_name = of_there * of_name
         name = np.add.reduceat(nearest * in_name, starts) / np.maximum(np.add.reduceat(in_name, starts), 1e-9)
-        return _floats(words), _floats(said), _floats(name)
+        return _to_float32(words), _to_float32(said), _to_float32(name)
 
-    by_rarity = compare(corpus.rarity(asked_codes) * weights, there.rarity.take(back))
+    by_rarity = compare(corpus.compute_rarity(asked_codes) * weights, there.rarity.take(back))
     return by_rarity, compare(weights, np.ones(len(back), dtype=np.float32))
 
 
-def _nearness(asked: Vectors, asked_codes: Codes, vectors: Vectors, codes: Codes) -> tuple[Floats, Floats]:
+def _compute_word_similarity(
+    asked: Vectors, asked_codes: Codes, vectors: Vectors, codes: Codes
+) -> tuple[Floats, Floats]:
     """Return the cosines of document words (rows) and request words, and the weight of each request word by itself."""
     if not asked.shape[1]:
         same = codes[:, None] == asked_codes[None, :]
         return same.astype(np.float32), np.ones(len(asked), np.float32)
-    return vectors @ unit(asked).T, np.minimum(np.linalg.norm(asked, axis=1), _MEANING_CAP)
+    return vectors @ normalize_rows(asked).T, np.minimum(np.linalg.norm(asked, axis=1), _MEANING_CAP)
 
 
-def _floats(values: NDArray[Any]) -> Floats:
+def _to_float32(values: NDArray[Any]) -> Floats:
     return values.astype(np.float32)

@@ -11,10 +11,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.search import learned
-from habitus.search.learned import is_sound
-from habitus.search.model import Document
-from habitus.search.texts.index_entry import IndexEntry, Vector, pack
+from habitus.search import learned_requests
+from habitus.search.learned_requests import is_valid_vector
+from habitus.search.model import SearchDocument
+from habitus.search.texts.index_entry import IndexEntry, Vector, pack_entry
 from habitus.sql import metadata
 
 # The generation rises with every change: a process that has seen a lower number has something to load.
@@ -71,11 +71,11 @@ learned_table = sa.Table(
 # SQLite limits the number of values in one statement.
 _CHUNK = 500
 
-Key = tuple[str, str]
+RequestKey = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Space:
+class VectorSpace:
     """A collection and the embedding model of its vectors."""
 
     collection: str
@@ -93,23 +93,23 @@ _RAISED = (
 )
 
 
-def generation(connection: sa.Connection, collection: str) -> int:
+def get_generation(connection: sa.Connection, collection: str) -> int:
     """Return the generation of a collection; 0 if it has none."""
     return connection.execute(_GENERATION, {"of": collection}).scalar() or 0
 
 
-def next_of_all(connection: sa.Connection) -> int:
+def raise_all_generations(connection: sa.Connection) -> int:
     """Raise the generation of every collection; return the highest."""
     names = connection.execute(sa.select(collections.c.collection)).scalars().all()
-    return max((next_generation(connection, name) for name in names), default=1)
+    return max((raise_generation(connection, name) for name in names), default=1)
 
 
-def next_generation(connection: sa.Connection, collection: str) -> int:
+def raise_generation(connection: sa.Connection, collection: str) -> int:
     """Raise the generation of a collection and return it."""
     # The row stays locked until the commit, so generations become visible in order.
     found = connection.execute(_RAISED, {"of": collection}).scalar()
     if found is None:
-        sql.insert_missing(connection, collections, [{"collection": collection, "generation": 0}])
+        sql.insert_missing_rows(connection, collections, [{"collection": collection, "generation": 0}])
         found = connection.execute(_RAISED, {"of": collection}).scalar_one()
     return int(found)
 
@@ -117,7 +117,7 @@ def next_generation(connection: sa.Connection, collection: str) -> int:
 def set_generation(connection: sa.Connection, collection: str, generation: int) -> None:
     """Set the generation of a collection that counts by another one's; it never falls."""
     row = {"collection": collection, "generation": generation}
-    sql.upsert(
+    sql.upsert_rows(
         connection,
         collections,
         [row],
@@ -125,29 +125,33 @@ def set_generation(connection: sa.Connection, collection: str, generation: int) 
     )
 
 
-def load(connection: sa.Connection, space: Space, *, after: int) -> learned.Loaded:
+def load_changed_entries(
+    connection: sa.Connection, space: VectorSpace, *, after: int
+) -> learned_requests.LoadedEntries:
     """Return the entries changed after a generation; their texts stay in the database."""
-    return learned.load_entries(connection.execute(_documents_after(space), {"after": after}), space.width)
+    return learned_requests.parse_entry_rows(
+        connection.execute(_build_changed_query(space), {"after": after}), space.width
+    )
 
 
 @functools.cache
-def _documents_after(space: Space) -> sa.Select[Any]:
-    return _select(space, documents.c.generation > sa.bindparam("after")).order_by(documents.c.id)
+def _build_changed_query(space: VectorSpace) -> sa.Select[Any]:
+    return _build_entry_query(space, documents.c.generation > sa.bindparam("after")).order_by(documents.c.id)
 
 
-def _select(space: Space, which: sa.ColumnElement[bool]) -> sa.Select[Any]:
+def _build_entry_query(space: VectorSpace, which: sa.ColumnElement[bool]) -> sa.Select[Any]:
     table = documents.c
     columns = (table.id, table.digest, table.meaning, table.says_when, table.codes, table.words)
-    query = _with_vectors(sa.select(*columns, vectors.c.vector), documents, table.meaning, space)
+    query = _join_vectors(sa.select(*columns, vectors.c.vector), documents, table.meaning, space)
     return query.where(table.collection == space.collection, which)
 
 
-def _with_vectors(query: sa.Select[Any], table: sa.Table, digest: sa.Column[Any], space: Space) -> sa.Select[Any]:
+def _join_vectors(query: sa.Select[Any], table: sa.Table, digest: sa.Column[Any], space: VectorSpace) -> sa.Select[Any]:
     mine = sa.and_(vectors.c.digest == digest, vectors.c.model == space.model)
     return query.select_from(table.outerjoin(vectors, mine))
 
 
-def count(connection: sa.Connection, collection: str) -> int:
+def count_documents(connection: sa.Connection, collection: str) -> int:
     """Return the number of documents in a collection."""
     return connection.execute(_COUNT, {"of": collection}).scalar_one()
 
@@ -155,55 +159,65 @@ def count(connection: sa.Connection, collection: str) -> int:
 _COUNT = sa.select(sa.func.count()).select_from(documents).where(documents.c.collection == sa.bindparam("of"))
 
 
-def embedded_count(connection: sa.Connection, space: Space) -> int:
+def count_embedded_documents(connection: sa.Connection, space: VectorSpace) -> int:
     """Return how many documents have a vector of the model."""
-    query = _with_vectors(sa.select(sa.func.count(vectors.c.digest)), documents, documents.c.meaning, space)
+    query = _join_vectors(sa.select(sa.func.count(vectors.c.digest)), documents, documents.c.meaning, space)
     return int(connection.execute(query.where(documents.c.collection == space.collection)).scalar_one())
 
 
-def ids(connection: sa.Connection, collection: str) -> set[str]:
+def list_document_ids(connection: sa.Connection, collection: str) -> set[str]:
     return set(connection.execute(sa.select(documents.c.id).where(documents.c.collection == collection)).scalars())
 
 
-def digests(connection: sa.Connection, collection: str) -> dict[str, str]:
+def load_digests(connection: sa.Connection, collection: str) -> dict[str, str]:
     """Return the digest of every document by id."""
     query = sa.select(documents.c.id, documents.c.digest).where(documents.c.collection == collection)
     return {row.id: row.digest for row in connection.execute(query)}
 
 
-def load_some(connection: sa.Connection, space: Space, wanted: Sequence[str]) -> learned.Loaded:
+def load_entries_by_id(
+    connection: sa.Connection, space: VectorSpace, document_ids: Sequence[str]
+) -> learned_requests.LoadedEntries:
     """Return the entries of these documents."""
-    found = [row for chunk in _chunks(wanted) for row in connection.execute(_select(space, documents.c.id.in_(chunk)))]
-    return learned.load_entries(found, space.width)
+    found = [
+        row
+        for chunk in _split_into_chunks(document_ids)
+        for row in connection.execute(_build_entry_query(space, documents.c.id.in_(chunk)))
+    ]
+    return learned_requests.parse_entry_rows(found, space.width)
 
 
-def read_documents(connection: sa.Connection, collection: str, wanted: Sequence[str]) -> list[Document]:
+def load_documents(connection: sa.Connection, collection: str, document_ids: Sequence[str]) -> list[SearchDocument]:
     """Return the texts of these documents."""
     table = documents.c
     columns = (table.id, table.name, table.cue, table.tags, table.description, table.body)
     found = []
-    for chunk in _chunks(wanted):
+    for chunk in _split_into_chunks(document_ids):
         query = sa.select(*columns).where(table.collection == collection, table.id.in_(chunk))
         for id, name, cue, tags, description, body in connection.execute(query):
-            found.append(Document(id=id, name=name, cue=cue, tags=_tags(tags), description=description, body=body))
+            found.append(
+                SearchDocument(
+                    id=id, name=name, when_to_use=cue, tags=_parse_tags(tags), description=description, body=body
+                )
+            )
     return found
 
 
-def _tags(text: str) -> tuple[str, ...]:
+def _parse_tags(text: str) -> tuple[str, ...]:
     try:
         return tuple(str(tag) for tag in json.loads(text))
     except (TypeError, ValueError):
         return ()
 
 
-def write(
-    connection: sa.Connection, collection: str, generation: int, items: Sequence[tuple[Document, IndexEntry]]
+def write_documents(
+    connection: sa.Connection, collection: str, generation: int, items: Sequence[tuple[SearchDocument, IndexEntry]]
 ) -> None:
     """Write documents with their entries, replacing those with the same ids, and delete unused vectors."""
-    before = _delete(connection, collection, [document.id for document, _ in items])
+    before = _delete_rows(connection, collection, [document.id for document, _ in items])
     made = []
     for document, entry in items:
-        codes, words = pack(entry)
+        codes, words = pack_entry(entry)
         made.append(
             {
                 "collection": collection,
@@ -214,33 +228,33 @@ def write(
                 "says_when": entry.says_when,
                 "codes": codes,
                 "words": words,
-                "name": storable(document.name),
-                "cue": storable(document.cue),
+                "name": strip_unstorable(document.name),
+                "cue": strip_unstorable(document.when_to_use),
                 "tags": json.dumps(document.tags),
-                "description": storable(document.description),
-                "body": storable(document.body),
+                "description": strip_unstorable(document.description),
+                "body": strip_unstorable(document.body),
             }
         )
     if made:
         connection.execute(sa.insert(documents), made)
     still = {entry.meaning for _, entry in items}
-    drop_vectors(connection, [digest for digest in before if digest not in still])
+    delete_unused_vectors(connection, [digest for digest in before if digest not in still])
 
 
-def storable(text: str) -> str:
+def strip_unstorable(text: str) -> str:
     """Remove lone surrogates and NUL, which no database accepts."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "")
 
 
-def delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> None:
+def delete_documents(connection: sa.Connection, collection: str, document_ids: Sequence[str]) -> None:
     """Delete documents, and the vectors that nothing else uses."""
-    drop_vectors(connection, _delete(connection, collection, gone))
+    delete_unused_vectors(connection, _delete_rows(connection, collection, document_ids))
 
 
-def _delete(connection: sa.Connection, collection: str, gone: Sequence[str]) -> list[str]:
+def _delete_rows(connection: sa.Connection, collection: str, gone: Sequence[str]) -> list[str]:
     """Delete rows; return the digests of their embedded texts."""
     meanings: list[str] = []
-    for chunk in _chunks(gone):
+    for chunk in _split_into_chunks(gone):
         meanings += connection.execute(_GONE, {"of": collection, "ids": chunk}).scalars()
     return meanings
 
@@ -252,9 +266,9 @@ _GONE = (
 )
 
 
-def drop_vectors(connection: sa.Connection, digests: Sequence[str]) -> None:
+def delete_unused_vectors(connection: sa.Connection, digests: Sequence[str]) -> None:
     """Delete the vectors of these texts, unless something still uses them."""
-    for chunk in _chunks(digests):
+    for chunk in _split_into_chunks(digests):
         # In one query each: neither column has an index, so every query scans the table.
         needed = {
             digest
@@ -265,12 +279,12 @@ def drop_vectors(connection: sa.Connection, digests: Sequence[str]) -> None:
         connection.execute(sa.delete(vectors).where(vectors.c.digest.in_(gone)))
 
 
-def known_vectors(connection: sa.Connection, space: Space, digests: Sequence[str]) -> set[str]:
+def find_known_vectors(connection: sa.Connection, space: VectorSpace, digests: Sequence[str]) -> set[str]:
     """Return which of these texts already have a valid vector of this model."""
     known: set[str] = set()
-    for chunk in _chunks(digests):
+    for chunk in _split_into_chunks(digests):
         found = connection.execute(_KNOWN, {"model": space.model, "digests": chunk})
-        known.update(digest for digest, blob in found if is_sound(blob, space.width))
+        known.update(digest for digest, blob in found if is_valid_vector(blob, space.width))
     return known
 
 
@@ -280,25 +294,29 @@ _KNOWN = sa.select(vectors.c.digest, vectors.c.vector).where(
 
 
 def write_vectors(connection: sa.Connection, model: str, new: Mapping[str, Vector]) -> None:
-    for chunk in _chunks(list(new)):
+    for chunk in _split_into_chunks(list(new)):
         made = [{"model": model, "digest": digest, "vector": new[digest].tobytes()} for digest in chunk]
-        sql.upsert(connection, vectors, made, lambda new: {"vector": new.vector})
+        sql.upsert_rows(connection, vectors, made, lambda new: {"vector": new.vector})
 
 
-def load_requests(connection: sa.Connection, space: Space, *, after: int) -> learned.LoadedRequests:
+def load_requests(
+    connection: sa.Connection, space: VectorSpace, *, after: int
+) -> learned_requests.LoadedLearnedRequests:
     """Return the learned requests changed after a generation."""
-    return learned.load_requests(connection.execute(_requests_after(space), {"after": after}), space.width)
+    return learned_requests.parse_request_rows(
+        connection.execute(_build_changed_requests_query(space), {"after": after}), space.width
+    )
 
 
 @functools.cache
-def _requests_after(space: Space) -> sa.Select[Any]:
+def _build_changed_requests_query(space: VectorSpace) -> sa.Select[Any]:
     table = learned_table.c
     columns = (table.document, table.text, table.weight, table.at)
-    query = _with_vectors(sa.select(*columns, vectors.c.vector), learned_table, table.digest, space)
+    query = _join_vectors(sa.select(*columns, vectors.c.vector), learned_table, table.digest, space)
     return query.where(table.collection == space.collection, table.generation > sa.bindparam("after"))
 
 
-def request_count(connection: sa.Connection, collection: str) -> int:
+def count_requests(connection: sa.Connection, collection: str) -> int:
     return connection.execute(_REQUEST_COUNT, {"of": collection}).scalar_one()
 
 
@@ -307,14 +325,14 @@ _REQUEST_COUNT = (
 )
 
 
-def request_keys(connection: sa.Connection, collection: str) -> set[Key]:
+def list_request_keys(connection: sa.Connection, collection: str) -> set[RequestKey]:
     table = learned_table.c
     found = connection.execute(sa.select(table.document, table.digest).where(table.collection == collection))
     return {(document, digest) for document, digest in found}
 
 
 def write_requests(
-    connection: sa.Connection, collection: str, generation: int, requests: Sequence[learned.LearnedRequest]
+    connection: sa.Connection, collection: str, generation: int, requests: Sequence[learned_requests.LearnedRequest]
 ) -> None:
     """Write learned requests, replacing those with the same keys."""
     delete_requests(connection, collection, [(request.item, request.digest) for request in requests])
@@ -326,7 +344,7 @@ def write_requests(
             "generation": generation,
             "weight": request.weight,
             "at": request.at,
-            "text": storable(request.text),
+            "text": strip_unstorable(request.text),
         }
         for request in requests
     ]
@@ -334,7 +352,7 @@ def write_requests(
         connection.execute(sa.insert(learned_table), made)
 
 
-def delete_requests(connection: sa.Connection, collection: str, keys: Iterable[Key]) -> None:
+def delete_requests(connection: sa.Connection, collection: str, keys: Iterable[RequestKey]) -> None:
     table = learned_table.c
     gone = [{"of_document": document, "of_digest": digest} for document, digest in keys]
     if gone:
@@ -346,6 +364,6 @@ def delete_requests(connection: sa.Connection, collection: str, keys: Iterable[K
         connection.execute(statement, gone)
 
 
-def _chunks(values: Sequence[str]) -> Iterable[Sequence[str]]:
+def _split_into_chunks(values: Sequence[str]) -> Iterable[Sequence[str]]:
     for start in range(0, len(values), _CHUNK):
         yield values[start : start + _CHUNK]

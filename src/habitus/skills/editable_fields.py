@@ -12,7 +12,7 @@ from typing import Any
 from habitus.errors import Invalid
 from habitus.skills.model import Skill
 
-Value = str | tuple[str, ...]
+FieldValue = str | tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,12 +26,12 @@ class EditableField:
     hint: str = ""  # small text after the label
     example: str = ""
     options: tuple[str, ...] = ()  # command-line options, if they differ from the name
-    longest: int | None = None
+    max_length: int | None = None
     is_list: bool = False  # a list of texts, separated by commas
     is_required: bool = False
     is_short: bool = False  # two of them fit side by side in a form
 
-    def value(self, given: str | Sequence[str]) -> Value:
+    def parse_value(self, given: str | Sequence[str]) -> FieldValue:
         """Convert user input to the field's type; a list is split at commas."""
         if not self.is_list:
             return given if isinstance(given, str) else " ".join(given)
@@ -39,20 +39,20 @@ class EditableField:
         parts = given if isinstance(given, str) else ",".join(given)
         return tuple(text for part in parts.split(",") if (text := part.strip()))
 
-    def text(self, skill: object) -> str:
+    def format_value(self, skill: object) -> str:
         """Return the skill's value of this field as one line."""
-        value: Value = getattr(skill, self.name)
+        value: FieldValue = getattr(skill, self.name)
         return value if isinstance(value, str) else ", ".join(value)
 
 
-EDITABLE = (
+EDITABLE_FIELDS = (
     EditableField(
         name="title",
         noun="title",
         label="Title",
         help="A title for people.",
         example="Close the month",
-        longest=200,
+        max_length=200,
         is_short=True,
     ),
     EditableField(
@@ -63,7 +63,7 @@ EDITABLE = (
         hint="one sentence",
         example="Books the last invoices and locks the period.",
         options=("--description", "-d"),
-        longest=1024,
+        max_length=1024,
         is_required=True,
     ),
     EditableField(
@@ -86,29 +86,35 @@ EDITABLE = (
         is_short=True,
     ),
 )
-NAMES = tuple(field.name for field in EDITABLE)
-LISTS = frozenset(field.name for field in EDITABLE if field.is_list)
+FIELD_NAMES = tuple(field.name for field in EDITABLE_FIELDS)
+LIST_FIELDS = frozenset(field.name for field in EDITABLE_FIELDS if field.is_list)
 
 
 @dataclass(frozen=True, init=False)
-class Fields:
+class FieldChanges:
     """New values for a skill's editable fields; None leaves a field unchanged."""
 
-    values: Mapping[str, Value]
+    values: Mapping[str, FieldValue]
 
     def __init__(self, **given: str | Sequence[str] | None) -> None:
-        if unknown := given.keys() - set(NAMES):
-            raise Invalid(f"A skill has no field '{min(unknown)}' to change.", hint=f"Use one of {', '.join(NAMES)}.")
-        values = {field.name: field.value(value) for field in EDITABLE if (value := given.get(field.name)) is not None}
+        if unknown := given.keys() - set(FIELD_NAMES):
+            raise Invalid(
+                f"A skill has no field '{min(unknown)}' to change.", hint=f"Use one of {', '.join(FIELD_NAMES)}."
+            )
+        values = {
+            field.name: field.parse_value(value)
+            for field in EDITABLE_FIELDS
+            if (value := given.get(field.name)) is not None
+        }
         # The dataclass is frozen, so plain assignment would raise here.
         object.__setattr__(self, "values", values)
 
     @classmethod
-    def of(cls, holder: object) -> Fields:
+    def from_object(cls, source: object) -> FieldChanges:
         """Read the values from the attributes of an object, such as a request body; missing attributes leave fields
         unchanged.
         """
-        return cls(**{name: getattr(holder, name, None) for name in NAMES})
+        return cls(**{name: getattr(source, name, None) for name in FIELD_NAMES})
 
     def apply_to(self, skill: Skill) -> Skill:
         """Return the skill with the new values."""
@@ -116,4 +122,4 @@ class Fields:
         return replace(skill, **changes)
 
 
-NO_FIELDS = Fields()
+NO_FIELD_CHANGES = FieldChanges()

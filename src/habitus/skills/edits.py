@@ -13,10 +13,10 @@ from itertools import pairwise
 from typing import assert_never
 
 from habitus.errors import Invalid
-from habitus.files import File, Tree, file_of
+from habitus.files import Tree, TreeFile, build_file
 
 
-class Operation(StrEnum):
+class EditOperation(StrEnum):
     """The kind of a text edit."""
 
     REPLACE = "replace"
@@ -27,46 +27,48 @@ class Operation(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Edit:
+class TextEdit:
     """An edit of a text. Without an operation it does nothing and must have no operands."""
 
-    operation: Operation | None = None
+    operation: EditOperation | None = None
     content: str | None = None
     find: str | None = None
     replace: str | None = None
     replace_all: bool = False
 
 
-def apply(text: str, edit: Edit) -> str:
+def apply_edit(text: str, edit: TextEdit) -> str:
     """Return the edited text; raise `Invalid` if an operand is missing or the text to find is absent."""
     match edit.operation:
         case None:
-            _refuse_operands(edit)
+            _refuse_unused_operands(edit)
             return text
-        case Operation.REPLACE:
-            return _operand(edit, "content")
-        case Operation.APPEND:
-            return _join_parts(text, _operand(edit, "content"))
-        case Operation.PREPEND:
-            return _join_parts(_operand(edit, "content"), text)
-        case Operation.DELETE:
-            return _replace_text(text, _operand(edit, "content"), "", all_of_them=False)
-        case Operation.FIND_REPLACE:
-            return _replace_text(text, _operand(edit, "find"), _operand(edit, "replace"), all_of_them=edit.replace_all)
+        case EditOperation.REPLACE:
+            return _require_operand(edit, "content")
+        case EditOperation.APPEND:
+            return _join_parts(text, _require_operand(edit, "content"))
+        case EditOperation.PREPEND:
+            return _join_parts(_require_operand(edit, "content"), text)
+        case EditOperation.DELETE:
+            return _replace_text(text, _require_operand(edit, "content"), "", replace_all=False)
+        case EditOperation.FIND_REPLACE:
+            return _replace_text(
+                text, _require_operand(edit, "find"), _require_operand(edit, "replace"), replace_all=edit.replace_all
+            )
         case never:
             assert_never(never)
 
 
-def _refuse_operands(edit: Edit) -> None:
+def _refuse_unused_operands(edit: TextEdit) -> None:
     for name in ("content", "find", "replace"):
         if getattr(edit, name) is not None:
             raise Invalid(
                 f"'{name}' was given without an operation.",
-                hint=f"Say which: {', '.join(Operation)}.",
+                hint=f"Say which: {', '.join(EditOperation)}.",
             )
 
 
-def _operand(edit: Edit, name: str) -> str:
+def _require_operand(edit: TextEdit, name: str) -> str:
     value: str | None = getattr(edit, name)
     if value is None:
         raise Invalid(f"The operation '{edit.operation}' needs '{name}'.", hint=f"Give '{name}' as text.")
@@ -80,13 +82,13 @@ def _join_parts(first: str, second: str) -> str:
     return f"{first}\n{second}"
 
 
-def _replace_text(text: str, find: str, replacement: str, *, all_of_them: bool) -> str:
+def _replace_text(text: str, find: str, replacement: str, *, replace_all: bool) -> str:
     if not find:
         raise Invalid("The text to find is empty.", hint="Give the exact text that stands in the skill.")
     if find not in text:
         shown = find if len(find) <= 60 else find[:57] + "…"
         raise Invalid(f"The text {shown!r} is not in the skill.", hint="Copy it exactly, with its spaces and case.")
-    return text.replace(find, replacement, -1 if all_of_them else 1)
+    return text.replace(find, replacement, -1 if replace_all else 1)
 
 
 def diff_trees(old: Tree, new: Tree, old_label: str, new_label: str) -> str:
@@ -96,7 +98,7 @@ def diff_trees(old: Tree, new: Tree, old_label: str, new_label: str) -> str:
         before, after = old.get(path), new.get(path)
         if before is not None and after is not None and before.sha256 == after.sha256:
             continue
-        a, b = _text(before), _text(after)
+        a, b = _decode_text(before), _decode_text(after)
         if a is None or b is None:
             parts.append(f"--- {old_label}/{path}\n+++ {new_label}/{path}\nnot text, or too large to be compared\n")
             continue
@@ -110,7 +112,7 @@ def diff_trees(old: Tree, new: Tree, old_label: str, new_label: str) -> str:
     return "".join(parts)
 
 
-def _text(file: File | None) -> str | None:
+def _decode_text(file: TreeFile | None) -> str | None:
     if file is None:
         return ""
     try:
@@ -120,64 +122,64 @@ def _text(file: File | None) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Merged:
+class MergeResult:
     """The files after a merge; `conflicts` lists the paths that both sides changed."""
 
     tree: Tree
     conflicts: tuple[str, ...]
 
 
-def without_change(before: Tree, after: Tree, now: Tree) -> Merged:
+def revert_change(before: Tree, after: Tree, current: Tree) -> MergeResult:
     """Return the current files without the change from `before` to `after`; later changes stay."""
-    tree: dict[str, File] = {}
+    tree: dict[str, TreeFile] = {}
     conflicts: list[str] = []
-    for path in sorted({*before, *after, *now}):
-        was, became, is_now = before.get(path), after.get(path), now.get(path)
-        if _is_same(was, became) or _is_same(was, is_now):
+    for path in sorted({*before, *after, *current}):
+        was, became, is_now = before.get(path), after.get(path), current.get(path)
+        if _is_same_file(was, became) or _is_same_file(was, is_now):
             merged = is_now
         # A file too large for the history has no content to go back to, so that case falls through to a conflict.
-        elif _is_same(became, is_now) and (was is None or was.content is not None):
+        elif _is_same_file(became, is_now) and (was is None or was.content is not None):
             merged = was
         else:
             # Reverting is a merge with the roles turned: the changed file is the base, the old and the current file
             # the sides.
-            merged = _merged_file(was, became, is_now)
+            merged = _merge_file(was, became, is_now)
             conflicts += [path] if merged is None else []
         if merged is not None:
             tree[path] = merged
-    return Merged(tree=tree, conflicts=tuple(conflicts))
+    return MergeResult(tree=tree, conflicts=tuple(conflicts))
 
 
-def _is_same(one: File | None, other: File | None) -> bool:
+def _is_same_file(one: TreeFile | None, other: TreeFile | None) -> bool:
     if one is None or other is None:
         return one is other
     return (one.sha256, one.executable) == (other.sha256, other.executable)
 
 
-def _merged_file(was: File | None, became: File | None, is_now: File | None) -> File | None:
+def _merge_file(was: TreeFile | None, became: TreeFile | None, is_now: TreeFile | None) -> TreeFile | None:
     if was is None or became is None or is_now is None:
         return None
-    texts = [_lines(file) for file in (became, was, is_now)]
+    texts = [_decode_lines(file) for file in (became, was, is_now)]
     if any(text is None for text in texts):
         return None
-    lines = merged_lines(*(text or [] for text in texts))
+    lines = merge_lines(*(text or [] for text in texts))
     if lines is None:
         return None
     # Keep the current mode if it was changed later; otherwise revert it together with the text.
     executable = was.executable if became.executable == is_now.executable else is_now.executable
-    return file_of("\n".join(lines).encode(), executable=executable)
+    return build_file("\n".join(lines).encode(), executable=executable)
 
 
-def _lines(file: File) -> list[str] | None:
+def _decode_lines(file: TreeFile) -> list[str] | None:
     try:
         return None if file.content is None else file.content.decode().split("\n")
     except UnicodeDecodeError:
         return None
 
 
-def merged_lines(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> list[str] | None:
+def merge_lines(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> list[str] | None:
     """Merge two changes of a text; None if they change the same lines in different ways."""
-    edits = sorted({*_edits(base, ours), *_edits(base, theirs)})
+    edits = sorted({*_list_line_edits(base, ours), *_list_line_edits(base, theirs)})
     for one, other in pairwise(edits):
         # Two insertions at one place have no order, so they conflict even though they don't overlap.
         both_insert = one[:2] == other[:2] and one[0] == one[1]
@@ -191,7 +193,7 @@ def merged_lines(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]
     return [*merged, *base[at:]]
 
 
-def _edits(base: Sequence[str], changed: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]]:
+def _list_line_edits(base: Sequence[str], changed: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]]:
     """Return (start, end, new lines) for each part of the base that differs in the changed text."""
     # autojunk would treat frequent lines as noise in texts over 200 lines and give poor merges.
     matcher = SequenceMatcher(None, base, changed, autojunk=False)

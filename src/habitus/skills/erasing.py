@@ -15,28 +15,36 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from habitus.skills.formats.tool_json import Recorder, cases_in, payload_text
+from habitus.skills.formats.tool_json import CaseRecorder, read_cases, serialize_payload
 from habitus.skills.proposals import ProposalState
 from habitus.skills.stores import records
-from habitus.skills.stores.tables import blobs, counters, intents, proposals, skills, switches, versions
+from habitus.skills.stores.tables import (
+    blobs,
+    counters,
+    lifecycle_events,
+    proposals,
+    skills,
+    versions,
+    write_ahead_records,
+)
 from habitus.skills.trees import TOOL_FILE
 
 # Replaces the name of an erased person; stored in databases, so it can't change.
-NOBODY = "forgotten"
+ERASED_NAME = "forgotten"
 # SQLite and PostgreSQL limit the number of parameters in one query.
-_AT_A_TIME = 500
+_BATCH_SIZE = 500
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Traces:
+class PersonalTraces:
     """The traces of one person in one database: keys of rows, and the archive folders with their files."""
 
-    past: tuple[tuple[int, int], ...]  # (skill, number) of versions that have been replaced
-    archived: tuple[int, ...]
-    folders: tuple[str, ...]  # below the archive, with the files of those skills
-    present: tuple[str, ...]  # names of their skills that are in use
+    past_versions: tuple[tuple[int, int], ...]  # (skill, number) of versions that have been replaced
+    archived_skills: tuple[int, ...]
+    archive_folders: tuple[str, ...]  # below the archive, with the files of those skills
+    active_skills: tuple[str, ...]  # names of their skills that are in use
     proposals: tuple[int, ...]
     decisions: tuple[int, ...]  # proposals by others that they decided
     signed_versions: tuple[tuple[int, int], ...]
@@ -44,22 +52,22 @@ class Traces:
     signed_archived: tuple[int, ...]
 
     @property
-    def signatures(self) -> int:
+    def signature_count(self) -> int:
         """How many rows of others carry the person's name."""
         return len((*self.decisions, *self.signed_versions, *self.signed_switches, *self.signed_archived))
 
 
-def traces(connection: sa.Connection, names: Collection[str], conversations: Collection[str]) -> Traces:
+def find_traces(connection: sa.Connection, names: Collection[str], conversations: Collection[str]) -> PersonalTraces:
     """Find the traces of a person who signs with `names` and took part in `conversations`."""
     theirs = _is_signed_by(versions.c.author, names)
     columns = (skills.c.name, skills.c.version, skills.c.archived_on, skills.c.archived_as)
     query = sa.select(versions.c.skill, versions.c.number, versions.c.tree, *columns).join(skills)
-    recorders = _Recorders(connection, names, conversations)
+    recorders = _CaseAttribution(connection, names, conversations)
     # A tool's recorded cases quote calls; a version by another author can still quote this person's.
     quoting = [
         row
-        for row in connection.execute(query.where(_has_tool(versions.c.tree), sa.not_(theirs)))
-        if recorders.made_case(row.name, row.tree) and (row.number != row.version or row.archived_on is not None)
+        for row in connection.execute(query.where(_mentions_tool(versions.c.tree), sa.not_(theirs)))
+        if recorders.has_case_in(row.name, row.tree) and (row.number != row.version or row.archived_on is not None)
     ]
     made = [*connection.execute(query.where(theirs)), *quoting]
     newest = [row for row in made if row.number == row.version]
@@ -67,26 +75,28 @@ def traces(connection: sa.Connection, names: Collection[str], conversations: Col
     present = [row for row in newest if row.archived_on is None]
     past = [(row.skill, row.number) for row in made if row.number != row.version and row.skill not in archived]
     switched = connection.execute(
-        sa.select(switches.c.id, switches.c.skill).where(_is_signed_by(switches.c.author, names))
+        sa.select(lifecycle_events.c.id, lifecycle_events.c.skill).where(
+            _is_signed_by(lifecycle_events.c.author, names)
+        )
     )
     put_away = connection.execute(sa.select(skills.c.id).where(_is_signed_by(skills.c.archived_by, names))).scalars()
     wrote = connection.execute(sa.select(proposals.c.id).where(_is_signed_by(proposals.c.author, names))).scalars()
     talked = connection.execute(
         sa.select(proposals.c.id, proposals.c.name, proposals.c.conversation, proposals.c.tree).where(
-            sa.or_(proposals.c.conversation != "", _has_tool(proposals.c.tree))
+            sa.or_(proposals.c.conversation != "", _mentions_tool(proposals.c.tree))
         )
     ).all()
     proposed = {
         *wrote,
         *(row.id for row in talked if row.conversation in conversations),
-        *(row.id for row in talked if row.tree and recorders.made_case(row.name, row.tree)),
+        *(row.id for row in talked if row.tree and recorders.has_case_in(row.name, row.tree)),
     }
     decided = connection.execute(sa.select(proposals.c.id).where(proposals.c.decided_by.in_(names))).scalars()
-    return Traces(
-        past=tuple(past),
-        archived=tuple(archived),
-        folders=tuple(folder for folder in archived.values() if folder),
-        present=tuple(sorted({row.name for row in present})),
+    return PersonalTraces(
+        past_versions=tuple(past),
+        archived_skills=tuple(archived),
+        archive_folders=tuple(folder for folder in archived.values() if folder),
+        active_skills=tuple(sorted({row.name for row in present})),
         proposals=tuple(sorted(proposed)),
         # Proposals that get deleted need no new signature.
         decisions=tuple(id for id in decided if id not in proposed),
@@ -96,7 +106,7 @@ def traces(connection: sa.Connection, names: Collection[str], conversations: Col
     )
 
 
-def brought_cases(
+def find_contributed_cases(
     connection: sa.Connection, names: Collection[str], conversations: Collection[str]
 ) -> Mapping[str, frozenset[str]]:
     """Return, by skill, the payloads of recorded cases without a conversation that this person contributed.
@@ -104,24 +114,24 @@ def brought_cases(
     Carrying a case along in a later version is no contribution. An approved proposal counts for the person in
     whose conversation it was made.
     """
-    return _Recorders(connection, names, conversations).brought
+    return _CaseAttribution(connection, names, conversations).contributed
 
 
-class _Recorders:
+class _CaseAttribution:
     """Tells which recorded cases of any tool come from one person."""
 
     def __init__(self, connection: sa.Connection, names: Collection[str], conversations: Collection[str]) -> None:
         self._connection = connection
         self._conversations = conversations
-        self._read: dict[str, tuple[Mapping[str, Any], ...]] = {}
-        self.brought = self._find_cases(names)
+        self._cases_by_hash: dict[str, tuple[Mapping[str, Any], ...]] = {}
+        self.contributed = self._find_contributed(names)
 
-    def made_case(self, skill: str, tree: str) -> bool:
+    def has_case_in(self, skill: str, tree: str) -> bool:
         """Whether the tool in these files holds a case by this person."""
-        recorder = Recorder(conversations=self._conversations, payloads=self.brought.get(skill, ()))
-        return any(recorder.has_made(case) for case in self._cases(tree))
+        recorder = CaseRecorder(conversations=self._conversations, payloads=self.contributed.get(skill, ()))
+        return any(recorder.has_recorded(case) for case in self._read_cases(tree))
 
-    def _find_cases(self, names: Collection[str]) -> dict[str, frozenset[str]]:
+    def _find_contributed(self, names: Collection[str]) -> dict[str, frozenset[str]]:
         """Return, by skill, the payloads that this person was the first to add."""
         signed = _is_signed_by(versions.c.author, names)
         written = sa.select(versions.c.made_on, skills.c.name, versions.c.tree, signed.label("theirs")).join(skills)
@@ -130,60 +140,68 @@ class _Recorders:
         )
         changes = [
             (row.made_on, row.name, row.tree, bool(row.theirs))
-            for row in self._connection.execute(written.where(_has_tool(versions.c.tree)))
+            for row in self._connection.execute(written.where(_mentions_tool(versions.c.tree)))
         ]
         changes += [
             (row.made_on, row.name, row.tree, row.conversation in self._conversations)
-            for row in self._connection.execute(proposed.where(_has_tool(proposals.c.tree)))
+            for row in self._connection.execute(proposed.where(_mentions_tool(proposals.c.tree)))
         ]
         # Changes are sorted by time, so setdefault keeps the first author of each payload.
         first: dict[tuple[str, str], bool] = {}
         for _, name, tree, is_theirs in sorted(changes, key=itemgetter(0)):
-            for case in self._cases(tree):
+            for case in self._read_cases(tree):
                 if not case.get("conversation"):
-                    first.setdefault((name, payload_text(case)), is_theirs)
+                    first.setdefault((name, serialize_payload(case)), is_theirs)
         theirs = sorted(key for key, is_theirs in first.items() if is_theirs)
         return {name: frozenset(text for _, text in some) for name, some in groupby(theirs, key=itemgetter(0))}
 
-    def _cases(self, tree: str) -> tuple[Mapping[str, Any], ...]:
+    def _read_cases(self, tree: str) -> tuple[Mapping[str, Any], ...]:
         file = records.unpack_tree(tree).get(TOOL_FILE)
         if file is None:
             return ()
-        if file.sha256 not in self._read:
+        if file.sha256 not in self._cases_by_hash:
             query = sa.select(blobs.c.packed).where(blobs.c.sha256 == file.sha256)
             packed = self._connection.execute(query).scalar()
-            self._read[file.sha256] = cases_in(zlib.decompress(packed)) if packed is not None else ()
-        return self._read[file.sha256]
+            self._cases_by_hash[file.sha256] = read_cases(zlib.decompress(packed)) if packed is not None else ()
+        return self._cases_by_hash[file.sha256]
 
 
-def _has_tool(tree: sa.Column[Any]) -> sa.ColumnElement[bool]:
+def _mentions_tool(tree: sa.Column[Any]) -> sa.ColumnElement[bool]:
     """Match trees that mention a tool file, without unpacking them."""
     return tree.contains(f'"{TOOL_FILE}"', autoescape=True)
 
 
-def erase(connection: sa.Connection, found: Traces, also: Collection[str] = ()) -> None:
+def erase_traces(connection: sa.Connection, found: PersonalTraces, extra_hashes: Collection[str] = ()) -> None:
     """Delete or anonymise all traces, and the blobs that nothing else uses; `extra_hashes` names more blobs to
     check.
     """
     # Collect the trees first: once their rows are gone, nothing says which blobs they used.
-    trees = _trees(connection, versions.c.tree, _these(found.past))
-    trees += _trees(connection, versions.c.tree, [versions.c.skill.in_(part) for part in _parts(found.archived)])
+    trees = _select_trees(connection, versions.c.tree, _match_versions(found.past_versions))
+    trees += _select_trees(
+        connection, versions.c.tree, [versions.c.skill.in_(part) for part in _split_batches(found.archived_skills)]
+    )
     for column in (proposals.c.tree, proposals.c.base):
-        trees += _trees(connection, column, _ids(found.proposals))
-    for where in _these(found.past):
+        trees += _select_trees(connection, column, _match_proposals(found.proposals))
+    for where in _match_versions(found.past_versions):
         connection.execute(versions.delete().where(where))
-    for part in _parts(found.archived):
-        for table in (versions, switches, counters):
+    for part in _split_batches(found.archived_skills):
+        for table in (versions, lifecycle_events, counters):
             connection.execute(table.delete().where(table.c.skill.in_(part)))
         connection.execute(skills.delete().where(skills.c.id.in_(part)))
-    for where in _ids(found.proposals):
+    for where in _match_proposals(found.proposals):
         connection.execute(proposals.delete().where(where))
-    for where in _ids(found.decisions):
-        connection.execute(proposals.update().where(where).values(decided_by=NOBODY, decision=""))
-    _unsign(connection, versions.c.author, _these(found.signed_versions))
-    _unsign(connection, switches.c.author, [switches.c.id.in_(part) for part in _parts(found.signed_switches)])
-    _unsign(connection, skills.c.archived_by, [skills.c.id.in_(part) for part in _parts(found.signed_archived)])
-    _sweep(connection, {sha256 for tree in trees for sha256 in _contents(tree)} | set(also))
+    for where in _match_proposals(found.decisions):
+        connection.execute(proposals.update().where(where).values(decided_by=ERASED_NAME, decision=""))
+    _anonymize_author(connection, versions.c.author, _match_versions(found.signed_versions))
+    _anonymize_author(
+        connection,
+        lifecycle_events.c.author,
+        [lifecycle_events.c.id.in_(part) for part in _split_batches(found.signed_switches)],
+    )
+    _anonymize_author(
+        connection, skills.c.archived_by, [skills.c.id.in_(part) for part in _split_batches(found.signed_archived)]
+    )
+    _delete_unused_blobs(connection, {sha256 for tree in trees for sha256 in _list_hashes(tree)} | set(extra_hashes))
 
 
 def _is_signed_by(author: sa.Column[str], names: Collection[str]) -> sa.ColumnElement[bool]:
@@ -193,56 +211,58 @@ def _is_signed_by(author: sa.Column[str], names: Collection[str]) -> sa.ColumnEl
     return sa.or_(*(author.startswith(begin, autoescape=True) for begin in begins))
 
 
-def _unsign(connection: sa.Connection, author: sa.Column[str], where: Iterable[sa.ColumnElement[bool]]) -> None:
+def _anonymize_author(
+    connection: sa.Connection, author: sa.Column[str], where: Iterable[sa.ColumnElement[bool]]
+) -> None:
     """Remove the author's name and reason but keep the change id, which undo needs."""
     table = author.table
     assert isinstance(table, sa.Table)
     keys = list(table.primary_key)
     for some in where:
         for row in connection.execute(sa.select(*keys, author).where(some)).all():
-            unsigned = replace(records.unpack_author(row[-1]), name=NOBODY, reason="")
+            unsigned = replace(records.unpack_author(row[-1]), name=ERASED_NAME, reason="")
             mine = [key == value for key, value in zip(keys, row[:-1], strict=True)]
             connection.execute(table.update().where(*mine).values({author.name: records.pack_author(unsigned)}))
 
 
-def _sweep(connection: sa.Connection, candidates: Collection[str]) -> None:
+def _delete_unused_blobs(connection: sa.Connection, candidates: Collection[str]) -> None:
     """Delete the blobs that no version, proposal or pending write-ahead record uses."""
     if not candidates:
         return
     needed = {
         sha256
         for column in (versions.c.tree, proposals.c.tree, proposals.c.base)
-        for tree in _trees(connection, column)
-        for sha256 in _contents(tree)
+        for tree in _select_trees(connection, column)
+        for sha256 in _list_hashes(tree)
     }
-    plans = connection.execute(sa.select(intents.c.plan)).scalars().all()
+    plans = connection.execute(sa.select(write_ahead_records.c.plan)).scalars().all()
     # Plans are JSON text that contains hashes, so a substring search is enough and errs on the safe side.
     gone = [one for one in candidates if one not in needed and not any(one in plan for plan in plans)]
-    for part in _parts(gone):
+    for part in _split_batches(gone):
         connection.execute(blobs.delete().where(blobs.c.sha256.in_(part)))
 
 
-def _trees(
+def _select_trees(
     connection: sa.Connection, tree: sa.Column[Any], where: Iterable[sa.ColumnElement[bool]] = (sa.true(),)
 ) -> list[str]:
     query = sa.select(tree).where(tree.is_not(None))
     return [found for some in where for found in connection.execute(query.where(some)).scalars()]
 
 
-def _contents(tree: str) -> list[str]:
+def _list_hashes(tree: str) -> list[str]:
     return [file.sha256 for file in records.unpack_tree(tree).values()]
 
 
-def _these(keys: Collection[tuple[int, int]]) -> list[sa.ColumnElement[bool]]:
+def _match_versions(keys: Collection[tuple[int, int]]) -> list[sa.ColumnElement[bool]]:
     pairs = sa.tuple_(versions.c.skill, versions.c.number)
-    return [pairs.in_(part) for part in _parts(keys)]
+    return [pairs.in_(part) for part in _split_batches(keys)]
 
 
-def _ids(ids: Collection[int]) -> list[sa.ColumnElement[bool]]:
-    return [proposals.c.id.in_(part) for part in _parts(ids)]
+def _match_proposals(ids: Collection[int]) -> list[sa.ColumnElement[bool]]:
+    return [proposals.c.id.in_(part) for part in _split_batches(ids)]
 
 
-def _parts(keys: Collection[T]) -> list[list[T]]:
+def _split_batches(keys: Collection[T]) -> list[list[T]]:
     """Split keys into batches that fit into one query."""
     listed = list(keys)
-    return [listed[start : start + _AT_A_TIME] for start in range(0, len(listed), _AT_A_TIME)]
+    return [listed[start : start + _BATCH_SIZE] for start in range(0, len(listed), _BATCH_SIZE)]

@@ -9,22 +9,29 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from habitus.errors import Invalid, NotFound, Refused, did_you_mean, no_version
-from habitus.files import Tree, checked_path, file_of, without_examination
+from habitus.errors import Invalid, NotFound, Refused, build_no_version_error, did_you_mean
+from habitus.files import Tree, build_file, check_inner_path, drop_eval_files
 from habitus.skills import edits, names, trees
-from habitus.skills.editable_fields import NO_FIELDS, Fields
-from habitus.skills.edits import Edit, diff_trees
-from habitus.skills.formats import fitting
+from habitus.skills.editable_fields import NO_FIELD_CHANGES, FieldChanges
+from habitus.skills.edits import TextEdit, diff_trees
+from habitus.skills.formats import conversion
 from habitus.skills.layers import copies
-from habitus.skills.layers.by_name import ByName
 from habitus.skills.layers.copies import SkillFiles
-from habitus.skills.layers.layer import USER, Layer
-from habitus.skills.layers.listing import Listed, Snapshot, by_name, compose_listing, list_skill
+from habitus.skills.layers.layer import USER_LAYER, Layer
+from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill, compose_entry, compose_listing, group_by_name
+from habitus.skills.layers.name_map import SortedNameMap
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.model import Archived, Author, Counters, Skill, Stage, Version
-from habitus.skills.names import Address
-from habitus.skills.sources.trust import OutsideContent
-from habitus.skills.stores.base import Facts, Step, Written, changed_names, read_only, refuse_stale
+from habitus.skills.model import ArchivedSkill, Author, Skill, SkillVersion, Stage, UsageCounters
+from habitus.skills.names import SkillAddress
+from habitus.skills.sources.trust import OutsideContentPolicy
+from habitus.skills.stores.base import (
+    RestoreStep,
+    SkillFacts,
+    SkillWriteResult,
+    list_changed_names,
+    read_only_error,
+    refuse_stale,
+)
 
 
 class Library:
@@ -36,99 +43,101 @@ class Library:
         self,
         layers: Sequence[Layer],
         *,
-        outside: OutsideContent,
-        newest: Callable[[], tuple[Hashable, Hashable]],
+        outside: OutsideContentPolicy,
+        read_revision: Callable[[], tuple[Hashable, Hashable]],
         gate_context: GateContext,
-        fill: Mapping[str, str],
-        allow: Callable[[Author], None] = lambda author: None,
-        reading: Callable[[], AbstractContextManager[object]] = nullcontext,
+        placeholder_values: Mapping[str, str],
+        authorize: Callable[[Author], None] = lambda author: None,
+        open_transaction: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.layers = tuple(layers)
         self._outside = outside
         self._gates = gate_context
-        self._reader = fill.get("USER", "")  # the default reader
-        self._fill = {name: value for name, value in fill.items() if name != "USER"}
-        self._allow = allow
+        self._reader = placeholder_values.get("USER", "")  # the default reader
+        self._placeholder_values = {name: value for name, value in placeholder_values.items() if name != "USER"}
+        self._authorize = authorize
         # Changes whenever trust changes, or any layer that a database records.
-        self._newest = newest
+        self._read_revision = read_revision
         # Opens one transaction for all reads that make up a snapshot.
-        self._reading = reading
+        self._open_transaction = open_transaction
         self._lock = threading.RLock()
         self._mark: Hashable = None
         # Numbers of refreshes begun, and of the last completed one, by whether it checked the directories.
-        self._looks = 0
-        self._last_look = {False: -1, True: -1}
-        self.last = Snapshot(revision=(), entries=ByName())  # the newest composed snapshot
+        self._refresh_count = 0
+        self._last_refresh = {False: -1, True: -1}
+        self.last_snapshot = LibrarySnapshot(revision=(), entries=SortedNameMap())  # the newest composed snapshot
 
     # Reading
 
-    def snapshot(self, *, look: bool = True, user: str = "") -> Snapshot:
+    def snapshot(self, *, check_disk: bool = True, user: str = "") -> LibrarySnapshot:
         """Return the library as it is now, as the same object while nothing changes, filled in for `user`.
 
         Without `check_disk` the directories are not read, so manual edits there go unnoticed.
         """
-        asked = self._looks
+        asked = self._refresh_count
         with self._lock:
             # Otherwise another thread has begun and completed a refresh while this one waited for the lock.
-            if self._last_look[look] < asked:
-                number, self._looks = self._looks, self._looks + 1
-                self._catch_up(look=look)
+            if self._last_refresh[check_disk] < asked:
+                number, self._refresh_count = self._refresh_count, self._refresh_count + 1
+                self._refresh(check_disk=check_disk)
                 # A refresh that checked the directories also answers callers that didn't ask for that.
-                self._last_look |= {False: number, look: number}
-            return self.last.for_reader(user or self._reader)
+                self._last_refresh |= {False: number, check_disk: number}
+            return self.last_snapshot.for_reader(user or self._reader)
 
-    def _catch_up(self, *, look: bool) -> None:
-        with self._reading():
-            mark = self._newest()
+    def _refresh(self, *, check_disk: bool) -> None:
+        with self._open_transaction():
+            mark = self._read_revision()
             if mark != self._mark:
-                self._compose(mark[0])
+                self._compose_snapshot(mark[0])
                 self._mark = mark
         # A list, not any(): every store must check its directory, not only the first changed one.
-        if look and [layer for layer in self.layers if layer.store.look()]:
-            with self._reading():
-                self._compose(mark[0])
+        if check_disk and [layer for layer in self.layers if layer.store.refresh_from_disk()]:
+            with self._open_transaction():
+                self._compose_snapshot(mark[0])
 
-    def _compose(self, trust: Hashable) -> None:
-        contents = [(layer, layer.store.contents(look=False)) for layer in self.layers]
+    def _compose_snapshot(self, trust: Hashable) -> None:
+        contents = [(layer, layer.store.read_contents(check_disk=False)) for layer in self.layers]
         revision = (trust, *(content.revision for _, content in contents))
-        if revision == self.last.revision:
+        if revision == self.last_snapshot.revision:
             return
         shown = [(layer, content) for layer, content in contents if layer.is_listed]
         # With the changed names known, only those are composed again; None means that everything may have changed.
-        names = changed_names(self.last.revision, revision, [content for _, content in contents])
-        reclaimed = self._outside.look(names)
+        names = list_changed_names(self.last_snapshot.revision, revision, [content for _, content in contents])
+        reclaimed = self._outside.refresh_imports(names)
         names = None if names is None else names | reclaimed
-        items = compose_listing(shown, self._outside, self._gates, self._fill, only=names)
+        items = compose_listing(shown, self._outside, self._gates, self._placeholder_values, only=names)
         if names is None:
-            self.last = Snapshot(revision=revision, entries=by_name(items))
+            self.last_snapshot = LibrarySnapshot(revision=revision, entries=group_by_name(items))
         else:
-            self.last = self.last.after(revision, names, items)
+            self.last_snapshot = self.last_snapshot.with_changes(revision, names, items)
 
-    def listing(self) -> list[Listed]:
+    def list_skills(self) -> list[ListedSkill]:
         """Return every skill once, from its highest layer, broken ones included, sorted by name."""
         return list(self.snapshot().listing)
 
-    def find(self, address: str, *, at: Snapshot | None = None) -> Listed:
+    def find(self, address: str, *, at: LibrarySnapshot | None = None) -> ListedSkill:
         """Return the entry for `name` or `name@layer`; raise `NotFound` with the closest name if there is none."""
         wanted = names.parse_address(address)
         seen = at or self.snapshot()
         if wanted.layer is None:
             item = seen.by_name.get(wanted.name)
             if item is None:
-                raise self._unknown(address, list(seen.by_name))
+                raise self._unknown_skill_error(address, list(seen.by_name))
             return item
-        layer = self.layer(wanted.layer)
-        contents = layer.store.contents(look=at is None)
+        layer = self.get_layer(wanted.layer)
+        contents = layer.store.read_contents(check_disk=at is None)
         summary = contents.summaries.get(wanted.name)
         if summary is not None:
-            fill = {**self._fill, "USER": self._reader}
-            return list_skill(layer, contents, summary, None, self._outside, self._gates, fill)
+            fill = {**self._placeholder_values, "USER": self._reader}
+            return compose_entry(layer, contents, summary, None, self._outside, self._gates, fill)
         for item in seen.entries.get(wanted.name, ()):
             if item.layer == layer.name:
                 return item
-        raise self._unknown(address, [f"{name}@{layer.name}" for name in contents.summaries])
+        raise self._unknown_skill_error(address, [f"{name}@{layer.name}" for name in contents.summaries])
 
-    def load(self, address: str, *, at: Snapshot | None = None, user: str = "", own: Tree | None = None) -> Skill:
+    def load(
+        self, address: str, *, at: LibrarySnapshot | None = None, user: str = "", own_files: Tree | None = None
+    ) -> Skill:
         """Return the skill with its body as the model reads it: layers merged, placeholders filled.
 
         With a snapshot, load the skill as of then, without a database query. `user` is the reader; `own_files` are
@@ -138,114 +147,133 @@ class Library:
         if item.summary is None:
             raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", hint="")
         wanted = names.parse_address(address)
-        fill = {**self._fill, "USER": user or self._reader}
-        return self._load_layered(item, only_layer=wanted.layer is not None, look=at is None, fill=fill, own=own)
+        fill = {**self._placeholder_values, "USER": user or self._reader}
+        return self._load_layered(
+            item, only_layer=wanted.layer is not None, check_disk=at is None, fill=fill, own_files=own_files
+        )
 
     def _load_layered(
         self,
-        item: Listed,
+        item: ListedSkill,
         *,
         only_layer: bool = False,
-        look: bool = False,
+        check_disk: bool = False,
         fill: Mapping[str, str] | None = None,
-        own: Tree | None = None,
+        own_files: Tree | None = None,
     ) -> Skill:
         """Merge the copies of a skill; without `fill` the placeholders stay."""
-        counting = copies.counting(item, self.layer, self._outside, only_layer=only_layer, look=look, own=own)
-        skill = copies.one_skill(counting, fill)
+        counting = copies.load_effective_copies(
+            item, self.get_layer, self._outside, only_layer=only_layer, check_disk=check_disk, own_files=own_files
+        )
+        skill = copies.merge_skill_copies(counting, fill)
         if skill is None:
             raise NotFound(f"'{item.name}' was removed a moment ago.", hint="See 'habitus skills restore --list'.")
         return skill
 
-    def files(self, item: Listed) -> SkillFiles:
+    def read_files(self, item: ListedSkill) -> SkillFiles:
         """Return the skill's current files, and which of them are unreviewed."""
-        return copies.one_folder(copies.counting(item, self.layer, self._outside), self._outside)
+        return copies.merge_copy_folders(
+            copies.load_effective_copies(item, self.get_layer, self._outside), self._outside
+        )
 
-    def unreviewed_origin(self, item: Listed) -> str:
+    def describe_unreviewed_origin(self, item: ListedSkill) -> str:
         """Describe the origin of a skill that no person has reviewed; empty for the others."""
-        layer = self.layer(item.layer)
-        if origin := self._outside.origin(layer, item.name, item.tree_hash):
+        layer = self.get_layer(item.layer)
+        if origin := self._outside.find_untrusted_origin(layer, item.name, item.tree_hash):
             return f"it was imported from {origin}"
-        versions = layer.store.history(item.name, look=False)
+        versions = layer.store.list_versions(item.name, check_disk=False)
         return "an agent wrote it" if versions and versions[-1].author.is_automatic else ""
 
-    def untrusted_notice(self, item: Listed) -> str:
+    def describe_missing_trust(self, item: ListedSkill) -> str:
         """Explain that the skill's claims have no effect yet; empty if it is trusted."""
-        is_trusted = self._outside.is_trusted(self.layer(item.layer), item.name, item.tree_hash)
+        is_trusted = self._outside.is_trusted(self.get_layer(item.layer), item.name, item.tree_hash)
         return "" if is_trusted else "nobody trusts it as it is"
 
-    def directory(self, address: str) -> Path | None:
+    def find_directory(self, address: str) -> Path | None:
         """Return the directory of the skill's files, or None if it isn't stored on disk."""
         item = self.find(address)
-        return self.layer(item.layer).store.directory(item.name)
+        return self.get_layer(item.layer).store.find_directory(item.name)
 
-    def is_taken(self, name: str) -> bool:
+    def is_name_taken(self, name: str) -> bool:
         """Whether a listed layer has a skill of this name."""
-        return any(layer.store.is_taken(name) for layer in self._listed_layers())
+        return any(layer.store.is_name_taken(name) for layer in self._listed_layers())
 
-    def closest_match(self, name: str, *, cutoff: float = names.CUTOFF) -> str | None:
+    def find_closest_name(self, name: str, *, cutoff: float = names.MATCH_CUTOFF) -> str | None:
         """Return the skill name closest to a misspelt one, or None."""
-        return names.closest_match(name, self.snapshot().hashes, cutoff=cutoff)
+        return names.find_closest_name(name, self.snapshot().hashes, cutoff=cutoff)
 
     # Changing
 
     def create(self, skill: Skill, author: Author, *, layer: str | None = None, files: Tree | None = None) -> Skill:
         """Create a skill, with further files beside its text; raise an error if the layer already has the name."""
-        self._allow(author)
-        place = self._writable(layer)
+        self._authorize(author)
+        place = self._get_writable_layer(layer)
         if files:
-            place.store.save_tree(skill.name, trees.with_skill(files, skill), author, expected_version=0)
+            place.store.save_tree(skill.name, trees.update_main_file(files, skill), author, expected_version=0)
         made = place.store.save(skill, author, expected_version=None if files else 0)
-        self._outside.forget(place, made.name)
+        self._outside.forget_import(place, made.name)
         return made
 
     def write_tree(
         self, layer: str, name: str, tree: Tree, author: Author, *, expected_version: int | None = None
     ) -> int:
         """Replace all files of a skill in one layer; return the new version."""
-        self._allow(author)
-        return self._writable(layer).store.save_tree(name, tree, author, expected_version=expected_version).version
+        self._authorize(author)
+        return (
+            self._get_writable_layer(layer)
+            .store.save_tree(name, tree, author, expected_version=expected_version)
+            .version
+        )
 
     def write_trees(
-        self, layer: str, wanted: Mapping[str, Tree], author: Author, *, facts: Mapping[str, Facts] | None = None
+        self,
+        layer: str,
+        trees_by_name: Mapping[str, Tree],
+        author: Author,
+        *,
+        facts: Mapping[str, SkillFacts] | None = None,
     ) -> dict[str, int]:
         """Write many skills at once, as `write_tree` does; `facts` are the versions and dates of imported ones."""
-        self._allow(author)
-        return self._writable(layer).store.save_many(wanted, author, facts=facts)
+        self._authorize(author)
+        return self._get_writable_layer(layer).store.save_trees(trees_by_name, author, facts=facts)
 
     def edit(
         self,
         address: str,
-        edit: Edit,
+        edit: TextEdit,
         author: Author,
         *,
-        fields: Fields = NO_FIELDS,
+        fields: FieldChanges = NO_FIELD_CHANGES,
         expected_version: int | None = None,
-        at: Snapshot | None = None,
-    ) -> Written:
+        at: LibrarySnapshot | None = None,
+    ) -> SkillWriteResult:
         """Edit a skill's body and fields; a read-only skill gets an override in the user's layer."""
-        self._allow(author)
+        self._authorize(author)
         item = self.find(address, at=at)
-        layer = self.layer(item.layer)
-        change = self.changing(item, edit, fields)
+        layer = self.get_layer(item.layer)
+        change = self.build_edit_function(item, edit, fields)
         if layer.can_write:
-            return layer.store.change(item.name, change, author, expected_version=expected_version)
-        _, tree, skill = self.own_copy(item)
+            return layer.store.update_skill(item.name, change, author, expected_version=expected_version)
+        _, tree, skill = self.prepare_editable_copy(item)
         refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
-        return self._override(names.parse_address(address), layer, trees.with_skill(tree, change(skill)), author)
+        return self._write_override(
+            names.parse_address(address), layer, trees.update_main_file(tree, change(skill)), author
+        )
 
-    def changing(self, item: Listed | None, edit: Edit, fields: Fields) -> Callable[[Skill], Skill]:
+    def build_edit_function(
+        self, item: ListedSkill | None, edit: TextEdit, fields: FieldChanges
+    ) -> Callable[[Skill], Skill]:
         """Return a function that applies the edit to an editable copy, starting from the text that the reader
         sees.
         """
-        shown = self.text_above(item) if item is not None else ""
+        shown = self.read_merged_text(item) if item is not None else ""
 
         def change(skill: Skill) -> Skill:
             # A copy that extends another may have no body of its own; editing must then start from the inherited
             # text.
             is_borrowed = skill.manifest.extends and "body" not in skill.stated
             before = shown if is_borrowed else skill.body
-            after = edits.apply(before, edit)
+            after = edits.apply_edit(before, edit)
             if skill.manifest.extends and before and not after.strip():
                 raise Invalid(
                     f"Without any text '{skill.name}' would show the text below it again.",
@@ -255,191 +283,195 @@ class Library:
 
         return change
 
-    def text_above(self, item: Listed) -> str:
+    def read_merged_text(self, item: ListedSkill) -> str:
         """Return the merged text of a skill that hides copies in lower layers; empty if it hides none."""
         return self._load_layered(item).body if item.summary is not None and item.hidden else ""
 
-    def own_copy(self, item: Listed) -> tuple[str, Tree, Skill]:
+    def prepare_editable_copy(self, item: ListedSkill) -> tuple[str, Tree, Skill]:
         """Return the layer that an edit of this skill goes to, with the files and skill it starts from; a strict copy
         if the skill is read-only.
         """
-        layer = self.layer(item.layer)
-        tree = layer.store.tree(item.name, look=False) or {}
+        layer = self.get_layer(item.layer)
+        tree = layer.store.read_tree(item.name, check_disk=False) or {}
         if not layer.can_write and item.summary is not None:
-            tree = _strict_copy(layer, item.name, tree, description=self._load_layered(item).description)
-        skill = trees.parse(item.name, tree).skill
+            tree = _make_strict_copy(layer, item.name, tree, description=self._load_layered(item).description)
+        skill = trees.parse_skill_tree(item.name, tree).skill
         if skill is None:
             raise Invalid(f"'{item.name}' is broken in the layer '{layer.name}'.", hint="See 'habitus skills lint'.")
-        return (layer.name if layer.can_write else USER), tree, skill
+        return (layer.name if layer.can_write else USER_LAYER), tree, skill
 
     def edit_file(
         self, address: str, path: str, content: bytes, author: Author, *, expected_version: int | None = None
-    ) -> Written:
+    ) -> SkillWriteResult:
         """Replace one file of a skill; raise `Invalid` if the skill could not be loaded with it."""
-        self._allow(author)
+        self._authorize(author)
         item = self.find(address)
-        layer = self.layer(item.layer)
-        old = layer.store.tree(item.name, look=False) or {}
-        if path not in old and (trees.runs_unasked(path) or trees.is_left_out(path)):
+        layer = self.get_layer(item.layer)
+        old = layer.store.read_tree(item.name, check_disk=False) or {}
+        if path not in old and (trees.is_auto_executed(path) or trees.is_ignored_path(path)):
             raise Refused(f"'{path}' can't be a file of a skill.", hint="Tools run it unasked, or no history keeps it.")
         is_executable = path in old and old[path].executable
-        tree = {**old, checked_path(path): file_of(content, executable=is_executable)}
-        parsed = trees.parse(item.name, tree)
+        tree = {**old, check_inner_path(path): build_file(content, executable=is_executable)}
+        parsed = trees.parse_skill_tree(item.name, tree)
         if parsed.skill is None:
             raise Invalid(str(parsed.diagnostics[-1]), hint="")
         if layer.can_write:
             return layer.store.save_tree(item.name, tree, author, expected_version=expected_version, is_exact=True)
         refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
-        strict = _strict_copy(layer, item.name, tree, description=parsed.skill.description)
-        return self._override(names.parse_address(address), layer, strict, author)
+        strict = _make_strict_copy(layer, item.name, tree, description=parsed.skill.description)
+        return self._write_override(names.parse_address(address), layer, strict, author)
 
-    def _override(self, address: Address, layer: Layer, tree: Tree, author: Author) -> Written:
+    def _write_override(self, address: SkillAddress, layer: Layer, tree: Tree, author: Author) -> SkillWriteResult:
         """Write a changed copy of a read-only skill into the user's layer."""
         if address.layer is not None:
-            raise read_only(layer.name, hint=f"Edit '{address.name}' to override it.")
+            raise read_only_error(layer.name, hint=f"Edit '{address.name}' to override it.")
         author = replace(author, reason=author.reason or f"override of {address.name}@{layer.name}")
-        return self._writable(None).store.save_tree(address.name, tree, author, expected_version=0)
+        return self._get_writable_layer(None).store.save_tree(address.name, tree, author, expected_version=0)
 
-    def remove(self, address: str, author: Author) -> Listed:
+    def remove(self, address: str, author: Author) -> ListedSkill:
         """Archive a skill; a copy of the same name in a lower layer becomes visible again."""
-        self._allow(author)
+        self._authorize(author)
         item = self.find(address)
-        layer = self.layer(item.layer)
+        layer = self.get_layer(item.layer)
         if not layer.can_write:
             raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", hint="Disable it instead.")
         layer.allow_removal(author)
         layer.store.delete(item.name, author)
         return item
 
-    def restore(self, wanted: str, author: Author, *, new_name: str | None = None) -> tuple[str, str]:
+    def restore(self, address: str, author: Author, *, new_name: str | None = None) -> tuple[str, str]:
         """Restore the newest archived skill for `name` or `name@layer`, or the one with that `#ID`; return name and
         layer.
         """
-        self._allow(author)
-        chosen = self.newest_archived(wanted)
-        return self.layer(chosen.layer).store.restore(chosen.id, author, new_name=new_name), chosen.layer
+        self._authorize(author)
+        chosen = self.find_archived(address)
+        return self.get_layer(chosen.layer).store.restore(chosen.id, author, new_name=new_name), chosen.layer
 
-    def set_enabled(self, address: str, enabled: bool, author: Author) -> Listed:
+    def set_enabled(self, address: str, enabled: bool, author: Author) -> ListedSkill:
         """Enable or disable a skill; return its new entry."""
-        self._allow(author)
+        self._authorize(author)
         item = self.find(address)
-        self.layer(item.layer).store.set_enabled(item.name, enabled, author)
+        self.get_layer(item.layer).store.set_enabled(item.name, enabled, author)
         return self.find(address)
 
-    def rollback(self, address: str, to: int, author: Author) -> Written:
+    def rollback(self, address: str, to: int, author: Author) -> SkillWriteResult:
         """Make an earlier version current, as a new version."""
-        self._allow(author)
+        self._authorize(author)
         item = self.find(address)
-        layer = self.layer(item.layer)
+        layer = self.get_layer(item.layer)
         if not layer.can_write:
-            raise read_only(layer.name, hint="Only its owner can change it.")
+            raise read_only_error(layer.name, hint="Only its owner can change it.")
         return layer.store.rollback(item.name, to, author)
 
-    def return_to(self, timestamp: datetime, author: Author, *, dry_run: bool = False) -> list[Step]:
+    def restore_state_at(self, timestamp: datetime, author: Author, *, dry_run: bool = False) -> list[RestoreStep]:
         """Return all writable layers to their state at a timestamp, as new versions; return the steps taken.
 
         Skills that other agents or a project put into their own directories stay, even if they are newer.
         """
-        self._allow(author)
+        self._authorize(author)
         return [
             replace(step, layer=layer.name)
             for layer in self.layers
             if layer.can_write
-            for step in layer.store.return_to(timestamp, author, dry_run=dry_run, keeps_found=layer.name != USER)
+            for step in layer.store.restore_state_at(
+                timestamp, author, dry_run=dry_run, keep_found=layer.name != USER_LAYER
+            )
         ]
 
     # Counting
 
-    def count_recommended(self, address: str, *, stage: Stage = Stage.STEPS, at: Snapshot | None = None) -> None:
+    def count_recommendation(
+        self, address: str, *, stage: Stage = Stage.STEPS, at: LibrarySnapshot | None = None
+    ) -> None:
         """Count that the skill was recommended to the model."""
-        item = self.find(address, at=at or self.snapshot(look=False))
-        self.layer(item.layer).store.increment_recommended(item.name, stage=stage)
+        item = self.find(address, at=at or self.snapshot(check_disk=False))
+        self.get_layer(item.layer).store.increment_recommended(item.name, stage=stage)
 
     def count_use(
         self,
         *addresses: str,
         stage: Stage = Stage.STEPS,
         succeeded: bool | None = None,
-        at: Snapshot | None = None,
+        at: LibrarySnapshot | None = None,
     ) -> None:
         """Count one use of each skill; `succeeded` is None without feedback. Skills that are gone by now are
         skipped.
         """
-        seen = at or self.snapshot(look=False)
+        seen = at or self.snapshot(check_disk=False)
         found: dict[str, list[str]] = {}
         for address in addresses:
             with suppress(NotFound):
                 item = self.find(address, at=seen)
                 found.setdefault(item.layer, []).append(item.name)
         for layer, wanted in found.items():
-            store = self.layer(layer).store
+            store = self.get_layer(layer).store
             try:
                 store.record_use(*wanted, stage=stage, succeeded=succeeded)
             except NotFound:
                 # A skill was removed between the lookup and the write: count the rest.
-                there = store.contents(look=False).hashes
+                there = store.read_contents(check_disk=False).hashes
                 store.record_use(*(name for name in wanted if name in there), stage=stage, succeeded=succeeded)
 
     # History
 
-    def history(self, address: str) -> list[Version]:
+    def list_versions(self, address: str) -> list[SkillVersion]:
         """Return the versions of a skill, oldest first."""
         item = self.find(address)
-        return self.layer(item.layer).store.history(item.name)
+        return self.get_layer(item.layer).store.list_versions(item.name)
 
-    def diff(self, address: str, a: int, b: int, *, with_examination: bool = True) -> str:
+    def diff_versions(self, address: str, a: int, b: int, *, with_examination: bool = True) -> str:
         """Return a unified diff of two versions, with or without the skill's tasks and cases."""
-        item, old, new = self.find(address), self.tree(address, a), self.tree(address, b)
+        item, old, new = self.find(address), self.read_tree(address, a), self.read_tree(address, b)
         if not with_examination:
-            old, new = without_examination(old), without_examination(new)
+            old, new = drop_eval_files(old), drop_eval_files(new)
         return diff_trees(old, new, f"{item.name} v{a}", f"{item.name} v{b}")
 
-    def list_archived(self) -> list[Archived]:
+    def list_archived(self) -> list[ArchivedSkill]:
         """Return the skills that can be restored, newest first."""
         found = [item for layer in self.layers if layer.can_write for item in layer.store.list_archived()]
         return sorted(found, key=lambda item: (item.archived_on, item.id), reverse=True)
 
-    def newest_archived(self, wanted: str) -> Archived:
+    def find_archived(self, address_or_id: str) -> ArchivedSkill:
         """Return the newest archived skill for `name`, `name@layer`, `#ID` or `name@layer#ID`; raise `NotFound`
         otherwise.
         """
         # A bare number is an id too: a skill name made of digits alone can still be given with its layer.
-        named, _, number = (f"#{wanted}" if wanted.isdecimal() else wanted).partition("#")
+        named, _, number = (f"#{address_or_id}" if address_or_id.isdecimal() else address_or_id).partition("#")
         address, candidates = names.parse_address(named), self.list_archived()
         for item in candidates:
-            if (not named or _matches(address, item)) and (not number or str(item.id) == number):
+            if (not named or _matches_address(address, item)) and (not number or str(item.id) == number):
                 return item
-        near = names.closest_match(wanted, {item.name for item in candidates})
+        near = names.find_closest_name(address_or_id, {item.name for item in candidates})
         hint = f"Did you mean '{near}'?" if near else "See 'habitus skills restore --list'."
-        raise NotFound(f"The archive has no skill '{wanted}'.", hint=hint)
+        raise NotFound(f"The archive has no skill '{address_or_id}'.", hint=hint)
 
-    def counters(self, address: str, *, version: int | None = None) -> dict[Stage, Counters]:
+    def read_counters(self, address: str, *, version: int | None = None) -> dict[Stage, UsageCounters]:
         """Return the usage counters of a skill by stage, of one version or all."""
         item = self.find(address)
-        return self.layer(item.layer).store.counters(item.name, version=version)
+        return self.get_layer(item.layer).store.read_counters(item.name, version=version)
 
-    def all_counters(self, *, with_told: bool = False) -> dict[tuple[str, str], dict[Stage, Counters]]:
+    def read_all_counters(self, *, with_imported: bool = False) -> dict[tuple[str, str], dict[Stage, UsageCounters]]:
         """Return the counters per stage by (layer, name), for skills that have any; `with_imported` adds the counts
         reported by their sources.
         """
         return {
             (layer.name, name): stages
             for layer in self.layers
-            for name, stages in layer.store.all_counters(with_told=with_told).items()
+            for name, stages in layer.store.read_all_counters(with_imported=with_imported).items()
         }
 
-    def notice(self, item: Listed) -> bool:
+    def refresh_skill(self, item: ListedSkill) -> bool:
         """Read this skill's folders again if they were edited by hand; return whether any was."""
         # A list, not a generator: every copy must be checked, not only up to the first change.
-        return True in [self.layer(layer).store.notice(item.name) for layer in (*item.hidden, item.layer)]
+        return True in [self.get_layer(layer).store.refresh_skill(item.name) for layer in (*item.hidden, item.layer)]
 
-    def tree(self, address: str, version: int | None = None) -> Tree:
+    def read_tree(self, address: str, version: int | None = None) -> Tree:
         """Return the files of a skill, current or of one version; raise `NotFound` if there is no such version."""
         item = self.find(address)
-        store = self.layer(item.layer).store
-        tree = store.tree(item.name, version)
+        store = self.get_layer(item.layer).store
+        tree = store.read_tree(item.name, version)
         if tree is None:
-            raise no_version(item.name, version, [one.number for one in store.history(item.name)])
+            raise build_no_version_error(item.name, version, [one.number for one in store.list_versions(item.name)])
         return tree
 
     # Layers
@@ -447,7 +479,7 @@ class Library:
     def _listed_layers(self) -> Iterator[Layer]:
         return (layer for layer in self.layers if layer.is_listed)
 
-    def layer(self, name: str) -> Layer:
+    def get_layer(self, name: str) -> Layer:
         """Return the layer of this name; raise `NotFound` with the closest name otherwise."""
         for layer in self.layers:
             if layer.name == name:
@@ -457,23 +489,23 @@ class Library:
             f"There is no layer '{name}'.", hint=did_you_mean(name, known) or f"There are: {', '.join(known)}."
         )
 
-    def _writable(self, name: str | None) -> Layer:
-        layer = self.layer(name or USER)
+    def _get_writable_layer(self, name: str | None) -> Layer:
+        layer = self.get_layer(name or USER_LAYER)
         if not layer.can_write:
-            raise read_only(layer.name, hint="Check the permissions of its directory.")
+            raise read_only_error(layer.name, hint="Check the permissions of its directory.")
         return layer
 
-    def _unknown(self, address: str, known: Sequence[str]) -> NotFound:
-        near = names.closest_match(address, known)
+    def _unknown_skill_error(self, address: str, known: Sequence[str]) -> NotFound:
+        near = names.find_closest_name(address, known)
         hint = f"Did you mean '{near}'?" if near else "See 'habitus skills list'."
         return NotFound(f"No skill '{address}'.", hint=hint)
 
 
-def _strict_copy(layer: Layer, name: str, tree: Tree, *, description: str) -> Tree:
+def _make_strict_copy(layer: Layer, name: str, tree: Tree, *, description: str) -> Tree:
     """Return the copy to put above a read-only skill; its placeholders stay active."""
-    strict = fitting.strict(name, tree, description=description)
-    return trees.kept_open(name, strict) if layer.fills_placeholders else strict
+    strict = conversion.make_strict_copy(name, tree, description=description)
+    return trees.enable_placeholders(name, strict) if layer.fills_placeholders else strict
 
 
-def _matches(address: Address, archived: Archived) -> bool:
+def _matches_address(address: SkillAddress, archived: ArchivedSkill) -> bool:
     return archived.name == address.name and address.layer in (None, archived.layer)

@@ -11,45 +11,45 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from habitus.skills import names
-from habitus.skills.model import PLAIN_MANIFEST, Counters, Manifest, Stage, State, Summary
+from habitus.skills.model import DEFAULT_MANIFEST, Manifest, SkillState, SkillSummary, Stage, UsageCounters
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 
 # Reliability is the lower 10 % bound.
-_LOW = 0.1
+_LOWER_BOUND = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class SkillStatus:
     """The state of a skill and the reason, as text for a person."""
 
-    state: State
+    state: SkillState
     reason: str = ""
 
 
-def standing(
+def determine_status(
     *, problem: str | None, distrusted_for: str, held_for: str, disabled_by: str, closed_gates: Sequence[str]
-) -> Standing:
+) -> SkillStatus:
     """Return the status of a skill; the first reason that keeps it from use decides."""
     if problem is not None:
-        return Standing(state=State.BROKEN, reason=problem)
+        return SkillStatus(state=SkillState.BROKEN, reason=problem)
     if distrusted_for:
-        return Standing(state=State.UNTRUSTED, reason=distrusted_for)
+        return SkillStatus(state=SkillState.UNTRUSTED, reason=distrusted_for)
     if held_for:
-        return Standing(state=State.HELD, reason=held_for)
+        return SkillStatus(state=SkillState.HELD, reason=held_for)
     if disabled_by:
-        return Standing(state=State.DISABLED, reason=disabled_by)
+        return SkillStatus(state=SkillState.DISABLED, reason=disabled_by)
     if closed_gates:
-        return Standing(state=State.GATED, reason="; ".join(closed_gates))
-    return _OK
+        return SkillStatus(state=SkillState.GATED, reason="; ".join(closed_gates))
+    return _OK_STATUS
 
 
-_OK = Standing(state=State.OK)
+_OK_STATUS = SkillStatus(state=SkillState.OK)
 
 
-class Transition(StrEnum):
+class LifecycleTransition(StrEnum):
     """The next step for an item, given its utility. A person approves each, and each can be undone."""
 
     STAY = "stay"
@@ -60,67 +60,69 @@ class Transition(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Worth:
+class UtilityAssessment:
     """The utility of an item: what the evidence proves, if anything yet, and its usage counters."""
 
-    counters: Counters = field(default_factory=Counters)
+    counters: UsageCounters = field(default_factory=UsageCounters)
     helps: bool = False
     is_useless: bool = False
     does_harm: bool = False
     is_worse: bool = False  # than the previous version
 
 
-def transition(worth: Worth, *, reliable: float) -> Transition:
+def decide_transition(assessment: UtilityAssessment, *, threshold: float) -> LifecycleTransition:
     """Decide the next transition of a skill or recipe. Proven evidence decides; until there is any, the usage
     counters do.
     """
     # A better earlier version exists, so going back beats every other remedy.
-    if worth.is_worse:
-        return Transition.ROLL_BACK
-    if worth.does_harm:
-        return Transition.RETIRE
-    if worth.is_useless:
-        return Transition.HIDE
-    if worth.helps or serves(worth.counters, reliable):
-        return Transition.CLIMB
-    return Transition.RETIRE if fails(worth.counters, reliable) else Transition.STAY
+    if assessment.is_worse:
+        return LifecycleTransition.ROLL_BACK
+    if assessment.does_harm:
+        return LifecycleTransition.RETIRE
+    if assessment.is_useless:
+        return LifecycleTransition.HIDE
+    if assessment.helps or is_reliable(assessment.counters, threshold):
+        return LifecycleTransition.CLIMB
+    return LifecycleTransition.RETIRE if is_failing(assessment.counters, threshold) else LifecycleTransition.STAY
 
 
-def lesson_transition(worth: Worth, *, is_verified: bool, reliable: float) -> Transition:
+def decide_lesson_transition(
+    assessment: UtilityAssessment, *, is_verified: bool, threshold: float
+) -> LifecycleTransition:
     """Decide the next transition of a lesson: retire it if it does harm, let it climb if it is verified and useful.
     Retention handles the rest.
     """
-    if worth.does_harm:
-        return Transition.RETIRE
-    is_earned = worth.helps or (is_verified and serves(worth.counters, reliable))
-    return Transition.CLIMB if is_earned and not worth.is_useless else Transition.STAY
+    if assessment.does_harm:
+        return LifecycleTransition.RETIRE
+    is_earned = assessment.helps or (is_verified and is_reliable(assessment.counters, threshold))
+    return LifecycleTransition.CLIMB if is_earned and not assessment.is_useless else LifecycleTransition.STAY
 
 
-def above(stages: Collection[Stage]) -> tuple[Stage, ...]:
+def list_higher_stages(stages: Collection[Stage]) -> tuple[Stage, ...]:
     """Return the stages that a skill can still climb to, the next one first."""
-    return _LADDER[max(map(_LADDER.index, stages)) + 1 :]
+    return _STAGE_ORDER[max(map(_STAGE_ORDER.index, stages)) + 1 :]
 
 
-_LADDER = (Stage.STEPS, Stage.CHUNKS, Stage.CODE)
+_STAGE_ORDER = (Stage.STEPS, Stage.CHUNKS, Stage.CODE)
 
 
-def serves(counters: Counters, reliable: float) -> bool:
+def is_reliable(counters: UsageCounters, threshold: float) -> bool:
     """Whether the uses succeeded often enough to rely on."""
-    return is_judged(counters) and reliability(counters) >= reliable
+    return has_outcomes(counters) and compute_reliability(counters) >= threshold
 
 
-def fails(counters: Counters, reliable: float) -> bool:
+def is_failing(counters: UsageCounters, threshold: float) -> bool:
     """Whether failure is as certain as success is for a reliable item."""
     # Symmetric by construction: swap the two counts and ask the same question.
-    return serves(replace(counters, succeeded=counters.failed, failed=counters.succeeded), reliable)
+    return is_reliable(replace(counters, succeeded=counters.failed, failed=counters.succeeded), threshold)
 
 
-def is_judged(counters: Counters) -> bool:
+def has_outcomes(counters: UsageCounters) -> bool:
     """Whether any use has a known outcome."""
     return bool(counters.succeeded or counters.failed)
 
 
-def reliability(counters: Counters) -> float:
+def compute_reliability(counters: UsageCounters) -> float:
     """Return the lower 10 % bound of Beta(1 + succeeded, 1 + failed): low with little data, high only after many
     successes.
     """
@@ -129,23 +131,23 @@ def reliability(counters: Counters) -> float:
     # Fifty halvings reach the precision of a float; this avoids a dependency on SciPy.
     for _ in range(50):
         middle = (low + high) / 2
-        if _beta_cdf(a, b, middle) < _LOW:
+        if _compute_beta_cdf(a, b, middle) < _LOWER_BOUND:
             low = middle
         else:
             high = middle
     return low
 
 
-def _beta_cdf(a: float, b: float, x: float) -> float:
+def _compute_beta_cdf(a: float, b: float, x: float) -> float:
     """The regularised incomplete beta function for 0 < x < 1, by its continued fraction."""
     # The fraction converges fast only on this side of the mean; the other side follows by symmetry.
     if x > (a + 1) / (a + b + 2):
-        return 1.0 - _beta_cdf(b, a, 1.0 - x)
+        return 1.0 - _compute_beta_cdf(b, a, 1.0 - x)
     front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
-    return front * _continued_fraction(a, b, x) / a
+    return front * _compute_continued_fraction(a, b, x) / a
 
 
-def _continued_fraction(a: float, b: float, x: float) -> float:
+def _compute_continued_fraction(a: float, b: float, x: float) -> float:
     """Evaluate the continued fraction of the incomplete beta function with Lentz's algorithm."""
     tiny = 1e-300
     # The caller ensures (a + b) * x < a + 1, so the first divisor is positive.
@@ -171,18 +173,18 @@ _GATING_FIELDS = ("admin_only", "experimental", "dependencies", "requires_tools"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Packages:
+class InstalledPackages:
     """The installed Python packages, looked up without importing them."""
 
     # Lambdas defer the lookup of functions that are defined further down.
-    version_of: Callable[[str], str | None] = lambda name: _installed_version(name)
-    requires_of: Callable[[str], list[str]] = lambda name: _installed_requirements(name)
+    version_of: Callable[[str], str | None] = lambda name: _read_installed_version(name)
+    requires_of: Callable[[str], list[str]] = lambda name: _read_installed_requirements(name)
     _known: dict[str, str] = field(default_factory=dict)
 
-    def missing(self, requirement: str) -> str:
+    def explain_missing(self, requirement: str) -> str:
         """Explain why a requirement is not met; empty if it is."""
         if requirement not in self._known:
-            self._known[requirement] = _missing(requirement, self)
+            self._known[requirement] = _explain_missing_package(requirement, self)
         return self._known[requirement]
 
 
@@ -199,7 +201,7 @@ class GateContext:
     layers: frozenset[str] = frozenset()
 
 
-def disabled_by(summary: Summary, context: GateContext) -> str:
+def explain_disabled(summary: SkillSummary, context: GateContext) -> str:
     """Explain what disabled the skill; empty if it is enabled."""
     if not summary.enabled:
         return "switched off"
@@ -208,49 +210,51 @@ def disabled_by(summary: Summary, context: GateContext) -> str:
     return ""
 
 
-def is_barred(summary: Summary, context: GateContext) -> bool:
+def is_unavailable(summary: SkillSummary, context: GateContext) -> bool:
     """Whether the skill is disabled, or gated in this context."""
-    return bool(disabled_by(summary, context) or closed_gates(summary, context))
+    return bool(explain_disabled(summary, context) or list_closed_gates(summary, context))
 
 
-def closed_gates(summary: Summary, context: GateContext) -> list[str]:
+def list_closed_gates(summary: SkillSummary, context: GateContext) -> list[str]:
     """Return the closed gates of a skill, each with what would open it."""
     manifest = summary.manifest
     if context.layers and summary.layer not in context.layers:
         return [f"its layer '{summary.layer}' is not offered here"]
     # Nearly all skills have the default manifest, and a listing checks thousands.
-    if manifest is PLAIN_MANIFEST:
+    if manifest is DEFAULT_MANIFEST:
         return []
     # An unreadable gate stays closed: guessing could open what its author meant to restrict.
     reasons = [f"its '{name}' can't be read" for name in manifest.unreadable if name in _GATING_FIELDS]
     if manifest.admin_only and not context.is_admin:
         reasons.append("for administrators only")
     if manifest.experimental and not _has_feature(summary.name, context.features):
-        reasons.append(f"experimental; add 'skill_{names.callable_name(summary.name)}' to [experimental] features")
-    reasons += _missing_tools(manifest, context)
+        reasons.append(f"experimental; add 'skill_{names.to_tool_name(summary.name)}' to [experimental] features")
+    reasons += _list_missing_tools(manifest, context)
     return reasons
 
 
-def missing_packages(manifest: Manifest, packages: Packages) -> tuple[str, ...]:
+def list_missing_packages(manifest: Manifest, packages: InstalledPackages) -> tuple[str, ...]:
     """Return a sentence for each package that the skill needs and this environment lacks. They close no gate, because
     scripts and tools run elsewhere.
     """
-    missing = (packages.missing(text) for text in manifest.dependencies)
+    missing = (packages.explain_missing(text) for text in manifest.dependencies)
     return tuple(f"It {reason}; install it where its scripts run." for reason in missing if reason)
 
 
 def _has_feature(name: str, features: Iterable[str]) -> bool:
-    return f"skill-{name}" in {names.canonical(feature) for feature in features}
+    return f"skill-{name}" in {names.canonicalize_name(feature) for feature in features}
 
 
-def _missing_tools(manifest: Manifest, context: GateContext) -> list[str]:
+def _list_missing_tools(manifest: Manifest, context: GateContext) -> list[str]:
     if context.tools is None:
         return []
-    known = {names.canonical(tool) for tool in context.tools}
-    return [f"needs the tool '{tool}'" for tool in manifest.requires_tools if names.canonical(tool) not in known]
+    known = {names.canonicalize_name(tool) for tool in context.tools}
+    return [
+        f"needs the tool '{tool}'" for tool in manifest.requires_tools if names.canonicalize_name(tool) not in known
+    ]
 
 
-def _missing(text: str, packages: Packages, seen: frozenset[str] = frozenset()) -> str:
+def _explain_missing_package(text: str, packages: InstalledPackages, seen: frozenset[str] = frozenset()) -> str:
     requirement = _parse_requirement(text)
     if requirement is None:
         return f"says '{text}', which is not a requirement that can be checked"
@@ -262,15 +266,15 @@ def _missing(text: str, packages: Packages, seen: frozenset[str] = frozenset()) 
     if not requirement.specifier.contains(version, prereleases=True):
         return f"needs '{text}', and {version} is installed"
     for extra in sorted(requirement.extras):
-        for below in _required_by(extra, packages.requires_of(requirement.name)):
+        for below in _list_extra_requirements(extra, packages.requires_of(requirement.name)):
             # Extras can refer to each other in a circle; `seen` ends it.
-            reason = "" if below in seen else _missing(below, packages, seen | {below})
+            reason = "" if below in seen else _explain_missing_package(below, packages, seen | {below})
             if reason:
                 return f"{reason} (for '{text}')"
     return ""
 
 
-def _required_by(extra: str, requirements: Iterable[str]) -> Iterator[str]:
+def _list_extra_requirements(extra: str, requirements: Iterable[str]) -> Iterator[str]:
     """Yield the requirements that an extra adds to a package; invalid lines in the package's metadata are skipped."""
     for text in requirements:
         part = _parse_requirement(text)
@@ -291,7 +295,7 @@ def _parse_requirement(text: str) -> Requirement | None:
         return None
 
 
-def _installed_version(name: str) -> str | None:
+def _read_installed_version(name: str) -> str | None:
     from importlib.metadata import PackageNotFoundError, version  # imported late for the same reason
 
     try:
@@ -300,7 +304,7 @@ def _installed_version(name: str) -> str | None:
         return None
 
 
-def _installed_requirements(name: str) -> list[str]:
+def _read_installed_requirements(name: str) -> list[str]:
     from importlib.metadata import requires  # imported late for the same reason
 
     return requires(name) or []

@@ -12,96 +12,96 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from habitus.files import Tree
-from habitus.search import Hit, Results
+from habitus.search import IndexHit, SearchResults
 from habitus.skills import names, trees
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.finding import DUPLICATE
-from habitus.skills.layers.listing import Listed
-from habitus.skills.model import Diagnostic, Severity, State
-from habitus.text import tokens
+from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD
+from habitus.skills.layers.listing import ListedSkill
+from habitus.skills.model import Diagnostic, DiagnosticSeverity, SkillState
+from habitus.text import estimate_token_count
 
 # Measured: below this similarity, only one neighbour in sixty outranks a skill for its own when-to-use line.
-NEAR = 0.7
+NEIGHBOUR_THRESHOLD = 0.7
 # A search over the whole library per skill is quadratic, so larger libraries are sampled.
-_ASK_ALL = 300
+_FULL_SEARCH_LIMIT = 300
 _GREEDY_SHARE = 0.2
 # In a small library every when-to-use line is close to every other.
-_GREEDY_FROM = 20
+_GREEDY_MIN_SKILLS = 20
 # Share of the menu's budget above which one line is reported.
-_LONG_LINE = 0.05
+_LONG_LINE_SHARE = 0.05
 _NAMES_OTHERS = re.compile(r"companion|exclude", re.IGNORECASE)
 # Syntax that makes other agents run a command while they load the skill.
-_COMMAND = re.compile(r"(?<![\w`])!`[^`\n]+`|^\s*```!")
+_LOAD_COMMAND = re.compile(r"(?<![\w`])!`[^`\n]+`|^\s*```!")
 
 
-class Search(Protocol):
+class LintSearch(Protocol):
     """Search the skills by a when-to-use line, all or only those in `among`, best first."""
 
-    def __call__(self, cue: str, among: Collection[str] | None) -> Results: ...
+    def __call__(self, cue: str, among: Collection[str] | None) -> SearchResults: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SetFinding:
+class LibraryFinding:
     """One finding about the library, with its score and a hint."""
 
     kind: str  # duplicate, confusable, greedy, budget, shadowed
     names: tuple[str, ...]
-    what: str
+    message: str
     hint: str
     score: float
-    severity: Severity = Severity.WARNING
+    severity: DiagnosticSeverity = DiagnosticSeverity.WARNING
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Room:
+class PromptBudget:
     """The token budgets for skills in a prompt, and the cost of each skill that is in every prompt in full."""
 
     menu: int
     eager: int
-    taken: Mapping[str, int]
+    eager_costs: Mapping[str, int]
 
 
-def check_one(name: str, tree: Tree, known: Collection[str]) -> Iterator[Diagnostic]:
+def lint_skill(name: str, tree: Tree, known: Collection[str]) -> Iterator[Diagnostic]:
     """Yield the parts of a loadable skill that have no effect: code with a reserved name, commands to run while
     loading, and references to unknown skills.
 
     `known` holds the names of all skills.
     """
-    main = trees.main_file(tree)
+    main = trees.find_main_file(tree)
     if main is None:
         return
-    if clash := trees.clash(name, tree):
-        yield Diagnostic(file=f"{name}/{trees.TOOL_FILE}", what=f"{clash}.", hint="Take another name for the skill.")
+    if clash := trees.find_name_conflict(name, tree):
+        yield Diagnostic(file=f"{name}/{trees.TOOL_FILE}", message=f"{clash}.", hint="Take another name for the skill.")
     text = (tree[main].content or b"").decode("utf-8", "replace")
     for number, line in enumerate(text.splitlines() if "!`" in text or "```!" in text else (), 1):
-        if found := _COMMAND.search(line):
+        if found := _LOAD_COMMAND.search(line):
             yield Diagnostic(
                 file=f"{name}/{main}",
-                what=f"Line {number}: {found[0].strip()} is text here; no command runs while a skill is loaded.",
+                message=f"Line {number}: {found[0].strip()} is text here; no command runs while a skill is loaded.",
                 hint="Write the command as a step.",
             )
     # Parsing takes longer than all the other checks, so a skill that can't name others is not parsed.
     may_name = trees.TOML_FILE in tree or _NAMES_OTHERS.search(text)
-    skill = trees.parse(name, tree).skill if may_name else None
+    skill = trees.parse_skill_tree(name, tree).skill if may_name else None
     for field in ("companion_skills", "exclude_skills"):
         for other in getattr(skill.manifest, field) if skill is not None else ():
-            if names.canonical(other) not in known:
-                near = names.closest_match(other, known)
+            if names.canonicalize_name(other) not in known:
+                near = names.find_closest_name(other, known)
                 yield Diagnostic(
                     file=f"{name}/{main}",
-                    what=f"There is no skill '{other}', which {field} names.",
+                    message=f"There is no skill '{other}', which {field} names.",
                     hint=f"Did you mean '{near}'?" if near else "Add that skill, or take its name out.",
                 )
 
 
-def check(
-    listing: Sequence[Listed],
+def lint_library(
+    listing: Sequence[ListedSkill],
     *,
-    room: Room,
-    search: Search,
-    neighbours: Mapping[str, Sequence[Hit]],
+    budget: PromptBudget,
+    search: LintSearch,
+    neighbours: Mapping[str, Sequence[IndexHit]],
     progress: Callable[[int], None],
-) -> Iterator[SetFinding]:
+) -> Iterator[LibraryFinding]:
     """Yield every finding about the loadable skills of a listing. `neighbours` holds, for each skill, those with a
     similarity of at least `NEIGHBOUR_THRESHOLD`.
 
@@ -109,124 +109,136 @@ def check(
     neighbours.
     """
     present = [item for item in listing if item.summary is not None]
-    yield from _find_shadowed(present)
-    yield from _in_full(room)
-    yield from _on_the_menu([item for item in present if item.state is State.OK and item.name not in room.taken], room)
+    yield from _find_shadowed_copies(present)
+    yield from _report_eager_costs(budget)
+    yield from _report_menu_costs(
+        [item for item in present if item.state is SkillState.OK and item.name not in budget.eager_costs], budget
+    )
     seen: set[frozenset[str]] = set()
     before: Counter[str] = Counter()
     # Ceiling division: every n-th skill gets the full search, at most _FULL_SEARCH_LIMIT of them.
-    every = -(-len(present) // _ASK_ALL) or 1
+    every = -(-len(present) // _FULL_SEARCH_LIMIT) or 1
     for place, item in enumerate(present):
         progress(place + 1)
         near = neighbours.get(item.name, ())
-        yield from _duplicates(item, near, seen)
+        yield from _find_duplicates(item, near, seen)
         among = None if place % every == 0 else {item.name, *(hit.id for hit in near)}
         if among is None or len(among) > 1:
-            rivals = _rivals(item, search, among)
-            yield from _confusable(item, rivals, seen)
+            rivals = _find_rivals(item, search, among)
+            yield from _find_confusable_pairs(item, rivals, seen)
             # Only full searches count for greediness; a search among neighbours would overstate it.
             if among is None:
                 before.update(hit.id for hit in rivals)
-    yield from _greedy(before, -(-len(present) // every))
+    yield from _find_greedy_skills(before, -(-len(present) // every))
 
 
-def _duplicates(item: Listed, near: Sequence[Hit], seen: set[frozenset[str]]) -> Iterator[SetFinding]:
+def _find_duplicates(
+    item: ListedSkill, near: Sequence[IndexHit], seen: set[frozenset[str]]
+) -> Iterator[LibraryFinding]:
     for hit in near:
         pair = frozenset((item.name, hit.id))
-        if hit.score >= DUPLICATE and pair not in seen:
+        if hit.score >= DUPLICATE_THRESHOLD and pair not in seen:
             seen.add(pair)
-            yield SetFinding(
+            yield LibraryFinding(
                 kind="duplicate",
                 names=(item.name, hit.id),
-                what=f"'{item.name}' duplicates '{hit.id}' ({hit.score:.2f}).",
+                message=f"'{item.name}' duplicates '{hit.id}' ({hit.score:.2f}).",
                 hint="Merge them, or say in each when the other one is right.",
                 score=hit.score,
             )
 
 
-def _rivals(item: Listed, search: Search, among: Collection[str] | None) -> list[Hit]:
+def _find_rivals(item: ListedSkill, search: LintSearch, among: Collection[str] | None) -> list[IndexHit]:
     """Return the skills that rank above a skill when searched by its own when-to-use line."""
     assert item.summary is not None
-    hits = search(item.summary.cue, among).hits
+    hits = search(item.summary.when_to_use_line, among).hits
     return list(itertools.takewhile(lambda hit: hit.id != item.name, hits))
 
 
-def _confusable(item: Listed, rivals: Sequence[Hit], seen: set[frozenset[str]]) -> Iterator[SetFinding]:
+def _find_confusable_pairs(
+    item: ListedSkill, rivals: Sequence[IndexHit], seen: set[frozenset[str]]
+) -> Iterator[LibraryFinding]:
     for hit in rivals:
         pair = frozenset((item.name, hit.id))
         if pair not in seen:
             seen.add(pair)
-            yield SetFinding(
+            yield LibraryFinding(
                 kind="confusable",
                 names=(item.name, hit.id),
-                what=f"'{hit.id}' comes before '{item.name}' when that one's cue is asked for.",
+                message=f"'{hit.id}' comes before '{item.name}' when that one's cue is asked for.",
                 hint="Sharpen both cues: name what only this one is for.",
                 score=hit.score,
-                severity=Severity.NOTE,
+                severity=DiagnosticSeverity.NOTE,
             )
 
 
-def _greedy(before: Counter[str], asked: int) -> Iterator[SetFinding]:
-    if asked < _GREEDY_FROM:
+def _find_greedy_skills(before: Counter[str], asked: int) -> Iterator[LibraryFinding]:
+    if asked < _GREEDY_MIN_SKILLS:
         return
     for name, count in before.items():
         share = count / asked
         if share >= _GREEDY_SHARE:
-            yield SetFinding(
+            yield LibraryFinding(
                 kind="greedy",
                 names=(name,),
-                what=f"'{name}' comes before {share:.0%} of the other skills when their cues are asked for.",
+                message=f"'{name}' comes before {share:.0%} of the other skills when their cues are asked for.",
                 hint="Its description matches everything; say what it is not for.",
                 score=share,
             )
 
 
-def _in_full(room: Room) -> Iterator[SetFinding]:
-    for name, cost in room.taken.items():
-        fits = cost <= room.eager
-        yield SetFinding(
+def _report_eager_costs(budget: PromptBudget) -> Iterator[LibraryFinding]:
+    for name, cost in budget.eager_costs.items():
+        fits = cost <= budget.eager
+        yield LibraryFinding(
             kind="budget",
             names=(name,),
-            what=f"'{name}' is in every prompt and takes {cost} tokens, {cost / room.eager:.1%} of the room for that.",
+            message=f"'{name}' is in every prompt and takes {cost} tokens, {cost / budget.eager:.1%} of that budget.",
             hint="Let the model load it, unless every request needs it." if fits else "Shorten it: it is not shown.",
-            score=cost / room.eager,
-            severity=Severity.NOTE if fits else Severity.WARNING,
+            score=cost / budget.eager,
+            severity=DiagnosticSeverity.NOTE if fits else DiagnosticSeverity.WARNING,
         )
 
 
-def _on_the_menu(offered: Sequence[Listed], room: Room) -> Iterator[SetFinding]:
+def _report_menu_costs(offered: Sequence[ListedSkill], room: PromptBudget) -> Iterator[LibraryFinding]:
     budget = room.menu
-    costs = {item.name: tokens(menu.line(item.summary)) for item in offered if item.summary is not None}
+    costs = {
+        item.name: estimate_token_count(menu.format_menu_line(item.summary))
+        for item in offered
+        if item.summary is not None
+    }
     total = sum(costs.values())
     over = "; cues are shortened, or lines left out" if total > budget else ""
-    yield SetFinding(
+    yield LibraryFinding(
         kind="budget",
         names=(),
-        what=f"The menu wants {total} of {budget} tokens, {total / budget:.1%}{over}.",
+        message=f"The menu wants {total} of {budget} tokens, {total / budget:.1%}{over}.",
         hint="Shorten cues, disable what nobody uses." if over else "There is room for more.",
         score=total / budget,
-        severity=Severity.NOTE,
+        severity=DiagnosticSeverity.NOTE,
     )
     for name, cost in costs.items():
-        if cost > budget * _LONG_LINE:
-            yield SetFinding(
+        if cost > budget * _LONG_LINE_SHARE:
+            yield LibraryFinding(
                 kind="budget",
                 names=(name,),
-                what=f"The line of '{name}' takes {cost} tokens, {cost / budget:.0%} of the menu.",
+                message=f"The line of '{name}' takes {cost} tokens, {cost / budget:.0%} of the menu.",
                 hint="Shorten its cue to one sentence.",
                 score=cost / budget,
-                severity=Severity.NOTE,
+                severity=DiagnosticSeverity.NOTE,
             )
 
 
-def _find_shadowed(present: Sequence[Listed]) -> Iterator[SetFinding]:
+def _find_shadowed_copies(present: Sequence[ListedSkill]) -> Iterator[LibraryFinding]:
     for item in present:
         if item.hidden:
-            yield SetFinding(
+            yield LibraryFinding(
                 kind="shadowed",
                 names=(item.name,),
-                what=f"'{item.name}@{item.layer}' hides {', '.join(f'{item.name}@{lower}' for lower in item.hidden)}.",
+                message=f"'{item.name}@{item.layer}' hides "
+                + ", ".join(f"{item.name}@{lower}" for lower in item.hidden)
+                + ".",
                 hint="Remove the copy you don't want, or rename one.",
                 score=1.0,
-                severity=Severity.NOTE,
+                severity=DiagnosticSeverity.NOTE,
             )

@@ -19,7 +19,7 @@ class Stage(StrEnum):
     CODE = "code"  # tool.json and scripts/tool.py
 
 
-class Source(StrEnum):
+class SkillSource(StrEnum):
     """Where a skill came from."""
 
     USER = "user"
@@ -29,7 +29,7 @@ class Source(StrEnum):
     IMPORTED = "imported"
 
 
-class State(StrEnum):
+class SkillState(StrEnum):
     """The state of a skill in a listing."""
 
     OK = "ok"
@@ -40,7 +40,7 @@ class State(StrEnum):
     BROKEN = "broken"  # can't be loaded; its diagnostics say why
 
 
-class Severity(StrEnum):
+class DiagnosticSeverity(StrEnum):
     """How much a diagnostic matters for loading the skill."""
 
     ERROR = "error"  # the skill can't be loaded
@@ -54,23 +54,23 @@ class Diagnostic:
     """One problem in one file, with a hint on how to fix it."""
 
     file: str
-    what: str
+    message: str
     hint: str = ""
-    severity: Severity = Severity.WARNING
+    severity: DiagnosticSeverity = DiagnosticSeverity.WARNING
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.what} {self.hint}".strip()
+        return f"{self.file}: {self.message} {self.hint}".strip()
 
 
-class Unreadable(Exception):
+class UnreadableFileError(Exception):
     """Raised when a file, or a block in it, can't be parsed; carries the diagnostic."""
 
-    def __init__(self, what: str, hint: str, *, file: str = "") -> None:
-        self.diagnostic = Diagnostic(file=file, what=what, hint=hint, severity=Severity.ERROR)
+    def __init__(self, message: str, hint: str, *, file: str = "") -> None:
+        self.diagnostic = Diagnostic(file=file, message=message, hint=hint, severity=DiagnosticSeverity.ERROR)
         super().__init__(str(self.diagnostic))
 
 
-class Actor(StrEnum):
+class ActorKind(StrEnum):
     """The kind of author of a change."""
 
     USER = "user"
@@ -83,20 +83,20 @@ class Actor(StrEnum):
 class Author:
     """The author of a change, and the reason for it."""
 
-    actor: Actor
+    actor: ActorKind
     name: str = ""
     reason: str = ""
     # Every step of one command shares this id, so one undo reverts them all; two authors are equal without it.
-    change: str = field(default="", compare=False)
+    change_id: str = field(default="", compare=False)
 
     @property
     def is_automatic(self) -> bool:
         """Whether no person made the change."""
-        return self.actor in (Actor.AGENT, Actor.JOB)
+        return self.actor in (ActorKind.AGENT, ActorKind.JOB)
 
 
 # Marks fields with which a skill changes the rest of a prompt or its own selection; untrusted skills lose them.
-_FORCE = {"grants_force": True}
+_CLAIM_METADATA = {"grants_force": True}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,23 +104,23 @@ class Manifest:
     """How a skill asks to be selected, gated and run."""
 
     triggers: tuple[str, ...] = ()
-    always_include: bool = field(default=False, metadata=_FORCE)
+    always_include: bool = field(default=False, metadata=_CLAIM_METADATA)
     admin_only: bool = False
     cli: bool = False
     experimental: bool = False
-    resource_types: tuple[str, ...] = field(default=(), metadata=_FORCE)
-    source_types: tuple[str, ...] = field(default=(), metadata=_FORCE)
-    file_types: tuple[str, ...] = field(default=(), metadata=_FORCE)
-    companion_skills: tuple[str, ...] = field(default=(), metadata=_FORCE)
-    exclude_skills: tuple[str, ...] = field(default=(), metadata=_FORCE)
+    resource_types: tuple[str, ...] = field(default=(), metadata=_CLAIM_METADATA)
+    source_types: tuple[str, ...] = field(default=(), metadata=_CLAIM_METADATA)
+    file_types: tuple[str, ...] = field(default=(), metadata=_CLAIM_METADATA)
+    companion_skills: tuple[str, ...] = field(default=(), metadata=_CLAIM_METADATA)
+    exclude_skills: tuple[str, ...] = field(default=(), metadata=_CLAIM_METADATA)
     dependencies: tuple[str, ...] = ()
-    exclude_memory: bool = field(default=False, metadata=_FORCE)
-    exclude_persona: bool = field(default=False, metadata=_FORCE)
-    exclude_resources: bool = field(default=False, metadata=_FORCE)
-    env: tuple[Mapping[str, Json], ...] = field(default=(), metadata=_FORCE)
-    paths: tuple[str, ...] = field(default=(), metadata=_FORCE)
+    exclude_memory: bool = field(default=False, metadata=_CLAIM_METADATA)
+    exclude_persona: bool = field(default=False, metadata=_CLAIM_METADATA)
+    exclude_resources: bool = field(default=False, metadata=_CLAIM_METADATA)
+    env: tuple[Mapping[str, Json], ...] = field(default=(), metadata=_CLAIM_METADATA)
+    paths: tuple[str, ...] = field(default=(), metadata=_CLAIM_METADATA)
     requires_tools: tuple[str, ...] = ()
-    extends: bool = field(default=False, metadata=_FORCE)
+    extends: bool = field(default=False, metadata=_CLAIM_METADATA)
     placeholders: bool = False
     disable_model_invocation: bool = False
     user_invocable: bool = True
@@ -130,21 +130,23 @@ class Manifest:
     def claims(self) -> dict[str, Json]:
         """Return the claim fields that the skill sets, with their values."""
         # Nearly every skill has the default manifest, so the common case costs no loop.
-        if self is PLAIN_MANIFEST:
+        if self is DEFAULT_MANIFEST:
             return {}
-        return {name: value for name in CLAIMS if (value := getattr(self, name))}
+        return {name: value for name in CLAIM_FIELDS if (value := getattr(self, name))}
 
-    def without_force(self) -> Manifest:
+    def without_claims(self) -> Manifest:
         """Return the manifest with every claim reset to its default."""
-        return replace(self, **{name: getattr(PLAIN_MANIFEST, name) for name in CLAIMS}) if self.claims else self
+        return (
+            replace(self, **{name: getattr(DEFAULT_MANIFEST, name) for name in CLAIM_FIELDS}) if self.claims else self
+        )
 
 
-PLAIN_MANIFEST = Manifest()
-CLAIMS = tuple(found.name for found in fields(Manifest) if found.metadata.get("grants_force"))
+DEFAULT_MANIFEST = Manifest()
+CLAIM_FIELDS = tuple(found.name for found in fields(Manifest) if found.metadata.get("grants_force"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Summary:
+class SkillSummary:
     """Every field of a skill except its body."""
 
     name: str
@@ -152,11 +154,11 @@ class Summary:
     description: str = ""
     when_to_use: str = ""
     tags: tuple[str, ...] = ()
-    source: Source = Source.USER
+    source: SkillSource = SkillSource.USER
     license: str = ""
     compatibility: str = ""
     allowed_tools: str = ""
-    manifest: Manifest = PLAIN_MANIFEST
+    manifest: Manifest = DEFAULT_MANIFEST
     provenance: Mapping[str, Json] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)  # keys under `metadata` that Habitus doesn't define
     extra: Mapping[str, Json] = field(default_factory=dict)  # unknown frontmatter keys, kept for writing back
@@ -171,20 +173,20 @@ class Summary:
     modified_on: datetime | None = None
 
     @property
-    def cue(self) -> str:
+    def when_to_use_line(self) -> str:
         """The line that the model sees before loading the skill: when to use it, or else the description."""
         return self.when_to_use or self.description
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Skill(Summary):
+class Skill(SkillSummary):
     """A skill with its steps."""
 
     body: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Counters:
+class UsageCounters:
     """Usage counts of one stage of a skill. `lifecycle.compute_reliability` turns them into a score."""
 
     recommended: int = 0
@@ -195,9 +197,9 @@ class Counters:
     # Before this timestamp, standing in the prompt already counted as a use.
     by_presence_until: datetime | None = None
 
-    def __add__(self, other: Counters) -> Counters:
+    def __add__(self, other: UsageCounters) -> UsageCounters:
         dates = [date for date in (self.last_used, other.last_used) if date is not None]
-        return Counters(
+        return UsageCounters(
             recommended=self.recommended + other.recommended,
             used=self.used + other.used,
             succeeded=self.succeeded + other.succeeded,
@@ -208,7 +210,7 @@ class Counters:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Version:
+class SkillVersion:
     """One entry of a skill's history; its files are read on demand."""
 
     number: int
@@ -218,7 +220,7 @@ class Version:
     paths: tuple[str, ...]
 
 
-class Switched(StrEnum):
+class LifecycleAction(StrEnum):
     """An action that changes a skill's availability but none of its files."""
 
     ENABLED = "enabled"
@@ -228,24 +230,24 @@ class Switched(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Switch:
+class LifecycleEvent:
     """One enabling, disabling, archiving or restoring of a skill, with author and time."""
 
-    action: Switched
+    action: LifecycleAction
     author: Author
     made_on: datetime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class History:
+class SkillChangeHistory:
     """Every version and lifecycle event of a skill, oldest first; archived skills have one too."""
 
-    versions: tuple[Version, ...] = ()
-    switches: tuple[Switch, ...] = ()
+    versions: tuple[SkillVersion, ...] = ()
+    lifecycle_events: tuple[LifecycleEvent, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Archived:
+class ArchivedSkill:
     """A skill that was deleted, retired or replaced and can be restored."""
 
     id: int

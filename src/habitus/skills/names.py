@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from habitus.errors import Invalid
 
-MAX_LENGTH = 64
-CUTOFF = 0.6
+MAX_NAME_LENGTH = 64
+MATCH_CUTOFF = 0.6
 
 # The agent's own tools (`agent/tools`); a skill's code can't use one of these names.
 BUILT_IN_TOOLS = frozenset(
@@ -24,17 +24,17 @@ BUILT_IN_TOOLS = frozenset(
 )
 
 # Tools that inspect or edit skills; calling one says nothing about how the task was solved.
-ASIDE = BUILT_IN_TOOLS - {"scratchpad"}
+SKILL_MANAGEMENT_TOOLS = BUILT_IN_TOOLS - {"scratchpad"}
 
 # Tools that execute the code in their arguments.
 CODE_RUNNERS = frozenset({"scratchpad", "create_tool"})
 
-_LEGAL = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_LEGAL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _NOT_ALNUM = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Address:
+class SkillAddress:
     """`name` or `name@layer`: a skill, or its copy in one layer."""
 
     name: str
@@ -44,56 +44,57 @@ class Address:
         return self.name if self.layer is None else f"{self.name}@{self.layer}"
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> SkillAddress:
     """Parse `name` or `name@layer`; raise `Invalid` if the layer after the '@' is missing."""
     name, at, layer = text.partition("@")
     if at and not layer:
         raise Invalid(f"'{text}' names no layer after the '@'.", hint="Write name@user, or leave out the '@'.")
-    return Address(name=canonical(name), layer=layer or None)
+    return SkillAddress(name=canonicalize_name(name), layer=layer or None)
 
 
-def is_legal(name: str) -> bool:
+def is_legal_name(name: str) -> bool:
     """Whether a name matches the Agent Skills rules exactly as it is written."""
-    return len(name) <= MAX_LENGTH and _LEGAL.fullmatch(name) is not None
+    return len(name) <= MAX_NAME_LENGTH and _LEGAL_NAME.fullmatch(name) is not None
 
 
-def canonical(name: str) -> str:
+def canonicalize_name(name: str) -> str:
     """Return the spelling under which all spellings of a name are equal: `CSV_Summary` becomes `csv-summary`."""
     return unicodedata.normalize("NFC", name).strip().lower().replace("_", "-")
 
 
 def check_name(name: str) -> str:
     """Return the canonical name; raise `Invalid` with a legal suggestion if there is none."""
-    found = canonical(name)
-    if is_legal(found):
+    found = canonicalize_name(name)
+    if is_legal_name(found):
         return found
     raise Invalid(
-        f"{_show_name(name)} can't be the name of a skill.",
-        hint=f"Use lower-case letters, digits and single hyphens, at most {MAX_LENGTH}: '{slugify(name)}' would do.",
+        f"{_quote_name(name)} can't be the name of a skill.",
+        hint="Use lower-case letters, digits and single hyphens, at most "
+        f"{MAX_NAME_LENGTH}: '{slugify(name)}' would do.",
     )
 
 
-def callable_name(name: str) -> str:
+def to_tool_name(name: str) -> str:
     """Return the name as an identifier, for places such as tool names."""
-    return canonical(name).replace("-", "_")
+    return canonicalize_name(name).replace("-", "_")
 
 
 def slugify(text: str) -> str:
     """Make a legal name from any text in any script."""
     text = unicodedata.normalize("NFC", text)
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
-    slug = _join_words(plain)
+    slug = _hyphenate_words(plain)
     if not slug or not text.isascii():
         # The tables for all scripts are large, and only names outside ASCII need them.
         from anyascii import anyascii
 
-        slug = _join_words(anyascii(text))
-    slug = _cut(slug, MAX_LENGTH)
+        slug = _hyphenate_words(anyascii(text))
+    slug = _shorten_slug(slug, MAX_NAME_LENGTH)
     # A text without any letter, such as an emoji, still gets a stable name.
     return slug or f"skill-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
-def unique_name(base: str, is_taken: Callable[[str], bool]) -> str:
+def make_unique_name(base: str, is_taken: Callable[[str], bool]) -> str:
     """Return the first free name of `base`, `base-2`, `base-3`, …, within the maximum length."""
     base = slugify(base)
     if not is_taken(base):
@@ -101,30 +102,30 @@ def unique_name(base: str, is_taken: Callable[[str], bool]) -> str:
     number = 2
     while True:
         ending = f"-{number}"
-        name = _cut(base, MAX_LENGTH - len(ending)) + ending
+        name = _shorten_slug(base, MAX_NAME_LENGTH - len(ending)) + ending
         if not is_taken(name):
             return name
         number += 1
 
 
-def closest_match(name: str, known: Iterable[str], *, cutoff: float = CUTOFF) -> str | None:
+def find_closest_name(name: str, known: Iterable[str], *, cutoff: float = MATCH_CUTOFF) -> str | None:
     """Return the known name closest to a misspelt one, or None if none is close."""
-    near = difflib.get_close_matches(canonical(name), list(known), n=1, cutoff=cutoff)
+    near = difflib.get_close_matches(canonicalize_name(name), list(known), n=1, cutoff=cutoff)
     return near[0] if near else None
 
 
-def _join_words(text: str) -> str:
+def _hyphenate_words(text: str) -> str:
     return _NOT_ALNUM.sub("-", text.lower()).strip("-")
 
 
-def _cut(slug: str, room: int) -> str:
+def _shorten_slug(slug: str, max_length: int) -> str:
     """Shorten a slug to whole words, or cut inside a word if whole words would lose more than half."""
-    if len(slug) <= room:
+    if len(slug) <= max_length:
         return slug
-    words = slug[: room + 1].rpartition("-")[0]
-    return words if len(words) >= room // 2 else slug[:room].rstrip("-")
+    words = slug[: max_length + 1].rpartition("-")[0]
+    return words if len(words) >= max_length // 2 else slug[:max_length].rstrip("-")
 
 
-def _show_name(name: str) -> str:
+def _quote_name(name: str) -> str:
     text = name if len(name) <= 80 else name[:77] + "…"
     return f"'{text}'" if text.isprintable() else repr(text)

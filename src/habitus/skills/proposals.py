@@ -18,23 +18,23 @@ from habitus import sql
 from habitus.errors import NotFound
 from habitus.files import Tree
 from habitus.skills import trees
-from habitus.skills.model import Actor, Author
-from habitus.skills.sources.trust import PowerKind, powers
+from habitus.skills.model import ActorKind, Author
+from habitus.skills.sources.trust import SkillPowerKind, list_powers
 from habitus.skills.stores import records
-from habitus.skills.stores.ledger import Ledger
+from habitus.skills.stores.layer_database import LayerDatabase
 from habitus.skills.stores.tables import proposals
-from habitus.sql.notifications import Topic, news_of
-from habitus.text import one_line
+from habitus.sql.change_notifications import ChangeTopic, get_change_feed
+from habitus.text import to_one_line
 
 # Keys of a proposal's details: the trial that its code passed, and the user it belongs to.
-TRIAL = "trial"
-USER_OF = "user"
+TRIAL_KEY = "trial"
+USER_KEY = "user"
 # The only reason on a proposal in which no check found anything.
-AGENT_STARTED = "the agent started it"
+AGENT_INITIATED = "the agent started it"
 TRIAL_COLUMNS = ("input", "recorded", "draft", "compared")
 
 
-class Action(StrEnum):
+class ProposalAction(StrEnum):
     """What a proposal does to its skill."""
 
     WRITE = "write"
@@ -47,19 +47,19 @@ class Action(StrEnum):
 class ProposalState(StrEnum):
     """The state of a proposal, from pending to its decision."""
 
-    WAITING = "waiting"
+    PENDING = "waiting"
     ACCEPTED = "accepted"  # approved, not yet known to its host
-    CARRYING = "carrying"  # its host is applying it
+    APPLYING = "carrying"  # its host is applying it
     APPROVED = "approved"  # approved and applied
     REJECTED = "rejected"
     STALE = "stale"  # the skill has changed since
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class SkillChange:
     """A requested change to one skill. For a write, `tree` holds the new files."""
 
-    action: Action
+    action: ProposalAction
     name: str
     layer: str
     tree: Tree = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Proposal:
     """A pending or decided change to a skill."""
 
     id: int
-    change: Change
+    change: SkillChange
     base_hash: str
     author: Author
     reasons: tuple[str, ...]  # why it needs review
@@ -89,72 +89,72 @@ class Proposal:
     @property
     def trial(self) -> tuple[Mapping[str, str], ...]:
         """Rows of the trial that the code passed: input, recorded, draft, and the compared values."""
-        return tuple(self.change.details.get(TRIAL, ()))
+        return tuple(self.change.details.get(TRIAL_KEY, ()))
 
     @property
     def user(self) -> str:
         """The user who proposed it, or whose agent did; empty for background jobs."""
-        return "" if self.author.actor is Actor.JOB else str(self.change.details.get(USER_OF, ""))
+        return "" if self.author.actor is ActorKind.JOB else str(self.change.details.get(USER_KEY, ""))
 
     @property
     def is_new(self) -> bool:
         """Whether it would add a skill."""
-        return self.change.action is Action.WRITE and not self.base_hash
+        return self.change.action is ProposalAction.WRITE and not self.base_hash
 
     @property
     def is_harmless(self) -> bool:
         """Whether it is text by an agent, without code, new powers or findings."""
-        return self.change.action is Action.WRITE and self.reasons == (AGENT_STARTED,)
+        return self.change.action is ProposalAction.WRITE and self.reasons == (AGENT_INITIATED,)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The skill and its layer, with the host if it is for one."""
         address = f"{self.change.name}@{self.change.layer}"
         return f"{address} on {self.host}" if self.host else address
 
     @property
-    def carried_as(self) -> str:
+    def change_id(self) -> str:
         """The change id under which the host applies it; after a crash it tells whether the change was made."""
         return hashlib.sha256(f"{self.host} {self.id} {self.decided_on}".encode()).hexdigest()[:16]
 
     @property
-    def refusal(self) -> str:
+    def rejection_message(self) -> str:
         """Why and by whom the proposal was rejected, as a sentence."""
-        what = "This change of" if self.change.action is Action.WRITE else f"The wish to {self.change.action}"
-        reason = one_line(self.decision)[:500].rstrip(".") or "no reason given"
+        what = "This change of" if self.change.action is ProposalAction.WRITE else f"The wish to {self.change.action}"
+        reason = to_one_line(self.decision)[:500].rstrip(".") or "no reason given"
         return f"{what} '{self.change.name}' (proposal {self.id}) was turned down by {self.decided_by}: {reason}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Submitted:
+class SubmitResult:
     """The result of submitting a change: applied as this version, or pending as this proposal."""
 
     version: int | None = None
     proposal: Proposal | None = None
 
 
-def reasons_to_wait(change: Change, before: Tree, author: Author, *, auto: bool) -> list[str]:
+def list_review_reasons(change: SkillChange, before: Tree, author: Author, *, auto: bool) -> list[str]:
     """Return the reasons why a person must review the change; empty if none is needed."""
     if not author.is_automatic:
         return list(change.findings)
-    reasons = [] if auto else [AGENT_STARTED]
-    if change.action is not Action.WRITE:
+    reasons = [] if auto else [AGENT_INITIATED]
+    if change.action is not ProposalAction.WRITE:
         reasons.append(f"the agent wants to {change.action} it")
         return reasons
     # Only powers that the change adds count; those already approved don't need review again.
-    new_powers = powers(change.name, change.tree) - powers(change.name, before)
-    if any(power.kind is PowerKind.RUNS for power in new_powers):
+    new_powers = list_powers(change.name, change.tree) - list_powers(change.name, before)
+    if any(power.kind is SkillPowerKind.RUNS for power in new_powers):
         reasons.append("it brings code")
     if auto and trees.TASKS_FILE in before:
         reasons.append("it has tasks, on which the change can be tried first")
-    reasons += sorted(str(power) for power in new_powers if power.kind is not PowerKind.RUNS)
+    reasons += sorted(str(power) for power in new_powers if power.kind is not SkillPowerKind.RUNS)
     return [*reasons, *change.findings]
 
 
-_COUNT = sa.select(sa.func.count()).where(proposals.c.state == sa.bindparam("state"))
+_COUNT_QUERY = sa.select(sa.func.count()).where(proposals.c.state == sa.bindparam("state"))
 
 
-class Desks:
+class ProposalStore:
     """The proposals in one database, or in the shared one and, while that is unavailable, in the host's own.
 
     People refer to proposals by number: the row id, or with two databases even numbers for the shared one.
@@ -162,33 +162,33 @@ class Desks:
 
     def __init__(self, *engines: sa.Engine) -> None:
         self.engines = engines
-        self._blobs = Ledger("", "")
+        self._blobs = LayerDatabase("", "")
 
-    def keep(self, engine: sa.Engine, wanted: Proposal) -> int:
+    def save(self, engine: sa.Engine, proposal: Proposal) -> int:
         """Store a proposal; return its number."""
-        change = wanted.change
-        with self._writing(engine) as connection:
-            self._blobs.keep(connection, [*change.tree.values(), *wanted.base.values()])
+        change = proposal.change
+        with self._open_transaction(engine) as connection:
+            self._blobs.store_contents(connection, [*change.tree.values(), *proposal.base.values()])
             key = connection.execute(
                 proposals.insert().values(
                     layer=change.layer,
                     name=change.name,
                     action=change.action.value,
-                    base_hash=wanted.base_hash,
+                    base_hash=proposal.base_hash,
                     tree=records.pack_tree(change.tree),
-                    author=records.pack_author(wanted.author),
-                    reasons=json.dumps(wanted.reasons, ensure_ascii=False),
+                    author=records.pack_author(proposal.author),
+                    reasons=json.dumps(proposal.reasons, ensure_ascii=False),
                     details=json.dumps(dict(change.details), ensure_ascii=False),
-                    conversation=wanted.conversation,
-                    made_on=wanted.made_on,
-                    state=wanted.state.value,
-                    host=wanted.host,
-                    root=wanted.root,
-                    base=records.pack_tree(wanted.base),
+                    conversation=proposal.conversation,
+                    made_on=proposal.made_on,
+                    state=proposal.state.value,
+                    host=proposal.host,
+                    root=proposal.root,
+                    base=records.pack_tree(proposal.base),
                 )
             ).inserted_primary_key
         assert key is not None
-        return self._number(engine, int(key[0]))
+        return self._to_number(engine, int(key[0]))
 
     def find(
         self, *where: sa.ColumnElement[bool], with_contents: bool = False, at: Sequence[sa.Engine] = ()
@@ -197,81 +197,86 @@ class Desks:
         query = sa.select(proposals).where(*where).order_by(proposals.c.id)
         found: list[Proposal] = []
         for engine in at or self.engines:
-            with sql.reading(engine) as connection:
-                here = [_read(row, self._number(engine, row["id"])) for row in connection.execute(query).mappings()]
-                found += [self._with_contents(connection, proposal) for proposal in here] if with_contents else here
+            with sql.read_transaction(engine) as connection:
+                here = [
+                    _parse_proposal_row(row, self._to_number(engine, row["id"]))
+                    for row in connection.execute(query).mappings()
+                ]
+                found += [self._load_contents(connection, proposal) for proposal in here] if with_contents else here
         return sorted(found, key=lambda proposal: (proposal.made_on, proposal.id))
 
     def count(self, state: ProposalState) -> int:
         """Count the proposals in a state, over all databases."""
 
         def ask(engine: sa.Engine) -> int:
-            with sql.reading(engine) as connection:
-                return int(connection.execute(_COUNT, {"state": state.value}).scalar_one())
+            with sql.read_transaction(engine) as connection:
+                return int(connection.execute(_COUNT_QUERY, {"state": state.value}).scalar_one())
 
         return sum(
             # Every page shows this number, so it is cached until a notification says that proposals changed.
-            news_of(engine).fresh(Topic.PROPOSALS, partial(ask, engine), of=(sql.acts_as(engine), state))
+            get_change_feed(engine).fetch_cached(
+                ChangeTopic.PROPOSALS, partial(ask, engine), key=(sql.get_engine_user(engine), state)
+            )
             for engine in self.engines
         )
 
     def get(self, number: int) -> Proposal:
         """Return a proposal with its contents; raise `NotFound` with the pending numbers otherwise."""
-        engine, identity = self._place(number)
-        with sql.reading(engine) as connection:
+        engine, identity = self._locate(number)
+        with sql.read_transaction(engine) as connection:
             row = connection.execute(sa.select(proposals).where(proposals.c.id == identity)).mappings().first()
             if row is not None:
-                return self._with_contents(connection, _read(row, number))
-        waiting = self.find(proposals.c.state == ProposalState.WAITING.value)
+                return self._load_contents(connection, _parse_proposal_row(row, number))
+        waiting = self.find(proposals.c.state == ProposalState.PENDING.value)
         known = ", ".join(str(one.id) for one in waiting) or "none"
         raise NotFound(f"There is no proposal {number}.", hint=f"Waiting: {known}.")
 
-    def change(
+    def update(
         self,
         number: int,
         values: Mapping[str, Any],
         *,
-        of: Iterable[ProposalState] = ProposalState,
-        keep: Tree | None = None,
+        expected_states: Iterable[ProposalState] = ProposalState,
+        contents: Tree | None = None,
     ) -> bool:
         """Update a proposal that is in one of `expected_states`; False if it isn't. `contents` are files that the
         values refer to.
         """
-        engine, identity = self._place(number)
+        engine, identity = self._locate(number)
         # The state is part of the WHERE clause, so of two concurrent decisions exactly one succeeds.
-        this = (proposals.c.id == identity, proposals.c.state.in_([state.value for state in of]))
-        with self._writing(engine) as connection:
-            self._blobs.keep(connection, (keep or {}).values())
+        this = (proposals.c.id == identity, proposals.c.state.in_([state.value for state in expected_states]))
+        with self._open_transaction(engine) as connection:
+            self._blobs.store_contents(connection, (contents or {}).values())
             return connection.execute(proposals.update().where(*this).values(values)).rowcount > 0
 
     def remove(self, number: int) -> None:
         """Delete a proposal."""
-        engine, identity = self._place(number)
-        with self._writing(engine) as connection:
+        engine, identity = self._locate(number)
+        with self._open_transaction(engine) as connection:
             connection.execute(proposals.delete().where(proposals.c.id == identity))
 
     @staticmethod
-    def _writing(engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
-        return sql.writing(engine, durable=True, lock="proposals")
+    def _open_transaction(engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
+        return sql.write_transaction(engine, durable=True, lock="proposals")
 
-    def _number(self, engine: sa.Engine, identity: int) -> int:
+    def _to_number(self, engine: sa.Engine, identity: int) -> int:
         # Numbers interleave the databases, so a number alone says which one holds the row.
         return identity * len(self.engines) + self.engines.index(engine)
 
-    def _place(self, number: int) -> tuple[sa.Engine, int]:
+    def _locate(self, number: int) -> tuple[sa.Engine, int]:
         identity, desk = divmod(number, len(self.engines))
         return self.engines[desk], identity
 
-    def _with_contents(self, connection: sa.Connection, proposal: Proposal) -> Proposal:
-        tree = self._blobs.contents(connection, proposal.change.tree)
-        base = self._blobs.contents(connection, proposal.base)
+    def _load_contents(self, connection: sa.Connection, proposal: Proposal) -> Proposal:
+        tree = self._blobs.load_contents(connection, proposal.change.tree)
+        base = self._blobs.load_contents(connection, proposal.base)
         return replace(proposal, change=replace(proposal.change, tree=tree), base=base)
 
 
-def _read(row: Mapping[Any, Any], number: int) -> Proposal:
+def _parse_proposal_row(row: Mapping[Any, Any], number: int) -> Proposal:
     reasons = tuple(json.loads(row["reasons"]))
-    change = Change(
-        action=Action(row["action"]),
+    change = SkillChange(
+        action=ProposalAction(row["action"]),
         name=row["name"],
         layer=row["layer"],
         tree=records.unpack_tree(row["tree"]),

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from habitus.errors import Invalid, Refused
-from habitus.files import ASIDE, File, Tree, file_of, is_examination, without_examination
+from habitus.files import TEMPORARY_PREFIX, Tree, TreeFile, build_file, drop_eval_files, is_eval_file
 from habitus.skills import names
-from habitus.skills.editable_fields import EDITABLE
+from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.formats import skill_md
-from habitus.skills.formats.skill_md import Parsed
-from habitus.skills.model import Diagnostic, Severity, Skill, Stage, Summary
+from habitus.skills.formats.skill_md import ParsedSkillFile
+from habitus.skills.model import Diagnostic, DiagnosticSeverity, Skill, SkillSummary, Stage
 
 MAIN_FILES = ("SKILL.md", "skill.md")
 CHUNKS_FILE = "chunks.md"
@@ -25,13 +25,13 @@ TOOL_CODE = "scripts/tool.py"
 CLI_CODE = "scripts/cli.py"
 TOML_FILE = "skill.toml"
 TASKS_FILE = "evals/tasks.toml"
-LEFT_OUT = frozenset({".git", ".hg", ".svn", ".jj", "__pycache__", ".DS_Store"})  # never part of a version
+IGNORED_NAMES = frozenset({".git", ".hg", ".svn", ".jj", "__pycache__", ".DS_Store"})  # never part of a version
 # Folders of version control: hooks in them run when their owner next uses the tool, and no history shows them.
-_CONTROL = frozenset({".git", ".hg", ".svn", ".jj", ".sl", ".bzr", ".pijul", "_darcs"})
+_VERSION_CONTROL_NAMES = frozenset({".git", ".hg", ".svn", ".jj", ".sl", ".bzr", ".pijul", "_darcs"})
 # Files that editors, shells and agents execute by themselves when they open the folder. `HEAD` turns its folder
 # into a bare repository, whose `config` can name commands for git to run. `.env` is not listed: most tools only
 # read values from it, and shell add-ons that run it ask first.
-_RUN_UNASKED = frozenset(
+_AUTO_EXECUTED_FILES = frozenset(
     {
         "head",
         *(".envrc", ".autoenv.zsh", ".exrc", ".nvimrc", ".nvim.lua", ".dir-locals.el", ".mcp.json", "mise.toml"),
@@ -44,44 +44,50 @@ _RUN_UNASKED = frozenset(
     }
 )
 # Every file in these folders is executed.
-_PLUGINS = (".opencode/plugin/", ".opencode/plugins/")
+_PLUGIN_FOLDERS = (".opencode/plugin/", ".opencode/plugins/")
 # Such a file names tasks and settings, like those in `.vscode`.
-_WORKSPACE = ".code-workspace"
+_WORKSPACE_SUFFIX = ".code-workspace"
 
 
-def is_control(name: str) -> bool:
+def is_version_control_name(name: str) -> bool:
     """Whether a file or folder name belongs to version control."""
-    return name.casefold() in _CONTROL
+    return name.casefold() in _VERSION_CONTROL_NAMES
 
 
-def runs_unasked(path: str) -> bool:
+def is_auto_executed(path: str) -> bool:
     """Whether another tool would execute or obey this file by itself; case and parent folders make no difference."""
     # File systems of macOS and Windows ignore case, so `.GIT` is as dangerous as `.git`.
     folded = path.casefold()
     parts = folded.split("/")
-    if not _CONTROL.isdisjoint(parts) or not _RUN_UNASKED.isdisjoint(("/".join(parts[-2:]), parts[-1])):
+    if not _VERSION_CONTROL_NAMES.isdisjoint(parts) or not _AUTO_EXECUTED_FILES.isdisjoint(
+        ("/".join(parts[-2:]), parts[-1])
+    ):
         return True
-    return folded.endswith(_WORKSPACE) or any(f"/{folder}" in f"/{folded}" for folder in _PLUGINS)
+    return folded.endswith(_WORKSPACE_SUFFIX) or any(f"/{folder}" in f"/{folded}" for folder in _PLUGIN_FOLDERS)
 
 
-def is_left_out(path: str) -> bool:
+def is_ignored_path(path: str) -> bool:
     """Whether reading a directory skips this path."""
-    return any(part in LEFT_OUT or part.startswith(ASIDE) for part in path.split("/")) or path.endswith(".pyc")
+    return any(part in IGNORED_NAMES or part.startswith(TEMPORARY_PREFIX) for part in path.split("/")) or path.endswith(
+        ".pyc"
+    )
 
 
-def main_contents(trees: Mapping[str, Tree]) -> dict[str, bytes]:
+def read_main_files(trees: Mapping[str, Tree]) -> dict[str, bytes]:
     """Return the content of each folder's main file; folders without one are left out."""
-    mains = ((folder, tree[main].content) for folder, tree in trees.items() if (main := main_file(tree)) is not None)
+    mains = (
+        (folder, tree[main].content) for folder, tree in trees.items() if (main := find_main_file(tree)) is not None
+    )
     return {folder: content for folder, content in mains if content is not None}
 
 
-def main_file(tree: Iterable[str]) -> str | None:
+def find_main_file(tree: Iterable[str]) -> str | None:
     """Return the name of the main file in a tree, or None."""
     paths = tree if isinstance(tree, Mapping) else set(tree)
     return next((name for name in MAIN_FILES if name in paths), None)
 
 
-def stages(tree: Tree) -> frozenset[Stage]:
+def detect_stages(tree: Tree) -> frozenset[Stage]:
     """Return the stages that the files provide; steps are always among them."""
     found = {Stage.STEPS}
     if CHUNKS_FILE in tree:
@@ -91,104 +97,112 @@ def stages(tree: Tree) -> frozenset[Stage]:
     return frozenset(found)
 
 
-def clash(name: str, tree: Tree) -> str:
+def find_name_conflict(name: str, tree: Tree) -> str:
     """Explain why this code can't have its skill's name; empty if it can."""
-    called = names.callable_name(name)
-    is_taken = Stage.CODE in stages(tree) and called in names.BUILT_IN_TOOLS
+    called = names.to_tool_name(name)
+    is_taken = Stage.CODE in detect_stages(tree) and called in names.BUILT_IN_TOOLS
     return f"'{called}' is the name of a built-in tool, so no code can go by it" if is_taken else ""
 
 
-def refuse_clash(name: str, tree: Tree) -> None:
+def refuse_name_conflict(name: str, tree: Tree) -> None:
     """Raise `Invalid` if the code would take the name of a built-in tool."""
-    if reason := clash(name, tree):
+    if reason := find_name_conflict(name, tree):
         raise Invalid(f"{reason}.", hint="Take another name for the skill.")
 
 
-def parse(folder: str, tree: Tree) -> Parsed:
+def parse_skill_tree(folder: str, tree: Tree) -> ParsedSkillFile:
     """Parse the skill in a directory; if there is none, the result's diagnostics say why."""
-    main = main_file(tree)
+    main = find_main_file(tree)
     toml = tree.get(TOML_FILE)
     content = tree[main].content if main else (b"" if toml else None)
     if content is None:
         size = tree[main].size if main else 0
         what = f"It has {size:,} bytes." if main else "There is no SKILL.md in this directory."
         hint = "Move reference material into references/." if main else "Add one, or move the directory away."
-        diagnostic = Diagnostic(file=f"{folder}/SKILL.md", what=what, hint=hint, severity=Severity.ERROR)
-        return Parsed(skill=None, diagnostics=(diagnostic,))
-    return _parse_main(folder, content, f"{folder}/{main or TOML_FILE}", toml.content if toml is not None else None)
+        diagnostic = Diagnostic(file=f"{folder}/SKILL.md", message=what, hint=hint, severity=DiagnosticSeverity.ERROR)
+        return ParsedSkillFile(skill=None, diagnostics=(diagnostic,))
+    return _parse_main_file(
+        folder, content, f"{folder}/{main or TOML_FILE}", toml.content if toml is not None else None
+    )
 
 
 # An imported skill is parsed by its reader, the scanner and the store in turn; the cache makes that one parse.
 @functools.lru_cache(maxsize=1024)
-def _parse_main(folder: str, content: bytes, file: str, toml: bytes | None) -> Parsed:
-    return skill_md.parse(folder, content, file=file, toml=toml)
+def _parse_main_file(folder: str, content: bytes, file: str, toml: bytes | None) -> ParsedSkillFile:
+    return skill_md.parse_skill_md(folder, content, file=file, toml=toml)
 
 
-def with_skill(tree: Tree, skill: Skill) -> dict[str, File]:
+def update_main_file(tree: Tree, skill: Skill) -> dict[str, TreeFile]:
     """Return the files with the main file rewritten to match `skill`."""
-    main = main_file(tree)
+    main = find_main_file(tree)
     if main is None:
-        return {**tree, "SKILL.md": file_of(skill_md.render(skill))}
+        return {**tree, "SKILL.md": build_file(skill_md.render_skill_md(skill))}
     old = tree[main]
     if old.content is None:
         raise Refused(f"{main} of '{skill.name}' is too large to be edited here.", hint="Shorten it by hand first.")
-    return {**tree, main: file_of(skill_md.update(old.content, skill, file=main), executable=old.executable)}
+    return {
+        **tree,
+        main: build_file(skill_md.update_skill_md(old.content, skill, file=main), executable=old.executable),
+    }
 
 
-def rename_tree(tree: Tree, name: str) -> dict[str, File]:
+def rename_skill_tree(tree: Tree, name: str) -> dict[str, TreeFile]:
     """Return the files with another name in the main file."""
-    main = main_file(tree)
+    main = find_main_file(tree)
     content = tree[main].content if main is not None else None
     if main is None or content is None:
         return dict(tree)
-    return {**tree, main: file_of(skill_md.rename(content, name, file=main), executable=tree[main].executable)}
+    return {
+        **tree,
+        main: build_file(skill_md.rename_skill_md(content, name, file=main), executable=tree[main].executable),
+    }
 
 
-def with_kept(wanted: Tree, current: Tree) -> dict[str, File]:
+def restore_version_files(version: Tree, current: Tree) -> dict[str, TreeFile]:
     """Return a version's files with today's tasks and cases; a file too large for the history is taken from the
     current files, if it is still there.
     """
-    kept = {path: file for path, file in without_examination(wanted).items() if file.content is not None}
-    large = {path: current[path] for path in wanted if path not in kept and path in current}
-    return kept | large | {path: file for path, file in current.items() if is_examination(path)}
+    kept = {path: file for path, file in drop_eval_files(version).items() if file.content is not None}
+    large = {path: current[path] for path in version if path not in kept and path in current}
+    return kept | large | {path: file for path, file in current.items() if is_eval_file(path)}
 
 
-def examined_as(tree: Tree, current: Tree) -> dict[str, File]:
+def keep_examination_files(tree: Tree, current: Tree) -> dict[str, TreeFile]:
     """Return new files of a skill, keeping its current tasks, and its other examination files unless they are
     replaced.
     """
-    stay = {path: file for path, file in current.items() if is_examination(path)}
+    stay = {path: file for path, file in current.items() if is_eval_file(path)}
     # Tasks decide whether a change is good, so the change must not bring its own.
     return {**stay, **tree, **{path: file for path, file in stay.items() if path == TASKS_FILE}}
 
 
-KNOWN = ("BOT_NAME", "BOT_DIR", "SKILL_DIR", "USER")
+PLACEHOLDER_NAMES = ("BOT_NAME", "BOT_DIR", "SKILL_DIR", "USER")
 # `${USER}` is a shell variable, hence the lookbehind.
-_OPEN = re.compile(r"(?<!\$)\{(" + "|".join(KNOWN) + r")\}")
-_TEXTS = (*(field.name for field in EDITABLE if not field.is_list), "body")
-AnySkill = TypeVar("AnySkill", bound=Summary)
+_PLACEHOLDER = re.compile(r"(?<!\$)\{(" + "|".join(PLACEHOLDER_NAMES) + r")\}")
+_TEXT_FIELDS = (*(field.name for field in EDITABLE_FIELDS if not field.is_list), "body")
+AnySkill = TypeVar("AnySkill", bound=SkillSummary)
 
 
-def fill(text: str, values: Mapping[str, str]) -> str:
+def fill_text(text: str, values: Mapping[str, str]) -> str:
     """Replace the known placeholders; shell variables (`${USER}`) and other braces stay."""
-    return _OPEN.sub(lambda found: values.get(found[1], found[0]), text)
+    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
 
 
-def open_texts(skill: Summary) -> dict[str, str]:
+def find_placeholder_texts(skill: SkillSummary) -> dict[str, str]:
     """Return the texts of a skill that contain placeholders, by field."""
-    texts = {name: getattr(skill, name, "") for name in _TEXTS}
-    return {name: text for name, text in texts.items() if "{" in text and _OPEN.search(text)}
+    texts = {name: getattr(skill, name, "") for name in _TEXT_FIELDS}
+    return {name: text for name, text in texts.items() if "{" in text and _PLACEHOLDER.search(text)}
 
 
 def fill_placeholders(skill: AnySkill, values: Mapping[str, str]) -> AnySkill:
     """Return the skill with its placeholders replaced."""
-    texts: dict[str, Any] = {name: fill(text, values) for name, text in open_texts(skill).items()}
+    texts: dict[str, Any] = {name: fill_text(text, values) for name, text in find_placeholder_texts(skill).items()}
     return replace(skill, **texts) if texts else skill
 
 
-def kept_open(name: str, tree: Tree) -> Tree:
+def enable_placeholders(name: str, tree: Tree) -> Tree:
     """Return a copy whose manifest asks for placeholders, for a skill that leaves the layer that filled them."""
-    skill = parse(name, tree).skill
-    if skill is None or not open_texts(skill):
+    skill = parse_skill_tree(name, tree).skill
+    if skill is None or not find_placeholder_texts(skill):
         return tree
-    return with_skill(tree, replace(skill, manifest=replace(skill.manifest, placeholders=True)))
+    return update_main_file(tree, replace(skill, manifest=replace(skill.manifest, placeholders=True)))

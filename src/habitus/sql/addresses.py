@@ -14,25 +14,25 @@ import sqlalchemy as sa
 from habitus.errors import Invalid, Refused
 
 # Query parameters of an address that may contain a password.
-_SECRETS = ("password", "sslpassword")
+_SECRET_QUERY_KEYS = ("password", "sslpassword")
 
 
-def workspace_of(engine: sa.Engine) -> str:
+def get_workspace(engine: sa.Engine) -> str:
     """Return the PostgreSQL schema that an engine works in; empty for the connection's default."""
     return str(engine.get_execution_options().get("habitus_workspace", ""))
 
 
-def key_of(engine: sa.Engine) -> tuple[sa.URL, str]:
+def get_database_key(engine: sa.Engine) -> tuple[sa.URL, str]:
     """Return a key that distinguishes databases, and workspaces of one database."""
-    return engine.url, workspace_of(engine)
+    return engine.url, get_workspace(engine)
 
 
-def sqlite_url(path: Path) -> str:
+def build_sqlite_url(path: Path) -> str:
     """Return the address of a SQLite file."""
     return sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
 
 
-def without_password(address: str) -> str:
+def strip_password(address: str) -> str:
     """Return an address without its password, fit to be stored."""
     try:
         url = sa.make_url(address)
@@ -40,51 +40,53 @@ def without_password(address: str) -> str:
     except (sa.exc.ArgumentError, ValueError):
         raise Invalid("This is not a database address.", hint="Write postgresql://… or sqlite:///….") from None
     kept = sa.URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
-    return kept.difference_update_query(_SECRETS).render_as_string(hide_password=False)
+    return kept.difference_update_query(_SECRET_QUERY_KEYS).render_as_string(hide_password=False)
 
 
-def place(engine: sa.Engine) -> str:
+def describe_database(engine: sa.Engine) -> str:
     """Describe where a database is: a path, or an address without its password, and the workspace."""
     if engine.dialect.name == "sqlite":
         return str(engine.url.database or "the in-memory database")
-    shown = engine.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
-    return f"{shown} (workspace {workspace})" if (workspace := workspace_of(engine)) else shown
+    shown = engine.url.difference_update_query(_SECRET_QUERY_KEYS).render_as_string(hide_password=True)
+    return f"{shown} (workspace {workspace})" if (workspace := get_workspace(engine)) else shown
 
 
 # PostgreSQL truncates application names at this length.
-_BYTES = 63
+_MAX_NAME_BYTES = 63
 # Stands for "no workspace" in an application name.
-_NOWHERE = "-"
-_OLDER = sa.text(
+_NO_WORKSPACE = "-"
+_COUNT_OLDER_PROCESSES_QUERY = sa.text(
     "SELECT COUNT(DISTINCT application_name) FROM pg_stat_activity WHERE datname = current_database() AND "
     "split_part(application_name, ' ', 1) = 'habitus' AND split_part(application_name, ' ', 2) < :schema AND "
     "split_part(application_name, ' ', 3) = :workspace"
 )
 
 
-def application_name(schema: str, workspace: str) -> str:
+def build_application_name(schema: str, workspace: str) -> str:
     """Return the name under which this process appears in pg_stat_activity."""
-    return f"habitus {schema} {workspace or _NOWHERE} {os.getpid()}@{socket.gethostname()}"
+    return f"habitus {schema} {workspace or _NO_WORKSPACE} {os.getpid()}@{socket.gethostname()}"
 
 
-def refuse_to_strand(connection: sa.Connection, schema: str, workspace: str, place: str) -> None:
+def refuse_stranding_older_processes(connection: sa.Connection, schema: str, workspace: str, place: str) -> None:
     """Raise Refused if processes with code older than that schema are connected: they could not continue."""
-    count = connection.execute(_OLDER, {"schema": schema, "workspace": workspace or _NOWHERE}).scalar_one()
+    count = connection.execute(
+        _COUNT_OLDER_PROCESSES_QUERY, {"schema": schema, "workspace": workspace or _NO_WORKSPACE}
+    ).scalar_one()
     if count:
         raise Refused(
             f"{count} older Habitus {'process uses' if count == 1 else 'processes use'} {place}, and could not go on "
             f"at schema {schema}; nothing was changed.",
-            hint="Stop or upgrade them, or add --even-so: then they work from what they know and change nothing.",
+            hint="Stop or upgrade them, or add --force: then they work from what they know and change nothing.",
         )
 
 
-def connecting(url: sa.URL, name: str) -> dict[str, Any]:
+def build_connect_options(url: sa.URL, name: str) -> dict[str, Any]:
     """Return the connection options that the address itself does not set."""
     known = {
         "connect_timeout": 5,
         # Without it, a cut connection would go unnoticed for minutes.
         "tcp_user_timeout": 10_000,
-        "fallback_application_name": name[:_BYTES],
+        "fallback_application_name": name[:_MAX_NAME_BYTES],
         # A pooler may give every transaction another connection, which lacks the prepared statement.
         "prepare_threshold": None,
     }
@@ -94,24 +96,24 @@ def connecting(url: sa.URL, name: str) -> dict[str, Any]:
 metadata = sa.MetaData()
 
 
-def keys(kind: Any, *names: str) -> list[sa.Column[Any]]:
+def primary_key_columns(kind: Any, *names: str) -> list[sa.Column[Any]]:
     """Return columns of one type that make up a primary key."""
     return [sa.Column(name, kind, primary_key=True) for name in names]
 
 
-def columns(kind: Any, *names: str, default: str | None = None) -> list[sa.Column[Any]]:
+def required_columns(kind: Any, *names: str, default: str | None = None) -> list[sa.Column[Any]]:
     """Return columns of one type that are never NULL."""
     return [sa.Column(name, kind, nullable=False, server_default=default) for name in names]
 
 
-class Utc(sa.types.TypeDecorator[datetime]):
+class UtcDateTime(sa.types.TypeDecorator[datetime]):
     """A timestamp stored as ISO 8601 text in UTC: identical in every database, and sorted by time."""
 
     impl = sa.String(32)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> str | None:
-        return None if value is None else _utc_text(value)
+        return None if value is None else _format_utc(value)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> datetime | None:
         return None if value is None else datetime.fromisoformat(value)
@@ -119,5 +121,5 @@ class Utc(sa.types.TypeDecorator[datetime]):
 
 # Thousands of rows of one change share one timestamp.
 @functools.lru_cache(maxsize=64)
-def _utc_text(timestamp: datetime) -> str:
+def _format_utc(timestamp: datetime) -> str:
     return timestamp.astimezone(UTC).isoformat(timespec="microseconds")

@@ -13,32 +13,43 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import optional_packages
 from habitus.errors import Invalid, StorageFailed
-from habitus.sql.addresses import application_name, connecting, metadata, workspace_of
-from habitus.sql.errors import BUSY_SECONDS, how_patient
-from habitus.sql.schema import COMPATIBILITY, HEAD, MIGRATING, OLDEST, migrate, refuse_if_newer, revision, unusable
-from habitus.sql.transactions import note_table
+from habitus.sql.addresses import build_application_name, build_connect_options, get_workspace, metadata
+from habitus.sql.errors import BUSY_TIMEOUT_S, busy_timeout_s
+from habitus.sql.schema import (
+    COMPATIBILITY_TABLE,
+    HEAD,
+    MIGRATION_LOCK_ID,
+    OLDEST_READER_QUERY,
+    find_schema_problem,
+    get_schema_revision,
+    migrate_database,
+    refuse_newer_schema,
+)
+from habitus.sql.transactions import record_written_table
 
 # Connections of a process to a PostgreSQL server, unless the caller says otherwise.
-CONNECTIONS = 2
+DEFAULT_POOL_SIZE = 2
 # After this idle time a connection may have been cut and is checked before use.
-_RESTED_S = 1.0
+_IDLE_BEFORE_PING_S = 1.0
 # The server rolls back a writing transaction that is idle for so long: its host is suspended or cut off, and everyone
 # else would wait for its locks.
-_ABANDONED_S = 60
+_IDLE_IN_TRANSACTION_S = 60
 
 
-def open_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS, apart: bool = False) -> sa.Engine:
+def open_engine(
+    url: str, workspace: str = "", *, connections: int = DEFAULT_POOL_SIZE, dedicated: bool = False
+) -> sa.Engine:
     """Return an engine on a database that has all tables this code needs.
 
     Creates or upgrades a SQLite file; an existing PostgreSQL schema is upgraded only by an explicit migration, because
     other hosts may run older code. Transactions fail once newer code has made the schema incompatible.
     """
-    engine = create_engine(url, workspace, connections=connections, apart=apart)
+    engine = create_engine(url, workspace, connections=connections, dedicated=dedicated)
     try:
-        found = revision(engine)
+        found = get_schema_revision(engine)
         if found is None or (engine.dialect.name == "sqlite" and found < HEAD):
-            migrate(engine)
-        elif (problem := unusable(engine, found)) is not None:
+            migrate_database(engine)
+        elif (problem := find_schema_problem(engine, found)) is not None:
             raise problem
     except BaseException:
         engine.dispose()
@@ -46,7 +57,9 @@ def open_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS
     return engine.execution_options(habitus_schema=HEAD)
 
 
-def create_engine(url: str, workspace: str = "", *, connections: int = CONNECTIONS, apart: bool = False) -> sa.Engine:
+def create_engine(
+    url: str, workspace: str = "", *, connections: int = DEFAULT_POOL_SIZE, dedicated: bool = False
+) -> sa.Engine:
     """Return an engine whose transactions run in the given workspace; creates no tables.
 
     Engines of one process on one server share a connection pool, sized by the first caller, unless `dedicated`.
@@ -61,47 +74,51 @@ def create_engine(url: str, workspace: str = "", *, connections: int = CONNECTIO
         if workspace:
             what = f"Workspace '{workspace}' needs PostgreSQL; {parsed.database or 'SQLite'} holds only one."
             raise StorageFailed(what, hint="Leave HABITUS_WORKSPACE out, and give each workspace a file of its own.")
-        engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_SECONDS})
+        engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT_S})
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
     if parsed.get_backend_name() == "postgresql":
-        if apart:
-            return _postgresql_engine(parsed, workspace, connections)
+        if dedicated:
+            return _create_postgresql_engine(parsed, workspace, connections)
         key = parsed, workspace
-        return _servers.get(key) or _servers.setdefault(key, _postgresql_engine(parsed, workspace, connections))
+        return _postgresql_engines.get(key) or _postgresql_engines.setdefault(
+            key, _create_postgresql_engine(parsed, workspace, connections)
+        )
     raise StorageFailed(
         f"Habitus does not work with a {parsed.get_backend_name()} database.", hint="Give postgresql://…."
     )
 
 
 # Shared by everything in the process; one of the connections may be listening for notifications.
-_servers: WeakValueDictionary[tuple[sa.URL, str], sa.Engine] = WeakValueDictionary()
+_postgresql_engines: WeakValueDictionary[tuple[sa.URL, str], sa.Engine] = WeakValueDictionary()
 
 
-def _postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engine:
+def _create_postgresql_engine(url: sa.URL, workspace: str, connections: int) -> sa.Engine:
     try:
         engine = sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
             pool_size=connections,
             max_overflow=0,
-            pool_timeout=BUSY_SECONDS,
-            connect_args=connecting(url, application_name(HEAD, workspace)),
+            pool_timeout=BUSY_TIMEOUT_S,
+            connect_args=build_connect_options(url, build_application_name(HEAD, workspace)),
             execution_options={"habitus_workspace": workspace},
         )
         # Imports the driver, which only PostgreSQL users have installed.
-        from habitus.sql.postgresql_waits import make_impatient
+        from habitus.sql.postgresql_timeouts import limit_connection_waits
     except ImportError:
-        raise StorageFailed("The PostgreSQL driver is not installed.", hint=optional_packages.how("psycopg")) from None
-    make_impatient(engine, how_patient.get)
+        raise StorageFailed(
+            "The PostgreSQL driver is not installed.", hint=optional_packages.describe_install("psycopg")
+        ) from None
+    limit_connection_waits(engine, busy_timeout_s.get)
     sa.event.listen(engine, "begin", _begin_postgresql)
-    sa.event.listen(engine, "do_execute", _do_steps)
-    sa.event.listen(engine, "before_execute", note_table)
-    _ping_after_rest(engine)
+    sa.event.listen(engine, "do_execute", _execute_batch)
+    sa.event.listen(engine, "before_execute", record_written_table)
+    _ping_idle_connections(engine)
     return engine
 
 
-def _do_steps(cursor: Any, statement: str, parameters: object, context: object) -> bool:
+def _execute_batch(cursor: Any, statement: str, parameters: object, context: object) -> bool:
     """Send a batch of statements in one round trip and leave the cursor at the last result; False if it is no batch."""
     if not statement.startswith("BEGIN; "):
         return False
@@ -111,7 +128,7 @@ def _do_steps(cursor: Any, statement: str, parameters: object, context: object) 
     return True
 
 
-def _ping_after_rest(engine: sa.Engine) -> None:
+def _ping_idle_connections(engine: sa.Engine) -> None:
     """Check idle connections before use."""
 
     # A ping costs as much as a short read, so connections that have just been used are trusted.
@@ -119,8 +136,8 @@ def _ping_after_rest(engine: sa.Engine) -> None:
         entry.info["used_at"] = time.monotonic()
 
     def ping(connection: DBAPIConnection, entry: ConnectionPoolEntry, _: object) -> None:
-        is_rested = time.monotonic() - entry.info.get("used_at", time.monotonic()) >= _RESTED_S
-        if not is_rested and not _says_something(connection):
+        is_rested = time.monotonic() - entry.info.get("used_at", time.monotonic()) >= _IDLE_BEFORE_PING_S
+        if not is_rested and not _has_unread_data(connection):
             return
         try:
             engine.dialect.do_ping(connection)
@@ -132,12 +149,12 @@ def _ping_after_rest(engine: sa.Engine) -> None:
     sa.event.listen(engine, "checkout", ping)
 
 
-def _says_something(connection: Any) -> bool:
+def _has_unread_data(connection: Any) -> bool:
     """Return whether the server has sent unsolicited data, such as the end of the connection."""
     return bool(select.select([connection.pgconn.socket], [], [], 0)[0])
 
 
-def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
+def as_user(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
     """Return an engine on the same connections whose transactions run as this user, who sees only their own rows unless
     an admin.
 
@@ -150,7 +167,7 @@ def acting_as(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
     return engine.execution_options(habitus_user=user, habitus_role="admin" if is_admin else "member")
 
 
-def acts_as(engine: sa.Engine) -> tuple[str, str]:
+def get_engine_user(engine: sa.Engine) -> tuple[str, str]:
     """Return the user and role that the engine's transactions run as."""
     options = engine.get_execution_options()
     return options.get("habitus_user", ""), options.get("habitus_role", "admin")
@@ -162,35 +179,35 @@ def _begin_postgresql(connection: sa.Connection) -> None:
     The row-level security of the migrations uses the user and role; Habitus itself acts as an admin. Writing
     transactions get lock and idle timeouts and hold off migrations.
     """
-    options, workspace = connection.get_execution_options(), workspace_of(connection.engine)
+    options, workspace = connection.get_execution_options(), get_workspace(connection.engine)
     # Set per transaction, because a pooler may give the next one another connection.
     told = {"habitus.user": options.get("habitus_user", ""), "habitus.role": options.get("habitus_role", "admin")}
     if workspace:
         told["search_path"] = f'"{workspace}"'
-    asked = [f"set_config('{name}', {_literal(value)}, true)" for name, value in told.items()]
+    asked = [f"set_config('{name}', {_quote_literal(value)}, true)" for name, value in told.items()]
     steps = [] if options.get("isolation_level") == "AUTOCOMMIT" else ["BEGIN"]
     if options.get("habitus_writing"):
-        shared = f", pg_advisory_xact_lock_shared({MIGRATING})" if "habitus_schema" in options else ""
-        bounds = {"lock_timeout": how_patient.get(), "idle_in_transaction_session_timeout": _ABANDONED_S}
+        shared = f", pg_advisory_xact_lock_shared({MIGRATION_LOCK_ID})" if "habitus_schema" in options else ""
+        bounds = {"lock_timeout": busy_timeout_s.get(), "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION_S}
         bounded = ", ".join(f"set_config('{name}', '{int(1000 * most)}', true)" for name, most in bounds.items())
         steps.append(f"SELECT {bounded}{shared}")
     if "habitus_schema" in options:
-        table = f'"{workspace}".{COMPATIBILITY}' if workspace else COMPATIBILITY
+        table = f'"{workspace}".{COMPATIBILITY_TABLE}' if workspace else COMPATIBILITY_TABLE
         asked.append(f"(SELECT MAX(oldest_reader) FROM {table})")
     # All in one batch: it precedes every read, and a round trip costs as much as the read.
     steps.append(f"SELECT {', '.join(asked)}")
     oldest = connection.exec_driver_sql("; ".join(steps)).one()[-1]
     if "habitus_schema" in options:
-        refuse_if_newer(connection, oldest)
+        refuse_newer_schema(connection, oldest)
 
 
-def _literal(text: str) -> str:
+def _quote_literal(text: str) -> str:
     """Quote a string literal, regardless of the server's setting for backslashes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"E'{escaped}'"
 
 
-def create_all_in_memory() -> sa.Engine:
+def create_in_memory_engine() -> sa.Engine:
     """Return an engine on a new in-memory database, for tests and temporary libraries."""
     engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args={"check_same_thread": False})
     sa.event.listen(engine, "connect", _prepare_sqlite)
@@ -203,10 +220,10 @@ def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None
     raw: Any = connection
     # SQLAlchemy's "begin" event opens transactions, not the driver.
     raw.isolation_level = None
-    raw.execute(f"PRAGMA busy_timeout = {int(how_patient.get() * 1000)}")
+    raw.execute(f"PRAGMA busy_timeout = {int(busy_timeout_s.get() * 1000)}")
     # Switching to WAL waits for other processes, so it uses the caller's timeout.
     raw.execute("PRAGMA journal_mode = WAL")
-    raw.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+    raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000}")
     raw.execute("PRAGMA synchronous = NORMAL")
     raw.execute("PRAGMA foreign_keys = ON")
 
@@ -217,4 +234,4 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     if "habitus_schema" in connection.get_execution_options():
         # Through the driver itself, because every transaction pays for this query.
         raw: Any = connection.connection.driver_connection
-        refuse_if_newer(connection, raw.execute(OLDEST).fetchone()[0])
+        refuse_newer_schema(connection, raw.execute(OLDEST_READER_QUERY).fetchone()[0])

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from habitus.errors import DatabaseAway, StorageFailed
-from habitus.sql.addresses import place
+from habitus.errors import DatabaseUnavailable, StorageFailed
+from habitus.sql.addresses import describe_database
 
 # Matched against PostgreSQL's SQLSTATE, or against the message without one: SQLite has no states, and connection errors
 # carry only text.
-_KNOWN = (
+_KNOWN_ERRORS = (
     (
         r"^53100|disk is full|no space left",
         "No space left for {where}; nothing was changed.",
@@ -48,26 +48,31 @@ _KNOWN = (
     ),
     (r"database .* does not exist", "{where}: {said}.", "Correct HABITUS_DATABASE, or create the database."),
 )
-_AWAY = r"^08|^53300|^57P|connection|resolve host|too many (clients|connections)|connection slots"
+_UNREACHABLE_PATTERN = r"^08|^53300|^57P|connection|resolve host|too many (clients|connections)|connection slots"
 # Each layer of the driver puts its own name before the message.
-_PREFIX = re.compile(r"^.*(?:connection failed|connection is bad|FATAL): *")
+_DRIVER_PREFIX = re.compile(r"^.*(?:connection failed|connection is bad|FATAL): *")
 
 
-def explain_error(where: str, error: sa.exc.DBAPIError, *, waited: float) -> StorageFailed:
+def explain_database_error(where: str, error: sa.exc.DBAPIError, *, waited: float) -> StorageFailed:
     """Translate a driver's error; `waited` is the time limit for a busy database, in seconds."""
     said = str(error.orig).strip().splitlines()[0].rstrip(".") if error.orig else str(error)
     known = getattr(error.orig, "sqlstate", None) or said
-    for pattern, what, hint in _KNOWN:
+    for pattern, what, hint in _KNOWN_ERRORS:
         if re.search(pattern, known, re.IGNORECASE):
-            filled = {"where": where, "said": _PREFIX.sub("", said), "waited": waited, "way_back": way_back(where)}
+            filled = {
+                "where": where,
+                "said": _DRIVER_PREFIX.sub("", said),
+                "waited": waited,
+                "way_back": describe_recovery(where),
+            }
             return StorageFailed(what.format(**filled), hint=hint.format(**filled))
-    if re.search(_AWAY, known, re.IGNORECASE):
+    if re.search(_UNREACHABLE_PATTERN, known, re.IGNORECASE):
         said = said.removeprefix("connection is bad: ")
-        return DatabaseAway(f"The database is away: {said}.", hint="Nothing was changed; run 'habitus doctor'.")
+        return DatabaseUnavailable(f"The database is away: {said}.", hint="Nothing was changed; run 'habitus doctor'.")
     return StorageFailed(f"{where}: {said}.", hint="Nothing was changed; run 'habitus doctor'.")
 
 
-def way_back(path: str) -> str:
+def describe_recovery(path: str) -> str:
     """Return the hint for recovering from a damaged database file."""
     name = Path(path).name
     return (
@@ -77,40 +82,45 @@ def way_back(path: str) -> str:
     )
 
 
-BUSY_SECONDS = 30
+BUSY_TIMEOUT_S = 30
 
-how_patient: ContextVar[float] = ContextVar("patience", default=BUSY_SECONDS)
+busy_timeout_s: ContextVar[float] = ContextVar("patience", default=BUSY_TIMEOUT_S)
 
 
 @contextmanager
-def patience(seconds: float) -> Iterator[None]:
+def limit_busy_wait(seconds: float) -> Iterator[None]:
     """Limit how long statements in this block wait for a busy database."""
-    before = how_patient.set(seconds)
+    before = busy_timeout_s.set(seconds)
     try:
         yield
     finally:
-        how_patient.reset(before)
+        busy_timeout_s.reset(before)
 
 
 @contextmanager
-def storage_errors(engine: sa.Engine) -> Iterator[None]:
+def translate_storage_errors(engine: sa.Engine) -> Iterator[None]:
     """Turn driver errors in this block into a StorageFailed that names the database and a hint."""
     try:
         yield
     except sa.exc.DBAPIError as error:
         # The offline snapshot is read-only, so a failed write means that the real database is away.
         if engine.get_execution_options().get("habitus_stands_in") and "readonly" in str(error.orig):
-            raise DatabaseAway("The database is away.", hint="Nothing was changed; retry when it is back.") from error
-        raise explain_error(place(engine), error, waited=how_patient.get()) from error
+            raise DatabaseUnavailable(
+                "The database is away.", hint="Nothing was changed; retry when it is back."
+            ) from error
+        raise explain_database_error(describe_database(engine), error, waited=busy_timeout_s.get()) from error
     # From the query that goes to the driver directly when a transaction begins.
     except sqlite3.Error as error:
-        raise StorageFailed(f"{place(engine)} can't be read: {error}.", hint="See 'habitus doctor'.") from error
+        raise StorageFailed(
+            f"{describe_database(engine)} can't be read: {error}.", hint="See 'habitus doctor'."
+        ) from error
     except sa.exc.TimeoutError:
-        what = f"All {_size(engine)} connections to {place(engine)} have been in use for {BUSY_SECONDS} s."
+        pool = f"All {_get_pool_size(engine)} connections to {describe_database(engine)}"
+        what = f"{pool} have been in use for {BUSY_TIMEOUT_S} s."
         raise StorageFailed(what, hint="Retry, or start another process.") from None
     except OverflowError:
         raise StorageFailed("A number is too large for the database.", hint="Give a smaller one.") from None
 
 
-def _size(engine: sa.Engine) -> int:
+def _get_pool_size(engine: sa.Engine) -> int:
     return engine.pool.size() if isinstance(engine.pool, sa.QueuePool) else 1

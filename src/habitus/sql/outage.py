@@ -16,13 +16,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # Longest wait for a busy database while a person waits for the reply.
-PATIENCE_S = 3.0
+TURN_BUSY_TIMEOUT_S = 3.0
 # A reachable server answers the smallest query within this time.
-ANSWERS_S = 0.2
-_ASKED_EVERY_S = 0.5
+PROBE_TIMEOUT_S = 0.2
+_PROBE_INTERVAL_S = 0.5
 
 
-class Outage:
+class OutageGuard:
     """Guards a turn's database calls; `failure_reason` says why the database is unusable in this turn, else it is
     empty.
 
@@ -30,69 +30,69 @@ class Outage:
     all.
     """
 
-    def __init__(self, silence: Callable[[float], str] = lambda within: "", *, frozen: str = "") -> None:
-        self.trouble = ""
-        self._silence = silence
+    def __init__(self, probe: Callable[[float], str] = lambda within: "", *, frozen: str = "") -> None:
+        self.failure_reason = ""
+        self._silence = probe
         self._frozen = frozen
         self._asked = (float("-inf"), "")
         self._is_told = False
 
-    def begin(self) -> None:
+    def begin_turn(self) -> None:
         """Start a new turn, which tries the database again."""
-        if not self.trouble:
+        if not self.failure_reason:
             self._is_told = False
-        self.trouble = ""
+        self.failure_reason = ""
         self._asked = (float("-inf"), "")
 
-    def is_first_to_tell(self) -> bool:
+    def claim_first_report(self) -> bool:
         """Return whether this outage has not been reported yet, and mark it as reported."""
         is_first, self._is_told = not self._is_told, True
         return is_first
 
-    def unless_away(self, look: Callable[[], T], otherwise: T) -> T:
+    def read_or_default(self, read: Callable[[], T], default: T) -> T:
         """Return the result of a read, or the default while the database is unusable."""
         try:
-            with self._asking():
-                return look()
-        except away() as error:
-            self.trouble = self.trouble or str(error)
+            with self._guard_call():
+                return read()
+        except get_storage_error_types() as error:
+            self.failure_reason = self.failure_reason or str(error)
             # Only logged here: the user is told once, at the end of the turn.
             log.info("The database is away: %s", error)
-            return otherwise
+            return default
 
-    def safely(self, what: Callable[[], object], saying: str) -> bool:
+    def try_write(self, write: Callable[[], object], description: str) -> bool:
         """Run a write after the reply; log a failure instead of raising it. Returns whether it succeeded."""
         try:
             if self._frozen:
                 raise StorageFailed(self._frozen)
-            with self._asking():
-                what()
-        except away() as error:
-            self.trouble = self.trouble or str(error)
-            log.info("Could not %s: %s", saying, error)
+            with self._guard_call():
+                write()
+        except get_storage_error_types() as error:
+            self.failure_reason = self.failure_reason or str(error)
+            log.info("Could not %s: %s", description, error)
         except Exception:
-            log.warning("Could not %s.", saying, exc_info=True)
+            log.warning("Could not %s.", description, exc_info=True)
         else:
             return True
         return False
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def _guard_call(self) -> Iterator[None]:
         """Guard one database call: bounded wait, and none at all after the first failure of the turn."""
-        if self.trouble:
-            raise StorageFailed(self.trouble)
-        with sql.patience(PATIENCE_S):
+        if self.failure_reason:
+            raise StorageFailed(self.failure_reason)
+        with sql.limit_busy_wait(TURN_BUSY_TIMEOUT_S):
             at, silence = self._asked
             # The answer of the last probe is reused for a moment, because a turn makes many calls.
-            if time.monotonic() - at >= _ASKED_EVERY_S:
-                silence = self._silence(ANSWERS_S)
+            if time.monotonic() - at >= _PROBE_INTERVAL_S:
+                silence = self._silence(PROBE_TIMEOUT_S)
                 self._asked = (time.monotonic(), silence)
             if silence:
                 raise StorageFailed(silence)
             yield
 
 
-def away() -> tuple[type[Exception], ...]:
+def get_storage_error_types() -> tuple[type[Exception], ...]:
     """Return the errors that mean the disk or the database can't be used."""
     from sqlalchemy.exc import SQLAlchemyError
 

@@ -15,38 +15,42 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from habitus.sql.addresses import key_of, workspace_of
-from habitus.sql.errors import BUSY_SECONDS, how_patient, storage_errors
+from habitus.sql.addresses import get_database_key, get_workspace
+from habitus.sql.errors import BUSY_TIMEOUT_S, busy_timeout_s, translate_storage_errors
 
 
 @contextmanager
-def writing(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iterator[sa.Connection]:
+def write_transaction(engine: sa.Engine, *, durable: bool = False, lock: str = "") -> Iterator[sa.Connection]:
     """Open a write transaction, or join the one open in this context.
 
     SQLite has one write lock; PostgreSQL takes the advisory lock named `lock`. No transaction should take two, because
     another order elsewhere would deadlock. `durable` survives a power cut, not only a killed process.
     """
-    if is_writing(engine):
+    if has_open_write(engine):
         connection = _open_transactions.get()[id(engine)]
         held = connection.get_execution_options()["habitus_lock"]
         if lock not in ("", held):
             if held:
                 warnings.warn(f"'{lock}' is wanted while '{held}' is held", ResourceWarning, stacklevel=3)
-            _take_lock(engine, connection, lock)
+            _acquire_advisory_lock(engine, connection, lock)
         yield connection
         return
-    with storage_errors(engine), engine.connect() as plain, _waiting(plain):
+    with translate_storage_errors(engine), engine.connect() as plain, _apply_busy_timeout(plain):
         touched: set[str] = set()
         connection = plain.execution_options(habitus_writing=True, habitus_lock=lock, habitus_touched=touched)
-        with _synchronous(connection, durable), _begun(connection), _announce(engine, connection):
+        with (
+            _apply_durability(connection, durable),
+            _begin_with_retry(connection),
+            _register_transaction(engine, connection),
+        ):
             if lock:
-                _take_lock(engine, connection, lock)
+                _acquire_advisory_lock(engine, connection, lock)
             yield connection
     # Only after the commit: earlier, another thread could cache what it read before it.
-    _commits.update({(key_of(engine), table): object() for table in touched})
+    _commits.update({(get_database_key(engine), table): object() for table in touched})
 
 
-def _begun(connection: sa.Connection) -> sa.RootTransaction:
+def _begin_with_retry(connection: sa.Connection) -> sa.RootTransaction:
     """Begin a transaction, once more on a new connection if the server had closed this one."""
     try:
         return connection.begin()
@@ -56,35 +60,35 @@ def _begun(connection: sa.Connection) -> sa.RootTransaction:
         return connection.begin()
 
 
-def _take_lock(engine: sa.Engine, connection: sa.Connection, lock: str) -> None:
+def _acquire_advisory_lock(engine: sa.Engine, connection: sa.Connection, lock: str) -> None:
     if engine.dialect.name == "postgresql":
-        name = {"name": f"{workspace_of(engine)} {lock}".strip()}
+        name = {"name": f"{get_workspace(engine)} {lock}".strip()}
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), name)
 
 
 @contextmanager
-def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
+def read_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Open a read transaction, or join the one open in this context."""
     joined = _open_transactions.get().get(id(engine))
     if joined is not None:
         yield joined
         return
     with (
-        storage_errors(engine),
+        translate_storage_errors(engine),
         engine.connect() as connection,
-        _waiting(connection),
-        _begun(connection),
-        _announce(engine, connection),
+        _apply_busy_timeout(connection),
+        _begin_with_retry(connection),
+        _register_transaction(engine, connection),
     ):
         yield connection
 
 
-def open_transactions() -> int:
+def count_open_transactions() -> int:
     """Return how many transactions are open in this context, each of which holds a connection."""
     return len(_open_transactions.get())
 
 
-def is_writing(engine: sa.Engine) -> bool:
+def has_open_write(engine: sa.Engine) -> bool:
     """Return whether a write transaction is open in this context."""
     joined = _open_transactions.get().get(id(engine))
     return joined is not None and bool(joined.get_execution_options().get("habitus_writing"))
@@ -93,15 +97,15 @@ def is_writing(engine: sa.Engine) -> bool:
 _commits: dict[tuple[tuple[sa.URL, str], str], object] = {}
 
 
-def last_commit(engine: sa.Engine, table: str) -> Hashable:
+def get_last_commit(engine: sa.Engine, table: str) -> Hashable:
     """Return a token that changes with each commit of this process that wrote to a PostgreSQL table.
 
     Statements sent as text are not tracked; their changes arrive only as notifications.
     """
-    return _commits.get((key_of(engine), table))
+    return _commits.get((get_database_key(engine), table))
 
 
-def note_table(connection: sa.Connection, clause: Any, *_: object) -> None:
+def record_written_table(connection: sa.Connection, clause: Any, *_: object) -> None:
     """Record the table that a statement writes to; a PostgreSQL engine calls this before each statement."""
     touched = connection.get_execution_options().get("habitus_touched")
     if touched is not None and clause.is_dml:
@@ -115,7 +119,7 @@ _open_transactions: ContextVar[Mapping[int, sa.Connection]] = ContextVar(
 
 
 @contextmanager
-def _announce(engine: sa.Engine, connection: sa.Connection) -> Iterator[None]:
+def _register_transaction(engine: sa.Engine, connection: sa.Connection) -> Iterator[None]:
     token = _open_transactions.set({**_open_transactions.get(), id(engine): connection})
     try:
         yield
@@ -123,7 +127,7 @@ def _announce(engine: sa.Engine, connection: sa.Connection) -> Iterator[None]:
         _open_transactions.reset(token)
 
 
-def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+def insert_missing_rows(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert the rows whose key does not exist; existing rows stay unchanged."""
     if not rows:
         return
@@ -132,7 +136,7 @@ def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Ma
     connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
 
 
-def upsert(
+def upsert_rows(
     connection: sa.Connection,
     table: sa.Table,
     rows: Sequence[Mapping[str, Any]],
@@ -149,9 +153,9 @@ def upsert(
 
 
 @contextmanager
-def _waiting(connection: sa.Connection) -> Iterator[None]:
-    seconds = how_patient.get()
-    if seconds >= BUSY_SECONDS or connection.dialect.name != "sqlite":
+def _apply_busy_timeout(connection: sa.Connection) -> Iterator[None]:
+    seconds = busy_timeout_s.get()
+    if seconds >= BUSY_TIMEOUT_S or connection.dialect.name != "sqlite":
         yield
         return
     raw: Any = connection.connection.driver_connection
@@ -160,11 +164,11 @@ def _waiting(connection: sa.Connection) -> Iterator[None]:
         yield
     # The connection returns to the pool, so the default comes back.
     finally:
-        raw.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+        raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000}")
 
 
 @contextmanager
-def _synchronous(connection: sa.Connection, durable: bool) -> Iterator[None]:
+def _apply_durability(connection: sa.Connection, durable: bool) -> Iterator[None]:
     if not durable or connection.dialect.name != "sqlite":
         yield
         return

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from habitus.events import OK, Outcome, OutcomeKind, failure, infra
+from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
 from habitus.redact import MARKER
 from habitus.tasks import schema
 from habitus.tasks.checks import (
@@ -79,18 +79,18 @@ async def _judge_check(task: Task, check: Check, submission: Submission, ask: As
             return _of_reply(check, submission)
         case FileExists() | FileEquals() | TableEquals():
             return (
-                infra("no folder is left to look into")
+                build_infra_outcome("no folder is left to look into")
                 if submission.workspace is None
                 else await _of_file(check, submission.workspace)
             )
         case Validator(code=code):
             return (
-                infra("no folder is left to look into")
+                build_infra_outcome("no folder is left to look into")
                 if submission.workspace is None
                 else await submission.workspace.run(code)
             )
         case Rubric():
-            return infra("no model was asked") if ask is None else await ask(task, check, submission)
+            return build_infra_outcome("no model was asked") if ask is None else await ask(task, check, submission)
         case never:
             assert_never(never)
 
@@ -117,7 +117,7 @@ def _of_reply(check: Contains | Matches | Equals | Shape | Called, submission: S
 async def _of_file(check: FileExists | FileEquals | TableEquals, workspace: Workspace) -> Outcome:
     content = await workspace.read(check.path)
     if content is None:
-        return failure(f"there is no {check.path}")
+        return build_failed_outcome(f"there is no {check.path}")
     text = content.decode("utf-8", "replace")
     match check:
         case FileExists():
@@ -130,7 +130,7 @@ async def _of_file(check: FileExists | FileEquals | TableEquals, workspace: Work
 
 
 def _claim(is_met: bool, reason: str) -> Outcome:
-    return OK if is_met else failure(reason)
+    return OK if is_met else build_failed_outcome(reason)
 
 
 def _plain(text: str) -> str:

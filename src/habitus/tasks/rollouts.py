@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from habitus.events import Outcome, OutcomeKind
-from habitus.llm.model import Usage
-from habitus.text import one_line
+from habitus.llm.model import TokenUsage
+from habitus.text import to_one_line
 
 LOST = "lost"  # the outcome of a rollout whose process was killed
 PASSED = "passed"
@@ -48,13 +48,13 @@ class Rollout:
         outcome: Outcome,
         did: str = "",
         *,
-        usage: Usage | None = None,
+        usage: TokenUsage | None = None,
         steps: int = 0,
         is_opened: bool = False,
         is_followed: bool = False,
     ) -> Rollout:
         """Return the finished rollout."""
-        used = usage or Usage()
+        used = usage or TokenUsage()
         return replace(
             self,
             outcome=outcome.kind.value,
@@ -63,7 +63,7 @@ class Rollout:
             tokens=used.input_tokens + used.output_tokens,
             steps=steps,
             dollars=used.cost or 0.0,
-            record=f"{one_line(outcome.reason) or PASSED}\n{did}",
+            record=f"{to_one_line(outcome.reason) or PASSED}\n{did}",
         )
 
     @property

@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from habitus.errors import HabitusError, Invalid, NotFound
 from habitus.files import Tree
 from habitus.skills import names, trees
-from habitus.skills.layers.listing import Listed, Snapshot
+from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.library import Library
-from habitus.skills.model import Source, Stage, State
-from habitus.skills.sources.trust import APPROVED, IMPORTED, Trust
+from habitus.skills.model import SkillSource, SkillState, Stage
+from habitus.skills.sources.trust import APPROVED_ROOT, IMPORTED_ROOT, TrustStore
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
-from habitus.tools.code_stage import program_of
-from habitus.tools.health import Health, ToolHealth
+from habitus.tools.code_stage import parse_program
+from habitus.tools.execution import compute_fingerprint
+from habitus.tools.health import ToolHealthRecord, ToolHealthStore
 from habitus.tools.model import CodeTool, ToolProgram, ToolStatus
-from habitus.tools.workshop import fingerprint
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Read:
+class _ParsedTool:
     """A parsed code stage: a program, or the reason why there is none."""
 
     program: ToolProgram | None = None
@@ -33,83 +33,86 @@ class _Read:
 class ToolCatalogue:
     """Reads programs from skills, caching them by content; `trust` and `approvals` know which code may run."""
 
-    def __init__(self, library: Library, health: ToolHealth, *, trust: Trust, approvals: Trust) -> None:
+    def __init__(self, library: Library, health: ToolHealthStore, *, trust: TrustStore, approvals: TrustStore) -> None:
         self._library = library
         self._health = health
         self._trust = trust
         self._approvals = approvals
-        self._known: dict[tuple[str, str, str], _Read] = {}
+        self._known: dict[tuple[str, str, str], _ParsedTool] = {}
 
-    def active(self, *, at: Snapshot | None = None) -> tuple[CodeTool, ...]:
+    def list_active(self, *, at: LibrarySnapshot | None = None) -> tuple[CodeTool, ...]:
         """Return the tools that may be offered to a model, by name."""
-        return tuple(tool for tool in self.all(at=at) if tool.status is ToolStatus.ACTIVE)
+        return tuple(tool for tool in self.list_all(at=at) if tool.status is ToolStatus.ACTIVE)
 
-    def all(self, *, at: Snapshot | None = None) -> tuple[CodeTool, ...]:
+    def list_all(self, *, at: LibrarySnapshot | None = None) -> tuple[CodeTool, ...]:
         """Return the tools of all skills with a code stage, whatever their status."""
         items = (at or self._library.snapshot()).with_code
         if not items:
             return ()
-        known = self._health.all()
-        self._approvals.revision()
-        return tuple(self._tool(item, known.get((self.place(item), item.name), Health())) for item in items)
+        known = self._health.list_all()
+        self._approvals.read_revision()
+        return tuple(
+            self._build_tool(item, known.get((self.get_health_key(item), item.name), ToolHealthRecord()))
+            for item in items
+        )
 
     def get(self, name: str) -> CodeTool:
         """Return a tool by its skill's name or its callable name."""
-        item = self.item(name)
-        self._approvals.revision()
-        return self._tool(item, self._health.get(self.place(item), item.name))
+        item = self.find_tool_skill(name)
+        self._approvals.read_revision()
+        return self._build_tool(item, self._health.get(self.get_health_key(item), item.name))
 
-    def code(self, name: str) -> str:
+    def get_code(self, name: str) -> str:
         """Return the text of its `scripts/tool.py`."""
-        return self.program(self.item(name)).code
+        return self.get_program(self.find_tool_skill(name)).code
 
-    def cases(self, name: str) -> tuple[Task, ...]:
+    def get_cases(self, name: str) -> tuple[Task, ...]:
         """Return its test cases."""
-        return self.program(self.item(name)).cases
+        return self.get_program(self.find_tool_skill(name)).cases
 
-    def item(self, name: str) -> Listed:
+    def find_tool_skill(self, name: str) -> ListedSkill:
         """Return the skill of a tool; `NotFound` if it has no code stage."""
-        item = self.skill(names.canonical(name))
+        item = self.find_skill(names.canonicalize_name(name))
         if item is None or not _has_code(item):
-            near = names.closest_match(name, [tool.name for tool in self.all()])
+            near = names.find_closest_name(name, [tool.name for tool in self.list_all()])
             hint = f"Did you mean '{near}'?" if near else "See 'habitus tools list'."
             raise NotFound(f"There is no tool '{name}'.", hint=hint)
         return item
 
-    def skill(self, name: str) -> Listed | None:
+    def find_skill(self, name: str) -> ListedSkill | None:
         """Return the skill of that name, with or without a code stage; None if there is none."""
-        return next((item for item in self._library.listing() if item.name == name and item.summary), None)
+        return next((item for item in self._library.list_skills() if item.name == name and item.summary), None)
 
-    def program(self, item: Listed) -> ToolProgram:
+    def get_program(self, item: ListedSkill) -> ToolProgram:
         """Return the program of a skill; `Invalid` if it is broken."""
-        read = self._read(item)
+        read = self._parse_tool(item)
         if read.program is None:
             raise Invalid(f"The tool '{item.name}' is broken: {read.problem}", hint="")
         return read.program
 
-    def program_if_any(self, item: Listed) -> ToolProgram | None:
+    def find_program(self, item: ListedSkill) -> ToolProgram | None:
         """Return the program of a skill, or None if it is broken."""
-        return self._read(item).program
+        return self._parse_tool(item).program
 
-    def is_approved(self, item: Listed) -> bool:
+    def is_approved(self, item: ListedSkill) -> bool:
         """Whether the skill is in use and its code approved."""
-        self._approvals.revision()
-        return item.state is State.OK and not self.objection(item)
+        self._approvals.read_revision()
+        return item.state is SkillState.OK and not self.find_objection(item)
 
-    def tree(self, item: Listed) -> Tree:
+    def read_tree(self, item: ListedSkill) -> Tree:
         """Return the files of a skill."""
-        return self._library.tree(f"{item.name}@{item.layer}")
+        return self._library.read_tree(f"{item.name}@{item.layer}")
 
-    def place(self, item: Listed) -> str:
+    def get_health_key(self, item: ListedSkill) -> str:
         """Return the key of its health: the layer, or the folder of a project's layer."""
-        return self._library.layer(item.layer).trust_root or item.layer
+        return self._library.get_layer(item.layer).trust_root or item.layer
 
-    def _tool(self, item: Listed, health: Health) -> CodeTool:
+    def _build_tool(self, item: ListedSkill, health: ToolHealthRecord) -> CodeTool:
         assert item.summary is not None
-        read = self._read(item)
-        status, reason = self._status(item, read, health)
+        read = self._parse_tool(item)
+        status, reason = self._determine_status(item, read, health)
         program = read.program or ToolProgram(name=item.name, description="", parameters={}, code="")
-        tool = code_tool(program, status, reason)
+        tool = build_code_tool(program, status, reason)
         return replace(
             tool,
             description=tool.description or item.summary.description,
@@ -118,47 +121,49 @@ class ToolCatalogue:
             layer=item.layer,
         )
 
-    def _status(self, item: Listed, read: _Read, health: Health) -> tuple[ToolStatus, str]:
+    def _determine_status(
+        self, item: ListedSkill, read: _ParsedTool, health: ToolHealthRecord
+    ) -> tuple[ToolStatus, str]:
         """Return the first reason that keeps it from being offered."""
         if read.program is None:
             return ToolStatus.BROKEN, read.problem
-        if item.state is not State.OK:
+        if item.state is not SkillState.OK:
             return ToolStatus.OFF, f"{item.state.value}: {item.reason}"
-        if objection := self.objection(item):
+        if objection := self.find_objection(item):
             return ToolStatus.UNAPPROVED, objection
         if health.is_degraded(read.code):
             return ToolStatus.DEGRADED, health.why_degraded
         return ToolStatus.ACTIVE, ""
 
-    def objection(self, item: Listed) -> str:
+    def find_objection(self, item: ListedSkill) -> str:
         """Return why the code is not approved; "" if it is."""
-        layer, digest = self._library.layer(item.layer), item.tree_hash
-        if layer.source in (Source.BUNDLED, Source.OPERATOR) or layer.trust_root:
+        layer, digest = self._library.get_layer(item.layer), item.tree_hash
+        if layer.source in (SkillSource.BUNDLED, SkillSource.OPERATOR) or layer.trust_root:
             # Its owner is responsible for it, and the listing says whether a project is trusted.
             return ""
-        is_imported = item.summary is not None and item.summary.source is Source.IMPORTED
-        if is_imported and self._trust.is_trusted_as_it_is(IMPORTED, item.name, digest):
+        is_imported = item.summary is not None and item.summary.source is SkillSource.IMPORTED
+        if is_imported and self._trust.is_trusted_exactly(IMPORTED_ROOT, item.name, digest):
             return ""
-        return self._approvals.objection(APPROVED, item.name, digest, lambda: self.tree(item))
+        return self._approvals.explain_distrust(APPROVED_ROOT, item.name, digest, lambda: self.read_tree(item))
 
-    def _read(self, item: Listed) -> _Read:
+    def _parse_tool(self, item: ListedSkill) -> _ParsedTool:
         key = (item.layer, item.name, item.tree_hash)
         if key not in self._known:
             try:
-                tree = self.tree(item)
-                trees.refuse_clash(item.name, tree)
-                program = program_of(item.name, tree)
-                self._known[key] = _Read(program=program, code=fingerprint(program))
+                tree = self.read_tree(item)
+                trees.refuse_name_conflict(item.name, tree)
+                program = parse_program(item.name, tree)
+                self._known[key] = _ParsedTool(program=program, code=compute_fingerprint(program))
             except HabitusError as error:
-                self._known[key] = _Read(problem=str(error))
+                self._known[key] = _ParsedTool(problem=str(error))
         return self._known[key]
 
 
-def code_tool(program: ToolProgram, status: ToolStatus, reason: str) -> CodeTool:
+def build_code_tool(program: ToolProgram, status: ToolStatus, reason: str) -> CodeTool:
     """Build the description of a program for others."""
     return CodeTool(
         name=program.name,
-        callable_name=names.callable_name(program.name),
+        callable_name=names.to_tool_name(program.name),
         description=program.description,
         parameters=program.parameters,
         status=status,
@@ -166,14 +171,14 @@ def code_tool(program: ToolProgram, status: ToolStatus, reason: str) -> CodeTool
         example=program.cases[-1].payload if program.cases else None,
         permissions=program.permissions,
         dependencies=program.dependencies,
-        returns=_returns(program.cases),
+        returns=_infer_return_schema(program.cases),
         cases=len(program.cases),
         by_shape=sum(case.expected_result is None for case in program.cases),
         is_compared=program.is_compared,
     )
 
 
-def _returns(cases: Sequence[Task]) -> dict[str, Json] | None:
+def _infer_return_schema(cases: Sequence[Task]) -> dict[str, Json] | None:
     """Return the keys that every case printed, without types, which other payloads may change."""
     if not cases or any(case.shape.get("type") != "object" for case in cases):
         return None
@@ -181,5 +186,5 @@ def _returns(cases: Sequence[Task]) -> dict[str, Json] | None:
     return {"type": "object", "properties": {key: {} for key in keys}}
 
 
-def _has_code(item: Listed) -> bool:
+def _has_code(item: ListedSkill) -> bool:
     return item.summary is not None and Stage.CODE in item.summary.stages

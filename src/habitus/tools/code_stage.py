@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from habitus.errors import Invalid, ToolFailed
-from habitus.files import File, Tree, file_of, tree_hash
-from habitus.sandbox.files import Given
+from habitus.files import Tree, TreeFile, build_file, compute_tree_hash
+from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.model import Permissions
 from habitus.skills import names, trees
 from habitus.skills.formats import skill_md, tool_json
-from habitus.skills.formats.base import CantTake
-from habitus.skills.layers.listing import Listed
+from habitus.skills.formats.base import UnreadableEntryError
+from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
-from habitus.skills.model import Skill, Source
+from habitus.skills.model import Skill, SkillSource
 from habitus.tasks.checks import Equals, Shape
 from habitus.tasks.model import Origin, OriginKind, Task, id_for
 from habitus.tasks.schema import Json, checked_schema
@@ -29,7 +29,7 @@ _FIRST = re.compile(r"\A(#!.*\n)")
 _CODING = re.compile(r"\A((?:#.*\n)?)[ \t\f]*#.*?coding[:=][ \t]*[-\w.]+.*\n")
 
 
-def dependencies_of(code: str) -> tuple[str, ...]:
+def parse_dependencies(code: str) -> tuple[str, ...]:
     """Return the dependencies in the script header; empty without one."""
     found = _BLOCK.search(code)
     if found is None:
@@ -44,20 +44,20 @@ def dependencies_of(code: str) -> tuple[str, ...]:
     return tuple(wanted)
 
 
-def with_header(code: str, dependencies: Iterable[str]) -> str:
+def replace_script_header(code: str, dependencies: Iterable[str]) -> str:
     """Return the code with our own script header, replacing any other. The file is UTF-8, whatever it declared."""
     # A coding line would contradict the encoding in which the file is written.
     code = _CODING.sub(r"\1", _BLOCK.sub("", code.removeprefix("\ufeff"), count=1))
     first = _FIRST.match(code)
     shebang = first[1] if first else ""
-    listed = "".join(f"#     {_quote(item)},\n" for item in dependencies)
+    listed = "".join(f"#     {_quote_toml(item)},\n" for item in dependencies)
     block = f"# dependencies = [\n{listed}# ]\n" if listed else "# dependencies = []\n"
     python = f'# requires-python = ">={sys.version_info[0]}.{sys.version_info[1]}"\n'
     rest = code.removeprefix(shebang)
     return f"{shebang}# /// script\n{python}{block}# ///\n{rest}" + ("" if rest.endswith("\n") else "\n")
 
 
-def _quote(text: str) -> str:
+def _quote_toml(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -66,31 +66,31 @@ _PERMISSIONS = {"network", "read", "write", "env"}
 _COMPARED = "compared"
 
 
-def program_of(name: str, tree: Tree) -> ToolProgram:
+def parse_program(name: str, tree: Tree) -> ToolProgram:
     """Parse the tool from these files; `Invalid` or `ToolFailed` says why they form none."""
     manifest, code = tree.get(trees.TOOL_FILE), tree.get(trees.TOOL_CODE)
     if manifest is None or code is None or manifest.content is None or code.content is None:
         raise Invalid(f"'{name}' has no tool.json with a scripts/tool.py.", hint="")
     try:
-        tool = tool_json.parse(manifest.content)
+        tool = tool_json.parse_tool_json(manifest.content)
         text = code.content.decode("utf-8-sig")
-    except CantTake as problem:
+    except UnreadableEntryError as problem:
         raise Invalid(str(problem), hint="") from None
     except UnicodeDecodeError:
         raise Invalid("scripts/tool.py is not UTF-8 text.", hint="") from None
     return ToolProgram(
-        name=names.canonical(name),
+        name=names.canonicalize_name(name),
         description=tool.description,
         parameters=checked_schema(dict(tool.parameters)),
         code=text,
-        permissions=permissions_of(tool.permissions),
-        dependencies=dependencies_of(text),
-        cases=tuple(_task(case) for case in tool.cases if "payload" in case),
+        permissions=parse_permissions(tool.permissions),
+        dependencies=parse_dependencies(text),
+        cases=tuple(_parse_case(case) for case in tool.cases if "payload" in case),
         is_compared=tool.extra.get(_COMPARED) is not False,
     )
 
 
-def task_of_call(
+def build_case_from_call(
     payload: Json, shape: Mapping[str, Json], expected: Equals | None = None, *, conversation: str = ""
 ) -> Task:
     """Build a test case from a successful call: the shape of its result, and the result itself if it is stable."""
@@ -102,11 +102,11 @@ def task_of_call(
     )
 
 
-def _task(written: Mapping[str, Any]) -> Task:
+def _parse_case(written: Mapping[str, Any]) -> Task:
     """Parse a case from tool.json; cases of earlier releases have no expected result."""
     shape, expected = written.get("shape"), written.get("expected")
     apart = expected.get("apart") if isinstance(expected, dict) else ()
-    return task_of_call(
+    return build_case_from_call(
         written["payload"],
         shape if isinstance(shape, dict) else {},
         Equals(value=expected["value"], apart=tuple(map(str, apart or ())))
@@ -116,14 +116,14 @@ def _task(written: Mapping[str, Any]) -> Task:
     )
 
 
-def _case_as_row(task: Task) -> dict[str, Any]:
+def _serialize_case(task: Task) -> dict[str, Any]:
     written: dict[str, Any] = {"payload": task.payload, "shape": task.shape}
     if task.expected_result is not None:
         written["expected"] = {"value": task.expected_result.value, "apart": list(task.expected_result.apart)}
     return {**written, "conversation": task.origin.conversation} if task.origin.conversation else written
 
 
-def permissions_of(asked: Mapping[str, Any]) -> Permissions:
+def parse_permissions(asked: Mapping[str, Any]) -> Permissions:
     """Parse the permissions in tool.json strictly; anything unexpected is refused, never guessed."""
     unknown = sorted(set(asked) - _PERMISSIONS)
     network = asked.get("network", False)
@@ -142,11 +142,11 @@ def permissions_of(asked: Mapping[str, Any]) -> Permissions:
     )
 
 
-def with_tool(tree: Tree, program: ToolProgram, *, is_automatic: bool) -> dict[str, File]:
+def add_tool_files(tree: Tree, program: ToolProgram, *, is_automatic: bool) -> dict[str, TreeFile]:
     """Return the skill's files with this code stage; a new skill gets steps that say how to call it."""
     code = program.code.encode("utf-8", "surrogatepass")
     manifest = tool_json.ToolContract(
-        name=names.callable_name(program.name),
+        name=names.to_tool_name(program.name),
         description=program.description,
         parameters=program.parameters,
         permissions={
@@ -155,60 +155,60 @@ def with_tool(tree: Tree, program: ToolProgram, *, is_automatic: bool) -> dict[s
             "write": [str(path) for path in program.permissions.write],
             "env": list(program.permissions.env),
         },
-        cases=tuple(map(_case_as_row, program.cases)),
-        hash=tool_json.hash_of(code),
+        cases=tuple(map(_serialize_case, program.cases)),
+        hash=tool_json.hash_code(code),
         extra={} if program.is_compared else {_COMPARED: False},
     )
     files = {
         **tree,
-        trees.TOOL_FILE: file_of(tool_json.render(manifest)),
-        trees.TOOL_CODE: file_of(code),
+        trees.TOOL_FILE: build_file(tool_json.render_tool_json(manifest)),
+        trees.TOOL_CODE: build_file(code),
     }
-    if trees.main_file(tree) is None:
-        files["SKILL.md"] = file_of(skill_md.render(_skill(program, is_automatic)))
+    if trees.find_main_file(tree) is None:
+        files["SKILL.md"] = build_file(skill_md.render_skill_md(_build_skill(program, is_automatic)))
     return files
 
 
-def without_tool(tree: Tree) -> dict[str, File]:
+def remove_tool_files(tree: Tree) -> dict[str, TreeFile]:
     """Return the skill's files without its code stage."""
     return {path: file for path, file in tree.items() if path not in (trees.TOOL_FILE, trees.TOOL_CODE)}
 
 
 def is_only_a_tool(name: str, tree: Tree) -> bool:
     """Whether a skill was created for its tool and has not been edited since."""
-    skill = trees.parse(name, tree).skill
-    return skill is not None and trees.CHUNKS_FILE not in tree and skill.body.strip() == _steps(name).strip()
+    skill = trees.parse_skill_tree(name, tree).skill
+    return skill is not None and trees.CHUNKS_FILE not in tree and skill.body.strip() == _render_steps(name).strip()
 
 
-def _skill(program: ToolProgram, is_automatic: bool) -> Skill:
-    source = Source.AGENT if is_automatic else Source.USER
+def _build_skill(program: ToolProgram, is_automatic: bool) -> Skill:
+    source = SkillSource.AGENT if is_automatic else SkillSource.USER
     return Skill(
         name=program.name,
         description=program.description,
         source=source,
-        body=skill_md.normal_body(_steps(program.name)),
+        body=skill_md.normalize_body(_render_steps(program.name)),
     )
 
 
-def _steps(name: str) -> str:
-    return f"Call the tool `{names.callable_name(name)}` by its name, with the parameters it asks for.\n"
+def _render_steps(name: str) -> str:
+    return f"Call the tool `{names.to_tool_name(name)}` by its name, with the parameters it asks for.\n"
 
 
-class ToolFiles:
+class ToolFileFolders:
     """Provides the folder of files that a tool's call may read."""
 
-    def __init__(self, library: Library, given: Callable[[str], Given]) -> None:
+    def __init__(self, library: Library, open_given_folder: Callable[[str], GivenFolder]) -> None:
         """`open_given_folder` returns the folder for files with this hash, for calls outside a session."""
         self._library = library
-        self._given = given
+        self._given = open_given_folder
 
-    def folder(self, item: Listed, session: Given | None = None) -> Path | None:
+    def prepare_folder(self, item: ListedSkill, session: GivenFolder | None = None) -> Path | None:
         """Return the folder that a call may read: the session's files and those of its own skill; None if empty."""
-        files = self._library.files(item)
-        if not files.others:
+        files = self._library.read_files(item)
+        if not files.supporting_files:
             return session.folder if session is not None and session.is_used else None
         tree = files.trusted_tree
-        given = session or self._given(tree_hash(tree))
+        given = session or self._given(compute_tree_hash(tree))
         if session is not None or not given.has_tree(item.name):
-            given.put_tree(item.name, tree, folders=files.folders)
+            given.place_tree(item.name, tree, folders=files.folders)
         return given.folder

@@ -12,14 +12,14 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.events import Outcome, OutcomeKind
-from habitus.sql import Utc, metadata
+from habitus.sql import UtcDateTime, metadata
 
 # One failure may be bad luck; three in a row without a success is a pattern.
 FAILURES_IN_A_ROW = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Health:
+class ToolHealthRecord:
     """The health of one tool's code; new code starts anew."""
 
     # The fingerprint of the code that was counted.
@@ -45,14 +45,14 @@ class Health:
         return f"failed its own cases: {self.last_failure.rstrip('.')}"
 
 
-def after_call(health: Health, code: str, outcome: Outcome, now: datetime) -> Health:
+def update_after_call(health: ToolHealthRecord, code: str, outcome: Outcome, now: datetime) -> ToolHealthRecord:
     """Return the health after a call: success resets the streak, failure extends it, infrastructure counts
     for nothing.
     """
     if outcome.kind is OutcomeKind.INFRA:
         return health
     if health.code != code:
-        health = Health(code=code, proved_as=health.proved_as, proved_on=health.proved_on)
+        health = ToolHealthRecord(code=code, proved_as=health.proved_as, proved_on=health.proved_on)
     if outcome.is_ok:
         return replace(health, streak=0, degraded_on=None, curator_runs=0)
     streak = health.streak + 1
@@ -61,27 +61,27 @@ def after_call(health: Health, code: str, outcome: Outcome, now: datetime) -> He
     return replace(health, streak=streak, degraded_on=degraded_on, last_failure=outcome.reason)
 
 
-def after_failed_cases(health: Health, code: str, reason: str, now: datetime) -> Health:
+def update_after_failed_cases(health: ToolHealthRecord, code: str, reason: str, now: datetime) -> ToolHealthRecord:
     """Return the health after its cases failed: the code, its packages or the interpreter have changed."""
     if health.code != code:
-        health = Health(code=code, proved_as=health.proved_as, proved_on=health.proved_on)
+        health = ToolHealthRecord(code=code, proved_as=health.proved_as, proved_on=health.proved_on)
     return replace(health, degraded_on=health.degraded_on or now, last_failure=reason)
 
 
-def after_passed_cases(health: Health, code: str, now: datetime) -> Health:
+def update_after_passed_cases(health: ToolHealthRecord, code: str, now: datetime) -> ToolHealthRecord:
     """Return the health after its cases passed. That clears failed cases, but not a streak of failed calls."""
     is_answered = health.streak < FAILURES_IN_A_ROW
     degraded_on = None if is_answered else health.degraded_on
     return replace(health, proved_as=code, proved_on=now, degraded_on=degraded_on)
 
 
-def after_curator(health: Health) -> Health:
+def update_after_curation(health: ToolHealthRecord) -> ToolHealthRecord:
     """Return the health after a curation that found it degraded."""
     return replace(health, curator_runs=health.curator_runs + 1)
 
 
-def reason_to_retire(
-    health: Health, now: datetime, *, fails_its_cases: bool, most_days: int, most_curator_runs: int
+def find_retirement_reason(
+    health: ToolHealthRecord, now: datetime, *, fails_its_cases: bool, most_days: int, most_curator_runs: int
 ) -> str:
     """Return why a degraded tool should be retired; "" if it should stay or is not degraded."""
     if health.degraded_on is None:
@@ -103,17 +103,17 @@ tool_health = sa.Table(
     sa.Column("name", sa.String, primary_key=True),
     sa.Column("code", sa.String(64), nullable=False, server_default=""),
     sa.Column("streak", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("degraded_on", Utc),
+    sa.Column("degraded_on", UtcDateTime),
     sa.Column("curator_runs", sa.Integer, nullable=False, server_default="0"),
     sa.Column("last_failure", sa.Text, nullable=False, server_default=""),
     sa.Column("proved_as", sa.String(64), nullable=False, server_default=""),
-    sa.Column("proved_on", Utc),
+    sa.Column("proved_on", UtcDateTime),
 )
 # The fields are named like the columns.
-_FIELDS = [field.name for field in dataclasses.fields(Health)]
+_FIELDS = [field.name for field in dataclasses.fields(ToolHealthRecord)]
 
 
-class ToolHealth:
+class ToolHealthStore:
     """Stores the health of tools, changed by pure functions under the write lock.
 
     `place` distinguishes the layers of several projects; `name` is that of the skill.
@@ -122,34 +122,36 @@ class ToolHealth:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def all(self) -> dict[tuple[str, str], Health]:
+    def list_all(self) -> dict[tuple[str, str], ToolHealthRecord]:
         """Return the health of all tools by place and name."""
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             rows = connection.execute(sa.select(tool_health)).mappings()
-            return {(row["place"], row["name"]): Health(**{f: row[f] for f in _FIELDS}) for row in rows}
+            return {(row["place"], row["name"]): ToolHealthRecord(**{f: row[f] for f in _FIELDS}) for row in rows}
 
-    def get(self, place: str, name: str) -> Health:
+    def get(self, place: str, name: str) -> ToolHealthRecord:
         """Return the health of one tool; a fresh one if nothing is stored."""
-        return self.all().get((place, name), Health())
+        return self.list_all().get((place, name), ToolHealthRecord())
 
-    def change(self, place: str, name: str, change: Callable[[Health], Health]) -> Health:
+    def update_health(
+        self, place: str, name: str, change: Callable[[ToolHealthRecord], ToolHealthRecord]
+    ) -> ToolHealthRecord:
         """Apply a pure function to the stored health under the lock and return the result."""
         key = {"place": place, "name": name}
         mine = (tool_health.c.place == place, tool_health.c.name == name)
-        with self.writing() as connection:
-            sql.insert_missing(connection, tool_health, [key])
+        with self.open_transaction() as connection:
+            sql.insert_missing_rows(connection, tool_health, [key])
             row = connection.execute(sa.select(tool_health).where(*mine)).mappings().one()
-            before = Health(**{field: row[field] for field in _FIELDS})
+            before = ToolHealthRecord(**{field: row[field] for field in _FIELDS})
             after = change(before)
             if after != before:
                 values = {field: getattr(after, field) for field in _FIELDS}
                 connection.execute(tool_health.update().where(*mine).values(values))
         return after
 
-    def prove(self, place: str, name: str, code: str, now: datetime) -> None:
+    def record_passed_cases(self, place: str, name: str, code: str, now: datetime) -> None:
         """Record that the cases passed with this code."""
-        self.change(place, name, lambda health: after_passed_cases(health, code, now))
+        self.update_health(place, name, lambda health: update_after_passed_cases(health, code, now))
 
-    def writing(self) -> AbstractContextManager[sa.Connection]:
+    def open_transaction(self) -> AbstractContextManager[sa.Connection]:
         """Open a transaction for several changes that belong together."""
-        return sql.writing(self._engine, lock="tool_health")
+        return sql.write_transaction(self._engine, lock="tool_health")

@@ -14,35 +14,41 @@ from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, Refused, ToolFailed
 from habitus.files import Tree
-from habitus.sandbox.child import Services
+from habitus.sandbox.child import HostServices
 from habitus.sandbox.model import Permissions
 from habitus.settings import RetentionSettings
 from habitus.skills import names, trees
-from habitus.skills.layers.layer import USER, Layer
-from habitus.skills.layers.listing import Listed
+from habitus.skills.layers.layer import USER_LAYER, Layer
+from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.model import Author, Stage
-from habitus.skills.proposals import TRIAL
-from habitus.skills.review import Action, Change, Proposal, Review
-from habitus.skills.sources.trust import APPROVED, Scan, Trust, brings_code
+from habitus.skills.proposals import TRIAL_KEY
+from habitus.skills.review import Proposal, ProposalAction, ReviewQueue, SkillChange
+from habitus.skills.sources.trust import APPROVED_ROOT, TreeScanner, TrustStore, has_callable_code
 from habitus.tasks.judging import short
 from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue
-from habitus.tools.code_stage import ToolFiles, is_only_a_tool, with_tool, without_tool
-from habitus.tools.health import Health, ToolHealth, after_curator, after_failed_cases, reason_to_retire
+from habitus.tools.code_stage import ToolFileFolders, add_tool_files, is_only_a_tool, remove_tool_files
+from habitus.tools.execution import ToolExecutorPool, compute_fingerprint
+from habitus.tools.health import (
+    ToolHealthRecord,
+    ToolHealthStore,
+    find_retirement_reason,
+    update_after_curation,
+    update_after_failed_cases,
+)
 from habitus.tools.model import (
     NOTHING_GRANTED,
     CodeTool,
-    CouldNotTest,
-    Created,
-    Grounds,
-    Regression,
-    Retired,
+    RegressionReport,
+    RetiredTool,
+    ToolCreationResult,
     ToolDraft,
+    ToolEvidence,
+    ToolNotTestable,
     ToolProgram,
     ToolStatus,
 )
-from habitus.tools.workshop import Workshops, fingerprint
 
 _PROVED = "proved_as"
 # Longer cells would make the table in the review unreadable.
@@ -50,24 +56,24 @@ _WIDEST = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToolParts:
+class ToolServices:
     """Everything that creating, running and curating tools work with."""
 
     catalogue: ToolCatalogue
     library: Library
-    review: Review
-    health: ToolHealth
-    workshops: Workshops
-    files: ToolFiles
-    approvals: Trust
-    scan: Scan
+    review: ReviewQueue
+    health: ToolHealthStore
+    workshops: ToolExecutorPool
+    files: ToolFileFolders
+    approvals: TrustStore
+    scan: TreeScanner
     clock: Callable[[], datetime]
     environ: Mapping[str, str]
-    redacted: Callable[[str], str]
+    redact: Callable[[str], str]
     retention: RetentionSettings
-    services: Callable[[], Services]  # for calls outside a session
+    services: Callable[[], HostServices]  # for calls outside a session
 
-    async def services_or(self, given: Services | None) -> Services:
+    async def resolve_services(self, given: HostServices | None) -> HostServices:
         """Return the session's services or, without a session, those of the person."""
         return given if given is not None else await asyncio.to_thread(self.services)
 
@@ -75,10 +81,10 @@ class ToolParts:
 class ToolMaker:
     """Creates tools that passed their test, and approves their code."""
 
-    def __init__(self, parts: ToolParts) -> None:
+    def __init__(self, parts: ToolServices) -> None:
         self._parts = parts
 
-    async def create(
+    async def create_tool(
         self,
         name: str,
         description: str,
@@ -91,18 +97,18 @@ class ToolMaker:
         dependencies: Sequence[str] = (),
         drop_cases: bool = False,
         conversation: str = "",
-        services: Services | None = None,
-        grounds: Grounds = Grounds(),  # noqa: B008  # frozen
-    ) -> Created:
+        services: HostServices | None = None,
+        evidence: ToolEvidence = ToolEvidence(),  # noqa: B008  # frozen
+    ) -> ToolCreationResult:
         """Test a tool in the sandbox and make it the code stage of the skill of that name.
 
         A person's tool applies at once; an agent's stays pending and is tested without permissions that were not
         granted yet. `ToolFailed` gives the cause in one line, and nothing is changed. Existing cases must still pass
         unless dropped (for the payload under test, only the shape); those of `evidence` must pass in any case.
         """
-        name = _free_name(name)
-        layer, before, old, had, given = await asyncio.to_thread(self._before, name)
-        granted = _both(permissions, had) if author.is_automatic else permissions
+        name = _check_free_name(name)
+        layer, before, old, had, given = await asyncio.to_thread(self._load_existing, name)
+        granted = _intersect_permissions(permissions, had) if author.is_automatic else permissions
         draft = ToolDraft(
             name=name,
             description=description,
@@ -118,52 +124,52 @@ class ToolMaker:
         kept = (
             # The payload under test defines the new expected result, so only its old shape still applies.
             *(case.expecting(None) if case.payload == payload else case for case in had_cases),
-            *grounds.cases,
+            *evidence.cases,
         )
-        asked = await self._parts.services_or(services)
+        asked = await self._parts.resolve_services(services)
         try:
-            program = await self._parts.workshops.here().acquire(
-                draft, kept=kept, env=self._parts.environ, services=asked
+            program = await self._parts.workshops.get_for_current_loop().build_tool(
+                draft, stored_cases=kept, env=self._parts.environ, services=asked
             )
-        except CouldNotTest:
+        except ToolNotTestable:
             raise
         except ToolFailed as error:
-            reason = self._parts.redacted(str(error))
+            reason = self._parts.redact(str(error))
             raise ToolFailed(f"{reason}{_untested_notice(permissions, granted)}") from None
-        program = replace(program, permissions=permissions, is_compared=grounds.is_compared)
-        return await asyncio.to_thread(self._submit, program, layer, before, author, conversation, grounds)
+        program = replace(program, permissions=permissions, is_compared=evidence.is_compared)
+        return await asyncio.to_thread(self._submit, program, layer, before, author, conversation, evidence)
 
-    def _before(self, name: str) -> tuple[Layer, Tree, ToolProgram | None, Permissions, Path | None]:
+    def _load_existing(self, name: str) -> tuple[Layer, Tree, ToolProgram | None, Permissions, Path | None]:
         """Return the target layer and files, the existing tool, its granted permissions and its folder."""
-        item = self._parts.catalogue.skill(name)
-        layer, before = self._target(item)
-        old = self._parts.catalogue.program_if_any(item) if item else None
+        item = self._parts.catalogue.find_skill(name)
+        layer, before = self._find_target_layer(item)
+        old = self._parts.catalogue.find_program(item) if item else None
         had = old.permissions if item and old and self._parts.catalogue.is_approved(item) else NOTHING_GRANTED
-        return layer, before, old, had, self._parts.files.folder(item) if item else None
+        return layer, before, old, had, self._parts.files.prepare_folder(item) if item else None
 
     def on_approval(self, proposal: Proposal) -> None:
         """Approve the code of a proposal that a person accepted."""
         change = proposal.change
-        if change.action is Action.WRITE and brings_code(change.tree):
-            layer = self._parts.library.layer(change.layer)
+        if change.action is ProposalAction.WRITE and has_callable_code(change.tree):
+            layer = self._parts.library.get_layer(change.layer)
             proved = str(change.details.get(_PROVED, ""))
             self._approve(layer, change.name, change.tree, self._parts.review.get(proposal.id).decided_by, proved)
 
-    def approve(self, name: str, person: str) -> CodeTool:
+    def approve_tool(self, name: str, person: str) -> CodeTool:
         """Approve the current code of a tool with the permissions it asks for."""
-        item = self._parts.catalogue.item(name)
-        tree = self._parts.catalogue.tree(item)
-        trees.refuse_clash(item.name, tree)
-        self._parts.approvals.trust(APPROVED, {item.name: tree}, person)
+        item = self._parts.catalogue.find_tool_skill(name)
+        tree = self._parts.catalogue.read_tree(item)
+        trees.refuse_name_conflict(item.name, tree)
+        self._parts.approvals.trust(APPROVED_ROOT, {item.name: tree}, person)
         return self._parts.catalogue.get(name)
 
-    def _target(self, item: Listed | None) -> tuple[Layer, Tree]:
+    def _find_target_layer(self, item: ListedSkill | None) -> tuple[Layer, Tree]:
         """Return the layer to write to, and the skill's files: its own layer, or the user's if that is read-only."""
-        users = self._parts.library.layer(USER)
+        users = self._parts.library.get_layer(USER_LAYER)
         if item is None:
             return users, {}
-        layer = self._parts.library.layer(item.layer)
-        return (layer if layer.can_write else users), self._parts.catalogue.tree(item)
+        layer = self._parts.library.get_layer(item.layer)
+        return (layer if layer.can_write else users), self._parts.catalogue.read_tree(item)
 
     def _submit(
         self,
@@ -172,55 +178,61 @@ class ToolMaker:
         before: Tree,
         author: Author,
         conversation: str,
-        grounds: Grounds,
-    ) -> Created:
-        tree = with_tool(before, program, is_automatic=author.is_automatic)
-        change = Change(
-            action=Action.WRITE,
+        grounds: ToolEvidence,
+    ) -> ToolCreationResult:
+        tree = add_tool_files(before, program, is_automatic=author.is_automatic)
+        change = SkillChange(
+            action=ProposalAction.WRITE,
             name=program.name,
             layer=layer.name,
             tree=tree,
-            findings=(*grounds.reasons, *_kept_by_shape(program, grounds), *self._parts.scan(tree))
+            findings=(*grounds.reasons, *_note_shape_only_cases(program, grounds), *self._parts.scan(tree))
             if author.is_automatic
             else (),
-            details={**grounds.details, **self._table(program, grounds), _PROVED: fingerprint(program)},
+            details={
+                **grounds.details,
+                **self._build_trial_table(program, grounds),
+                _PROVED: compute_fingerprint(program),
+            },
         )
         submitted = self._parts.review.submit(change, author, conversation=conversation)
         if submitted.proposal is not None:
             waiting = submitted.proposal
             undo = ("review", "reject", str(waiting.id))
-            return Created(name=program.name, applied=False, proposal=waiting.id, reasons=waiting.reasons, undo=undo)
-        self._approve(layer, program.name, tree, author.name, fingerprint(program))
+            return ToolCreationResult(
+                name=program.name, applied=False, proposal=waiting.id, reasons=waiting.reasons, undo=undo
+            )
+        self._approve(layer, program.name, tree, author.name, compute_fingerprint(program))
         version = submitted.version or 1
         back = f"{program.name}@{layer.name}:{version}"
-        return Created(name=program.name, applied=True, version=version, undo=("undo", back))
+        return ToolCreationResult(name=program.name, applied=True, version=version, undo=("undo", back))
 
-    def _table(self, program: ToolProgram, grounds: Grounds) -> dict[str, Json]:
+    def _build_trial_table(self, program: ToolProgram, grounds: ToolEvidence) -> dict[str, Json]:
         """Return a table for the reviewer: each recorded input, its recorded result and the draft's result."""
         tried = program.tried[len(program.tried) - len(grounds.cases) :]
         rows = [
             {
-                "input": self._cell(case.payload),
-                "recorded": self._cell(recorded),
-                "draft": self._cell(result.printed),
+                "input": self._render_cell(case.payload),
+                "recorded": self._render_cell(recorded),
+                "draft": self._render_cell(result.printed),
                 "compared": case.compares,
             }
             for case, recorded, result in zip(grounds.cases, grounds.recorded, tried, strict=True)
         ]
-        return {TRIAL: rows} if rows else {}
+        return {TRIAL_KEY: rows} if rows else {}
 
-    def _cell(self, value: Json) -> str:
+    def _render_cell(self, value: Json) -> str:
         """Redact a value before shortening it: half of a secret could not be recognized."""
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        return short(self._parts.redacted(text), _WIDEST)
+        return short(self._parts.redact(text), _WIDEST)
 
     def _approve(self, layer: Layer, name: str, tree: Tree, person: str, proved_as: str) -> None:
-        self._parts.approvals.trust(APPROVED, {name: tree}, person)
+        self._parts.approvals.trust(APPROVED_ROOT, {name: tree}, person)
         if proved_as:
-            self._parts.health.prove(layer.trust_root or layer.name, name, proved_as, self._parts.clock())
+            self._parts.health.record_passed_cases(layer.trust_root or layer.name, name, proved_as, self._parts.clock())
 
 
-def _kept_by_shape(program: ToolProgram, grounds: Grounds) -> tuple[str, ...]:
+def _note_shape_only_cases(program: ToolProgram, grounds: ToolEvidence) -> tuple[str, ...]:
     """Return a note for the reviewer if values were compared that later tests won't compare."""
     had, has = (sum(case.expected_result is not None for case in some) for some in (grounds.cases, program.cases))
     if has or not had:
@@ -228,17 +240,17 @@ def _kept_by_shape(program: ToolProgram, grounds: Grounds) -> tuple[str, ...]:
     return ("its cases are kept by shape alone: with time or by chance its results change",)
 
 
-def _free_name(name: str) -> str:
+def _check_free_name(name: str) -> str:
     try:
         name = names.check_name(name)
     except Invalid as error:
         raise ToolFailed(str(error)) from None
-    if (called := names.callable_name(name)) in names.BUILT_IN_TOOLS:
+    if (called := names.to_tool_name(name)) in names.BUILT_IN_TOOLS:
         raise ToolFailed(f"'{called}' is the name of a built-in tool. Take another.")
     return name
 
 
-def _both(wanted: Permissions, had: Permissions) -> Permissions:
+def _intersect_permissions(wanted: Permissions, had: Permissions) -> Permissions:
     """Return the requested permissions that the replaced tool already has."""
     return Permissions(
         network=wanted.network and had.network,
@@ -257,111 +269,119 @@ def _untested_notice(wanted: Permissions, granted: Permissions) -> str:
 class ToolCurator:
     """Retires and restores tools; nothing is lost. `test` runs the cases of a tool again."""
 
-    def __init__(self, parts: ToolParts, test: Callable[[str], Awaitable[Regression]]) -> None:
+    def __init__(self, parts: ToolServices, test: Callable[[str], Awaitable[RegressionReport]]) -> None:
         self._parts = parts
         self._test = test
 
-    async def curate(self, author: Author) -> list[Retired]:
+    async def retire_degraded_tools(self, author: Author) -> list[RetiredTool]:
         """Test every degraded tool and retire those that are due; return the retired ones."""
-        known = await asyncio.to_thread(self._parts.catalogue.all)
+        known = await asyncio.to_thread(self._parts.catalogue.list_all)
         degraded = [tool for tool in known if tool.status is ToolStatus.DEGRADED]
-        retired: list[Retired] = []
+        retired: list[RetiredTool] = []
         for tool in degraded:
             report = await self._test(tool.name)
-            gone = await asyncio.to_thread(self._judge, tool.name, author, fails_its_cases=bool(report.failed_cases))
+            gone = await asyncio.to_thread(
+                self._retire_if_due, tool.name, author, fails_its_cases=bool(report.failed_cases)
+            )
             retired += [gone] if gone else []
         return retired
 
-    async def renew(self, name: str) -> Regression:
+    async def retest_stale_tool(self, name: str) -> RegressionReport:
         """Run the cases of a tool whose proof is stale, and mark it as degraded if they fail."""
         report = await self._test(name)
         if report.failed_cases:
-            await asyncio.to_thread(self._degrade, name, report)
+            await asyncio.to_thread(self._mark_degraded, name, report)
         return report
 
-    def _degrade(self, name: str, report: Regression) -> None:
-        item, now, reason = self._parts.catalogue.item(name), self._parts.clock(), report.failed_cases[0].outcome.reason
-        place = self._parts.catalogue.place(item)
-        self._parts.health.change(
-            place, item.name, lambda health: after_failed_cases(health, report.fingerprint, reason, now)
+    def _mark_degraded(self, name: str, report: RegressionReport) -> None:
+        item, now, reason = (
+            self._parts.catalogue.find_tool_skill(name),
+            self._parts.clock(),
+            report.failed_cases[0].outcome.reason,
+        )
+        place = self._parts.catalogue.get_health_key(item)
+        self._parts.health.update_health(
+            place, item.name, lambda health: update_after_failed_cases(health, report.fingerprint, reason, now)
         )
 
-    def _judge(self, name: str, author: Author, *, fails_its_cases: bool) -> Retired | None:
+    def _retire_if_due(self, name: str, author: Author, *, fails_its_cases: bool) -> RetiredTool | None:
         """Count this curation and retire the tool if it is due."""
-        item = self._parts.catalogue.item(name)
-        reason = reason_to_retire(
-            self._parts.health.change(self._parts.catalogue.place(item), item.name, after_curator),
+        item = self._parts.catalogue.find_tool_skill(name)
+        reason = find_retirement_reason(
+            self._parts.health.update_health(
+                self._parts.catalogue.get_health_key(item), item.name, update_after_curation
+            ),
             self._parts.clock(),
             fails_its_cases=fails_its_cases,
             most_days=self._parts.retention.degraded_tool_days,
             most_curator_runs=self._parts.retention.degraded_tool_curator_runs,
         )
-        return self.retire(name, replace(author, reason=reason)) if reason else None
+        return self.retire_tool(name, replace(author, reason=reason)) if reason else None
 
-    def retire(self, name: str, author: Author) -> Retired:
+    def retire_tool(self, name: str, author: Author) -> RetiredTool:
         """Take a tool out of use. A skill with no other stage is archived; any other keeps its other stages."""
         wanted = names.parse_address(name)
-        item = self._parts.catalogue.item(wanted.name)
-        layer = self._parts.library.layer(item.layer)
+        item = self._parts.catalogue.find_tool_skill(wanted.name)
+        layer = self._parts.library.get_layer(item.layer)
         if wanted.layer not in (None, item.layer):
             raise NotFound(f"There is no tool '{name}'.", hint=f"It is in the layer '{item.layer}'.")
         if not layer.can_write:
             raise Refused(f"'{item.name}' is in the read-only layer '{layer.name}'.", hint="Disable it instead.")
         author = replace(author, reason=author.reason or "tool retired")
-        tree = self._parts.catalogue.tree(item)
+        tree = self._parts.catalogue.read_tree(item)
         address = f"{item.name}@{item.layer}"
         if is_only_a_tool(item.name, tree):
             self._parts.library.remove(address, author)
         else:
-            self._parts.library.write_tree(item.layer, item.name, without_tool(tree), author)
-        return Retired(name=item.name, reason=author.reason, undo=("tools", "restore", address))
+            self._parts.library.write_tree(item.layer, item.name, remove_tool_files(tree), author)
+        return RetiredTool(name=item.name, reason=author.reason, undo=("tools", "restore", address))
 
-    def list_retired(self) -> list[Retired]:
+    def list_retired(self) -> list[RetiredTool]:
         """Return the tools that can be restored, by name: of archived skills, or of skills that lost their code."""
-        items, archived = self._parts.catalogue.all(), {}
+        items, archived = self._parts.catalogue.list_all(), {}
         for old in reversed(self._parts.library.list_archived()):
             archived[old.name] = old.author.reason
         # Only a skill that once had a tool has a health record.
-        gone = sorted({name for _, name in self._parts.health.all()} - {tool.name for tool in items})
+        gone = sorted({name for _, name in self._parts.health.list_all()} - {tool.name for tool in items})
         found = []
         for name in gone:
-            item = self._parts.catalogue.skill(name)
-            reason = archived.get(name) if item is None else self._why_lost(item)
+            item = self._parts.catalogue.find_skill(name)
+            reason = archived.get(name) if item is None else self._find_removal_reason(item)
             if reason is not None:
-                found.append(Retired(name=name, reason=reason, undo=("tools", "restore", name)))
+                found.append(RetiredTool(name=name, reason=reason, undo=("tools", "restore", name)))
         return found
 
-    def _why_lost(self, item: Listed) -> str | None:
+    def _find_removal_reason(self, item: ListedSkill) -> str | None:
         """Return why the code of a skill was removed, or None if it never had any."""
-        history = self._parts.library.layer(item.layer).store.history(item.name)
+        history = self._parts.library.get_layer(item.layer).store.list_versions(item.name)
         with_code = [number for number, version in enumerate(history) if trees.TOOL_CODE in version.paths]
         return history[with_code[-1] + 1].author.reason if with_code and with_code[-1] + 1 < len(history) else None
 
-    def restore(self, name: str, author: Author) -> CodeTool:
+    def restore_tool(self, name: str, author: Author) -> CodeTool:
         """Restore a tool as it was and reset its failures."""
         wanted = names.parse_address(name)
-        item = self._parts.catalogue.skill(wanted.name)
+        item = self._parts.catalogue.find_skill(wanted.name)
         author = replace(author, reason=author.reason or "tool restored")
         if item is None:
             self._parts.library.restore(name, author)
         elif item.summary is not None and Stage.CODE in item.summary.stages:
             raise Invalid(f"The tool '{item.name}' is there already.", hint="See 'habitus tools list'.")
         else:
-            self._put_back(item, author)
-        found = self._parts.catalogue.item(wanted.name)
-        self._parts.health.change(
-            self._parts.catalogue.place(found),
+            self._restore_code(item, author)
+        found = self._parts.catalogue.find_tool_skill(wanted.name)
+        self._parts.health.update_health(
+            self._parts.catalogue.get_health_key(found),
             found.name,
-            lambda health: Health(proved_as=health.proved_as, proved_on=health.proved_on),
+            lambda health: ToolHealthRecord(proved_as=health.proved_as, proved_on=health.proved_on),
         )
         return self._parts.catalogue.get(found.name)
 
-    def _put_back(self, item: Listed, author: Author) -> None:
+    def _restore_code(self, item: ListedSkill, author: Author) -> None:
         """Write the newest code in the skill's history back into the current skill."""
-        store = self._parts.library.layer(item.layer).store
-        with_code = [version for version in store.history(item.name) if trees.TOOL_CODE in version.paths]
+        store = self._parts.library.get_layer(item.layer).store
+        with_code = [version for version in store.list_versions(item.name) if trees.TOOL_CODE in version.paths]
         if not with_code:
             raise NotFound(f"'{item.name}' never had a tool.", hint="Make one: 'habitus tools new'.")
-        old = store.tree(item.name, with_code[-1].number) or {}
+        old = store.read_tree(item.name, with_code[-1].number) or {}
         code = {path: old[path] for path in (trees.TOOL_FILE, trees.TOOL_CODE) if path in old}
-        self._parts.library.write_tree(item.layer, item.name, {**self._parts.catalogue.tree(item), **code}, author)
+        self._parts.library.write_tree(item.layer, item.name, {**self._parts.catalogue.read_tree(item), **code}, author)

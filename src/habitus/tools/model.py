@@ -35,12 +35,12 @@ class ToolDraft:
     conversation: str = ""
 
 
-class CouldNotTest(ToolFailed):
+class ToolNotTestable(ToolFailed):
     """The sandbox could not run a draft, which says nothing about the draft."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Grounds:
+class ToolEvidence:
     """The evidence for a tool that was not requested: earlier uses it must pass, and reasons for the reviewer."""
 
     cases: tuple[Task, ...] = ()
@@ -69,11 +69,11 @@ class ToolProgram:
     # Otherwise it was drafted from text alone, without recorded results.
     is_compared: bool = True
     # The case results when it was created.
-    tried: tuple[TaskResult, ...] = field(default=(), compare=False, repr=False)
+    tried: tuple[CaseResult, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TaskResult:
+class CaseResult:
     """The result of one stored case; `outcome` is also failed if the output differs from the expected one."""
 
     payload: Json
@@ -84,7 +84,7 @@ class TaskResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Regression:
+class RegressionReport:
     """The results of running all stored cases again.
 
     `was_stale` if code, dependencies or interpreter differ from when the cases last passed.
@@ -92,7 +92,7 @@ class Regression:
 
     IN_JSON: ClassVar = ("passed",)
 
-    results: tuple[TaskResult, ...]
+    results: tuple[CaseResult, ...]
     fingerprint: str
     was_stale: bool
 
@@ -101,7 +101,7 @@ class Regression:
         return all(result.outcome.is_ok for result in self.results)
 
     @property
-    def failed_cases(self) -> tuple[TaskResult, ...]:
+    def failed_cases(self) -> tuple[CaseResult, ...]:
         """The cases that count against the tool; failures of the sandbox itself are not among them."""
         return tuple(result for result in self.results if result.outcome.kind is OutcomeKind.FAILED)
 
@@ -153,7 +153,7 @@ class CodeTool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Created:
+class ToolCreationResult:
     """The result of creating a tool: applied as a version, or pending as a proposal.
 
     `undo` are the arguments of the `habitus` command that reverts it.
@@ -169,7 +169,7 @@ class Created:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Retired:
+class RetiredTool:
     """A tool that was retired, and how to restore it."""
 
     name: str
@@ -177,7 +177,7 @@ class Retired:
     undo: tuple[str, ...] = ()
 
 
-def asked_for(permissions: Permissions) -> list[str]:
+def describe_permissions(permissions: Permissions) -> list[str]:
     """Describe the permissions in words, one line each."""
     words = ["use the network"] if permissions.network else []
     words += [f"read {path}" for path in permissions.read]

@@ -10,124 +10,130 @@ from typing import Self
 
 from habitus.errors import NotFound, Refused
 from habitus.events import Outcome, OutcomeKind
-from habitus.sandbox.child import Services
-from habitus.sandbox.files import Given
-from habitus.sandbox.model import ToolRun
+from habitus.sandbox.child import HostServices
+from habitus.sandbox.files import GivenFolder
+from habitus.sandbox.model import ToolRunResult
 from habitus.settings import RetentionSettings
 from habitus.skills import names, trees
-from habitus.skills.layers.listing import Listed
+from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.model import Stage
-from habitus.skills.review import Action, Review
-from habitus.skills.sources.trust import Scan, Trust
+from habitus.skills.review import ProposalAction, ReviewQueue
+from habitus.skills.sources.trust import TreeScanner, TrustStore
 from habitus.tasks.schema import Json
-from habitus.tools.catalogue import ToolCatalogue, code_tool
-from habitus.tools.code_stage import ToolFiles, program_of
-from habitus.tools.health import Health, ToolHealth, after_call
-from habitus.tools.making import ToolCurator, ToolMaker, ToolParts
-from habitus.tools.model import NOTHING_GRANTED, CodeTool, Regression, ToolProgram, ToolStatus
-from habitus.tools.workshop import Workshop, Workshops, fingerprint
+from habitus.tools.catalogue import ToolCatalogue, build_code_tool
+from habitus.tools.code_stage import ToolFileFolders, parse_program
+from habitus.tools.execution import ToolExecutor, ToolExecutorPool, compute_fingerprint
+from habitus.tools.health import ToolHealthRecord, ToolHealthStore, update_after_call
+from habitus.tools.making import ToolCurator, ToolMaker, ToolServices
+from habitus.tools.model import NOTHING_GRANTED, CodeTool, RegressionReport, ToolProgram, ToolStatus
 
 
 class ToolRunner:
     """Runs tools. Only approved code runs with permissions, and only such runs are counted."""
 
-    def __init__(self, parts: ToolParts) -> None:
+    def __init__(self, parts: ToolServices) -> None:
         self._parts = parts
 
-    async def run(
+    async def run_tool(
         self,
         name: str,
         payload: Json,
         *,
-        services: Services | None = None,
-        given: Given | None = None,
+        services: HostServices | None = None,
+        given: GivenFolder | None = None,
         counts: bool = True,
-    ) -> ToolRun:
+    ) -> ToolRunResult:
         """Call a tool and record the outcome. `ToolFailed` if the payload does not fit, which counts for nothing.
 
         `services` override what the tool may ask; `given` is the session's folder of files. With `counts` False the
         call counts neither as use nor for its health.
         """
-        item, tool, program = await asyncio.to_thread(self._ready, name, given)
-        asked = await self._parts.services_or(services)
-        run = self._clean(
-            await self._parts.workshops.here().run(program, payload, env=self._parts.environ, services=asked)
+        item, tool, program = await asyncio.to_thread(self._prepare_run, name, given)
+        asked = await self._parts.resolve_services(services)
+        run = self._redact_run(
+            await self._parts.workshops.get_for_current_loop().run_tool(
+                program, payload, env=self._parts.environ, services=asked
+            )
         )
         if not counts:
             return run
-        health = await asyncio.to_thread(self._count, item, fingerprint(program), run.outcome)
-        return replace(run, notice=_notice(tool, health))
+        health = await asyncio.to_thread(self._record_call, item, compute_fingerprint(program), run.outcome)
+        return replace(run, notice=_build_notice(tool, health))
 
-    def _ready(self, name: str, given: Given | None) -> tuple[Listed, CodeTool, ToolProgram]:
-        item, tool = self._parts.catalogue.item(name), self._parts.catalogue.get(name)
+    def _prepare_run(self, name: str, given: GivenFolder | None) -> tuple[ListedSkill, CodeTool, ToolProgram]:
+        item, tool = self._parts.catalogue.find_tool_skill(name), self._parts.catalogue.get(name)
         if not tool.can_run:
-            raise Refused(f"The tool '{tool.name}' can't run: {tool.reason.rstrip('.')}.", hint=_hint(tool))
-        program = self._parts.catalogue.program(item)
-        return item, tool, replace(program, given=self._parts.files.folder(item, given))
+            raise Refused(f"The tool '{tool.name}' can't run: {tool.reason.rstrip('.')}.", hint=_get_run_hint(tool))
+        program = self._parts.catalogue.get_program(item)
+        return item, tool, replace(program, given=self._parts.files.prepare_folder(item, given))
 
-    def _clean(self, run: ToolRun) -> ToolRun:
+    def _redact_run(self, run: ToolRunResult) -> ToolRunResult:
         """Redact the output: neither a person nor a model may see a printed secret."""
-        reason = self._parts.redacted(run.outcome.reason)
-        stdout, stderr = self._parts.redacted(run.stdout), self._parts.redacted(run.stderr)
+        reason = self._parts.redact(run.outcome.reason)
+        stdout, stderr = self._parts.redact(run.stdout), self._parts.redact(run.stderr)
         return replace(run, stdout=stdout, stderr=stderr, outcome=replace(run.outcome, reason=reason))
 
-    def _count(self, item: Listed, code: str, outcome: Outcome) -> Health:
+    def _record_call(self, item: ListedSkill, code: str, outcome: Outcome) -> ToolHealthRecord:
         """Record the call in counters and health, in one transaction."""
-        place, now = self._parts.catalogue.place(item), self._parts.clock()
+        place, now = self._parts.catalogue.get_health_key(item), self._parts.clock()
         succeeded = None if outcome.kind is OutcomeKind.INFRA else outcome.is_ok
-        with self._parts.health.writing():
-            health = self._parts.health.change(place, item.name, lambda health: after_call(health, code, outcome, now))
-            self._parts.library.layer(item.layer).store.record_use(item.name, stage=Stage.CODE, succeeded=succeeded)
+        with self._parts.health.open_transaction():
+            health = self._parts.health.update_health(
+                place, item.name, lambda health: update_after_call(health, code, outcome, now)
+            )
+            self._parts.library.get_layer(item.layer).store.record_use(item.name, stage=Stage.CODE, succeeded=succeeded)
         return health
 
-    async def test(self, name: str, *, services: Services | None = None) -> Regression:
+    async def test_tool(self, name: str, *, services: HostServices | None = None) -> RegressionReport:
         """Run the stored cases again; unapproved code runs without the permissions it asks for."""
-        item, program, proved_as = await asyncio.to_thread(self._trial, name)
-        asked = await self._parts.services_or(services)
-        shop = self._parts.workshops.here()
-        report = await shop.regress(program, proved_as=proved_as, env=self._parts.environ, services=asked)
+        item, program, proved_as = await asyncio.to_thread(self._prepare_test, name)
+        asked = await self._parts.resolve_services(services)
+        shop = self._parts.workshops.get_for_current_loop()
+        report = await shop.run_cases(program, passed_fingerprint=proved_as, env=self._parts.environ, services=asked)
         if report.passed and report.results:
-            proved = (self._parts.catalogue.place(item), item.name, report.fingerprint, self._parts.clock())
-            await asyncio.to_thread(self._parts.health.prove, *proved)
+            proved = (self._parts.catalogue.get_health_key(item), item.name, report.fingerprint, self._parts.clock())
+            await asyncio.to_thread(self._parts.health.record_passed_cases, *proved)
         return report
 
-    def _trial(self, name: str) -> tuple[Listed, ToolProgram, str]:
-        item, tool = self._parts.catalogue.item(name), self._parts.catalogue.get(name)
-        program = replace(self._parts.catalogue.program(item), given=self._parts.files.folder(item))
+    def _prepare_test(self, name: str) -> tuple[ListedSkill, ToolProgram, str]:
+        item, tool = self._parts.catalogue.find_tool_skill(name), self._parts.catalogue.get(name)
+        program = replace(self._parts.catalogue.get_program(item), given=self._parts.files.prepare_folder(item))
         trial = program if tool.can_run else replace(program, permissions=NOTHING_GRANTED)
-        return item, trial, self._parts.health.get(self._parts.catalogue.place(item), item.name).proved_as
+        return item, trial, self._parts.health.get(self._parts.catalogue.get_health_key(item), item.name).proved_as
 
-    def waiting(self, conversation: str) -> tuple[CodeTool, ...]:
+    def list_pending(self, conversation: str) -> tuple[CodeTool, ...]:
         """Return the pending tools written in this conversation, which can already be called there."""
-        programs = self._waiting_programs(conversation).values()
-        return tuple(code_tool(program, ToolStatus.UNAPPROVED, "waits for a person") for program in programs)
+        programs = self._load_pending_programs(conversation).values()
+        return tuple(build_code_tool(program, ToolStatus.UNAPPROVED, "waits for a person") for program in programs)
 
-    async def run_waiting(
-        self, conversation: str, name: str, payload: Json, *, services: Services, given: Given | None = None
-    ) -> ToolRun:
+    async def run_pending(
+        self, conversation: str, name: str, payload: Json, *, services: HostServices, given: GivenFolder | None = None
+    ) -> ToolRunResult:
         """Call a pending tool without any permission and without counting."""
-        trial = await asyncio.to_thread(self._waiting_trial, conversation, names.canonical(name), given)
-        return self._clean(await self._parts.workshops.here().run(trial, payload, services=services))
+        trial = await asyncio.to_thread(self._prepare_pending_run, conversation, names.canonicalize_name(name), given)
+        return self._redact_run(
+            await self._parts.workshops.get_for_current_loop().run_tool(trial, payload, services=services)
+        )
 
-    def _waiting_trial(self, conversation: str, name: str, given: Given | None) -> ToolProgram:
-        program = self._waiting_programs(conversation).get(name)
+    def _prepare_pending_run(self, conversation: str, name: str, given: GivenFolder | None) -> ToolProgram:
+        program = self._load_pending_programs(conversation).get(name)
         if program is None:
             raise NotFound(f"No tool '{name}' waits in this conversation.", hint="See 'habitus review list'.")
-        item = self._parts.catalogue.skill(name)
-        folder = self._parts.files.folder(item, given) if item else None
+        item = self._parts.catalogue.find_skill(name)
+        folder = self._parts.files.prepare_folder(item, given) if item else None
         return replace(program, permissions=NOTHING_GRANTED, given=folder)
 
-    def _waiting_programs(self, conversation: str) -> dict[str, ToolProgram]:
+    def _load_pending_programs(self, conversation: str) -> dict[str, ToolProgram]:
         changes = [proposal.change for proposal in self._parts.review.list() if proposal.conversation == conversation]
         return {
-            change.name: program_of(change.name, change.tree)
+            change.name: parse_program(change.name, change.tree)
             for change in changes
-            if change.action is Action.WRITE and trees.TOOL_CODE in change.tree
+            if change.action is ProposalAction.WRITE and trees.TOOL_CODE in change.tree
         }
 
 
-def _notice(tool: CodeTool, health: Health) -> str:
+def _build_notice(tool: CodeTool, health: ToolHealthRecord) -> str:
     """Return a notice about the tool's health after a call, or ""."""
     if health.degraded_on is not None:
         why = f"it {health.why_degraded}"
@@ -137,7 +143,7 @@ def _notice(tool: CodeTool, health: Health) -> str:
     return ""
 
 
-def _hint(tool: CodeTool) -> str:
+def _get_run_hint(tool: CodeTool) -> str:
     match tool.status:
         case ToolStatus.UNAPPROVED:
             return f"Read it first: 'habitus tools show {tool.name}'."
@@ -147,54 +153,54 @@ def _hint(tool: CodeTool) -> str:
             return "See 'habitus skills list'."
 
 
-class Tools:
+class ToolService:
     """Creates, runs and manages tools. Use it in an `async with` block, so no sandboxed process is left behind."""
 
     def __init__(
         self,
         library: Library,
-        review: Review,
-        health: ToolHealth,
+        review: ReviewQueue,
+        health: ToolHealthStore,
         *,
-        trust: Trust,
-        approvals: Trust,
-        workshop: Callable[[], Workshop],
+        trust: TrustStore,
+        approvals: TrustStore,
+        workshop: Callable[[], ToolExecutor],
         clock: Callable[[], datetime],
-        scan: Scan,
+        scan: TreeScanner,
         environ: Mapping[str, str],
-        redacted: Callable[[str], str],
+        redact: Callable[[str], str],
         retention: RetentionSettings,
-        services: Callable[[], Services],
-        given: Callable[[str], Given],
+        services: Callable[[], HostServices],
+        open_given_folder: Callable[[str], GivenFolder],
     ) -> None:
         """`services` and `open_given_folder` provide host services and a skill's files where no session does."""
-        self._workshops = Workshops(workshop)
+        self._workshops = ToolExecutorPool(workshop)
         known = ToolCatalogue(library, health, trust=trust, approvals=approvals)
-        parts = ToolParts(
+        parts = ToolServices(
             catalogue=known,
             library=library,
             review=review,
             health=health,
             workshops=self._workshops,
-            files=ToolFiles(library, given),
+            files=ToolFileFolders(library, open_given_folder),
             approvals=approvals,
             scan=scan,
             clock=clock,
             environ=environ,
-            redacted=redacted,
+            redact=redact,
             retention=retention,
             services=services,
         )
         maker, runner = ToolMaker(parts), ToolRunner(parts)
-        curator = ToolCurator(parts, runner.test)
+        curator = ToolCurator(parts, runner.test_tool)
 
-        self.all, self.active, self.get, self.code = known.all, known.active, known.get, known.code
-        self.cases, self.objection = known.cases, known.objection
-        self.create, self.approve, self.on_approval = maker.create, maker.approve, maker.on_approval
-        self.run, self.test = runner.run, runner.test
-        self.waiting, self.run_waiting = runner.waiting, runner.run_waiting
-        self.curate, self.renew = curator.curate, curator.renew
-        self.retire, self.restore, self.list_retired = curator.retire, curator.restore, curator.list_retired
+        self.all, self.active, self.get, self.code = known.list_all, known.list_active, known.get, known.get_code
+        self.cases, self.objection = known.get_cases, known.find_objection
+        self.create, self.approve, self.on_approval = maker.create_tool, maker.approve_tool, maker.on_approval
+        self.run, self.test = runner.run_tool, runner.test_tool
+        self.waiting, self.run_waiting = runner.list_pending, runner.run_pending
+        self.curate, self.renew = curator.retire_degraded_tools, curator.retest_stale_tool
+        self.retire, self.restore, self.list_retired = curator.retire_tool, curator.restore_tool, curator.list_retired
 
     async def __aenter__(self) -> Self:
         return self

@@ -9,22 +9,27 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from habitus.access import Access
-from habitus.app.operating.people import open_people
+from habitus.app.operating.people import open_user_accounts
 from habitus.web.api import events, skills, use_case_routes
-from habitus.web.api.use_case_routes import API
-from habitus.web.homes_by_person import Desks, Rereading
-from habitus.web.pages import activity, chat, every_page, home, inbox, jobs, lists, settings
+from habitus.web.api.use_case_routes import API_ROOT
+from habitus.web.home_pool import HomePool, OfflineRetryMiddleware
+from habitus.web.pages import activity, chat, home, inbox, jobs, lists, settings, shared_routes
 from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
-from habitus.web.problems import DESCRIBED, handle
-from habitus.web.rendering import STATIC
-from habitus.web.routing import Application, RouteRule
-from habitus.web.security import Guard, Keys, Proxy
+from habitus.web.problems import ERROR_RESPONSES, register_error_handlers
+from habitus.web.rendering import STATIC_DIRECTORY
+from habitus.web.routing import AccessCheckedApp, RouteAccessRule
+from habitus.web.security import SecurityMiddleware, SignInKeys, TrustedProxy
 
 
-def make_app(
-    desks: Desks, keys: Keys, hosts: Collection[str], *, open_reading: bool = False, app: Application | None = None
+def make_web_app(
+    homes: HomePool,
+    keys: SignInKeys,
+    hosts: Collection[str],
+    *,
+    open_reading: bool = False,
+    app: AccessCheckedApp | None = None,
 ) -> ASGIApp:
     """Return the application for these homes.
 
@@ -32,19 +37,21 @@ def make_app(
     built
     earlier and binds them to these homes.
     """
-    app = app or doors()
+    app = app or build_application()
     app.check_rules()
-    app.state.desks, app.state.keys = desks, keys
+    app.state.desks, app.state.keys = homes, keys
     # Users live in the database, so sign-in has to move with it when it is back.
-    desks.when_back(lambda home: keys.read_from(open_people(home)))
-    web = desks.own.settings.web
-    proxy = Proxy(header=web.proxy_header, addresses=web.proxies)
-    return Guard(Rereading(app, desks), app.find_rule, keys, hosts, proxy, open_reading=open_reading)
+    homes.on_reconnect(lambda home: keys.use_people(open_user_accounts(home)))
+    web = homes.owner_home.settings.web
+    proxy = TrustedProxy(header=web.proxy_header, addresses=web.proxies)
+    return SecurityMiddleware(
+        OfflineRetryMiddleware(app, homes), app.find_rule, keys, hosts, proxy, open_reading=open_reading
+    )
 
 
-def doors() -> Application:
+def build_application() -> AccessCheckedApp:
     """Return an application with every route, not yet bound to a home."""
-    app = Application(
+    app = AccessCheckedApp(
         title="Habitus",
         version=version("habitus"),
         summary="Skills that agents learn, prove and keep.",
@@ -53,12 +60,12 @@ def doors() -> Application:
         redoc_url=None,
     )
     # For the OpenAPI description, which FastAPI adds itself.
-    app.declare(RouteRule(access=Access.OPEN_READING))
+    app.declare_rule(RouteAccessRule(access=Access.OPEN_READING))
     for part in (skills, events):
-        part.router.add_to(app, API, responses=DESCRIBED)
-    use_case_routes.router().add_to(app, API, responses=DESCRIBED)
+        part.router.add_routes_to(app, API_ROOT, responses=ERROR_RESPONSES)
+    use_case_routes.build_router().add_routes_to(app, API_ROOT, responses=ERROR_RESPONSES)
     for pages in (
-        every_page,
+        shared_routes,
         home,
         skill_pages,
         skill_page,
@@ -70,8 +77,8 @@ def doors() -> Application:
         settings,
         lists,
     ):
-        pages.router.add_to(app, include_in_schema=False)
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    app.declare(RouteRule(access=Access.PUBLIC))
-    handle(app)
+        pages.router.add_routes_to(app, include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=STATIC_DIRECTORY), name="static")
+    app.declare_rule(RouteAccessRule(access=Access.PUBLIC))
+    register_error_handlers(app)
     return app

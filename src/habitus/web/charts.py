@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-from habitus.app.learning.insights import Confusion, SkillEffect, SkillUsage, Uses
-from habitus.app.library.browsing import Dot, SkillMap
+from habitus.app.learning.insights import ConfusionMatrix, SkillEffect, SkillUsageHistory, UseOutcomeCounts
+from habitus.app.library.browsing import MapDot, SkillMap
 from habitus.evidence.estimation import Effect
 from habitus.evidence.findings import Finding
 from habitus.improve.report import CandidateReport
-from habitus.journal.facts import Day
-from habitus.search import Hit
+from habitus.journal.evidence_records import DailyRequestCounts
+from habitus.search import IndexHit
 
 _WIDTH, _HEIGHT, _FOOT, _HEAD = 54, 136, 22, 20
 # Length and height of an interval's line, which runs from 100 fewer to 100 more.
@@ -25,22 +25,24 @@ _DAY, _DAYS_HIGH = 15, 110
 _SIDE, _WIDEST, _LETTER = 60, 190, 7
 
 
-def of_uses(usage: SkillUsage) -> dict[str, Markup]:
+def render_usage_charts(usage: SkillUsageHistory) -> dict[str, Markup]:
     """Return the charts of uses by week and by version; empty if there are none."""
     weeks = {f"{week:%b} {week.day}": uses for week, uses in usage.weeks}
     versions = {f"v{number}": uses for number, uses in usage.versions}
     drawn = {"By week": weeks, "By version": versions}
-    return {title: bars(title, of) for title, of in drawn.items() if any(uses.total for uses in of.values())}
+    return {
+        title: render_usage_bars(title, of) for title, of in drawn.items() if any(uses.total for uses in of.values())
+    }
 
 
-def of_findings(found: Sequence[Finding]) -> Markup | None:
+def render_version_effects(found: Sequence[Finding]) -> Markup | None:
     """Return a chart of the effect of offering each version, or None if no feedback exists."""
     known = {f"v{one.item.version}": one.estimate.offering for one in reversed(found)}
     drawn = {label: effect for label, effect in known.items() if effect is not None}
-    return intervals("Of a hundred conversations", drawn) if drawn else None
+    return render_intervals("Of a hundred conversations", drawn) if drawn else None
 
 
-def of_candidates(found: Sequence[CandidateReport]) -> Markup | None:
+def render_candidate_effects(found: Sequence[CandidateReport]) -> Markup | None:
     """Return a chart of each candidate's effect on the gate's tasks, compared with its base version, or None."""
     drawn = {
         f"no. {one.candidate.number}": Effect(
@@ -49,13 +51,13 @@ def of_candidates(found: Sequence[CandidateReport]) -> Markup | None:
         for one in found
         if one.gate is not None
     }
-    return intervals("Of a hundred tries", drawn) if drawn else None
+    return render_intervals("Of a hundred tries", drawn) if drawn else None
 
 
-def bars(title: str, of: Mapping[str, Uses]) -> Markup:
+def render_usage_bars(title: str, of: Mapping[str, UseOutcomeCounts]) -> Markup:
     """Return one stacked bar per label, from below: succeeded, failed, no feedback."""
     most = max((uses.total for uses in of.values()), default=0) or 1
-    parts = [_bar(number, label, uses, most) for number, (label, uses) in enumerate(of.items())]
+    parts = [_render_usage_bar(number, label, uses, most) for number, (label, uses) in enumerate(of.items())]
     said = "; ".join(f"{label}: {uses.good} went well, {uses.bad} went wrong" for label, uses in of.items())
     size = Markup('viewBox="0 0 {0} {1}" width="{0}" height="{1}"').format(_WIDTH * len(of) or _WIDTH, _HEIGHT + _FOOT)
     return Markup('<svg class="chart" role="img" {} aria-label="{}">{}</svg>').format(
@@ -63,7 +65,7 @@ def bars(title: str, of: Mapping[str, Uses]) -> Markup:
     )
 
 
-def _bar(number: int, label: str, uses: Uses, most: int) -> Markup:
+def _render_usage_bar(number: int, label: str, uses: UseOutcomeCounts, most: int) -> Markup:
     """Return one stacked bar with its total and label."""
     left, top = number * _WIDTH + 11, float(_HEIGHT)
     drawn = []
@@ -81,7 +83,7 @@ def _bar(number: int, label: str, uses: Uses, most: int) -> Markup:
     return Markup("".join(drawn))
 
 
-def sparkline(values: Sequence[float | None]) -> Markup:
+def render_sparkline(values: Sequence[float | None]) -> Markup:
     """Return a small line without labels; days without a value are skipped."""
     # A day without feedback is a gap, not zero per cent.
     known = [(at, value) for at, value in enumerate(values) if value is not None]
@@ -92,10 +94,10 @@ def sparkline(values: Sequence[float | None]) -> Markup:
     return Markup(f'<svg class="spark" aria-hidden="true" {size}><polyline points="{points}"/></svg>')
 
 
-def days(of: Sequence[Day]) -> Markup:
+def render_daily_bars(of: Sequence[DailyRequestCounts]) -> Markup:
     """Return one stacked bar per day, from below: succeeded, failed, no feedback."""
     most = max((day.total for day in of), default=0) or 1
-    drawn = [_day(number, day, most) for number, day in enumerate(of)]
+    drawn = [_render_daily_bar(number, day, most) for number, day in enumerate(of)]
     first, last = (f"{day.day:%b} {day.day.day}" for day in (of[0], of[-1]))
     wide = _DAY * len(of)
     drawn.append(f'<text x="0" y="{_DAYS_HIGH + 15}">{first}</text>')
@@ -108,7 +110,7 @@ def days(of: Sequence[Day]) -> Markup:
     )
 
 
-def _day(number: int, day: Day, most: int) -> str:
+def _render_daily_bar(number: int, day: DailyRequestCounts, most: int) -> str:
     top, drawn = float(_DAYS_HIGH), []
     for kind, count in (("good", day.good), ("bad", day.bad), ("unknown", day.unknown)):
         tall = (_DAYS_HIGH - 4) * count / most
@@ -120,17 +122,17 @@ def _day(number: int, day: Day, most: int) -> str:
     return f"<g><title>{told}</title>{''.join(drawn)}</g>" if drawn else ""
 
 
-def skill_map(found: SkillMap) -> Markup:
+def render_skill_map(found: SkillMap) -> Markup:
     """Return a map with a dot per skill, placed by meaning; the most used ones are labelled."""
     most = max((dot.row.counters.used for dot in found.dots), default=0) or 1
     rings = [
         Markup('<g class="ring"><circle cx="{0}" cy="{1}" r="{2}"/><text x="{0}" y="{1}">{3} {4}</text></g>').format(
-            *_on_map(one.x, one.y), round(16 + 6 * math.log10(one.number), 1), one.number, one.label
+            *_get_map_position(one.x, one.y), round(16 + 6 * math.log10(one.number), 1), one.number, one.label
         )
         for one in found.clusters
     ]
     # Labels of all skills would cover each other, so only the most used have one.
-    dots = [_dot(dot, most, is_named=number < _NAMED) for number, dot in enumerate(found.dots)]
+    dots = [_render_skill_dot(dot, most, is_named=number < _NAMED) for number, dot in enumerate(found.dots)]
     size = f'viewBox="0 0 {_MAP[0]} {_MAP[1]}"'
     # SVG paints in order: reversed, the most used skills end up on top.
     drawn = Markup("").join([*rings, *reversed(dots)])
@@ -139,10 +141,10 @@ def skill_map(found: SkillMap) -> Markup:
     )
 
 
-def _dot(dot: Dot, most: int, *, is_named: bool) -> Markup:
+def _render_skill_dot(dot: MapDot, most: int, *, is_named: bool) -> Markup:
     used, effect = dot.row.counters.used, dot.row.effect
     kind = "unknown" if effect is None else "good" if effect.low > 0 else "bad" if effect.high < 0 else "unknown"
-    x, y = _on_map(dot.x, dot.y)
+    x, y = _get_map_position(dot.x, dot.y)
     anchor = "end" if x > _MAP[0] * 0.8 else "start"
     return Markup(
         '<a href="/skills/{}"{}><circle class="{}" cx="{}" cy="{}" r="{}"/>'
@@ -162,35 +164,38 @@ def _dot(dot: Dot, most: int, *, is_named: bool) -> Markup:
     )
 
 
-def _on_map(x: float, y: float) -> tuple[float, float]:
+def _get_map_position(x: float, y: float) -> tuple[float, float]:
     return round(30 + x * (_MAP[0] - 60), 1), round(24 + y * (_MAP[1] - 48), 1)
 
 
-def intervals(title: str, of: Mapping[str, Effect], line: int = _LINE, long: int = _LONG) -> Markup:
+def render_intervals(title: str, of: Mapping[str, Effect], line: int = _LINE, long: int = _LONG) -> Markup:
     """Return one line per label with the confidence interval and its middle, in conversations of 100."""
     tall = line * len(of)
     longest = max(map(len, of))
     side = min(max(_SIDE, _LETTER * longest + 12), _WIDEST) if longest else 6
     parts = [
-        _interval(number * line + line / 2, label, effect, side, long)
+        _render_interval(number * line + line / 2, label, effect, side, long)
         for number, (label, effect) in enumerate(of.items())
     ]
-    zero = f'<line class="zero" x1="{_at(0, side, long)}" y1="0" x2="{_at(0, side, long)}" y2="{tall}"/>'
+    center = _get_axis_position(0, side, long)
+    zero = f'<line class="zero" x1="{center}" y1="0" x2="{center}" y2="{tall}"/>'
     foot = (
-        f'<text x="{_at(-1, side, long)}" y="{tall + 16}">fewer go well</text>'
-        f'<text x="{_at(1, side, long)}" y="{tall + 16}" text-anchor="end">more go well</text>'
+        f'<text x="{_get_axis_position(-1, side, long)}" y="{tall + 16}">fewer go well</text>'
+        f'<text x="{_get_axis_position(1, side, long)}" y="{tall + 16}" text-anchor="end">more go well</text>'
     )
-    said = "; ".join(f"{label}: {_of_100(one.low)} to {_of_100(one.high)} of 100" for label, one in of.items())
+    said = "; ".join(
+        f"{label}: {_format_of_100(one.low)} to {_format_of_100(one.high)} of 100" for label, one in of.items()
+    )
     size = Markup('viewBox="0 0 {0} {1}" width="{0}" height="{1}"').format(side + long + 10, tall + _FOOT)
     drawn = Markup(zero) + Markup("").join(parts) + Markup(foot)
     return Markup('<svg class="chart" role="img" {} aria-label="{}">{}</svg>').format(size, f"{title}. {said}", drawn)
 
 
-def _interval(middle: float, label: str, effect: Effect, side: int, long: int) -> Markup:
+def _render_interval(middle: float, label: str, effect: Effect, side: int, long: int) -> Markup:
     """Return one interval's line, dot and shortened label."""
     kind = "good" if effect.low > 0 else "bad" if effect.high < 0 else "unknown"
     short = label if len(label) * _LETTER <= side else f"{label[: side // _LETTER - 1]}…"
-    low, value, high = (_at(share, side, long) for share in (effect.low, effect.value, effect.high))
+    low, value, high = (_get_axis_position(share, side, long) for share in (effect.low, effect.value, effect.high))
     return Markup(
         f'<text x="0" y="{middle + 4}">{escape(short)}</text>'
         f'<line class="{kind}" x1="{low}" y1="{middle}" x2="{high}" y2="{middle}"/>'
@@ -198,17 +203,17 @@ def _interval(middle: float, label: str, effect: Effect, side: int, long: int) -
     )
 
 
-def _at(share: float, side: int, long: int) -> float:
+def _get_axis_position(share: float, side: int, long: int) -> float:
     """Return the x position of a share between -1 and 1."""
     return round(side + (min(max(share, -1.0), 1.0) + 1) / 2 * long, 1)
 
 
-def _of_100(share: float) -> str:
+def _format_of_100(share: float) -> str:
     return f"{100 * share:+.0f}"
 
 
 # Parts of a score as search names them, mapped to the groups that the page shows.
-_PARTS = {
+_SCORE_PART_LABELS = {
     **dict.fromkeys(("meaning", "part"), "meaning"),
     **dict.fromkeys(("name", "lexical.name"), "name"),
     **dict.fromkeys(("used_meaning", "used_words", "used_before"), "use"),
@@ -216,34 +221,34 @@ _PARTS = {
 }
 
 
-def of_fit(hit: Hit, least: float) -> Markup:
+def render_relevance_bar(hit: IndexHit, threshold: float) -> Markup:
     """Return a bar as long as a skill is relevant to a request, split into its reasons, with the offer threshold."""
     shares: dict[str, float] = {}
     for name, value in hit.parts.items():
-        kind = _PARTS.get(name, "words")
+        kind = _SCORE_PART_LABELS.get(name, "words")
         # Negative parts lower the score but can't be drawn as a width.
         shares[kind] = shares.get(kind, 0.0) + max(value, 0.0)
     total = sum(shares.values()) or 1.0
     drawn, at = [], 0.0
-    for kind in FIT_PARTS:
+    for kind in RELEVANCE_PARTS:
         wide = 100 * hit.score * shares.get(kind, 0.0) / total
         css = "name-part" if kind == "name" else kind
         drawn.append(f'<rect class="{css}" x="{at:.2f}" y="0" width="{wide:.2f}" height="12"/>')
         at += wide
-    said = ", ".join(f"{kind} {100 * shares[kind] / total:.0f} %" for kind in FIT_PARTS if shares.get(kind))
-    line = f'<line x1="{100 * least:.2f}" y1="0" x2="{100 * least:.2f}" y2="12"/>'
-    label = f"Fits to {100 * hit.score:.0f} %: {said}. Nothing below {100 * least:.0f} % is offered."
+    said = ", ".join(f"{kind} {100 * shares[kind] / total:.0f} %" for kind in RELEVANCE_PARTS if shares.get(kind))
+    line = f'<line x1="{100 * threshold:.2f}" y1="0" x2="{100 * threshold:.2f}" y2="12"/>'
+    label = f"Fits to {100 * hit.score:.0f} %: {said}. Nothing below {100 * threshold:.0f} % is offered."
     return Markup(
         '<svg class="bar" role="img" viewBox="0 0 100 12" preserveAspectRatio="none" aria-label="{}">'
         '<rect class="back" x="0" y="0" width="100" height="12"/>{}{}</svg>'
     ).format(label, Markup("".join(drawn)), Markup(line))
 
 
-FIT_PARTS = ("words", "meaning", "name", "use", "description")
+RELEVANCE_PARTS = ("words", "meaning", "name", "use", "description")
 _WEEK_WIDTH, _TALL = 40, 56
 
 
-def over_time(one: SkillEffect) -> Markup:
+def render_effect_over_time(one: SkillEffect) -> Markup:
     """Return the effect as it was known week by week, each with its interval."""
     reach = max((max(abs(at.effect.low), abs(at.effect.high)) for at in one.over_time if at.effect), default=0) or 1.0
     drawn, said = [], []
@@ -252,7 +257,7 @@ def over_time(one: SkillEffect) -> Markup:
             continue
         effect, x = at.effect, number * _WEEK_WIDTH + _WEEK_WIDTH / 2
         low, value, high = (_TALL / 2 * (1 - each / reach) for each in (effect.low, effect.value, effect.high))
-        kind = _kind(effect)
+        kind = _classify_effect(effect)
         drawn.append(f'<line class="{kind}" x1="{x}" y1="{low:.1f}" x2="{x}" y2="{high:.1f}"/>')
         drawn.append(f'<circle class="{kind}" cx="{x}" cy="{value:.1f}" r="4"/>')
         said.append(f"{at.at:%b} {at.at.day}: {100 * effect.low:+.0f} to {100 * effect.high:+.0f}")
@@ -268,7 +273,7 @@ def over_time(one: SkillEffect) -> Markup:
 _CELL, _NAMES = 40, 210
 
 
-def matrix(found: Confusion) -> Markup:
+def render_confusion_matrix(found: ConfusionMatrix) -> Markup:
     """Return a matrix of skills: the darker a cell, the better the column's skill matches the row's own description."""
     count = len(found.names)
     parts = []
@@ -276,16 +281,20 @@ def matrix(found: Confusion) -> Markup:
         top = (row + 1) * _CELL
         short = name if len(name) <= 26 else f"{name[:25]}…"
         parts.append(Markup('<text x="0" y="{}">{} {}</text>').format(top + 25, row + 1, short))
-        parts.append(Markup('<text x="{}" y="28" text-anchor="middle">{}</text>').format(_column(row) + 18, row + 1))
+        parts.append(
+            Markup('<text x="{}" y="28" text-anchor="middle">{}</text>').format(_get_column_position(row) + 18, row + 1)
+        )
         for column, value in enumerate(cells):
-            kind = "self" if row == column else "near" if value >= max(cells[row] * _NEARLY, 0.01) else "far"
+            kind = "self" if row == column else "near" if value >= max(cells[row] * _CONFUSION_RATIO, 0.01) else "far"
             parts.append(
                 Markup(
                     '<rect class="{}" x="{}" y="{}" width="36" height="36" rx="4" fill-opacity="{:.2f}">'
                     "<title>{} for what {} says: {:.0f} %</title></rect>"
-                ).format(kind, _column(column), top, 0.08 + 0.92 * value, found.names[column], name, 100 * value)
+                ).format(
+                    kind, _get_column_position(column), top, 0.08 + 0.92 * value, found.names[column], name, 100 * value
+                )
             )
-    pairs = confused_pairs(found)
+    pairs = list_confused_pairs(found)
     said = "; ".join(f"{one} with {other}" for one, other in pairs) or "nothing is confused"
     size = Markup('viewBox="0 0 {0} {1}" width="{0}" height="{1}"').format(_NAMES + _CELL * count, _CELL * (count + 1))
     return Markup('<svg class="chart matrix" role="img" {} aria-label="Confused: {}">{}</svg>').format(
@@ -293,25 +302,25 @@ def matrix(found: Confusion) -> Markup:
     )
 
 
-def _column(number: int) -> int:
+def _get_column_position(number: int) -> int:
     return _NAMES + number * _CELL
 
 
 # A skill that reaches this share of another's own score may be mistaken for it.
-_NEARLY = 0.9
+_CONFUSION_RATIO = 0.9
 
 
-def confused_pairs(found: Confusion) -> list[tuple[str, str]]:
+def list_confused_pairs(found: ConfusionMatrix) -> list[tuple[str, str]]:
     """Return the pairs of names in which the second skill may be chosen instead of the first."""
     return [
         (found.names[row], found.names[column])
         for row, cells in enumerate(found.rows)
         for column, value in enumerate(cells)
-        if row != column and value >= max(cells[row] * _NEARLY, 0.01)
+        if row != column and value >= max(cells[row] * _CONFUSION_RATIO, 0.01)
     ]
 
 
-def share(label: str, part: int, of: int, *, marked: int = 0) -> Markup:
+def render_share_bar(label: str, part: int, of: int, *, marked: int = 0) -> Markup:
     """Return a bar that shows a part of a whole, with a marked section for the wasted part."""
     whole = max(of, part, 1)
     return Markup(
@@ -322,6 +331,6 @@ def share(label: str, part: int, of: int, *, marked: int = 0) -> Markup:
     ).format(label, 100 * part / whole, 100 * marked / whole)
 
 
-def _kind(effect: Effect) -> str:
+def _classify_effect(effect: Effect) -> str:
     """Return the CSS class of an effect: good or bad only if the whole interval agrees."""
     return "good" if effect.low > 0 else "bad" if effect.high < 0 else "unknown"

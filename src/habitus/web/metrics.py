@@ -13,31 +13,31 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from habitus import optional_packages
-from habitus.agent.background import in_thread
+from habitus.agent.background import run_in_thread
 from habitus.app.home import Home
-from habitus.app.sharing.availability import ReadyState, readiness
+from habitus.app.sharing.availability import ReadinessState, check_readiness
 from habitus.errors import HabitusError
 from habitus.jobs.queue import JobQueue
 
-PATH = "/metrics"
-_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
-_DOORS = {"api": "rest", "mcp": "mcp", "static": "static", "healthz": "health", "readyz": "health"}
+METRICS_PATH = "/metrics"
+_KNOWN_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+_ROUTE_KINDS = {"api": "rest", "mcp": "mcp", "static": "static", "healthz": "health", "readyz": "health"}
 
 
-class Metrics:
+class PrometheusMetrics:
     """Counts requests and turns of this process, and reads the home's numbers on each scrape."""
 
-    def __init__(self, served: Callable[[], Home]) -> None:
+    def __init__(self, get_home: Callable[[], Home]) -> None:
         """Take a function that returns the home served now; raise `NotInstalled` without `prometheus_client`."""
         try:
             # Imported only if metrics are switched on.
             import prometheus_client as prometheus
         except ImportError:
-            raise optional_packages.absent("web.metrics", "prometheus_client") from None
+            raise optional_packages.build_missing_error("web.metrics", "prometheus_client") from None
         self._prometheus: Any = prometheus
-        self._served = served
-        self._home = served()
-        self._as_nobody = self._home.as_nobody()
+        self._served = get_home
+        self._home = get_home()
+        self._as_nobody = self._home.as_system()
         self._registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=self._registry)
         self._requests = prometheus.Counter(
@@ -49,7 +49,7 @@ class Metrics:
         self._counters: dict[str, Any] = {}
         self._registry.register(self)
 
-    def count(self, name: str, number: float, attributes: Mapping[str, str]) -> None:
+    def increment_counter(self, name: str, number: float, attributes: Mapping[str, str]) -> None:
         """Increase a counter that OpenTelemetry counts as well, such as turns by outcome."""
         if name not in self._counters:
             self._counters[name] = self._prometheus.Counter(
@@ -60,21 +60,21 @@ class Metrics:
     def count_request(self, path: str, method: str, status: int, seconds: float) -> None:
         """Count a request by kind of route."""
         # The path itself would name skills and people, and create a time series for each.
-        door = _DOORS.get(path.strip("/").partition("/")[0], "page")
+        door = _ROUTE_KINDS.get(path.strip("/").partition("/")[0], "page")
         # Methods are free text: a scanner could create any number of time series.
-        self._requests.labels(door, method if method in _METHODS else "other", str(status)).inc()
+        self._requests.labels(door, method if method in _KNOWN_METHODS else "other", str(status)).inc()
         self._seconds.labels(door).observe(seconds)
 
     def collect(self) -> Iterator[Any]:
         """Yield the home's current numbers; the Prometheus library calls this on each scrape."""
         gauge = self._prometheus.metrics_core.GaugeMetricFamily
-        home = self._look()
-        is_ready = readiness(home.settings, is_stand_in=home.is_stand_in).state is ReadyState.READY
+        home = self._get_anonymous_home()
+        is_ready = check_readiness(home.settings, is_offline=home.is_offline).state is ReadinessState.READY
         yield gauge("habitus_ready", "1 where nothing is made do without, as /readyz says.", value=int(is_ready))
         try:
             skills = len(home.skills.snapshot().listing)
-            waiting = home.waiting_count()
-            states = JobQueue(home.shared).states()
+            waiting = home.count_pending()
+            states = JobQueue(home.shared).count_jobs_by_state()
         # While the database is unreachable its numbers are unknown, which is not zero.
         except HabitusError:
             return
@@ -85,23 +85,23 @@ class Metrics:
             jobs.add_metric([state.value], number)
         yield jobs
 
-    def _look(self) -> Home:
+    def _get_anonymous_home(self) -> Home:
         """Return an anonymous view of the home that is served now."""
         # The home is replaced when settings change or the database is back.
         if (home := self._served()) is not self._home:
-            self._home, self._as_nobody = home, home.as_nobody()
+            self._home, self._as_nobody = home, home.as_system()
         return self._as_nobody
 
-    def answer(self) -> Response:
+    def render_response(self) -> Response:
         """Return all metrics as a response."""
         text = self._prometheus.generate_latest(self._registry)
         return Response(text, media_type=self._prometheus.CONTENT_TYPE_LATEST)
 
 
-class Measured:
+class MetricsMiddleware:
     """Middleware that counts responses and answers `/metrics` itself."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, token: str) -> None:
+    def __init__(self, app: ASGIApp, metrics: PrometheusMetrics, token: str) -> None:
         self._app = app
         self._metrics = metrics
         self._token = token.encode()
@@ -109,21 +109,21 @@ class Measured:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif scope["path"] == PATH:
-            await (await self._answer(scope))(scope, receive, send)
+        elif scope["path"] == METRICS_PATH:
+            await (await self._answer_scrape(scope))(scope, receive, send)
         else:
-            await self._count(scope, receive, send)
+            await self._count_request(scope, receive, send)
 
-    async def _answer(self, scope: Scope) -> Response:
+    async def _answer_scrape(self, scope: Scope) -> Response:
         kind, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
         given = token.encode("utf-8", "replace")
         # Compared in constant time, so the token can't be guessed byte by byte.
         if kind.lower() != "bearer" or not hmac.compare_digest(given, self._token):
             said = "Send the token for metrics that 'habitus up' printed as 'Authorization: Bearer TOKEN'.\n"
             return PlainTextResponse(said, HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
-        return await in_thread(self._metrics.answer)
+        return await run_in_thread(self._metrics.render_response)
 
-    async def _count(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _count_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
 
         async def note(message: Message) -> None:

@@ -16,16 +16,16 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from habitus.access import Access
-from habitus.agent.background import in_thread
-from habitus.errors import DatabaseAway, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
+from habitus.agent.background import run_in_thread
+from habitus.errors import DatabaseUnavailable, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
 from habitus.web import site_map
-from habitus.web.rendering import is_swap, notice, page, page_of_problem
+from habitus.web.rendering import is_htmx_request, make_error_notice, render_page, render_standalone_problem
 
 log = logging.getLogger(__name__)
 
-API = "/api/"
+API_PREFIX = "/api/"
 # The first class that fits says which status an error has.
-STATUS: Mapping[type[Exception], HTTPStatus] = {
+ERROR_STATUS: Mapping[type[Exception], HTTPStatus] = {
     NotFound: HTTPStatus.NOT_FOUND,
     Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
     Stale: HTTPStatus.PRECONDITION_FAILED,
@@ -41,7 +41,7 @@ class PreconditionRequired(UserError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
+class ProblemDetails:
     """An error response by RFC 9457; `detail` is the hint."""
 
     title: str
@@ -50,57 +50,65 @@ class Problem:
     detail: str = ""
 
 
-_MEDIA = "application/problem+json"
+_PROBLEM_MEDIA_TYPE = "application/problem+json"
 # How the description of REST says that any request may be answered with one.
-DESCRIBED: dict[int | str, dict[str, Any]] = {
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     "4XX": {
         "description": "What is wrong, and what to do about it.",
-        "content": {_MEDIA: {"schema": TypeAdapter(Problem).json_schema()}},
+        "content": {_PROBLEM_MEDIA_TYPE: {"schema": TypeAdapter(ProblemDetails).json_schema()}},
     }
 }
 
 
-def problem(status: HTTPStatus, what: str, hint: str = "", headers: Mapping[str, str] | None = None) -> Response:
+def make_problem_response(
+    status: HTTPStatus, message: str, hint: str = "", headers: Mapping[str, str] | None = None
+) -> Response:
     """Return an error as problem+json."""
-    told = json.dumps(asdict(Problem(title=what, status=status.value, detail=hint)))
-    return Response(told, status_code=status, media_type=_MEDIA, headers=dict(headers or {}))
+    told = json.dumps(asdict(ProblemDetails(title=message, status=status.value, detail=hint)))
+    return Response(told, status_code=status, media_type=_PROBLEM_MEDIA_TYPE, headers=dict(headers or {}))
 
 
-def refusal(path: str, status: HTTPStatus, what: str, hint: str, headers: Mapping[str, str] | None = None) -> ASGIApp:
+def make_refusal(
+    path: str, status: HTTPStatus, message: str, hint: str, headers: Mapping[str, str] | None = None
+) -> ASGIApp:
     """Return an application that answers with an error: problem+json, a notice on an open page, or a
     page of its own.
     """
-    if path.startswith(API):
-        return problem(status, what, hint, headers)
+    if path.startswith(API_PREFIX):
+        return make_problem_response(status, message, hint, headers)
 
     async def say(scope: Scope, receive: Receive, send: Send) -> None:
-        is_open = is_swap(Request(scope))
-        answer = notice(what, hint, status) if is_open else page_of_problem(status, what, hint)
+        is_open = is_htmx_request(Request(scope))
+        answer = (
+            make_error_notice(message, hint, status) if is_open else render_standalone_problem(status, message, hint)
+        )
         answer.headers.update(headers or {})
         await answer(scope, receive, send)
 
     return say
 
 
-def handle(app: FastAPI) -> None:
+def register_error_handlers(app: FastAPI) -> None:
     """Register a handler for every error that can reach the application."""
 
     async def answer(request: Request, status: HTTPStatus, what: str, hint: str) -> Response:
-        if request.url.path.startswith(API):
-            return problem(status, what, hint)
-        told = site_map.without_terminal(hint)
-        if is_swap(request):
-            return notice(site_map.without_terminal(what), told, status)
+        if request.url.path.startswith(API_PREFIX):
+            return make_problem_response(status, what, hint)
+        told = site_map.replace_commands_by_pages(hint)
+        if is_htmx_request(request):
+            return make_error_notice(site_map.replace_commands_by_pages(what), told, status)
         # The full page needs the home, which may be what failed, or data the sender may not see.
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or request.state.access < Access.VIEWER:
-            return page_of_problem(status, what, told)
-        return await in_thread(lambda: _page(request, status, site_map.without_terminal(what), told))
+            return render_standalone_problem(status, what, told)
+        return await run_in_thread(
+            lambda: _render_problem_page(request, status, site_map.replace_commands_by_pages(what), told)
+        )
 
     async def of_user(request: Request, error: Exception) -> Response:
         assert isinstance(error, (UserError, ToolFailed))
-        request.state.is_away = isinstance(error, DatabaseAway)
+        request.state.is_away = isinstance(error, DatabaseUnavailable)
         what, hint = (error.message, error.hint) if isinstance(error, UserError) else (str(error), "")
-        return await answer(request, status_of(error), what, hint)
+        return await answer(request, get_error_status(error), what, hint)
 
     async def of_values(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
@@ -128,18 +136,18 @@ def handle(app: FastAPI) -> None:
     app.add_exception_handler(Exception, of_bug)
 
 
-def _page(request: Request, status: HTTPStatus, what: str, hint: str) -> Response:
+def _render_problem_page(request: Request, status: HTTPStatus, what: str, hint: str) -> Response:
     """Return an error page with the navigation and related pages."""
-    advice = site_map.ways_on(request.url.path)
+    advice = site_map.list_related_pages(request.url.path)
     try:
-        return page(request, "problem.html", status=status, what=what, hint=hint, advice=advice)
+        return render_page(request, "problem.html", status=status, what=what, hint=hint, advice=advice)
     # The home can't be read either, so the page has to do without it.
     except UserError:
-        return page_of_problem(status, what, hint)
+        return render_standalone_problem(status, what, hint)
 
 
-def status_of(error: Exception) -> HTTPStatus:
+def get_error_status(error: Exception) -> HTTPStatus:
     """Return the HTTP status of an error."""
     if isinstance(error, PreconditionRequired):
         return HTTPStatus.PRECONDITION_REQUIRED
-    return next(status for kind, status in STATUS.items() if isinstance(error, kind))
+    return next(status for kind, status in ERROR_STATUS.items() if isinstance(error, kind))

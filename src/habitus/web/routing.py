@@ -13,81 +13,81 @@ from starlette.types import Scope
 from habitus.access import Access
 
 # The largest body of an ordinary request, and of one that uploads files.
-SMALL, LARGE = 2 * 1024 * 1024, 20 * 1024 * 1024
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+SMALL_BODY_BYTES, LARGE_BODY_BYTES = 2 * 1024 * 1024, 20 * 1024 * 1024
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RouteRule:
+class RouteAccessRule:
     """The access that a route requires and the largest body it accepts; checked before the body is read."""
 
     access: Access
-    max_bytes: int = SMALL
+    max_bytes: int = SMALL_BODY_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Registration:
+class _RouteRegistration:
     path: str
     endpoint: Callable[..., Any]
-    rule: RouteRule
+    rule: RouteAccessRule
     options: dict[str, Any]
 
 
-class Router:
+class AccessRouter:
     """Collects the routes of one module; `defaults` are FastAPI options that all of them share."""
 
     def __init__(self, **defaults: Any) -> None:
         self._defaults = defaults
-        self._registered: list[_Registration] = []
+        self._registered: list[_RouteRegistration] = []
 
     def get(self, path: str, *, access: Access, **options: Any) -> Callable[[Endpoint], Endpoint]:
-        return self.route("GET", path, access=access, **options)
+        return self.register_route("GET", path, access=access, **options)
 
     def post(
-        self, path: str, *, access: Access, max_bytes: int = SMALL, **options: Any
+        self, path: str, *, access: Access, max_bytes: int = SMALL_BODY_BYTES, **options: Any
     ) -> Callable[[Endpoint], Endpoint]:
-        return self.route("POST", path, access=access, max_bytes=max_bytes, **options)
+        return self.register_route("POST", path, access=access, max_bytes=max_bytes, **options)
 
     def put(self, path: str, *, access: Access, **options: Any) -> Callable[[Endpoint], Endpoint]:
-        return self.route("PUT", path, access=access, **options)
+        return self.register_route("PUT", path, access=access, **options)
 
     def delete(self, path: str, *, access: Access, **options: Any) -> Callable[[Endpoint], Endpoint]:
-        return self.route("DELETE", path, access=access, **options)
+        return self.register_route("DELETE", path, access=access, **options)
 
-    def route(
-        self, method: str, path: str, *, access: Access, max_bytes: int = SMALL, **options: Any
+    def register_route(
+        self, method: str, path: str, *, access: Access, max_bytes: int = SMALL_BODY_BYTES, **options: Any
     ) -> Callable[[Endpoint], Endpoint]:
         """Register a function for requests with this method and path."""
-        rule = RouteRule(access=access, max_bytes=max_bytes)
+        rule = RouteAccessRule(access=access, max_bytes=max_bytes)
 
         def register(endpoint: Endpoint) -> Endpoint:
             given = {**self._defaults, **options, "methods": [method]}
-            self._registered.append(_Registration(path=path, endpoint=endpoint, rule=rule, options=given))
+            self._registered.append(_RouteRegistration(path=path, endpoint=endpoint, rule=rule, options=given))
             return endpoint
 
         return register
 
-    def add_to(self, app: Application, prefix: str = "", **options: Any) -> None:
+    def add_routes_to(self, app: AccessCheckedApp, prefix: str = "", **options: Any) -> None:
         """Add the collected routes, each with its rule, to an application."""
         for one in self._registered:
             app.router.add_api_route(prefix + one.path, one.endpoint, **options, **one.options)
-            app.declare(one.rule)
+            app.declare_rule(one.rule)
 
 
-class Application(FastAPI):
+class AccessCheckedApp(FastAPI):
     """A FastAPI application that knows the rule of each of its routes."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.rules: list[tuple[BaseRoute, RouteRule]] = []
+        self.rules: list[tuple[BaseRoute, RouteAccessRule]] = []
 
-    def declare(self, rule: RouteRule) -> None:
+    def declare_rule(self, rule: RouteAccessRule) -> None:
         """Set the rule of the route that was added last; a route that changes something requires a signed-in user."""
         route = self.routes[-1]
-        methods = getattr(route, "methods", None) or SAFE
-        if rule.access < Access.VIEWER and not methods <= SAFE:
+        methods = getattr(route, "methods", None) or SAFE_METHODS
+        if rule.access < Access.VIEWER and not methods <= SAFE_METHODS:
             raise ValueError(f"{route} changes something, so nobody uses it without signing in.")
         self.rules.append((route, rule))
 
@@ -99,6 +99,6 @@ class Application(FastAPI):
             if not any(route is one for one in declared):
                 raise ValueError(f"{route} does not declare who may use it: add access=Access.…")
 
-    def find_rule(self, scope: Scope) -> RouteRule | None:
+    def find_rule(self, scope: Scope) -> RouteAccessRule | None:
         """Return the rule of the route that will answer a request, or None if none does."""
         return next((rule for route, rule in self.rules if route.matches(scope)[0] is Match.FULL), None)

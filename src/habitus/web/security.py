@@ -19,24 +19,24 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from habitus.access import Access
-from habitus.agent.background import in_thread
+from habitus.agent.background import run_in_thread
 from habitus.app.home import Home
-from habitus.app.operating.people import People, Person, Role, open_people
+from habitus.app.operating.people import UserAccount, UserAccountStore, UserRole, open_user_accounts
 from habitus.errors import Refused, StorageFailed
-from habitus.web.problems import refusal
-from habitus.web.routing import SAFE, RouteRule
+from habitus.web.problems import make_refusal
+from habitus.web.routing import SAFE_METHODS, RouteAccessRule
 
 KEY_FILE = "web.key"
-COOKIE = "habitus-"
+COOKIE_PREFIX = "habitus-"
 # Seconds that a sign-in lasts.
-SIGNED_IN_FOR = 30 * 24 * 3600
+SESSION_SECONDS = 30 * 24 * 3600
 
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-HEADERS = {
-    "Content-Security-Policy": POLICY,
+SECURITY_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -45,48 +45,48 @@ HEADERS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asker:
+class RequestIdentity:
     """The sender of a request and their access; `person` is None for the owner, who is not in the list of users."""
 
-    person: Person | None
+    person: UserAccount | None
     access: Access
 
 
-OWNER = Asker(person=None, access=Access.OWNER)
+OWNER_IDENTITY = RequestIdentity(person=None, access=Access.OWNER)
 # Somebody who isn't signed in looks as a viewer with a name that no account can have, so nothing they see is anyone's.
-STRANGER = Person(name="(not signed in)", role=Role.VIEWER)
+ANONYMOUS_PERSON = UserAccount(name="(not signed in)", role=UserRole.VIEWER)
 
 
-def _asker(person: Person | None) -> Asker | None:
+def _identify_person(person: UserAccount | None) -> RequestIdentity | None:
     """Return the identity of a person with the access of their role, or None."""
-    return None if person is None else Asker(person=person, access=person.role.access)
+    return None if person is None else RequestIdentity(person=person, access=person.role.access)
 
 
-class Keys:
+class SignInKeys:
     """Signs people in: the owner with a key stored in this home, other users with the key that all hosts share."""
 
-    def __init__(self, key: bytes, people: People, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, key: bytes, people: UserAccountStore, clock: Callable[[], float] = time.time) -> None:
         self._own = key
         self._shared = b""
         self._people = people
         self._clock = clock
         self._links: set[str] = set()
         # Named after the key, because one browser may be signed in to several homes.
-        self.cookie = f"{COOKIE}{_sign(key, 'name')[:8]}"
-        self.bearer = _sign(key, "bearer")
-        self.for_metrics = _sign(key, "metrics")
+        self.cookie = f"{COOKIE_PREFIX}{_sign_text(key, 'name')[:8]}"
+        self.owner_token = _sign_text(key, "bearer")
+        self.metrics_token = _sign_text(key, "metrics")
 
-    def read_from(self, people: People) -> None:
+    def use_people(self, people: UserAccountStore) -> None:
         """Use the users of another database and its signing key from now on."""
         self._people, self._shared = people, b""
 
-    def new_link(self) -> str:
+    def create_sign_in_key(self) -> str:
         """Return a key for a sign-in link that works once."""
         link = secrets.token_urlsafe(24)
         self._links.add(link)
         return link
 
-    def enter(self, link: str) -> str | None:
+    def redeem_sign_in_key(self, link: str) -> str | None:
         """Return the session cookie for an unused sign-in key, else None."""
         key = name = ""
         signing = self._own
@@ -94,66 +94,66 @@ class Keys:
             # Removed before anything else: of two simultaneous requests only one gets in.
             self._links.remove(link)
         except KeyError:
-            if (person := self._people.enter(link)) is None:
+            if (person := self._people.redeem_link(link)) is None:
                 return None
-            key, name, signing = person.key, person.name, self._for_people()
-        told = f"{int(self._clock()) + SIGNED_IN_FOR}.{secrets.token_hex(8)}.{key}.{name}"
-        return f"{told}.{_sign(signing, told)}"
+            key, name, signing = person.key, person.name, self._get_people_key()
+        told = f"{int(self._clock()) + SESSION_SECONDS}.{secrets.token_hex(8)}.{key}.{name}"
+        return f"{told}.{_sign_text(signing, told)}"
 
-    def by_cookie(self, cookie: str) -> Asker | None:
+    def identify_by_cookie(self, cookie: str) -> RequestIdentity | None:
         """Return the identity behind a session cookie, or None if it is invalid, expired or the user was removed."""
         told, _, signature = cookie.rpartition(".")
         until, _, rest = told.partition(".")
         if not until.isdecimal() or int(until) <= self._clock():
             return None
-        is_own = _is_signed(self._own, told, signature)
+        is_own = _has_valid_signature(self._own, told, signature)
         # A cookie with fewer parts gets an empty key, which matches no user.
         _, key, name = rest.split(".", 2) if rest.count(".") > 1 else ("", "", rest)
         if not name:
-            return OWNER if is_own else None
-        if not is_own and not _is_signed(self._for_people(), told, signature):
+            return OWNER_IDENTITY if is_own else None
+        if not is_own and not _has_valid_signature(self._get_people_key(), told, signature):
             return None
         person = self._people.get(name)
-        return _asker(person) if person is not None and hmac.compare_digest(person.key, key) else None
+        return _identify_person(person) if person is not None and hmac.compare_digest(person.key, key) else None
 
-    def by_name(self, name: str) -> Asker:
+    def identify_by_name(self, name: str) -> RequestIdentity:
         """Return the identity of a user whom a proxy has signed in; raise `Refused` for an unknown one."""
         if (person := self._people.get(name)) is None:
             raise Refused(f"'{name}' can't sign in here.", hint="Ask an admin for 'habitus users add'.")
-        return Asker(person=person, access=person.role.access)
+        return RequestIdentity(person=person, access=person.role.access)
 
-    def by_token(self, token: str) -> Asker | None:
+    def identify_by_token(self, token: str) -> RequestIdentity | None:
         """Return the identity behind a bearer token, or None."""
-        if hmac.compare_digest(token.encode("utf-8", "replace"), self.bearer.encode()):
-            return OWNER
-        return _asker(self._people.with_token(token))
+        if hmac.compare_digest(token.encode("utf-8", "replace"), self.owner_token.encode()):
+            return OWNER_IDENTITY
+        return _identify_person(self._people.find_by_token(token))
 
-    def note_seen(self, asker: Asker | None) -> None:
+    def record_last_seen(self, asker: RequestIdentity | None) -> None:
         """Record when a user was last seen."""
         if asker is not None and asker.person is not None:
-            self._people.note_seen(asker.person, datetime.fromtimestamp(self._clock(), UTC))
+            self._people.record_activity(asker.person, datetime.fromtimestamp(self._clock(), UTC))
 
-    def csrf(self, cookie: str) -> str:
+    def make_csrf_token(self, cookie: str) -> str:
         """Return the CSRF token that belongs to this cookie."""
-        return _sign(self._for_people(), f"csrf {cookie}")
+        return _sign_text(self._get_people_key(), f"csrf {cookie}")
 
-    def _for_people(self) -> bytes:
-        self._shared = self._shared or self._people.signing_key()
+    def _get_people_key(self) -> bytes:
+        self._shared = self._shared or self._people.get_signing_key()
         return self._shared or self._own
 
 
-def _sign(key: bytes, text: str) -> str:
+def _sign_text(key: bytes, text: str) -> str:
     """Return an HMAC signature of a text."""
     return hmac.new(key, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:40]
 
 
-def _is_signed(key: bytes, text: str, signature: str) -> bool:
-    return hmac.compare_digest(signature.encode("utf-8", "replace"), _sign(key, text).encode())
+def _has_valid_signature(key: bytes, text: str, signature: str) -> bool:
+    return hmac.compare_digest(signature.encode("utf-8", "replace"), _sign_text(key, text).encode())
 
 
-def keys_of(home: Home) -> Keys:
+def load_sign_in_keys(home: Home) -> SignInKeys:
     """Load or create the home's keys; if the home is read-only, the owner's key lasts as long as the process."""
-    file, people = home.settings.home / KEY_FILE, open_people(home)
+    file, people = home.settings.home / KEY_FILE, open_user_accounts(home)
     with suppress(OSError):
         # O_EXCL: of two servers starting at once, both use the key of the first. Only the owner may read it.
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -161,18 +161,18 @@ def keys_of(home: Home) -> Keys:
             made.write(secrets.token_bytes(32))
     with suppress(OSError):
         if len(key := file.read_bytes()) >= 32:
-            return Keys(key, people)
-    return Keys(secrets.token_bytes(32), people)
+            return SignInKeys(key, people)
+    return SignInKeys(secrets.token_bytes(32), people)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Proxy:
+class TrustedProxy:
     """A reverse proxy that signs people in and names them in a header; only its addresses may send that header."""
 
     header: str = ""
     addresses: tuple[str, ...] = ()
 
-    def asker_name(self, scope: Scope, headers: Headers) -> str:
+    def get_signed_in_name(self, scope: Scope, headers: Headers) -> str:
         """Return the name in the proxy's header, or nothing; raise `Refused` if anybody else sends it."""
         said = headers.getlist(self.header) if self.header else []
         if not said:
@@ -188,7 +188,7 @@ class Proxy:
         return False
 
 
-class Guard:
+class SecurityMiddleware:
     """Middleware that refuses foreign hosts and origins, forged forms, large bodies and insufficient access.
 
     `find_rule` returns the rule of the route that would answer.
@@ -197,16 +197,16 @@ class Guard:
     def __init__(
         self,
         app: ASGIApp,
-        rules: Callable[[Scope], RouteRule | None],
-        keys: Keys,
+        find_rule: Callable[[Scope], RouteAccessRule | None],
+        keys: SignInKeys,
         hosts: Collection[str],
-        proxy: Proxy,
+        proxy: TrustedProxy,
         *,
         open_reading: bool = False,
     ) -> None:
         self._strangers = Access.OPEN_READING if open_reading else Access.PUBLIC
         self._app = app
-        self._rules = rules
+        self._rules = find_rule
         self._keys = keys
         self._hosts = frozenset(hosts)
         self._proxy = proxy
@@ -217,80 +217,90 @@ class Guard:
             return
         headers = Headers(scope=scope)
         try:
-            asker, csrf = await in_thread(lambda: self._signed_in(scope, headers))
+            asker, csrf = await run_in_thread(lambda: self._identify_and_record(scope, headers))
         except (StorageFailed, Refused) as error:
             status = HTTPStatus.FORBIDDEN if isinstance(error, Refused) else HTTPStatus.SERVICE_UNAVAILABLE
-            await refusal(scope["path"], status, error.message, error.hint)(scope, receive, _adding(send))
+            await make_refusal(scope["path"], status, error.message, error.hint)(
+                scope, receive, _add_security_headers(send)
+            )
             return
         if asker is None:
             # A wrong token must be reported, not silently downgraded to open reading.
             level = Access.PUBLIC if "authorization" in headers else self._strangers
-            asker = Asker(person=STRANGER, access=level)
+            asker = RequestIdentity(person=ANONYMOUS_PERSON, access=level)
         scope.setdefault("state", {}).update(csrf=csrf, access=asker.access, person=asker.person)
         # An address that no route has is for those who are signed in to find out.
-        rule = self._rules(scope) or RouteRule(access=Access.VIEWER)
-        body = _Bounded(receive, rule.max_bytes)
-        answer = self._objection(scope, headers, asker, csrf, rule.access) or body.objection(scope, headers)
-        await (answer or self._app)(scope, body, _adding(send))
+        rule = self._rules(scope) or RouteAccessRule(access=Access.VIEWER)
+        body = _LimitedBody(receive, rule.max_bytes)
+        answer = self._find_objection(scope, headers, asker, csrf, rule.access) or body.check_declared_length(
+            scope, headers
+        )
+        await (answer or self._app)(scope, body, _add_security_headers(send))
 
-    def _signed_in(self, scope: Scope, headers: Headers) -> tuple[Asker | None, str]:
+    def _identify_and_record(self, scope: Scope, headers: Headers) -> tuple[RequestIdentity | None, str]:
         """Identify the sender and record that they were seen."""
-        asker, csrf = self._recognise(scope, headers)
-        self._keys.note_seen(asker)
+        asker, csrf = self._identify_sender(scope, headers)
+        self._keys.record_last_seen(asker)
         return asker, csrf
 
-    def _recognise(self, scope: Scope, headers: Headers) -> tuple[Asker | None, str]:
+    def _identify_sender(self, scope: Scope, headers: Headers) -> tuple[RequestIdentity | None, str]:
         """Return the sender's identity and their CSRF token; a program with a bearer token needs none."""
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            return self._keys.by_token(token), ""
-        if name := self._proxy.asker_name(scope, headers):
-            return self._keys.by_name(name), self._keys.csrf(name)
-        for cookie in _cookies(headers):
-            if (asker := self._keys.by_cookie(cookie)) is not None:
-                return asker, self._keys.csrf(cookie)
+            return self._keys.identify_by_token(token), ""
+        if name := self._proxy.get_signed_in_name(scope, headers):
+            return self._keys.identify_by_name(name), self._keys.make_csrf_token(name)
+        for cookie in _list_habitus_cookies(headers):
+            if (asker := self._keys.identify_by_cookie(cookie)) is not None:
+                return asker, self._keys.make_csrf_token(cookie)
         return None, ""
 
-    def _objection(self, scope: Scope, headers: Headers, asker: Asker, csrf: str, least: Access) -> ASGIApp | None:
+    def _find_objection(
+        self, scope: Scope, headers: Headers, asker: RequestIdentity, csrf: str, required_access: Access
+    ) -> ASGIApp | None:
         """Return a refusal if host, origin, CSRF token or access don't allow the request, else None."""
         method, path = scope["method"], scope["path"]
         # Checking the host stops DNS rebinding, where a foreign name resolves to this server.
         if headers.get("host", "") not in self._hosts:
             hint = f"Open http://{min(self._hosts)} itself."
-            return refusal(path, HTTPStatus.MISDIRECTED_REQUEST, "This name does not lead here.", hint)
+            return make_refusal(path, HTTPStatus.MISDIRECTED_REQUEST, "This name does not lead here.", hint)
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         # Browsers send Origin or Sec-Fetch-Site on cross-site requests; programs send neither.
         is_foreign = origin is not None and origin.partition("://")[2] not in self._hosts
-        if is_foreign or (method not in SAFE and site not in ("none", "same-origin")):
-            return refusal(path, HTTPStatus.FORBIDDEN, "Another site asked for this.", "Do it on the page itself.")
+        if is_foreign or (method not in SAFE_METHODS and site not in ("none", "same-origin")):
+            return make_refusal(path, HTTPStatus.FORBIDDEN, "Another site asked for this.", "Do it on the page itself.")
         if asker.access < Access.VIEWER:
-            if asker.access >= least:
+            if asker.access >= required_access:
                 return None
-            return _stranger(path, "This token is not known." if "authorization" in headers else "Sign in first.")
+            return _make_sign_in_refusal(
+                path, "This token is not known." if "authorization" in headers else "Sign in first."
+            )
         given = headers.get("x-csrf", "").encode("utf-8", "replace")
-        if method not in SAFE and not hmac.compare_digest(given if csrf else b"", csrf.encode()):
-            return refusal(path, HTTPStatus.FORBIDDEN, "This form is not from this page.", "Reload the page.")
-        if asker.access < least:
+        if method not in SAFE_METHODS and not hmac.compare_digest(given if csrf else b"", csrf.encode()):
+            return make_refusal(path, HTTPStatus.FORBIDDEN, "This form is not from this page.", "Reload the page.")
+        if asker.access < required_access:
             hint = f"You are a {asker.access.name.lower()}; ask an admin."
-            return refusal(path, HTTPStatus.FORBIDDEN, "That is not for you to change.", hint)
+            return make_refusal(path, HTTPStatus.FORBIDDEN, "That is not for you to change.", hint)
         return None
 
 
-def _stranger(path: str, what: str) -> ASGIApp:
+def _make_sign_in_refusal(path: str, what: str) -> ASGIApp:
     """Return a refusal that asks to sign in."""
     hint = "Open the link that 'habitus up' printed; a program sends the token as 'Authorization: Bearer TOKEN'."
-    return refusal(path, HTTPStatus.UNAUTHORIZED, what, hint, {"WWW-Authenticate": "Bearer"})
+    return make_refusal(path, HTTPStatus.UNAUTHORIZED, what, hint, {"WWW-Authenticate": "Bearer"})
 
 
-def _cookies(headers: Headers) -> list[str]:
+def _list_habitus_cookies(headers: Headers) -> list[str]:
     """Return the values of all Habitus cookies, whichever host behind this address set them."""
     try:
-        return [one.value for name, one in SimpleCookie(headers.get("cookie", "")).items() if name.startswith(COOKIE)]
+        return [
+            one.value for name, one in SimpleCookie(headers.get("cookie", "")).items() if name.startswith(COOKIE_PREFIX)
+        ]
     except CookieError:
         return []
 
 
-class _Bounded:
+class _LimitedBody:
     """A request body that ends the connection when it exceeds its limit."""
 
     def __init__(self, receive: Receive, most: int) -> None:
@@ -298,14 +308,16 @@ class _Bounded:
         self._most = most
         self._read = 0
 
-    def objection(self, scope: Scope, headers: Headers) -> ASGIApp | None:
+    def check_declared_length(self, scope: Scope, headers: Headers) -> ASGIApp | None:
         """Return a refusal if the declared length exceeds the limit, else None."""
         told = headers.get("content-length", "")
-        return self._refuse(scope["path"]) if told.isdecimal() and int(told) > self._most else None
+        return self._make_size_refusal(scope["path"]) if told.isdecimal() and int(told) > self._most else None
 
-    def _refuse(self, path: str) -> ASGIApp:
+    def _make_size_refusal(self, path: str) -> ASGIApp:
         hint = f"At most {self._most // 1024 // 1024} MB may be sent."
-        return refusal(path, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "That is too large.", hint, {"Connection": "close"})
+        return make_refusal(
+            path, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "That is too large.", hint, {"Connection": "close"}
+        )
 
     async def __call__(self) -> Message:
         message = await self._receive()
@@ -314,13 +326,13 @@ class _Bounded:
         return message if self._read <= self._most else {"type": "http.disconnect"}
 
 
-def _adding(send: Send) -> Send:
+def _add_security_headers(send: Send) -> Send:
     """Wrap `send` to add the security headers to each response."""
 
     async def add(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
+            for name, value in SECURITY_HEADERS.items():
                 headers.setdefault(name, value)
             headers.setdefault("Cache-Control", "no-store")
         await send(message)

@@ -6,12 +6,12 @@ import re
 from urllib.parse import quote
 
 
-def without_commands(reason: str) -> str:
+def remove_commands(reason: str) -> str:
     """Return a reason without its commands and options, which only help in a terminal."""
     return re.split(r"; (?:see 'habitus|--)", reason)[0]
 
 
-_PAGES = {
+_COMMAND_PAGES = {
     "chat": "Chat",
     "config": "Settings",
     "connect": "Connections",
@@ -27,20 +27,20 @@ _PAGES = {
 }
 
 
-def without_terminal(text: str) -> str:
+def replace_commands_by_pages(text: str) -> str:
     """Replace each command in a sentence by the page that does the same, if there is one."""
     command = r"([Rr]un )?(?:(['`])habitus (\w+)[^'`]*\2|\bhabitus (\w+)[^'`.;\n]*)"
-    return re.sub(command, _as_page, text)
+    return re.sub(command, _replace_match_by_page, text)
 
 
-def _as_page(found: re.Match[str]) -> str:
-    name = _PAGES.get(found[3] or found[4])
+def _replace_match_by_page(found: re.Match[str]) -> str:
+    name = _COMMAND_PAGES.get(found[3] or found[4])
     if name is None:
         return found[0]
     return f"{'Open' if found[1][0] == 'R' else 'open'} {name}" if found[1] else name
 
 
-COMMANDS = {
+PALETTE_ENTRIES = {
     "/": "Home",
     "/chat": "Chat: talk to an agent",
     "/skills": "Skills",
@@ -64,20 +64,20 @@ COMMANDS = {
 }
 
 
-_OF_ADMINS = ("/new", "/import", "/lessons#l-text", "#pause")
+_ADMIN_ENTRIES = ("/new", "/import", "/lessons#l-text", "#pause")
 
 
-def commands(text: str, *, is_admin: bool = True) -> list[tuple[str, str]]:
+def find_palette_entries(text: str, *, is_admin: bool = True) -> list[tuple[str, str]]:
     """Return the palette entries whose name contains all words, as address and name."""
     wanted = text.lower().split()
     return [
         (href, name)
-        for href, name in COMMANDS.items()
-        if all(word in name.lower() for word in wanted) and (is_admin or href not in _OF_ADMINS)
+        for href, name in PALETTE_ENTRIES.items()
+        if all(word in name.lower() for word in wanted) and (is_admin or href not in _ADMIN_ENTRIES)
     ]
 
 
-def ways_on(path: str) -> list[tuple[str, str]]:
+def list_related_pages(path: str) -> list[tuple[str, str]]:
     """Return related pages for an address that was not found, nearest first, as address and label."""
     kind, _, rest = path.strip("/").partition("/")
     name = rest.partition("/")[0]

@@ -15,12 +15,12 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from habitus.errors import HabitusError
-from habitus.text import encodable
+from habitus.text import replace_surrogates
 
 log = logging.getLogger(__name__)
 
 
-class Put(StrEnum):
+class LiveUpdateMode(StrEnum):
     """How the browser's `live-part` element applies an update."""
 
     # Appended to the text so far.
@@ -34,21 +34,21 @@ class Put(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Happened:
+class LiveUpdate:
     """One update of an open page."""
 
-    put: Put
+    mode: LiveUpdateMode
     data: str
     # The event id from which a reconnecting browser continues.
     number: int = 0
 
 
-def stream_events(happened: AsyncIterator[Happened]) -> StreamingResponse:
+def make_event_stream(updates: AsyncIterator[LiveUpdate]) -> StreamingResponse:
     """Return the updates as a response of server-sent events."""
 
     async def lines() -> AsyncIterator[str]:
-        async for one in until_error(happened):
-            yield f"id: {one.number}\nevent: {one.put}\ndata: {json.dumps(encodable(one.data))}\n\n"
+        async for one in yield_until_error(updates):
+            yield f"id: {one.number}\nevent: {one.mode}\ndata: {json.dumps(replace_surrogates(one.data))}\n\n"
 
     # The header keeps nginx from buffering the stream.
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
@@ -57,16 +57,16 @@ def stream_events(happened: AsyncIterator[Happened]) -> StreamingResponse:
 T = TypeVar("T")
 
 
-async def until_error(told: AsyncIterator[T]) -> AsyncIterator[T]:
+async def yield_until_error(events: AsyncIterator[T]) -> AsyncIterator[T]:
     """Yield events until one raises; the browser reconnects and then gets the error as a response."""
     try:
-        async for one in told:
+        async for one in events:
             yield one
     except HabitusError as error:
         log.debug("A stream ended: %s", error)
 
 
-class Ending:
+class StreamEndingMiddleware:
     """Middleware that ends open streams when the server stops, because clients would hold it open for ever.
 
     Other requests in progress get their response.
@@ -77,7 +77,7 @@ class Ending:
         self._open: set[asyncio.Task[object]] = set()
         self._is_over = False
 
-    def end(self) -> None:
+    def end_streams(self) -> None:
         """Cancel all open streams, and those that start later."""
         self._is_over = True
         for task in self._open:
@@ -91,7 +91,7 @@ class Ending:
 
         async def watch(message: Message) -> None:
             await send(message)
-            if message["type"] == "http.response.start" and _is_stream(message):
+            if message["type"] == "http.response.start" and _is_event_stream(message):
                 self._open.add(task)
                 if self._is_over:
                     task.cancel()
@@ -108,5 +108,5 @@ class Ending:
             self._open.discard(task)
 
 
-def _is_stream(started: Message) -> bool:
+def _is_event_stream(started: Message) -> bool:
     return Headers(raw=started["headers"]).get("content-type", "").startswith("text/event-stream")

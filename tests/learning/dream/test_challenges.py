@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus, read_settings
-from habitus.app.conversations.running_code import open_scratchpads, readable
+from habitus.app.conversations.running_code import check_readable_folders, open_scratchpads
 from habitus.app.tasks.validation import validate_task
 from habitus.errors import Invalid
-from habitus.learning.dreaming import DOMAINS, exercise_of, read, starters
+from habitus.learning.dreaming import DOMAINS, list_bundled_challenges, parse_challenge, read_challenges
 from habitus.tasks.checks import Validator
 from habitus.tasks.files import write_task
 from habitus.tasks.model import Solution, Task
@@ -54,11 +54,11 @@ def _code(solution: Solution | None) -> str:
 @pytest.mark.req("LP-01")
 async def test_every_starter_passes_its_reference_and_neither_its_wrong_solution_nor_none(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
-        pads = open_scratchpads(habitus, "pads", read=readable(habitus.settings, [Path("/usr")]))
-        steps = [[c.id, c.setup, _code(c.reference), _code(c.wrong), c.validator] for c in starters()]
+        pads = open_scratchpads(habitus, "pads", read=check_readable_folders(habitus.settings, [Path("/usr")]))
+        steps = [[c.id, c.setup, _code(c.reference), _code(c.wrong), c.validator] for c in list_bundled_challenges()]
         try:
-            await pads.exec("all", f"open('challenges.json', 'w').write({json.dumps(json.dumps(steps))})")
-            ran = await pads.exec("all", _DRIVER, estimated_s=120)
+            await pads.execute_code("all", f"open('challenges.json', 'w').write({json.dumps(json.dumps(steps))})")
+            ran = await pads.execute_code("all", _DRIVER, estimated_s=120)
         finally:
             await pads.close()
     assert (ran.error, ran.stdout.splitlines()) == (None, ["done"])
@@ -66,14 +66,14 @@ async def test_every_starter_passes_its_reference_and_neither_its_wrong_solution
 
 @pytest.mark.req("LP-01")
 def test_there_are_three_for_every_domain() -> None:
-    assert Counter(each.domain for each in starters()) == dict.fromkeys(DOMAINS, 3)
+    assert Counter(each.domain for each in list_bundled_challenges()) == dict.fromkeys(DOMAINS, 3)
 
 
 @pytest.mark.req("LP-01")
 def test_a_challenge_is_read_as_it_was_written(tmp_path: Path) -> None:
-    for each in starters():
+    for each in list_bundled_challenges():
         (tmp_path / f"{each.id}.toml").write_text(write_task(each))
-    assert read(tmp_path) == tuple(sorted(starters(), key=lambda each: each.id))
+    assert read_challenges(tmp_path) == tuple(sorted(list_bundled_challenges(), key=lambda each: each.id))
 
 
 @pytest.mark.req("LP-01")
@@ -90,7 +90,7 @@ def test_a_challenge_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_what_is_no_challenge_is_said_in_a_line(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "odd.toml").write_text(text)
     with pytest.raises(Invalid, match=told):
-        read(tmp_path / "odd.toml")
+        read_challenges(tmp_path / "odd.toml")
 
 
 @pytest.mark.full
@@ -103,7 +103,7 @@ async def test_an_exercise_that_can_t_tell_right_from_wrong_is_found_out(home: P
         "reference": "open('n.txt', 'w').write('1')",
         "wrong": "open('n.txt', 'w').write('2')",
     }
-    good = exercise_of(row, name="one", where="the test")
+    good = parse_challenge(row, name="one", where="the test")
 
     def judged_by(code: str) -> Task:
         return replace(good, checks=(Validator(code=code),))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.events import OK, Outcome, OutcomeKind, failure, infra
-from habitus.learning.dreaming import Dreamt, DreamVerdict, Extracted, cycle, objection
-from habitus.memory.model import PLAYBOOK, LessonBody
+from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
+from habitus.learning.dreaming import DreamResult, DreamVerdict, ExtractedLesson, find_objection, run_dream_cycle
+from habitus.memory.model import PLAYBOOK_HEADING, SelfPlayLessonBody
 from habitus.tasks.checks import Validator
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
@@ -23,7 +23,7 @@ CHALLENGE = Task(
     setup="open('prices.csv', 'w').write('item,price\\nRose-17B,12450\\n')",
     checks=(Validator(code="assert open('total.txt').read() == '98765'"),),
 )
-GOOD = LessonBody(
+GOOD = SelfPlayLessonBody(
     trigger="When numbers are read from text",
     anti_pattern="taking every field for a number",
     correct_pattern="convert with a check, and leave out what is none",
@@ -44,15 +44,15 @@ class Scripted:
         return planned.judged(self.outcomes[len(self.playbooks) - 1], "did")
 
 
-async def run(outcomes: Sequence[Outcome], lesson: LessonBody = GOOD) -> tuple[Dreamt, Scripted]:
-    async def extract(challenge: Task, attempts: Sequence[Rollout]) -> Extracted:
-        return Extracted(lesson=lesson, confidence=0.7)
+async def run(outcomes: Sequence[Outcome], lesson: SelfPlayLessonBody = GOOD) -> tuple[DreamResult, Scripted]:
+    async def extract(challenge: Task, attempts: Sequence[Rollout]) -> ExtractedLesson:
+        return ExtractedLesson(lesson=lesson, confidence=0.7)
 
     solver = Scripted(list(outcomes))
-    return await cycle(CHALLENGE, solver, extract), solver
+    return await run_dream_cycle(CHALLENGE, solver, extract), solver
 
 
-NO, AWAY = failure("AssertionError"), infra("the provider is away")
+NO, AWAY = build_failed_outcome("AssertionError"), build_infra_outcome("the provider is away")
 
 
 @pytest.mark.req("LP-01", "LP-03")
@@ -77,7 +77,7 @@ async def test_a_lesson_is_verified_only_where_it_helped_and_its_control_failed(
     assert (dreamt.verdict, reason in dreamt.reason) == (verdict, True), dreamt
     assert len(solver.playbooks) == len(outcomes)  # no attempt more than it takes
     with_it = [each for each in solver.playbooks if each]
-    assert all(each == f"{PLAYBOOK}\n- {GOOD.text}" for each in with_it)
+    assert all(each == f"{PLAYBOOK_HEADING}\n- {GOOD.text}" for each in with_it)
     if verdict is DreamVerdict.VERIFIED:
         assert solver.playbooks[-2:] == [with_it[0], ""]  # with it, and then the control
 
@@ -108,7 +108,7 @@ async def test_whatever_happens_nothing_is_verified_that_was_not_seen_to_help(ou
 )
 async def test_the_guard_turns_away_what_is_empty_or_copied(changed: dict[str, object], why: str) -> None:
     lesson = replace(GOOD, **changed)  # type: ignore[arg-type]
-    assert why in objection(lesson, CHALLENGE)
+    assert why in find_objection(lesson, CHALLENGE)
     dreamt, _ = await run((NO, NO, NO), lesson)
     assert (dreamt.verdict, why in dreamt.reason) == (DreamVerdict.REJECTED, True)
 
@@ -118,4 +118,4 @@ async def test_the_guard_turns_away_what_is_empty_or_copied(changed: dict[str, o
 def test_words_in_a_row_count_as_a_copy_from_six_on(words: int) -> None:
     copied = " ".join(CHALLENGE.request.split()[:words])
     lesson = replace(GOOD, trigger=f"Whenever {copied} something")
-    assert bool(objection(lesson, CHALLENGE)) is (words >= 6 or "prices.csv" in copied.split()), copied
+    assert bool(find_objection(lesson, CHALLENGE)) is (words >= 6 or "prices.csv" in copied.split()), copied

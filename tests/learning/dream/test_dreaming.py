@@ -9,14 +9,14 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.learning import dreaming
-from habitus.app.learning.improving import open_store
+from habitus.app.learning.improving import open_improve_store
 from habitus.app.tasks.workspaces import PAD
-from habitus.learning.budget import Budget
-from habitus.learning.dreaming import DreamVerdict, exercise_of
-from habitus.llm.model import Ask, Asked, Text
-from habitus.llm.providers import open_model
-from habitus.llm.scripted import ScriptedModel, Step, calls, says
-from habitus.memory.model import PLAYBOOK, Draft, Evidence, Kind, Producer, TrustLevel
+from habitus.learning.budget import RunBudget
+from habitus.learning.dreaming import DreamVerdict, parse_challenge
+from habitus.llm.model import CompletionRequest, PersonMessage, TextContent
+from habitus.llm.providers import open_provider_model
+from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
+from habitus.memory.model import PLAYBOOK_HEADING, LessonDraft, LessonKind, LessonProducer, LessonProvenance, TrustLevel
 from habitus.tasks.files import write_task
 from tests.real_model import real_model
 
@@ -28,7 +28,7 @@ EXERCISE = {
     "reference": "open('joined.txt', 'w').write('a,b')",
     "wrong": "open('joined.txt', 'w').write('b,a')",
 }
-CHALLENGE = exercise_of(EXERCISE, name="join-the-names", where="the test")
+CHALLENGE = parse_challenge(EXERCISE, name="join-the-names", where="the test")
 LESSON = {
     "trigger": "When a list of texts is put together",
     "anti_pattern": "trusting the order of the input",
@@ -39,14 +39,18 @@ LESSON = {
 _RIGHT = "import json; open('joined.txt', 'w').write(','.join(sorted(json.load(open('names.json')))))"
 
 
-def _said(ask: Ask) -> str:
+def _said(ask: CompletionRequest) -> str:
     return "".join(
-        part.text for one in ask.messages if isinstance(one, Asked) for part in one.parts if isinstance(part, Text)
+        part.text
+        for one in ask.messages
+        if isinstance(one, PersonMessage)
+        for part in one.parts
+        if isinstance(part, TextContent)
     )
 
 
-def _knows_only_with_its_lesson(ask: Ask) -> Step:
-    if not isinstance(ask.messages[-1], Asked) or str(LESSON["trigger"]) not in _said(ask):
+def _knows_only_with_its_lesson(ask: CompletionRequest) -> ScriptStep:
+    if not isinstance(ask.messages[-1], PersonMessage) or str(LESSON["trigger"]) not in _said(ask):
         return says("I can't.")
     return calls("scratchpad", {"action": "exec", "name": PAD, "code": _RIGHT})
 
@@ -56,21 +60,23 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
     with Habitus.open(read_settings(home)) as habitus:
         player = ScriptedModel(_knows_only_with_its_lesson)
         teacher = ScriptedModel([says(json.dumps(LESSON))])
-        solver = dreaming.SessionSolver(habitus, Budget().model(player), run="job/0")
-        dreamt = await dreaming.dream_with(habitus, CHALLENGE, solver, Budget().model(teacher), key="job/0")
+        solver = dreaming.SessionSolver(habitus, RunBudget().wrap_model(player), run="job/0")
+        dreamt = await dreaming.dream_with_solver(
+            habitus, CHALLENGE, solver, RunBudget().wrap_model(teacher), key="job/0"
+        )
 
         assert (dreamt.verdict, dreamt.attempts) == (DreamVerdict.VERIFIED, 3), dreamt
         (kept,) = habitus.memory.list_lessons("self-play")
         assert (kept.verified, kept.trust, kept.evidence.trace) == (True, TrustLevel.VERIFIED, "job/0")
         assert "Judged: FileNotFoundError" in _said(teacher.asked[0])
-        again = await dreaming.dream(habitus, CHALLENGE, key="job/0")
+        again = await dreaming.dream_challenge(habitus, CHALLENGE, key="job/0")
         assert again.reason == "it was dreamt already"  # nobody is asked a second time
 
-        tries = open_store(habitus).rollouts(run="job/0")
+        tries = open_improve_store(habitus).rollouts(run="job/0")
         assert [one.outcome for one in tries] == ["failed", "failed", "failed", "ok", "failed"]
         assert all(one.tokens for one in tries)
         killed = dreaming.SessionSolver(
-            habitus, Budget().model(ScriptedModel([])), run="job/0"
+            habitus, RunBudget().wrap_model(ScriptedModel([])), run="job/0"
         )  # nobody to ask: it was tried
         attempts = [await killed.solve(CHALLENGE) for _ in tries]
         assert [one.is_ok for one in attempts] == [False, False, False, True, False]
@@ -81,29 +87,31 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
             await session.turn("How do I put a list of texts together?")
         told = _said(later.asked[0])
         assert told.count(kept.text) == 1  # under one heading only
-        assert f"{PLAYBOOK}\n- {kept.text}" in told
+        assert f"{PLAYBOOK_HEADING}\n- {kept.text}" in told
 
 
 @pytest.mark.full
 @pytest.mark.req("LP-03")
 async def test_a_candidate_is_verified_when_a_later_try_shows_that_it_helps(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
-        (home / dreaming.OWN).mkdir()
-        (home / dreaming.OWN / f"{CHALLENGE.id}.toml").write_text(write_task(CHALLENGE))
-        clumsy = dreaming.SessionSolver(habitus, Budget().model(ScriptedModel(lambda ask: says("I can't."))))
+        (home / dreaming.CHALLENGES_FOLDER).mkdir()
+        (home / dreaming.CHALLENGES_FOLDER / f"{CHALLENGE.id}.toml").write_text(write_task(CHALLENGE))
+        clumsy = dreaming.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(lambda ask: says("I can't."))))
         teacher = ScriptedModel([says(json.dumps(LESSON))])
-        dreamt = await dreaming.dream_with(habitus, CHALLENGE, clumsy, Budget().model(teacher), key="job/0")
+        dreamt = await dreaming.dream_with_solver(
+            habitus, CHALLENGE, clumsy, RunBudget().wrap_model(teacher), key="job/0"
+        )
         assert dreamt.verdict is DreamVerdict.CANDIDATE
-        (candidate,) = dreaming.candidates(habitus)
-        still = await dreaming.verify_with(habitus, candidate, clumsy)
+        (candidate,) = dreaming.list_unverified_lessons(habitus)
+        still = await dreaming.verify_with_solver(habitus, candidate, clumsy)
         assert still.verdict is DreamVerdict.CANDIDATE
-        able = dreaming.SessionSolver(habitus, Budget().model(ScriptedModel(_knows_only_with_its_lesson)))
-        shown = await dreaming.verify_with(habitus, candidate, able)
+        able = dreaming.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(_knows_only_with_its_lesson)))
+        shown = await dreaming.verify_with_solver(habitus, candidate, able)
         assert shown.verdict is DreamVerdict.VERIFIED, shown
-        assert dreaming.candidates(habitus) == ()
+        assert dreaming.list_unverified_lessons(habitus) == ()
         (kept,) = habitus.memory.list_lessons("self-play")
         assert (kept.id, kept.verified, kept.trust) == (candidate, True, TrustLevel.VERIFIED)
-        again = await dreaming.verify_with(habitus, candidate, clumsy)
+        again = await dreaming.verify_with_solver(habitus, candidate, clumsy)
         assert again.reason == "it is verified already"
 
 
@@ -111,11 +119,13 @@ async def test_a_candidate_is_verified_when_a_later_try_shows_that_it_helps(home
 @pytest.mark.req("LP-01")
 async def test_an_exercise_that_is_no_good_teaches_nothing_and_is_charged_to_nobody(home: Path) -> None:
     passes = dict.fromkeys(("validator", "reference", "wrong"), "pass")
-    unsound = exercise_of({"domain": "algo", "task": "Do something.", **passes}, name="anything-goes", where="the test")
+    unsound = parse_challenge(
+        {"domain": "algo", "task": "Do something.", **passes}, name="anything-goes", where="the test"
+    )
     with Habitus.open(read_settings(home)) as habitus:
         nobody = ScriptedModel([])
-        solver = dreaming.SessionSolver(habitus, Budget().model(nobody))
-        dreamt = await dreaming.dream_with(habitus, unsound, solver, Budget().model(nobody), key="job/1")
+        solver = dreaming.SessionSolver(habitus, RunBudget().wrap_model(nobody))
+        dreamt = await dreaming.dream_with_solver(habitus, unsound, solver, RunBudget().wrap_model(nobody), key="job/1")
         assert (dreamt.verdict, dreamt.reason) == (DreamVerdict.UNSOUND, "its wrong solution passes")
         assert habitus.memory.list_lessons() == ()
 
@@ -125,14 +135,16 @@ async def test_a_challenge_is_made_of_what_failed_here_and_kept_when_it_tells_ri
     answer = {**EXERCISE, "name": "../../Join Names"}  # whatever a model calls it, it stays in its folder
     teacher = ScriptedModel([says(json.dumps(answer))])
     with Habitus.open(read_settings(home)) as habitus:
-        evidence = Evidence(error_signature="KeyError: name")
-        lesson = Draft(text="Rows may lack a name.", kind=Kind.LESSON, produced_by=Producer.DETECTOR, evidence=evidence)
+        evidence = LessonProvenance(error_signature="KeyError: name")
+        lesson = LessonDraft(
+            text="Rows may lack a name.", kind=LessonKind.LESSON, produced_by=LessonProducer.DETECTOR, evidence=evidence
+        )
         habitus.memory.encode(lesson)
-        made, sound = await dreaming.invent_with(habitus, Budget().model(teacher))
+        made, sound = await dreaming.invent_challenge_with_model(habitus, RunBudget().wrap_model(teacher))
         assert (made.id, sound.is_sound, sound.reason) == ("join-names", True, "")
         assert "Rows may lack a name. [KeyError: name]" in _said(teacher.asked[0])
-        assert made in dreaming.challenges(habitus.settings)
-        assert [path.name for path in (home / dreaming.OWN).iterdir()] == ["join-names.toml"]
+        assert made in dreaming.list_challenges(habitus.settings)
+        assert [path.name for path in (home / dreaming.CHALLENGES_FOLDER).iterdir()] == ["join-names.toml"]
 
 
 @pytest.mark.full
@@ -140,9 +152,11 @@ async def test_a_challenge_is_made_of_what_failed_here_and_kept_when_it_tells_ri
 @pytest.mark.req("LP-01", "LP-02")
 async def test_a_cycle_with_a_real_model_comes_to_its_end_and_keeps_no_nonsense(home: Path) -> None:
     with real_model() as address, Habitus.open(read_settings(home)) as habitus:
-        model = open_model("openai:smollm2", {}, base_url=address)
-        solver = dreaming.SessionSolver(habitus, Budget().model(model))
-        dreamt = await dreaming.dream_with(habitus, CHALLENGE, solver, Budget().model(model), key="job/2")
+        model = open_provider_model("openai:smollm2", {}, base_url=address)
+        solver = dreaming.SessionSolver(habitus, RunBudget().wrap_model(model))
+        dreamt = await dreaming.dream_with_solver(
+            habitus, CHALLENGE, solver, RunBudget().wrap_model(model), key="job/2"
+        )
         assert not dreamt.passed
         assert dreamt.verdict in (DreamVerdict.REJECTED, DreamVerdict.CANDIDATE, DreamVerdict.INFRA), dreamt
         assert not any(lesson.verified for lesson in habitus.memory.list_lessons())

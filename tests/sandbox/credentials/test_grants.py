@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from habitus import sql
 from habitus.sandbox.credentials.grants import (
-    EVERYBODY,
-    ComesFrom,
+    ALL_USERS,
     EnvSpec,
     Grant,
-    Granted,
+    GrantedCredentials,
     GrantKind,
-    Grants,
-    Values,
-    read_env,
-    resolve,
+    GrantStore,
+    VariableLookup,
+    VariableOrigin,
+    parse_env_declarations,
+    resolve_credentials,
 )
 from tests.homes import migrated
 
@@ -39,7 +39,7 @@ def granted_names(*names: str, hosts: tuple[str, ...] = ()) -> list[Grant]:
     ]
 
 
-def values(asked: list[str] | None = None) -> Values:
+def values(asked: list[str] | None = None) -> VariableLookup:
     def secret(name: str) -> str | None:
         if asked is not None:
             asked.append(name)
@@ -48,11 +48,13 @@ def values(asked: list[str] | None = None) -> Values:
     def own_file(path: str) -> Path | None:
         return Path("/own") / path if path == "assets/rules.toml" else None
 
-    return Values(user="ann", config=CONFIG, secret=secret, environ=HOST, file=own_file)
+    return VariableLookup(user="ann", config=CONFIG, secret=secret, environ=HOST, file=own_file)
 
 
-def resolved(declared: list[dict[str, Any]], *names: str, hosts: tuple[str, ...] = ()) -> Granted:
-    return resolve("mailer", read_env(declared).specs, granted_names(*names, hosts=hosts), values())
+def resolved(declared: list[dict[str, Any]], *names: str, hosts: tuple[str, ...] = ()) -> GrantedCredentials:
+    return resolve_credentials(
+        "mailer", parse_env_declarations(declared).specs, granted_names(*names, hosts=hosts), values()
+    )
 
 
 @pytest.mark.req("SB-11")
@@ -69,7 +71,7 @@ def test_every_source_gives_its_value() -> None:
         {"var": "LEFT_OUT", "from": "config", "name": "mail.host", "when": "mail.disabled"},
     ]
     found = resolved(declared, "mail.password", "db.url", "MAIL_TOKEN", hosts=("mail.example.org",))
-    assert found == Granted(
+    assert found == GrantedCredentials(
         variables={
             "MAIL_HOST": "mail.example.org",
             "MAIL_PORT": "587",
@@ -95,8 +97,8 @@ def test_what_is_missing_is_said_with_the_command_that_fixes_it() -> None:
         {"var": "C", "from": "config", "name": "mail.name"},
         {"var": "D", "from": "template_file", "name": "../../etc/passwd"},
     ]
-    assert resolved(declared, "mail.token") == Granted(
-        waiting=("mail.password",),
+    assert resolved(declared, "mail.token") == GrantedCredentials(
+        pending=("mail.password",),
         missing=(
             "The secret 'mail.password' is not granted: habitus secrets grant mail.password mailer",
             "The secret 'mail.token' is not set: habitus secrets set mail.token",
@@ -126,13 +128,17 @@ def test_a_variable_of_this_host_is_granted_by_name_and_only_where_it_is_long_en
 
 @pytest.mark.req("SB-11")
 def test_grants_are_bound_to_a_user_a_skill_and_its_content(tmp_path: Path) -> None:
-    grants = Grants(sql.open_engine(sql.sqlite_url(migrated(tmp_path / "habitus.db"))), lambda: NOW)
+    grants = GrantStore(sql.open_engine(sql.build_sqlite_url(migrated(tmp_path / "habitus.db"))), lambda: NOW)
     ann = {"user": "ann", "by": "ann"}
     grants.add("mailer", "hash-1", **ann, secrets=["mail.password"], hosts=["a.example"])
     grants.add("other", "hash-2", **ann, secrets=["db.url"], hosts=[])
-    grants.add("mailer", "hash-3", user=EVERYBODY, by="root", secrets=[], hosts=["b.example"])
-    assert [grant.what for grant in grants.of("mailer", "ann")] == ["b.example", "a.example", "mail.password"]
-    assert [grant.what for grant in grants.of("mailer", "bob")] == ["b.example"]
+    grants.add("mailer", "hash-3", user=ALL_USERS, by="root", secrets=[], hosts=["b.example"])
+    assert [grant.what for grant in grants.list_for_skill("mailer", "ann")] == [
+        "b.example",
+        "a.example",
+        "mail.password",
+    ]
+    assert [grant.what for grant in grants.list_for_skill("mailer", "bob")] == ["b.example"]
 
     made = grants.add("mailer", "hash-4", **ann, secrets=["db.url", "mail.password", "db.url"], hosts=[])
     assert [(grant.kind, grant.what, grant.content_hash) for grant in made] == [
@@ -143,19 +149,19 @@ def test_grants_are_bound_to_a_user_a_skill_and_its_content(tmp_path: Path) -> N
         ("ann", "mailer", "db.url"),
         ("ann", "mailer", "mail.password"),
         ("ann", "other", "db.url"),
-        (EVERYBODY, "mailer", "b.example"),
+        (ALL_USERS, "mailer", "b.example"),
     }
 
     removed = grants.remove("mailer", user="ann", secrets=["db.url"], hosts=["b.example"])
     assert [(grant.user, grant.what) for grant in removed] == [("ann", "db.url")]
-    assert [grant.what for grant in grants.of("mailer", "ann")] == ["b.example", "mail.password"]
+    assert [grant.what for grant in grants.list_for_skill("mailer", "ann")] == ["b.example", "mail.password"]
     assert [grant.what for grant in grants.remove("mailer", user="ann", secrets=[], hosts=[])] == ["mail.password"]
-    assert [(grant.user, grant.skill) for grant in grants.list()] == [(EVERYBODY, "mailer"), ("ann", "other")]
+    assert [(grant.user, grant.skill) for grant in grants.list()] == [(ALL_USERS, "mailer"), ("ann", "other")]
 
 
 _names = st.sampled_from([*VAULT, *HOST, "mail.host", "flat.name", "mail", ""])
 _declared = st.fixed_dictionaries(
-    {"var": st.sampled_from(["A", "B", "C"]), "from": st.sampled_from([*ComesFrom, "user_id", "resource"])},
+    {"var": st.sampled_from(["A", "B", "C"]), "from": st.sampled_from([*VariableOrigin, "user_id", "resource"])},
     optional={
         "name": _names,
         "sensitive": st.sampled_from([True, False, "true", "no", None]),
@@ -171,7 +177,7 @@ def test_no_declaration_gets_a_value_that_was_not_granted_by_its_name(
     declared: list[dict[str, Any]], names: set[str]
 ) -> None:
     asked: list[str] = []
-    found = resolve("mailer", read_env(declared).specs, granted_names(*names), values(asked))
+    found = resolve_credentials("mailer", parse_env_declarations(declared).specs, granted_names(*names), values(asked))
     secret = {value: name for name, value in {**VAULT, **HOST}.items()}
     assert {secret[value] for value in found.variables.values() if value in secret} <= names
     assert set(asked) <= names  # the vault is not even asked for others
@@ -184,18 +190,18 @@ def test_no_declaration_gets_a_value_that_was_not_granted_by_its_name(
     "var", ["PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP", "HABITUS_HOME", "https_proxy", "HOME", "A=B", "", "1A"]
 )
 def test_no_skill_sets_what_decides_how_a_process_runs(var: str) -> None:
-    declared = read_env([{"var": var, "from": "config", "name": "mail.host"}])
+    declared = parse_env_declarations([{"var": var, "from": "config", "name": "mail.host"}])
     assert (declared.specs, len(declared.problems)) == ((), 1)
 
 
 def test_a_source_that_nobody_knows_is_said() -> None:
-    declared = read_env([{"var": "A", "from": "resource"}, {"var": "B", "from": "user"}])
-    assert declared.specs == (EnvSpec(var="B", source=ComesFrom.USER),)
+    declared = parse_env_declarations([{"var": "A", "from": "resource"}, {"var": "B", "from": "user"}])
+    assert declared.specs == (EnvSpec(var="B", source=VariableOrigin.USER),)
     assert declared.problems == ("A comes from 'resource'; there are: config, secret, setup, template_file, user.",)
 
 
 def test_a_problem_quotes_at_most_forty_characters() -> None:
-    declared = read_env([{"var": "1" * 99, "from": "user"}, {"var": "A", "from": "x" * 99}])
+    declared = parse_env_declarations([{"var": "1" * 99, "from": "user"}, {"var": "A", "from": "x" * 99}])
     assert declared.problems[0] == f"'{'1' * 40}' is not a name of a variable."
     assert declared.problems[1].startswith(f"A comes from '{'x' * 40}';")
 
@@ -207,4 +213,4 @@ def test_a_secret_is_named_by_service_and_key_or_else_by_name_or_variable() -> N
         {"var": "B", "service": "mail", "name": "db.url", **secret},
         {"var": "C", "key": "password", **secret},
     ]
-    assert [spec.name for spec in read_env(declared).specs] == ["mail.password", "db.url", "C"]
+    assert [spec.name for spec in parse_env_declarations(declared).specs] == ["mail.password", "db.url", "C"]

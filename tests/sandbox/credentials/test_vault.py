@@ -40,11 +40,11 @@ class Drawer:
 
 
 def with_password(home: Path, password: str | None = PASSWORD) -> Vault:
-    return Vault(home, KeySources(given=lambda: password, keyring=lambda: None))
+    return Vault(home, KeySources(read_environment=lambda: password, keyring=lambda: None))
 
 
 def with_keyring(home: Path, drawer: Drawer | None) -> Vault:
-    return Vault(home, KeySources(given=lambda: None, keyring=lambda: drawer))
+    return Vault(home, KeySources(read_environment=lambda: None, keyring=lambda: drawer))
 
 
 @pytest.mark.req("SB-11")
@@ -189,7 +189,7 @@ def test_a_typed_password_opens_what_it_locked(tmp_path: Path) -> None:
         with_nobody.set("smtp.password", SECRET)
     for expected in ([True], [True, False]):
         vault = with_password(tmp_path, None)
-        with vault.asking(type_it):
+        with vault.prompting_with(type_it):
             vault.set("smtp.password", SECRET)
             assert vault.get("smtp.password") == SECRET
         assert asked == expected
@@ -269,7 +269,7 @@ class _InMemory(KeyringBackend):
 @pytest.mark.req("SB-11")
 def test_the_key_lies_in_the_keyring_of_the_system_where_there_is_one(tmp_path: Path) -> None:
     before, backend = keyring.get_keyring(), _InMemory()  # type: ignore[no-untyped-call]  # keyring has few types
-    sources = KeySources(given=lambda: None, keyring=vault.system_keyring)
+    sources = KeySources(read_environment=lambda: None, keyring=vault.find_system_keyring)
     keyring.set_keyring(backend)
     try:
         Vault(tmp_path, sources).set("smtp.password", SECRET)

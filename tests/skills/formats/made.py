@@ -13,12 +13,19 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from habitus.files import Tree, file_of
-from habitus.skills.formats import archives, fitting, skill_md
+from habitus.files import Tree, build_file
+from habitus.skills.formats import archives, conversion, skill_md
 from habitus.skills.formats.archives import ArchiveLimits
-from habitus.skills.formats.base import CantTake, Entry, Incoming, NotTaken, Outgoing, PlaybookLesson
-from habitus.skills.formats.foreign_values import MAX_COUNT, Notes
-from habitus.skills.model import Counters, Manifest, Skill, Source, Stage
+from habitus.skills.formats.base import (
+    ImportEntry,
+    IncomingSkill,
+    OutgoingSkill,
+    PlaybookLesson,
+    SkippedEntry,
+    UnreadableEntryError,
+)
+from habitus.skills.formats.foreign_values import MAX_COUNT, DiagnosticCollector
+from habitus.skills.model import Manifest, Skill, SkillSource, Stage, UsageCounters
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 
@@ -66,12 +73,12 @@ folder_names = st.one_of(
     legal_names,
     legal_names.map(lambda name: name.replace("-", "_")),
     st.text(chars, min_size=1, max_size=20),
-).filter(lambda name: fitting.is_one_part(name) and not name.startswith("."))
+).filter(lambda name: conversion.is_safe_file_name(name) and not name.startswith("."))
 
 
 @st.composite
-def counters(draw: st.DrawFn) -> Counters:
-    return Counters(
+def counters(draw: st.DrawFn) -> UsageCounters:
+    return UsageCounters(
         recommended=draw(counts),
         used=draw(counts),
         succeeded=draw(counts),
@@ -99,14 +106,21 @@ def skills(draw: st.DrawFn) -> Skill:
         description=draw(any_text),
         when_to_use=draw(any_text),
         tags=tuple(draw(st.lists(any_text, max_size=3))),
-        source=draw(st.sampled_from(Source)),
+        source=draw(st.sampled_from(SkillSource)),
         version=draw(st.integers(1, 10_000)),
         enabled=draw(st.booleans()),
         created_on=draw(st.none() | timestamps),
         modified_on=draw(st.none() | timestamps),
         body=draw(any_text),
     )
-    fitted = fitting.fit(raw, format="", called=raw.name, frame=fitting.PLAIN_TEXT, notes=Notes(""), kept={})
+    fitted = conversion.fit_skill(
+        raw,
+        format="",
+        original_name=raw.name,
+        frame=conversion.PLAIN_TEXT_FRAME,
+        notes=DiagnosticCollector(""),
+        remembered={},
+    )
     return replace(fitted, provenance={})
 
 
@@ -116,14 +130,14 @@ def plain_skill(name: str = "csv-summary", **changes: Any) -> Skill:
 
 
 def outgoing(
-    skill: Skill, files: Mapping[str, bytes] | None = None, counters: Mapping[Stage, Counters] | None = None
-) -> Outgoing:
-    tree = {"SKILL.md": file_of(skill_md.render(skill))}
-    tree |= {path: file_of(content) for path, content in (files or {}).items()}
-    return Outgoing(skill=skill, tree=tree, counters=counters or {})
+    skill: Skill, files: Mapping[str, bytes] | None = None, counters: Mapping[Stage, UsageCounters] | None = None
+) -> OutgoingSkill:
+    tree = {"SKILL.md": build_file(skill_md.render_skill_md(skill))}
+    tree |= {path: build_file(content) for path, content in (files or {}).items()}
+    return OutgoingSkill(skill=skill, tree=tree, counters=counters or {})
 
 
-def again(entry: Incoming) -> Outgoing:
+def again(entry: IncomingSkill) -> OutgoingSkill:
     """What came in, as it goes out again once a library has it."""
     kept = replace(
         entry.skill,
@@ -132,33 +146,33 @@ def again(entry: Incoming) -> Outgoing:
         created_on=entry.created_on,
         modified_on=entry.modified_on,
     )
-    return Outgoing(skill=kept, tree=entry.tree, counters=entry.counters, status=entry.status)
+    return OutgoingSkill(skill=kept, tree=entry.tree, counters=entry.counters, status=entry.status)
 
 
-T = TypeVar("T", Incoming, NotTaken, PlaybookLesson)
+T = TypeVar("T", IncomingSkill, SkippedEntry, PlaybookLesson)
 
 
-def of_kind(entries: Iterable[Entry], kind: type[T]) -> list[T]:
+def of_kind(entries: Iterable[ImportEntry], kind: type[T]) -> list[T]:
     return [entry for entry in entries if isinstance(entry, kind)]
 
 
-def only(entries: Iterable[Entry]) -> Incoming:
+def only(entries: Iterable[ImportEntry]) -> IncomingSkill:
     """The one skill of a reading that had nothing to complain about."""
     found = list(entries)
     assert len(found) == 1, found
-    assert isinstance(found[0], Incoming), found[0]
+    assert isinstance(found[0], IncomingSkill), found[0]
     return found[0]
 
 
-def taken(entries: Iterable[Entry]) -> list[str]:
+def taken(entries: Iterable[ImportEntry]) -> list[str]:
     """The names of the skills, when nothing was left out."""
     found = list(entries)
-    assert of_kind(found, NotTaken) == []
-    return [entry.name for entry in of_kind(found, Incoming)]
+    assert of_kind(found, SkippedEntry) == []
+    return [entry.name for entry in of_kind(found, IncomingSkill)]
 
 
-def reasons(entries: Iterable[Entry]) -> dict[str, str]:
-    return {entry.name: entry.reason for entry in of_kind(entries, NotTaken)}
+def reasons(entries: Iterable[ImportEntry]) -> dict[str, str]:
+    return {entry.name: entry.reason for entry in of_kind(entries, SkippedEntry)}
 
 
 def write_files(top: Path, files: Mapping[str, str | bytes]) -> Path:
@@ -173,13 +187,13 @@ def contents(tree: Tree) -> dict[str, bytes]:
     return {path: file.content or b"" for path, file in tree.items()}
 
 
-def reason_of(path: Path, limits: ArchiveLimits = archives.DEFAULT) -> str:
+def reason_of(path: Path, limits: ArchiveLimits = archives.DEFAULT_LIMITS) -> str:
     """Why an archive is not unpacked; nothing of it is left anywhere."""
     usual = tempfile.tempdir
     with tempfile.TemporaryDirectory() as scratch:
         tempfile.tempdir = scratch
         try:
-            with pytest.raises(CantTake) as caught, archives.unpack(path, limits=limits):
+            with pytest.raises(UnreadableEntryError) as caught, archives.unpack_archive(path, limits=limits):
                 raise AssertionError("it was unpacked")
         finally:
             tempfile.tempdir = usual

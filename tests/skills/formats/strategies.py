@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from habitus.skills.formats import frontmatter_fields, skill_md
-from habitus.skills.model import Manifest, Skill, Source
+from habitus.skills.model import Manifest, Skill, SkillSource
 
 # What YAML, its lenient readers and people who write by hand trip over.
 _TRAPS = [
@@ -52,7 +52,7 @@ MANIFESTS = st.builds(
 ) | st.just(Manifest())
 
 _KNOWN = {key.replace("-", "_") for key in frontmatter_fields.STANDARD_KEYS} | set(Manifest.__slots__)
-_FOREIGN = texts(max_size=12).filter(lambda key: not key.startswith(frontmatter_fields.PREFIX))
+_FOREIGN = texts(max_size=12).filter(lambda key: not key.startswith(frontmatter_fields.METADATA_PREFIX))
 _UNKNOWN = st.sampled_from(["version", "model", "argument-hint", "hooks", "x y", "---"])
 
 SKILLS = st.builds(
@@ -62,7 +62,7 @@ SKILLS = st.builds(
     description=texts(without="<>").filter(lambda text: text.strip()),
     when_to_use=texts(without="<>"),
     tags=_LISTS,
-    source=st.sampled_from(Source),
+    source=st.sampled_from(SkillSource),
     license=texts(),
     compatibility=texts(),
     allowed_tools=texts(),
@@ -88,7 +88,7 @@ def as_kept(skill: Skill) -> Skill:
         compatibility=skill.compatibility.strip(),
         allowed_tools=skill.allowed_tools.strip(),
         manifest=replace(manifest, **lists),  # type: ignore[arg-type]  # all of them are tuples of texts
-        body=skill_md.normal_body(skill.body),
+        body=skill_md.normalize_body(skill.body),
         stated=frozenset(),
     )
 

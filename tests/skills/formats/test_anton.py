@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.skills.formats.base import Incoming
-from habitus.skills.formats.detect import read
-from habitus.skills.formats.other_systems.anton import Anton
-from habitus.skills.model import Counters, Manifest, Skill, Source, Stage
+from habitus.skills.formats.base import IncomingSkill
+from habitus.skills.formats.detect import read_skills
+from habitus.skills.formats.other_systems.anton import AntonFormat
+from habitus.skills.model import Manifest, Skill, SkillSource, Stage, UsageCounters
 from tests.skills.formats.made import (
     NOW,
     again,
@@ -36,7 +36,7 @@ from tests.skills.formats.made import (
 
 pytestmark = pytest.mark.req("SK-19")
 
-ANTON = Anton()
+ANTON = AntonFormat()
 _number = itertools.count()
 
 
@@ -73,18 +73,18 @@ FILES: dict[str, str | bytes] = {
 
 
 def test_every_field_has_its_place(tmp_path: Path) -> None:
-    entry = only(read(write_files(tmp_path / "skills", FILES)))
+    entry = only(read_skills(write_files(tmp_path / "skills", FILES)))
     skill = entry.skill
     assert (entry.name, entry.format, entry.origin) == ("csv-summary", "anton", "skills/csv_summary")
     assert (skill.title, skill.description) == ("CSV Summary", "Sums up a CSV file.")
     assert skill.when_to_use == "A CSV file needs a summary"
     assert skill.body == "# Steps\n\n1. Read the header."
-    assert skill.source is Source.USER
+    assert skill.source is SkillSource.USER
     assert skill.manifest.dependencies == ("pandas>=2", "rich")
     assert entry.created_on == datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
     assert entry.counters == {
-        Stage.STEPS: Counters(recommended=7, used=5, last_used=datetime(2026, 2, 4, tzinfo=UTC)),
-        Stage.CODE: Counters(recommended=1, used=2),
+        Stage.STEPS: UsageCounters(recommended=7, used=5, last_used=datetime(2026, 2, 4, tzinfo=UTC)),
+        Stage.CODE: UsageCounters(recommended=1, used=2),
     }
     assert set(entry.tree) == {
         *("SKILL.md", "chunks.md", "requirements.txt", "scripts/__init__.py", "scripts/columns.py"),
@@ -92,8 +92,8 @@ def test_every_field_has_its_place(tmp_path: Path) -> None:
 
 
 def test_export_gives_the_files_back(tmp_path: Path) -> None:
-    entry = only(read(write_files(tmp_path / "in", FILES)))
-    written = ANTON.write([again(entry)], tmp_path / "out")
+    entry = only(read_skills(write_files(tmp_path / "in", FILES)))
+    written = ANTON.write_skills([again(entry)], tmp_path / "out")
     assert written.paths == (tmp_path / "out/csv_summary",)
     for path in ("chunks.md", "code/__init__.py", "code/columns.py", "requirements.txt", "declarative.md"):
         assert (tmp_path / "out/csv_summary" / path).read_text() == FILES[f"csv_summary/{path}"]
@@ -113,16 +113,16 @@ def test_export_gives_the_files_back(tmp_path: Path) -> None:
 @given(skill=skills(), steps=counters(), code=counters(), dependencies=st.lists(st.sampled_from(["rich", "a-b>=2"])))
 @law
 def test_what_is_written_reads_back(
-    tmp_path: Path, skill: Skill, steps: Counters, code: Counters, dependencies: list[str]
+    tmp_path: Path, skill: Skill, steps: UsageCounters, code: UsageCounters, dependencies: list[str]
 ) -> None:
     skill = replace(skill, manifest=Manifest(dependencies=tuple(dependencies)))
     files = {"chunks.md": b"## a\r\n", "scripts/x.py": b"\xff", "references/a b.md": b"hello", "tool.json": b"{}"}
     given_counters = {
-        stage: found for stage, found in ((Stage.STEPS, steps), (Stage.CODE, code)) if found != Counters()
+        stage: found for stage, found in ((Stage.STEPS, steps), (Stage.CODE, code)) if found != UsageCounters()
     }
     top = fresh(tmp_path)
-    ANTON.write([outgoing(skill, files, given_counters)], top)
-    entry = only(read(top))
+    ANTON.write_skills([outgoing(skill, files, given_counters)], top)
+    entry = only(read_skills(top))
     found = entry.skill
     assert (found.name, found.title, found.description) == (skill.name, skill.title, skill.description)
     assert (found.when_to_use, found.body) == (skill.when_to_use, skill.body)
@@ -162,8 +162,8 @@ def test_what_was_read_is_written_back(
         "stats.json": json.dumps({"stage_1": {"recommended": recommended}}),
     }
     write_files(top / "in" / label, files)
-    entry = only(read(top / "in"))
-    (path,) = ANTON.write([again(entry)], top / "out").paths
+    entry = only(read_skills(top / "in"))
+    (path,) = ANTON.write_skills([again(entry)], top / "out").paths
     assert path.name == label
     back = json.loads((path / "meta.json").read_text())
     assert {key: back[key] for key in (*fields, *extra, "label")} == {**fields, **extra, "label": label}
@@ -171,13 +171,13 @@ def test_what_was_read_is_written_back(
     is_blank = not steps.strip("\n")
     assert (path / "declarative.md").read_text("utf-8-sig") == ("" if is_blank else steps.removeprefix("\ufeff"))
     assert json.loads((path / "stats.json").read_text())["stage_1"]["recommended"] == recommended
-    again_read = only(read(top / "out"))
+    again_read = only(read_skills(top / "out"))
     assert (again_read.tree, again_read.counters) == (entry.tree, entry.counters)
 
 
 def test_a_damaged_side_file_costs_only_what_it_said(tmp_path: Path) -> None:
     files = {**FILES, "csv_summary/meta.json": "{", "csv_summary/stats.json": '{"stage_1": 3, "stage_2": {"used": -1}}'}
-    entry = only(read(write_files(tmp_path / "skills", files)))
+    entry = only(read_skills(write_files(tmp_path / "skills", files)))
     assert entry.skill.body.startswith("# Steps")
     assert entry.counters == {}
     said = " ".join(map(str, entry.diagnostics))
@@ -187,8 +187,8 @@ def test_a_damaged_side_file_costs_only_what_it_said(tmp_path: Path) -> None:
 
 def test_a_skill_without_steps_is_left_out_and_its_neighbour_is_not(tmp_path: Path) -> None:
     files = {**FILES, "broken/meta.json": json.dumps(META), "bytes/declarative.md": b"\xff\xfe"}
-    entries = list(read(write_files(tmp_path / "skills", files)))
-    assert [entry.name for entry in of_kind(entries, Incoming)] == ["csv-summary"]
+    entries = list(read_skills(write_files(tmp_path / "skills", files)))
+    assert [entry.name for entry in of_kind(entries, IncomingSkill)] == ["csv-summary"]
     assert reasons(entries) == {
         "broken": "There is no declarative.md in it.",
         "bytes": "declarative.md is not UTF-8 at byte 0.",
@@ -197,21 +197,21 @@ def test_a_skill_without_steps_is_left_out_and_its_neighbour_is_not(tmp_path: Pa
 
 def test_two_labels_that_come_to_one_name(tmp_path: Path) -> None:
     files = {f"{label}/declarative.md": f"Steps of {label}" for label in ("a_b", "a-b", "A B")}
-    entries = list(read(write_files(tmp_path / "skills", files)))
-    assert [entry.origin for entry in of_kind(entries, Incoming)] == ["skills/A B"]
+    entries = list(read_skills(write_files(tmp_path / "skills", files)))
+    assert [entry.origin for entry in of_kind(entries, IncomingSkill)] == ["skills/A B"]
     assert len(reasons(entries)) == 1
     assert "skills/A B is called 'a-b' too and came first" in reasons(entries)["a-b"]
 
 
 def test_a_clash_of_code_and_scripts_loses_neither(tmp_path: Path) -> None:
     files = {**FILES, "csv_summary/scripts/columns.py": "other"}
-    entry = only(read(write_files(tmp_path / "in", files)))
-    ANTON.write([again(entry)], tmp_path / "out")
-    assert only(read(tmp_path / "out")).tree == entry.tree
+    entry = only(read_skills(write_files(tmp_path / "in", files)))
+    ANTON.write_skills([again(entry)], tmp_path / "out")
+    assert only(read_skills(tmp_path / "out")).tree == entry.tree
     assert (tmp_path / "out/csv_summary/scripts/columns.py").read_text() == "other"
 
 
 def test_a_native_skill_is_spelt_as_the_source_spells(tmp_path: Path) -> None:
-    ANTON.write([outgoing(plain_skill(source=Source.AGENT, created_on=NOW))], tmp_path / "out")
+    ANTON.write_skills([outgoing(plain_skill(source=SkillSource.AGENT, created_on=NOW))], tmp_path / "out")
     meta = json.loads((tmp_path / "out/csv_summary/meta.json").read_text())
     assert (meta["label"], meta["provenance"]) == ("csv_summary", "consolidator")

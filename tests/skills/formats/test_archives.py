@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.skills.formats.archives import ArchiveLimits
-from habitus.skills.formats.base import Incoming, NotTaken
-from habitus.skills.formats.detect import detect, read
+from habitus.skills.formats.base import IncomingSkill, SkippedEntry
+from habitus.skills.formats.detect import detect_formats, read_skills
 from tests.skills.formats.made import law, of_kind, only, reason_of
 
 pytestmark = pytest.mark.req("SK-18")
@@ -43,24 +43,27 @@ def test_a_skill_in_an_archive(tmp_path: Path, name: str) -> None:
     path = archive(
         tmp_path, ("packed/SKILL.md", SKILL.encode()), (member("packed/scripts/run.sh", 0o100755), b"x"), name=name
     )
-    entry = only(read(path))
+    entry = only(read_skills(path))
     assert (entry.name, entry.origin) == ("packed", name)
     assert entry.tree["scripts/run.sh"].executable
-    assert [format.name for format in detect(path)] == ["skill"]
+    assert [format.name for format in detect_formats(path)] == ["skill"]
 
 
 def test_an_archive_whose_root_is_the_skill_is_named_by_its_file(tmp_path: Path) -> None:
     path = archive(tmp_path, ("SKILL.md", SKILL.encode()), ("__MACOSX/._x", b""), name="download (3).zip")
-    assert only(read(path)).name == "packed"
+    assert only(read_skills(path)).name == "packed"
     wrapped = archive(tmp_path, ("repo-main/SKILL.md", SKILL.encode()), name="repo-main.zip")
-    assert only(read(wrapped)).name == "packed"
+    assert only(read_skills(wrapped)).name == "packed"
     nameless = archive(tmp_path, ("SKILL.md", SKILL.replace("name: packed\n", "").encode()), name="My Skill.zip")
-    assert only(read(nameless)).name == "my-skill"
+    assert only(read_skills(nameless)).name == "my-skill"
 
 
 def test_other_layouts_are_found_in_an_archive(tmp_path: Path) -> None:
     path = archive(tmp_path, ("a_b/declarative.md", b"Do."), ("c/SKILL.md", SKILL.encode()))
-    assert [(entry.name, entry.format) for entry in of_kind(read(path), Incoming)] == [("a-b", "anton"), ("c", "skill")]
+    assert [(entry.name, entry.format) for entry in of_kind(read_skills(path), IncomingSkill)] == [
+        ("a-b", "anton"),
+        ("c", "skill"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -166,11 +169,11 @@ def test_ten_gigabytes_of_zeros_cost_nothing(tmp_path: Path, declared: int) -> N
     path.write_bytes(bomb(declared))
     tracemalloc.start()
     try:
-        (entry,) = read(path)
+        (entry,) = read_skills(path)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert isinstance(entry, NotTaken)
+    assert isinstance(entry, SkippedEntry)
     assert entry.name == "bomb"
     assert peak < 40 * 2**20
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2**20  # in KiB
@@ -201,8 +204,8 @@ def test_a_damaged_archive(tmp_path: Path, damage: Callable[[bytes], bytes]) -> 
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as out:
         out.writestr("packed/SKILL.md", SKILL)
     path.write_bytes(damage(path.read_bytes()))
-    (entry,) = read(path)
-    assert isinstance(entry, NotTaken)
+    (entry,) = read_skills(path)
+    assert isinstance(entry, SkippedEntry)
 
 
 def test_a_name_that_begins_with_a_nul_is_refused(tmp_path: Path) -> None:
@@ -213,8 +216,8 @@ def test_a_name_that_begins_with_a_nul_is_refused(tmp_path: Path) -> None:
     at = content.rindex(b"packed/SKILL.md")
     path = tmp_path / "x.zip"
     path.write_bytes(content[:at] + b"\0" + content[at + 1 :])
-    (entry,) = read(path)
-    assert isinstance(entry, NotTaken)
+    (entry,) = read_skills(path)
+    assert isinstance(entry, SkippedEntry)
 
 
 @given(data=st.data())
@@ -229,4 +232,4 @@ def test_no_damage_raises(tmp_path: Path, data: st.DataObject) -> None:
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path / "x.zip"
     path.write_bytes(bytes(content))
-    assert list(read(path))
+    assert list(read_skills(path))

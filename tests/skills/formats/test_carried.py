@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from habitus.files import file_of
-from habitus.skills.formats import detect, fitting
-from habitus.skills.formats.base import NotTaken, Outgoing
-from habitus.skills.model import Counters, Manifest, Skill, Stage
+from habitus.files import build_file
+from habitus.skills.formats import conversion, detect
+from habitus.skills.formats.base import OutgoingSkill, SkippedEntry
+from habitus.skills.model import Manifest, Skill, Stage, UsageCounters
 
 pytestmark = pytest.mark.req("SK-19")
 
@@ -25,11 +25,11 @@ RICH = Skill(
     manifest=Manifest(triggers=("csv",), always_include=True),
 )
 FILES = {
-    "references/a.md": file_of(b"x"),
-    "tool.json": file_of(b'{"name": "csv_summary", "description": "d", "parameters": {}}'),
-    "scripts/tool.py": file_of(b"def run():\n    return 1\n"),
+    "references/a.md": build_file(b"x"),
+    "tool.json": build_file(b'{"name": "csv_summary", "description": "d", "parameters": {}}'),
+    "scripts/tool.py": build_file(b"def run():\n    return 1\n"),
 }
-COUNTERS = {Stage.STEPS: Counters(recommended=3, used=2, succeeded=1)}
+COUNTERS = {Stage.STEPS: UsageCounters(recommended=3, used=2, succeeded=1)}
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ COUNTERS = {Stage.STEPS: Counters(recommended=3, used=2, succeeded=1)}
 )
 def test_what_does_not_come_back_is_named(tmp_path: Path, name: str, missing: str) -> None:
     outgoing = [
-        Outgoing(skill=RICH, tree={**fitting.folder(RICH, {}), **FILES}, counters=COUNTERS),
-        Outgoing(skill=PLAIN, tree=fitting.folder(PLAIN, {})),
+        OutgoingSkill(skill=RICH, tree={**conversion.build_skill_folder(RICH, {}), **FILES}, counters=COUNTERS),
+        OutgoingSkill(skill=PLAIN, tree=conversion.build_skill_folder(PLAIN, {})),
     ]
-    form = detect.format_named(name)
-    form.write(outgoing, tmp_path / "out")
-    assert detect.lost(form, outgoing, tmp_path / "out") == (
-        NotTaken(origin=RICH.layer, name="csv-summary", reason=f"'{name}' has no place for: {missing}."),
+    form = detect.get_format(name)
+    form.write_skills(outgoing, tmp_path / "out")
+    assert detect.list_lost_fields(form, outgoing, tmp_path / "out") == (
+        SkippedEntry(origin=RICH.layer, name="csv-summary", reason=f"'{name}' has no place for: {missing}."),
     )

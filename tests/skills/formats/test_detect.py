@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from skills_ref import validate
 
 from habitus.errors import Invalid, NotFound, StorageFailed
-from habitus.files import file_of
+from habitus.files import build_file
 from habitus.skills.formats import disk
-from habitus.skills.formats.base import Format, Incoming, NotTaken, PlaybookLesson, without_clashes
-from habitus.skills.formats.detect import FORMATS, detect, format_named, read
+from habitus.skills.formats.base import IncomingSkill, PlaybookLesson, SkillFormat, SkippedEntry, resolve_name_conflicts
+from habitus.skills.formats.detect import FORMATS, detect_formats, get_format, read_skills
 from tests.skills.formats.made import again, json_values, law, of_kind, reasons, taken, write_files
 
 pytestmark = pytest.mark.req("SK-18", "SK-19")
@@ -36,9 +36,9 @@ FILES: dict[str, str | bytes] = {
 
 
 def test_a_tree_of_several_layouts(tmp_path: Path) -> None:
-    entries = list(read(write_files(tmp_path / "all", FILES)))
-    assert of_kind(entries, NotTaken) == []
-    assert {entry.name: entry.format for entry in of_kind(entries, Incoming)} == {
+    entries = list(read_skills(write_files(tmp_path / "all", FILES)))
+    assert of_kind(entries, SkippedEntry) == []
+    assert {entry.name: entry.format for entry in of_kind(entries, IncomingSkill)} == {
         "csv-summary": "anton",
         "migrated": "skill",
         "my-tool": "ghost",
@@ -46,12 +46,12 @@ def test_a_tree_of_several_layouts(tmp_path: Path) -> None:
         "one": "skill",
         "lower": "skill",
     }
-    assert [format.name for format in detect(tmp_path / "all")] == ["anton", "ghost", "istota", "skill"]
+    assert [format.name for format in detect_formats(tmp_path / "all")] == ["anton", "ghost", "istota", "skill"]
 
 
 def test_everything_read_is_a_valid_skill_and_reads_the_same_twice(tmp_path: Path) -> None:
     top = write_files(tmp_path / "all", FILES)
-    first, second = (of_kind(read(top), Incoming) for _ in range(2))
+    first, second = (of_kind(read_skills(top), IncomingSkill) for _ in range(2))
     assert first == second
     for entry in first:
         disk.write_tree(tmp_path / "out" / entry.name, entry.tree)
@@ -59,11 +59,11 @@ def test_everything_read_is_a_valid_skill_and_reads_the_same_twice(tmp_path: Pat
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
-def test_every_format_takes_every_skill_it_has_a_place_for(tmp_path: Path, format: Format) -> None:
-    skills = [again(entry) for entry in of_kind(read(write_files(tmp_path / "all", FILES)), Incoming)]
+def test_every_format_takes_every_skill_it_has_a_place_for(tmp_path: Path, format: SkillFormat) -> None:
+    skills = [again(entry) for entry in of_kind(read_skills(write_files(tmp_path / "all", FILES)), IncomingSkill)]
     to = tmp_path / "out"
-    written = format.write(skills, to)
-    found = {entry.name for entry in of_kind(read(to, (format,)), Incoming)}
+    written = format.write_skills(skills, to)
+    found = {entry.name for entry in of_kind(read_skills(to, (format,)), IncomingSkill)}
     left_out = {entry.name for entry in written.left_out}
     assert found | left_out == {item.skill.name for item in skills}
     assert not found & left_out
@@ -73,31 +73,31 @@ def test_every_format_takes_every_skill_it_has_a_place_for(tmp_path: Path, forma
 
 def test_a_directory_called_like_a_file_is_no_file(tmp_path: Path) -> None:
     write_files(tmp_path / "top", {"SKILL.md/one/SKILL.md": "---\nname: one\ndescription: One.\n---\nDo.\n"})
-    assert taken(read(tmp_path / "top")) == ["one"]
+    assert taken(read_skills(tmp_path / "top")) == ["one"]
 
 
 def test_nothing_that_fits_says_so(tmp_path: Path) -> None:
     write_files(tmp_path / "empty", {"a/b.txt": "x"})
-    assert "There is no skill in it" in reasons(read(tmp_path / "empty"))["empty"]
-    assert detect(tmp_path / "empty") == ()
+    assert "There is no skill in it" in reasons(read_skills(tmp_path / "empty"))["empty"]
+    assert detect_formats(tmp_path / "empty") == ()
     write_files(tmp_path, {"x.pdf": "x"})
-    assert "A .pdf file is nothing" in reasons(read(tmp_path / "x.pdf"))["x"]
+    assert "A .pdf file is nothing" in reasons(read_skills(tmp_path / "x.pdf"))["x"]
 
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="There is no"):
-        read(tmp_path / "gone")
+        read_skills(tmp_path / "gone")
     with pytest.raises(Invalid, match="There is no format 'yaml'"):
-        format_named("yaml")
+        get_format("yaml")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_directory_that_may_not_be_read(tmp_path: Path) -> None:
     top = write_files(tmp_path / "all", FILES)
     (top / "plain").chmod(0)
-    assert reasons(read(top)) == {"plain": "Can't look into it: Permission denied."}
+    assert reasons(read_skills(top)) == {"plain": "Can't look into it: Permission denied."}
     with pytest.raises(StorageFailed):
-        read(top / "plain")
+        read_skills(top / "plain")
     (top / "plain").chmod(0o755)
 
 
@@ -106,7 +106,7 @@ def test_links_to_elsewhere_are_not_followed(tmp_path: Path) -> None:
     top = write_files(tmp_path / "top", {"one/SKILL.md": "---\nname: one\ndescription: One.\n---\nDo.\n"})
     (top / "link").symlink_to(tmp_path / "elsewhere")
     (top / "loop").symlink_to(top)
-    assert taken(read(top)) == ["one"]
+    assert taken(read_skills(top)) == ["one"]
 
 
 @pytest.mark.full
@@ -116,7 +116,7 @@ def test_twenty_thousand_files(tmp_path: Path) -> None:
         write_files(folder, {"SKILL.md": f"---\nname: skill-{number}\ndescription: Number {number}.\n---\nDo.\n"})
     for number in range(18_000):
         (tmp_path / "many" / f"noise-{number}.txt").touch()
-    assert sum(isinstance(entry, Incoming) for entry in read(tmp_path / "many")) == 2_000
+    assert sum(isinstance(entry, IncomingSkill) for entry in read_skills(tmp_path / "many")) == 2_000
 
 
 _KEYS = [
@@ -148,15 +148,15 @@ def test_no_json_makes_a_reader_raise(tmp_path: Path, value: object, name: str) 
         "rows.json": content,
     }
     write_files(top, files)
-    entries = [*read(top), *read(top / "rows.json")]
-    skills = [again(entry) for entry in of_kind(entries, Incoming)]
+    entries = [*read_skills(top), *read_skills(top / "rows.json")]
+    skills = [again(entry) for entry in of_kind(entries, IncomingSkill)]
     for format in FORMATS:
-        format.write(skills, top / "out" / format.name, lessons=of_kind(entries, PlaybookLesson))
+        format.write_skills(skills, top / "out" / format.name, lessons=of_kind(entries, PlaybookLesson))
 
 
 def test_one_format_alone_reads_only_its_own(tmp_path: Path) -> None:
     top = write_files(tmp_path / "all", FILES)
-    assert taken(read(top, (format_named("anton"),))) == ["csv-summary"]
+    assert taken(read_skills(top, (get_format("anton"),))) == ["csv-summary"]
 
 
 @given(found=st.lists(st.tuples(st.sampled_from(["a", "a-2", "b"]), st.sampled_from("xyz")), max_size=8))
@@ -165,17 +165,17 @@ def test_every_name_is_given_once_and_nothing_but_copies_is_lost_when_both_are_k
     found: list[tuple[str, str]],
 ) -> None:
     entries = [
-        Incoming(
+        IncomingSkill(
             name=name,
-            tree={"SKILL.md": file_of(f"---\nname: {name}\ndescription: D.\n---\n{body}\n".encode())},
+            tree={"SKILL.md": build_file(f"---\nname: {name}\ndescription: D.\n---\n{body}\n".encode())},
             origin=str(number),
             format="skill",
         )
         for number, (name, body) in enumerate(found)
     ]
     for keep_both in (False, True):
-        told = list(without_clashes(entries, keep_both=keep_both))
-        taken = of_kind(told, Incoming)
+        told = list(resolve_name_conflicts(entries, keep_both=keep_both))
+        taken = of_kind(told, IncomingSkill)
         assert [entry.origin for entry in told] == [entry.origin for entry in entries]
         assert len({entry.name for entry in taken}) == len(taken)
         assert all(entry.skill.name == entry.name for entry in taken)

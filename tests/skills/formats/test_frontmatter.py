@@ -7,23 +7,25 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from habitus.plain_data import height
+from habitus.plain_data import measure_depth
 from habitus.skills.formats import frontmatter
-from habitus.skills.formats.frontmatter import FrontMatter
-from habitus.skills.model import Unreadable
+from habitus.skills.formats.frontmatter import FrontMatterDocument
+from habitus.skills.model import UnreadableFileError
 from tests.skills.formats.strategies import files, texts
 
 
-def _read(front: str) -> frontmatter.Fields:
-    return frontmatter.read(front, "SKILL.md")[0]
+def _read(front: str) -> frontmatter.FrontMatterFields:
+    return frontmatter.read_fields(front, "SKILL.md")[0]
 
 
 def _said(front: str) -> list[str]:
-    return [diagnostic.what for diagnostic in frontmatter.read(front, "SKILL.md")[1]]
+    return [diagnostic.message for diagnostic in frontmatter.read_fields(front, "SKILL.md")[1]]
 
 
 def test_a_file_is_taken_apart() -> None:
-    assert frontmatter.split("\ufeff--- \r\na: b\r\n---\t\r\n\r\n# Body\r\ntext\r\n\r\n", "SKILL.md") == FrontMatter(
+    assert frontmatter.split_front_matter(
+        "\ufeff--- \r\na: b\r\n---\t\r\n\r\n# Body\r\ntext\r\n\r\n", "SKILL.md"
+    ) == FrontMatterDocument(
         opening="\ufeff--- \r\n",
         front="a: b\r\n",
         closing="---\t\r\n",
@@ -49,32 +51,32 @@ def test_a_file_is_taken_apart() -> None:
     ],
 )
 def test_fences_are_whole_lines_and_the_first_is_the_first(text: str, front: str | None, body: str) -> None:
-    parts = frontmatter.split(text, "SKILL.md")
+    parts = frontmatter.split_front_matter(text, "SKILL.md")
     assert (parts.front, parts.body) == (front, body)
 
 
 @pytest.mark.req("SK-02")
 @pytest.mark.parametrize("text", ["---\na: b\n", "---\n", "---\na: b\n ---\n", "---\na: b\n----\n", "---\na: b\n--- x"])
 def test_a_block_that_is_never_closed_is_unreadable(text: str) -> None:
-    with pytest.raises(Unreadable, match="never closed") as caught:
-        frontmatter.split(text, "SKILL.md")
+    with pytest.raises(UnreadableFileError, match="never closed") as caught:
+        frontmatter.split_front_matter(text, "SKILL.md")
     assert caught.value.diagnostic.hint == "Put a line '---' after the last field."
 
 
 @given(files().map(bytes.decode) | texts())
 def test_the_parts_put_together_are_the_file(text: str) -> None:
     try:
-        parts = frontmatter.split(text, "SKILL.md")
-    except Unreadable:
+        parts = frontmatter.split_front_matter(text, "SKILL.md")
+    except UnreadableFileError:
         return
-    assert parts.join() == text
+    assert parts.join_parts() == text
 
 
 def test_a_changed_part_takes_the_line_ends_of_the_file() -> None:
-    parts = frontmatter.split("---\r\na: b\r\n---", "SKILL.md")
-    assert parts.with_front("a: c\n").join() == "---\r\na: c\r\n---"
-    assert parts.with_body("x\ny").join() == "---\r\na: b\r\n---\r\n\r\nx\r\ny\r\n"
-    assert parts.with_body("x").with_body("").join() == "---\r\na: b\r\n---\r\n"
+    parts = frontmatter.split_front_matter("---\r\na: b\r\n---", "SKILL.md")
+    assert parts.with_front("a: c\n").join_parts() == "---\r\na: c\r\n---"
+    assert parts.with_body("x\ny").join_parts() == "---\r\na: b\r\n---\r\n\r\nx\r\ny\r\n"
+    assert parts.with_body("x").with_body("").join_parts() == "---\r\na: b\r\n---\r\n"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_a_changed_part_takes_the_line_ends_of_the_file() -> None:
         ("<<: {a: b}\n", {"<<": {"a": "b"}}),
     ],
 )  # fmt: skip
-def test_every_scalar_is_text(front: str, fields: frontmatter.Fields) -> None:
+def test_every_scalar_is_text(front: str, fields: frontmatter.FrontMatterFields) -> None:
     assert _read(front) == fields
     assert _said(front) == []
 
@@ -141,9 +143,9 @@ def test_a_repeated_field_is_said_and_the_last_one_counts() -> None:
     ],
 )
 def test_what_cannot_be_read_says_why_and_where(front: str, says: str) -> None:
-    with pytest.raises(Unreadable) as caught:
-        frontmatter.read(front, "SKILL.md")
-    assert says in caught.value.diagnostic.what
+    with pytest.raises(UnreadableFileError) as caught:
+        frontmatter.read_fields(front, "SKILL.md")
+    assert says in caught.value.diagnostic.message
     assert caught.value.diagnostic.hint
     assert "\n" not in str(caught.value.diagnostic)
 
@@ -168,8 +170,8 @@ _CHAIN = "a0: &a0 x\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 
     ids=["billion laughs", "chain of aliases", "lists", "mappings", "block lists", "keys"],
 )
 def test_a_block_made_to_exhaust_the_reader_is_refused(front: str, says: str) -> None:
-    with pytest.raises(Unreadable, match=says):
-        frontmatter.read(front, "SKILL.md")
+    with pytest.raises(UnreadableFileError, match=says):
+        frontmatter.read_fields(front, "SKILL.md")
 
 
 @example("a---b")
@@ -178,7 +180,7 @@ def test_a_block_made_to_exhaust_the_reader_is_refused(front: str, says: str) ->
 @example("a: b # c")
 @given(texts(max_size=300))
 def test_a_written_text_reads_back_the_same_in_every_reader(text: str) -> None:
-    front = frontmatter.write({"key": text, "block": {"inner": text}})
+    front = frontmatter.render_fields({"key": text, "block": {"inner": text}})
     assert _read(front) == {"key": text, "block": {"inner": text}}
     assert yaml.safe_load(front) == {"key": text, "block": {"inner": text}}
     assert "---" not in front
@@ -187,18 +189,18 @@ def test_a_written_text_reads_back_the_same_in_every_reader(text: str) -> None:
 
 @given(texts(max_size=100).filter(lambda key: len(key.encode()) < 100))
 def test_a_written_key_reads_back_the_same_in_every_reader(key: str) -> None:
-    front = frontmatter.write({key: "value"})
+    front = frontmatter.render_fields({key: "value"})
     assert _read(front) == yaml.safe_load(front) == {key: "value"}
     assert "---" not in front
 
 
 @pytest.mark.parametrize("text", ["plain words", "with, commas (and more)", "a/b.c", "it's"])
 def test_a_harmless_text_is_written_plainly(text: str) -> None:
-    assert frontmatter.scalar(text) == text
+    assert frontmatter.format_scalar(text) == text
 
 
 @given(
     st.recursive(st.text(max_size=2), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.just("a"), inner))
 )
 def test_the_height_of_a_value_is_that_of_its_tallest_part_and_one(value: object) -> None:
-    assert height([value, "x"]) == height(value) + 1
+    assert measure_depth([value, "x"]) == measure_depth(value) + 1

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.skills.formats import recipes_md, tool_json
-from habitus.skills.formats.base import Incoming, PlaybookLesson
-from habitus.skills.formats.detect import read
-from habitus.skills.formats.foreign_values import Notes
-from habitus.skills.formats.other_systems.ghost import Ghost
+from habitus.skills.formats.base import IncomingSkill, PlaybookLesson
+from habitus.skills.formats.detect import read_skills
+from habitus.skills.formats.foreign_values import DiagnosticCollector
+from habitus.skills.formats.other_systems.ghost import GhostFormat
 from habitus.skills.formats.recipes_md import Recipe
 from habitus.skills.formats.tool_json import ToolContract
-from habitus.skills.model import Counters, Source, Stage
+from habitus.skills.model import SkillSource, Stage, UsageCounters
 from tests.skills.formats.made import (
     again,
     any_text,
@@ -41,7 +41,7 @@ from tests.skills.formats.made import (
 
 pytestmark = pytest.mark.req("SK-19")
 
-GHOST = Ghost()
+GHOST = GhostFormat()
 _number = itertools.count()
 
 CODE = "import json, sys\nprint(json.dumps({'ok': sys.argv[1]}))\n"
@@ -115,12 +115,12 @@ FILES: dict[str, str | bytes] = {
 }
 
 
-def by_name(entries: list[Incoming]) -> dict[str, Incoming]:
+def by_name(entries: list[IncomingSkill]) -> dict[str, IncomingSkill]:
     return {entry.name: entry for entry in entries}
 
 
 def test_a_tool_comes_with_its_schema_code_and_counters(tmp_path: Path) -> None:
-    found = by_name(of_kind(read(write_files(tmp_path, FILES)), Incoming))
+    found = by_name(of_kind(read_skills(write_files(tmp_path, FILES)), IncomingSkill))
     assert sorted(found) == ["city-weather", "fetch-and-say", "old-tool", "tired"]
     entry = found["city-weather"]
     code = CODE.encode()
@@ -133,18 +133,18 @@ def test_a_tool_comes_with_its_schema_code_and_counters(tmp_path: Path) -> None:
         "cases": [],
         "hash": hashlib.sha256(code).hexdigest(),
     }
-    assert entry.counters == {Stage.CODE: Counters(used=8, succeeded=7, failed=1)}
+    assert entry.counters == {Stage.CODE: UsageCounters(used=8, succeeded=7, failed=1)}
     assert (entry.enabled, entry.status, entry.diagnostics) == (True, "active", ())
     assert entry.skill.stages == {Stage.STEPS}  # a summary reads the stages from the files
-    assert entry.skill.source is Source.AGENT
+    assert entry.skill.source is SkillSource.AGENT
     assert (found["tired"].enabled, found["tired"].status) == (True, "degraded")
     assert (found["old-tool"].enabled, found["old-tool"].status) == (False, "retired")
 
 
 @pytest.mark.req("LA-02")
 def test_a_composed_skill_becomes_a_recipe(tmp_path: Path) -> None:
-    entry = by_name(of_kind(read(write_files(tmp_path, FILES)), Incoming))["fetch-and-say"]
-    (recipe,) = recipes_md.parse(entry.tree["chunks.md"].content or b"", Notes(""))
+    entry = by_name(of_kind(read_skills(write_files(tmp_path, FILES)), IncomingSkill))["fetch-and-say"]
+    (recipe,) = recipes_md.parse_recipes(entry.tree["chunks.md"].content or b"", DiagnosticCollector(""))
     assert recipe == Recipe(
         name="fetch_and_say",
         prose="Fetch a page and say what is in it",
@@ -156,14 +156,14 @@ def test_a_composed_skill_becomes_a_recipe(tmp_path: Path) -> None:
         branches={"no": ({"tool": "say", "params": {"text": "no"}},)},
     )
     assert entry.counters == {
-        Stage.CHUNKS: Counters(used=5, succeeded=3, failed=2, last_used=datetime(2026, 1, 1, tzinfo=UTC))
+        Stage.CHUNKS: UsageCounters(used=5, succeeded=3, failed=2, last_used=datetime(2026, 1, 1, tzinfo=UTC))
     }
     assert (entry.enabled, entry.status) == (False, "proposed")
 
 
 @pytest.mark.req("ME-01")
 def test_a_playbook_comes_as_lessons(tmp_path: Path) -> None:
-    lessons = of_kind(read(write_files(tmp_path, FILES)), PlaybookLesson)
+    lessons = of_kind(read_skills(write_files(tmp_path, FILES)), PlaybookLesson)
     assert lessons[0] == PlaybookLesson(
         origin=f"{tmp_path.name}/memory/skills_playbook.json, lesson 1",
         trigger="When parsing dates",
@@ -185,10 +185,10 @@ def test_a_playbook_comes_as_lessons(tmp_path: Path) -> None:
 
 
 def test_export_gives_the_files_back(tmp_path: Path) -> None:
-    entries = list(read(write_files(tmp_path / "in", FILES)))
+    entries = list(read_skills(write_files(tmp_path / "in", FILES)))
     lessons = of_kind(entries, PlaybookLesson)
     out = tmp_path / "out"
-    written = GHOST.write([again(entry) for entry in of_kind(entries, Incoming)], out, lessons=lessons)
+    written = GHOST.write_skills([again(entry) for entry in of_kind(entries, IncomingSkill)], out, lessons=lessons)
     assert written.left_out == ()
     for file in ("acquired_skills/skills_registry.json", "composed_skills/composed_skills.json"):
         before, after = (json.loads((tmp_path / top / file).read_text()) for top in ("in/memory", "out"))
@@ -202,9 +202,9 @@ def test_export_gives_the_files_back(tmp_path: Path) -> None:
             "last_retrieved_at": "2026-01-05T00:00:00Z",
         }.items()
     )
-    back = list(read(out))
-    assert [(entry.tree, entry.counters, entry.status) for entry in of_kind(back, Incoming)] == [
-        (entry.tree, entry.counters, entry.status) for entry in of_kind(entries, Incoming)
+    back = list(read_skills(out))
+    assert [(entry.tree, entry.counters, entry.status) for entry in of_kind(back, IncomingSkill)] == [
+        (entry.tree, entry.counters, entry.status) for entry in of_kind(entries, IncomingSkill)
     ]
 
 
@@ -223,8 +223,8 @@ def test_a_registry_entry_without_its_file(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {"skills_registry.json": json.dumps(registry), "good.py": CODE, "stray.py": CODE}
     write_files(tmp_path / "acquired_skills", files)
     (tmp_path / "acquired_skills/linked.py").symlink_to("/etc/hosts")
-    entries = list(read(tmp_path / "acquired_skills"))
-    assert [entry.name for entry in of_kind(entries, Incoming)] == ["good"]
+    entries = list(read_skills(tmp_path / "acquired_skills"))
+    assert [entry.name for entry in of_kind(entries, IncomingSkill)] == ["good"]
     found = reasons(entries)
     assert found.pop("linked").startswith("Can't read linked.py")
     assert found == {
@@ -240,7 +240,7 @@ def test_code_that_is_not_what_was_registered_is_said(tmp_path: Path) -> None:
         "skills_registry.json": json.dumps({"x": entry_of("x", content_hash="0" * 32, parameters_schema="not json")}),
         "x.py": CODE,
     }
-    entry = only(read(write_files(tmp_path / "t", files)))
+    entry = only(read_skills(write_files(tmp_path / "t", files)))
     said = " ".join(map(str, entry.diagnostics))
     assert "its hash differs" in said
     assert "no schema of its parameters" in said
@@ -249,8 +249,8 @@ def test_code_that_is_not_what_was_registered_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{", "[1]", "3", '"x"', '{"a": {"steps": 3}}', "[" * 100_000, b"\xff"])
 def test_damaged_files_end_in_reasons(tmp_path: Path, content: str | bytes) -> None:
     files = dict.fromkeys(("skills_registry.json", "composed_skills.json", "skills_playbook.json"), content)
-    entries = list(read(write_files(tmp_path / "m", files)))
-    assert of_kind(entries, Incoming) == []
+    entries = list(read_skills(write_files(tmp_path / "m", files)))
+    assert of_kind(entries, IncomingSkill) == []
     assert len(entries) >= 3 - (content == "[1]")
     assert all(reasons(entries).values())
 
@@ -266,44 +266,44 @@ def test_damaged_files_end_in_reasons(tmp_path: Path, content: str | bytes) -> N
 )
 def test_a_composed_skill_that_is_none(tmp_path: Path, steps: object, reason: str) -> None:
     content = json.dumps({"bad": {"steps": steps}, "good": {"steps": ["fetch"]}})
-    entries = list(read(write_files(tmp_path / "m", {"composed_skills.json": content})))
+    entries = list(read_skills(write_files(tmp_path / "m", {"composed_skills.json": content})))
     assert reasons(entries) == {"bad": reason}
-    assert [entry.name for entry in of_kind(entries, Incoming)] == ["good"]
+    assert [entry.name for entry in of_kind(entries, IncomingSkill)] == ["good"]
 
 
 def test_a_branch_on_words_is_kept_and_said(tmp_path: Path) -> None:
     step = {"tool": "x", "args": {"a": 1}, "branch_condition": "timeout", "branch_target": "slow"}
     content = json.dumps([{"name": "one", "steps": [step]}])
-    entry = only(read(write_files(tmp_path / "m", {"composed_skills.json": content})))
+    entry = only(read_skills(write_files(tmp_path / "m", {"composed_skills.json": content})))
     assert "results are not read for words" in " ".join(map(str, entry.diagnostics))
-    (recipe,) = recipes_md.parse(entry.tree["chunks.md"].content or b"", Notes(""))
+    (recipe,) = recipes_md.parse_recipes(entry.tree["chunks.md"].content or b"", DiagnosticCollector(""))
     assert recipe.steps[0]["branch_target"] == "slow"
 
 
 def test_lessons_that_say_nothing_are_left_out(tmp_path: Path) -> None:
     content = json.dumps([LESSON, {"trigger": "x"}, {"solution": "y"}, 3, {**LESSON, "confidence": "high"}])
-    entries = list(read(write_files(tmp_path / "m", {"skills_playbook.json": content})))
+    entries = list(read_skills(write_files(tmp_path / "m", {"skills_playbook.json": content})))
     assert len(of_kind(entries, PlaybookLesson)) == 2
     assert of_kind(entries, PlaybookLesson)[1].confidence == 0.5
 
 
 def test_prose_has_no_place_in_this_layout(tmp_path: Path) -> None:
-    written = GHOST.write([outgoing(plain_skill())], tmp_path / "out")
+    written = GHOST.write_skills([outgoing(plain_skill())], tmp_path / "out")
     assert [entry.name for entry in written.left_out] == ["csv-summary"]
 
 
 def test_a_tool_that_rarely_fails_is_not_exported_as_failing(tmp_path: Path) -> None:
     files = tool_files("csv_summary", "d", SCHEMA, b"pass")
-    counted = {Stage.CODE: Counters(used=1010, succeeded=1000, failed=10)}
-    GHOST.write([outgoing(plain_skill(), files, counted)], tmp_path / "out")
+    counted = {Stage.CODE: UsageCounters(used=1010, succeeded=1000, failed=10)}
+    GHOST.write_skills([outgoing(plain_skill(), files, counted)], tmp_path / "out")
     entry = json.loads((tmp_path / "out/acquired_skills/skills_registry.json").read_text())["csv_summary"]
     assert (entry["usage_count"], entry["failure_count"]) == (1000, 2)
-    assert only(read(tmp_path / "out")).counters == counted
+    assert only(read_skills(tmp_path / "out")).counters == counted
 
 
 def tool_files(name: str, description: str, parameters: dict[str, Any], code: bytes) -> dict[str, bytes]:
-    tool = ToolContract(name=name, description=description, parameters=parameters, hash=tool_json.hash_of(code))
-    return {"tool.json": tool_json.render(tool), "scripts/tool.py": code}
+    tool = ToolContract(name=name, description=description, parameters=parameters, hash=tool_json.hash_code(code))
+    return {"tool.json": tool_json.render_tool_json(tool), "scripts/tool.py": code}
 
 
 objects = st.dictionaries(any_text, json_values, max_size=3)
@@ -336,20 +336,20 @@ def test_what_is_written_reads_back(
     description: str,
     schema: dict[str, Any],
     code: bytes,
-    counted: Counters,
+    counted: UsageCounters,
     recipe: Recipe,
-    chunked: Counters,
+    chunked: UsageCounters,
 ) -> None:
-    files = tool_files(name, description, schema, code) | {"chunks.md": recipes_md.render([recipe])}
+    files = tool_files(name, description, schema, code) | {"chunks.md": recipes_md.render_recipes([recipe])}
     given_counters = {Stage.CODE: counted, Stage.CHUNKS: chunked}
     top = fresh(tmp_path)
-    GHOST.write([outgoing(plain_skill(name), files, given_counters)], top)
-    entry = only(read(top))
-    tool = tool_json.parse(entry.tree["tool.json"].content or b"")
+    GHOST.write_skills([outgoing(plain_skill(name), files, given_counters)], top)
+    entry = only(read_skills(top))
+    tool = tool_json.parse_tool_json(entry.tree["tool.json"].content or b"")
     assert (entry.name, tool.description, tool.parameters) == (name, description, schema)
     assert entry.tree["scripts/tool.py"].content == code
-    assert recipes_md.parse(entry.tree["chunks.md"].content or b"", Notes("")) == [recipe]
-    assert entry.counters == {stage: found for stage, found in given_counters.items() if found != Counters()}
+    assert recipes_md.parse_recipes(entry.tree["chunks.md"].content or b"", DiagnosticCollector("")) == [recipe]
+    assert entry.counters == {stage: found for stage, found in given_counters.items() if found != UsageCounters()}
 
 
 @pytest.mark.full
@@ -360,13 +360,13 @@ def test_what_is_written_reads_back(
 )
 @law
 def test_recipes_read_back_as_written(recipes: list[Recipe]) -> None:
-    assert recipes_md.parse(recipes_md.render(recipes), Notes("")) == recipes
+    assert recipes_md.parse_recipes(recipes_md.render_recipes(recipes), DiagnosticCollector("")) == recipes
 
 
 @given(document=any_text)
 @law
 def test_no_chunks_file_raises(document: str) -> None:
-    recipes_md.parse(f"## x\n```yaml\n{document}\n```\n".encode(), Notes(""))
+    recipes_md.parse_recipes(f"## x\n```yaml\n{document}\n```\n".encode(), DiagnosticCollector(""))
 
 
 @given(
@@ -392,6 +392,6 @@ def test_no_chunks_file_raises(document: str) -> None:
 @law
 def test_lessons_read_back_as_written(tmp_path: Path, lesson: PlaybookLesson) -> None:
     top = fresh(tmp_path)
-    GHOST.write([], top, lessons=[lesson])
-    (found,) = of_kind(read(top), PlaybookLesson)
+    GHOST.write_skills([], top, lessons=[lesson])
+    (found,) = of_kind(read_skills(top), PlaybookLesson)
     assert replace(found, origin="") == lesson

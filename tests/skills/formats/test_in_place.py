@@ -32,11 +32,11 @@ custom: {x: 1}  # unknown to us
 """
 
 
-def _changed(front: str, changes: frontmatter.Changes) -> str:
-    return frontmatter.change(front, changes, "SKILL.md")
+def _changed(front: str, changes: frontmatter.FrontMatterChanges) -> str:
+    return frontmatter.change_fields(front, changes, "SKILL.md")
 
 
-def _difference(changes: frontmatter.Changes, front: str = HAND_WRITTEN) -> list[str]:
+def _difference(changes: frontmatter.FrontMatterChanges, front: str = HAND_WRITTEN) -> list[str]:
     """The lines that a change takes away and puts in."""
     lines = difflib.ndiff(front.splitlines(), _changed(front, changes).splitlines())
     return [line for line in lines if line[0] in "+-"]
@@ -88,8 +88,10 @@ def test_a_nested_block_is_made_where_there_is_none() -> None:
         ('{a: "x: y", metadata: {a: b}}\n', {"metadata": {"a": None}}, ""),
     ],
 )  # fmt: skip
-def test_what_lines_cannot_do_is_done_all_the_same(front: str, changes: frontmatter.Changes, kept: str) -> None:
-    wanted = frontmatter.read(front, "SKILL.md")[0]
+def test_what_lines_cannot_do_is_done_all_the_same(
+    front: str, changes: frontmatter.FrontMatterChanges, kept: str
+) -> None:
+    wanted = frontmatter.read_fields(front, "SKILL.md")[0]
     for key, value in changes.items():
         if isinstance(value, str):
             wanted[key] = value
@@ -100,7 +102,7 @@ def test_what_lines_cannot_do_is_done_all_the_same(front: str, changes: frontmat
             if not wanted[key]:
                 del wanted[key]
     after = _changed(front, changes)
-    assert frontmatter.read(after, "SKILL.md")[0] == wanted
+    assert frontmatter.read_fields(after, "SKILL.md")[0] == wanted
     assert kept in after
 
 
@@ -120,8 +122,8 @@ def test_the_block_says_what_was_asked_and_keeps_every_comment(
     if nested is not None:
         changes["metadata"] = None if is_gone else nested
     after = _changed(HAND_WRITTEN, changes)
-    fields = frontmatter.read(after, "SKILL.md")[0]
-    before = frontmatter.read(HAND_WRITTEN, "SKILL.md")[0]
+    fields = frontmatter.read_fields(after, "SKILL.md")[0]
+    before = frontmatter.read_fields(HAND_WRITTEN, "SKILL.md")[0]
     for key in {*before, *fields, *changes} - {"metadata"}:
         assert fields.get(key) == (changes[key] if key in changes else before.get(key))
     for comment in ("# The monthly numbers", "# Seen by everybody", "# the end"):

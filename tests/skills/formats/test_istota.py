@@ -13,10 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from habitus.skills.formats import frontmatter
-from habitus.skills.formats.base import Incoming, NotTaken
-from habitus.skills.formats.detect import read
+from habitus.skills.formats.base import IncomingSkill, SkippedEntry
+from habitus.skills.formats.detect import read_skills
 from habitus.skills.formats.other_systems import istota
-from habitus.skills.formats.other_systems.istota import Istota
+from habitus.skills.formats.other_systems.istota import IstotaFormat
 from habitus.skills.model import Manifest, Skill
 from tests.skills.formats.made import (
     again,
@@ -38,7 +38,7 @@ from tests.skills.formats.made import (
 
 pytestmark = pytest.mark.req("SK-19")
 
-ISTOTA = Istota()
+ISTOTA = IstotaFormat()
 _number = itertools.count()
 
 MAIN = """---
@@ -83,12 +83,12 @@ def fresh(tmp_path: Path) -> Path:
     return tmp_path / str(next(_number))
 
 
-def named(entries: list[Incoming], name: str) -> Incoming:
+def named(entries: list[IncomingSkill], name: str) -> IncomingSkill:
     return next(entry for entry in entries if entry.name == name)
 
 
 def test_every_manifest_field_has_its_place(tmp_path: Path) -> None:
-    entries = of_kind(read(write_files(tmp_path / "skills", FILES)), Incoming)
+    entries = of_kind(read_skills(write_files(tmp_path / "skills", FILES)), IncomingSkill)
     assert [(entry.name, entry.format) for entry in entries] == [("bike-rides", "istota"), ("notes", "istota")]
     skill = entries[0].skill
     assert skill.manifest == Manifest(
@@ -109,8 +109,8 @@ def test_every_manifest_field_has_its_place(tmp_path: Path) -> None:
 
 
 def test_export_gives_the_manifest_and_the_modules_back(tmp_path: Path) -> None:
-    entries = of_kind(read(write_files(tmp_path / "in", FILES)), Incoming)
-    ISTOTA.write([again(entry) for entry in entries], tmp_path / "out")
+    entries = of_kind(read_skills(write_files(tmp_path / "in", FILES)), IncomingSkill)
+    ISTOTA.write_skills([again(entry) for entry in entries], tmp_path / "out")
     before, after = (_fields((tmp_path / side / "bike_rides/skill.md").read_text()) for side in ("in", "out"))
     assert after == before
     assert (
@@ -124,14 +124,14 @@ def test_export_gives_the_manifest_and_the_modules_back(tmp_path: Path) -> None:
 
 
 def _fields(text: str) -> dict[str, object]:
-    return frontmatter.read(frontmatter.split(text, "").front or "", "")[0]
+    return frontmatter.read_fields(frontmatter.split_front_matter(text, "").front or "", "")[0]
 
 
 @pytest.mark.req("SB-10")
 @pytest.mark.parametrize("left_out", [None, "bike_rides/__main__.py"])
 def test_the_command_line_runs_from_scripts(tmp_path: Path, left_out: str | None) -> None:
     files = {path: content for path, content in FILES.items() if path != left_out}
-    entries = of_kind(read(write_files(tmp_path / "in", files)), Incoming)
+    entries = of_kind(read_skills(write_files(tmp_path / "in", files)), IncomingSkill)
     entry = named(entries, "bike-rides")
     write_files(tmp_path / "skill", contents(entry.tree))
     command = [sys.executable, "-I", str(tmp_path / "skill/scripts/cli.py"), "you"]
@@ -145,7 +145,7 @@ def test_a_command_line_that_is_only_a_main_module_runs(tmp_path: Path) -> None:
         "one/skill.md": "---\nname: one\ndescription: One\ncli: true\n---\nx\n",
         "one/__main__.py": "import sys\nprint('main', sys.argv[1])\n",
     }
-    entry = only(read(write_files(tmp_path / "in", files)))
+    entry = only(read_skills(write_files(tmp_path / "in", files)))
     write_files(tmp_path / "skill", contents(entry.tree))
     command = [sys.executable, "-I", str(tmp_path / "skill/scripts/cli.py"), "x"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "main x\n"
@@ -153,7 +153,7 @@ def test_a_command_line_that_is_only_a_main_module_runs(tmp_path: Path) -> None:
 
 def test_imports_that_did_not_come_along_are_said(tmp_path: Path) -> None:
     files = {**FILES, "bike_rides/__init__.py": f"from istota.config import load\nfrom .. import shared\n{MODULE}"}
-    entry = named(of_kind(read(write_files(tmp_path / "in", files)), Incoming), "bike-rides")
+    entry = named(of_kind(read_skills(write_files(tmp_path / "in", files)), IncomingSkill), "bike-rides")
     assert "imports .., istota.config, which did not come along" in " ".join(map(str, entry.diagnostics))
 
 
@@ -164,15 +164,15 @@ def test_fields_of_a_toml_file_return_to_it(tmp_path: Path) -> None:
         "night/skill.md": "---\nname: night\ndescription: At night\n---\nSleep.\n",
         "alone/skill.toml": 'description = "Only this file"\nalways_include = true\n',
     }
-    entries = of_kind(read(write_files(tmp_path / "in", files)), Incoming)
+    entries = of_kind(read_skills(write_files(tmp_path / "in", files)), IncomingSkill)
     assert named(entries, "alone").skill.manifest.always_include
     night = named(entries, "night")
     assert (night.skill.manifest.triggers, night.skill.manifest.admin_only) == (("moon", "a\nb"), True)
     assert "skill.toml" not in night.tree
-    ISTOTA.write([again(entry) for entry in entries], tmp_path / "out")
+    ISTOTA.write_skills([again(entry) for entry in entries], tmp_path / "out")
     assert (tmp_path / "out/night/skill.toml").is_file()
     assert "triggers" not in (tmp_path / "out/night/skill.md").read_text()
-    back = of_kind(read(tmp_path / "out"), Incoming)
+    back = of_kind(read_skills(tmp_path / "out"), IncomingSkill)
     assert [entry.tree for entry in back] == [entry.tree for entry in entries]
 
 
@@ -186,13 +186,13 @@ def test_what_is_written_reads_back(tmp_path: Path, skill: Skill, manifest: Mani
     skill = replace(skill, manifest=manifest, extra=extra)
     top = fresh(tmp_path)
     # A plain neighbour shows nothing of the layout by itself.
-    ISTOTA.write([outgoing(skill, {"references/x.bin": b"\0"}), outgoing(plain_skill("zz-" + skill.name))], top)
+    ISTOTA.write_skills([outgoing(skill, {"references/x.bin": b"\0"}), outgoing(plain_skill("zz-" + skill.name))], top)
     (top / f"zz_{skill.name.replace('-', '_')}" / "skill.toml").write_text("")
-    entry = next(found for found in of_kind(read(top), Incoming) if found.name == skill.name)
+    entry = next(found for found in of_kind(read_skills(top), IncomingSkill) if found.name == skill.name)
     found = entry.skill
     assert (found.title, found.description, found.when_to_use) == (skill.title, skill.description, skill.when_to_use)
     assert (found.tags, found.body, found.extra) == (skill.tags, skill.body, skill.extra)
-    for field in istota.MANIFEST:
+    for field in istota.MANIFEST_FIELDS:
         assert getattr(found.manifest, field) == getattr(manifest, field), field
     assert entry.tree["references/x.bin"].content == b"\0"
 
@@ -202,12 +202,14 @@ def test_what_is_written_reads_back(tmp_path: Path, skill: Skill, manifest: Mani
 def test_what_was_read_is_written_back(tmp_path: Path, folder: str, description: str, body: str) -> None:
     top = fresh(tmp_path)
     body = body.replace("\r", "\n").replace("\x00", "").strip("\n") or "x"
-    front = f"name: {frontmatter.scalar(folder)}\ndescription: {frontmatter.scalar(description)}\ncli: true\n"
+    front = (
+        f"name: {frontmatter.format_scalar(folder)}\ndescription: {frontmatter.format_scalar(description)}\ncli: true\n"
+    )
     write_files(top / "in" / folder, {"skill.md": f"---\n{front}---\n{body}\n"})
-    entry = only(read(top / "in"))
-    (path,) = ISTOTA.write([again(entry)], top / "out").paths
+    entry = only(read_skills(top / "in"))
+    (path,) = ISTOTA.write_skills([again(entry)], top / "out").paths
     assert path.name == folder
-    assert only(read(top / "out")).tree == entry.tree
+    assert only(read_skills(top / "out")).tree == entry.tree
     text = (path / "skill.md").read_bytes().decode()
     assert str(_fields(text)["description"]).strip() == description.strip()
     assert text.endswith(f"---\n{body}\n")
@@ -220,8 +222,8 @@ def test_a_broken_manifest_does_not_hide_its_neighbours(tmp_path: Path) -> None:
         "worse/skill.toml": "=",
         "open/skill.md": "---\ncli: true\n",
     }
-    entries = list(read(write_files(tmp_path / "skills", files)))
-    assert len(of_kind(entries, Incoming)) == 2
+    entries = list(read_skills(write_files(tmp_path / "skills", files)))
+    assert len(of_kind(entries, IncomingSkill)) == 2
     assert set(reasons(entries)) == {"bad", "worse", "open"}
     assert "never closed" in reasons(entries)["open"]
     assert "Not valid TOML" in reasons(entries)["worse"]
@@ -230,24 +232,26 @@ def test_a_broken_manifest_does_not_hide_its_neighbours(tmp_path: Path) -> None:
 def test_a_native_command_line_becomes_a_package(tmp_path: Path) -> None:
     code = b"def main():\n    print('hi')\n\nif __name__ == '__main__':\n    main()\n"
     skill = plain_skill(manifest=Manifest(cli=True))
-    ISTOTA.write([outgoing(skill, {"scripts/cli.py": code})], tmp_path / "out")
+    ISTOTA.write_skills([outgoing(skill, {"scripts/cli.py": code})], tmp_path / "out")
     package = tmp_path / "out/csv_summary"
     ran = subprocess.run(
         [sys.executable, "-m", "csv_summary"], cwd=package.parent, capture_output=True, text=True, check=True
     )
     assert ran.stdout == "hi\n"
-    assert only(read(tmp_path / "out")).tree["scripts/cli.py"].content == code
+    assert only(read_skills(tmp_path / "out")).tree["scripts/cli.py"].content == code
 
 
 def test_the_public_collection(tmp_path: Path) -> None:
     data = os.environ.get("HABITUS_BENCH_DATA")
     if not data:
         pytest.skip("HABITUS_BENCH_DATA names no directory with the public sets")
-    entries = list(read(Path(data) / "skill_collections" / "istota"))
-    assert of_kind(entries, NotTaken) == []
-    found = of_kind(entries, Incoming)
+    entries = list(read_skills(Path(data) / "skill_collections" / "istota"))
+    assert of_kind(entries, SkippedEntry) == []
+    found = of_kind(entries, IncomingSkill)
     assert len(found) == 36
     assert sum(entry.skill.manifest.always_include for entry in found) == 7
     assert sum(entry.skill.manifest.cli for entry in found) == 22
-    ISTOTA.write([again(entry) for entry in found], tmp_path / "out")
-    assert [entry.tree for entry in of_kind(read(tmp_path / "out"), Incoming)] == [entry.tree for entry in found]
+    ISTOTA.write_skills([again(entry) for entry in found], tmp_path / "out")
+    assert [entry.tree for entry in of_kind(read_skills(tmp_path / "out"), IncomingSkill)] == [
+        entry.tree for entry in found
+    ]

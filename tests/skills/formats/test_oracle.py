@@ -13,7 +13,7 @@ import skills_ref
 from hypothesis import given
 
 from habitus.skills.formats import skill_md
-from habitus.skills.model import Severity, Skill
+from habitus.skills.model import DiagnosticSeverity, Skill
 from tests.skills.formats.strategies import SKILLS, files
 
 pytestmark = pytest.mark.req("SK-01", "SK-02")
@@ -34,7 +34,7 @@ def _oracle(content: bytes, name: str) -> list[str]:
 @pytest.mark.full
 @given(SKILLS)
 def test_everything_we_write_is_valid(skill: Skill) -> None:
-    assert _oracle(skill_md.render(skill), skill.name) == []
+    assert _oracle(skill_md.render_skill_md(skill), skill.name) == []
 
 
 # Where the reference and we differ, and why ours is the better word: what a verdict says → the reason.
@@ -71,12 +71,12 @@ def _is_in(table: dict[str, str], said: str) -> bool:
 def _unexplained(content: bytes, name: str) -> list[str]:
     """What one of the two says, the other doesn't, and no table explains."""
     theirs = _oracle(content, name)
-    ours = skill_md.parse(name, content)
+    ours = skill_md.parse_skill_md(name, content)
     if ours.skill is None:
-        return [] if theirs or _is_in(REFUSED_ONLY_HERE, ours.diagnostics[-1].what) else [str(ours.diagnostics[-1])]
+        return [] if theirs or _is_in(REFUSED_ONLY_HERE, ours.diagnostics[-1].message) else [str(ours.diagnostics[-1])]
     if theirs:
         return [said for said in theirs if not _is_in(REFUSED_ONLY_THERE, said)]
-    loud = [d.what for d in ours.diagnostics if d.severity is Severity.WARNING]
+    loud = [d.message for d in ours.diagnostics if d.severity is DiagnosticSeverity.WARNING]
     return [what for what in loud if not _is_in(SAID_ONLY_HERE, what)]
 
 
@@ -90,6 +90,6 @@ def test_our_verdict_on_collected_files_agrees_or_the_table_says_why() -> None:
     data = os.environ.get("HABITUS_BENCH_DATA")
     root = Path(data) / "skill_collections" if data else Path(skill_md.__file__).parents[2] / "bundled"
     found = [path for path in sorted(root.rglob("*")) if path.name in ("SKILL.md", "skill.md")]
-    loadable = Counter(skill_md.parse(path.parent.name, path.read_bytes()).skill is not None for path in found)
+    loadable = Counter(skill_md.parse_skill_md(path.parent.name, path.read_bytes()).skill is not None for path in found)
     assert loadable[True] >= 0.9 * len(found)
     assert {path: said for path in found if (said := _unexplained(path.read_bytes(), path.parent.name))} == {}

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from skills_ref import validate
 
 from habitus.errors import Refused
-from habitus.files import File, file_of
+from habitus.files import TreeFile, build_file
 from habitus.skills.formats import disk
-from habitus.skills.formats.base import Incoming, NotTaken, Outgoing
-from habitus.skills.formats.detect import read
-from habitus.skills.formats.skill_folder import SkillFolder
+from habitus.skills.formats.base import IncomingSkill, OutgoingSkill, SkippedEntry
+from habitus.skills.formats.detect import read_skills
+from habitus.skills.formats.skill_folder import AgentSkillsFormat
 from habitus.skills.model import Skill
 from tests.skills.formats.made import (
     again,
@@ -33,7 +33,7 @@ from tests.skills.formats.made import (
 
 pytestmark = pytest.mark.req("SK-18", "SK-19")
 
-FORMAT = SkillFolder()
+FORMAT = AgentSkillsFormat()
 _number = itertools.count()
 
 SKILL = "---\nname: {0}\ndescription: Does {0}.\n---\n\nDo it.\n"
@@ -57,8 +57,8 @@ def test_a_checkout_with_many_skills(tmp_path: Path) -> None:
         "bare/SKILL.md": "# Bare\n\nJust text.",
         "latin/SKILL.md": b"---\nname: latin\ndescription: caf\xe9\n---\n",
     }
-    entries = list(read(write_files(tmp_path / "repo", files)))
-    found = {entry.name: entry.origin for entry in of_kind(entries, Incoming)}
+    entries = list(read_skills(write_files(tmp_path / "repo", files)))
+    found = {entry.name: entry.origin for entry in of_kind(entries, IncomingSkill)}
     assert found == {
         "bare": "repo/bare",
         "one": "repo/skills/one",
@@ -75,7 +75,7 @@ def test_a_skill_keeps_its_bytes(tmp_path: Path) -> None:
         "assets/x.bin": bytes(range(256)),
     }
     write_files(tmp_path / "theirs/My_Skill", files)
-    entry = only(read(tmp_path / "theirs"))
+    entry = only(read_skills(tmp_path / "theirs"))
     assert entry.name == "my-skill"
     assert contents(entry.tree) == files
     assert entry.diagnostics
@@ -87,9 +87,9 @@ def test_copies_and_namesakes(tmp_path: Path) -> None:
         "b/one/SKILL.md": SKILL.format("one"),
         "c/One/SKILL.md": SKILL.format("other"),
     }
-    entries = list(read(write_files(tmp_path / "repo", files)))
-    assert [entry.origin for entry in of_kind(entries, Incoming)] == ["repo/a/one"]
-    assert [entry.reason for entry in of_kind(entries, NotTaken)] == [
+    entries = list(read_skills(write_files(tmp_path / "repo", files)))
+    assert [entry.origin for entry in of_kind(entries, IncomingSkill)] == ["repo/a/one"]
+    assert [entry.reason for entry in of_kind(entries, SkippedEntry)] == [
         "It is a copy of repo/a/one.",
         "repo/a/one is called 'one' too and came first. Rename one of them, or take --keep-both.",
     ]
@@ -100,12 +100,12 @@ def test_links_and_devices_are_left_out(tmp_path: Path) -> None:
     (top / "secrets").symlink_to("/etc/passwd")
     (top / "loop").symlink_to(top)
     os.mkfifo(top / "pipe")
-    entry = only(read(top))
+    entry = only(read_skills(top))
     assert set(entry.tree) == {"SKILL.md"}
-    assert len([d for d in entry.diagnostics if "left out" in d.what]) == 3
+    assert len([d for d in entry.diagnostics if "left out" in d.message]) == 3
     (tmp_path / "two").mkdir()
     (tmp_path / "two/SKILL.md").symlink_to(top / "SKILL.md")
-    assert reasons(read(tmp_path / "two")) == {"two": "SKILL.md is a link; it was left out."}
+    assert reasons(read_skills(tmp_path / "two")) == {"two": "SKILL.md is a link; it was left out."}
 
 
 @pytest.mark.full
@@ -116,7 +116,7 @@ def test_a_folder_that_is_too_large(tmp_path: Path) -> None:
     big = write_files(tmp_path / "big", {"SKILL.md": SKILL.format("big")})
     with (big / "video.mp4").open("wb") as file:
         file.truncate(disk.MAX_BYTES + 1)
-    assert reasons(read(tmp_path)) == {
+    assert reasons(read_skills(tmp_path)) == {
         "many": "There are more than 5,000 files in it.",
         "big": "It is larger than 64 MB.",
     }
@@ -124,7 +124,7 @@ def test_a_folder_that_is_too_large(tmp_path: Path) -> None:
 
 def test_a_markdown_upload_with_frontmatter(tmp_path: Path) -> None:
     write_files(tmp_path, {"upload.md": SKILL.format("named-inside")})
-    entry = only(read(tmp_path / "upload.md"))
+    entry = only(read_skills(tmp_path / "upload.md"))
     assert entry.name == "named-inside"
     assert contents(entry.tree) == {"SKILL.md": SKILL.format("named-inside").encode()}
 
@@ -150,7 +150,7 @@ def test_a_bare_markdown_upload(
     tmp_path: Path, file: str, content: str, name: str, title: str, description: str
 ) -> None:
     write_files(tmp_path, {file: content})
-    entry = only(read(tmp_path / file))
+    entry = only(read_skills(tmp_path / file))
     assert (entry.skill.title, entry.skill.description) == (title, description)
     assert entry.name == name
 
@@ -158,7 +158,7 @@ def test_a_bare_markdown_upload(
 @pytest.mark.parametrize("content", ["", "\n \n", "---\nname: x\n", b"\xff\xfe", b"a\0b", "---\n- a\n---\n"])
 def test_an_upload_that_is_no_skill(tmp_path: Path, content: str | bytes) -> None:
     write_files(tmp_path, {"x.md": content})
-    assert list(reasons(read(tmp_path / "x.md"))) == ["x"]
+    assert list(reasons(read_skills(tmp_path / "x.md"))) == ["x"]
 
 
 @given(title=any_text, text=some_text)
@@ -167,7 +167,7 @@ def test_an_upload_that_is_no_skill(tmp_path: Path, content: str | bytes) -> Non
 def test_any_markdown_becomes_a_valid_skill(tmp_path: Path, title: str, text: str) -> None:
     top = fresh(tmp_path)
     write_files(top, {"some notes.md": f"# {title}\n\n{text}\n".replace("\x00", "").encode()})
-    entry = only(read(top / "some notes.md"))
+    entry = only(read_skills(top / "some notes.md"))
     disk.write_tree(top / entry.name, entry.tree)
     assert validate(top / entry.name) == []
 
@@ -177,34 +177,34 @@ def test_any_markdown_becomes_a_valid_skill(tmp_path: Path, title: str, text: st
 def test_what_is_written_reads_back_and_is_valid(tmp_path: Path, skill: Skill, files: dict[str, bytes]) -> None:
     top = fresh(tmp_path)
     item = outgoing(skill, files)
-    (path,) = FORMAT.write([item], top).paths
+    (path,) = FORMAT.write_skills([item], top).paths
     assert validate(path) == []
-    assert only(read(top)).tree == item.tree
+    assert only(read_skills(top)).tree == item.tree
 
 
 def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
     bad = outgoing(plain_skill("bad"))
-    bad = Outgoing(skill=bad.skill, tree={**bad.tree, "a": file_of(b""), "a/b": file_of(b"")})
+    bad = OutgoingSkill(skill=bad.skill, tree={**bad.tree, "a": build_file(b""), "a/b": build_file(b"")})
     with pytest.raises(Exception, match="Can't write"):
-        FORMAT.write([outgoing(plain_skill("good")), bad], tmp_path / "out")
+        FORMAT.write_skills([outgoing(plain_skill("good")), bad], tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_export_never_mixes_with_what_is_there(tmp_path: Path) -> None:
     out = write_files(tmp_path / "out", {"mine/SKILL.md": SKILL.format("mine")})
     with pytest.raises(Refused, match="is not empty"):
-        FORMAT.write([outgoing(plain_skill())], out)
-    FORMAT.write([outgoing(plain_skill())], out, overwrite=True)
+        FORMAT.write_skills([outgoing(plain_skill())], out)
+    FORMAT.write_skills([outgoing(plain_skill())], out, overwrite=True)
     assert [path.name for path in out.iterdir()] == ["csv-summary"]
     assert (tmp_path / "out.old/mine/SKILL.md").is_file()
     (tmp_path / "empty").mkdir()
-    assert FORMAT.write([outgoing(plain_skill())], tmp_path / "empty").left_out == ()
+    assert FORMAT.write_skills([outgoing(plain_skill())], tmp_path / "empty").left_out == ()
 
 
 def test_what_is_not_at_hand_is_left_out(tmp_path: Path) -> None:
     item = outgoing(plain_skill("big"))
-    item = Outgoing(skill=item.skill, tree={**item.tree, "big.bin": File(sha256="0" * 64, size=2**30)})
-    written = FORMAT.write([item, outgoing(plain_skill()), outgoing(plain_skill())], tmp_path / "out")
+    item = OutgoingSkill(skill=item.skill, tree={**item.tree, "big.bin": TreeFile(sha256="0" * 64, size=2**30)})
+    written = FORMAT.write_skills([item, outgoing(plain_skill()), outgoing(plain_skill())], tmp_path / "out")
     assert [(entry.name, entry.reason) for entry in written.left_out] == [
         ("big", "big.bin is too large to be kept, and is not at hand."),
         ("csv-summary", "There is another skill for the directory 'csv-summary'."),
@@ -213,6 +213,8 @@ def test_what_is_not_at_hand_is_left_out(tmp_path: Path) -> None:
 
 def test_reading_again_what_was_exported_twice_changes_nothing(tmp_path: Path) -> None:
     write_files(tmp_path / "in", {"one/SKILL.md": SKILL.format("one"), "two/skill.md": SKILL.format("two")})
-    first = of_kind(read(tmp_path / "in"), Incoming)
-    FORMAT.write([again(entry) for entry in first], tmp_path / "out")
-    assert [entry.tree for entry in of_kind(read(tmp_path / "out"), Incoming)] == [entry.tree for entry in first]
+    first = of_kind(read_skills(tmp_path / "in"), IncomingSkill)
+    FORMAT.write_skills([again(entry) for entry in first], tmp_path / "out")
+    assert [entry.tree for entry in of_kind(read_skills(tmp_path / "out"), IncomingSkill)] == [
+        entry.tree for entry in first
+    ]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from habitus.errors import Invalid
 from habitus.skills.formats import frontmatter_fields, skill_md
-from habitus.skills.model import Diagnostic, Manifest, Severity, Skill, Source
+from habitus.skills.model import Diagnostic, DiagnosticSeverity, Manifest, Skill, SkillSource
 from habitus.skills.stores import records
 from tests.skills.formats.strategies import SKILLS, as_kept, files
 
@@ -23,7 +23,7 @@ FULL = Skill(
     description="Sums up a CSV file.",
     when_to_use="Somebody asks for totals",
     tags=("data", "csv"),
-    source=Source.AGENT,
+    source=SkillSource.AGENT,
     license="MIT",
     compatibility="Needs Python",
     allowed_tools="Read Bash(git:*)",
@@ -38,16 +38,16 @@ FULL = Skill(
 
 
 def _skill(content: str | bytes, folder: str = "a", **more: Any) -> Skill:
-    found = skill_md.parse(folder, content.encode() if isinstance(content, str) else content, **more).skill
+    found = skill_md.parse_skill_md(folder, content.encode() if isinstance(content, str) else content, **more).skill
     assert found is not None
     return found
 
 
 def _said(content: str | bytes, folder: str = "a", **more: Any) -> list[tuple[str, str]]:
     """(severity, what) of each diagnostic."""
-    parsed = skill_md.parse(folder, content.encode() if isinstance(content, str) else content, **more)
+    parsed = skill_md.parse_skill_md(folder, content.encode() if isinstance(content, str) else content, **more)
     assert all(diagnostic.hint for diagnostic in parsed.diagnostics)
-    return [(diagnostic.severity.value, diagnostic.what) for diagnostic in parsed.diagnostics]
+    return [(diagnostic.severity.value, diagnostic.message) for diagnostic in parsed.diagnostics]
 
 
 def _plain(skill: Skill | None) -> Skill:
@@ -60,7 +60,7 @@ def _plain(skill: Skill | None) -> Skill:
 
 @pytest.mark.req("SK-01", "SK-03")
 def test_a_written_skill_has_only_standard_keys_and_ours_as_text_under_metadata() -> None:
-    assert skill_md.render(FULL).decode() == (
+    assert skill_md.render_skill_md(FULL).decode() == (
         "---\n"
         "name: csv-summary\n"
         "description: Sums up a CSV file. Use when somebody asks for totals\n"
@@ -90,7 +90,7 @@ def test_a_written_skill_has_only_standard_keys_and_ours_as_text_under_metadata(
 @pytest.mark.req("SK-01")
 def test_what_the_database_knows_is_never_in_the_file() -> None:
     known = replace(FULL, version=7, enabled=False, layer="user", created_on=datetime(2026, 1, 1, tzinfo=UTC))
-    assert skill_md.render(known) == skill_md.render(FULL)
+    assert skill_md.render_skill_md(known) == skill_md.render_skill_md(FULL)
 
 
 @pytest.mark.full
@@ -98,7 +98,7 @@ def test_what_the_database_knows_is_never_in_the_file() -> None:
 @example(FULL)
 @given(SKILLS)
 def test_a_written_skill_reads_back_the_same(skill: Skill) -> None:
-    assert _plain(skill_md.parse(skill.name, skill_md.render(skill)).skill) == as_kept(skill)
+    assert _plain(skill_md.parse_skill_md(skill.name, skill_md.render_skill_md(skill)).skill) == as_kept(skill)
 
 
 @pytest.mark.some(14)
@@ -125,7 +125,7 @@ def test_a_written_skill_reads_back_the_same(skill: Skill) -> None:
 )
 def test_what_the_standard_forbids_is_refused(change: dict[str, Any], says: str) -> None:
     with pytest.raises(Invalid) as caught:
-        skill_md.render(replace(FULL, **change))
+        skill_md.render_skill_md(replace(FULL, **change))
     assert says in str(caught.value)
     assert caught.value.hint
 
@@ -133,7 +133,7 @@ def test_what_the_standard_forbids_is_refused(change: dict[str, Any], says: str)
 @pytest.mark.req("SK-01")
 def test_a_skill_at_the_limits_is_written_and_can_be_read() -> None:
     skill = replace(FULL, name="a" * 64, description="d" * 1024, when_to_use="w" * 1024, compatibility="c" * 500)
-    assert _plain(skill_md.parse(skill.name, skill_md.render(skill)).skill) == _plain(skill)
+    assert _plain(skill_md.parse_skill_md(skill.name, skill_md.render_skill_md(skill)).skill) == _plain(skill)
 
 
 # What others see
@@ -160,13 +160,13 @@ def test_a_skill_at_the_limits_is_written_and_can_be_read() -> None:
     ],
 )
 def test_the_description_we_write_carries_the_cue(description: str, when: str, outward: str) -> None:
-    assert frontmatter_fields.outward_description(description, when) == outward
+    assert frontmatter_fields.build_full_description(description, when) == outward
 
 
 @pytest.mark.req("SK-03")
 @given(st.integers(0, 1024), st.integers(1, 1024))
 def test_the_cue_is_whole_as_long_as_it_fits(description: int, when: int) -> None:
-    outward = frontmatter_fields.outward_description("d" * description, "w" * when)
+    outward = frontmatter_fields.build_full_description("d" * description, "w" * when)
     assert len(outward) <= 1024
     assert outward.endswith("Use when " + "w" * when) or when > 1024 - len("Use when ")
     assert description == 0 or outward.startswith("d") or when > 990
@@ -176,30 +176,30 @@ def test_the_cue_is_whole_as_long_as_it_fits(description: int, when: int) -> Non
 @given(st.integers(1000, 1024), st.text("ab ", max_size=40))
 def test_a_cut_description_still_keeps_its_parts(length: int, words: str) -> None:
     skill = replace(FULL, when_to_use=((words + "word ") * 1024)[:length].strip() or "x")
-    assert _plain(_skill(skill_md.render(skill), FULL.name)) == _plain(skill)
+    assert _plain(_skill(skill_md.render_skill_md(skill), FULL.name)) == _plain(skill)
 
 
 @pytest.mark.req("SK-03")
 def test_a_description_changed_by_hand_wins_over_the_stored_parts() -> None:
-    content = skill_md.render(FULL).replace(b"description: Sums up", b"description: Adds up", 1)
+    content = skill_md.render_skill_md(FULL).replace(b"description: Sums up", b"description: Adds up", 1)
     found = _skill(content, FULL.name)
     assert (found.description, found.when_to_use) == ("Adds up a CSV file. Use when somebody asks for totals", "")
-    assert found.cue == found.description
-    again = _skill(skill_md.update(content, replace(found, title="New")), FULL.name)
+    assert found.when_to_use_line == found.description
+    again = _skill(skill_md.update_skill_md(content, replace(found, title="New")), FULL.name)
     assert (again.description, again.when_to_use, again.title) == (found.description, "", "New")
 
 
 @pytest.mark.req("SK-03")
 def test_parts_that_were_overruled_never_come_back() -> None:
-    content = skill_md.render(FULL).replace(b"description: Sums up", b"description: Adds up", 1)
+    content = skill_md.render_skill_md(FULL).replace(b"description: Sums up", b"description: Adds up", 1)
     wanted = replace(_skill(content, FULL.name), description="Sums up a CSV file. Use when somebody asks for totals")
-    assert _plain(_skill(skill_md.update(content, wanted), FULL.name)) == _plain(wanted)
+    assert _plain(_skill(skill_md.update_skill_md(content, wanted), FULL.name)) == _plain(wanted)
 
 
 @pytest.mark.req("SK-03")
 def test_the_cue_is_when_to_use_or_else_the_description() -> None:
-    assert FULL.cue == "Somebody asks for totals"
-    assert replace(FULL, when_to_use="").cue == "Sums up a CSV file."
+    assert FULL.when_to_use_line == "Somebody asks for totals"
+    assert replace(FULL, when_to_use="").when_to_use_line == "Sums up a CSV file."
 
 
 # What we read
@@ -218,7 +218,7 @@ def test_the_cue_is_when_to_use_or_else_the_description() -> None:
     ],
 )
 def test_one_skill_in_many_hands(content: str) -> None:
-    assert skill_md.parse("a", content.encode()).skill == Skill(
+    assert skill_md.parse_skill_md("a", content.encode()).skill == Skill(
         name="a", description="D", body="Body", stated=frozenset({"name", "description", "body"})
     )
 
@@ -232,8 +232,8 @@ def test_one_skill_in_many_hands(content: str) -> None:
     ],
 )
 def test_what_is_odd_about_a_file_that_loads_is_said(content: str, what: str) -> None:
-    (diagnostic,) = skill_md.parse("a", content.encode()).diagnostics
-    assert what in diagnostic.what
+    (diagnostic,) = skill_md.parse_skill_md("a", content.encode()).diagnostics
+    assert what in diagnostic.message
 
 
 @pytest.mark.req("SK-02")
@@ -336,7 +336,7 @@ def test_every_manifest_field_is_read_at_the_top_and_under_our_prefix() -> None:
     top = "".join(f"{name}: [x, y]\n" for name in lists if name != "env") + "env: [{var: A}]\n"
     top += "".join(f"{name}: {'yes' if value else 'no'}\n" for name, value in switches.items())
     assert _skill(f"---\nname: a\ndescription: D\n{top}---\n\nBody\n").manifest == wanted
-    assert _skill(skill_md.render(Skill(name="a", description="D", manifest=wanted))).manifest == wanted
+    assert _skill(skill_md.render_skill_md(Skill(name="a", description="D", manifest=wanted))).manifest == wanted
 
 
 def _manifest_defaults() -> dict[str, Any]:
@@ -404,11 +404,13 @@ def test_what_a_strict_reader_would_refuse_is_said(content: str, says: tuple[str
     ],
 )
 def test_a_file_that_cannot_be_loaded_says_why(content: bytes, says: str) -> None:
-    parsed = skill_md.parse("a", content, file="a/SKILL.md")
+    parsed = skill_md.parse_skill_md("a", content, file="a/SKILL.md")
     assert parsed.skill is None
     last = parsed.diagnostics[-1]
-    assert last == Diagnostic(file="a/SKILL.md", what=last.what, hint=last.hint, severity=Severity.ERROR)
-    assert says in last.what
+    assert last == Diagnostic(
+        file="a/SKILL.md", message=last.message, hint=last.hint, severity=DiagnosticSeverity.ERROR
+    )
+    assert says in last.message
     assert last.hint
     assert "\n" not in str(last)
 
@@ -418,8 +420,8 @@ def test_a_file_that_cannot_be_loaded_says_why(content: bytes, says: str) -> Non
 @example(b"---\na: !!timestamp x\nb: !!bool x\n---\n", "a")
 @given(st.binary(max_size=300) | files(), st.text(st.characters(codec=None), max_size=20))
 def test_no_bytes_and_no_folder_make_reading_raise(content: bytes, folder: str) -> None:
-    parsed = skill_md.parse(folder, content)
-    assert (parsed.skill is None) == any(d.severity is Severity.ERROR for d in parsed.diagnostics)
+    parsed = skill_md.parse_skill_md(folder, content)
+    assert (parsed.skill is None) == any(d.severity is DiagnosticSeverity.ERROR for d in parsed.diagnostics)
     if parsed.skill is not None:
         packed = records.pack_summary(parsed.skill).encode()
         assert records.unpack_summary(json.loads(packed), name=parsed.skill.name).title == parsed.skill.title
@@ -445,10 +447,10 @@ def test_fields_beside_the_file_are_read_and_the_file_wins() -> None:
 @pytest.mark.req("SC-01")
 @pytest.mark.parametrize("toml", [b"broken =", b"\xff", b"a = " + b"[" * 5000, b"a = " + b"[" * 100 + b"]" * 100])
 def test_a_toml_file_that_makes_no_sense_is_said(toml: bytes) -> None:
-    parsed = skill_md.parse("a", b"Body", toml=toml)
+    parsed = skill_md.parse_skill_md("a", b"Body", toml=toml)
     assert parsed.skill is None
     assert parsed.diagnostics[-1].file == "skill.toml"
-    assert "Not valid TOML" in parsed.diagnostics[-1].what
+    assert "Not valid TOML" in parsed.diagnostics[-1].message
 
 
 # Changing a file
@@ -458,9 +460,9 @@ def test_a_toml_file_that_makes_no_sense_is_said(toml: bytes) -> None:
 @given(files())
 @example(b"\n# Sum a table\n\nAdd up its rows.\n")
 def test_saying_what_a_file_says_already_keeps_every_byte(content: bytes) -> None:
-    skill = skill_md.parse("csv-summary", content).skill
+    skill = skill_md.parse_skill_md("csv-summary", content).skill
     if skill is not None:
-        assert skill_md.update(content, skill) == content
+        assert skill_md.update_skill_md(content, skill) == content
 
 
 _CHANGED = (
@@ -480,10 +482,10 @@ _CHANGED = (
 @pytest.mark.parametrize("end", ["\x85", "\u2028", "\u2029"])
 def test_an_edit_keeps_what_only_yaml_takes_for_the_end_of_a_line(end: str) -> None:
     content = b"---\nname: csv-summary\ndescription: D\nname: csv-summary\nmetadata: {a: b}\n---"
-    skill = skill_md.parse("csv-summary", content).skill
+    skill = skill_md.parse_skill_md("csv-summary", content).skill
     assert skill is not None
     wanted = replace(skill, manifest=Manifest(requires_tools=(f"---{end}---",)), when_to_use=f"x{end}---y")
-    found = skill_md.parse("csv-summary", skill_md.update(content, wanted)).skill
+    found = skill_md.parse_skill_md("csv-summary", skill_md.update_skill_md(content, wanted)).skill
     assert found is not None
     assert (found.manifest, found.when_to_use) == (wanted.manifest, wanted.when_to_use)
 
@@ -491,17 +493,17 @@ def test_an_edit_keeps_what_only_yaml_takes_for_the_end_of_a_line(end: str) -> N
 @pytest.mark.full
 @given(files(), SKILLS, st.sampled_from(_CHANGED))
 def test_an_edit_of_one_field_reads_back_as_asked(content: bytes, other: Skill, field: str) -> None:
-    skill = skill_md.parse("csv-summary", content).skill
+    skill = skill_md.parse_skill_md("csv-summary", content).skill
     if skill is None:
         return
     wanted = replace(skill, **{field: getattr(as_kept(other), field)})
     wanted = replace(wanted, description=wanted.description.strip())
     try:
-        after = skill_md.update(content, wanted)
+        after = skill_md.update_skill_md(content, wanted)
     except Invalid:
         return
     kept = replace(_plain(wanted), manifest=replace(wanted.manifest, unreadable=()))
-    found = _plain(skill_md.parse("csv-summary", after).skill)
+    found = _plain(skill_md.parse_skill_md("csv-summary", after).skill)
     assert replace(found, manifest=replace(found.manifest, unreadable=())) == kept
 
 
@@ -535,7 +537,7 @@ last line"""
 )
 def test_an_edit_keeps_every_line_it_does_not_touch(change: dict[str, Any], gone: list[str], come: list[str]) -> None:
     before = _skill(BY_HAND)
-    after = skill_md.update(BY_HAND.encode(), replace(before, **change)).decode()
+    after = skill_md.update_skill_md(BY_HAND.encode(), replace(before, **change)).decode()
     assert [line for line in after.split("\r\n") if line not in come] == [
         line for line in BY_HAND.split("\r\n") if line not in gone
     ] + ([""] if "body" in change else [])
@@ -547,48 +549,53 @@ def test_an_edit_keeps_every_line_it_does_not_touch(change: dict[str, Any], gone
 def test_the_cue_of_another_agents_file_can_be_changed() -> None:
     content = b"---\nname: a\ndescription: D\nwhen_to_use: Often\n---\n\nBody\n"
     wanted = replace(_skill(content), when_to_use="Seldom")
-    assert _plain(_skill(skill_md.update(content, wanted))) == _plain(wanted)
+    assert _plain(_skill(skill_md.update_skill_md(content, wanted))) == _plain(wanted)
 
 
 def test_a_field_that_nobody_knows_survives_a_change_of_its_neighbour() -> None:
-    content = skill_md.render(Skill(name="a", description="D", extra={"x": 1, "y": 2}))
+    content = skill_md.render_skill_md(Skill(name="a", description="D", extra={"x": 1, "y": 2}))
     wanted = replace(_skill(content), extra={"x": 1, "y": 3})
-    assert _skill(skill_md.update(content, wanted)).extra == {"x": 1, "y": 3}
-    assert _skill(skill_md.update(content, replace(wanted, extra={"x": 1}))).extra == {"x": 1}
+    assert _skill(skill_md.update_skill_md(content, wanted)).extra == {"x": 1, "y": 3}
+    assert _skill(skill_md.update_skill_md(content, replace(wanted, extra={"x": 1}))).extra == {"x": 1}
 
 
 def test_a_file_that_was_lenient_stays_editable() -> None:
     content = b"---\nname: a\ndescription: <b> " + b"x" * 2000 + b"\n---\n\nBody\n"
     before = _skill(content)
-    assert skill_md.update(content, replace(before, title="T")).startswith(b"---\nname: a\ndescription: <b> xx")
+    assert skill_md.update_skill_md(content, replace(before, title="T")).startswith(
+        b"---\nname: a\ndescription: <b> xx"
+    )
     with pytest.raises(Invalid, match="characters"):
-        skill_md.update(content, replace(before, description=before.description + "y"))
+        skill_md.update_skill_md(content, replace(before, description=before.description + "y"))
 
 
 def test_a_file_that_cannot_be_read_is_written_anew() -> None:
-    assert skill_md.update(b"no frontmatter", FULL) == skill_md.render(FULL)
+    assert skill_md.update_skill_md(b"no frontmatter", FULL) == skill_md.render_skill_md(FULL)
 
 
 def test_a_trigger_that_is_taken_away_does_not_come_back_by_its_old_name() -> None:
     old = b"---\nname: a\ndescription: D\nkeywords: [memo, jot]\n# a comment\nlicense: MIT\n---\nB\n"
-    before = skill_md.parse("a", old, file="a/skill.md").skill
+    before = skill_md.parse_skill_md("a", old, file="a/skill.md").skill
     assert before is not None
     assert before.manifest.triggers == ("memo", "jot")
     fewer = replace(before, manifest=replace(before.manifest, triggers=("jot",)))
-    changed = skill_md.update(old, fewer, file="skill.md")
-    after = skill_md.parse("a", changed, file="a/skill.md").skill
+    changed = skill_md.update_skill_md(old, fewer, file="skill.md")
+    after = skill_md.parse_skill_md("a", changed, file="a/skill.md").skill
     assert after is not None
     assert after.manifest.triggers == ("jot",)
     assert b"keywords" not in changed
     assert b"# a comment" in changed
-    assert skill_md.update(old, before, file="skill.md") == old
+    assert skill_md.update_skill_md(old, before, file="skill.md") == old
 
 
 def test_a_bare_file_keeps_its_words_when_it_is_changed_or_renamed() -> None:
     bare = b"# Tea\n\nBrews tea.\n\n1. Boil.\n"
-    skill = skill_md.parse("tea", bare, file="tea/SKILL.md").skill
+    skill = skill_md.parse_skill_md("tea", bare, file="tea/SKILL.md").skill
     assert skill is not None
-    for content in (skill_md.update(bare, replace(skill, license="MIT")), skill_md.rename(bare, "tea")):
-        again = skill_md.parse("tea", content, file="tea/SKILL.md").skill
+    for content in (
+        skill_md.update_skill_md(bare, replace(skill, license="MIT")),
+        skill_md.rename_skill_md(bare, "tea"),
+    ):
+        again = skill_md.parse_skill_md("tea", content, file="tea/SKILL.md").skill
         assert again is not None
         assert (again.title, again.description, again.body) == (skill.title, skill.description, skill.body)

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.errors import NotFound, Refused, StorageFailed
-from habitus.skills.formats.base import Incoming, NotTaken
-from habitus.skills.formats.detect import read
+from habitus.skills.formats.base import IncomingSkill, SkippedEntry
+from habitus.skills.formats.detect import read_skills
 from habitus.skills.formats.other_systems import agent_skills_table
-from habitus.skills.formats.other_systems.agent_skills_table import Table
-from habitus.skills.model import Skill, Source
+from habitus.skills.formats.other_systems.agent_skills_table import AgentSkillsTableFormat
+from habitus.skills.model import Skill, SkillSource
 from tests.skills.formats.made import (
     again,
     any_text,
@@ -35,7 +35,7 @@ from tests.skills.formats.made import (
 
 pytestmark = pytest.mark.req("SK-19")
 
-TABLE = Table()
+TABLE = AgentSkillsTableFormat()
 _number = itertools.count()
 
 ROW: dict[str, Any] = {
@@ -67,13 +67,13 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
         return [dict(row) for row in made.execute("SELECT * FROM agent_skills ORDER BY _id")]
 
 
-def check(entry: Incoming) -> None:
+def check(entry: IncomingSkill) -> None:
     skill = entry.skill
     assert (entry.name, skill.title, skill.description) == (ROW["_id"], ROW["title"], ROW["description"])
     assert (skill.body, skill.tags, skill.source) == (
         "# Reports\n\nOne sheet each.",
         ("excel", "finance"),
-        Source.AGENT,
+        SkillSource.AGENT,
     )
     assert (entry.version, entry.enabled, entry.format) == (4, False, "table")
     assert entry.created_on == datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
@@ -81,29 +81,29 @@ def check(entry: Incoming) -> None:
 
 
 def test_a_sqlite_file(tmp_path: Path) -> None:
-    check(only(read(database(tmp_path / "skills.db", [ROW]))))
-    check(only(read(tmp_path)))
+    check(only(read_skills(database(tmp_path / "skills.db", [ROW]))))
+    check(only(read_skills(tmp_path)))
 
 
 def test_a_database_address(tmp_path: Path) -> None:
     database(tmp_path / "skills.db", [ROW])
-    check(only(read(f"sqlite:///{tmp_path / 'skills.db'}")))
+    check(only(read_skills(f"sqlite:///{tmp_path / 'skills.db'}")))
     with pytest.raises(NotFound, match="no table agent_skills"):
-        list(read(f"sqlite:///{tmp_path / 'other.db'}"))
+        list(read_skills(f"sqlite:///{tmp_path / 'other.db'}"))
     with pytest.raises(StorageFailed):
-        list(read("mysql://nowhere/x"))
+        list(read_skills("mysql://nowhere/x"))
 
 
 @pytest.mark.parametrize("wrapped", [[ROW], {"agent_skills": [ROW]}, {"rows": [{**ROW, "tags": ["excel", "finance"]}]}])
 def test_a_json_dump(tmp_path: Path, wrapped: object) -> None:
-    check(only(read(write_files(tmp_path, {"dump.json": json.dumps(wrapped)}) / "dump.json")))
+    check(only(read_skills(write_files(tmp_path, {"dump.json": json.dumps(wrapped)}) / "dump.json")))
 
 
 def test_dumps_line_by_line(tmp_path: Path) -> None:
     path = write_files(tmp_path, {"dump.jsonl": f"{json.dumps(ROW)}\n\n{{\n[]\n"}) / "dump.jsonl"
-    entries = list(read(path))
-    check(of_kind(entries, Incoming)[0])
-    assert len(of_kind(entries, NotTaken)) == 2
+    entries = list(read_skills(path))
+    check(of_kind(entries, IncomingSkill)[0])
+    assert len(of_kind(entries, SkippedEntry)) == 2
 
 
 def test_a_csv_dump(tmp_path: Path) -> None:
@@ -112,12 +112,12 @@ def test_a_csv_dump(tmp_path: Path) -> None:
         writer = csv.DictWriter(file, list(ROW))
         writer.writeheader()
         writer.writerow(ROW)
-    check(only(read(path)))
+    check(only(read_skills(path)))
 
 
 def test_missing_columns_have_usual_values(tmp_path: Path) -> None:
     path = database(tmp_path / "skills.db", [ROW], ("_id", "content", "title"))
-    entry = only(read(path))
+    entry = only(read_skills(path))
     assert (entry.version, entry.enabled, entry.created_on) == (1, True, None)
     assert entry.skill.description == "Quarterly Reports"
     assert "no column description, tags, source, version, enabled, created_on, modified_on" in str(entry.diagnostics[0])
@@ -126,8 +126,8 @@ def test_missing_columns_have_usual_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["_id", "content"])
 def test_a_table_without_what_makes_a_skill(tmp_path: Path, column: str) -> None:
     columns = tuple(name for name in ROW if name != column)
-    (entry,) = read(database(tmp_path / "skills.db", [ROW], columns))
-    assert isinstance(entry, NotTaken)
+    (entry,) = read_skills(database(tmp_path / "skills.db", [ROW], columns))
+    assert isinstance(entry, SkippedEntry)
     assert entry.reason == f"The table agent_skills has no column {column}."
 
 
@@ -140,9 +140,9 @@ def test_bad_rows_do_not_hide_good_ones(tmp_path: Path) -> None:
         {**ROW, "_id": "Quarterly_Reports"},
     ]
     odd = {"_id": "odd", "content": b"text", "tags": "a, b", "version": "x", "enabled": "maybe", "created_on": "soon"}
-    entries = list(read(database(tmp_path / "skills.db", [ROW, *bad, odd])))
-    assert [entry.name for entry in of_kind(entries, Incoming)] == ["quarterly-reports", "odd"]
-    found = of_kind(entries, Incoming)[1]
+    entries = list(read_skills(database(tmp_path / "skills.db", [ROW, *bad, odd])))
+    assert [entry.name for entry in of_kind(entries, IncomingSkill)] == ["quarterly-reports", "odd"]
+    found = of_kind(entries, IncomingSkill)[1]
     assert (found.skill.tags, found.version, found.enabled, found.created_on) == (("a", "b"), 1, True, None)
     assert len(found.diagnostics) >= 3
     assert set(reasons(entries)) == {"", "no-content", "bytes", "huge", "quarterly-reports"}
@@ -156,28 +156,28 @@ def test_files_that_are_no_table(tmp_path: Path) -> None:
     for name, content in (("a.json", "3"), ("b.csv", b"\xff"), ("c.csv", '"a"b\n'), ("d.txt", "x")):
         write_files(tmp_path, {name: content})
     for name in ("damaged.db", "empty.db", "a.json", "b.csv", "c.csv", "d.txt"):
-        entries = list(read(tmp_path / name))
-        assert of_kind(entries, Incoming) == []
+        entries = list(read_skills(tmp_path / name))
+        assert of_kind(entries, IncomingSkill) == []
         assert name == "c.csv" or len(entries) == 1
 
 
 def test_export_has_exactly_the_columns(tmp_path: Path) -> None:
-    entry = only(read(database(tmp_path / "in.db", [ROW])))
-    written = TABLE.write([again(entry)], tmp_path / "out")
+    entry = only(read_skills(database(tmp_path / "in.db", [ROW])))
+    written = TABLE.write_skills([again(entry)], tmp_path / "out")
     assert written.paths == (tmp_path / "out/agent_skills.db",)
     assert rows_of(written.paths[0]) == [
         {**ROW, "created_on": "2026-01-02T03:04:05.678000Z", "modified_on": "2026-02-02T00:00:00Z"}
     ]
     with pytest.raises(Refused):
-        TABLE.write([again(entry)], tmp_path / "out")
+        TABLE.write_skills([again(entry)], tmp_path / "out")
 
 
 @given(skill=skills())
 @law
 def test_what_is_written_reads_back(tmp_path: Path, skill: Skill) -> None:
     path = tmp_path / f"{next(_number)}.db"
-    TABLE.write([outgoing(skill)], path)
-    entry = only(read(path))
+    TABLE.write_skills([outgoing(skill)], path)
+    entry = only(read_skills(path))
     found = entry.skill
     assert (found.name, found.title, found.description) == (skill.name, skill.title, skill.description)
     assert (found.body, found.tags, found.source) == (skill.body, skill.tags, skill.source)
@@ -195,7 +195,7 @@ def test_what_was_read_is_written_back(tmp_path: Path, row: dict[str, str], tags
     row["content"] = row["content"].replace("\r", "").replace("\x00", "")
     path, out = (tmp_path / f"{next(_number)}.db" for _ in range(2))
     database(path, [{**row, "tags": json.dumps(tags)}])
-    TABLE.write([again(only(read(path)))], out)
+    TABLE.write_skills([again(only(read_skills(path)))], out)
     (back,) = rows_of(out)
     if not row["content"].strip("\n"):
         row["content"] = ""
@@ -208,5 +208,5 @@ def test_the_columns_are_the_documented_ones() -> None:
 
 
 def test_a_skill_of_another_layout_goes_into_a_table(tmp_path: Path) -> None:
-    TABLE.write([outgoing(plain_skill())], tmp_path / "x.sqlite")
+    TABLE.write_skills([outgoing(plain_skill())], tmp_path / "x.sqlite")
     assert rows_of(tmp_path / "x.sqlite")[0]["_id"] == "csv-summary"

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.skills.formats.archives import ArchiveLimits
-from habitus.skills.formats.base import NotTaken
-from habitus.skills.formats.detect import detect, read
+from habitus.skills.formats.base import SkippedEntry
+from habitus.skills.formats.detect import detect_formats, read_skills
 from tests.skills.formats.made import law, only, reason_of
 
 pytestmark = pytest.mark.req("SK-18")
@@ -52,18 +52,18 @@ def test_a_skill_in_an_archive(tmp_path: Path, name: str, format: int) -> None:
         name=name,
         format=format,
     )
-    entry = only(read(path))
+    entry = only(read_skills(path))
     assert (entry.name, entry.origin) == ("packed", name)
     assert entry.tree["scripts/run.sh"].executable
     assert not entry.tree["SKILL.md"].executable
     assert "long/" * 20 + "name.md" in entry.tree
-    assert [found.name for found in detect(path)] == ["skill"]
+    assert [found.name for found in detect_formats(path)] == ["skill"]
 
 
 def test_a_nameless_skill_is_named_by_the_archive(tmp_path: Path) -> None:
     nameless = SKILL.replace(b"name: packed\n", b"")
     for name in ("My Skill.tar.gz", "My Skill.tgz"):
-        assert only(read(archive(tmp_path, ("SKILL.md", nameless), name=name))).name == "my-skill"
+        assert only(read_skills(archive(tmp_path, ("SKILL.md", nameless), name=name))).name == "my-skill"
 
 
 @pytest.mark.parametrize(
@@ -156,11 +156,11 @@ def test_ten_gigabytes_of_zeros_cost_nothing(tmp_path: Path) -> None:
     path.write_bytes(piece * (10 * 1024))
     tracemalloc.start()
     try:
-        (entry,) = read(path)
+        (entry,) = read_skills(path)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert isinstance(entry, NotTaken)
+    assert isinstance(entry, SkippedEntry)
     assert entry.name == "bomb"
     assert "to 1, as in a bomb" in entry.reason
     assert peak < 40 * 2**20
@@ -187,8 +187,8 @@ def _with_a_damaged_header(content: bytes) -> bytes:
 def test_a_damaged_archive(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     path = archive(tmp_path, ("packed/SKILL.md", SKILL), ("packed/other.md", b"x"), format=tarfile.GNU_FORMAT)
     path.write_bytes(damage(path.read_bytes()))
-    (entry,) = read(path)
-    assert isinstance(entry, NotTaken)
+    (entry,) = read_skills(path)
+    assert isinstance(entry, SkippedEntry)
 
 
 @given(data=st.data())
@@ -199,4 +199,4 @@ def test_no_damage_raises(tmp_path: Path, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(gzip.compress(bytes(content)))
-    assert list(read(path))
+    assert list(read_skills(path))

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from habitus.llm.model import Text
-from habitus.memory.model import PLAYBOOK, Engram
-from habitus.memory.recall import Recalled
+from habitus.llm.model import TextContent
+from habitus.memory.model import PLAYBOOK_HEADING, Engram
+from habitus.memory.recall import RecalledLesson
 from habitus.skills import trees
-from habitus.skills.choosing.menu import Menu, News, line
-from habitus.skills.layers.layer import PROMPT
+from habitus.skills.choosing.menu import LibraryNews, SkillMenu, format_menu_line
+from habitus.skills.layers.layer import PROMPT_LAYER
 from habitus.skills.library import Library
-from habitus.skills.model import Skill, Summary
+from habitus.skills.model import Skill, SkillSummary
 from habitus.skills.review import Proposal
-from habitus.text import BLOCK, block, byte_length, escape_marks, one_line, prompt_text, tokens
+from habitus.text import (
+    CONTEXT_BLOCK,
+    count_bytes,
+    escape_block,
+    escape_marks,
+    estimate_token_count,
+    load_prompt,
+    to_one_line,
+)
 
 _NEWS_TOKENS = 300
 # Lines of skills opened by a request.
@@ -23,17 +31,17 @@ _MOST_OPENED = 20
 CUE = 160
 
 
-def text(name: str) -> str:
+def load_prompt_text(name: str) -> str:
     """Return one of the prompt texts stored as Markdown beside this file."""
-    return prompt_text("agent", name)
+    return load_prompt("agent", name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
     """Everything sent to the model before the person's own words, by section."""
 
-    system: tuple[Section, ...]
-    context: tuple[Section, ...] = ()
+    system: tuple[PromptSection, ...]
+    context: tuple[PromptSection, ...] = ()
 
     @property
     def system_text(self) -> str:
@@ -45,54 +53,59 @@ class Prompt:
         said = [section.text for section in self.context if section.text]
         if not said:
             return ""
-        return "\n\n".join([f"<{BLOCK}>", *map(escape_marks, said), f"</{BLOCK}>"])
+        return "\n\n".join([f"<{CONTEXT_BLOCK}>", *map(escape_marks, said), f"</{CONTEXT_BLOCK}>"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Composed:
+class ComposedPrompt:
     """The prompt of a turn, with a record of its contents."""
 
     prompt: Prompt
     skills: tuple[Skill, ...] = ()
-    notes: tuple[Recalled, ...] = ()
-    rules: tuple[Recalled, ...] = ()
+    notes: tuple[RecalledLesson, ...] = ()
+    rules: tuple[RecalledLesson, ...] = ()
     # Lessons in the description of a tool.
-    in_tools: tuple[Recalled, ...] = ()
+    in_tools: tuple[RecalledLesson, ...] = ()
     # The ids of rules that did not fit.
     cut: tuple[str, ...] = ()
-    menu: Menu | None = None
-    news: News | None = None
+    menu: SkillMenu | None = None
+    news: LibraryNews | None = None
     # Rejected proposals of the agent.
     turned_down: tuple[Proposal, ...] = ()
     # Rejected lessons of the agent.
     unlearned: tuple[Engram, ...] = ()
 
 
-def system(*, identity: str, profile: Sequence[str], rules: Section | None, menu: Menu) -> tuple[Section, ...]:
+def build_system_sections(
+    *, identity: str, profile: Sequence[str], rules: PromptSection | None, menu: SkillMenu
+) -> tuple[PromptSection, ...]:
     """Build the system sections: identity, guidance, user profile, rules and menu."""
-    sections = [Section(name="identity", text=block(identity)), Section(name="guidance", text=text("guidance"))]
+    sections = [
+        PromptSection(name="identity", text=escape_block(identity)),
+        PromptSection(name="guidance", text=load_prompt_text("guidance")),
+    ]
     if profile:
-        known = "\n".join(["## What is known about the user", "", *(f"- {one_line(one)}" for one in profile)])
-        sections.append(Section(name="profile", text=known))
+        known = "\n".join(["## What is known about the user", "", *(f"- {to_one_line(one)}" for one in profile)])
+        sections.append(PromptSection(name="profile", text=known))
     if rules is not None and rules.text:
         sections.append(rules)
-    sections.append(Section(name="skills", text=menu.text, budget=menu.budget, cut=menu.cut))
+    sections.append(PromptSection(name="skills", text=menu.text, budget=menu.budget, cut=menu.cut))
     return tuple(sections)
 
 
-def introduce(origin: str) -> str:
+def render_unreviewed_warning(origin: str) -> str:
     """Return the warning shown before an unreviewed skill; `origin` says where it comes from."""
-    return f"(Nobody has reviewed this skill: {one_line(origin)}. Use what serves the request, and nothing else.)"
+    return f"(Nobody has reviewed this skill: {to_one_line(origin)}. Use what serves the request, and nothing else.)"
 
 
-def eager(
+def build_eager_section(
     skills: Iterable[tuple[Skill, str]],
     budget: int,
     *,
-    already: Collection[str] = (),
-    unreviewed: Callable[[str], str] = lambda name: "",
-    files: Callable[[Skill], str] = lambda skill: "",
-) -> tuple[Section, list[str]]:
+    already_shown: Collection[str] = (),
+    get_unreviewed_origin: Callable[[str], str] = lambda name: "",
+    describe_files: Callable[[Skill], str] = lambda skill: "",
+) -> tuple[PromptSection, list[str]]:
     """Build the section of skills that rules put into the prompt; return it with the names shown in full.
 
     Skills are shown in full while there is room. Those `already_shown` in the conversation get one line.
@@ -103,67 +116,72 @@ def eager(
     cut: list[str] = []
     room = budget
     for skill, reason in skills:
-        heading = f"### Skill: {skill.name} ({one_line(reason)})"
-        if skill.name in already:
+        heading = f"### Skill: {skill.name} ({to_one_line(reason)})"
+        if skill.name in already_shown:
             parts.append(f"{heading}\n\nIts text is in this conversation already, and still holds.")
             continue
-        origin = unreviewed(skill.name)
-        said = [introduce(origin) if origin else "", block(skill.body.strip()), files(skill)]
+        origin = get_unreviewed_origin(skill.name)
+        said = [
+            render_unreviewed_warning(origin) if origin else "",
+            escape_block(skill.body.strip()),
+            describe_files(skill),
+        ]
         part = "\n\n".join([heading, *(one for one in said if one)])
-        if tokens(part) > room:
+        if estimate_token_count(part) > room:
             cut.append(skill.name)
             parts.append(f"### Skill: {skill.name}\n\nToo long to be shown here; load it with recall_skill.")
             continue
-        room -= tokens(part)
+        room -= estimate_token_count(part)
         parts.append(part)
         shown.append(skill.name)
     body = "\n\n".join(["## Skills for this request", *parts]) if parts else ""
-    return Section(name="eager skills", text=body, cut=tuple(cut)), shown
+    return PromptSection(name="eager skills", text=body, cut=tuple(cut)), shown
 
 
-def invoked_skill(skill: Skill, files: str = "") -> Text:
+def build_invoked_skill_part(skill: Skill, files: str = "") -> TextContent:
     """Return a skill that the person called by name, as a message part."""
-    body = "\n\n".join(part for part in (block(skill.body.strip()), files) if part)
-    return Text(text=f"[The user calls the skill '{skill.name}'. Follow it.]\n\n{body}\n\n[End of the skill]")
+    body = "\n\n".join(part for part in (escape_block(skill.body.strip()), files) if part)
+    return TextContent(text=f"[The user calls the skill '{skill.name}'. Follow it.]\n\n{body}\n\n[End of the skill]")
 
 
-def opened_section(summaries: Sequence[Summary]) -> Section:
+def build_opened_section(summaries: Sequence[SkillSummary]) -> PromptSection:
     """List the skills made available by a resource or feature of this request, one line each."""
-    lines = [line(summary, CUE) for summary in summaries[:_MOST_OPENED]]
+    lines = [format_menu_line(summary, CUE) for summary in summaries[:_MOST_OPENED]]
     cut = tuple(summary.name for summary in summaries[_MOST_OPENED:])
     more = [f"({len(cut)} more skills are not listed here; search_skills finds them.)"] if cut else []
     heading = "## More available skills for this request (load with recall_skill)"
-    return Section(name="opened skills", text="\n".join([heading, "", *lines, *more]) if lines else "", cut=cut)
+    return PromptSection(name="opened skills", text="\n".join([heading, "", *lines, *more]) if lines else "", cut=cut)
 
 
-def fitting(summaries: Sequence[Summary]) -> Section:
+def build_relevant_section(summaries: Sequence[SkillSummary]) -> PromptSection:
     """List the skills that search finds for the request, one line each."""
-    lines = [line(summary, CUE) for summary in summaries]
+    lines = [format_menu_line(summary, CUE) for summary in summaries]
     heading = "## Skills that may fit this request (load with recall_skill)"
-    return Section(name="fitting skills", text="\n".join([heading, "", *lines]) if lines else "")
+    return PromptSection(name="fitting skills", text="\n".join([heading, "", *lines]) if lines else "")
 
 
-def whats_new(news: News) -> Section:
+def build_news_section(news: LibraryNews) -> PromptSection:
     """Build the section about new and changed skills."""
-    return Section(name="what's new", text=shorten(news.text(), _NEWS_TOKENS), budget=_NEWS_TOKENS)
+    return PromptSection(name="what's new", text=truncate_to_tokens(news.render(), _NEWS_TOKENS), budget=_NEWS_TOKENS)
 
 
-def bullets(name: str, heading: str, lines: Sequence[str], *, cut: Sequence[str] = ()) -> Section:
+def build_bullet_section(name: str, heading: str, lines: Sequence[str], *, cut: Sequence[str] = ()) -> PromptSection:
     """Build a section with a heading and one bullet for each line; empty without lines."""
-    body = "\n".join([f"## {heading}", "", *(f"- {one_line(one)}" for one in lines)]) if lines else ""
-    return Section(name=name, text=body, cut=tuple(cut))
+    body = "\n".join([f"## {heading}", "", *(f"- {to_one_line(one)}" for one in lines)]) if lines else ""
+    return PromptSection(name=name, text=body, cut=tuple(cut))
 
 
-def playbook(lines: Sequence[str]) -> Section:
+def build_playbook_section(lines: Sequence[str]) -> PromptSection:
     """Build the section of self-play lessons under the heading they were tested with."""
-    return Section(
-        name="playbook", text="\n".join([PLAYBOOK, *(f"- {one_line(one)}" for one in lines)]) if lines else ""
+    return PromptSection(
+        name="playbook",
+        text="\n".join([PLAYBOOK_HEADING, *(f"- {to_one_line(one)}" for one in lines)]) if lines else "",
     )
 
 
-def is_context(text: str) -> bool:
+def is_context_block(text: str) -> bool:
     """Whether a text is our context block; others can't fake it because their marks are escaped."""
-    return text.startswith(f"<{BLOCK}>")
+    return text.startswith(f"<{CONTEXT_BLOCK}>")
 
 
 # Share of the context window for skills in full.
@@ -179,7 +197,7 @@ NEARLY_AS_FITTING = 0.75
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
+class PromptSection:
     """One part of a prompt. A `budget` of 0 means that it has no budget of its own."""
 
     name: str
@@ -190,13 +208,13 @@ class Section:
 
     @property
     def tokens(self) -> int:
-        return tokens(self.text)
+        return estimate_token_count(self.text)
 
 
-def shorten(text: str, budget: int) -> str:
+def truncate_to_tokens(text: str, budget: int) -> str:
     """Truncate a text to a token budget, with a note that says how much is missing."""
     room = budget * 4
-    if byte_length(text) <= room:
+    if count_bytes(text) <= room:
         return text
     # The note at the end needs about sixty bytes.
     kept = text.encode("utf-8", "replace")[: max(room - 60, 0)].decode("utf-8", "ignore")
@@ -207,19 +225,21 @@ NAME = "identity"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Identity:
+class IdentityPrompt:
     """The identity text of the assistant, with its placeholders."""
 
     library: Library
     # The values of placeholders.
     fill: Mapping[str, str]
 
-    def text(self) -> str:
+    def render_text(self) -> str:
         """Return the text with placeholders filled, as the library last saw it."""
-        return trees.fill(identity_skill(self.library, look=False).body, self.fill).strip()
+        return trees.fill_text(load_identity_skill(self.library, look=False).body, self.fill).strip()
 
 
-def identity_skill(library: Library, *, look: bool = True) -> Skill:
+def load_identity_skill(library: Library, *, look: bool = True) -> Skill:
     """Return the identity text as last edited, or the built-in one."""
-    written = library.layer(PROMPT).store.load(NAME, look=look)
-    return written or Skill(name=NAME, description="Who the assistant is and how it speaks.", body=text("identity"))
+    written = library.get_layer(PROMPT_LAYER).store.load(NAME, check_disk=look)
+    return written or Skill(
+        name=NAME, description="Who the assistant is and how it speaks.", body=load_prompt_text("identity")
+    )

@@ -8,32 +8,32 @@ from pathlib import Path
 from pydantic import Field
 
 from habitus.access import Access
-from habitus.agent.choosing import SessionMemory, explain
-from habitus.agent.library_view import OtherFiles, View
-from habitus.agent.tools.code_tools import making_tools, scratchpad
-from habitus.agent.tools.memory_tools import memory_tools
-from habitus.agent.tools.reading_skills import reading_tools
-from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, json_result
-from habitus.agent.tools.stage_tools import Ladder
-from habitus.agent.tools.writing_skills import Changes, writing_tools
+from habitus.agent.choosing import SessionMemory, explain_placement
+from habitus.agent.library_view import LibraryView, SupportingFileAccess
+from habitus.agent.tools.code_tools import build_scratchpad_tool, build_tool_making_tools
+from habitus.agent.tools.memory_tools import build_memory_tools
+from habitus.agent.tools.reading_skills import build_reading_tools
+from habitus.agent.tools.registry import Tool, ToolArguments, ToolCallContext, ToolReach, build_json_result
+from habitus.agent.tools.stage_tools import StageAdvisor
+from habitus.agent.tools.writing_skills import SkillChangeSubmitter, build_writing_tools
 from habitus.errors import ToolFailed
-from habitus.events import OK, ToolResult, failure
-from habitus.sandbox.scratchpads import CellObserver, Scratchpads
+from habitus.events import OK, ToolResult, build_failed_outcome
+from habitus.sandbox.scratchpads import CellObserver, SessionScratchpads
 from habitus.skills import names
-from habitus.skills.choosing.finding import Finder
-from habitus.text import one_line
-from habitus.tools.tools import Tools
+from habitus.skills.choosing.finding import SkillFinder
+from habitus.text import to_one_line
+from habitus.tools.tools import ToolService
 
 
-def standard_tools(
-    changes: Changes,
+def build_standard_tools(
+    changes: SkillChangeSubmitter,
     *,
-    files: OtherFiles,
-    ladder: Ladder,
-    finder: Finder,
-    pads: Scratchpads,
+    files: SupportingFileAccess,
+    ladder: StageAdvisor,
+    finder: SkillFinder,
+    pads: SessionScratchpads,
     cell_observers: Sequence[CellObserver] = (),
-    tools: Tools,
+    tools: ToolService,
     memory: SessionMemory,
     readable: Sequence[Path] = (),
     is_hosted: bool = False,
@@ -41,21 +41,21 @@ def standard_tools(
     """Build the built-in tools of a conversation, with the turn tools if the loop is not ours."""
     view = changes.view
     return [
-        scratchpad(pads, cell_observers, [note.text for note in memory.in_scratchpad], readable),
-        *reading_tools(view, files, ladder, finder),
-        *writing_tools(changes),
-        *memory_tools(memory, conversation=view.conversation, ask=changes.ask),
-        *making_tools(tools, changes),
-        *(turn_tools(view, finder) if is_hosted else ()),
+        build_scratchpad_tool(pads, cell_observers, [note.text for note in memory.scratchpad_lessons], readable),
+        *build_reading_tools(view, files, ladder, finder),
+        *build_writing_tools(changes),
+        *build_memory_tools(memory, conversation=view.conversation, ask=changes.ask),
+        *build_tool_making_tools(tools, changes),
+        *(build_turn_tools(view, finder) if is_hosted else ()),
     ]
 
 
-def turn_tools(view: View, finder: Finder) -> list[Tool]:
+def build_turn_tools(view: LibraryView, finder: SkillFinder) -> list[Tool]:
     """Build the tools about the turn itself."""
-    return [report_outcome(), why(view, finder)]
+    return [build_report_outcome_tool(), build_why_tool(view, finder)]
 
 
-class ReportOutcome(Arguments):
+class ReportOutcome(ToolArguments):
     """Say at the end of a task whether it worked, so that skills are judged by results. Be honest: a failure that is
     told improves the skill."""
 
@@ -63,15 +63,15 @@ class ReportOutcome(Arguments):
     reason: str | None = Field(default=None, description="What went wrong, in a sentence; needed when it did not.")
 
 
-def report_outcome() -> Tool:
+def build_report_outcome_tool() -> Tool:
     """Build the tool with which the model reports the outcome of a task."""
 
-    def run(given: ReportOutcome, running: Running) -> ToolResult:
-        reason = one_line(given.reason or "").strip()
+    def run(given: ReportOutcome, running: ToolCallContext) -> ToolResult:
+        reason = to_one_line(given.reason or "").strip()
         if not given.ok and not reason:
             raise ToolFailed("Say in 'reason' what went wrong.")
-        running.report(OK if given.ok else failure(running.redactor.redact(reason).text[:500]))
-        return json_result({"recorded": "ok" if given.ok else "failed", "weight": "weak: the model's own word"})
+        running.report(OK if given.ok else build_failed_outcome(running.redactor.redact(reason).text[:500]))
+        return build_json_result({"recorded": "ok" if given.ok else "failed", "weight": "weak: the model's own word"})
 
     return Tool(arguments=ReportOutcome, run=run, is_default=True, is_repeatable=True, access=Access.REVIEWER)
 
@@ -80,7 +80,7 @@ def report_outcome() -> Tool:
 _MOST_NAMED = 20
 
 
-class Why(Arguments):
+class Why(ToolArguments):
     """Explain which skills were chosen or left out, and for what reason. Use it when the user asks, or when a skill
     you expected can't be found."""
 
@@ -88,21 +88,25 @@ class Why(Arguments):
     task: str | None = Field(default=None, description="What is to be done, to see how well the skill fits it.")
 
 
-def why(view: View, finder: Finder) -> Tool:
+def build_why_tool(view: LibraryView, finder: SkillFinder) -> Tool:
     """Build the tool that explains the selection of skills."""
 
-    def run(given: Why, running: Running) -> ToolResult:
+    def run(given: Why, running: ToolCallContext) -> ToolResult:
         lines = (
-            _choice_lines(view) if given.name is None else _one(view, finder, given.name, given.task or view.request)
+            _explain_selection(view)
+            if given.name is None
+            else _explain_one_skill(view, finder, given.name, given.task or view.request)
         )
         return ToolResult(content="\n".join(lines))
 
-    return Tool(arguments=Why, run=run, access=Access.VIEWER, is_parallel=True, reach=Reach.NOTHING, is_default=True)
+    return Tool(
+        arguments=Why, run=run, access=Access.VIEWER, is_parallel=True, reach=ToolReach.NOTHING, is_default=True
+    )
 
 
-def _choice_lines(view: View) -> list[str]:
+def _explain_selection(view: LibraryView) -> list[str]:
     chosen = view.selection
-    left_out = [f"{name} ({reason})" for name in chosen.left_out if (reason := view.why_not(name))]
+    left_out = [f"{name} ({reason})" for name in chosen.left_out if (reason := view.explain_unavailable(name))]
     more = f" and {len(left_out) - _MOST_NAMED} more" if len(left_out) > _MOST_NAMED else ""
     parts = {
         "Asked for": view.request,
@@ -111,17 +115,17 @@ def _choice_lines(view: View) -> list[str]:
         "Left out": "; ".join(left_out[:_MOST_NAMED]) + more,
     }
     said = [f"{label}: {text}" for label, text in parts.items() if text]
-    return [*said, f"{len(view.may_load())} skills can be found with search_skills and loaded with recall_skill."]
+    return [*said, f"{len(view.list_loadable())} skills can be found with search_skills and loaded with recall_skill."]
 
 
-def _one(view: View, finder: Finder, wanted: str, asked: str) -> list[str]:
-    name, may_load = names.canonical(wanted), view.may_load()
-    if view.only_waits(name):
+def _explain_one_skill(view: LibraryView, finder: SkillFinder, wanted: str, asked: str) -> list[str]:
+    name, may_load = names.canonicalize_name(wanted), view.list_loadable()
+    if view.is_only_pending(name):
         return [f"'{name}' was written in this conversation and waits for a person. It can be recalled here meanwhile."]
-    if name not in may_load and not view.why_not(name):
-        near = names.closest_match(wanted, may_load)
+    if name not in may_load and not view.explain_unavailable(name):
+        near = names.find_closest_name(wanted, may_load)
         hint = f"Did you mean '{near}'?" if near else "search_skills finds what there is."
         raise ToolFailed(f"There is no skill '{wanted}'. {hint}")
-    seen, eligible = view.snapshot, view.selection.eligible()
+    seen, eligible = view.snapshot, view.selection.list_eligible_names()
     results = finder.search(asked, k=len(eligible) or 1, among=eligible, at=seen) if asked.strip() else None
-    return explain(seen.by_name[name], view.selection, view.menu, results).sentences
+    return explain_placement(seen.by_name[name], view.selection, view.menu, results).sentences

@@ -9,24 +9,31 @@ from typing import Any, Literal, TypeVar, assert_never
 from pydantic import Field
 
 from habitus.access import Access
-from habitus.agent.background import in_thread
+from habitus.agent.background import run_in_thread
 from habitus.agent.library_view import sandbox_services
-from habitus.agent.stream import Consent, Question
-from habitus.agent.tools.registry import Arguments, Running, Tool, description_of, explain_absence, json_result
-from habitus.agent.tools.writing_skills import Changes
+from habitus.agent.stream import Consent, ConsentQuestion
+from habitus.agent.tools.registry import (
+    Tool,
+    ToolArguments,
+    ToolCallContext,
+    address_person,
+    build_json_result,
+    get_description,
+)
+from habitus.agent.tools.writing_skills import SkillChangeSubmitter
 from habitus.errors import Refused, ToolFailed
-from habitus.events import OK, Event, EventKind, Outcome, ToolResult, event, failure
-from habitus.sandbox.child import Services
+from habitus.events import OK, AgentEvent, EventKind, Outcome, ToolResult, build_event, build_failed_outcome
+from habitus.sandbox.child import HostServices
 from habitus.sandbox.model import Cell
-from habitus.sandbox.scratchpads import CellObserver, Scratchpads
+from habitus.sandbox.scratchpads import CellObserver, SessionScratchpads
 from habitus.skills import names
 from habitus.skills.model import Author
-from habitus.text import block, one_line
+from habitus.text import escape_block, to_one_line
 from habitus.tools.model import CodeTool
-from habitus.tools.tools import Tools
+from habitus.tools.tools import ToolService
 
 
-class Scratchpad(Arguments):
+class Scratchpad(ToolArguments):
     """Run Python in a scratchpad: variables, imports and files stay from cell to cell. Print what you want to see. Say
     in one_line_description what the cell should do. Report long work with progress('…')."""
 
@@ -43,8 +50,8 @@ class Scratchpad(Arguments):
     packages: list[str] | None = Field(default=None, description="For install: the packages.")
 
 
-def scratchpad(
-    pads: Scratchpads,
+def build_scratchpad_tool(
+    pads: SessionScratchpads,
     observers: Sequence[CellObserver] = (),
     lessons: Sequence[str] = (),
     readable: Sequence[Path] = (),
@@ -55,17 +62,17 @@ def scratchpad(
     for the session.
     """
 
-    async def run(given: Scratchpad, running: Running) -> ToolResult:
+    async def run(given: Scratchpad, running: ToolCallContext) -> ToolResult:
         match given.action:
             case "exec":
-                return await _exec(pads, observers, given, running)
+                return await _run_cell(pads, observers, given, running)
             case "view":
-                return ToolResult(content=_view(pads.view(given.name)))
+                return ToolResult(content=_render_cells(pads.list_cells(given.name)))
             case "dump":
-                return ToolResult(content=block(pads.dump(given.name)))
+                return ToolResult(content=escape_block(pads.render_markdown(given.name)))
             case "reset":
                 await pads.reset(given.name)
-                running.observe(_event(EventKind.SCRATCHPAD_RESET, running, name=given.name, reason="asked"))
+                running.observe(_build_event(EventKind.SCRATCHPAD_RESET, running, name=given.name, reason="asked"))
                 return ToolResult(content=f"Scratchpad '{given.name}' is empty again.")
             case "remove":
                 await pads.remove(given.name)
@@ -75,35 +82,35 @@ def scratchpad(
                     raise ToolFailed("Name the packages to install in 'packages'.")
                 return ToolResult(content=await pads.install(given.name, given.packages))
 
-    named = ", ".join(one_line(str(path)) for path in readable)
+    named = ", ".join(to_one_line(str(path)) for path in readable)
     folders = f"\n\nCells may read, not write, what the person has in: {named}." if named else ""
     learned = (
-        "\n".join(["\n\nWhat earlier cells taught:", *(f"- {one_line(lesson)}" for lesson in lessons)])
+        "\n".join(["\n\nWhat earlier cells taught:", *(f"- {to_one_line(lesson)}" for lesson in lessons)])
         if lessons
         else ""
     )
     return Tool(
-        description=description_of(Scratchpad) + folders + learned,
+        description=get_description(Scratchpad) + folders + learned,
         arguments=Scratchpad,
         run=run,
         access=Access.ADMIN,
-        takes_away=True,
+        is_destructive=True,
     )
 
 
-async def _exec(
-    pads: Scratchpads, observers: Sequence[CellObserver], given: Scratchpad, running: Running
+async def _run_cell(
+    pads: SessionScratchpads, observers: Sequence[CellObserver], given: Scratchpad, running: ToolCallContext
 ) -> ToolResult:
     code = given.code or ""
     # Some providers drop very long arguments silently.
     if not code.strip():
-        running.observe(_event(EventKind.SCRATCHPAD_EMPTY_CODE, running, name=given.name))
+        running.observe(_build_event(EventKind.SCRATCHPAD_EMPTY_CODE, running, name=given.name))
         raise ToolFailed(
             "The cell is empty: the code did not arrive, which happens when it is very long. Send smaller cells."
         )
     described = given.one_line_description or ""
     running.observe(
-        _event(
+        _build_event(
             EventKind.SCRATCHPAD_CALL,
             running,
             name=given.name,
@@ -111,22 +118,22 @@ async def _exec(
             one_line_description=described,
         )
     )
-    cell = await pads.exec(
+    cell = await pads.execute_code(
         given.name,
         code,
         description=described,
         estimated_s=given.estimated_execution_time_seconds,
         observers=observers,
-        watch=_lines(running),
+        watch=_report_last_line(running),
     )
-    running.observe(_what_came_of_it(given.name, cell, running))
-    return ToolResult(content=_show_cell(cell), outcome=_outcome(cell), made=cell.made)
+    running.observe(_build_result_event(given.name, cell, running))
+    return ToolResult(content=_render_cell(cell), outcome=_judge_cell(cell), created_files=cell.made)
 
 
-def _what_came_of_it(name: str, cell: Cell, running: Running) -> Event:
+def _build_result_event(name: str, cell: Cell, running: ToolCallContext) -> AgentEvent:
     if cell.stopped:
-        return _event(EventKind.SCRATCHPAD_KILLED, running, name=name, reason=cell.error or "")
-    return _event(
+        return _build_event(EventKind.SCRATCHPAD_KILLED, running, name=name, reason=cell.error or "")
+    return _build_event(
         EventKind.SCRATCHPAD_RESULT,
         running,
         name=name,
@@ -136,20 +143,20 @@ def _what_came_of_it(name: str, cell: Cell, running: Running) -> Event:
     )
 
 
-def _outcome(cell: Cell) -> Outcome:
+def _judge_cell(cell: Cell) -> Outcome:
     if cell.error is None or not cell.outcome.is_ok:
         return cell.outcome
-    return failure(cell.error.strip().splitlines()[-1][:500])
+    return build_failed_outcome(cell.error.strip().splitlines()[-1][:500])
 
 
-def _event(kind: EventKind, running: Running, **detail: object) -> Event:
-    return event(kind, detail, round_idx=running.round_idx)
+def _build_event(kind: EventKind, running: ToolCallContext, **detail: object) -> AgentEvent:
+    return build_event(kind, detail, round_idx=running.round_idx)
 
 
-def _lines(running: Running) -> Callable[[str], None]:
+def _report_last_line(running: ToolCallContext) -> Callable[[str], None]:
     """Return a callback that reports the last line of the output as progress."""
     # A secret may be split between two pieces of output.
-    stream = running.redactor.stream()
+    stream = running.redactor.open_stream()
 
     def watch(text: str) -> None:
         lines = [line for line in stream.feed(text).splitlines() if line.strip()]
@@ -159,37 +166,38 @@ def _lines(running: Running) -> Callable[[str], None]:
     return watch
 
 
-def _show_cell(cell: Cell) -> str:
+def _render_cell(cell: Cell) -> str:
     parts = []
     if cell.stdout.strip():
-        parts.append(block(cell.stdout.rstrip()))
+        parts.append(escape_block(cell.stdout.rstrip()))
     if cell.stderr.strip():
-        parts.append(f"[stderr]\n{block(cell.stderr.rstrip())}")
+        parts.append(f"[stderr]\n{escape_block(cell.stderr.rstrip())}")
     if cell.error:
-        parts.append(f"[error]\n{block(cell.error.rstrip())}")
-    parts += [f"[progress] {one_line(line)}" for line in cell.progress]
-    parts += [f"[log] {one_line(line)}" for line in cell.logs]
-    parts += [f"[made] The person is shown {one_line(path)}" for path in cell.made]
+        parts.append(f"[error]\n{escape_block(cell.error.rstrip())}")
+    parts += [f"[progress] {to_one_line(line)}" for line in cell.progress]
+    parts += [f"[log] {to_one_line(line)}" for line in cell.logs]
+    parts += [f"[made] The person is shown {to_one_line(path)}" for path in cell.made]
     return "\n\n".join(parts) or "(The cell ran and printed nothing.)"
 
 
-def _view(cells: Sequence[Cell]) -> str:
+def _render_cells(cells: Sequence[Cell]) -> str:
     if not cells:
         return "No cell has run."
     return "\n\n".join(
-        f"# Cell {number}: {one_line(cell.description)}\n{_show_cell(cell)}" for number, cell in enumerate(cells, 1)
+        f"# Cell {number}: {to_one_line(cell.description)}\n{_render_cell(cell)}"
+        for number, cell in enumerate(cells, 1)
     )
 
 
 T = TypeVar("T")
 
 
-def making_tools(tools: Tools, changes: Changes) -> list[Tool]:
+def build_tool_making_tools(tools: ToolService, changes: SkillChangeSubmitter) -> list[Tool]:
     """Build the tools that create and manage tools."""
-    return [create_tool(tools, changes), manage_skills(tools, changes)]
+    return [build_create_tool_tool(tools, changes), build_manage_skills_tool(tools, changes)]
 
 
-class CreateTool(Arguments):
+class CreateTool(ToolArguments):
     """Make a Python program a tool that you can call by name from now on. It is run in a sandbox with the test payload
     first and is refused, with the reason, if it fails or prints nothing."""
 
@@ -203,11 +211,11 @@ class CreateTool(Arguments):
     dependencies: list[str] | None = Field(default=None, description="Packages it needs beside the standard library.")
 
 
-def create_tool(tools: Tools, changes: Changes) -> Tool:
+def build_create_tool_tool(tools: ToolService, changes: SkillChangeSubmitter) -> Tool:
     """Build the tool that creates a tool from code."""
 
-    async def run(given: CreateTool, running: Running) -> ToolResult:
-        name = names.callable_name(names.check_name(given.name))
+    async def run(given: CreateTool, running: ToolCallContext) -> ToolResult:
+        name = names.to_tool_name(names.check_name(given.name))
         running.progress("testing it in the sandbox")
         made = await tools.create(
             given.name,
@@ -215,29 +223,29 @@ def create_tool(tools: Tools, changes: Changes) -> Tool:
             given.parameters_schema,
             given.python_code,
             given.test_payload,
-            changes.agent("the agent wrote a tool"),
+            changes.build_agent_author("the agent wrote a tool"),
             dependencies=tuple(given.dependencies or ()),
             conversation=changes.conversation,
             services=sandbox_services(changes.view),
         )
-        await in_thread(changes.view.look)
+        await run_in_thread(changes.view.take_snapshot)
         told: dict[str, object] = {"name": name, "next": f"call {name} by its name"}
-        if made.proposal is not None and not await _let_in(changes, made.proposal, name, given.python_code):
+        if made.proposal is not None and not await _ask_to_approve(changes, made.proposal, name, given.python_code):
             told |= {"status": "proposed", "proposal": made.proposal}
-        return json_result(told)
+        return build_json_result(told)
 
-    return Tool(arguments=CreateTool, run=run, access=Access.ADMIN, keeps=True)
+    return Tool(arguments=CreateTool, run=run, access=Access.ADMIN, stores_arguments=True)
 
 
-async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool:
+async def _ask_to_approve(changes: SkillChangeSubmitter, proposal: int, name: str, code: str) -> bool:
     """Ask the person to approve the tested code now. False if they decide later; `Refused` if they say no."""
-    answer = await changes.ask(Question(text=f"'{name}' passed its test. Keep it as a tool?", detail=code))
+    answer = await changes.ask(ConsentQuestion(text=f"'{name}' passed its test. Keep it as a tool?", detail=code))
     match answer:
         case Consent.YES | Consent.ALWAYS:
-            await in_thread(lambda: changes.note_change(changes.review.approve(proposal, changes.person)))
+            await run_in_thread(lambda: changes.refresh_after_change(changes.review.approve(proposal, changes.person)))
             return True
         case Consent.NO:
-            await in_thread(lambda: _turn_down(changes, proposal))
+            await run_in_thread(lambda: _reject_proposal(changes, proposal))
             raise Refused("The person does not want it as a tool.", hint="Go on without it.")
         case Consent.LATER:
             return False
@@ -245,13 +253,13 @@ async def _let_in(changes: Changes, proposal: int, name: str, code: str) -> bool
             assert_never(never)
 
 
-def _turn_down(changes: Changes, proposal: int) -> None:
+def _reject_proposal(changes: SkillChangeSubmitter, proposal: int) -> None:
     """Reject the proposal and note that the agent knows, since it hears of it at once."""
     changes.review.reject(proposal, changes.person, "turned down in the conversation")
-    changes.review.note_told([proposal])
+    changes.review.mark_reported([proposal])
 
 
-class ManageSkills(Arguments):
+class ManageSkills(ToolArguments):
     """Look after the tools that were made from code: list them with their state, test one, retire one that no longer
     works, restore one."""
 
@@ -261,41 +269,47 @@ class ManageSkills(Arguments):
     name: str | None = Field(default=None, description="Which tool; not for list.")
 
 
-def manage_skills(tools: Tools, changes: Changes) -> Tool:
+def build_manage_skills_tool(tools: ToolService, changes: SkillChangeSubmitter) -> Tool:
     """Build the tool that lists, tests, retires and restores tools."""
 
-    async def run(given: ManageSkills, running: Running) -> ToolResult:
+    async def run(given: ManageSkills, running: ToolCallContext) -> ToolResult:
         if given.action == "list":
-            there, left = await in_thread(tools.all), await in_thread(tools.list_retired)
-            retired = [{"name": names.callable_name(t.name), "status": "retired", "reason": t.reason} for t in left]
-            return json_result({"tools": [*map(_line, there), *retired]})
+            there, left = await run_in_thread(tools.all), await run_in_thread(tools.list_retired)
+            retired = [{"name": names.to_tool_name(t.name), "status": "retired", "reason": t.reason} for t in left]
+            return build_json_result({"tools": [*map(_describe_tool, there), *retired]})
         if not given.name:
             raise ToolFailed(f"Say which tool to {given.action} in 'name'.")
         match given.action:
             case "test":
-                return await _test(tools, given.name, sandbox_services(changes.view))
+                return await _test_tool(tools, given.name, sandbox_services(changes.view))
             case "retire":
                 gone = await _do_if_confirmed(changes, tools.retire, given.name, f"Retire the tool '{given.name}'?")
-                return json_result({"name": gone.name, "retired": True})
+                return build_json_result({"name": gone.name, "retired": True})
             case "restore":
                 back = await _do_if_confirmed(changes, tools.restore, given.name, f"Restore the tool '{given.name}'?")
-                return json_result({"name": back.name, "status": back.status.value})
+                return build_json_result({"name": back.name, "status": back.status.value})
 
-    return Tool(arguments=ManageSkills, run=run, access=Access.ADMIN, takes_away=True)
+    return Tool(arguments=ManageSkills, run=run, access=Access.ADMIN, is_destructive=True)
 
 
-def _line(tool: CodeTool) -> dict[str, object]:
-    reason = explain_absence(tool.reason)
+def _describe_tool(tool: CodeTool) -> dict[str, object]:
+    reason = address_person(tool.reason)
     return {"name": tool.callable_name, "status": tool.status.value, "reason": reason, "does": tool.description}
 
 
-async def _test(tools: Tools, name: str, services: Services) -> ToolResult:
+async def _test_tool(tools: ToolService, name: str, services: HostServices) -> ToolResult:
     report = await tools.test(name, services=services)
-    outcome = OK if report.passed else failure(f"{len(report.failed_cases)} of {len(report.results)} cases failed")
-    return json_result({"name": name, "passed": report.passed, "cases": len(report.results)}, outcome)
+    outcome = (
+        OK
+        if report.passed
+        else build_failed_outcome(f"{len(report.failed_cases)} of {len(report.results)} cases failed")
+    )
+    return build_json_result({"name": name, "passed": report.passed, "cases": len(report.results)}, outcome)
 
 
-async def _do_if_confirmed(changes: Changes, do: Callable[[str, Author], T], name: str, question: str) -> T:
-    if await changes.ask(Question(text=question)) is not Consent.YES:
+async def _do_if_confirmed(
+    changes: SkillChangeSubmitter, do: Callable[[str, Author], T], name: str, question: str
+) -> T:
+    if await changes.ask(ConsentQuestion(text=question)) is not Consent.YES:
         raise Refused("Only a person can do that, and none said yes.", hint="Say what you would change, and why.")
-    return await in_thread(lambda: changes.note_change(do(name, changes.person)))
+    return await run_in_thread(lambda: changes.refresh_after_change(do(name, changes.person)))

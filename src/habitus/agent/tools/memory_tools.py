@@ -7,80 +7,100 @@ from typing import Annotated, Literal
 from pydantic import Field, WithJsonSchema
 
 from habitus.access import Access
-from habitus.agent.background import in_thread
+from habitus.agent.background import run_in_thread
 from habitus.agent.choosing import SessionMemory
-from habitus.agent.stream import AskPerson, Consent, Question
-from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, explain_absence, json_result
-from habitus.events import OK, ToolResult, failure
-from habitus.memory.memory import Cortex
-from habitus.memory.model import MEDIUM, Draft, Encoded, Evidence, Kind, Producer, Status
+from habitus.agent.stream import AskPerson, Consent, ConsentQuestion
+from habitus.agent.tools.registry import (
+    Tool,
+    ToolArguments,
+    ToolCallContext,
+    ToolReach,
+    address_person,
+    build_json_result,
+)
+from habitus.events import OK, ToolResult, build_failed_outcome
+from habitus.memory.cortex import Cortex
+from habitus.memory.model import (
+    MEDIUM_CONFIDENCE,
+    EncodeResult,
+    EncodeStatus,
+    LessonDraft,
+    LessonKind,
+    LessonProducer,
+    LessonProvenance,
+)
 
 
-def memory_tools(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> list[Tool]:
+def build_memory_tools(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> list[Tool]:
     """Build the tools for memory."""
-    return [memorize(memory, conversation=conversation, ask=ask), list_lessons(memory.cortex, user=memory.user)]
+    return [
+        build_memorize_tool(memory, conversation=conversation, ask=ask),
+        build_list_lessons_tool(memory.cortex, user=memory.user),
+    ]
 
 
-class Memorize(Arguments):
+class Memorize(ToolArguments):
     """Remember one sentence beyond this conversation: a fact about the user, a rule they want kept, or a lesson.
     Procedures go into skills instead."""
 
     text: str = Field(description="One sentence, understandable without this conversation.")
-    kind: Annotated[Kind, WithJsonSchema({"type": "string", "enum": [kind.value for kind in Kind]})] = Field(
-        description="; ".join(f"{kind.value}: {kind.meaning}" for kind in Kind) + "."
+    kind: Annotated[LessonKind, WithJsonSchema({"type": "string", "enum": [kind.value for kind in LessonKind]})] = (
+        Field(description="; ".join(f"{kind.value}: {kind.meaning}" for kind in LessonKind) + ".")
     )
     scope: Literal["user", "project", "workspace", "global"] | None = Field(
         default=None, description="For whom it holds; the user without."
     )
 
 
-def memorize(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> Tool:
+def build_memorize_tool(memory: SessionMemory, *, conversation: str, ask: AskPerson) -> Tool:
     """Build the tool that stores a sentence."""
     cortex, user = memory.cortex, memory.user
 
-    async def run(given: Memorize, running: Running) -> ToolResult:
-        draft = Draft(
+    async def run(given: Memorize, running: ToolCallContext) -> ToolResult:
+        draft = LessonDraft(
             text=given.text,
             kind=given.kind,
             scope=given.scope or "user",
-            confidence=MEDIUM,
+            confidence=MEDIUM_CONFIDENCE,
             source="memorize",
-            evidence=Evidence(trace=running.turn, session=conversation),
+            evidence=LessonProvenance(trace=running.turn, session=conversation),
             user=user,
             project=memory.project,
-            produced_by=Producer.MODEL,
+            produced_by=LessonProducer.MODEL,
         )
-        done = await in_thread(lambda: cortex.encode(draft))
-        if done.status is Status.WAITING and done.engram is not None:
-            done = await _ask_decision(cortex, done, user, ask)
-        reason = explain_absence(done.reason)
+        done = await run_in_thread(lambda: cortex.encode(draft))
+        if done.status is EncodeStatus.WAITING and done.engram is not None:
+            done = await _ask_about_lesson(cortex, done, user, ask)
+        reason = address_person(done.reason)
         told = {"status": done.status.value, "id": done.engram.id if done.engram else None, "reason": reason}
-        refused = done.status in (Status.REFUSED, Status.OFF, Status.PAUSED)
-        return json_result(told, failure(reason) if refused else OK)
+        refused = done.status in (EncodeStatus.REFUSED, EncodeStatus.OFF, EncodeStatus.PAUSED)
+        return build_json_result(told, build_failed_outcome(reason) if refused else OK)
 
     return Tool(arguments=Memorize, run=run, access=Access.ADMIN, is_default=True, is_repeatable=True)
 
 
-async def _ask_decision(cortex: Cortex, waiting: Encoded, user: str, ask: AskPerson) -> Encoded:
+async def _ask_about_lesson(cortex: Cortex, waiting: EncodeResult, user: str, ask: AskPerson) -> EncodeResult:
     """Ask the person about a pending lesson and apply their decision."""
     assert waiting.engram is not None
     id = waiting.engram.id
-    question = Question(text=f"Remember this? {waiting.engram.text}", detail=f"It waits because {waiting.reason}.")
+    question = ConsentQuestion(
+        text=f"Remember this? {waiting.engram.text}", detail=f"It waits because {waiting.reason}."
+    )
     match await ask(question):
         case Consent.YES | Consent.ALWAYS:
-            kept = await in_thread(lambda: cortex.approve(id, by=user))
-            return Encoded(status=Status.STORED, engram=kept, reason="confirmed by the person")
+            kept = await run_in_thread(lambda: cortex.approve(id, by=user))
+            return EncodeResult(status=EncodeStatus.STORED, engram=kept, reason="confirmed by the person")
         case Consent.NO:
             reason = "turned down in the conversation"
-            turned_down = await in_thread(lambda: cortex.reject(id, by=user, reason=reason))
+            turned_down = await run_in_thread(lambda: cortex.reject(id, by=user, reason=reason))
             # The agent hears of it through this result.
-            await in_thread(lambda: cortex.note_told([id]))
-            return Encoded(status=Status.REFUSED, engram=turned_down, reason="the person said no")
+            await run_in_thread(lambda: cortex.mark_rejections_told([id]))
+            return EncodeResult(status=EncodeStatus.REFUSED, engram=turned_down, reason="the person said no")
         case Consent.LATER:
             return waiting
 
 
-class ListLessons(Arguments):
+class ListLessons(ToolArguments):
     """List what is remembered: rules, facts and lessons, the newest first. Use it when the user asks what you have
     learned."""
 
@@ -90,12 +110,12 @@ class ListLessons(Arguments):
     limit: int | None = Field(default=None, ge=1, le=200, description="How many at most; 20 without.")
 
 
-def list_lessons(cortex: Cortex, *, user: str) -> Tool:
+def build_list_lessons_tool(cortex: Cortex, *, user: str) -> Tool:
     """Build the tool that lists lessons."""
 
-    def run(given: ListLessons, running: Running) -> ToolResult:
+    def run(given: ListLessons, running: ToolCallContext) -> ToolResult:
         found = cortex.list_lessons(given.scope or "all", given.limit or 20, user=user)
-        return json_result(
+        return build_json_result(
             {
                 "lessons": [
                     {
@@ -111,5 +131,5 @@ def list_lessons(cortex: Cortex, *, user: str) -> Tool:
         )
 
     return Tool(
-        arguments=ListLessons, run=run, access=Access.VIEWER, is_parallel=True, reach=Reach.NOTHING, is_default=True
+        arguments=ListLessons, run=run, access=Access.VIEWER, is_parallel=True, reach=ToolReach.NOTHING, is_default=True
     )

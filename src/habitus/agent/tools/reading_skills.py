@@ -7,48 +7,55 @@ from collections.abc import Collection
 from pydantic import Field
 
 from habitus.access import Access
-from habitus.agent.library_view import OtherFile, OtherFiles, View
+from habitus.agent.library_view import LibraryView, SupportingFile, SupportingFileAccess
 from habitus.agent.prompts import prompt
-from habitus.agent.tools.registry import Arguments, Reach, Running, Tool, json_result
-from habitus.agent.tools.stage_tools import Ladder
+from habitus.agent.tools.registry import Tool, ToolArguments, ToolCallContext, ToolReach, build_json_result
+from habitus.agent.tools.stage_tools import StageAdvisor
 from habitus.errors import ToolFailed
 from habitus.events import Image, ToolResult
-from habitus.search.texts.words import content_words
+from habitus.search.texts.words import extract_content_words
 from habitus.skills import names
-from habitus.skills.choosing.finding import Finder
-from habitus.skills.choosing.menu import line
-from habitus.skills.choosing.selection import companions_of
-from habitus.skills.model import Skill, State, Summary
-from habitus.text import block, one_line
+from habitus.skills.choosing.finding import SkillFinder
+from habitus.skills.choosing.menu import format_menu_line
+from habitus.skills.choosing.selection import list_companions
+from habitus.skills.model import Skill, SkillState, SkillSummary
+from habitus.text import escape_block, to_one_line
 
 
-def reading_tools(view: View, files: OtherFiles, ladder: Ladder, finder: Finder) -> list[Tool]:
+def build_reading_tools(
+    view: LibraryView, files: SupportingFileAccess, ladder: StageAdvisor, finder: SkillFinder
+) -> list[Tool]:
     """Build the tools that read skills."""
-    return [recall_skill(view, files, ladder), search_skills(finder, view), list_skills(view), read_skill(view, files)]
+    return [
+        build_recall_skill_tool(view, files, ladder),
+        build_search_skills_tool(finder, view),
+        build_list_skills_tool(view),
+        build_read_skill_tool(view, files),
+    ]
 
 
-class RecallSkill(Arguments):
+class RecallSkill(ToolArguments):
     """Load the procedure of a skill from the list of available skills, to follow it in this conversation. Do this
     before starting work that a skill is for."""
 
     name: str = Field(description="The skill's name, as the list of available skills has it.")
 
 
-def recall_skill(view: View, files: OtherFiles, ladder: Ladder) -> Tool:
+def build_recall_skill_tool(view: LibraryView, files: SupportingFileAccess, ladder: StageAdvisor) -> Tool:
     """Build the tool that loads a skill."""
 
-    def run(given: RecallSkill, running: Running) -> ToolResult:
-        waiting = view.waiting()
-        name, warning = resolve_name(given.name, view.may_recall(), view)
+    def run(given: RecallSkill, running: ToolCallContext) -> ToolResult:
+        waiting = view.list_pending()
+        name, warning = resolve_name(given.name, view.list_recallable(), view)
         if view.is_in_view(name):
             return ToolResult(content=f"{warning}The skill '{name}' is in view already; follow it from there.")
-        skill = waiting.get(name) or view.load(name)
-        parts = [warning + _show_skill(view, files, ladder, skill)]
+        skill = waiting.get(name) or view.load_skill(name)
+        parts = [warning + _render_skill(view, files, ladder, skill)]
         view.note_loaded(skill)
-        for companion in companions_of(skill, view.may_load()):
+        for companion in list_companions(skill, view.list_loadable()):
             if not view.is_in_view(companion):
-                other = view.load(companion)
-                parts.append(_show_skill(view, files, ladder, other))
+                other = view.load_skill(companion)
+                parts.append(_render_skill(view, files, ladder, other))
                 view.note_loaded(other, is_asked=False)
         return ToolResult(content="\n\n".join(parts))
 
@@ -57,45 +64,45 @@ def recall_skill(view: View, files: OtherFiles, ladder: Ladder) -> Tool:
         run=run,
         access=Access.VIEWER,
         is_parallel=True,
-        reach=Reach.NOTHING,
+        reach=ToolReach.NOTHING,
         is_default=True,
         is_pinned=True,
     )
 
 
-def resolve_name(wanted: str, known: Collection[str], view: View) -> tuple[str, str]:
+def resolve_name(wanted: str, known: Collection[str], view: LibraryView) -> tuple[str, str]:
     """Return the name that is meant, with a warning if it was corrected; `ToolFailed` if none is close."""
-    name = names.canonical(wanted)
+    name = names.canonicalize_name(wanted)
     if name in known:
         return name, ""
-    if reason := view.why_not(name):
+    if reason := view.explain_unavailable(name):
         raise ToolFailed(f"The skill '{name}' can't be loaded now: {reason}.")
     if not known:
         raise ToolFailed(
             "There are no skills yet. Work it out, and save it with create_skill when it is worth keeping."
         )
-    near = names.closest_match(wanted, known)
+    near = names.find_closest_name(wanted, known)
     if near is None:
         shown = ", ".join(sorted(known)[:50])
         more = f" and {len(known) - 50} more (search_skills finds them)" if len(known) > 50 else ""
         raise ToolFailed(f"There is no skill '{wanted}'. Available: {shown}{more}.")
-    return near, f"(There is no skill '{one_line(wanted)}'; this is the nearest, '{near}'.)\n\n"
+    return near, f"(There is no skill '{to_one_line(wanted)}'; this is the nearest, '{near}'.)\n\n"
 
 
-def _show_skill(view: View, files: OtherFiles, ladder: Ladder, skill: Skill) -> str:
-    lines = [f"# Skill: {skill.name}" + (f" ({one_line(skill.title)})" if skill.title else "")]
+def _render_skill(view: LibraryView, files: SupportingFileAccess, ladder: StageAdvisor, skill: Skill) -> str:
+    lines = [f"# Skill: {skill.name}" + (f" ({to_one_line(skill.title)})" if skill.title else "")]
     if origin := view.unreviewed_origin(skill.name):
-        lines.append(prompt.introduce(origin))
-    if skill.cue:
-        lines.append(f"When: {one_line(skill.cue)}")
-    lines += ladder.first(skill)
-    lines += ["", block(skill.body.strip()) or "(It has no steps.)"]
-    if others := files.put(skill):
+        lines.append(prompt.render_unreviewed_warning(origin))
+    if skill.when_to_use_line:
+        lines.append(f"When: {to_one_line(skill.when_to_use_line)}")
+    lines += ladder.recommend_stages(skill)
+    lines += ["", escape_block(skill.body.strip()) or "(It has no steps.)"]
+    if others := files.place_files(skill):
         lines += ["", others]
     return "\n".join(lines)
 
 
-class SearchSkills(Arguments):
+class SearchSkills(ToolArguments):
     """Search all skills by what is to be done. Use it when the list of available skills has nothing that fits, or says
     that more are not shown."""
 
@@ -103,20 +110,22 @@ class SearchSkills(Arguments):
     limit: int | None = Field(default=None, ge=1, le=20, description="How many at most; 5 without.")
 
 
-def search_skills(finder: Finder, view: View) -> Tool:
+def build_search_skills_tool(finder: SkillFinder, view: LibraryView) -> Tool:
     """Build the tool that searches skills."""
 
-    def run(given: SearchSkills, running: Running) -> ToolResult:
+    def run(given: SearchSkills, running: ToolCallContext) -> ToolResult:
         if not given.query.strip():
             raise ToolFailed("The query is empty. Say in a sentence what is to be done.")
         seen = view.snapshot
-        results = finder.search(given.query, k=given.limit or 5, among=view.may_load(), at=seen)
-        waiting = _waiting_for(given.query, view)
+        results = finder.search(given.query, k=given.limit or 5, among=view.list_loadable(), at=seen)
+        waiting = _find_pending_skills(given.query, view)
         if not results.hits and not waiting:
             return ToolResult(content="No skill matches. Work it out, and save it with create_skill if it is worth it.")
         head = "Load one with recall_skill:" if results.fits or waiting else "Nothing fits well; the nearest:"
         known = [summary for hit in results.hits if (summary := seen.by_name[hit.id].summary) is not None]
-        found = [line(summary) for summary in known if view.may_name(summary) and summary.name not in waiting]
+        found = [
+            format_menu_line(summary) for summary in known if view.can_name(summary) and summary.name not in waiting
+        ]
         return ToolResult(content="\n".join([head, *waiting.values(), *found]))
 
     return Tool(
@@ -124,56 +133,56 @@ def search_skills(finder: Finder, view: View) -> Tool:
         run=run,
         access=Access.VIEWER,
         is_parallel=True,
-        reach=Reach.NOTHING,
+        reach=ToolReach.NOTHING,
         is_default=True,
         is_pinned=True,
     )
 
 
-def _waiting_for(query: str, view: View) -> dict[str, str]:
+def _find_pending_skills(query: str, view: LibraryView) -> dict[str, str]:
     """Return lines for pending skills that share a word with the query, since the index does not contain them."""
-    wanted = set(content_words(query))
+    wanted = set(extract_content_words(query))
     return {
-        name: f"{line(skill)} (waits for a person)"
-        for name, skill in view.waiting().items()
-        if wanted & set(content_words(f"{name} {skill.title} {skill.cue}"))
+        name: f"{format_menu_line(skill)} (waits for a person)"
+        for name, skill in view.list_pending().items()
+        if wanted & set(extract_content_words(f"{name} {skill.title} {skill.when_to_use_line}"))
     }
 
 
-class ListSkills(Arguments):
+class ListSkills(ToolArguments):
     """List the skills there are, with title, description and tags."""
 
     tag: str | None = Field(default=None, description="Only the skills with this tag.")
     include_disabled: bool | None = Field(default=None, description="Those that are switched off, too.")
 
 
-def list_skills(view: View) -> Tool:
+def build_list_skills_tool(view: LibraryView) -> Tool:
     """Build the tool that lists skills."""
 
-    def run(given: ListSkills, running: Running) -> ToolResult:
-        allowed = view.may_load()
-        others = {State.GATED, *([State.DISABLED] if given.include_disabled else [])}
+    def run(given: ListSkills, running: ToolCallContext) -> ToolResult:
+        allowed = view.list_loadable()
+        others = {SkillState.GATED, *([SkillState.DISABLED] if given.include_disabled else [])}
         found = [
             item.summary
             for item in view.snapshot.listing
             if item.summary is not None
-            and item.name not in view.waiting()
+            and item.name not in view.list_pending()
             and (item.name in allowed or (item.state in others and not item.summary.manifest.admin_only))
         ]
-        return json_result(
+        return build_json_result(
             {
                 "skills": [
-                    _facts(view, skill)
-                    for skill in (*found, *view.waiting().values())
+                    _describe_skill(view, skill)
+                    for skill in (*found, *view.list_pending().values())
                     if (given.tag is None or given.tag in skill.tags) and not skill.manifest.disable_model_invocation
                 ]
             }
         )
 
-    return Tool(arguments=ListSkills, run=run, access=Access.VIEWER, is_parallel=True, reach=Reach.NOTHING)
+    return Tool(arguments=ListSkills, run=run, access=Access.VIEWER, is_parallel=True, reach=ToolReach.NOTHING)
 
 
-def _facts(view: View, skill: Summary) -> dict[str, object]:
+def _describe_skill(view: LibraryView, skill: SkillSummary) -> dict[str, object]:
     """Return a skill as data; a pending skill of this conversation is marked."""
     facts: dict[str, object] = {
         "name": skill.name,
@@ -183,7 +192,7 @@ def _facts(view: View, skill: Summary) -> dict[str, object]:
         "source": skill.source.value,
         "version": skill.version,
     }
-    return {**facts, "status": "waiting"} if skill.name in view.waiting() else facts
+    return {**facts, "status": "waiting"} if skill.name in view.list_pending() else facts
 
 
 # In characters; a page must fit into one tool result.
@@ -192,7 +201,7 @@ PAGE = 16_000
 _LARGEST_PICTURE = 3_500_000
 
 
-class ReadSkill(Arguments):
+class ReadSkill(ToolArguments):
     """Read a skill as data: title, description, text, tags, version, other files. Use it before update_skill. With
     path, read one of its other files instead."""
 
@@ -204,39 +213,43 @@ class ReadSkill(Arguments):
     offset: int = Field(default=0, ge=0, description="With path: where in a long text to begin.")
 
 
-def read_skill(view: View, files: OtherFiles) -> Tool:
+def build_read_skill_tool(view: LibraryView, files: SupportingFileAccess) -> Tool:
     """Build the tool that reads a skill or one of its files."""
 
-    def run(given: ReadSkill, running: Running) -> ToolResult:
-        waiting = view.waiting()
-        name, _ = resolve_name(given.name, {*view.may_load(), *waiting, *view.loaded}, view)
+    def run(given: ReadSkill, running: ToolCallContext) -> ToolResult:
+        waiting = view.list_pending()
+        name, _ = resolve_name(given.name, {*view.list_loadable(), *waiting, *view.loaded}, view)
         if given.path is not None:
-            return _other_file(view, files, name, given.path, given.offset, running)
-        skill = waiting.get(name) or view.load(name)
+            return _read_supporting_file(view, files, name, given.path, given.offset, running)
+        skill = waiting.get(name) or view.load_skill(name)
         view.note_loaded(skill)
-        return json_result({**_facts(view, skill), "content": skill.body, "files": files.paths(name)})
+        return build_json_result(
+            {**_describe_skill(view, skill), "content": skill.body, "files": files.list_paths(name)}
+        )
 
-    return Tool(arguments=ReadSkill, run=run, access=Access.VIEWER, is_parallel=True, reach=Reach.NOTHING)
+    return Tool(arguments=ReadSkill, run=run, access=Access.VIEWER, is_parallel=True, reach=ToolReach.NOTHING)
 
 
-def _other_file(view: View, files: OtherFiles, name: str, path: str, offset: int, running: Running) -> ToolResult:
-    found = files.find(name, path)
+def _read_supporting_file(
+    view: LibraryView, files: SupportingFileAccess, name: str, path: str, offset: int, running: ToolCallContext
+) -> ToolResult:
+    found = files.find_file(name, path)
     origin = view.unreviewed_origin(name)
-    introduction = f"{prompt.introduce(origin)}\n\n" if origin else ""
+    introduction = f"{prompt.render_unreviewed_warning(origin)}\n\n" if origin else ""
     if isinstance(found, tuple):
-        return ToolResult(content=introduction + _page("\n".join(found), f"Files of {name}", offset))
-    what = f"{one_line(found.path)} of {name}"
-    if found.picture and running.sees_images and len(found.data) <= _LARGEST_PICTURE:
-        image = Image(data=found.data, media_type=found.picture)
+        return ToolResult(content=introduction + _render_page("\n".join(found), f"Files of {name}", offset))
+    what = f"{to_one_line(found.path)} of {name}"
+    if found.image_type and running.sees_images and len(found.data) <= _LARGEST_PICTURE:
+        image = Image(data=found.data, media_type=found.image_type)
         return ToolResult(content=f"{introduction}{what}, a picture:", images=(image,))
     if found.text is None:
         return ToolResult(content=f"{introduction}{_explain_hidden_file(found, what, running)}")
     # Redact before paging: a secret cut in two would no longer be recognized.
-    text = block(running.redactor.redact(found.text).text)
-    return ToolResult(content=introduction + _page(text, what, offset))
+    text = escape_block(running.redactor.redact(found.text).text)
+    return ToolResult(content=introduction + _render_page(text, what, offset))
 
 
-def _page(text: str, what: str, offset: int) -> str:
+def _render_page(text: str, what: str, offset: int) -> str:
     end = offset + PAGE
     if offset >= max(len(text), 1):
         raise ToolFailed(f"{what} has {len(text):,} characters; there is nothing at offset={offset}.")
@@ -246,7 +259,7 @@ def _page(text: str, what: str, offset: int) -> str:
     return page if end >= len(text) else f"{page}\n\n[It goes on at offset={end}.]"
 
 
-def _explain_hidden_file(file: OtherFile, what: str, running: Running) -> str:
-    why = "no text" if not file.picture else "too large to be seen" if running.sees_images else "which you can't see"
-    where = f" In the scratchpad it is {file.in_pad}." if file.in_pad else " It is not in the scratchpad."
-    return f"{what}: {len(file.data):,} bytes, {file.kind}, {why}.{where}"
+def _explain_hidden_file(file: SupportingFile, what: str, running: ToolCallContext) -> str:
+    why = "no text" if not file.image_type else "too large to be seen" if running.sees_images else "which you can't see"
+    where = f" In the scratchpad it is {file.sandbox_path}." if file.sandbox_path else " It is not in the scratchpad."
+    return f"{what}: {len(file.data):,} bytes, {file.media_type}, {why}.{where}"

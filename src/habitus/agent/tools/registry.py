@@ -16,13 +16,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from habitus.access import Access
-from habitus.agent.background import in_thread
+from habitus.agent.background import run_in_thread
 from habitus.errors import HabitusError, Invalid, ToolFailed, UserError, did_you_mean
-from habitus.events import OK, Event, Outcome, ToolCall, ToolResult, failure, infra
+from habitus.events import OK, AgentEvent, Outcome, ToolCall, ToolResult, build_failed_outcome, build_infra_outcome
 from habitus.evidence.model import Item
 from habitus.llm.model import ToolSpec
 from habitus.redact import PATTERNS_ONLY, Redactor
-from habitus.text import block, encodable, encodable_value, escape_marks
+from habitus.text import escape_block, escape_marks, replace_surrogates, replace_surrogates_in_value
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 RESULT_CHARS = 20_000
 
 
-class Arguments(BaseModel):
+class ToolArguments(BaseModel):
     """The arguments of a tool call. Unknown fields are refused, so that the model reads what is wrong.
 
     A subclass also declares the tool: its name in snake case is the tool's name, its docstring the description for the
@@ -41,14 +41,14 @@ class Arguments(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Running:
+class ToolCallContext:
     """The context of a running call: reports progress, events and outcomes."""
 
     call: str = ""
     turn: str = ""
     round_idx: int = 0
     progress: Callable[[str], None] = lambda text: None
-    observe: Callable[[Event], None] = lambda event: None
+    observe: Callable[[AgentEvent], None] = lambda event: None
     # The model's own report of the outcome.
     report: Callable[[Outcome], None] = lambda outcome: None
     redactor: Redactor = PATTERNS_ONLY
@@ -56,7 +56,7 @@ class Running:
     sees_images: bool = False
 
 
-class Reach(IntEnum):
+class ToolReach(IntEnum):
     """How far the effects of a call can go while the sandbox holds."""
 
     NOTHING = 0  # changes nothing
@@ -72,23 +72,23 @@ class Tool:
 
     name: str = ""
     description: str = ""
-    arguments: type[Arguments] | Mapping[str, object]
+    arguments: type[ToolArguments] | Mapping[str, object]
     # A plain function runs in a thread.
-    run: Callable[[Any, Running], Awaitable[ToolResult] | ToolResult]
+    run: Callable[[Any, ToolCallContext], Awaitable[ToolResult] | ToolResult]
     # The minimum role of an MCP client; None if the tool is not served there.
     access: Access | None
     # May run beside other calls of the same answer.
     is_parallel: bool = False
     # The arguments are stored, so secrets are redacted first.
-    keeps: bool = False
+    stores_arguments: bool = False
     version: int = 0
     # The skill whose code or recipe it is.
     skill: str = ""
     # The item for which evidence is collected; None for built-in tools.
     item: Item | None = None
-    reach: Reach = Reach.HERE
+    reach: ToolReach = ToolReach.HERE
     # May delete or overwrite something.
-    takes_away: bool = False
+    is_destructive: bool = False
     # Repeating the call changes nothing more.
     is_repeatable: bool = False
     # Whether it is in the default profile.
@@ -101,18 +101,18 @@ class Tool:
     def __post_init__(self) -> None:
         if isinstance(self.arguments, type):
             object.__setattr__(self, "name", self.name or _snake_case(self.arguments.__name__))
-            object.__setattr__(self, "description", self.description or description_of(self.arguments))
+            object.__setattr__(self, "description", self.description or get_description(self.arguments))
 
-    def is_in(self, profile: str | Collection[str]) -> bool:
+    def is_in_profile(self, profile: str | Collection[str]) -> bool:
         """Whether the tool belongs to a profile or a list of names; the code of skills is in every profile."""
         if not isinstance(profile, str):
             return self.name in profile
-        match profile_named(profile):
-            case Profile.DEFAULT:
+        match parse_profile(profile):
+            case ToolProfile.DEFAULT:
                 return self.is_default or bool(self.skill)
-            case Profile.READ:
-                return self.reach is Reach.NOTHING or bool(self.skill)
-            case Profile.ALL:
+            case ToolProfile.READ:
+                return self.reach is ToolReach.NOTHING or bool(self.skill)
+            case ToolProfile.ALL:
                 return True
 
     @property
@@ -123,10 +123,10 @@ class Tool:
     def parameters(self) -> Mapping[str, object]:
         if isinstance(self.arguments, Mapping):
             return self.arguments
-        return _schema(self.arguments)
+        return _build_schema(self.arguments)
 
 
-def description_of(arguments: type[Arguments]) -> str:
+def get_description(arguments: type[ToolArguments]) -> str:
     """Return the description for the model: the docstring on one line."""
     return " ".join((inspect.getdoc(arguments) or "").split())
 
@@ -135,7 +135,7 @@ def _snake_case(name: str) -> str:
     return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
 
 
-class Registry:
+class ToolRegistry:
     """Tools by name. Of two with the same name the second is skipped with a warning.
 
     `unlisted` tools are not offered but can be called by name.
@@ -146,9 +146,9 @@ class Registry:
         self._unlisted = {tool.name: tool for tool in unlisted}
         self.skipped: list[str] = []
         for tool in tools:
-            self.add(tool)
+            self.add_tool(tool)
 
-    def add(self, tool: Tool) -> None:
+    def add_tool(self, tool: Tool) -> None:
         """Add a tool, unless its name is taken."""
         if tool.name in self._tools:
             log.warning("The tool %s is not offered: a tool of that name is there already.", tool.name)
@@ -156,64 +156,64 @@ class Registry:
         else:
             self._tools[tool.name] = tool
 
-    def all_tools(self) -> tuple[Tool, ...]:
+    def list_tools(self) -> tuple[Tool, ...]:
         """Return the listed tools."""
         return tuple(self._tools.values())
 
-    def specs(self) -> tuple[ToolSpec, ...]:
+    def list_specs(self) -> tuple[ToolSpec, ...]:
         """Return the specifications of the listed tools."""
-        return tuple(tool.spec for tool in self.all_tools())
+        return tuple(tool.spec for tool in self.list_tools())
 
-    def names(self) -> tuple[str, ...]:
+    def list_names(self) -> tuple[str, ...]:
         """Return the names of the listed tools."""
         return tuple(self._tools)
 
-    def _find(self, name: str) -> Tool | None:
+    def _find_tool(self, name: str) -> Tool | None:
         return self._tools.get(name) or self._unlisted.get(name)
 
-    def knows(self, name: str) -> bool:
+    def has_tool(self, name: str) -> bool:
         """Whether a tool can be called, listed or not."""
-        return self._find(name) is not None
+        return self._find_tool(name) is not None
 
     def is_parallel(self, call: ToolCall) -> bool:
         """Whether a call may run beside others; an unknown tool fails at once, so it may."""
-        tool = self._find(call.name)
+        tool = self._find_tool(call.name)
         return tool is None or tool.is_parallel
 
-    async def run(self, call: ToolCall, running: Running) -> ToolResult:
+    async def run_call(self, call: ToolCall, running: ToolCallContext) -> ToolResult:
         """Run one call. Every failure becomes a result that the model can read and act on."""
-        tool = self._find(call.name)
+        tool = self._find_tool(call.name)
         if tool is None:
             near = did_you_mean(call.name, self._tools) or f"There are: {', '.join(self._tools)}."
-            return _failure(f"There is no tool '{call.name}'. {near}")
+            return _build_failure(f"There is no tool '{call.name}'. {near}")
         try:
-            written = running.redactor.redact_json(call.arguments) if tool.keeps else call.arguments
-            given = _arguments(tool, written)
+            written = running.redactor.redact_json(call.arguments) if tool.stores_arguments else call.arguments
+            given = _validate_arguments(tool, written)
             if inspect.iscoroutinefunction(tool.run):
-                return _clean(await tool.run(given, running), running.redactor)
-            return _clean(await in_thread(partial(_run_plain, tool, given, running)), running.redactor)
+                return _clean_result(await tool.run(given, running), running.redactor)
+            return _clean_result(await run_in_thread(partial(_run_sync_tool, tool, given, running)), running.redactor)
         except (ToolFailed, UserError) as error:
-            return _clean(_failure(advise_model(error)), running.redactor)
+            return _clean_result(_build_failure(render_error_for_model(error)), running.redactor)
         except Exception as error:
             log.exception("The tool %s has a bug.", call.name)
             said = f"{call.name} broke: {type(error).__name__}. This is not your mistake; try another way."
-            return ToolResult(content=said, outcome=infra(f"{type(error).__name__} in {call.name}"))
+            return ToolResult(content=said, outcome=build_infra_outcome(f"{type(error).__name__} in {call.name}"))
 
 
-def _run_plain(tool: Tool, given: object, running: Running) -> ToolResult:
+def _run_sync_tool(tool: Tool, given: object, running: ToolCallContext) -> ToolResult:
     done = tool.run(given, running)
     assert isinstance(done, ToolResult)
     return done
 
 
-def _arguments(tool: Tool, text: str) -> object:
+def _validate_arguments(tool: Tool, text: str) -> object:
     given = _parse_arguments(tool.name, text)
     if isinstance(tool.arguments, Mapping):
         return given
     try:
         return tool.arguments.model_validate(given)
     except ValidationError as error:
-        raise ToolFailed(_problems(tool, error)) from None
+        raise ToolFailed(_describe_validation_error(tool, error)) from None
 
 
 def _parse_arguments(name: str, text: str) -> dict[str, object]:
@@ -224,10 +224,10 @@ def _parse_arguments(name: str, text: str) -> dict[str, object]:
     if not isinstance(given, dict):
         raise ToolFailed(f"The arguments of {name} must be one JSON object, not {type(given).__name__}.")
     # An escape can spell half a character, which nothing can store.
-    return encodable_value(given) if "\\u" in text else given
+    return replace_surrogates_in_value(given) if "\\u" in text else given
 
 
-def _problems(tool: Tool, error: ValidationError) -> str:
+def _describe_validation_error(tool: Tool, error: ValidationError) -> str:
     lines = []
     for problem in error.errors()[:5]:
         where = ".".join(str(part) for part in problem["loc"]) or "arguments"
@@ -237,18 +237,20 @@ def _problems(tool: Tool, error: ValidationError) -> str:
     return f"Wrong arguments for {tool.name}: {'; '.join(lines)}. It takes: {known}."
 
 
-def _failure(message: str) -> ToolResult:
-    return ToolResult(content=block(f"Error: {message}"), outcome=failure(message))
+def _build_failure(message: str) -> ToolResult:
+    return ToolResult(content=escape_block(f"Error: {message}"), outcome=build_failed_outcome(message))
 
 
-def _clean(result: ToolResult, redactor: Redactor) -> ToolResult:
+def _clean_result(result: ToolResult, redactor: Redactor) -> ToolResult:
     """Redact and escape a result, then truncate it: half of a secret could not be recognized."""
-    reason = redactor.redact(encodable(result.outcome.reason)).text[:500]
-    content = redactor.redact(encodable(result.content)).text
-    return cap_result(replace(result, content=escape_marks(content), outcome=replace(result.outcome, reason=reason)))
+    reason = redactor.redact(replace_surrogates(result.outcome.reason)).text[:500]
+    content = redactor.redact(replace_surrogates(result.content)).text
+    return truncate_result(
+        replace(result, content=escape_marks(content), outcome=replace(result.outcome, reason=reason))
+    )
 
 
-def cap_result(result: ToolResult) -> ToolResult:
+def truncate_result(result: ToolResult) -> ToolResult:
     """Truncate the middle of a long result, with a note that says how much is missing."""
     content = result.content
     if len(content) <= RESULT_CHARS:
@@ -258,7 +260,7 @@ def cap_result(result: ToolResult) -> ToolResult:
     return replace(result, content=content[:head] + mark + content[-tail:])
 
 
-def is_capped(content: str) -> bool:
+def is_truncated(content: str) -> bool:
     """Whether the middle of a result was left out."""
     return _LEFT_OUT in content
 
@@ -266,22 +268,22 @@ def is_capped(content: str) -> bool:
 _LEFT_OUT = "characters left out …]"
 
 
-def json_result(value: object, outcome: Outcome = OK) -> ToolResult:
+def build_json_result(value: object, outcome: Outcome = OK) -> ToolResult:
     """Return a result with a JSON body."""
     return ToolResult(content=json.dumps(value, ensure_ascii=False, default=str), outcome=outcome)
 
 
 # Building a schema takes a millisecond, and tools are listed in every round.
 @functools.cache
-def _schema(arguments: type[Arguments]) -> Mapping[str, object]:
-    schema = _plain(arguments.model_json_schema())
+def _build_schema(arguments: type[ToolArguments]) -> Mapping[str, object]:
+    schema = _simplify_schema(arguments.model_json_schema())
     return {"type": "object", "properties": schema.get("properties", {}), "required": schema.get("required", [])}
 
 
-def _plain(schema: Any) -> Any:
+def _simplify_schema(schema: Any) -> Any:
     """Return a schema without titles, nulls and empty defaults, to save tokens."""
     if isinstance(schema, list):
-        return [_plain(item) for item in schema]
+        return [_simplify_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if "anyOf" in schema:
@@ -293,7 +295,9 @@ def _plain(schema: Any) -> Any:
         key: value for key, value in schema.items() if key not in dropped or not isinstance(value, str | bool | None)
     }
     return {
-        key: {name: _plain(item) for name, item in value.items()} if key == "properties" else _plain(value)
+        key: {name: _simplify_schema(item) for name, item in value.items()}
+        if key == "properties"
+        else _simplify_schema(value)
         for key, value in kept.items()
     }
 
@@ -309,20 +313,20 @@ _TOOLS = {
 }
 
 
-def advise_model(error: HabitusError) -> str:
+def render_error_for_model(error: HabitusError) -> str:
     """Return the error text for the model: a hint for people becomes a tool name or a note to tell the person."""
     if not isinstance(error, UserError) or (typed := _COMMAND.search(error.hint)) is None:
-        return explain_absence(str(error))
+        return address_person(str(error))
     hint = _TOOLS.get(typed[1]) or f"Only a person can do that; tell them: {error.hint}"
-    return f"{explain_absence(error.message)} {hint}"
+    return f"{address_person(error.message)} {hint}"
 
 
-def explain_absence(reason: str) -> str:
+def address_person(reason: str) -> str:
     """Return the reason with any command in it addressed to the person."""
     return _POINTER.sub("; only a person can change that, tell them: ", reason)
 
 
-class Profile(StrEnum):
+class ToolProfile(StrEnum):
     """A named selection of tools."""
 
     DEFAULT = "default"
@@ -331,9 +335,9 @@ class Profile(StrEnum):
     ALL = "all"
 
 
-def profile_named(name: str) -> Profile:
+def parse_profile(name: str) -> ToolProfile:
     """Return the profile of that name; `Invalid` if there is none."""
-    if name not in set(Profile):
-        hint = did_you_mean(name, Profile) or f"There are: {', '.join(Profile)}."
+    if name not in set(ToolProfile):
+        hint = did_you_mean(name, ToolProfile) or f"There are: {', '.join(ToolProfile)}."
         raise Invalid(f"There is no profile '{name}' of tools.", hint=hint)
-    return Profile(name)
+    return ToolProfile(name)

@@ -5,75 +5,80 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from habitus.errors import NoModel, Refused
-from habitus.llm.agents import open_agent, program_of, programs_here
-from habitus.llm.agents.program import Program
-from habitus.llm.model import Model, Models
-from habitus.llm.providers import open_model
-from habitus.llm.providers.known_providers import Patience, default_models, running_here, telling_keys
-from habitus.llm.scripted import PREFIX, script_model
+from habitus.errors import NoModelSet, Refused
+from habitus.llm.agents import find_program, list_installed_programs, open_agent_model
+from habitus.llm.agents.program import AgentProgram
+from habitus.llm.model import Model, SessionModels
+from habitus.llm.providers import open_provider_model
+from habitus.llm.providers.known_providers import (
+    RetryPolicy,
+    find_default_models,
+    list_deciding_keys,
+    list_local_models,
+)
+from habitus.llm.scripted import SCRIPT_PREFIX, open_script_model
 from habitus.settings import Settings
 
 
-def models(settings: Settings, environ: Mapping[str, str]) -> Models:
+def open_models(settings: Settings, environ: Mapping[str, str]) -> SessionModels:
     """Return the main and cheap model, opened on first use. Using one without a name raises `NoModel`."""
-    main, cheap = model_names(settings, environ)
+    main, cheap = resolve_model_names(settings, environ)
 
     def open_named(name: str) -> Model:
         if not name:
-            raise _no_model(environ, programs_here(environ))
-        if name.startswith(PREFIX):
-            return script_model(name)
-        if program_of(name) is not None:
-            return open_agent(name, environ, settings.model_silence)
-        patience = Patience(silence=settings.model_silence, total=settings.model_total)
-        return open_model(name, environ, base_url=settings.base_url, patience=patience)
+            raise _no_model_error(environ, list_installed_programs(environ))
+        if name.startswith(SCRIPT_PREFIX):
+            return open_script_model(name)
+        if find_program(name) is not None:
+            return open_agent_model(name, environ, settings.model_silence)
+        patience = RetryPolicy(silence=settings.model_silence, total=settings.model_total)
+        return open_provider_model(name, environ, base_url=settings.base_url, patience=patience)
 
-    return Models(main, cheap, open_model=open_named)
+    return SessionModels(main, cheap, open_model=open_named)
 
 
-def refuse_in_chat(name: str, environ: Mapping[str, str]) -> None:
+def refuse_agent_model(name: str, environ: Mapping[str, str]) -> None:
     """Refuse an agent program as a chat model."""
     if not name:
-        raise _no_model(environ, [])
+        raise _no_model_error(environ, [])
     # A program rereads the whole conversation for every reply: too slow and too expensive for a chat.
-    if program := program_of(name):
+    if program := find_program(name):
         raise Refused(
             f"{program.title} can be the model for drafts, lessons and self-play, not for a chat.",
             hint=f"Talk to it directly ('{program.command}'), or set another: --model provider:model.",
         )
 
 
-def _no_model(environ: Mapping[str, str], agents: Sequence[Program]) -> NoModel:
+def _no_model_error(environ: Mapping[str, str], agents: Sequence[AgentProgram]) -> NoModelSet:
     """Return the error for a missing model, with every way to get one."""
-    here = running_here(environ)
+    here = list_local_models(environ)
     local = "Or run one on this machine: 'ollama serve' is one way."
     if here:
         local = f"One runs on this machine: export HABITUS_MODEL={here[0]}"
     agent = agents[0] if agents else None
     ways = [
-        f"Set a key ({', '.join(telling_keys())}), or HABITUS_MODEL to provider:model.",
+        f"Set a key ({', '.join(list_deciding_keys())}), or HABITUS_MODEL to provider:model.",
         local,
         *([f"Or use {agent.title}, which is here: export HABITUS_MODEL={agent.name}"] if agent else []),
         "Without any, see what Habitus does: habitus tour",
     ]
     name, title = (agent.name, agent.title) if agent else ("", "")
-    return NoModel(hint="\n".join(ways), agent=name, title=title)
+    return NoModelSet(hint="\n".join(ways), agent=name, title=title)
 
 
-def model_names(settings: Settings, environ: Mapping[str, str]) -> tuple[str, str]:
+def resolve_model_names(settings: Settings, environ: Mapping[str, str]) -> tuple[str, str]:
     """Return the names of the main and the cheap model; empty if nothing determines them."""
     if settings.model:
         return settings.model, settings.cheap_model
-    default = default_models(environ)
+    default = find_default_models(environ)
     return default.main, settings.cheap_model or default.cheap
 
 
-def chosen_by(settings: Settings, environ: Mapping[str, str]) -> str:
+def describe_default_choice(settings: Settings, environ: Mapping[str, str]) -> str:
     """Return the reason for a default model, to append to a sentence; empty if the settings name the model."""
-    return "" if settings.model else f" (chosen by {default_models(environ).key})"
+    return "" if settings.model else f" (chosen by {find_default_models(environ).key})"
 
 
-def models_named(settings: Settings, name: str) -> Models:
+def open_named_models(settings: Settings, name: str) -> SessionModels:
     """Open a model by name, ignoring the settings."""
-    return models(settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)
+    return open_models(settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)

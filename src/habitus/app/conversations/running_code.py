@@ -14,167 +14,167 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from habitus.agent.background import in_thread
-from habitus.agent.library_view import View, sandbox_services
+from habitus.agent.background import run_in_thread
+from habitus.agent.library_view import LibraryView, sandbox_services
 from habitus.app.home import Home
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.plain_data import INLINE
 from habitus.sandbox import scratchpads
-from habitus.sandbox.child import Services
-from habitus.sandbox.files import Given
+from habitus.sandbox.child import HostServices
+from habitus.sandbox.files import GivenFolder
+from habitus.sandbox.fork_servers import ForkServerPool
 from habitus.sandbox.inside import folders
-from habitus.sandbox.isolation import check_grants, given_at
-from habitus.sandbox.machine import base_python
-from habitus.sandbox.model import Cell, Limits, Permissions, ToolRun
-from habitus.sandbox.runtimes.base import Runtime, check_name
+from habitus.sandbox.isolation import check_granted_paths, get_given_path
+from habitus.sandbox.machine import get_base_python
+from habitus.sandbox.model import Cell, Permissions, SandboxLimits, ToolRunResult
+from habitus.sandbox.runtimes.base import ScratchpadRuntime, check_scratchpad_name
 from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.runtimes.ssh import SshRuntime
-from habitus.sandbox.scratchpads import Scratchpads
-from habitus.sandbox.venvs import Environments, Venvs
-from habitus.sandbox.warm import Warm
+from habitus.sandbox.scratchpads import SessionScratchpads
+from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 from habitus.settings import Settings
-from habitus.skills.model import Counters, Stage
-from habitus.sql.outage import Outage
+from habitus.skills.model import Stage, UsageCounters
+from habitus.sql.outage import OutageGuard
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
-from habitus.tools.health import ToolHealth
-from habitus.tools.model import CodeTool, Regression, ToolStatus
-from habitus.tools.tools import Tools
-from habitus.tools.workshop import Workshop
+from habitus.tools.execution import ToolExecutor
+from habitus.tools.health import ToolHealthStore
+from habitus.tools.model import CodeTool, RegressionReport, ToolStatus
+from habitus.tools.tools import ToolService
 
 # Below the home.
-ENVIRONMENTS = "cache/environments"
+ENVIRONMENTS_DIR = "cache/environments"
 # Neither is a valid scratchpad name, so they never collide with one.
-_GIVEN, MADE = ".given", "_made"
+_GIVEN_DIR, MADE_DIR = ".given", "_made"
 
-Done = TypeVar("Done")
-MayInstall = Callable[[str], Awaitable[bool]]
+ResultT = TypeVar("ResultT")
+MayInstallPackage = Callable[[str], Awaitable[bool]]
 
 
-def open_tools(home: Home) -> Tools:
+def open_tools(home: Home) -> ToolService:
     """Open the tools of a home; the sandbox is probed on first use."""
-    return Tools(
+    return ToolService(
         home.skills,
         home.review,
-        ToolHealth(home.shared),
+        ToolHealthStore(home.shared),
         trust=home.trust,
         approvals=home.approvals,
-        workshop=lambda: _workshop(home),
+        workshop=lambda: _open_workshop(home),
         clock=home.clock,
-        scan=home.scan,
+        scan=home.scan_tree,
         environ=os.environ,
-        redacted=home.redact,
+        redact=home.redact,
         retention=home.settings.retention,
-        services=lambda: sandbox_services(_view(home)),
-        given=partial(given_files, home),
+        services=lambda: sandbox_services(_open_view(home)),
+        open_given_folder=partial(open_given_files_by_hash, home),
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShownTool:
+class ToolDetails:
     """A tool with its code, test cases and counters; code and cases are empty if its files are broken."""
 
     tool: CodeTool = field(metadata=INLINE)
     code: str
     cases: tuple[Task, ...]
-    counters: Counters
+    counters: UsageCounters
 
 
-def show_tool(home: Home, name: str) -> ShownTool:
+def get_tool_details(home: Home, name: str) -> ToolDetails:
     """Return a tool with its code, test cases and counters."""
     found = home.tools.get(name)
-    counters = home.skills.counters(f"{found.name}@{found.layer}").get(Stage.CODE, Counters())
+    counters = home.skills.read_counters(f"{found.name}@{found.layer}").get(Stage.CODE, UsageCounters())
     if found.status is ToolStatus.BROKEN:
-        return ShownTool(tool=found, code="", cases=(), counters=counters)
-    return ShownTool(tool=found, code=home.tools.code(name), cases=home.tools.cases(name), counters=counters)
+        return ToolDetails(tool=found, code="", cases=(), counters=counters)
+    return ToolDetails(tool=found, code=home.tools.code(name), cases=home.tools.cases(name), counters=counters)
 
 
-def run_tool(home: Home, name: str, payload: Json) -> ToolRun:
+def run_tool(home: Home, name: str, payload: Json) -> ToolRunResult:
     """Run a tool in an event loop of its own, which leaves no sandbox process behind."""
-    return asyncio.run(with_tools(home, lambda tools: tools.run(name, payload)))
+    return asyncio.run(call_with_tools(home, lambda tools: tools.run(name, payload)))
 
 
-def check_tools(
-    home: Home, names: Sequence[str], begin: Callable[[str], None] = lambda name: None
-) -> dict[str, Regression]:
+def run_tool_cases(
+    home: Home, names: Sequence[str], on_start: Callable[[str], None] = lambda name: None
+) -> dict[str, RegressionReport]:
     """Run the test cases of tools; `on_start` is called with each name before."""
 
-    async def check(tools: Tools) -> dict[str, Regression]:
+    async def check(tools: ToolService) -> dict[str, RegressionReport]:
         reports = {}
         for name in names:
-            begin(name)
+            on_start(name)
             reports[name] = await tools.test(name)
         return reports
 
-    return asyncio.run(with_tools(home, check))
+    return asyncio.run(call_with_tools(home, check))
 
 
-async def with_tools(home: Home, work: Callable[[Tools], Awaitable[Done]]) -> Done:
+async def call_with_tools(home: Home, work: Callable[[ToolService], Awaitable[ResultT]]) -> ResultT:
     """Open the tools, run `work` with them, and close them."""
     async with open_tools(home) as tools:
         return await work(tools)
 
 
-def _view(home: Home) -> View:
+def _open_view(home: Home) -> LibraryView:
     """Return the library as seen by code that no conversation has called."""
-    return View(library=home.skills, review=home.review, outage=Outage(), redactor=home.redactor)
+    return LibraryView(library=home.skills, review=home.review, outage=OutageGuard(), redactor=home.redactor)
 
 
-def open_given(home: Home, folder: str) -> Given:
+def open_given_files(home: Home, folder: str) -> GivenFolder:
     """Return the store of files given to the cells of these scratchpads; its path is valid where they run."""
-    runtime = _runtime(home, folder, None, ())
+    runtime = _open_runtime(home, folder, None, ())
     if isinstance(runtime, SshRuntime):
-        return Given(home.place / folder / _GIVEN, seen_at=runtime.given_at)
-    return _given_folder(home, f"{folder}/{_GIVEN}")
+        return GivenFolder(home.writable_dir / folder / _GIVEN_DIR, find_visible_path=runtime.find_given_path)
+    return _open_given_folder(home, f"{folder}/{_GIVEN_DIR}")
 
 
-def given_files(home: Home, digest: str) -> Given:
+def open_given_files_by_hash(home: Home, digest: str) -> GivenFolder:
     """Return the store of files with this hash, for code outside any session."""
-    return _given_folder(home, f"cache/given/{digest}")
+    return _open_given_folder(home, f"cache/given/{digest}")
 
 
-def _given_folder(home: Home, folder: str) -> Given:
-    place = home.place / folder
-    return Given(place, seen_at=lambda: given_at(home.machine, place))
+def _open_given_folder(home: Home, folder: str) -> GivenFolder:
+    place = home.writable_dir / folder
+    return GivenFolder(place, find_visible_path=lambda: get_given_path(home.machine, place))
 
 
 def open_scratchpads(
     home: Home,
     folder: str,
-    may_install: MayInstall | None = None,
-    services: Services | None = None,
-    given: Given | None = None,
+    may_install: MayInstallPackage | None = None,
+    services: HostServices | None = None,
+    given: GivenFolder | None = None,
     read: Sequence[Path] = (),
-    begin_with: Callable[[], Sequence[str]] = tuple,
-) -> Scratchpads:
+    list_initial_packages: Callable[[], Sequence[str]] = tuple,
+) -> SessionScratchpads:
     """Open scratchpads in a folder of the home, run here or on another machine.
 
     With `install_missing` in the settings, missing modules are installed without asking. Files that cells make for a
     person are kept next to the scratchpads, and outlive them.
     """
     if home.settings.install_missing:
-        may_install = _always
-    return Scratchpads(
-        _runtime(home, folder, given, read),
-        services=_services(home) if services is None else services,
+        may_install = _allow_install
+    return SessionScratchpads(
+        _open_runtime(home, folder, given, read),
+        services=_build_services(home) if services is None else services,
         may_install=may_install,
-        begin_with=begin_with,
-        keep_made=given.folder.with_name(MADE) if given else None,
+        initial_packages=list_initial_packages,
+        keep_made=given.folder.with_name(MADE_DIR) if given else None,
     )
 
 
-def _services(home: Home) -> Services:
+def _build_services(home: Home) -> HostServices:
     """Return the services for cells that no conversation runs."""
 
     async def answer(question: str, asked: Any) -> Any:
         # A scratchpad lives long, so each question reads the library again.
-        view = await in_thread(lambda: _view(home))
+        view = await run_in_thread(lambda: _open_view(home))
         return await sandbox_services(view)[question](asked)
 
-    return {question: partial(answer, question) for question in sandbox_services(_view(home))}
+    return {question: partial(answer, question) for question in sandbox_services(_open_view(home))}
 
 
-def readable(settings: Settings, folders: Sequence[Path]) -> tuple[Path, ...]:
+def check_readable_folders(settings: Settings, folders: Sequence[Path]) -> tuple[Path, ...]:
     """Resolve folders that cells may read. Raises `Invalid` for the home, and for folders that don't exist."""
     found = tuple((settings.cwd / folder).resolve() for folder in folders)
     if found and settings.sandbox.runtime != "local":
@@ -188,15 +188,15 @@ def readable(settings: Settings, folders: Sequence[Path]) -> tuple[Path, ...]:
             raise Invalid(
                 f"{folder} holds the home of Habitus, which no cell may read.", hint="Name a folder beside it."
             )
-    check_grants(Permissions(read=found))
+    check_granted_paths(Permissions(read=found))
     return found
 
 
-def _runtime(home: Home, folder: str, given: Given | None, read: Sequence[Path]) -> Runtime:
+def _open_runtime(home: Home, folder: str, given: GivenFolder | None, read: Sequence[Path]) -> ScratchpadRuntime:
     where, may_be_weaker = home.settings.sandbox.runtime, home.settings.allow_weaker_sandbox
-    permissions, limits = Permissions(read=tuple(read)), Limits(cpu_s=None)
+    permissions, limits = Permissions(read=tuple(read)), SandboxLimits(cpu_s=None)
     if where != "local":
-        return SshRuntime.at(
+        return SshRuntime.from_address(
             where,
             folder,
             permissions=permissions,
@@ -206,8 +206,8 @@ def _runtime(home: Home, folder: str, given: Given | None, read: Sequence[Path])
         )
     return LocalRuntime(
         home.machine,
-        home.place / folder,
-        open_environments(home.place),
+        home.writable_dir / folder,
+        open_environments(home.writable_dir),
         permissions=permissions,
         limits=limits,
         allow_weaker=may_be_weaker,
@@ -215,22 +215,22 @@ def _runtime(home: Home, folder: str, given: Given | None, read: Sequence[Path])
     )
 
 
-def _workshop(home: Home) -> Workshop:
-    return Workshop(open_warm(home), open_environments(home.place), redacted=home.redact)
+def _open_workshop(home: Home) -> ToolExecutor:
+    return ToolExecutor(open_warm_pool(home), open_environments(home.writable_dir), redact=home.redact)
 
 
-def open_warm(home: Home) -> Warm:
+def open_warm_pool(home: Home) -> ForkServerPool:
     """Open the pool of warm processes for tool calls."""
-    folder = home.place / "cache" / "calls"
-    return Warm(home.machine, folder, allow_weaker=home.settings.allow_weaker_sandbox)
+    folder = home.writable_dir / "cache" / "calls"
+    return ForkServerPool(home.machine, folder, allow_weaker=home.settings.allow_weaker_sandbox)
 
 
-def open_environments(place: Path) -> Environments:
+def open_environments(place: Path) -> EnvironmentCache:
     """Open the cache of virtual environments that tools and scratchpads share."""
-    return Environments(place / ENVIRONMENTS, Venvs(os.environ, python=base_python()))
+    return EnvironmentCache(place / ENVIRONMENTS_DIR, VenvBuilder(os.environ, python=get_base_python()))
 
 
-async def _always(package: str) -> bool:
+async def _allow_install(package: str) -> bool:
     return True
 
 
@@ -239,7 +239,7 @@ _CELLS = TypeAdapter(tuple[Cell, ...])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PadState:
+class ScratchpadStatus:
     """The state of a scratchpad."""
 
     name: str
@@ -249,7 +249,7 @@ class PadState:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ResetPad:
+class ResetScratchpadResult:
     """The result of resetting a scratchpad."""
 
     name: str
@@ -257,7 +257,7 @@ class ResetPad:
     forgotten_cells: int
 
 
-def execute(
+def execute_cell(
     home: Home,
     name: str,
     code: str,
@@ -265,86 +265,88 @@ def execute(
     description: str = "",
     estimated_s: float | None = None,
     idle_s: float,
-    said: Callable[[str], None],
+    on_output: Callable[[str], None],
 ) -> Cell:
     """Run a cell; `on_output` receives its output meanwhile. A process keeps the scratchpad until it is idle for
     `idle_s`."""
     home.refuse_if_read_only()
-    folder = _folder(home.settings, name)
+    folder = _get_scratchpad_folder(home.settings, name)
     habitus_at_home = [sys.executable, "-m", "habitus", "--home", str(home.settings.home)]
     keep_it = [*habitus_at_home, "pad", "keep", folder.name, "--idle", str(idle_s)]
     request = {"exec": code, "description": description, "estimated_s": estimated_s}
-    scratchpads.ensure_running(folder, keep_it)
+    scratchpads.ensure_daemon_running(folder, keep_it)
     try:
-        answer = scratchpads.ask(folder, request, said=said)
+        answer = scratchpads.send_request(folder, request, on_output=on_output)
     # The process was killed before it read the cell, so running it again is safe.
     except ConnectionError:
-        scratchpads.ensure_running(folder, keep_it)
-        answer = scratchpads.ask(folder, request, said=said)
+        scratchpads.ensure_daemon_running(folder, keep_it)
+        answer = scratchpads.send_request(folder, request, on_output=on_output)
     if "cell" not in answer:
         raise Invalid(str(answer.get("error", "The cell did not run.")), hint="")
     (cell,) = _CELLS.validate_python([answer["cell"]])
     return cell
 
 
-async def keep(home: Home, name: str, idle_s: float) -> None:
+async def run_scratchpad_process(home: Home, name: str, idle_s: float) -> None:
     """Run the process that keeps a scratchpad in memory."""
-    folder = _folder(home.settings, name)
-    await scratchpads.keep(home.scratchpads(), folder, redactor=home.redactor, idle_s=idle_s)
+    folder = _get_scratchpad_folder(home.settings, name)
+    await scratchpads.run_daemon(home.open_scratchpads(), folder, redactor=home.redactor, idle_s=idle_s)
 
 
-def pads(settings: Settings) -> tuple[PadState, ...]:
+def list_scratchpads(settings: Settings) -> tuple[ScratchpadStatus, ...]:
     """Return the scratchpads of the home."""
-    top = _top(settings)
+    top = _get_scratchpads_root(settings)
     return tuple(
-        PadState(name=name, running=scratchpads.is_running(top / name), cells=len(scratchpads.cells(top / name)))
-        for name in _names(settings)
+        ScratchpadStatus(
+            name=name, running=scratchpads.is_daemon_running(top / name), cells=len(scratchpads.read_cells(top / name))
+        )
+        for name in _list_scratchpad_names(settings)
     )
 
 
-def cells(settings: Settings, name: str) -> Sequence[Cell]:
+def list_cells(settings: Settings, name: str) -> Sequence[Cell]:
     """Return the cells run since the scratchpad was created or reset."""
-    return _CELLS.validate_python(scratchpads.cells(existing(settings, name)))
+    return _CELLS.validate_python(scratchpads.read_cells(find_scratchpad_folder(settings, name)))
 
 
-def reset(home: Home, name: str) -> ResetPad:
+def reset_scratchpad(home: Home, name: str) -> ResetScratchpadResult:
     """Drop the variables and cells; files and packages stay."""
     home.refuse_if_read_only()
-    folder = existing(home.settings, name)
-    was_running = scratchpads.stop(folder)
-    return ResetPad(name=name, was_running=was_running, forgotten_cells=scratchpads.forget_cells(folder))
+    folder = find_scratchpad_folder(home.settings, name)
+    was_running = scratchpads.stop_daemon(folder)
+    return ResetScratchpadResult(name=name, was_running=was_running, forgotten_cells=scratchpads.delete_cells(folder))
 
 
-async def remove(home: Home, name: str) -> None:
+async def remove_scratchpad(home: Home, name: str) -> None:
     """Delete a scratchpad with its files and packages, also on another machine."""
-    folder = existing(home.settings, name)
-    scratchpads.stop(folder)
-    pads = home.scratchpads()
+    folder = find_scratchpad_folder(home.settings, name)
+    scratchpads.stop_daemon(folder)
+    pads = home.open_scratchpads()
     # It may never have got as far as having files there.
     with suppress(NotFound):
         await pads.remove(name)
     await pads.close()
     if folder.exists():
-        folders.remove(str(folder))
+        folders.remove_folder(str(folder))
 
 
-def existing(settings: Settings, name: str) -> Path:
+def find_scratchpad_folder(settings: Settings, name: str) -> Path:
     """Return the folder of a scratchpad. Raises `NotFound`, with a suggestion, if there is none."""
-    folder, names = _folder(settings, name), _names(settings)
+    folder, names = _get_scratchpad_folder(settings, name), _list_scratchpad_names(settings)
     if folder.name not in names:
         near = did_you_mean(name, names) or "See 'habitus pad list'."
         raise NotFound(f"There is no scratchpad '{name}'.", hint=near)
     return folder
 
 
-def _folder(settings: Settings, name: str) -> Path:
-    return _top(settings) / check_name(name)
+def _get_scratchpad_folder(settings: Settings, name: str) -> Path:
+    return _get_scratchpads_root(settings) / check_scratchpad_name(name)
 
 
-def _names(settings: Settings) -> list[str]:
-    found = _top(settings).iterdir() if _top(settings).is_dir() else ()
-    return sorted(pad.name for pad in found if (pad / "lock").is_file() or scratchpads.knows(pad))
+def _list_scratchpad_names(settings: Settings) -> list[str]:
+    found = _get_scratchpads_root(settings).iterdir() if _get_scratchpads_root(settings).is_dir() else ()
+    return sorted(pad.name for pad in found if (pad / "lock").is_file() or scratchpads.has_daemon_lock(pad))
 
 
-def _top(settings: Settings) -> Path:
+def _get_scratchpads_root(settings: Settings) -> Path:
     return settings.home / "pads"

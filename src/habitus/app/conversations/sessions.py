@@ -7,46 +7,51 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from habitus.agent.background import in_thread
-from habitus.agent.choosing import Offers, SessionMemory
-from habitus.agent.history import History, resume_history
-from habitus.agent.library_view import OtherFiles, View, sandbox_services
-from habitus.agent.prompts.composer import Parts
-from habitus.agent.prompts.prompt import Identity
-from habitus.agent.session import Conversation, Session, new_id
-from habitus.agent.stream import AskPerson, TimedPerson, nobody
-from habitus.agent.tools.builtin_tools import standard_tools
-from habitus.agent.tools.stage_tools import Ladder, OfferedTools
-from habitus.agent.tools.writing_skills import Changes
-from habitus.app.conversations.command_lines import SessionCalls
-from habitus.app.conversations.running_code import ENVIRONMENTS, open_given, open_scratchpads, readable
-from habitus.app.home import AWAY, Home
-from habitus.app.home_directory import PADS, WAITING
-from habitus.app.learning.curating import tidy
+from habitus.agent.background import run_in_thread
+from habitus.agent.choosing import ExposureAssigner, SessionMemory
+from habitus.agent.history import MessageHistory, resume_history
+from habitus.agent.library_view import LibraryView, SupportingFileAccess, sandbox_services
+from habitus.agent.prompts.composer import ConversationServices
+from habitus.agent.prompts.prompt import IdentityPrompt
+from habitus.agent.session import Conversation, Session, generate_id
+from habitus.agent.stream import AskPerson, TimedConsentPrompt, defer_consent
+from habitus.agent.tools.builtin_tools import build_standard_tools
+from habitus.agent.tools.stage_tools import OfferedTools, StageAdvisor
+from habitus.agent.tools.writing_skills import SkillChangeSubmitter
+from habitus.app.conversations.command_lines import SessionCommandLines
+from habitus.app.conversations.running_code import (
+    ENVIRONMENTS_DIR,
+    check_readable_folders,
+    open_given_files,
+    open_scratchpads,
+)
+from habitus.app.home import DATABASE_AWAY, Home
+from habitus.app.home_directory import OUTBOX_DIR, SESSION_PADS_DIR
+from habitus.app.learning.curating import tidy_memory
 from habitus.app.learning.learning import open_learner
 from habitus.app.library import trusting
-from habitus.app.library.layers import may_have_tools
-from habitus.app.sharing import offline_copy
-from habitus.app.sharing.approvals import catch_up
-from habitus.app.sharing.availability import silence
+from habitus.app.library.layers import has_code_or_recipes
+from habitus.app.sharing import offline_snapshot
+from habitus.app.sharing.approvals import apply_pending_approvals
+from habitus.app.sharing.availability import explain_no_answer
 from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
 from habitus.evidence.model import Fixed, Lots
 from habitus.journal.journal import Journal
-from habitus.journal.model import Origin, Turn, origin_of
-from habitus.journal.spool import Spool
+from habitus.journal.model import Turn, TurnOrigin, classify_origin
+from habitus.journal.outbox import JournalOutbox
 from habitus.learning.observer import Learner
 from habitus.llm.model import Model
-from habitus.llm.transcription import local_transcriber
+from habitus.llm.transcription import get_local_transcriber
 from habitus.sandbox import venvs
-from habitus.sandbox.child import Services
-from habitus.sandbox.files import Given
+from habitus.sandbox.child import HostServices
+from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.inside import folders
-from habitus.sandbox.scratchpads import Scratchpads
+from habitus.sandbox.scratchpads import SessionScratchpads
 from habitus.settings import Settings
-from habitus.skills.choosing.selection import User
-from habitus.sql.outage import Outage, away
-from habitus.tools.tools import Tools
+from habitus.skills.choosing.selection import RequestUser
+from habitus.sql.outage import OutageGuard, get_storage_error_types
+from habitus.tools.tools import ToolService
 
 
 def open_session(
@@ -55,23 +60,23 @@ def open_session(
     *,
     id: str | None = None,
     resume: bool = False,
-    user: User | None = None,
+    user: RequestUser | None = None,
     source_type: str = "repl",
-    ask: AskPerson = nobody,
+    ask: AskPerson = defer_consent,
     observers: Sequence[TurnObserver] = (),
     cheap: Model | None = None,
     learner: Learner | None = None,
     read: Sequence[Path] = (),
     fixed: Fixed | None = None,
-    tools: Tools | None = None,
+    tools: ToolService | None = None,
 ) -> Session:
     """Open a new session, or resume one from the journal; `tools` that are passed in stay open after it."""
     home.refuse_if_read_only()
-    user = user or home.user()
-    past = home.journal.turns_of(id, user=user.name) if id and resume else []
+    user = user or home.get_user()
+    past = home.journal.list_session_turns(id, user=user.name) if id and resume else []
     if resume and not past:
         raise NotFound(f"There is no session '{id}' to resume.", hint="See 'habitus sessions list'.")
-    if id and home.journal.user_of(id) not in ("", user.name):
+    if id and home.journal.get_session_user(id) not in ("", user.name):
         raise Refused(f"'{id}' can't be a session of yours.", hint="Leave the id out, or take another.")
     cheap = cheap or (home.models.cheap if model is None else None)
     history = resume_history(past)
@@ -80,7 +85,7 @@ def open_session(
     conversation = open_conversation(
         home,
         tools or home.tools,
-        id=id or new_id(),
+        id=id or generate_id(),
         past=past,
         history=history,
         user=user,
@@ -94,7 +99,7 @@ def open_session(
     closing = conversation.parts.closing
     if model is None:
         closing.push_async_callback(home.models.close)
-    closing.push_async_callback(in_thread, lambda: let_go_of_the_old(home, user.name))
+    closing.push_async_callback(run_in_thread, lambda: prune_old_data(home, user.name))
     if tools is None:
         closing.push_async_callback(home.tools.close)
     return Session(conversation, model or home.models.main, history)
@@ -102,30 +107,30 @@ def open_session(
 
 def open_conversation(
     home: Home,
-    tools: Tools,
+    tools: ToolService,
     *,
     id: str,
     past: Sequence[Turn] = (),
-    history: History | None = None,
-    user: User,
+    history: MessageHistory | None = None,
+    user: RequestUser,
     source_type: str,
-    ask: AskPerson = nobody,
+    ask: AskPerson = defer_consent,
     observers: Sequence[TurnObserver] = (),
     learner: Learner,
     is_hosted: bool = False,
     shows_prompt: bool = True,
     read: Sequence[Path] = (),
     fixed: Fixed | None = None,
-    offers: Offers | None = None,
+    offers: ExposureAssigner | None = None,
 ) -> Conversation:
     """Open a conversation without a model.
 
     A host that doesn't show our prompt tracks itself what its model has seen, and accepts a changing list of tools. In
     a trial, `fixed` replaces random assignments. `offers` records what the host's model was shown before.
     """
-    outage, person = open_outage(home), TimedPerson(ask)
-    offers = offers or Offers(lots(home.settings, home.journal, id, outage, fixed))
-    view = View(
+    outage, person = open_outage_monitor(home), TimedConsentPrompt(ask)
+    offers = offers or ExposureAssigner(open_random_assignment(home.settings, home.journal, id, outage, fixed))
+    view = LibraryView(
         library=home.skills,
         review=home.review,
         outage=outage,
@@ -136,18 +141,20 @@ def open_conversation(
         user=user,
         offers=offers,
     )
-    given = open_given(home, f"{PADS}/{id}")
-    calls = SessionCalls(home, view, given, outage, user=user, source_type=source_type)
+    given = open_given_files(home, f"{SESSION_PADS_DIR}/{id}")
+    calls = SessionCommandLines(home, view, given, outage, user=user, source_type=source_type)
     services = {**sandbox_services(view), **calls.services}
-    files = OtherFiles(view, given, calls.how_to_call)
-    can_read = readable(home.settings, read)
-    pads = _scratchpads(home, person, view.conversation, services, given, can_read)
+    files = SupportingFileAccess(view, given, calls.describe_call)
+    can_read = check_readable_folders(home.settings, read)
+    pads = _open_session_scratchpads(home, person, view.conversation, services, given, can_read)
     cortex = home.memory if user.name == home.settings.user else home.open_memory(user=user.name)
     memory = SessionMemory(cortex=cortex, user=user.name, project=home.project, outage=outage, offers=offers)
-    ladder = Ladder(view=view, tools=tools, recipes=home.recipes, reliable=home.settings.reliable)
-    gates, author = home.gates(user), home.person(user=user.name)
-    built_in = standard_tools(
-        Changes(view=view, review=home.review, scan=home.scan, person=author, gates=gates, ask=person),
+    ladder = StageAdvisor(view=view, tools=tools, recipes=home.recipes, reliable=home.settings.reliable)
+    gates, author = home.build_gates(user), home.build_author(user=user.name)
+    built_in = build_standard_tools(
+        SkillChangeSubmitter(
+            view=view, review=home.review, scan=home.scan_tree, person=author, gates=gates, ask=person
+        ),
         files=files,
         ladder=ladder,
         finder=home.finder,
@@ -169,80 +176,82 @@ def open_conversation(
         given=given,
         services=services,
         steady=shows_prompt,
-        may_have_tools=partial(may_have_tools, home.shared, home.local),
-        counts=origin_of(source_type) is Origin.REAL,
+        may_have_tools=partial(has_code_or_recipes, home.shared, home.local),
+        records_use=classify_origin(source_type) is TurnOrigin.REAL,
     )
-    parts = Parts(
+    parts = ConversationServices(
         view=view,
         files=files,
         finder=home.finder,
         journal=home.journal,
-        spool=Spool(home.place / WAITING, home.redactor),
+        spool=JournalOutbox(home.writable_dir / OUTBOX_DIR, home.redactor),
         memory=memory,
-        identity=Identity(library=home.skills, fill={**home.fill, "USER": user.name}),
+        identity=IdentityPrompt(library=home.skills, fill={**home.placeholder_values, "USER": user.name}),
         tools=offered,
         observers=(learner, *observers),
-        transcribe=local_transcriber(),
+        transcribe=get_local_transcriber(),
         clock=home.clock,
         context_tokens=home.settings.context_tokens,
         person=person,
-        learned=learner.take_learned,
+        learned=learner.take_new_lessons,
         given=given,
         project=home.project,
         source_type=source_type,
-        before_turn=partial(catch_up, home),
-        ready=calls.ready,
+        before_turn=partial(apply_pending_approvals, home),
+        ready=calls.open_proxy,
     )
     parts.closing.push_async_callback(calls.close)
     parts.closing.push_async_callback(pads.close)
     conversation = Conversation(parts, id, past)
     if shows_prompt:
-        conversation.settle()
+        conversation.build_prompt()
     return conversation
 
 
-def open_outage(home: Home) -> Outage:
+def open_outage_monitor(home: Home) -> OutageGuard:
     """Return the monitor that tells whether the shared database answers."""
-    frozen = AWAY if home.is_stand_in else ""
-    return Outage(partial(silence, home.shared), frozen=frozen)
+    frozen = DATABASE_AWAY if home.is_offline else ""
+    return OutageGuard(partial(explain_no_answer, home.shared), frozen=frozen)
 
 
-def lots(settings: Settings, journal: Journal, unit: str, outage: Outage, fixed: Fixed | None = None) -> Lots:
+def open_random_assignment(
+    settings: Settings, journal: Journal, unit: str, outage: OutageGuard, fixed: Fixed | None = None
+) -> Lots:
     """Return the random assignment of a conversation; nothing is withheld unless configured, nor without a seed."""
     share = settings.evidence.withhold if fixed is None else 0.0
-    seed = outage.unless_away(journal.seed, "") if share else ""
+    seed = outage.read_or_default(journal.get_random_seed, "") if share else ""
     return Lots(unit=unit, seed=seed, share=share if seed else 0.0, fixed=fixed or {})
 
 
-def let_go_of_the_old(home: Home, user: str) -> None:
+def prune_old_data(home: Home, user: str) -> None:
     """Prune old turns, scratchpads and environments, tidy memory, and refresh the offline snapshot."""
     # If the database is away, the next session that ends does this.
-    with suppress(*away()):
+    with suppress(*get_storage_error_types()):
         # This runs in another thread than the session.
         memory = home.open_memory(user=user)
-        if memory.is_taking():
-            tidy(memory)
-        offline_copy.keep(home)
-        home.journal.prune()
-        kept = home.journal.session_ids()
-        limit = (home.clock() - home.journal.kept_for).timestamp()
-        venvs.let_go(home.place / ENVIRONMENTS, unused_since=limit)
-        for folder in (home.place / PADS).glob("*"):
+        if memory.is_learning_enabled():
+            tidy_memory(memory)
+        offline_snapshot.refresh_snapshot(home)
+        home.journal.prune_turns()
+        kept = home.journal.list_session_ids()
+        limit = (home.clock() - home.journal.retention).timestamp()
+        venvs.remove_unused_environments(home.writable_dir / ENVIRONMENTS_DIR, unused_since=limit)
+        for folder in (home.writable_dir / SESSION_PADS_DIR).glob("*"):
             if folder.name not in kept and folder.stat().st_mtime < limit:
                 with suppress(OSError):
-                    folders.remove(str(folder))
+                    folders.remove_folder(str(folder))
 
 
-def _scratchpads(
-    home: Home, ask: AskPerson, session: str, services: Services, given: Given, read: Sequence[Path]
-) -> Scratchpads:
+def _open_session_scratchpads(
+    home: Home, ask: AskPerson, session: str, services: HostServices, given: GivenFolder, read: Sequence[Path]
+) -> SessionScratchpads:
     """Open scratchpads for this session alone: two sessions never share a process by accident."""
     return open_scratchpads(
         home,
-        f"{PADS}/{session}",
-        trusting.asking(home, ask),
+        f"{SESSION_PADS_DIR}/{session}",
+        trusting.build_install_check(home, ask),
         services,
         given,
         read,
-        begin_with=lambda: trusting.allowed_packages(home),
+        list_initial_packages=lambda: trusting.list_allowed_packages(home),
     )

@@ -14,44 +14,44 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from habitus.agent.history import unpack
+from habitus.agent.history import unpack_message
 from habitus.app.home import Home
 from habitus.app.learning import coding
-from habitus.app.learning.mining import Mining
-from habitus.app.learning.studying import open_models
-from habitus.app.learning.verdicts import Due
+from habitus.app.learning.mining import JournalMiner
+from habitus.app.learning.studying import open_learning_models
+from habitus.app.learning.verdicts import DueTransition
 from habitus.app.library import saving
-from habitus.app.library.content import near_duplicates
+from habitus.app.library.content import find_near_duplicates
 from habitus.errors import HabitusError, Invalid, Refused
 from habitus.evidence.model import ItemKind
-from habitus.files import Tree, file_of
-from habitus.learning.budget import PATIENCE_S, Budget, BudgetedModel
-from habitus.llm.agents import programs_here
-from habitus.llm.model import Asked, Message, NoUsableAnswer, ProviderFault, Text
-from habitus.memory.model import Engram, LessonState, Scope
+from habitus.files import Tree, build_file
+from habitus.learning.budget import DEFAULT_PATIENCE_S, BudgetedModel, RunBudget
+from habitus.llm.agents import list_installed_programs
+from habitus.llm.model import ChatMessage, PersonMessage, ProviderError, TextContent, UnusableAnswerError
+from habitus.memory.model import Engram, LessonScope, LessonState
 from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
 from habitus.skills import names, trees
 from habitus.skills.choosing import evals
-from habitus.skills.choosing.evals import EvalCase, FailedClimbs
-from habitus.skills.layers.layer import USER
-from habitus.skills.layers.listing import Listed
-from habitus.skills.lifecycle import Transition, above
-from habitus.skills.model import Actor, Author, Skill, Source, Stage, State
-from habitus.skills.review import Action, Change, Proposal, ProposalState
+from habitus.skills.choosing.evals import FailedClimbStore, TriggerEvalCase
+from habitus.skills.layers.layer import USER_LAYER
+from habitus.skills.layers.listing import ListedSkill
+from habitus.skills.lifecycle import LifecycleTransition, list_higher_stages
+from habitus.skills.model import ActorKind, Author, Skill, SkillSource, SkillState, Stage
+from habitus.skills.review import Proposal, ProposalAction, ProposalState, SkillChange
 from habitus.tasks.judging import short
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
-from habitus.text import one_line
-from habitus.tools.model import CouldNotTest, Grounds
+from habitus.text import to_one_line
+from habitus.tools.model import ToolEvidence, ToolNotTestable
 
 # The key under which the details of a proposal name the item that climbed.
 _CLIMB = "climb"
 # These errors say nothing about the draft itself, so the same version may try again later.
-_NOT_ITS_OWN = (CouldNotTest, NoUsableAnswer, ProviderFault, Refused, TimeoutError)
+_TRANSIENT_ERRORS = (ToolNotTestable, UnusableAnswerError, ProviderError, Refused, TimeoutError)
 # In words.
-_LONGEST_TITLE = 10
+_MAX_TITLE_WORDS = 10
 # Words that begin a new phrase: a title is cut in front of one, and never ends with one.
-_PHRASE_BEGINS = re.compile(
+_PHRASE_STARTERS = re.compile(
     "after|and|as|at|because|before|but|by|for|from|if|in|into|of|on|or|since|so|that|the|then|to|until|when|where|"
     "which|while|with|without",
     re.IGNORECASE,
@@ -59,7 +59,7 @@ _PHRASE_BEGINS = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Climb:
+class StageClimb:
     """A planned or attempted climb to a stage.
 
     `problem` says why it was not proposed; `proposal` is the number of its proposal.
@@ -86,37 +86,37 @@ class Climb:
 
 
 @asynccontextmanager
-async def drafting(home: Home, name: str) -> AsyncIterator[BudgetedModel | None]:
+async def open_drafter(home: Home, model_name: str) -> AsyncIterator[BudgetedModel | None]:
     """Open the named model within the token budget of the day; None if no model is named."""
-    if not name:
+    if not model_name:
         yield None
         return
-    models = open_models(home.settings, home.pause, name)
+    models = open_learning_models(home.settings, home.pause, model_name)
     try:
-        yield Budget(day=home.spending).model(models.main)
+        yield RunBudget(day=home.spending).wrap_model(models.main)
     finally:
         await models.close()
 
 
-class Climbing:
+class ClimbRunner:
     """Plans climbs, either those due by use or those a person asks for, and runs them."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._failed = FailedClimbs(home.shared, home.clock)
+        self._failed = FailedClimbStore(home.shared, home.clock)
 
-    def due(self, found: Iterable[Due]) -> list[Climb]:
+    def list_due_climbs(self, transitions: Iterable[DueTransition]) -> list[StageClimb]:
         """Return the climbs that items have earned, without those already proposed or failed at this version."""
-        earned = [one for one in found if one.transition is Transition.CLIMB]
-        climbs = {(climb.item, climb.to): climb for one in earned if (climb := self._of(one)) is not None}
+        earned = [one for one in transitions if one.transition is LifecycleTransition.CLIMB]
+        climbs = {(climb.item, climb.to): climb for one in earned if (climb := self._plan_due_climb(one)) is not None}
         return [climb for climb in climbs.values() if not self._is_settled(climb.item, climb.to, climb.version)]
 
     def _is_settled(self, item: str, to: Stage, version: int) -> bool:
-        return (item, to) in self._brought_up or (item, to, version) in self._refused_climbs
+        return (item, to) in self._proposed_climbs or (item, to, version) in self._failed_climbs
 
     @functools.cached_property
-    def _refused_climbs(self) -> Collection[tuple[str, Stage, int]]:
-        return self._failed.all().keys()
+    def _failed_climbs(self) -> Collection[tuple[str, Stage, int]]:
+        return self._failed.list_reasons().keys()
 
     @functools.cached_property
     def _proposals(self) -> Sequence[Proposal]:
@@ -124,47 +124,47 @@ class Climbing:
         return [one for one in found if one.state is not ProposalState.STALE]
 
     @functools.cached_property
-    def _brought_up(self) -> set[tuple[str, str]]:
+    def _proposed_climbs(self) -> set[tuple[str, str]]:
         told = (one.change.details[_CLIMB] for one in self._proposals if _CLIMB in one.change.details)
         return {(climb["item"], climb["to"]) for climb in told}
 
-    def _of(self, due: Due) -> Climb | None:
+    def _plan_due_climb(self, due: DueTransition) -> StageClimb | None:
         match due.item.kind:
             case ItemKind.LESSON:
                 lesson = self._home.memory.get(due.item.name)
-                is_private = lesson.scope is Scope.USER and self._home.settings.database is not None
+                is_private = lesson.scope is LessonScope.USER and self._home.settings.database is not None
                 # A private lesson becomes visible to others only if its owner decides so.
-                return None if is_private else _of_lesson(lesson, due.reason)
+                return None if is_private else _plan_lesson_climb(lesson, due.reason)
             case ItemKind.SKILL:
-                skill = self._own(due.item.name)
+                skill = self._find_own_skill(due.item.name)
                 if skill is None or skill.summary is None or skill.summary.stages != {Stage.STEPS}:
                     # Once a skill has a recipe or code, that stage must earn the next one.
                     return None
-                return self._of_skill(skill, due.reason)
+                return self._plan_skill_climb(skill, due.reason)
             case ItemKind.RECIPE:
                 recipe = self._home.recipes.get(due.item.name)
-                skill = self._own(f"{recipe.skill}@{recipe.layer}")
-                return None if skill is None else self._of_skill(skill, due.reason)
+                skill = self._find_own_skill(f"{recipe.skill}@{recipe.layer}")
+                return None if skill is None else self._plan_skill_climb(skill, due.reason)
             case ItemKind.TOOL:
                 return None
 
-    def lesson(self, id: str) -> Climb:
+    def plan_lesson_climb(self, id: str) -> StageClimb:
         """Plan the climb of one active lesson to a skill; `Invalid` if it is archived or not a lesson."""
         lesson = self._home.memory.get(id)
         if not lesson.kind.is_lesson or lesson.state is not LessonState.ACTIVE:
             what = f"a {lesson.kind.value} entry" if not lesson.kind.is_lesson else lesson.state.value
             raise Invalid(f"'{lesson.id}' is {what}.", hint="Only a lesson that is in use becomes a skill.")
-        return _of_lesson(lesson, "A person wants it as a skill.")
+        return _plan_lesson_climb(lesson, "A person wants it as a skill.")
 
-    def skill(self, name: str, to: Stage | None = None) -> Climb:
+    def plan_skill_climb(self, name: str, to: Stage | None = None) -> StageClimb:
         """Plan the climb of one skill to the nearest possible stage; `Invalid` if there is no material for one."""
         item = self._home.skills.find(name)
-        skill = self._own(f"{item.name}@{item.layer}")
+        skill = self._find_own_skill(f"{item.name}@{item.layer}")
         if skill is None or skill.summary is None:
             raise Invalid(
                 f"'{item.name}' can't climb: it is not yours, or not in use.", hint="Write a copy of it first."
             )
-        climb = self._of_skill(skill, "A person wants it.", to=to, is_asked=True)
+        climb = self._plan_skill_climb(skill, "A person wants it.", to=to, is_asked=True)
         if climb is None:
             raise Invalid(
                 f"There is nothing to make a higher stage of '{item.name}' of.",
@@ -172,121 +172,135 @@ class Climbing:
             )
         return climb
 
-    def _own(self, address: str) -> Listed | None:
+    def _find_own_skill(self, address: str) -> ListedSkill | None:
         """Return a skill of the user's own that is active and writable; None otherwise."""
         item = self._home.skills.find(address)
-        if item.summary is None or item.state is not State.OK or item.summary.source is Source.IMPORTED:
+        if item.summary is None or item.state is not SkillState.OK or item.summary.source is SkillSource.IMPORTED:
             return None
-        return item if self._home.skills.layer(item.layer).can_write else None
+        return item if self._home.skills.get_layer(item.layer).can_write else None
 
-    def _of_skill(self, skill: Listed, why: str, *, to: Stage | None = None, is_asked: bool = False) -> Climb | None:
+    def _plan_skill_climb(
+        self, skill: ListedSkill, why: str, *, to: Stage | None = None, is_asked: bool = False
+    ) -> StageClimb | None:
         """Plan the climb to the nearest stage that has material; None if there is none or it is settled already."""
         assert skill.summary is not None
         item, version = f"{skill.name}@{skill.layer}", skill.summary.version
-        for stage in above(skill.summary.stages):
+        for stage in list_higher_stages(skill.summary.stages):
             if to not in (None, stage):
                 continue
-            if not is_asked and (self._is_settled(item, stage, version) or self._waits(skill)):
+            if not is_asked and (self._is_settled(item, stage, version) or self._has_pending_change(skill)):
                 return None
-            if made_of := self._material(skill, stage, is_asked=is_asked):
-                return Climb(item=item, version=version, to=stage, skill=skill.name, why=why, text=made_of)
+            if made_of := self._describe_material(skill, stage, is_asked=is_asked):
+                return StageClimb(item=item, version=version, to=stage, skill=skill.name, why=why, text=made_of)
         return None
 
-    def _waits(self, skill: Listed) -> bool:
+    def _has_pending_change(self, skill: ListedSkill) -> bool:
         """Whether another change of the skill is pending: approving one would make the other stale."""
-        where = (skill.name, skill.layer, ProposalState.WAITING)
+        where = (skill.name, skill.layer, ProposalState.PENDING)
         return any((one.change.name, one.change.layer, one.state) == where for one in self._proposals)
 
-    def _material(self, skill: Listed, stage: Stage, *, is_asked: bool) -> str:
+    def _describe_material(self, skill: ListedSkill, stage: Stage, *, is_asked: bool) -> str:
         """Describe the material for a stage; empty if there is none."""
         if stage is Stage.CHUNKS:
-            return next((found.text for found in self._mining.recipes_of(skill.name)), "")
-        uses = self._uses(skill, is_asked=is_asked)
+            return next((found.text for found in self._mining.list_recipe_suggestions(skill.name)), "")
+        uses = self._collect_uses(skill, is_asked=is_asked)
         return "" if uses is None or (uses.problem and not is_asked) else uses.evidence
 
     @functools.cached_property
-    def _mining(self) -> Mining:
-        mining = Mining(self._home)
-        mining.look()
+    def _mining(self) -> JournalMiner:
+        mining = JournalMiner(self._home)
+        mining.find_suggestions()
         return mining
 
-    def _uses(self, skill: Listed, *, is_asked: bool = False) -> coding.Uses | None:
-        recipe = self._recipe_of(skill)
-        if recipe is not None and (uses := coding.of_recipe(self._home, recipe)) is not None:
+    def _collect_uses(self, skill: ListedSkill, *, is_asked: bool = False) -> coding.CodingMaterial | None:
+        recipe = self._find_best_recipe(skill)
+        if recipe is not None and (uses := coding.collect_recipe_uses(self._home, recipe)) is not None:
             return uses
         # Without recorded results nothing can tell a right draft from a wrong one, so a person has to ask for it.
-        return coding.of_steps(self._home, skill) if is_asked else None
+        return coding.collect_step_uses(self._home, skill) if is_asked else None
 
-    def _recipe_of(self, skill: Listed) -> SkillRecipe | None:
+    def _find_best_recipe(self, skill: ListedSkill) -> SkillRecipe | None:
         """Return the active recipe of a skill that succeeded most often; None if it has none."""
         mine = [
             one
-            for one in self._home.recipes.all()
+            for one in self._home.recipes.list_recipes()
             if (one.skill, one.layer, one.status) == (skill.name, skill.layer, RecipeStatus.ACTIVE)
         ]
         return max(mine, key=lambda one: (one.counts.succeeded, one.name), default=None)
 
-    async def carry_out(self, climb: Climb, model: BudgetedModel | None) -> Climb:
+    async def run_climb(self, climb: StageClimb, model: BudgetedModel | None) -> StageClimb:
         """Draft the stage, put it to its trial and propose it. A recipe, or a skill from a lesson, needs no model."""
-        author = Author(actor=Actor.JOB, name="climb", reason=climb.why)
+        author = Author(actor=ActorKind.JOB, name="climb", reason=climb.why)
         try:
-            self._home.allow(author)
+            self._home.check_change_allowed(author)
             match climb.to:
                 case Stage.STEPS:
-                    return await self._as_skill(climb, author, model)
+                    return await self._climb_to_skill(climb, author, model)
                 case Stage.CHUNKS:
-                    made = self._mining.propose_for(climb.skill, author)
+                    made = self._mining.propose_recipe(climb.skill, author)
                     return replace(climb, text=made.text, proposal=made.proposal)
                 case Stage.CODE:
-                    return await self._as_code(climb, author, model)
+                    return await self._climb_to_code(climb, author, model)
         # Not the draft's fault, so nothing is noted and a later run tries again.
-        except _NOT_ITS_OWN as fault:
+        except _TRANSIENT_ERRORS as fault:
             return replace(climb, problem=str(fault) or "the model took too long")
         except HabitusError as error:
-            self._failed.note(climb.item, climb.to, climb.version, self._home.redact(str(error)))
+            self._failed.record_failure(climb.item, climb.to, climb.version, self._home.redact(str(error)))
             return replace(climb, problem=str(error))
 
-    async def _as_skill(self, climb: Climb, author: Author, model: BudgetedModel | None) -> Climb:
+    async def _climb_to_skill(self, climb: StageClimb, author: Author, model: BudgetedModel | None) -> StageClimb:
         home, lesson = self._home, self._home.memory.get(climb.item)
-        skill = _from_facts(lesson, self._is_taken) if model is None else await self._draft(lesson, model)
-        skill = replace(skill, source=Source.AGENT, provenance={"lesson": lesson.id})
-        tree = _with_case(trees.with_skill({}, skill), skill, lesson)
-        if like := near_duplicates(home.finder, skill.name, tree):
+        skill = (
+            _write_skill_from_facts(lesson, self._is_name_used)
+            if model is None
+            else await self._draft_skill(lesson, model)
+        )
+        skill = replace(skill, source=SkillSource.AGENT, provenance={"lesson": lesson.id})
+        tree = _add_trigger_case(trees.update_main_file({}, skill), skill, lesson)
+        if like := find_near_duplicates(home.finder, skill.name, tree):
             raise Invalid(f"There is such a skill: {like[0]}.", hint="Put the lesson into that one.")
         rests = f"lesson {lesson.id}, {lesson.source}: {lesson.text}"
         by = "from the facts alone" if model is None else f"by {model.name}"
-        reasons = [climb.why, rests, f"drafted {by}", *home.scan(tree)]
-        change = Change(action=Action.WRITE, name=skill.name, layer=USER, tree=tree, details=_details(climb))
+        reasons = [climb.why, rests, f"drafted {by}", *home.scan_tree(tree)]
+        change = SkillChange(
+            action=ProposalAction.WRITE,
+            name=skill.name,
+            layer=USER_LAYER,
+            tree=tree,
+            details=_make_proposal_details(climb),
+        )
         made = home.review.propose(change, author, reasons)
         return replace(climb, skill=skill.name, text=skill.body, proposal=made.id)
 
-    async def _draft(self, lesson: Engram, model: BudgetedModel) -> Skill:
+    async def _draft_skill(self, lesson: Engram, model: BudgetedModel) -> Skill:
         """Draft a skill from the lesson and, if it is still stored, the turn that taught it."""
-        facts = Asked(parts=(Text(text=_from_facts(lesson, lambda name: False).body),))
-        return await saving.draft(self._home, model, [*self._taught(lesson), facts], lesson.text, patience_s=PATIENCE_S)
+        facts = PersonMessage(parts=(TextContent(text=_write_skill_from_facts(lesson, lambda name: False).body),))
+        return await saving.draft_skill_from_messages(
+            self._home, model, [*self._read_teaching_turn(lesson), facts], lesson.text, timeout_s=DEFAULT_PATIENCE_S
+        )
 
-    def _taught(self, lesson: Engram) -> Sequence[Message]:
-        turn = self._home.journal.brief(lesson.evidence.trace)
-        kept = self._home.journal.turn(turn.id).messages if turn is not None else ()
-        return [message for one in kept if (message := unpack(one)) is not None]
+    def _read_teaching_turn(self, lesson: Engram) -> Sequence[ChatMessage]:
+        turn = self._home.journal.find_brief_turn(lesson.evidence.trace)
+        kept = self._home.journal.get_turn(turn.id).messages if turn is not None else ()
+        return [message for one in kept if (message := unpack_message(one)) is not None]
 
-    def _is_taken(self, name: str) -> bool:
+    def _is_name_used(self, name: str) -> bool:
         waiting = {proposal.change.name for proposal in self._home.review.list(with_contents=False)}
-        return name in waiting or self._home.skills.is_taken(name)
+        return name in waiting or self._home.skills.is_name_taken(name)
 
-    async def _as_code(self, climb: Climb, author: Author, model: BudgetedModel | None) -> Climb:
+    async def _climb_to_code(self, climb: StageClimb, author: Author, model: BudgetedModel | None) -> StageClimb:
         if model is None:
-            name = next((agent.name for agent in programs_here(os.environ)), "provider:model")
+            name = next((agent.name for agent in list_installed_programs(os.environ)), "provider:model")
             hint = f"Name one: habitus skills climb {climb.skill} --model {name}"
             return replace(climb, problem=f"A model has to draft its code. {hint}")
-        uses = self._uses(self._home.skills.find(climb.item), is_asked=True)
+        uses = self._collect_uses(self._home.skills.find(climb.item), is_asked=True)
         # A climb that a person asked for always has uses, even if they are empty.
         assert uses is not None
         async with self._home.tools:
-            cases = await coding.trial_cases(self._home, uses)
-            if problem := coding.too_few(cases) if cases else "":
+            cases = await coding.make_trial_cases(self._home, uses)
+            if problem := coding.describe_missing_cases(cases) if cases else "":
                 return replace(climb, problem=problem)
-            grounds = Grounds(
+            grounds = ToolEvidence(
                 cases=cases,
                 recorded=tuple(one.results[-1] for one in uses.recorded),
                 reasons=(
@@ -294,10 +308,10 @@ class Climbing:
                     uses.evidence,
                     f"drafted by {model.name}; {_describe_trial(cases, uses.parameters)}",
                 ),
-                details=_details(climb),
+                details=_make_proposal_details(climb),
                 is_compared=bool(cases),
             )
-            made = await coding.draft_and_try(self._home, climb.skill, uses, model, author, grounds)
+            made = await coding.draft_and_propose(self._home, climb.skill, uses, model, author, grounds)
         return replace(climb, proposal=made.proposal)
 
 
@@ -311,11 +325,11 @@ def _describe_trial(cases: Sequence[Task], parameters: Json) -> str:
         f"it gave the same results as {len(cases) - by_shape} recorded cases in the sandbox"
         + (f"; not compared: {', '.join(apart)}" if apart else "")
         + (f"; of {by_shape} more only the shape could be compared" if by_shape else "")
-        + "".join(f"; {remark}" for remark in _name_untried(cases, parameters))
+        + "".join(f"; {remark}" for remark in _list_untested_parameters(cases, parameters))
     )
 
 
-def _name_untried(cases: Sequence[Task], parameters: Json) -> list[str]:
+def _list_untested_parameters(cases: Sequence[Task], parameters: Json) -> list[str]:
     """Return remarks on parameters that had one value in all cases: a draft may ignore them and still pass."""
     required = parameters.get("required", ()) if isinstance(parameters, dict) else ()
     found = []
@@ -326,57 +340,60 @@ def _name_untried(cases: Sequence[Task], parameters: Json) -> list[str]:
     return found
 
 
-def _details(climb: Climb) -> dict[str, dict[str, str]]:
+def _make_proposal_details(climb: StageClimb) -> dict[str, dict[str, str]]:
     return {_CLIMB: {"item": climb.item, "to": climb.to.value}}
 
 
-def _of_lesson(lesson: Engram, why: str) -> Climb:
-    return Climb(item=lesson.id, version=lesson.version, to=Stage.STEPS, skill="", why=why, text=lesson.text)
+def _plan_lesson_climb(lesson: Engram, why: str) -> StageClimb:
+    return StageClimb(item=lesson.id, version=lesson.version, to=Stage.STEPS, skill="", why=why, text=lesson.text)
 
 
-def _from_facts(lesson: Engram, is_taken: Callable[[str], bool]) -> Skill:
+def _write_skill_from_facts(lesson: Engram, is_taken: Callable[[str], bool]) -> Skill:
     """Write the lesson as a skill without a model, in the lesson's own words."""
     body = lesson.body
     when, do, instead_of = (
         (body.trigger, body.correct_pattern, body.anti_pattern) if body is not None else ("", lesson.text, "")
     )
-    steps = [f"1. {_sentence(do)}", *([f"2. Do not do this instead: {_sentence(instead_of)}"] if instead_of else [])]
-    title = _heading(when or do)
+    steps = [
+        f"1. {_make_sentence(do)}",
+        *([f"2. Do not do this instead: {_make_sentence(instead_of)}"] if instead_of else []),
+    ]
+    title = _make_title(when or do)
     return Skill(
-        name=names.unique_name(title, is_taken),
+        name=names.make_unique_name(title, is_taken),
         title=title,
-        description=_sentence(lesson.text),
-        when_to_use=_sentence(when or lesson.text),
+        description=_make_sentence(lesson.text),
+        when_to_use=_make_sentence(when or lesson.text),
         tags=body.domains if body is not None else (),
-        body="\n".join([*([f"{_sentence(when).rstrip('.')}:", ""] if when else []), *steps, ""]),
+        body="\n".join([*([f"{_make_sentence(when).rstrip('.')}:", ""] if when else []), *steps, ""]),
     )
 
 
-def _heading(text: str) -> str:
+def _make_title(text: str) -> str:
     """Return the first phrase of a text, cut in front of another phrase if it is too long for a title."""
-    words = re.split(r"[.,;:!?](?=\s|$)", one_line(text).strip(), maxsplit=1)[0].split()
-    if len(words) <= _LONGEST_TITLE:
+    words = re.split(r"[.,;:!?](?=\s|$)", to_one_line(text).strip(), maxsplit=1)[0].split()
+    if len(words) <= _MAX_TITLE_WORDS:
         return " ".join(words)
-    ends = [end for end in range(3, _LONGEST_TITLE + 1) if _PHRASE_BEGINS.fullmatch(words[end])]
-    end = ends[-1] if ends else _LONGEST_TITLE
+    ends = [end for end in range(3, _MAX_TITLE_WORDS + 1) if _PHRASE_STARTERS.fullmatch(words[end])]
+    end = ends[-1] if ends else _MAX_TITLE_WORDS
     # A title must not end in "and" or "with".
-    while end > 3 and _PHRASE_BEGINS.fullmatch(words[end - 1]):
+    while end > 3 and _PHRASE_STARTERS.fullmatch(words[end - 1]):
         end -= 1
     return " ".join(words[:end])
 
 
-def _sentence(text: str) -> str:
+def _make_sentence(text: str) -> str:
     """Return the text as a sentence with a capital and a full stop; text that may be code keeps its first letter."""
-    line = one_line(text).strip()
+    line = to_one_line(text).strip()
     line = line if re.search(r"[`_=/\\$(){}<>|]|--", line) else line[:1].upper() + line[1:]
     return line if line.endswith((".", "!", "?")) else f"{line}."
 
 
-def _with_case(tree: Tree, skill: Skill, lesson: Engram) -> Tree:
+def _add_trigger_case(tree: Tree, skill: Skill, lesson: Engram) -> Tree:
     """Return the skill's files with an eval case that the skill must be chosen for.
 
     `curate` and `skills eval` run it.
     """
     query = lesson.body.trigger if lesson.body is not None else lesson.text
-    case = EvalCase(query=query, should_trigger=True)
-    return {**tree, evals.FILE: file_of(evals.with_case(tree, skill.name, case))}
+    case = TriggerEvalCase(query=query, should_trigger=True)
+    return {**tree, evals.EVALS_FILE: build_file(evals.add_eval_case(tree, skill.name, case))}

@@ -18,23 +18,23 @@ from habitus.evidence.model import ItemKind
 from habitus.learning.detectors.rules import DETECTORS, is_more_specific
 from habitus.memory.model import Engram
 from habitus.skills import trees
-from habitus.skills.choosing.finding import DUPLICATE
-from habitus.skills.layers.listing import Listed
+from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD
+from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
-from habitus.skills.lifecycle import Transition
-from habitus.skills.model import Actor, Author, Counters, Source, Stage, State
-from habitus.skills.review import Action, Change, Proposal, Review
+from habitus.skills.lifecycle import LifecycleTransition
+from habitus.skills.model import ActorKind, Author, SkillSource, SkillState, Stage, UsageCounters
+from habitus.skills.review import Proposal, ProposalAction, ReviewQueue, SkillChange
 from habitus.tools.model import ToolStatus
 
 if TYPE_CHECKING:
-    from habitus.app.learning.climbing import Climb
-    from habitus.app.learning.verdicts import Due
-    from habitus.memory.memory import Cortex
-    from habitus.tools.model import Regression
-    from habitus.tools.tools import Tools
+    from habitus.app.learning.climbing import StageClimb
+    from habitus.app.learning.verdicts import DueTransition
+    from habitus.memory.cortex import Cortex
+    from habitus.tools.model import RegressionReport
+    from habitus.tools.tools import ToolService
 
 # A limit high enough to mean all of them.
-_MOST_RULES = 10_000
+_ALL_RULES = 10_000
 
 
 class CuratorAction(StrEnum):
@@ -73,7 +73,7 @@ class CuratorStep:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Curation:
+class CurationReport:
     """The steps of a curation, planned or done."""
 
     is_done: bool
@@ -82,45 +82,49 @@ class Curation:
     spent: str = ""
 
 
-async def curate(home: Home, *, apply: bool, model: str = "") -> Curation:
+async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
     """Curate skills, lessons and tools; without `apply`, only plan it.
 
     `model`, as provider:model, drafts climbs. Without one, only climbs that need no model are drafted.
     """
     # Imported here because only curation needs the statistics and the journal; other commands start faster.
     from habitus.app.learning import verdicts
-    from habitus.app.learning.climbing import Climbing, drafting
+    from habitus.app.learning.climbing import ClimbRunner, open_drafter
 
-    climbing = Climbing(home)
+    climbing = ClimbRunner(home)
     if not apply:
-        due = verdicts.due(home)
-        known = (_verdict_step(one) for one in due if one.transition is not Transition.CLIMB)
-        same = (_merge_step(pair) for pair in find_duplicates(home))
-        climbs = map(_climb, climbing.due(due))
-        aged = tidy(home.memory, dry_run=True, is_thorough=True)
-        tools = (*_degraded_tools(home.tools), *_unproved_tools(home))
-        return Curation(is_done=False, steps=(*tools, *_missed_triggers(home), *known, *same, *climbs, *aged))
+        due = verdicts.list_due_transitions(home)
+        known = (_describe_transition(one) for one in due if one.transition is not LifecycleTransition.CLIMB)
+        same = (_describe_merge(pair) for pair in find_duplicate_skills(home))
+        climbs = map(_describe_climb, climbing.list_due_climbs(due))
+        aged = tidy_memory(home.memory, dry_run=True, is_thorough=True)
+        tools = (*_list_degraded_tools(home.tools), *_list_unproved_tools(home))
+        return CurationReport(
+            is_done=False, steps=(*tools, *_find_failing_triggers(home), *known, *same, *climbs, *aged)
+        )
     home.refuse_if_read_only()
-    async with drafting(home, model) as drafter:
-        looked_at = await _curated_tools(home)
-        due = verdicts.due(home)
-        others = [one for one in due if one.transition is not Transition.CLIMB]
-        proposed = [_verdict_step(one, proposal) for one, proposal in verdicts.carry_out(home, others)]
-        pairs = find_duplicates(home)
-        merged = [_merge_step(pair, made) for pair in pairs if (made := propose(home.skills, home.review, pair))]
-        climbed = [_climb(await climbing.carry_out(one, drafter)) for one in climbing.due(due)]
-    aged = tidy(home.memory, is_thorough=True)
-    steps = (*looked_at, *_missed_triggers(home), *proposed, *merged, *climbed, *aged)
-    return Curation(is_done=True, steps=steps, spent=drafter.budget.line if drafter is not None else "")
+    async with open_drafter(home, model) as drafter:
+        looked_at = await _curate_tools(home)
+        due = verdicts.list_due_transitions(home)
+        others = [one for one in due if one.transition is not LifecycleTransition.CLIMB]
+        proposed = [_describe_transition(one, proposal) for one, proposal in verdicts.apply_transitions(home, others)]
+        pairs = find_duplicate_skills(home)
+        merged = [
+            _describe_merge(pair, made) for pair in pairs if (made := propose_merge(home.skills, home.review, pair))
+        ]
+        climbed = [_describe_climb(await climbing.run_climb(one, drafter)) for one in climbing.list_due_climbs(due)]
+    aged = tidy_memory(home.memory, is_thorough=True)
+    steps = (*looked_at, *_find_failing_triggers(home), *proposed, *merged, *climbed, *aged)
+    return CurationReport(is_done=True, steps=steps, spent=drafter.budget.summary if drafter is not None else "")
 
 
-def _missed_triggers(home: Home) -> list[CuratorStep]:
+def _find_failing_triggers(home: Home) -> list[CuratorStep]:
     """Return a step for each eval case that says a skill should be chosen when it is not."""
     from habitus.app.library.explaining import evaluate_skill
 
     steps = []
-    for item in home.skills.listing():
-        if item.state is not State.OK or not home.skills.layer(item.layer).can_write:
+    for item in home.skills.list_skills():
+        if item.state is not SkillState.OK or not home.skills.get_layer(item.layer).can_write:
             continue
         try:
             missed = [f"'{one.query}': {one.detail}" for one in evaluate_skill(home, item) if not one.passed]
@@ -131,22 +135,22 @@ def _missed_triggers(home: Home) -> list[CuratorStep]:
     return steps
 
 
-def _merge_step(pair: Duplicate, proposal: Proposal | None = None) -> CuratorStep:
-    text = f"{pair.change}{_decides(proposal.id if proposal else None)}"
+def _describe_merge(pair: DuplicatePair, proposal: Proposal | None = None) -> CuratorStep:
+    text = f"{pair.change}{_format_review_hint(proposal.id if proposal else None)}"
     return CuratorStep(action=CuratorAction.MERGE, item=pair.lesser.name, reason=pair.reason, text=text)
 
 
-def _decides(proposal: int | None) -> str:
+def _format_review_hint(proposal: int | None) -> str:
     return f"; decide with 'habitus review show {proposal}'" if proposal is not None else ""
 
 
-def _climb(climb: Climb) -> CuratorStep:
-    came_to = f": {climb.problem}" if climb.problem else _decides(climb.proposal)
+def _describe_climb(climb: StageClimb) -> CuratorStep:
+    came_to = f": {climb.problem}" if climb.problem else _format_review_hint(climb.proposal)
     text = f"to {climb.to.value}{came_to}"
     return CuratorStep(action=CuratorAction.CLIMB, item=climb.skill or climb.item, reason=climb.why, text=text)
 
 
-def _verdict_step(due: Due, proposal: Proposal | None = None) -> CuratorStep:
+def _describe_transition(due: DueTransition, proposal: Proposal | None = None) -> CuratorStep:
     """Describe a transition that the evidence demands: lessons are archived at once, for skills a person decides."""
     name = due.item.name
     if due.item.kind is ItemKind.LESSON:
@@ -154,25 +158,25 @@ def _verdict_step(due: Due, proposal: Proposal | None = None) -> CuratorStep:
             action=CuratorAction.ARCHIVE, item=name, reason=due.reason, undo=("lessons", "restore", name)
         )
     to = f" to version {due.to}" if due.to else ""
-    text = f"{due.transition}{to}{_decides(proposal.id if proposal else None)}"
+    text = f"{due.transition}{to}{_format_review_hint(proposal.id if proposal else None)}"
     return CuratorStep(action=CuratorAction.PROPOSE, item=name, reason=due.reason, text=text)
 
 
-def tidy(memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False) -> tuple[CuratorStep, ...]:
+def tidy_memory(memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False) -> tuple[CuratorStep, ...]:
     """Compact the rules and prune the lessons; `is_thorough` also looks for lessons that repeat each other."""
     compacted = memory.compact(dry_run=dry_run)
-    pruned = memory.prune(dry_run=dry_run, is_thorough=is_thorough, also=_contradicted_rules(memory))
+    pruned = memory.prune(dry_run=dry_run, is_thorough=is_thorough, also=_find_superseded_rules(memory))
     too_many = "there are too many {} entries for {}, and others are more useful"
     return (
-        *(_step(CuratorAction.COMPACT, e, too_many.format(e.kind.value, e.scope.value)) for e in compacted),
-        *(_step(CuratorAction.PRUNE, e, e.reason) for e in pruned),
+        *(_make_lesson_step(CuratorAction.COMPACT, e, too_many.format(e.kind.value, e.scope.value)) for e in compacted),
+        *(_make_lesson_step(CuratorAction.PRUNE, e, e.reason) for e in pruned),
     )
 
 
-def _contradicted_rules(memory: Cortex) -> list[Engram]:
+def _find_superseded_rules(memory: Cortex) -> list[Engram]:
     """Return rules of detectors for which the same turn taught a more specific rule."""
     taught: dict[str, list[Engram]] = {}
-    for one in memory.list_lessons(limit=_MOST_RULES):
+    for one in memory.list_lessons(limit=_ALL_RULES):
         if one.evidence.detector in DETECTORS and one.evidence.trace:
             taught.setdefault(one.evidence.trace, []).append(one)
     return [
@@ -184,24 +188,24 @@ def _contradicted_rules(memory: Cortex) -> list[Engram]:
     ]
 
 
-def _step(action: CuratorAction, engram: Engram, reason: str) -> CuratorStep:
+def _make_lesson_step(action: CuratorAction, engram: Engram, reason: str) -> CuratorStep:
     undo = ("lessons", "restore", engram.id)
     return CuratorStep(action=action, item=engram.id, reason=reason, text=engram.text, undo=undo)
 
 
 # Days after which the cases of a tool are run again.
-_PROOF_DAYS = 30
+_PROOF_MAX_AGE_DAYS = 30
 _STALE = "code, dependencies or interpreter are not those that its cases passed with"
 
 
-def _degraded_tools(tools: Tools) -> list[CuratorStep]:
+def _list_degraded_tools(tools: ToolService) -> list[CuratorStep]:
     found = [tool for tool in tools.all() if tool.status is ToolStatus.DEGRADED]
     return [CuratorStep(action=CuratorAction.TEST, item=tool.name, reason=f"degraded: {tool.reason}") for tool in found]
 
 
-def _unproved_tools(home: Home) -> list[CuratorStep]:
+def _list_unproved_tools(home: Home) -> list[CuratorStep]:
     """Return the active tools whose cases never passed with their present code, or passed long ago."""
-    long_ago = home.clock() - timedelta(days=_PROOF_DAYS)
+    long_ago = home.clock() - timedelta(days=_PROOF_MAX_AGE_DAYS)
     steps = []
     for tool in home.tools.all():
         if tool.status is ToolStatus.ACTIVE and tool.cases and (tool.proved_on is None or tool.proved_on <= long_ago):
@@ -210,12 +214,12 @@ def _unproved_tools(home: Home) -> list[CuratorStep]:
     return steps
 
 
-async def _curated_tools(home: Home) -> list[CuratorStep]:
+async def _curate_tools(home: Home) -> list[CuratorStep]:
     async with home.tools as tools:
-        degraded, unproved = _degraded_tools(tools), _unproved_tools(home)
+        degraded, unproved = _list_degraded_tools(tools), _list_unproved_tools(home)
         steps = [
             CuratorStep(action=CuratorAction.RETIRE, item=gone.name, reason=gone.reason, undo=gone.undo)
-            for gone in await tools.curate(home.person())
+            for gone in await tools.curate(home.build_author())
         ]
         left = {tool.name: tool.status for tool in tools.all()}
         for due in degraded:
@@ -224,12 +228,12 @@ async def _curated_tools(home: Home) -> list[CuratorStep]:
                 steps.append(replace(due, reason=f"{due.reason}: {came_to}"))
         # A tool that degrades only now gets its grace period and is retired by a later run at the earliest.
         for due in unproved:
-            came_to = _came_to(due.item, await tools.renew(due.item))
+            came_to = _describe_regression(due.item, await tools.renew(due.item))
             steps.append(replace(due, reason=f"{due.reason}: {came_to}"))
     return steps
 
 
-def _came_to(name: str, report: Regression) -> str:
+def _describe_regression(name: str, report: RegressionReport) -> str:
     if report.passed:
         return "its cases pass again"
     if not report.failed_cases:
@@ -239,22 +243,22 @@ def _came_to(name: str, report: Regression) -> str:
 
 
 # The bullet or number of a list item.
-_MARK = re.compile(r"^(?:[-*+]|\d+[.)])\s+")
+_LIST_MARKER = re.compile(r"^(?:[-*+]|\d+[.)])\s+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Duplicate:
+class DuplicatePair:
     """Two skills that say the same; `added` holds the lines that only the lesser one has."""
 
-    better: Listed
-    lesser: Listed
-    likeness: float
+    better: ListedSkill
+    lesser: ListedSkill
+    similarity: float
     added: tuple[str, ...]
 
     @property
     def reason(self) -> str:
         """Why the two should be merged, as a sentence."""
-        return f"'{self.lesser.name}' says much the same as '{self.better.name}' ({self.likeness:.2f})."
+        return f"'{self.lesser.name}' says much the same as '{self.better.name}' ({self.similarity:.2f})."
 
     @property
     def change(self) -> str:
@@ -264,57 +268,59 @@ class Duplicate:
         return f"put what only {self.lesser.name} says into {self.better.name}"
 
 
-def find_duplicates(home: Home) -> Iterator[Duplicate]:
+def find_duplicate_skills(home: Home) -> Iterator[DuplicatePair]:
     """Yield pairs of the user's own similar skills.
 
     Each skill is in at most one pair, and in none while a change of it is pending.
     """
     seen = home.skills.snapshot()
-    own = {item.name: item for item in seen.listing if _is_own(home.skills, item)}
+    own = {item.name: item for item in seen.listing if _is_own_skill(home.skills, item)}
     busy = {proposal.change.name for proposal in home.review.list(with_contents=False)}
-    for name, near in home.finder.neighbours(DUPLICATE, at=seen).items():
+    for name, near in home.finder.find_neighbours(DUPLICATE_THRESHOLD, at=seen).items():
         for hit in near:
             pair = {name, hit.id}
             if pair <= own.keys() and not pair & busy:
                 busy |= pair
-                better, lesser = sorted((own[one] for one in pair), key=lambda item: _rank(home.skills, item))
+                better, lesser = sorted((own[one] for one in pair), key=lambda item: _rank_skill(home.skills, item))
                 if lesser.summary is not None and lesser.summary.stages == {Stage.STEPS}:
-                    added = _missing_lines(home.skills, better, lesser)
-                    yield Duplicate(better=better, lesser=lesser, likeness=hit.score, added=added)
+                    added = _find_missing_lines(home.skills, better, lesser)
+                    yield DuplicatePair(better=better, lesser=lesser, similarity=hit.score, added=added)
 
 
-def _is_own(skills: Library, item: Listed) -> bool:
-    is_ours = item.summary is not None and item.summary.source is not Source.IMPORTED
-    return is_ours and item.state is State.OK and skills.layer(item.layer).can_write
+def _is_own_skill(skills: Library, item: ListedSkill) -> bool:
+    is_ours = item.summary is not None and item.summary.source is not SkillSource.IMPORTED
+    return is_ours and item.state is SkillState.OK and skills.get_layer(item.layer).can_write
 
 
-def _rank(skills: Library, item: Listed) -> tuple[int, int, str, str]:
+def _rank_skill(skills: Library, item: ListedSkill) -> tuple[int, int, str, str]:
     """Return a sort key: more stages first, then more successes, then the older one."""
     assert item.summary is not None
-    served = sum(skills.counters(f"{item.name}@{item.layer}").values(), Counters()).succeeded
+    served = sum(skills.read_counters(f"{item.name}@{item.layer}").values(), UsageCounters()).succeeded
     return -len(item.summary.stages), -served, str(item.summary.created_on), item.name
 
 
-def _missing_lines(skills: Library, better: Listed, lesser: Listed) -> tuple[str, ...]:
+def _find_missing_lines(skills: Library, better: ListedSkill, lesser: ListedSkill) -> tuple[str, ...]:
     kept, other = (skills.load(f"{item.name}@{item.layer}").body for item in (better, lesser))
-    known = {_plain(line) for line in kept.splitlines()}
-    return tuple(line for line in other.splitlines() if _plain(line) not in known)
+    known = {_normalize_line(line) for line in kept.splitlines()}
+    return tuple(line for line in other.splitlines() if _normalize_line(line) not in known)
 
 
-def _plain(line: str) -> str:
-    return " ".join(_MARK.sub("", line.strip()).casefold().split()).rstrip(".")
+def _normalize_line(line: str) -> str:
+    return " ".join(_LIST_MARKER.sub("", line.strip()).casefold().split()).rstrip(".")
 
 
-def propose(skills: Library, review: Review, pair: Duplicate) -> Proposal | None:
+def propose_merge(skills: Library, review: ReviewQueue, pair: DuplicatePair) -> Proposal | None:
     """Propose to merge the pair; None if a person rejected that before."""
-    author = Author(actor=Actor.JOB, name="curator", reason=pair.reason)
+    author = Author(actor=ActorKind.JOB, name="curator", reason=pair.reason)
     # A lesser skill that adds nothing is removed; otherwise its extra lines go into the better one.
     item = pair.better if pair.added else pair.lesser
-    change = Change(action=Action.REMOVE, name=item.name, layer=item.layer)
+    change = SkillChange(action=ProposalAction.REMOVE, name=item.name, layer=item.layer)
     if pair.added:
-        _, tree, skill = skills.own_copy(item)
+        _, tree, skill = skills.prepare_editable_copy(item)
         body = "\n".join([skill.body.rstrip(), "", f"## From {pair.lesser.name}", "", *pair.added, ""])
-        change = replace(change, action=Action.WRITE, tree=trees.with_skill(tree, replace(skill, body=body)))
+        change = replace(
+            change, action=ProposalAction.WRITE, tree=trees.update_main_file(tree, replace(skill, body=body))
+        )
     try:
         return review.propose(change, author, [pair.reason])
     except Refused:

@@ -12,24 +12,24 @@ from habitus.errors import HabitusError, NotFound, did_you_mean
 from habitus.evidence.findings import NOTHING, Finding, Findings, findings, sums_of
 from habitus.evidence.model import Item, ItemKind, Observation
 from habitus.evidence.running import Running, pack, unpack
-from habitus.journal.facts import MOVING
+from habitus.journal.evidence_records import SETTLING_PERIOD
 from habitus.journal.journal import Journal
-from habitus.journal.model import KeptExposure, KeptSums, Origin
-from habitus.skills.layers.layer import address
-from habitus.skills.layers.listing import Listed
+from habitus.journal.model import CachedEvidenceSums, RecordedExposure, TurnOrigin
+from habitus.skills.layers.layer import format_address
+from habitus.skills.layers.listing import ListedSkill
 
 # The share that a plan assumes while nothing is withheld.
-USUAL_SHARE = 0.1
+ASSUMED_SHARE = 0.1
 # In days.
-_WEEK = 7.0
+_MAX_SUMS_AGE_DAYS = 7.0
 # Seconds to wait for a busy database: cached sums are not worth a longer wait.
-_PATIENCE = 1.0
+_WRITE_PATIENCE_S = 1.0
 # An item by its kind and name, without a version.
-Named = tuple[str, str]
+ItemKey = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class EvidenceService:
     """Computes findings from the exposures in the journal.
 
     Findings take every later outcome into account: cached sums of older conversations are dropped when one of those
@@ -43,105 +43,109 @@ class Evidence:
     # Raises if nothing can be stored here.
     refuse_changes: Callable[[], None]
     # The number of settled conversations from which on sums are cached.
-    worth: int = 64
+    cache_threshold: int = 64
 
-    def exposures(self) -> list[KeptExposure]:
+    def list_exposures(self) -> list[RecordedExposure]:
         """Return all stored exposures, oldest first."""
-        return self.journal.exposures()
+        return self.journal.load_exposures()
 
-    def findings(self) -> Findings:
+    def compute_findings(self) -> Findings:
         """Return the findings about every skill version, lesson, recipe and tool that was offered or withheld."""
-        return self.findings_and_chosen()[0]
+        return self.compute_findings_and_chosen()[0]
 
-    def findings_and_chosen(self) -> tuple[Findings, frozenset[tuple[str, str]]]:
+    def compute_findings_and_chosen(self) -> tuple[Findings, frozenset[tuple[str, str]]]:
         """Return the findings, and the items that were ever chosen for a request."""
-        rows, kept = self.journal.exposures_and_sums()
+        rows, kept = self.journal.load_exposures_and_sums()
         now = self.clock()
-        settled = _Settled.read(kept, now)
-        by_request = settled.chosen | chosen_items(rows)
+        settled = _CachedSums.unpack_from(kept, now)
+        by_request = settled.chosen | list_chosen_items(rows)
         # An item first chosen now must be counted differently in old conversations, so the cached sums no longer hold.
-        if kept.sums and not settled.fits(by_request):
-            rows, settled = self.exposures(), _Settled()
-            by_request = chosen_items(rows)
+        if kept.sums and not settled.is_valid_for(by_request):
+            rows, settled = self.list_exposures(), _CachedSums()
+            by_request = list_chosen_items(rows)
         rest = [one for one in rows if one.unit not in settled.late]
-        old = frozenset(one.unit for one in rest if one.at <= now - MOVING and _counts(one, by_request))
-        if len(old) >= self.worth:
-            settled = settled.after(rows, old, by_request, now)
+        old = frozenset(one.unit for one in rest if one.at <= now - SETTLING_PERIOD and _is_counted(one, by_request))
+        if len(old) >= self.cache_threshold:
+            settled = settled.extend(rows, old, by_request, now)
             rest = [one for one in rest if one.unit not in old]
-            self._keep(KeptSums(changes=kept.changes, until=now - MOVING, sums=settled.pack(now)))
-        young = observations(rest, by_request, now)
-        found = findings(young, withhold=self.share or USUAL_SHARE, settled=settled.sums, today=_days(now))
+            self._store_sums(
+                CachedEvidenceSums(changes=kept.changes, until=now - SETTLING_PERIOD, sums=settled.pack(now))
+            )
+        young = make_observations(rest, by_request, now)
+        found = findings(
+            young, withhold=self.share or ASSUMED_SHARE, settled=settled.sums, today=_count_days_since_epoch(now)
+        )
         return found, by_request
 
-    def _keep(self, sums: KeptSums) -> None:
+    def _store_sums(self, sums: CachedEvidenceSums) -> None:
         """Cache the sums; on failure, the next query caches them."""
-        with suppress(HabitusError), sql.patience(_PATIENCE):
+        with suppress(HabitusError), sql.limit_busy_wait(_WRITE_PATIENCE_S):
             self.refuse_changes()
-            self.journal.keep_sums(sums)
+            self.journal.save_sums(sums)
 
-    def of(self, name: str) -> tuple[Finding, ...]:
+    def find_item(self, name: str) -> tuple[Finding, ...]:
         """Return the findings about each version of an item.
 
         `name` is a skill's name, a lesson's id, or the name of a recipe or tool.
         """
-        found = self.findings().items
+        found = self.compute_findings().items
         mine = tuple(one for one in found if name in (one.item.name, one.item.name.partition("@")[0]))
         if not mine:
             near = did_you_mean(name, sorted({one.item.name for one in found}))
             raise NotFound(f"There is no evidence about '{name}' yet.", hint=near or "It was never offered.")
         return mine
 
-    def of_skill(self, item: Listed) -> tuple[Finding, ...]:
+    def find_skill(self, item: ListedSkill) -> tuple[Finding, ...]:
         """Return the findings about each version of a skill, newest first."""
-        name = address(item.name, item.layer)
-        skills = [one for one in self.findings().items if one.item.kind is ItemKind.SKILL]
+        name = format_address(item.name, item.layer)
+        skills = [one for one in self.compute_findings().items if one.item.kind is ItemKind.SKILL]
         return tuple(sorted((one for one in skills if one.item.name == name), key=lambda one: -one.item.version))
 
-    def forget_user(self, user: str) -> int:
+    def erase_user(self, user: str) -> int:
         """Erase the exposures and outcomes of a user's conversations; return the number of erased entries."""
         self.refuse_changes()
-        return self.journal.erase_evidence(user)
+        return self.journal.erase_user_evidence(user)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Settled:
+class _CachedSums:
     """Sums over older conversations, with the conditions under which they are valid."""
 
     sums: Running = NOTHING
     # Items chosen for a request in these conversations.
-    chosen: frozenset[Named] = frozenset()
+    chosen: frozenset[ItemKey] = frozenset()
     # Items in a steady part of their prompts.
-    steady: frozenset[Named] = frozenset()
+    steady: frozenset[ItemKey] = frozenset()
     # Steady items that are not counted there because they were chosen elsewhere.
-    apart: frozenset[Named] = frozenset()
+    apart: frozenset[ItemKey] = frozenset()
     # Conversations among them that had further offers later.
     late: frozenset[str] = frozenset()
 
     @classmethod
-    def read(cls, kept: KeptSums, now: datetime) -> _Settled:
+    def unpack_from(cls, kept: CachedEvidenceSums, now: datetime) -> _CachedSums:
         """Unpack the cached sums; empty if there are none or they are older than a week."""
         found = unpack(kept.sums) if kept.sums else None
         # Rebuilt every week, because an older release may have changed a row without noting the change.
-        if found is None or not 0 <= _days(now) - found[1]["made"] <= _WEEK:
+        if found is None or not 0 <= _count_days_since_epoch(now) - found[1]["made"] <= _MAX_SUMS_AGE_DAYS:
             return cls()
         sums, words = found
         named = {name: frozenset((kind, item) for kind, item in words[name]) for name in ("chosen", "steady", "apart")}
         return cls(sums=sums, late=frozenset(words["late"]), **named)
 
-    def fits(self, by_request: frozenset[Named]) -> bool:
+    def is_valid_for(self, by_request: frozenset[ItemKey]) -> bool:
         return self.sums is not NOTHING and self.steady & by_request == self.apart
 
-    def after(
-        self, rows: Sequence[KeptExposure], old: Set[str], by_request: frozenset[Named], now: datetime
-    ) -> _Settled:
+    def extend(
+        self, rows: Sequence[RecordedExposure], old: Set[str], by_request: frozenset[ItemKey], now: datetime
+    ) -> _CachedSums:
         """Return the sums extended by the `old` conversations; `rows` are all exposures since the last extension."""
-        until, units = now - MOVING, self.late | old
+        until, units = now - SETTLING_PERIOD, self.late | old
         added = [one for one in rows if one.at <= until or one.unit in units]
-        steady = self.steady | {_item_of(one) for one in added if one.exposure.is_steady}
-        counted = observations([one for one in rows if one.unit in old], by_request, now)
-        return _Settled(
-            sums=sums_of(counted, settled=self.sums, today=_days(now)),
-            chosen=self.chosen | chosen_items(added),
+        steady = self.steady | {_make_item_key(one) for one in added if one.exposure.is_steady}
+        counted = make_observations([one for one in rows if one.unit in old], by_request, now)
+        return _CachedSums(
+            sums=sums_of(counted, settled=self.sums, today=_count_days_since_epoch(now)),
+            chosen=self.chosen | list_chosen_items(added),
             steady=steady,
             apart=steady & by_request,
             late=frozenset(one.unit for one in rows if one.unit in units and one.at > until),
@@ -149,23 +153,23 @@ class _Settled:
 
     def pack(self, now: datetime) -> bytes:
         words = {name: sorted(getattr(self, name)) for name in ("chosen", "steady", "apart", "late")}
-        return pack(self.sums, {"made": _days(now), **words})
+        return pack(self.sums, {"made": _count_days_since_epoch(now), **words})
 
 
-def _days(now: datetime) -> float:
+def _count_days_since_epoch(now: datetime) -> float:
     return now.timestamp() / 86_400
 
 
-def chosen_items(kept: Iterable[KeptExposure]) -> frozenset[Named]:
+def list_chosen_items(kept: Iterable[RecordedExposure]) -> frozenset[ItemKey]:
     """Return the items that were ever chosen for a request; all others only stood in a steady part of prompts."""
-    return frozenset(_item_of(one) for one in kept if not one.exposure.is_steady)
+    return frozenset(_make_item_key(one) for one in kept if not one.exposure.is_steady)
 
 
-def _item_of(kept: KeptExposure) -> Named:
+def _make_item_key(kept: RecordedExposure) -> ItemKey:
     return kept.exposure.kind, kept.exposure.item
 
 
-def observations(kept: Iterable[KeptExposure], by_request: Set[Named], now: datetime) -> list[Observation]:
+def make_observations(kept: Iterable[RecordedExposure], by_request: Set[ItemKey], now: datetime) -> list[Observation]:
     """Return the exposures as observations for the estimates: one per unit, in order of time.
 
     An item that was ever chosen for a request is judged by the conversations in which it was chosen: its line on the
@@ -173,15 +177,15 @@ def observations(kept: Iterable[KeptExposure], by_request: Set[Named], now: date
     sessions.
     """
     items: dict[tuple[str, str, int], Item] = {}
-    return [_observation(one, now, items) for one in kept if _counts(one, by_request)]
+    return [_make_observation(one, now, items) for one in kept if _is_counted(one, by_request)]
 
 
-def _counts(kept: KeptExposure, by_request: Set[Named]) -> bool:
-    return kept.exposure.is_steady is not (_item_of(kept) in by_request)
+def _is_counted(kept: RecordedExposure, by_request: Set[ItemKey]) -> bool:
+    return kept.exposure.is_steady is not (_make_item_key(kept) in by_request)
 
 
-def _observation(kept: KeptExposure, now: datetime, items: dict[tuple[str, str, int], Item]) -> Observation:
-    exposure, went = kept.exposure, kept.said or kept.seemed
+def _make_observation(kept: RecordedExposure, now: datetime, items: dict[tuple[str, str, int], Item]) -> Observation:
+    exposure, went = kept.exposure, kept.explicit_scores or kept.inferred_scores
     key = (exposure.kind, exposure.item, exposure.version)
     if key not in items:
         items[key] = Item(kind=ItemKind(exposure.kind), name=exposure.item, version=exposure.version)
@@ -193,10 +197,10 @@ def _observation(kept: KeptExposure, now: datetime, items: dict[tuple[str, str, 
         is_used=exposure.is_used,
         has_trace=not exposure.is_ignored if exposure.is_used else None,
         success=sum(went) / len(went) if went else None,
-        is_explicit=bool(kept.said) or not went,
+        is_explicit=bool(kept.explicit_scores) or not went,
         request_kind=exposure.request_kind,
         tokens=exposure.tokens,
-        is_trial=kept.origin is Origin.TRIAL,
+        is_trial=kept.origin is TurnOrigin.TRIAL,
         # Never negative, even if the clock was set back.
         age_days=max((now - kept.at).total_seconds() / 86_400, 0.0),
     )

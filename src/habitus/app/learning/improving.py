@@ -7,11 +7,11 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from habitus.agent.choosing import of_skill
-from habitus.agent.session import new_id
+from habitus.agent.choosing import make_skill_item
+from habitus.agent.session import generate_id
 from habitus.app.conversations import models
 from habitus.app.home import Home
-from habitus.app.learning.solving import OwnAgent, open_program_solver, open_throw_away_agent
+from habitus.app.learning.solving import OwnAgentSolver, open_own_agent_solver, open_program_solver
 from habitus.app.tasks.storing import tasks_of
 from habitus.errors import Invalid
 from habitus.evidence.model import ItemKind
@@ -25,33 +25,33 @@ from habitus.improve.run import ImproveResult, ImproveRun, OpenSolver
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillUnderTest, split_tasks
 from habitus.improve.trials import TrialPlan
-from habitus.learning.budget import Budget, BudgetedModel, Limits
-from habitus.llm.model import Models
-from habitus.skills.model import State
+from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
+from habitus.llm.model import SessionModels
+from habitus.skills.model import SkillState
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import TaskSplit
 
 # Rejected candidates that a drafter is told about.
-_MOST_REMEMBERED = 3
+_MAX_TOLD_CANDIDATES = 3
 
 
-def open_store(home: Home) -> ImproveStore:
+def open_improve_store(home: Home) -> ImproveStore:
     """Open the store of improvement runs."""
     return ImproveStore(home.shared, home.clock, home.redact)
 
 
-def open_subject(home: Home, name: str) -> SkillUnderTest:
+def open_skill_under_test(home: Home, name: str) -> SkillUnderTest:
     """Read a skill with its tasks; tasks without a split are assigned one permanently."""
     item = home.skills.find(name)
-    if item.summary is None or item.state is not State.OK:
+    if item.summary is None or item.state is not SkillState.OK:
         raise Invalid(f"'{item.name}' can't be tried: it is {item.state}.", hint=f"{item.reason or 'Fix it'} first.")
     # Splits must not change between runs, or tasks that a draft has practised with could end up in its gate.
-    layer, tree, skill = home.skills.own_copy(item)
+    layer, tree, skill = home.skills.prepare_editable_copy(item)
     tasks = tuple(task for task in tasks_of(home, item.name) if not task.is_for_tool)
-    store = open_store(home)
+    store = open_improve_store(home)
     splits = store.splits(item.name)
     if added := split_tasks(tasks, splits, seed=item.name):
-        if not home.is_stand_in:
+        if not home.is_offline:
             store.add_splits(item.name, added)
         splits = {**added, **store.splits(item.name)}
     by_split = {split: tuple(task for task in tasks if splits[task.id] is split) for split in TaskSplit}
@@ -61,30 +61,32 @@ def open_subject(home: Home, name: str) -> SkillUnderTest:
 
 def preview_run(home: Home, request: ImproveRequest) -> RunPlan:
     """Return the plan of an improvement run without starting it."""
-    return plan_run(open_store(home), open_subject(home, request.skill), request)
+    return plan_run(open_improve_store(home), open_skill_under_test(home, request.skill), request)
 
 
-def skills_with_tasks(home: Home) -> list[str]:
+def list_skills_with_tasks(home: Home) -> list[str]:
     """Return the names of the skills that have enough tasks for a meaningful gate."""
-    names = [item.name for item in home.skills.listing() if item.summary is not None and item.state is State.OK]
-    return [name for name in names if len(open_subject(home, name).tasks[TaskSplit.GATE]) >= FEWEST_TASKS]
+    names = [
+        item.name for item in home.skills.list_skills() if item.summary is not None and item.state is SkillState.OK
+    ]
+    return [name for name in names if len(open_skill_under_test(home, name).tasks[TaskSplit.GATE]) >= FEWEST_TASKS]
 
 
 def describe_practice(home: Home, name: str) -> str:
     """Return a skill's text and the results of practice with it, as a prompt for a drafter."""
     if not name:
         raise Invalid("Which skill?", hint="Give its name.")
-    subject, store = open_subject(home, name), open_store(home)
+    subject, store = open_skill_under_test(home, name), open_improve_store(home)
     made = practice_rollouts(store, subject)
     tried = [one.why for one in store.candidates(subject.name) if one.state is not CandidateState.ACCEPTED]
     tasks = subject.tasks[TaskSplit.PRACTICE]
-    told = candidates.describe_practice(subject.skill, tasks, made, tried[-_MOST_REMEMBERED:])
+    told = candidates.describe_practice(subject.skill, tasks, made, tried[-_MAX_TOLD_CANDIDATES:])
     if not made:
         told += f"\n\nNobody has practised with it yet: 'habitus skills improve {subject.name}' does."
     return home.redact(told)
 
 
-async def improve(home: Home, request: ImproveRequest, *, run: str, is_scheduled: bool = False) -> ImproveResult:
+async def improve_skill(home: Home, request: ImproveRequest, *, run: str, is_scheduled: bool = False) -> ImproveResult:
     """Run an improvement to its end, or continue one that was killed.
 
     A scheduled run stays within the token budget of the day.
@@ -92,53 +94,53 @@ async def improve(home: Home, request: ImproveRequest, *, run: str, is_scheduled
     home.refuse_if_read_only()
     home.pause.refuse_if_paused()
     # A continued run must not spend its limits twice, so finished rollouts are deducted.
-    paid = await asyncio.to_thread(open_store(home).rollouts, run=run)
-    limits = Limits(
+    paid = await asyncio.to_thread(open_improve_store(home).rollouts, run=run)
+    limits = RunLimits(
         tokens=None if request.tokens is None else max(request.tokens - sum(one.tokens for one in paid), 0),
         dollars=None if request.dollars is None else max(request.dollars - sum(one.dollars for one in paid), 0.0),
         minutes=request.minutes,
     )
-    budget = Budget(limits, day=home.spending if is_scheduled else None)
-    if (drafters := open_drafters(home, request)) is None:
-        return await open_run(home, request, run, None, budget=budget).go()
+    budget = RunBudget(limits, day=home.spending if is_scheduled else None)
+    if (drafters := open_drafting_models(home, request)) is None:
+        return await open_improve_run(home, request, run, None, budget=budget).go()
     try:
-        return await open_run(home, request, run, budget.model(drafters.main)).go()
+        return await open_improve_run(home, request, run, budget.wrap_model(drafters.main)).go()
     finally:
         await drafters.close()
 
 
-def open_drafters(home: Home, request: ImproveRequest) -> Models | None:
+def open_drafting_models(home: Home, request: ImproveRequest) -> SessionModels | None:
     """Return the models that draft, which our own agent also solves with.
 
     None if a given candidate is solved by a program. A program that solves also drafts if no model is configured.
     """
     if request.model:
-        return models.models_named(home.settings, request.model)
+        return models.open_named_models(home.settings, request.model)
     if request.solver and request.is_given:
         return None
-    if request.solver and not models.model_names(home.settings, os.environ)[0]:
-        return models.models_named(home.settings, request.solver)
+    if request.solver and not models.resolve_model_names(home.settings, os.environ)[0]:
+        return models.open_named_models(home.settings, request.solver)
     return home.models
 
 
-def open_run(
+def open_improve_run(
     home: Home,
     request: ImproveRequest,
     run: str,
     model: BudgetedModel | None,
     open_solver: OpenSolver | None = None,
     *,
-    budget: Budget | None = None,
+    budget: RunBudget | None = None,
 ) -> ImproveRun:
     """Build an improvement run; `model` drafts, and our own agent solves with it."""
-    subject = open_subject(home, request.skill)
-    paying = model.budget if model is not None else budget or Budget()
-    runner = _open_runner(home, subject, run, paying, parallel=request.parallel)
+    subject = open_skill_under_test(home, request.skill)
+    paying = model.budget if model is not None else budget or RunBudget()
+    runner = _open_rollout_runner(home, subject, run, paying, parallel=request.parallel)
 
     def open_default(tree: Tree) -> AbstractAsyncContextManager[Solver]:
         if request.solver:
             return open_program_solver(home, subject.name, tree, request.solver, paying, model)
-        return open_throw_away_agent(home, subject.name, tree, model)
+        return open_own_agent_solver(home, subject.name, tree, model)
 
     return ImproveRun(
         request=request,
@@ -151,20 +153,22 @@ def open_run(
     )
 
 
-def _open_runner(home: Home, subject: SkillUnderTest, run: str, budget: Budget, *, parallel: int = 1) -> RolloutRunner:
-    return RolloutRunner(open_store(home), subject, run, budget, home.pause.refuse_if_paused, parallel)
+def _open_rollout_runner(
+    home: Home, subject: SkillUnderTest, run: str, budget: RunBudget, *, parallel: int = 1
+) -> RolloutRunner:
+    return RolloutRunner(open_improve_store(home), subject, run, budget, home.pause.refuse_if_paused, parallel)
 
 
 def plan_trial(home: Home, name: str, cases: Sequence[Task], runs: int) -> TrialPlan:
     """Plan a trial of these cases, or of the skill's own tasks, without asking a model."""
-    subject = open_subject(home, name)
+    subject = open_skill_under_test(home, name)
     if subject.skill.manifest.disable_model_invocation:
         raise Invalid(f"'{name}' is offered to no model.", hint="Take disable-model-invocation away first.")
     tasks = tuple(cases) or tuple(task for split in TaskSplit for task in subject.tasks[split])
     if not tasks:
         hint = f"Add one with 'habitus tasks add {name}', or --cases FILE."
         raise Invalid(f"'{name}' has no tasks of its own.", hint=hint)
-    each = estimate_tokens(open_store(home), subject)
+    each = estimate_tokens(open_improve_store(home), subject)
     return TrialPlan(subject=subject, tasks=tasks, runs=runs, likely_tokens=2 * runs * len(tasks) * each)
 
 
@@ -173,11 +177,11 @@ def run_trial(home: Home, plan: TrialPlan, model: BudgetedModel) -> AsyncIterato
     home.refuse_if_read_only()
     name, summary = plan.subject.name, plan.subject.item.summary
     assert summary is not None, "it was opened"
-    item = of_skill(summary)
-    recipes = [(ItemKind.RECIPE, recipe.name) for recipe in home.recipes.all() if recipe.skill == name]
+    item = make_skill_item(summary)
+    recipes = [(ItemKind.RECIPE, recipe.name) for recipe in home.recipes.list_recipes() if recipe.skill == name]
     offered = [(item.kind, item.name), (ItemKind.TOOL, name), *recipes]
 
-    async def solver_of(is_offered: bool) -> OwnAgent:
-        return OwnAgent(home, model, dict.fromkeys(offered, is_offered))
+    async def solver_of(is_offered: bool) -> OwnAgentSolver:
+        return OwnAgentSolver(home, model, dict.fromkeys(offered, is_offered))
 
-    return trials.run_trial(plan, _open_runner(home, plan.subject, new_id(), model.budget), solver_of)
+    return trials.run_trial(plan, _open_rollout_runner(home, plan.subject, generate_id(), model.budget), solver_of)

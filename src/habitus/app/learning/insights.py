@@ -11,33 +11,33 @@ from datetime import UTC, date, datetime, timedelta
 from statistics import fmean
 
 from habitus.app.home import Home
-from habitus.app.learning.evidence import chosen_items, observations
-from habitus.app.learning.improving import open_store
-from habitus.app.library.explaining import select
+from habitus.app.learning.evidence import list_chosen_items, make_observations
+from habitus.app.learning.improving import open_improve_store
+from habitus.app.library.explaining import select_skills
 from habitus.evidence.estimation import Effect, estimates
 from habitus.evidence.findings import Finding, sums_of
 from habitus.evidence.model import ItemKind
 from habitus.improve.report import summary_of
-from habitus.journal.model import KeptExposure, Origin
+from habitus.journal.model import RecordedExposure, TurnOrigin
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.selection import Request
-from habitus.skills.layers.layer import address
-from habitus.skills.layers.listing import Listed
+from habitus.skills.choosing.selection import SelectionInput
+from habitus.skills.layers.layer import format_address
+from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
-from habitus.skills.model import Counters, State, Version
-from habitus.text import tokens
+from habitus.skills.model import SkillState, SkillVersion, UsageCounters
+from habitus.text import estimate_token_count
 
 # Skills shown, and weeks at which the effect of each is estimated.
 _HELPS, _WEEKS = 12, 6
 # Menu lines shown, the most expensive first.
-_LINES = 10
+_MAX_LINES = 10
 _UNUSED_AFTER = timedelta(days=14)
 # Skills in the confusion matrix.
-_CONFUSED = 10
+_MAX_CONFUSED = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EffectAt:
+class DatedEffect:
     """An effect as it was known at a point in time; None before the first outcome."""
 
     at: datetime
@@ -50,13 +50,13 @@ class SkillEffect:
 
     name: str
     effect: Effect
-    over_time: Sequence[EffectAt]
+    over_time: Sequence[DatedEffect]
     tokens: int
     used: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MenuLine:
+class MenuLineCost:
     """The cost of one line of the menu and the uses of its skill."""
 
     name: str
@@ -73,7 +73,7 @@ class MenuCost:
     shown: int
     # Skills left out because the budget was full.
     cut: int
-    dearest: Sequence[MenuLine]
+    dearest: Sequence[MenuLineCost]
     # Tokens of the lines of skills that were never used.
     unused_tokens: int
 
@@ -89,7 +89,7 @@ class UnusedSkill:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Confusion:
+class ConfusionMatrix:
     """How well each column's skill matches a request in the words of each row's skill, 0 to 1."""
 
     names: Sequence[str]
@@ -97,7 +97,7 @@ class Confusion:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TriedCandidate:
+class TriedCandidateSummary:
     """A candidate edit that was tried for a skill, with its state and results in words."""
 
     skill: str
@@ -106,11 +106,11 @@ class TriedCandidate:
     summary: str
 
 
-def effects(home: Home) -> tuple[SkillEffect, ...]:
+def list_skill_effects(home: Home) -> tuple[SkillEffect, ...]:
     """Return the effects of the best-known skills, the most helpful first."""
     now = home.clock()
-    kept = home.evidence.exposures()
-    rows = observations(kept, chosen_items(kept), now)
+    kept = home.evidence.list_exposures()
+    rows = make_observations(kept, list_chosen_items(kept), now)
     skills = [row for row in rows if row.item.kind is ItemKind.SKILL]
     timestamps = [now - timedelta(weeks=weeks) for weeks in reversed(range(_WEEKS))]
     ages = [(now - at).total_seconds() / 86_400 for at in timestamps]
@@ -126,7 +126,7 @@ def effects(home: Home) -> tuple[SkillEffect, ...]:
             name=name.partition("@")[0],
             effect=effect,
             over_time=[
-                EffectAt(at=at, effect=found[item].offering if item in found else None)
+                DatedEffect(at=at, effect=found[item].offering if item in found else None)
                 for at, found in zip(timestamps, history, strict=True)
             ],
             tokens=history[-1][item].tokens,
@@ -136,69 +136,76 @@ def effects(home: Home) -> tuple[SkillEffect, ...]:
     )
 
 
-def menu_cost(home: Home) -> MenuCost:
+def compute_menu_cost(home: Home) -> MenuCost:
     """Return the tokens of the menu in total and by line."""
-    drawn, uses = _menu(home), _uses(home.skills)
-    lines = [MenuLine(name=name, tokens=cost, used=uses.get(name, 0)) for name, cost in _costs(drawn).items()]
+    drawn, uses = _make_menu(home), _count_uses(home.skills)
+    lines = [
+        MenuLineCost(name=name, tokens=cost, used=uses.get(name, 0))
+        for name, cost in _compute_line_costs(drawn).items()
+    ]
     return MenuCost(
         tokens=drawn.tokens,
         budget=drawn.budget,
         shown=len(drawn.shown),
         cut=len(drawn.cut),
-        dearest=sorted(lines, key=lambda line: (-line.tokens, line.name))[:_LINES],
+        dearest=sorted(lines, key=lambda line: (-line.tokens, line.name))[:_MAX_LINES],
         unused_tokens=sum(line.tokens for line in lines if not line.used),
     )
 
 
-def unused_skills(home: Home) -> tuple[UnusedSkill, ...]:
+def list_unused_skills(home: Home) -> tuple[UnusedSkill, ...]:
     """Return the skills that have been active for two weeks and were never used, oldest first."""
-    uses, costs, since = _uses(home.skills), _costs(_menu(home)), home.clock() - _UNUSED_AFTER
+    uses, costs, since = _count_uses(home.skills), _compute_line_costs(_make_menu(home)), home.clock() - _UNUSED_AFTER
     found = [
         UnusedSkill(name=item.name, since=item.summary.created_on, tokens=costs.get(item.name, 0))
-        for item in home.skills.listing()
-        if item.state is State.OK and item.summary is not None and not uses.get(item.name)
+        for item in home.skills.list_skills()
+        if item.state is SkillState.OK and item.summary is not None and not uses.get(item.name)
     ]
     old = [one for one in found if one.since is None or one.since <= since]
     return tuple(sorted(old, key=lambda one: (str(one.since or ""), one.name)))
 
 
-def _menu(home: Home) -> menu.Menu:
-    selected = select(home, Request(text="", user=home.user(), now=home.clock()))
-    return menu.make_menu(selected, home.skills.all_counters(), home.settings.context_tokens)
+def _make_menu(home: Home) -> menu.SkillMenu:
+    selected = select_skills(home, SelectionInput(text="", user=home.get_user(), now=home.clock()))
+    return menu.build_menu_for_selection(selected, home.skills.read_all_counters(), home.settings.context_tokens)
 
 
-def _costs(drawn: menu.Menu) -> dict[str, int]:
+def _compute_line_costs(drawn: menu.SkillMenu) -> dict[str, int]:
     # The first paragraph introduces the menu; each following line is one skill, in order.
     lines = drawn.text.split("\n\n", 1)[-1].split("\n")
-    return {name: tokens(line) for name, line in zip(drawn.shown, lines, strict=False)}
+    return {name: estimate_token_count(line) for name, line in zip(drawn.shown, lines, strict=False)}
 
 
-def _uses(skills: Library) -> dict[str, int]:
-    counted = skills.all_counters().items()
-    return {name: sum(stages.values(), Counters()).used for (_, name), stages in counted}
+def _count_uses(skills: Library) -> dict[str, int]:
+    counted = skills.read_all_counters().items()
+    return {name: sum(stages.values(), UsageCounters()).used for (_, name), stages in counted}
 
 
-def confusion(home: Home) -> Confusion:
+def compute_confusion(home: Home) -> ConfusionMatrix:
     """Return the confusion matrix of the skills that are most similar to another one."""
     seen = home.skills.snapshot()
-    cues = {item.name: item.summary.cue for item in seen.listing if item.summary is not None and item.state is State.OK}
-    near = home.finder.neighbours(at=seen)
+    cues = {
+        item.name: item.summary.when_to_use_line
+        for item in seen.listing
+        if item.summary is not None and item.state is SkillState.OK
+    }
+    near = home.finder.find_neighbours(at=seen)
     pairs = [(-hit.score, name, hit.id) for name, hits in near.items() for hit in hits if {name, hit.id} <= cues.keys()]
     alike = dict.fromkeys(name for _, one, other in sorted(pairs) for name in (one, other))
-    names = frozenset(list(alike)[:_CONFUSED])
+    names = frozenset(list(alike)[:_MAX_CONFUSED])
     found = {
         name: {hit.id: hit.score for hit in home.finder.search(cues[name], k=len(names), among=names, at=seen).hits}
         for name in names
     }
     order = sorted(names)
-    return Confusion(names=order, rows=[[found[row].get(column, 0.0) for column in order] for row in order])
+    return ConfusionMatrix(names=order, rows=[[found[row].get(column, 0.0) for column in order] for row in order])
 
 
-def tried_candidates(home: Home) -> tuple[TriedCandidate, ...]:
+def list_tried_candidates(home: Home) -> tuple[TriedCandidateSummary, ...]:
     """Return the candidates tried for skills with their results, the latest of each skill first."""
-    store = open_store(home)
+    store = open_improve_store(home)
     return tuple(
-        TriedCandidate(skill=skill, number=one.number, state=one.state.value, summary=summary_of(one))
+        TriedCandidateSummary(skill=skill, number=one.number, state=one.state.value, summary=summary_of(one))
         for skill in store.skills()
         for one in reversed(store.candidates(skill))
     )
@@ -209,7 +216,7 @@ _VERSIONS, _WEEKS_SHOWN = 20, 26
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Uses:
+class UseOutcomeCounts:
     """How often something was used with success, with failure, and without feedback."""
 
     good: int = 0
@@ -220,62 +227,67 @@ class Uses:
     def total(self) -> int:
         return self.good + self.bad + self.unknown
 
-    def __add__(self, other: Uses) -> Uses:
-        return Uses(good=self.good + other.good, bad=self.bad + other.bad, unknown=self.unknown + other.unknown)
+    def __add__(self, other: UseOutcomeCounts) -> UseOutcomeCounts:
+        return UseOutcomeCounts(
+            good=self.good + other.good, bad=self.bad + other.bad, unknown=self.unknown + other.unknown
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SkillUsage:
+class SkillUsageHistory:
     """The uses of a skill by version and by week, oldest first; a week is named by its Monday."""
 
-    versions: tuple[tuple[int, Uses], ...]
-    weeks: tuple[tuple[date, Uses], ...]
+    versions: tuple[tuple[int, UseOutcomeCounts], ...]
+    weeks: tuple[tuple[date, UseOutcomeCounts], ...]
     # By version, newest first.
     items: tuple[Finding, ...]
 
 
-def record_of(home: Home, item: Listed) -> SkillUsage:
+def read_skill_usage(home: Home, item: ListedSkill) -> SkillUsageHistory:
     """Return the uses and findings of a skill; only real conversations count."""
-    kept = home.journal.exposures([address(item.name, item.layer), item.name])
-    return SkillUsage(
+    kept = home.journal.load_exposures([format_address(item.name, item.layer), item.name])
+    return SkillUsageHistory(
         versions=tuple(
-            (version.number, _of_version(home.skills, item, version.number)) for version in _last(home.skills, item)
+            (version.number, _count_version_uses(home.skills, item, version.number))
+            for version in _list_latest_versions(home.skills, item)
         ),
-        weeks=_weeks([one for one in kept if one.exposure.is_used and one.origin is Origin.REAL], home.clock()),
-        items=home.evidence.of_skill(item),
+        weeks=_count_weekly_uses(
+            [one for one in kept if one.exposure.is_used and one.origin is TurnOrigin.REAL], home.clock()
+        ),
+        items=home.evidence.find_skill(item),
     )
 
 
-def _last(skills: Library, item: Listed) -> Iterable[Version]:
-    return skills.history(address(item.name, item.layer))[-_VERSIONS:]
+def _list_latest_versions(skills: Library, item: ListedSkill) -> Iterable[SkillVersion]:
+    return skills.list_versions(format_address(item.name, item.layer))[-_VERSIONS:]
 
 
-def _of_version(skills: Library, item: Listed, number: int) -> Uses:
-    stages = skills.counters(address(item.name, item.layer), version=number).values()
+def _count_version_uses(skills: Library, item: ListedSkill, number: int) -> UseOutcomeCounts:
+    stages = skills.read_counters(format_address(item.name, item.layer), version=number).values()
     good, bad, used = (sum(getattr(each, key) for each in stages) for key in ("succeeded", "failed", "used"))
-    return Uses(good=good, bad=bad, unknown=max(used - good - bad, 0))
+    return UseOutcomeCounts(good=good, bad=bad, unknown=max(used - good - bad, 0))
 
 
-def _weeks(kept: Iterable[KeptExposure], now: datetime) -> tuple[tuple[date, Uses], ...]:
+def _count_weekly_uses(kept: Iterable[RecordedExposure], now: datetime) -> tuple[tuple[date, UseOutcomeCounts], ...]:
     """Count the uses by week, with the empty weeks in between for a chart."""
-    counted: dict[date, Uses] = {}
+    counted: dict[date, UseOutcomeCounts] = {}
     for one in kept:
-        week = _monday(one.at)
-        counted[week] = counted.get(week, Uses()) + _went(one)
+        week = _get_monday(one.at)
+        counted[week] = counted.get(week, UseOutcomeCounts()) + _count_outcome(one)
     if not counted:
         return ()
-    last = _monday(now)
+    last = _get_monday(now)
     first = max(min(counted), last - timedelta(weeks=_WEEKS_SHOWN - 1))
     weeks = [first + timedelta(weeks=number) for number in range((last - first).days // 7 + 1)]
-    return tuple((week, counted.get(week, Uses())) for week in weeks)
+    return tuple((week, counted.get(week, UseOutcomeCounts())) for week in weeks)
 
 
-def _monday(timestamp: datetime) -> date:
+def _get_monday(timestamp: datetime) -> date:
     day = timestamp.astimezone(UTC).date()
     return day - timedelta(days=day.weekday())
 
 
-def _went(one: KeptExposure) -> Uses:
-    if not one.said:
-        return Uses(unknown=1)
-    return Uses(good=1) if fmean(one.said) >= 0.5 else Uses(bad=1)
+def _count_outcome(one: RecordedExposure) -> UseOutcomeCounts:
+    if not one.explicit_scores:
+        return UseOutcomeCounts(unknown=1)
+    return UseOutcomeCounts(good=1) if fmean(one.explicit_scores) >= 0.5 else UseOutcomeCounts(bad=1)

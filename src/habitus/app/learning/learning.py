@@ -10,57 +10,57 @@ from functools import cached_property
 from pathlib import Path
 
 from habitus.agent.choosing import SessionMemory
-from habitus.agent.recorder import explicit
-from habitus.agent.recorder import judge as keep_judgement
+from habitus.agent.recorder import judge_explicitly
+from habitus.agent.recorder import record_judgement as keep_judgement
 from habitus.app.home import Home
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.model import TurnOutcome
-from habitus.learning.detectors.monitor import Mode
-from habitus.learning.observer import Learner, LessonKeeper
+from habitus.learning.detectors.monitor import MonitorMode
+from habitus.learning.observer import Learner, LessonSink
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import Call
 from habitus.learning.remedies.findings import ENOUGH, Coverage, Findings, Held, ProposedRule, Recurring, findings
 from habitus.learning.remedies.sessions import SessionFacts, SessionReader, Stamp, StudiedFiles, stamp_of
-from habitus.learning.transcripts.applying import Applier, TaughtLessons
-from habitus.learning.transcripts.learned_turns import LearnedBy, LearnedTurns
-from habitus.learning.transcripts.model import Said, SkillUse, TranscriptTurn
+from habitus.learning.transcripts.applying import LessonApplier, LessonBatch
+from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod
+from habitus.learning.transcripts.model import SkillUse, TranscriptTurn, UserUtterance
 from habitus.learning.transcripts.study import StudiedTurn
 from habitus.llm.model import Model
-from habitus.memory.memory import Cortex
-from habitus.memory.model import Draft, Engram, Kind, Scope, TrustLevel
+from habitus.memory.cortex import Cortex
+from habitus.memory.model import Engram, LessonDraft, LessonKind, LessonScope, TrustLevel
 from habitus.redact import Redactor
 from habitus.settings import AccMode, MemoryMode
-from habitus.skills.layers.layer import project_root
-from habitus.text import one_line
+from habitus.skills.layers.layer import find_project_root
+from habitus.text import to_one_line
 
 
-def open_learner(home: Home, keeper: LessonKeeper, model: Model | None, lessons: Cortex | None = None) -> Learner:
+def open_learner(home: Home, keeper: LessonSink, model: Model | None, lessons: Cortex | None = None) -> Learner:
     """Build the learner from errors in one session; without a `model`, it asks none.
 
     Remedies for failures are looked up in `lessons`.
     """
     settings = home.settings
-    mode = Mode.OFF if settings.memory is MemoryMode.OFF else Mode(settings.acc_mode.value)
+    mode = MonitorMode.OFF if settings.memory is MemoryMode.OFF else MonitorMode(settings.acc_mode.value)
 
     def remedy(call: Call) -> str:
-        return wording.remedy_of(_in_sight(lessons, home.project), call) if lessons else ""
+        return wording.remedy_of(_list_visible_lessons(lessons, home.project), call) if lessons else ""
 
     return Learner(keeper, model, spending=home.spending, mode=mode, redactor=home.redactor, remedy=remedy)
 
 
-def open_adviser(home: Home) -> Learner:
+def open_advice_only_learner(home: Home) -> Learner:
     """Build a learner that comments on failures but stores nothing.
 
     It is for hosts that show it only some of their calls.
     """
     settings = home.settings
     is_off = settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF
-    mode = Mode.OFF if is_off else Mode.ACTIVE
+    mode = MonitorMode.OFF if is_off else MonitorMode.ACTIVE
     return Learner(None, spending=home.spending, mode=mode, redactor=home.redactor)
 
 
-def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applier:
+def open_lesson_applier(home: Home, keeper: LessonSink, redactor: Redactor) -> LessonApplier:
     """Build the applier that teaches memory from transcripts."""
 
     def count_skill(use: SkillUse) -> bool:
@@ -72,15 +72,15 @@ def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applie
         try:
             # Counting does not look at the directories, so an unknown skill must be refused here.
             home.skills.find(name)
-            home.skills.count_recommended(name)
+            home.skills.count_recommendation(name)
             home.skills.count_use(name)
         except NotFound:
             return False
         return True
 
-    return Applier(
+    return LessonApplier(
         keeper,
-        LearnedTurns(home.shared, clock=home.clock),
+        LearnedTurnStore(home.shared, clock=home.clock),
         redactor=redactor,
         count_skill=count_skill,
         user=home.settings.user,
@@ -89,14 +89,14 @@ def open_applier(home: Home, keeper: LessonKeeper, redactor: Redactor) -> Applie
 
 
 # Enough of our own sessions for a quick overview.
-_LATEST = 100
-_MOST_SHOWN = 10
-MOST_FAILURES = 50
-JOURNAL = "journal:"  # marks our own sessions among the files
+_MAX_RECENT_SESSIONS = 100
+_MAX_REPEATED_FAILURES = 10
+MAX_FAILURES = 50
+JOURNAL_PREFIX = "journal:"  # marks our own sessions among the files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToldLesson:
+class ProposedLesson:
     """A lesson or rule that memory could store, with its evidence."""
 
     text: str
@@ -108,18 +108,18 @@ class ToldLesson:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToldRemedies:
+class RemedyReport:
     """The recurring failures of past sessions, with the lessons, candidates and rules found in them."""
 
     failures: tuple[Recurring, ...] = ()
-    lessons: tuple[ToldLesson, ...] = ()
-    candidates: tuple[ToldLesson, ...] = ()
-    rules: tuple[ToldLesson, ...] = ()
+    lessons: tuple[ProposedLesson, ...] = ()
+    candidates: tuple[ProposedLesson, ...] = ()
+    rules: tuple[ProposedLesson, ...] = ()
     coverage: Coverage = field(default_factory=Coverage)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Repeated:
+class RepeatedFailure:
     """A recurring failure and, if known, the remedy against it."""
 
     failure: Recurring
@@ -127,7 +127,7 @@ class Repeated:
 
 
 @dataclass
-class Gathering:
+class SessionFactCollector:
     """Collects the facts of sessions as they are read, together with the stored facts of earlier runs."""
 
     home: Home
@@ -136,59 +136,61 @@ class Gathering:
     _stamps: dict[str, Stamp] = field(default_factory=dict)
     _found: Findings | None = None
 
-    def begin(self, path: Path) -> bool:
+    def begin_file(self, path: Path) -> bool:
         """Whether the file is new or has changed since the last run."""
-        return self._is_wanted(str(path), stamp_of(path))
+        return self._is_changed(str(path), stamp_of(path))
 
-    def _is_wanted(self, file: str, stamp: Stamp) -> bool:
+    def _is_changed(self, file: str, stamp: Stamp) -> bool:
         if self.only_new and self._known_stamps.get(file) == stamp:
             return False
         # The stamp from before reading: lines that are appended meanwhile are read by the next run.
         self._stamps[file] = stamp
         return True
 
-    def take(self, studied: StudiedTurn) -> None:
+    def add_turn(self, studied: StudiedTurn) -> None:
         """Add a turn of a transcript to the facts of its session."""
         key = str(studied.file), studied.transcript
         if key not in self._readers:
-            project = project_of(studied.project)
+            project = resolve_project(studied.project)
             self._readers[key] = SessionReader(session=studied.transcript, project=project, file=studied.file.name)
         self._readers[key].take(studied.turn)
 
-    def take_journal(self, limit: int = 10_000) -> int:
+    def read_journal(self, limit: int = 10_000) -> int:
         """Read the latest sessions of the journal, our own and those of other agent loops; return their number."""
         user, journal = self.home.settings.user, self.home.journal
-        sessions = journal.sessions(limit=limit, user=user)
+        sessions = journal.list_sessions(limit=limit, user=user)
         for kept in sessions:
-            if not self._is_wanted(f"{JOURNAL}{kept.id}", (kept.turns, int(kept.last_turn_on.timestamp() * 1e6))):
+            if not self._is_changed(
+                f"{JOURNAL_PREFIX}{kept.id}", (kept.turns, int(kept.last_turn_on.timestamp() * 1e6))
+            ):
                 continue
-            reader = self._readers[f"{JOURNAL}{kept.id}", kept.id] = SessionReader(session=kept.id, file=kept.id)
-            for turn in (one for one in journal.turns_of(kept.id, user=user) if one.is_real):
-                said = Said(words=turn.request, at=turn.started_on.isoformat())
-                reader.take(TranscriptTurn(id=turn.id, events=turn.events, said=(said,)))
+            reader = self._readers[f"{JOURNAL_PREFIX}{kept.id}", kept.id] = SessionReader(session=kept.id, file=kept.id)
+            for turn in (one for one in journal.list_session_turns(kept.id, user=user) if one.is_real):
+                said = UserUtterance(text=turn.request, at=turn.started_on.isoformat())
+                reader.take(TranscriptTurn(id=turn.id, events=turn.events, utterances=(said,)))
         return len(sessions)
 
-    def findings(self) -> Findings:
+    def compute_findings(self) -> Findings:
         """Return the findings over the sessions read and all stored facts."""
         if self._found is None:
             earlier = self._store().facts(without=self._stamps)
             self._found = findings([*earlier, *(reader.facts() for reader in self._readers.values())])
         return self._found
 
-    def report(self) -> ToldRemedies:
+    def make_report(self) -> RemedyReport:
         """Return the findings as a report."""
-        found, now = self.findings(), self.home.clock()
-        return ToldRemedies(
-            failures=found.failures[:MOST_FAILURES],
-            lessons=tuple(_lesson(held, now) for held in found.lessons),
-            candidates=tuple(_lesson(held, now) for held in found.candidates),
-            rules=tuple(_rule(rule, now) for rule in found.rules),
+        found, now = self.compute_findings(), self.home.clock()
+        return RemedyReport(
+            failures=found.failures[:MAX_FAILURES],
+            lessons=tuple(_propose_lesson(held, now) for held in found.lessons),
+            candidates=tuple(_propose_lesson(held, now) for held in found.candidates),
+            rules=tuple(_propose_rule(rule, now) for rule in found.rules),
             coverage=found.coverage,
         )
 
-    def proposals(self) -> list[TaughtLessons]:
+    def list_proposals(self) -> list[LessonBatch]:
         """Return the lessons that held and the rules that were meant permanently, each to be decided once."""
-        found, now, user = self.findings(), self.home.clock(), self.home.settings.user
+        found, now, user = self.compute_findings(), self.home.clock(), self.home.settings.user
         made = [
             (wording.draft_lesson(each, now=now, user=user, project=each.project), each.traces)
             for each in found.lessons
@@ -199,13 +201,15 @@ class Gathering:
             if each.is_lesson
         ]
         return [
-            TaughtLessons(
-                digests=tuple(_digest(draft, trace) for trace in traces), how=LearnedBy.REMEDIES, drafts=(draft,)
+            LessonBatch(
+                digests=tuple(_hash_lesson(draft, trace) for trace in traces),
+                method=LearningMethod.REMEDIES,
+                drafts=(draft,),
             )
             for draft, traces in made
         ]
 
-    def keep(self) -> None:
+    def store_facts(self) -> None:
         """Store the facts and file stamps; the next run with `only_new` continues from here."""
         facts: dict[str, list[SessionFacts]] = {file: [] for file in self._stamps}
         for (file, _), reader in self._readers.items():
@@ -222,56 +226,56 @@ class Gathering:
         return StudiedFiles(engine=self.home.local, clock=self.home.clock, kept_for=kept_for)
 
 
-def repeated_failures(home: Home) -> tuple[Repeated, ...]:
+def list_repeated_failures(home: Home) -> tuple[RepeatedFailure, ...]:
     """Return the most expensive failures of recent sessions and all studied transcripts; nothing is stored."""
-    gathering = Gathering(home, only_new=True)
-    gathering.take_journal(_LATEST)
-    found = gathering.findings()
-    again = [each for each in found.failures if each.sessions >= ENOUGH][:_MOST_SHOWN]
+    gathering = SessionFactCollector(home, only_new=True)
+    gathering.read_journal(_MAX_RECENT_SESSIONS)
+    found = gathering.compute_findings()
+    again = [each for each in found.failures if each.sessions >= ENOUGH][:_MAX_REPEATED_FAILURES]
     ways = (*found.lessons, *found.candidates)
-    return tuple(Repeated(failure=each, remedy=_way(each, ways)) for each in again)
+    return tuple(RepeatedFailure(failure=each, remedy=_describe_remedy(each, ways)) for each in again)
 
 
-def _way(failure: Recurring, ways: Iterable[Held]) -> str:
+def _describe_remedy(failure: Recurring, ways: Iterable[Held]) -> str:
     fitting = (way for way in ways if failure.signature in way.signatures and way.project in ("", failure.project))
     return next((wording.lesson(way) for way in fitting), "")
 
 
-def remedy_for(home: Home, tool: str, arguments: object, error: str, project: str = "") -> str:
+def find_remedy(home: Home, tool: str, arguments: object, error: str, project: str = "") -> str:
     """Return the remedy that memory knows for this failure as a sentence; empty if it knows none.
 
     `arguments` are those of the tool call, parsed or as JSON; `project` is a directory, by default the current one.
     """
-    where = project_of(project) if project else home.project
-    return wording.remedy_for(_in_sight(home.memory, where), tool, arguments, error)
+    where = resolve_project(project) if project else home.project
+    return wording.remedy_for(_list_visible_lessons(home.memory, where), tool, arguments, error)
 
 
-def _in_sight(memory: Cortex, project: str) -> Iterable[Engram]:
-    lessons = memory.list_lessons("all", limit=100_000, kind=Kind.LESSON)
-    return (lesson for lesson in lessons if lesson.scope is not Scope.PROJECT or lesson.owner == project)
+def _list_visible_lessons(memory: Cortex, project: str) -> Iterable[Engram]:
+    lessons = memory.list_lessons("all", limit=100_000, kind=LessonKind.LESSON)
+    return (lesson for lesson in lessons if lesson.scope is not LessonScope.PROJECT or lesson.owner == project)
 
 
-def project_of(place: str) -> str:
+def resolve_project(directory: str) -> str:
     """Return the root of the project that a directory belongs to; the directory itself if it is not on this machine."""
-    path = Path(place)
-    return str(project_root(path)) if place and path.is_dir() else place
+    path = Path(directory)
+    return str(find_project_root(path)) if directory and path.is_dir() else directory
 
 
-def _digest(draft: Draft, trace: str) -> str:
+def _hash_lesson(draft: LessonDraft, trace: str) -> str:
     return hashlib.sha256(f"{draft.project}\n{draft.text}\n{trace}".encode()).hexdigest()
 
 
-def apply_decisions(taught: TaughtLessons, said: Mapping[str, str | None]) -> TaughtLessons:
+def apply_decisions(taught: LessonBatch, decisions: Mapping[str, str | None]) -> LessonBatch:
     """Apply a person's decision about each draft: store it in their words and with their trust, or drop it if None."""
-    texts = ((draft, said[draft.text]) for draft in taught.drafts)
+    texts = ((draft, decisions[draft.text]) for draft in taught.drafts)
     kept = [replace(draft, text=text, trust=TrustLevel.USER) for draft, text in texts if text is not None]
     return replace(taught, drafts=tuple(kept))
 
 
-def _lesson(held: Held, now: datetime) -> ToldLesson:
-    return ToldLesson(
+def _propose_lesson(held: Held, now: datetime) -> ProposedLesson:
+    return ProposedLesson(
         text=wording.lesson(held),
-        kind=Kind.LESSON.value,
+        kind=LessonKind.LESSON.value,
         evidence=wording.evidence(held, now),
         project=held.project,
         sessions=held.sessions,
@@ -279,8 +283,8 @@ def _lesson(held: Held, now: datetime) -> ToldLesson:
     )
 
 
-def _rule(rule: ProposedRule, now: datetime) -> ToldLesson:
-    return ToldLesson(
+def _propose_rule(rule: ProposedRule, now: datetime) -> ProposedLesson:
+    return ProposedLesson(
         text=rule.correction.text,
         kind=rule.correction.kind.value,
         evidence=wording.rule_evidence(rule, now),
@@ -291,7 +295,7 @@ def _rule(rule: ProposedRule, now: datetime) -> ToldLesson:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class TurnJudgementResult:
     """A judged turn with its request and the recorded outcome."""
 
     turn: str
@@ -299,18 +303,18 @@ class Judged:
     outcome: TurnOutcome
 
 
-def judge(home: Home, turn: str, *, ok: bool, by: str, reason: str = "") -> Judged:
+def record_judgement(home: Home, turn: str, *, ok: bool, by: str, reason: str = "") -> TurnJudgementResult:
     """Record whether a turn succeeded; `turn` is its id or the caller's own id. An admin may judge anyone's turns."""
     home.refuse_if_read_only()
     user = None if home.settings.is_admin else home.settings.user
     kind = OutcomeKind.OK if ok else OutcomeKind.FAILED
-    said = explicit(kind, one_line(by), home.redact(one_line(reason)))
-    judged = home.journal.brief(turn, user=user)
+    said = judge_explicitly(kind, to_one_line(by), home.redact(to_one_line(reason)))
+    judged = home.journal.find_brief_turn(turn, user=user)
     # The text of the turn may be erased by now; the outcome still counts.
     if judged is None:
-        return Judged(turn=home.journal.judge(turn, said, user=user), request="", outcome=said)
+        return TurnJudgementResult(turn=home.journal.record_outcome(turn, said, user=user), request="", outcome=said)
     is_own = judged.user == home.settings.user
     cortex = home.memory if is_own else home.open_memory(user=judged.user)
     memory = SessionMemory(cortex=cortex, user=judged.user, project=home.project)
     keep_judgement(home.journal, home.finder, memory, judged.id, said, user=judged.user)
-    return Judged(turn=judged.id, request=judged.request, outcome=said)
+    return TurnJudgementResult(turn=judged.id, request=judged.request, outcome=said)

@@ -16,44 +16,44 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from habitus.agent.history import unpack
+from habitus.agent.history import unpack_message
 from habitus.app.home import Home
-from habitus.app.home_directory import weights_folder
+from habitus.app.home_directory import get_weights_dir
 from habitus.app.library import saving
-from habitus.app.library.content import near_duplicates
+from habitus.app.library.content import find_near_duplicates
 from habitus.errors import HabitusError
 from habitus.events import EventKind, OutcomeKind
-from habitus.files import Tree, file_of
-from habitus.journal.journal import effective
-from habitus.journal.model import Place, Turn
-from habitus.learning.budget import PATIENCE_S, Budget
+from habitus.files import Tree, build_file
+from habitus.journal.journal import get_effective_outcome
+from habitus.journal.model import SelectionSlot, Turn
+from habitus.learning.budget import DEFAULT_PATIENCE_S, RunBudget
 from habitus.learning.remedies import calls
-from habitus.learning.transcripts.study import StudiedTurn, study
-from habitus.llm.model import Answered, Message, Model, Returned
-from habitus.recipes.execution import tool_name_of
-from habitus.recipes.mining import Mined, alike, as_steps, mine
-from habitus.recipes.sequences import SESSIONS, TURNS, ObservedCall, ObservedTurn
+from habitus.learning.transcripts.study import StudiedTurn, study_file
+from habitus.llm.model import AssistantMessage, ChatMessage, Model, ToolResultMessage
+from habitus.recipes.execution import get_tool_name
+from habitus.recipes.mining import MinedRecipe, group_similar_requests, mine_recipes, render_as_steps
+from habitus.recipes.sequences import MIN_SESSIONS, MIN_TURNS, ObservedCall, ObservedTurn
 from habitus.redact import MARKER
-from habitus.search.index import encoder
+from habitus.search.index import get_encoder
 from habitus.skills import names, trees
 from habitus.skills.formats import recipes_md
-from habitus.skills.formats.foreign_values import Notes
-from habitus.skills.layers.layer import USER
-from habitus.skills.model import Actor, Author, Skill, Source, State
-from habitus.skills.review import Action, Change, ProposalState
-from habitus.skills.sources.trust import powers
-from habitus.text import count_of, one_line, tokens
+from habitus.skills.formats.foreign_values import DiagnosticCollector
+from habitus.skills.layers.layer import USER_LAYER
+from habitus.skills.model import ActorKind, Author, Skill, SkillSource, SkillState
+from habitus.skills.review import ProposalAction, ProposalState, SkillChange
+from habitus.skills.sources.trust import list_powers
+from habitus.text import estimate_token_count, format_count, to_one_line
 
-MOST_TURNS = 10_000  # the latest ones
+MAX_TURNS = 10_000  # the latest ones
 # Outcomes of other agents' turns are unknown, so a procedure must recur in more sessions.
-SESSIONS_ELSEWHERE = 3
+MIN_SESSIONS_ELSEWHERE = 3
 # The key under which the details of a proposal name its source.
-_MINED = "mined"
-_SHOWN_RUNS = 3
+_MINED_KEY = "mined"
+_MAX_SHOWN_RUNS = 3
 # Groups of similar requests that become suggestions in one run, the largest first.
-_MOST_WISHES = 5
-_LISTED = 10
-_DRAFTED_FROM = 3  # turns shown to a model
+_MAX_REQUEST_GROUPS = 5
+_MAX_LISTED_REQUESTS = 10
+_MAX_DRAFTING_TURNS = 3  # turns shown to a model
 
 
 class SuggestionKind(StrEnum):
@@ -64,7 +64,7 @@ class SuggestionKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Suggestion:
+class MiningSuggestion:
     """A recipe or skill suggested to the user; `text` is its content, `proposal` its number once proposed."""
 
     kind: SuggestionKind
@@ -81,22 +81,22 @@ class MiningReport:
     """The suggestions of a mining run, and why a model stopped drafting."""
 
     turns: int  # turns examined
-    suggestions: tuple[Suggestion, ...]
+    suggestions: tuple[MiningSuggestion, ...]
     stopped: str = ""  # why the model stopped drafting
     spent: str = ""  # tokens and cost, in words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Draft:
+class _SuggestionDraft:
     """A suggestion with the files it would write."""
 
-    suggestion: Suggestion
+    suggestion: MiningSuggestion
     layer: str
     tree: Tree
     labels: tuple[str, ...] = ()
 
 
-class Mining:
+class JournalMiner:
     """Finds repeated procedures in the user's journal, or in turns of other agents added with `add_turn`.
 
     Call `find_suggestions`, optionally `draft_skills` and `propose_all`, then `make_report`.
@@ -106,99 +106,101 @@ class Mining:
         self._home = home
         self._turns: dict[str, Turn] = {}
         self._elsewhere: dict[str, ObservedTurn] = {}
-        self._drafts: list[_Draft] = []
+        self._drafts: list[_SuggestionDraft] = []
         self._stopped = ""
-        self._budget = Budget(day=home.spending)
+        self._budget = RunBudget(day=home.spending)
         self._earlier = [
             proposal
             for proposal in home.review.list(None, with_contents=False)
-            if _MINED in proposal.change.details and proposal.state is not ProposalState.STALE
+            if _MINED_KEY in proposal.change.details and proposal.state is not ProposalState.STALE
         ]
         self._ours = names.BUILT_IN_TOOLS | {tool.callable_name for tool in home.tools.active()}
-        self._recipes = home.recipes.all()
+        self._recipes = home.recipes.list_recipes()
         self._taken = {*self._ours, *(recipe.name for recipe in self._recipes)}
 
-    def read(self, transcripts: Sequence[Path]) -> None:
+    def read_transcripts(self, transcripts: Sequence[Path]) -> None:
         """Add the turns of these transcripts."""
         for path in transcripts:
-            study(path, self._home.redactor, self.take)
+            study_file(path, self._home.redactor, self.add_turn)
 
-    def take(self, studied: StudiedTurn) -> None:
+    def add_turn(self, studied: StudiedTurn) -> None:
         """Add a turn of another agent."""
-        if len(self._elsewhere) < MOST_TURNS:
-            turn, seen = observed_elsewhere(studied, self._home.clock())
+        if len(self._elsewhere) < MAX_TURNS:
+            turn, seen = observe_transcript_turn(studied, self._home.clock())
             self._turns[turn.id], self._elsewhere[turn.id] = turn, seen
 
-    def look(self) -> None:
+    def find_suggestions(self) -> None:
         """Find procedures worth a proposal, without writing anything."""
-        done = self._elsewhere or self._turns_by_id()
-        least = SESSIONS_ELSEWHERE if self._elsewhere else SESSIONS
-        for found in mine(list(done.values())):
+        done = self._elsewhere or self._observe_journal()
+        least = MIN_SESSIONS_ELSEWHERE if self._elsewhere else MIN_SESSIONS
+        for found in mine_recipes(list(done.values())):
             if (
                 len(found.sessions) >= least
-                and not self._is_known(found)
-                and (draft := self._of_sequence(found)) is not None
+                and not self._is_known_sequence(found)
+                and (draft := self._draft_from_sequence(found)) is not None
             ):
-                self._add(draft)
+                self._add_draft(draft)
         if self._elsewhere:
             # Other agents' transcripts don't say whether a request was served well.
             return
         taken = {turn for draft in self._drafts for turn in draft.suggestion.turns}
         alone = [self._turns[id] for id, one in done.items() if one.ok and one.calls and id not in taken]
-        for group in itertools.islice(self._wishes(alone), _MOST_WISHES):
-            self._add(self._of_requests(group, done))
+        for group in itertools.islice(self._group_similar_requests(alone), _MAX_REQUEST_GROUPS):
+            self._add_draft(self._draft_from_requests(group, done))
 
-    def _turns_by_id(self) -> dict[str, ObservedTurn]:
+    def _observe_journal(self) -> dict[str, ObservedTurn]:
         recipes = {recipe.name for recipe in self._recipes}
         done: dict[str, ObservedTurn] = {}
-        for turn in self._home.journal.past(limit=MOST_TURNS, user=self._home.settings.user):
+        for turn in self._home.journal.iterate_past_turns(limit=MAX_TURNS, user=self._home.settings.user):
             done[turn.id] = observe_turn(turn, without=recipes)
             # Without messages and events: the full text of ten thousand turns would fill the memory.
             self._turns[turn.id] = replace(turn, messages=(), events=())
         return done
 
-    def _add(self, draft: _Draft) -> None:
+    def _add_draft(self, draft: _SuggestionDraft) -> None:
         """Add a draft unless its skill has one: approving the first would make the others stale."""
-        waiting = {p.change.name for p in self._earlier if p.state is ProposalState.WAITING}
+        waiting = {p.change.name for p in self._earlier if p.state is ProposalState.PENDING}
         if draft.suggestion.skill not in waiting | {other.suggestion.skill for other in self._drafts}:
             self._drafts.append(draft)
-            self._taken.add(tool_name_of(draft.suggestion.name))
+            self._taken.add(get_tool_name(draft.suggestion.name))
 
-    def _is_known(self, found: Mined) -> bool:
+    def _is_known_sequence(self, found: MinedRecipe) -> bool:
         """Whether the sequence is part of a recipe, or was proposed before, with any result."""
         written = [tuple(step.tool for step in recipe.plan.steps) for recipe in self._recipes]
-        if any(_is_within(found.tools, tools) for tools in written):
+        if any(_contains_sequence(found.tools, tools) for tools in written):
             return True
-        return any(_is_within(found.labels, one.change.details[_MINED].get("labels", ())) for one in self._earlier)
+        return any(
+            _contains_sequence(found.labels, one.change.details[_MINED_KEY].get("labels", ())) for one in self._earlier
+        )
 
-    def _of_sequence(self, found: Mined) -> _Draft | None:
+    def _draft_from_sequence(self, found: MinedRecipe) -> _SuggestionDraft | None:
         turns = [self._turns[one.turn] for one in found.occurrences]
-        used = Counter(name for turn in turns for name in chosen_skills(turn))
+        used = Counter(name for turn in turns for name in list_chosen_skills(turn))
         # A recipe belongs to a skill only if more than half of its turns used that skill.
         skill = next((name for name, count in used.most_common(1) if count * 2 > len(turns)), "")
-        evidence = (when(turns), *_runs(found))
+        evidence = (describe_occurrences(turns), *_describe_runs(found))
         if not set(found.tools) <= self._ours:
             if skill:
                 return None
             # The tools belong to another agent, so a model has to call them; the skill says which, and with which
             # arguments.
-            steps = self._new_skill(found.recipe.name, turns, as_steps(found.recipe))
-            return _of_skill(steps, turns, evidence, found.labels)
+            steps = self._make_skill(found.recipe.name, turns, render_as_steps(found.recipe))
+            return _draft_skill(steps, turns, evidence, found.labels)
         title = found.recipe.name
         names_to_try = itertools.chain([title], (f"{title} {number}" for number in itertools.count(2)))
-        name = next(name for name in names_to_try if tool_name_of(name) not in self._taken)
-        recipe = replace(found.recipe, name=name, prose=describe_use(turns))
-        place = self._place(skill) if skill else None
-        layer, before = place or (USER, {})
+        name = next(name for name in names_to_try if get_tool_name(name) not in self._taken)
+        recipe = replace(found.recipe, name=name, prose=describe_when_to_use(turns))
+        place = self._find_writable_skill(skill) if skill else None
+        layer, before = place or (USER_LAYER, {})
         if place is None:
-            made = self._new_skill(
-                recipe.name, turns, f"`{tool_name_of(name)}` does it in one call:\n\n{as_steps(recipe)}"
+            made = self._make_skill(
+                recipe.name, turns, f"`{get_tool_name(name)}` does it in one call:\n\n{render_as_steps(recipe)}"
             )
-            skill, before = made.name, trees.with_skill({}, made)
+            skill, before = made.name, trees.update_main_file({}, made)
         chunks = before.get(trees.CHUNKS_FILE)
-        written = recipes_md.with_recipe(chunks.content or b"" if chunks is not None else b"", recipe)
-        text = recipes_md.render([recipe]).decode().partition("\n")[2].strip()
-        suggestion = Suggestion(
+        written = recipes_md.append_recipe(chunks.content or b"" if chunks is not None else b"", recipe)
+        text = recipes_md.render_recipes([recipe]).decode().partition("\n")[2].strip()
+        suggestion = MiningSuggestion(
             kind=SuggestionKind.RECIPE,
             name=name,
             skill=skill,
@@ -206,125 +208,133 @@ class Mining:
             turns=tuple(turn.id for turn in turns),
             text=text,
         )
-        tree = {**before, trees.CHUNKS_FILE: file_of(written)}
-        return _Draft(suggestion=suggestion, layer=layer, tree=tree, labels=found.labels)
+        tree = {**before, trees.CHUNKS_FILE: build_file(written)}
+        return _SuggestionDraft(suggestion=suggestion, layer=layer, tree=tree, labels=found.labels)
 
-    def _place(self, name: str) -> tuple[str, Tree] | None:
+    def _find_writable_skill(self, name: str) -> tuple[str, Tree] | None:
         """Return the layer and files of a skill that can get a recipe.
 
         None if it is not ours or its recipes are malformed.
         """
-        item = self._home.skills.snapshot().by_name.get(names.canonical(name))
-        if item is None or item.summary is None or item.state is not State.OK:
+        item = self._home.skills.snapshot().by_name.get(names.canonicalize_name(name))
+        if item is None or item.summary is None or item.state is not SkillState.OK:
             return None
-        is_own = item.summary.source is not Source.IMPORTED and self._home.skills.layer(item.layer).can_write
-        tree = self._home.skills.tree(f"{item.name}@{item.layer}") if is_own else {}
-        chunks, notes = tree.get(trees.CHUNKS_FILE), Notes(trees.CHUNKS_FILE)
-        recipes_md.parse(chunks.content or b"" if chunks is not None else b"", notes)
-        return (item.layer, tree) if is_own and not notes.found else None
+        is_own = item.summary.source is not SkillSource.IMPORTED and self._home.skills.get_layer(item.layer).can_write
+        tree = self._home.skills.read_tree(f"{item.name}@{item.layer}") if is_own else {}
+        chunks, notes = tree.get(trees.CHUNKS_FILE), DiagnosticCollector(trees.CHUNKS_FILE)
+        recipes_md.parse_recipes(chunks.content or b"" if chunks is not None else b"", notes)
+        return (item.layer, tree) if is_own and not notes.diagnostics else None
 
-    def _new_skill(self, title: str, turns: Sequence[Turn], body: str) -> Skill:
+    def _make_skill(self, title: str, turns: Sequence[Turn], body: str) -> Skill:
         waiting = {proposal.change.name for proposal in self._home.review.list(with_contents=False)}
         made = {draft.suggestion.skill for draft in self._drafts}
-        name = names.unique_name(title, lambda name: name in waiting | made or self._home.skills.is_taken(name))
+        name = names.make_unique_name(
+            title, lambda name: name in waiting | made or self._home.skills.is_name_taken(name)
+        )
         described = f"{title[:1].upper()}{title[1:]}, as it was done {len(turns)} times."
-        return Skill(name=name, title=title, description=described, when_to_use=describe_use(turns), body=body)
+        return Skill(name=name, title=title, description=described, when_to_use=describe_when_to_use(turns), body=body)
 
-    def _wishes(self, turns: Sequence[Turn]) -> Iterator[list[Turn]]:
+    def _group_similar_requests(self, turns: Sequence[Turn]) -> Iterator[list[Turn]]:
         """Yield groups of similar requests that were often enough served well without a skill."""
-        proposed = {turn for one in self._earlier for turn in one.change.details[_MINED].get("turns", ())}
-        without = [turn for turn in turns if turn.request.strip() and not chosen_skills(turn)]
-        for group in alike(
+        proposed = {turn for one in self._earlier for turn in one.change.details[_MINED_KEY].get("turns", ())}
+        without = [turn for turn in turns if turn.request.strip() and not list_chosen_skills(turn)]
+        for group in group_similar_requests(
             [turn.request for turn in without],
-            encoder(self._home.settings.search.encoder, weights_folder(self._home.settings)),
+            get_encoder(self._home.settings.search.encoder, get_weights_dir(self._home.settings)),
         ):
             members = [without[number] for number in group]
-            is_habit = len(members) >= TURNS and len({turn.session for turn in members}) >= SESSIONS
+            is_habit = len(members) >= MIN_TURNS and len({turn.session for turn in members}) >= MIN_SESSIONS
             if is_habit and proposed.isdisjoint(turn.id for turn in members):
                 yield members
 
-    def _of_requests(self, turns: Sequence[Turn], done: dict[str, ObservedTurn]) -> _Draft:
+    def _draft_from_requests(self, turns: Sequence[Turn], done: dict[str, ObservedTurn]) -> _SuggestionDraft:
         tools = Counter(tuple(dict.fromkeys(call.name for call in done[turn.id].calls)) for turn in turns)
         ((usual, _),) = tools.most_common(1)
-        asked = list(dict.fromkeys(f"- {quote_request(turn)}" for turn in reversed(turns)))[:_LISTED]
+        asked = list(dict.fromkeys(f"- {quote_request(turn)}" for turn in reversed(turns)))[:_MAX_LISTED_REQUESTS]
         used = [f"{number}. `{tool}`" for number, tool in enumerate(usual, 1)]
         body = "\n".join(["Asked for again and again:", "", *asked, "", "What was called, as a rule:", "", *used, ""])
-        title = " ".join(one_line(turns[-1].request).split()[:6])
-        return _of_skill(self._new_skill(title, turns, body), turns, (when(turns), "no skill was used"))
+        title = " ".join(to_one_line(turns[-1].request).split()[:6])
+        return _draft_skill(
+            self._make_skill(title, turns, body), turns, (describe_occurrences(turns), "no skill was used")
+        )
 
-    def recipes_of(self, skill: str) -> list[Suggestion]:
+    def list_recipe_suggestions(self, skill: str) -> list[MiningSuggestion]:
         """Return the recipes found for an existing skill."""
         found = (draft.suggestion for draft in self._drafts)
         return [one for one in found if one.kind is SuggestionKind.RECIPE and one.skill == skill]
 
     @property
-    def requests_to_draft(self) -> list[Suggestion]:
+    def undrafted_suggestions(self) -> list[MiningSuggestion]:
         """The suggestions from requests, whose text a model would write better."""
         return [draft.suggestion for draft in self._drafts if not draft.labels]
 
     @property
     def tokens_to_send(self) -> int:
         """Roughly the tokens that `draft_skills` would send."""
-        texts = (str(m.content) for one in self.requests_to_draft for m in self._messages_of(one.turns))
-        return sum(map(tokens, texts))
+        texts = (str(m.content) for one in self.undrafted_suggestions for m in self._read_messages(one.turns))
+        return sum(map(estimate_token_count, texts))
 
-    def _messages_of(self, turns: Sequence[str]) -> list[Any]:
-        return [kept for id in turns[-_DRAFTED_FROM:] for kept in self._home.journal.turn(id).messages]
+    def _read_messages(self, turns: Sequence[str]) -> list[Any]:
+        return [kept for id in turns[-_MAX_DRAFTING_TURNS:] for kept in self._home.journal.get_turn(id).messages]
 
-    async def draft(self, model: Model) -> None:
+    async def draft_skills(self, model: Model) -> None:
         """Let a model write the skills found in requests, within the token budget of the day."""
-        paid = self._budget.model(model)
+        paid = self._budget.wrap_model(model)
         for number, draft in enumerate(self._drafts):
             if draft.labels or self._stopped:
                 continue
-            kept = (unpack(message) for message in self._messages_of(draft.suggestion.turns))
-            messages: list[Message] = [message for message in kept if message is not None]
-            asked = [quote_request(self._turns[id]) for id in draft.suggestion.turns[-_LISTED:]]
+            kept = (unpack_message(message) for message in self._read_messages(draft.suggestion.turns))
+            messages: list[ChatMessage] = [message for message in kept if message is not None]
+            asked = [quote_request(self._turns[id]) for id in draft.suggestion.turns[-_MAX_LISTED_REQUESTS:]]
             hint = f"How to serve requests like these: {'; '.join(asked)}"
             try:
-                skill = await saving.draft(self._home, paid, messages, hint, patience_s=PATIENCE_S)
+                skill = await saving.draft_skill_from_messages(
+                    self._home, paid, messages, hint, timeout_s=DEFAULT_PATIENCE_S
+                )
             except (TimeoutError, HabitusError) as error:
                 self._stopped = str(error) or f"{model.name} took too long"
                 continue
             turns = [self._turns[id] for id in draft.suggestion.turns]
             evidence = (*draft.suggestion.evidence, f"drafted by {model.name}")
-            self._drafts[number] = _of_skill(skill, turns, evidence)
+            self._drafts[number] = _draft_skill(skill, turns, evidence)
 
-    def propose(self) -> None:
+    def propose_all(self) -> None:
         """Propose everything found to the user."""
-        author = Author(actor=Actor.JOB, name="mining", reason="it was done again and again")
-        self._home.allow(author)
-        self._drafts = [replace(draft, suggestion=self._propose(draft, author)) for draft in self._drafts]
+        author = Author(actor=ActorKind.JOB, name="mining", reason="it was done again and again")
+        self._home.check_change_allowed(author)
+        self._drafts = [replace(draft, suggestion=self._propose_draft(draft, author)) for draft in self._drafts]
 
-    def propose_for(self, skill: str, author: Author) -> Suggestion:
+    def propose_recipe(self, skill: str, author: Author) -> MiningSuggestion:
         """Propose the first recipe found for a skill, with the author's reason first."""
-        draft = next(draft for draft in self._drafts if draft.suggestion in self.recipes_of(skill))
+        draft = next(draft for draft in self._drafts if draft.suggestion in self.list_recipe_suggestions(skill))
         evidence = (author.reason, *draft.suggestion.evidence)
-        return self._propose(replace(draft, suggestion=replace(draft.suggestion, evidence=evidence)), author)
+        return self._propose_draft(replace(draft, suggestion=replace(draft.suggestion, evidence=evidence)), author)
 
-    def _propose(self, draft: _Draft, author: Author) -> Suggestion:
+    def _propose_draft(self, draft: _SuggestionDraft, author: Author) -> MiningSuggestion:
         name = draft.suggestion.skill
-        change = Change(
-            action=Action.WRITE,
+        change = SkillChange(
+            action=ProposalAction.WRITE,
             name=name,
             layer=draft.layer,
             tree=draft.tree,
-            details={_MINED: {"labels": draft.labels, "turns": draft.suggestion.turns}},
+            details={_MINED_KEY: {"labels": draft.labels, "turns": draft.suggestion.turns}},
         )
-        new = sorted(str(power) for power in powers(name, draft.tree))
-        like = near_duplicates(self._home.finder, name, draft.tree)
-        reasons = [*draft.suggestion.evidence, *new, *self._home.scan(draft.tree), *like]
+        new = sorted(str(power) for power in list_powers(name, draft.tree))
+        like = find_near_duplicates(self._home.finder, name, draft.tree)
+        reasons = [*draft.suggestion.evidence, *new, *self._home.scan_tree(draft.tree), *like]
         return replace(draft.suggestion, proposal=self._home.review.propose(change, author, reasons).id)
 
-    def report(self) -> MiningReport:
+    def make_report(self) -> MiningReport:
         """Return the suggestions found so far and the spending."""
         found = tuple(draft.suggestion for draft in self._drafts)
-        spent = self._budget.line if self._budget.requests else ""
+        spent = self._budget.summary if self._budget.requests else ""
         return MiningReport(turns=len(self._turns), suggestions=found, stopped=self._stopped, spent=spent)
 
 
-def _of_skill(skill: Skill, turns: Sequence[Turn], evidence: tuple[str, ...], labels: tuple[str, ...] = ()) -> _Draft:
-    suggestion = Suggestion(
+def _draft_skill(
+    skill: Skill, turns: Sequence[Turn], evidence: tuple[str, ...], labels: tuple[str, ...] = ()
+) -> _SuggestionDraft:
+    suggestion = MiningSuggestion(
         kind=SuggestionKind.STEPS,
         name=skill.title or skill.name,
         skill=skill.name,
@@ -332,52 +342,54 @@ def _of_skill(skill: Skill, turns: Sequence[Turn], evidence: tuple[str, ...], la
         turns=tuple(turn.id for turn in turns),
         text=skill.body,
     )
-    return _Draft(suggestion=suggestion, layer=USER, tree=trees.with_skill({}, skill), labels=labels)
+    return _SuggestionDraft(
+        suggestion=suggestion, layer=USER_LAYER, tree=trees.update_main_file({}, skill), labels=labels
+    )
 
 
-def _is_within(some: Sequence[str], all: Sequence[str]) -> bool:
+def _contains_sequence(some: Sequence[str], all: Sequence[str]) -> bool:
     """Whether the first sequence is a contiguous part of the second."""
     return any(tuple(all[at : at + len(some)]) == tuple(some) for at in range(len(all) - len(some) + 1))
 
 
-def _runs(found: Mined) -> list[str]:
+def _describe_runs(found: MinedRecipe) -> list[str]:
     """Describe the latest turns that the recipe was replayed on, with their arguments."""
     runs = []
-    for one in found.occurrences[-_SHOWN_RUNS:]:
+    for one in found.occurrences[-_MAX_SHOWN_RUNS:]:
         told = {name: value for name, value in one.params.items() if not MARKER.search(str(value))}
-        given = one_line(json.dumps(told, ensure_ascii=False))[:200]
+        given = to_one_line(json.dumps(told, ensure_ascii=False))[:200]
         runs.append(f"turn {one.turn} with {given}" if told else f"turn {one.turn}")
     return [f"it makes the very calls of all {len(found.occurrences)} again, such as {'; '.join(runs)}"]
 
 
 # Arguments in which a call describes itself; they differ each time without meaning.
-_SAID_ALOUD = ("one_line_description", "estimated_execution_time_seconds")
-_SHOWN_REQUESTS, _LONGEST_REQUEST = 3, 100
+_SELF_DESCRIPTIONS = ("one_line_description", "estimated_execution_time_seconds")
+_MAX_SHOWN_REQUESTS, _MAX_REQUEST_CHARS = 3, 100
 
 
 def observe_turn(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
     """Return a turn of the journal as mining sees it, without calls that only look up skills."""
-    messages = [message for kept in turn.messages if (message := unpack(kept)) is not None]
-    results = {message.call: message for message in messages if isinstance(message, Returned)}
+    messages = [message for kept in turn.messages if (message := unpack_message(kept)) is not None]
+    results = {message.call: message for message in messages if isinstance(message, ToolResultMessage)}
     went_well = {
         str(event.detail.get("id"))
         for event in turn.events
         if event.kind is EventKind.TOOL_RESULT and event.detail.get("success") is True
     }
     done = []
-    for call in (call for message in messages if isinstance(message, Answered) for call in message.calls):
-        arguments = _arguments(call.arguments)
-        if arguments is None or call.name in names.ASIDE or call.name in without:
+    for call in (call for message in messages if isinstance(message, AssistantMessage) for call in message.calls):
+        arguments = _parse_arguments(call.arguments)
+        if arguments is None or call.name in names.SKILL_MANAGEMENT_TOOLS or call.name in without:
             continue
         came = results.get(call.id)
         ok, result = (call.id in went_well, came.content) if came is not None else (False, "")
         done.append(ObservedCall(name=call.name, arguments=arguments, result=result, success=ok))
-    judged = effective(turn.outcomes)
+    judged = get_effective_outcome(turn.outcomes)
     is_good = judged is not None and judged.kind is OutcomeKind.OK
     return ObservedTurn(session=turn.session, turn=turn.id, calls=done, ok=is_good)
 
 
-def observed_elsewhere(studied: StudiedTurn, now: datetime) -> tuple[Turn, ObservedTurn]:
+def observe_transcript_turn(studied: StudiedTurn, now: datetime) -> tuple[Turn, ObservedTurn]:
     """Return a turn of another agent's transcript, both as a journal turn and as mining sees it."""
     turn, made = studied.turn, calls.calls(studied.turn.events, project=studied.project)
     done = [
@@ -389,46 +401,46 @@ def observed_elsewhere(studied: StudiedTurn, now: datetime) -> tuple[Turn, Obser
         for call in made
     ]
     session, id = f"{studied.file.stem} {studied.transcript}", studied.trace
-    asked = turn.said[0].words if turn.said else ""
-    kept = Turn(id=id, session=session, request=asked, started_on=calls.parse_iso_timestamp(studied.began) or now)
+    asked = turn.utterances[0].text if turn.utterances else ""
+    kept = Turn(id=id, session=session, request=asked, started_on=calls.parse_iso_timestamp(studied.started_at) or now)
     return kept, ObservedTurn(session=session, turn=id, calls=done, ok=bool(done) and done[-1].success is True)
 
 
-def _arguments(text: str) -> dict[str, Any] | None:
+def _parse_arguments(text: str) -> dict[str, Any] | None:
     try:
         value = json.loads(text or "{}")
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict):
         return None
-    return {key: item for key, item in value.items() if key not in _SAID_ALOUD}
+    return {key: item for key, item in value.items() if key not in _SELF_DESCRIPTIONS}
 
 
-def chosen_skills(turn: Turn) -> set[str]:
+def list_chosen_skills(turn: Turn) -> set[str]:
     """Return the skills that a turn used because of its request."""
     return {
         one.name
         for one in turn.selected
-        if one.place is Place.LOADED or (one.place is Place.EAGER and one.reason != "always_include")
+        if one.place is SelectionSlot.LOADED or (one.place is SelectionSlot.EAGER and one.reason != "always_include")
     }
 
 
-def when(turns: Sequence[Turn]) -> str:
+def describe_occurrences(turns: Sequence[Turn]) -> str:
     """Describe in how many turns and sessions, and when; for example "done in 3 turns of 2 sessions, on 2026-01-05"."""
     days: list[datetime] = sorted(turn.started_on for turn in turns)
     first, last = (f"{day:%Y-%m-%d}" for day in (days[0], days[-1]))
-    sessions = count_of(len({turn.session for turn in turns}), "session")
+    sessions = format_count(len({turn.session for turn in turns}), "session")
     span = f"on {first}" if first == last else f"from {first} to {last}"
-    return f"done in {count_of(len(turns), 'turn')} of {sessions}, {span}"
+    return f"done in {format_count(len(turns), 'turn')} of {sessions}, {span}"
 
 
-def describe_use(turns: Sequence[Turn]) -> str:
+def describe_when_to_use(turns: Sequence[Turn]) -> str:
     """Return a when-to-use text that quotes the latest requests; empty if there are none."""
     said = dict.fromkeys(quote_request(turn) for turn in reversed(turns) if turn.request.strip())
-    return f"Requests such as {'; '.join(list(said)[:_SHOWN_REQUESTS])}." if said else ""
+    return f"Requests such as {'; '.join(list(said)[:_MAX_SHOWN_REQUESTS])}." if said else ""
 
 
 def quote_request(turn: Turn) -> str:
     """Return the request of a turn in quotation marks, shortened."""
-    text = one_line(turn.request)
-    return f"“{text if len(text) <= _LONGEST_REQUEST else text[: _LONGEST_REQUEST - 1] + '…'}”"
+    text = to_one_line(turn.request)
+    return f"“{text if len(text) <= _MAX_REQUEST_CHARS else text[: _MAX_REQUEST_CHARS - 1] + '…'}”"

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from habitus.app.home import Home
-from habitus.app.learning.studying import Study
+from habitus.app.learning.studying import TranscriptStudy
 from habitus.errors import HabitusError, Refused
-from habitus.files import write_whole
-from habitus.hosts.hook import SPOOL
+from habitus.files import write_atomically
+from habitus.hosts.hook import NOTED_SESSIONS_FILE
 from habitus.locks import try_lock
 from habitus.settings import Settings
 
 log = logging.getLogger(__name__)
 
 # Opens the home as seen from a working directory.
-OpenAt = Callable[[Path], AbstractContextManager[Home]]
-_LOCK = "learning.lock"
+OpenHomeAt = Callable[[Path], AbstractContextManager[Home]]
+_LOCK_FILE = "learning.lock"
 # The noted sessions while they are processed; a killed process leaves the file behind for the next one.
-TAKEN = "hooks.learning"
+CLAIMED_SESSIONS_FILE = "hooks.learning"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,39 +36,39 @@ class NotedSession:
     cwd: Path
 
 
-def learn_from_noted(settings: Settings, open_at: OpenAt, *, live: Collection[str] = ()) -> int:
+def learn_from_noted_sessions(settings: Settings, open_at: OpenHomeAt, *, live: Collection[str] = ()) -> int:
     """Learn from the sessions that have ended and return the number of transcripts read; live sessions stay noted.
 
     Returns 0 while another process is learning.
     """
-    with try_lock(settings.home / _LOCK) as held:
-        return 0 if held is None else _learned_from(settings, open_at, live)
+    with try_lock(settings.home / _LOCK_FILE) as held:
+        return 0 if held is None else _learn_from_all(settings, open_at, live)
 
 
-def _learned_from(settings: Settings, open_at: OpenAt, live: Collection[str]) -> int:
-    noted = {one.session: one for one in map(_parse_note, _take_lines(settings.home)) if one is not None}
+def _learn_from_all(settings: Settings, open_at: OpenHomeAt, live: Collection[str]) -> int:
+    noted = {one.session: one for one in map(_parse_note, _claim_lines(settings.home)) if one is not None}
     over = [one for one in noted.values() if one.session not in live]
     later = [one for one in noted.values() if one.session in live]
     try:
-        read = sum(_learn_from(settings, open_at, one) for one in over)
+        read = sum(_learn_from_session(settings, open_at, one) for one in over)
     # A pause or a read-only home concerns all sessions, so all of them wait.
     except Refused as refused:
         log.info("Nothing is learned now: %s", refused)
         read, later = 0, list(noted.values())
-    _put_back(settings.home, later)
+    _put_back_sessions(settings.home, later)
     return read
 
 
-def _learn_from(settings: Settings, open_at: OpenAt, noted: NotedSession) -> bool:
+def _learn_from_session(settings: Settings, open_at: OpenHomeAt, noted: NotedSession) -> bool:
     if not noted.transcript.is_file():
         # Claude Code removes old transcripts.
         return False
     cwd = noted.cwd if noted.cwd.is_dir() else settings.user_home
     try:
         with open_at(cwd) as home:
-            study = Study(home, apply=True, wants_failures=False)
-            study.read(noted.transcript)
-            study.keep()
+            study = TranscriptStudy(home, apply=True, wants_failures=False)
+            study.read_file(noted.transcript)
+            study.store_lessons()
     except Refused:
         raise
     except (HabitusError, OSError) as error:
@@ -77,15 +77,15 @@ def _learn_from(settings: Settings, open_at: OpenAt, noted: NotedSession) -> boo
     return True
 
 
-def _take_lines(home: Path) -> list[str]:
+def _claim_lines(home: Path) -> list[str]:
     """Move the notes aside, so hooks can go on writing, and return all lines."""
-    spool, taken = home / SPOOL, home / TAKEN
+    spool, taken = home / NOTED_SESSIONS_FILE, home / CLAIMED_SESSIONS_FILE
     left = taken.read_text("utf-8", "replace") if taken.exists() else ""
     if left:
         with suppress(FileNotFoundError):
             left += spool.read_text("utf-8", "replace")
             spool.unlink()
-        write_whole(taken, left.encode())
+        write_atomically(taken, left.encode())
     else:
         with suppress(FileNotFoundError):
             spool.replace(taken)
@@ -93,12 +93,12 @@ def _take_lines(home: Path) -> list[str]:
     return left.splitlines()
 
 
-def _put_back(home: Path, noted: Iterable[NotedSession]) -> None:
+def _put_back_sessions(home: Path, noted: Iterable[NotedSession]) -> None:
     lines = [{"session": one.session, "transcript": str(one.transcript), "cwd": str(one.cwd)} for one in noted]
     if lines:
-        with (home / SPOOL).open("a", encoding="utf-8") as spool:
+        with (home / NOTED_SESSIONS_FILE).open("a", encoding="utf-8") as spool:
             spool.write("".join(f"{json.dumps(line)}\n" for line in lines))
-    (home / TAKEN).unlink(missing_ok=True)
+    (home / CLAIMED_SESSIONS_FILE).unlink(missing_ok=True)
 
 
 def _parse_note(line: str) -> NotedSession | None:

@@ -12,47 +12,47 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from habitus.agent.session import new_id
-from habitus.agent.stream import Done, ToolFinished, ToolStarted, TurnEvent
+from habitus.agent.session import generate_id
+from habitus.agent.stream import ToolFinished, ToolStarted, TurnEvent, TurnResult
 from habitus.app.conversations.sessions import open_session
 from habitus.app.home import Clock, Home
-from habitus.app.home_directory import PADS
+from habitus.app.home_directory import SESSION_PADS_DIR
 from habitus.app.learning import mining
 from habitus.app.tasks.workspaces import ABOUT_WORKSPACE, lay_out, readable_programs
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
-from habitus.events import Outcome, OutcomeKind, failure, infra
+from habitus.events import Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
 from habitus.evidence.model import Fixed, left_trace
-from habitus.files import Tree, without_examination
+from habitus.files import Tree, drop_eval_files
 from habitus.improve.trials import TRIAL
-from habitus.journal.model import Exposure, Place, Turn
-from habitus.learning.budget import Budget, BudgetedModel, judge_rubric
-from habitus.learning.detectors.monitor import Mode
+from habitus.journal.model import Exposure, SelectionSlot, Turn
+from habitus.learning.budget import BudgetedModel, RunBudget, judge_rubric
+from habitus.learning.detectors.monitor import MonitorMode
 from habitus.learning.observer import Learner
 from habitus.learning.transcripts.firings import describe_event
-from habitus.learning.transcripts.study import StudiedTurn, study
-from habitus.llm.agents.program import Call as PreparedCall
-from habitus.llm.agents.program import Question
-from habitus.llm.agents.running import Said, SolverProgram, solver_named, start, throw_away_room
-from habitus.llm.model import Ask, Asked, ProviderFault, Text
+from habitus.learning.transcripts.study import StudiedTurn, study_file
+from habitus.llm.agents.program import ProgramCall as PreparedCall
+from habitus.llm.agents.program import ProgramRequest
+from habitus.llm.agents.running import ProgramAnswer, SolverProgram, find_solver, run_call, temporary_workspace
+from habitus.llm.model import CompletionRequest, PersonMessage, ProviderError, TextContent
 from habitus.sandbox.inside import folders
 from habitus.settings import AccMode, EvidenceSettings, MemoryMode
 from habitus.skills import names
-from habitus.skills.layers.layer import USER
-from habitus.skills.sources.trust import APPROVED
+from habitus.skills.layers.layer import USER_LAYER
+from habitus.skills.sources.trust import APPROVED_ROOT
 from habitus.tasks.judging import judge
 from habitus.tasks.model import Call, Submission, Task, call_of
 from habitus.tasks.rollouts import Rollout
 
 # Seconds for one rollout.
-LONGEST_S = 600.0
-_RESULT_CHARS = 1_000  # of each tool result in a rollout's record
-_IN_VIEW = (Place.EAGER, Place.STICKY, Place.LOADED)
-_ABOUT_FOLDER = "What the task speaks of lies in this folder, and what you write here counts. Nobody is there to ask."
+ROLLOUT_TIMEOUT_S = 600.0
+_MAX_RESULT_CHARS = 1_000  # of each tool result in a rollout's record
+_VISIBLE_PLACES = (SelectionSlot.EAGER, SelectionSlot.STICKY, SelectionSlot.LOADED)
+_WORKSPACE_HINT = "What the task speaks of lies in this folder, and what you write here counts. Nobody is there to ask."
 
 
 @dataclass(frozen=True, slots=True)
-class OwnAgent:
+class OwnAgentSolver:
     """Solves tasks with our own agent; `fixed` decides for each item whether it is offered or withheld."""
 
     home: Home
@@ -61,28 +61,28 @@ class OwnAgent:
 
     async def solve(self, task: Task, rollout: Rollout) -> Rollout:
         """Return the rollout with its outcome."""
-        return await solve(self.home, task, rollout, self.model, source_type=TRIAL, fixed=self.fixed)
+        return await run_rollout(self.home, task, rollout, self.model, source_type=TRIAL, fixed=self.fixed)
 
 
 @asynccontextmanager
-async def open_throw_away_agent(
+async def open_own_agent_solver(
     home: Home, skill: str, tree: Tree, model: BudgetedModel | None
-) -> AsyncIterator[OwnAgent]:
+) -> AsyncIterator[OwnAgentSolver]:
     """Open our own agent in a temporary home that has only this version of the skill."""
     if model is None:
         raise Invalid("Nobody can solve the tasks.", hint="Name a --model.")
-    async with throw_away_home(home, skill, tree) as apart:
-        yield OwnAgent(apart, model)
+    async with open_temporary_home(home, skill, tree) as apart:
+        yield OwnAgentSolver(apart, model)
 
 
 @asynccontextmanager
-async def throw_away_home(home: Home, name: str, tree: Tree, *, folder: Path | None = None) -> AsyncIterator[Home]:
+async def open_temporary_home(home: Home, name: str, tree: Tree, *, folder: Path | None = None) -> AsyncIterator[Home]:
     """Open a temporary home with the bundled skills and this version of one skill.
 
     It shares no tasks, memory or secrets with the real home. If a process is killed, its folder is removed with old
     scratchpads.
     """
-    folder = folder or home.place / PADS / f"rollouts-{new_id()}"
+    folder = folder or home.writable_dir / SESSION_PADS_DIR / f"rollouts-{generate_id()}"
     person = folder / "person"
     await asyncio.to_thread(person.mkdir, mode=0o700, parents=True)
     settings = home.settings.model_copy(
@@ -103,26 +103,26 @@ async def throw_away_home(home: Home, name: str, tree: Tree, *, folder: Path | N
         }
     )
     # The skill's own eval cases would tell the solver what is checked.
-    shown = without_examination(tree)
+    shown = drop_eval_files(tree)
     try:
         opened = await asyncio.to_thread(open_home, settings, clock=home.clock, has_pages=False)
         try:
-            await asyncio.to_thread(opened.skills.write_tree, USER, name, shown, opened.person())
-            await asyncio.to_thread(_approve_as_here, home, opened, name)
+            await asyncio.to_thread(opened.skills.write_tree, USER_LAYER, name, shown, opened.build_author())
+            await asyncio.to_thread(_copy_approval, home, opened, name)
             yield opened
         finally:
             await asyncio.to_thread(opened.close)
     finally:
-        await asyncio.to_thread(folders.remove, str(folder))
+        await asyncio.to_thread(folders.remove_folder, str(folder))
 
 
-def _approve_as_here(home: Home, apart: Home, name: str) -> None:
+def _copy_approval(home: Home, apart: Home, name: str) -> None:
     """Approve the skill's code in the temporary home only if the same code is approved here."""
     if any(tool.name == name for tool in home.tools.active()):
-        apart.approvals.trust(APPROVED, {name: home.skills.tree(name)}, apart.person().name)
+        apart.approvals.trust(APPROVED_ROOT, {name: home.skills.read_tree(name)}, apart.build_author().name)
 
 
-async def solve(
+async def run_rollout(
     home: Home,
     task: Task,
     rollout: Rollout,
@@ -145,17 +145,17 @@ async def solve(
             model,
             id=workspace.session if workspace is not None else None,
             source_type=source_type,
-            learner=_quiet_learner(home),
+            learner=_make_silent_learner(home),
             read=readable_programs(home.settings, task),
             fixed=fixed,
         )
         asked = "\n\n".join([request or task.request, *([ABOUT_WORKSPACE] if workspace is not None else [])])
         try:
-            async with asyncio.timeout(LONGEST_S), session:
+            async with asyncio.timeout(ROLLOUT_TIMEOUT_S), session:
                 events = [event async for event in session.turn_stream(asked)]
-        except (ProviderFault, TimeoutError) as fault:
-            return rollout.judged(_outcome_of(fault), usage=session.usage)
-        done = next(event for event in reversed(events) if isinstance(event, Done))
+        except (ProviderError, TimeoutError) as fault:
+            return rollout.judged(_make_fault_outcome(fault), usage=session.usage)
+        done = next(event for event in reversed(events) if isinstance(event, TurnResult))
         outcome = done.outcome
         # Whether the turn succeeded is for the task's checks to decide, not for the agent.
         if outcome.kind is not OutcomeKind.INFRA:
@@ -165,20 +165,22 @@ async def solve(
             outcome = (await judge(task, submission, ask=ask)).outcome
         if fixed is not None:
             session.judge(outcome.kind, turn=done.turn, source=source_type)
-        turns = await asyncio.to_thread(home.journal.turns_of, session.id, user=home.settings.user)
+        turns = await asyncio.to_thread(home.journal.list_session_turns, session.id, user=home.settings.user)
     return rollout.judged(
         outcome,
         _describe_turn(events),
         usage=session.usage,
         steps=done.rounds,
         is_opened=any(map(partial(_is_opened, rollout.skill), turns)),
-        is_followed=any(not one.is_ignored for turn in turns for one in _uses(rollout.skill, turn)),
+        is_followed=any(not one.is_ignored for turn in turns for one in _list_uses(rollout.skill, turn)),
     )
 
 
-def _outcome_of(fault: ProviderFault | TimeoutError) -> Outcome:
+def _make_fault_outcome(fault: ProviderError | TimeoutError) -> Outcome:
     return (
-        infra(str(fault)) if isinstance(fault, ProviderFault) else failure(f"it was not done after {LONGEST_S:.0f} s")
+        build_infra_outcome(str(fault))
+        if isinstance(fault, ProviderError)
+        else build_failed_outcome(f"it was not done after {ROLLOUT_TIMEOUT_S:.0f} s")
     )
 
 
@@ -189,28 +191,28 @@ def _describe_turn(events: Sequence[TurnEvent]) -> str:
             case ToolStarted(tool=tool, arguments=arguments):
                 lines.append(f"{tool} {arguments}")
             case ToolFinished(content=content, outcome=outcome):
-                lines.append(f"came to ({outcome.kind.value}): {content[-_RESULT_CHARS:]}")
-            case Done(reply=reply):
-                lines.append(f"said: {reply[-_RESULT_CHARS:]}")
+                lines.append(f"came to ({outcome.kind.value}): {content[-_MAX_RESULT_CHARS:]}")
+            case TurnResult(reply=reply):
+                lines.append(f"said: {reply[-_MAX_RESULT_CHARS:]}")
     return "\n".join(lines)
 
 
-def _quiet_learner(home: Home) -> Learner:
-    return Learner(None, spending=home.spending, mode=Mode.OFF, redactor=home.redactor)
+def _make_silent_learner(home: Home) -> Learner:
+    return Learner(None, spending=home.spending, mode=MonitorMode.OFF, redactor=home.redactor)
 
 
 def _is_opened(skill: str, turn: Turn) -> bool:
-    is_in_view = any(one.name == skill and one.place in _IN_VIEW for one in turn.selected)
-    return is_in_view or bool(_uses(skill, turn))
+    is_in_view = any(one.name == skill and one.place in _VISIBLE_PLACES for one in turn.selected)
+    return is_in_view or bool(_list_uses(skill, turn))
 
 
-def _uses(skill: str, turn: Turn) -> list[Exposure]:
+def _list_uses(skill: str, turn: Turn) -> list[Exposure]:
     return [one for one in turn.exposures if one.item == skill and one.is_used]
 
 
-def describe_powers(name: str) -> str:
+def describe_solver_access(name: str) -> str:
     """Describe what a solver program may do on this machine, for the user to confirm before it starts."""
-    solver = solver_named(name)
+    solver = find_solver(name)
     trial = " This is experimental." if solver.is_experimental else ""
     return (
         f"{solver.program.title} solves the tasks itself, on this machine and as you, signed in as you are: each in "
@@ -221,16 +223,16 @@ def describe_powers(name: str) -> str:
 
 @asynccontextmanager
 async def open_program_solver(
-    home: Home, skill: str, tree: Tree, name: str, budget: Budget, model: BudgetedModel | None
+    home: Home, skill: str, tree: Tree, name: str, budget: RunBudget, model: BudgetedModel | None
 ) -> AsyncIterator[ProgramSolver]:
     """Open the named program with one version of a skill; `model` judges rubrics.
 
     It works in a folder far from the home, whose tasks it must not read.
     """
-    solver = solver_named(name)
+    solver = find_solver(name)
     if home.settings.sandbox.runtime != "local":
         raise Invalid("Cells run on another machine, where no program of yours is.", hint="Leave --solver out.")
-    async with throw_away_room() as room, throw_away_home(home, skill, tree, folder=room / "home") as apart:
+    async with temporary_workspace() as room, open_temporary_home(home, skill, tree, folder=room / "home") as apart:
         yield ProgramSolver(apart, skill, solver, name.partition(":")[2], budget, model)
 
 
@@ -243,23 +245,23 @@ class ProgramSolver:
     skill: str
     solver: SolverProgram
     model: str
-    budget: Budget
+    budget: RunBudget
     judge_model: BudgetedModel | None
 
     async def solve(self, task: Task, rollout: Rollout) -> Rollout:
         """Run the program on the task and return the rollout with its outcome."""
         async with AsyncExitStack() as exits:
-            room = await exits.enter_async_context(throw_away_room())
+            room = await exits.enter_async_context(temporary_workspace())
             workspace = await exits.enter_async_context(lay_out(self.home, task)) if task.needs_workspace else None
             if workspace is not None and not workspace.setup.is_ok:
                 return rollout.judged(workspace.setup)
             work = workspace.folder if workspace is not None else room / "work"
             try:
                 said = await self._run_program(task, room, work)
-            except (ProviderFault, TimeoutError) as fault:
-                return rollout.judged(_outcome_of(fault))
-            turns = await asyncio.to_thread(self._read_back, room)
-            calls = tuple(call for turn in turns for call in _calls(self.home.clock, turn))
+            except (ProviderError, TimeoutError) as fault:
+                return rollout.judged(_make_fault_outcome(fault))
+            turns = await asyncio.to_thread(self._read_transcripts, room)
+            calls = tuple(call for turn in turns for call in _list_calls(self.home.clock, turn))
             payer = self.judge_model
             ask = partial(judge_rubric, model=payer, redactor=self.home.redactor) if payer is not None else None
             submission = Submission(reply=said.text, calls=calls, workspace=workspace)
@@ -275,40 +277,40 @@ class ProgramSolver:
             is_followed=is_opened and self._is_followed(task, calls, said.text),
         )
 
-    async def _run_program(self, task: Task, room: Path, work: Path) -> Said:
+    async def _run_program(self, task: Task, room: Path, work: Path) -> ProgramAnswer:
         """Run the program once, paid from the budget; its usage is known only at the end."""
-        prompt = "\n\n".join([task.request, *([_ABOUT_FOLDER] if task.needs_workspace else [])])
+        prompt = "\n\n".join([task.request, *([_WORKSPACE_HINT] if task.needs_workspace else [])])
         name = f"{self.solver.program.name}:{self.model}"
-        question = Question(system="", prompt=prompt, model=self.model, room=room, environ=os.environ)
-        ask = Ask(system="", messages=(Asked(parts=(Text(text=prompt),)),))
+        question = ProgramRequest(system="", prompt=prompt, model=self.model, workspace=room, environ=os.environ)
+        ask = CompletionRequest(system="", messages=(PersonMessage(parts=(TextContent(text=prompt),)),))
         # The most that the run may use is reserved and kept if it fails, because its real usage is unknown then.
         aside = await asyncio.to_thread(self.budget.reserve, ask, name)
-        used = aside.most
+        used = aside.max_usage
         try:
             call = await asyncio.to_thread(self._prepare_call, question, work, task.needs_workspace)
-            async with asyncio.timeout(LONGEST_S):
-                said = await start(self.solver.program, question, call, work, 2 * LONGEST_S)
+            async with asyncio.timeout(ROLLOUT_TIMEOUT_S):
+                said = await run_call(self.solver.program, question, call, work, 2 * ROLLOUT_TIMEOUT_S)
             used = said.usage
             return said
         finally:
             await asyncio.to_thread(self.budget.settle, aside, used, name)
 
-    def _prepare_call(self, question: Question, work: Path, may_act: bool) -> PreparedCall:
+    def _prepare_call(self, question: ProgramRequest, work: Path, may_act: bool) -> PreparedCall:
         work.mkdir(parents=True, exist_ok=True)
-        call = self.solver.ask(question, may_act)
-        lies = self.home.skills.directory(f"{self.skill}@{USER}")
+        call = self.solver.build_call(question, may_act)
+        lies = self.home.skills.find_directory(f"{self.skill}@{USER_LAYER}")
         assert lies is not None, "a home on disk has folders"
-        shutil.copytree(lies, question.room / self.solver.skills / self.skill)
+        shutil.copytree(lies, question.workspace / self.solver.skills / self.skill)
         return call
 
-    def _read_back(self, room: Path) -> list[StudiedTurn]:
+    def _read_transcripts(self, room: Path) -> list[StudiedTurn]:
         turns: list[StudiedTurn] = []
         for path in sorted(room.glob(self.solver.transcripts)):
-            study(path, self.home.redactor, turns.append)
+            study_file(path, self.home.redactor, turns.append)
         return turns
 
     def _is_opened(self, turns: Sequence[StudiedTurn], calls: Sequence[Call]) -> bool:
-        used = {names.canonical(use.skill) for turn in turns for use in turn.skill_uses}
+        used = {names.canonicalize_name(use.skill) for turn in turns for use in turn.skill_uses}
         return self.skill in used or any(f"{self.skill}/SKILL.md" in call.arguments for call in calls)
 
     def _is_followed(self, task: Task, calls: Sequence[Call], reply: str) -> bool:
@@ -316,8 +318,8 @@ class ProgramSolver:
         return left_trace(self.home.skills.load(self.skill).body, (), request=task.request, done=done)
 
 
-def _calls(clock: Clock, turn: StudiedTurn) -> list[Call]:
-    _, done = mining.observed_elsewhere(turn, clock())
+def _list_calls(clock: Clock, turn: StudiedTurn) -> list[Call]:
+    _, done = mining.observe_transcript_turn(turn, clock())
     return [
         Call(tool=one.name, arguments=json.dumps(one.arguments), command=str(one.arguments.get("command", "")))
         for one in done.calls

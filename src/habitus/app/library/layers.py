@@ -15,17 +15,24 @@ import sqlalchemy as sa
 import habitus as package
 from habitus import sql
 from habitus.app.home import refuse_unless_admin
-from habitus.skills.layers.layer import AGENTS, OWN, PROMPT, USER, Layer, project_places
+from habitus.skills.layers.layer import (
+    AGENT_LAYERS,
+    OWN_LAYERS,
+    PROMPT_LAYER,
+    USER_LAYER,
+    Layer,
+    find_project_skill_folders,
+)
 from habitus.skills.library import Library
-from habitus.skills.model import Source
-from habitus.skills.sources.trust import OutsideContent
-from habitus.skills.stores.files import DirectoryShelf
-from habitus.skills.stores.ledger import newest_generation
-from habitus.skills.stores.recording import Inspect
-from habitus.skills.stores.sql import SqlShelf
+from habitus.skills.model import SkillSource
+from habitus.skills.sources.trust import OutsideContentPolicy
+from habitus.skills.stores.files import DirectoryBackend
+from habitus.skills.stores.layer_database import read_newest_generation
+from habitus.skills.stores.recording import RiskInspector
+from habitus.skills.stores.sql import SqlBackend
 from habitus.skills.stores.tables import skills
 from habitus.skills.stores.versioned import SkillStore
-from habitus.sql.notifications import Topic, news_of
+from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
@@ -37,25 +44,25 @@ CHANGELOG = "CHANGELOG.md"
 def open_library(home: Home, *, only: str = "") -> Library:
     """Open the library of a home; `only` limits it to one name, as if there were no other skills."""
     local, shared = home.local, home.shared
-    with home.reading():
-        own = _user_store(home, only)
-        with sql.reading(local):
-            layers = _layers(home, own, only)
+    with home.read_transaction():
+        own = _open_user_store(home, only)
+        with sql.read_transaction(local):
+            layers = _build_layers(home, own, only)
     # Writes that a killed process left unfinished are completed before anything is read.
     for layer in layers:
-        layer.store.complete()
+        layer.store.complete_pending_writes()
     return Library(
         layers,
-        gate_context=home.gates(home.user()),
-        fill=home.fill,
-        allow=home.allow,
-        newest=partial(_newest, home),
-        reading=home.reading,
-        outside=OutsideContent(home.trust, shared),
+        gate_context=home.build_gates(home.get_user()),
+        placeholder_values=home.placeholder_values,
+        authorize=home.check_change_allowed,
+        read_revision=partial(_get_newest_revision, home),
+        open_transaction=home.read_transaction,
+        outside=OutsideContentPolicy(home.trust, shared),
     )
 
 
-def may_have_tools(shared: sa.Engine, local: sa.Engine) -> bool:
+def has_code_or_recipes(shared: sa.Engine, local: sa.Engine) -> bool:
     """Whether any skill may have code or recipes; answered from the database, without reading the library."""
     return any(map(_has_more_than_steps, dict.fromkeys((local, shared))))
 
@@ -65,30 +72,33 @@ def _has_more_than_steps(engine: sa.Engine) -> bool:
     # Summaries omit the field if steps are the only stage.
     states_it = skills.c.summary.contains('"stages":')
     query = sa.select(skills.c.id).where(skills.c.archived_on.is_(None), states_it).limit(1)
-    with sql.reading(engine) as connection:
+    with sql.read_transaction(engine) as connection:
         return connection.execute(query).first() is not None
 
 
-def revision(home: Home) -> Hashable:
+def get_library_revision(home: Home) -> Hashable:
     """Return a value that changes with every change to skills and trust; it costs no directory scan."""
-    return _newest(home), None if home.local is home.shared else home.approvals.revision()
+    return _get_newest_revision(home), None if home.local is home.shared else home.approvals.read_revision()
 
 
-def _newest(home: Home) -> tuple[Hashable, Hashable]:
+def _get_newest_revision(home: Home) -> tuple[Hashable, Hashable]:
     """Return a value that changes with local trust and with any layer stored in a database."""
     local, shared = home.local, home.shared
-    with sql.reading(local):
-        trusted, here = home.trust.revision(), newest_generation(local)
+    with sql.read_transaction(local):
+        trusted, here = home.trust.read_revision(), read_newest_generation(local)
     if local is shared:
         return trusted, here
-    return trusted, (here, news_of(shared).fresh(Topic.SKILLS, partial(newest_generation, shared)))
+    return trusted, (
+        here,
+        get_change_feed(shared).fetch_cached(ChangeTopic.SKILLS, partial(read_newest_generation, shared)),
+    )
 
 
-def _layers(home: Home, own: SkillStore, only: str) -> list[Layer]:
+def _build_layers(home: Home, own: SkillStore, only: str) -> list[Layer]:
     """Return the layers, lowest first; a higher layer wins."""
     settings, opened = home.settings, partial(_open_store, home, only=only)
     bundled = opened("bundled", Path(package.__file__).parent / "bundled", can_write=False)
-    layers = [Layer(name="bundled", store=bundled, source=Source.BUNDLED, fills_placeholders=True)]
+    layers = [Layer(name="bundled", store=bundled, source=SkillSource.BUNDLED, fills_placeholders=True)]
     if settings.operator_skills is not None:
         root = settings.operator_skills.expanduser()
         operator = opened("operator", root, can_write=False, key=f"operator:{root}")
@@ -96,45 +106,45 @@ def _layers(home: Home, own: SkillStore, only: str) -> list[Layer]:
             Layer(
                 name="operator",
                 store=operator,
-                source=Source.OPERATOR,
+                source=SkillSource.OPERATOR,
                 fills_placeholders=True,
                 changelog=root / CHANGELOG,
             )
         )
-    for agent in AGENTS:
+    for agent in AGENT_LAYERS:
         root = settings.user_home / f".{agent}" / "skills"
-        store = opened(agent, root, follow_links=True, inspect=home.scan)
+        store = opened(agent, root, follow_links=True, inspect=home.scan_tree)
         layers.append(Layer(name=agent, store=store, claims_root=str(root)))
     layers.append(
         Layer(
-            name=USER,
+            name=USER_LAYER,
             store=own,
             changelog=settings.home / "skills" / CHANGELOG,
             allow_removal=partial(refuse_unless_admin, home, "remove a skill that everybody uses"),
         )
     )
-    for place in project_places(settings.cwd, settings.user_home):
+    for place in find_project_skill_folders(settings.cwd, settings.user_home):
         store = opened(place.name, place.root, key=f"project:{place.root}")
         layers.append(Layer(name=place.name, store=store, trust_root=str(place.root)))
-    identity = opened(PROMPT, settings.home / PROMPT)
-    return [*layers, Layer(name=PROMPT, store=identity, is_listed=False)]
+    identity = opened(PROMPT_LAYER, settings.home / PROMPT_LAYER)
+    return [*layers, Layer(name=PROMPT_LAYER, store=identity, is_listed=False)]
 
 
-def _user_store(home: Home, only: str) -> SkillStore:
+def _open_user_store(home: Home, only: str) -> SkillStore:
     """Open the user's own layer: a directory, or a table in a shared database."""
     settings, shared = home.settings, home.shared
     if shared is home.local:
-        return _open_store(home, USER, settings.home / "skills", only=only)
-    shelf = SqlShelf(shared, home.place / "cache" / "skills", only=only)
+        return _open_store(home, USER_LAYER, settings.home / "skills", only=only)
+    shelf = SqlBackend(shared, home.writable_dir / "cache" / "skills", only=only)
     return SkillStore(
         shelf,
         shared,
-        layer=USER,
+        layer=USER_LAYER,
         only=only,
         clock=home.clock,
-        look_every=settings.look_every,
-        heard=partial(news_of(shared).last_change, Topic.ROWS),
-        completes=False,
+        check_interval=settings.look_every,
+        read_change_marker=partial(get_change_feed(shared).get_last_change, ChangeTopic.ROWS),
+        recover_on_open=False,
     )
 
 
@@ -147,14 +157,14 @@ def _open_store(
     key: str = "",
     can_write: bool = True,
     follow_links: bool = False,
-    inspect: Inspect = lambda tree: (),
+    inspect: RiskInspector = lambda tree: (),
 ) -> SkillStore:
     settings, place = home.settings, (layer, root, key)
     # Stores are shared between the users of a process, so a directory is scanned once for all.
-    known = {} if only else home.stores
+    known = {} if only else home.open_stores
     if place in known:
         return known[place]
-    shelf = DirectoryShelf(
+    shelf = DirectoryBackend(
         root,
         settings.home / "archive",
         can_write=can_write and not home.is_read_only,
@@ -170,14 +180,14 @@ def _open_store(
         key=key,
         only=only,
         clock=home.clock,
-        look_every=settings.look_every,
+        check_interval=settings.look_every,
         inspect=inspect,
-        completes=False,
+        recover_on_open=False,
     )
     return known.setdefault(place, store)
 
 
-class Whose(StrEnum):
+class SourceOwner(StrEnum):
     """Who is responsible for the skills of a layer."""
 
     YOURS = "yours"
@@ -187,24 +197,24 @@ class Whose(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class LayerSummary:
     """A layer with visible skills, and how many."""
 
     name: str
     skills: int
-    whose: Whose
+    owner: SourceOwner
 
 
-def places(skills: Library) -> tuple[Place, ...]:
+def list_layer_summaries(skills: Library) -> tuple[LayerSummary, ...]:
     """Return the layers that visible skills come from, highest first."""
-    counted = Counter(item.layer for item in skills.listing())
+    counted = Counter(item.layer for item in skills.list_skills())
     layers = [layer for layer in reversed(skills.layers) if layer.is_listed and counted[layer.name]]
-    return tuple(Place(name=layer.name, skills=counted[layer.name], whose=_whose(layer)) for layer in layers)
+    return tuple(LayerSummary(name=layer.name, skills=counted[layer.name], owner=_get_owner(layer)) for layer in layers)
 
 
-def _whose(layer: Layer) -> Whose:
-    if layer.name == USER:
-        return Whose.YOURS
-    if layer.name in OWN:
-        return Whose.TRUSTED
-    return Whose.MUST_BE_TRUSTED if layer.trust_root else Whose.ELSEWHERE
+def _get_owner(layer: Layer) -> SourceOwner:
+    if layer.name == USER_LAYER:
+        return SourceOwner.YOURS
+    if layer.name in OWN_LAYERS:
+        return SourceOwner.TRUSTED
+    return SourceOwner.MUST_BE_TRUSTED if layer.trust_root else SourceOwner.ELSEWHERE

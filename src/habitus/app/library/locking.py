@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING
 
 from habitus.app.home import Home
 from habitus.errors import UserError
-from habitus.files import disk_errors, tree_hash
+from habitus.files import compute_tree_hash, translate_disk_errors
 from habitus.settings import Settings
 from habitus.skills import names
-from habitus.skills.layers.layer import AGENTS, USER, project_places, project_root
-from habitus.skills.layers.listing import Listed
+from habitus.skills.layers.layer import AGENT_LAYERS, USER_LAYER, find_project_root, find_project_skill_folders
+from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
-from habitus.skills.sources import lock
-from habitus.skills.sources.lock import LockFile
+from habitus.skills.sources import lockfiles
+from habitus.skills.sources.lockfiles import NpxLockfile
 
 # Importers and fetchers are only loaded by commands that use them.
 if TYPE_CHECKING:
-    from habitus.skills.formats.base import Incoming
-    from habitus.skills.sources.fetching import Fetched
-    from habitus.skills.sources.importing import Result
+    from habitus.skills.formats.base import IncomingSkill
+    from habitus.skills.sources.fetching import FetchedSource
+    from habitus.skills.sources.importing import ImportEntryResult
 
 # The folder of a project that most agents read.
-SHARED = Path(".agents", "skills")
+SHARED_SKILLS_DIR = Path(".agents", "skills")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tracked:
+class TrackedSkill:
     """A skill recorded in a lockfile: its layer here, and the address it is fetched from."""
 
     name: str
@@ -44,37 +44,39 @@ class Tracked:
     hash: str
     branch: str = ""
     # Its name in the lockfile, which may not be in canonical form.
-    key: str = ""
+    lock_key: str = ""
     # The lockfile of `npx skills`; None for ours.
-    file: LockFile | None = None
+    file: NpxLockfile | None = None
 
     @property
-    def source(self) -> tuple[str, str, str, LockFile | None]:
+    def source(self) -> tuple[str, str, str, NpxLockfile | None]:
         """Return the key by which skills are fetched together and imported into one place."""
         return self.address, self.branch, self.layer, self.file
 
 
-def tracked_skills(home: Home) -> tuple[list[Tracked], list[str]]:
+def list_tracked_skills(home: Home) -> tuple[list[TrackedSkill], list[str]]:
     """Return every skill that can be updated, and a line for each one that can't."""
-    own = lock.read(_own_file(home.settings))
-    found = [Tracked(name=name, layer=USER, address=one.address, hash=one.tree_hash) for name, one in own.items()]
+    own = lockfiles.read_lockfile(_get_home_lock_file(home.settings))
+    found = [
+        TrackedSkill(name=name, layer=USER_LAYER, address=one.address, hash=one.tree_hash) for name, one in own.items()
+    ]
     unread: list[str] = []
-    for file, layers in _files(home.settings):
+    for file, layers in _list_npx_lock_files(home.settings):
         try:
-            found += _tracked_in(home.skills, file, layers, unread)
+            found += _read_tracked_skills(home.skills, file, layers, unread)
         except UserError as error:
             unread.append(f"{error.message} {error.hint}")
     return found, unread
 
 
-def origin_of(settings: Settings, item: Listed) -> str:
+def describe_origin(settings: Settings, item: ListedSkill) -> str:
     """Describe where a skill came from according to the lockfiles; empty if none knows it."""
     try:
-        if item.layer == USER:
-            return lock.origin_of(_own_file(settings), item.name)
-        for file, layers in _files(settings):
-            for key, entry in file.read().items() if item.layer in layers else ():
-                if names.canonical(key) == item.name:
+        if item.layer == USER_LAYER:
+            return lockfiles.find_origin(_get_home_lock_file(settings), item.name)
+        for file, layers in _list_npx_lock_files(settings):
+            for key, entry in file.read_entries().items() if item.layer in layers else ():
+                if names.canonicalize_name(key) == item.name:
                     source = str(entry.get("source", ""))
                     return f"{Path(source).name if Path(source).is_absolute() else source}, by 'npx skills'"
     except UserError:
@@ -83,83 +85,93 @@ def origin_of(settings: Settings, item: Listed) -> str:
     return ""
 
 
-def _files(settings: Settings) -> Iterator[tuple[LockFile, Sequence[str]]]:
+def _list_npx_lock_files(settings: Settings) -> Iterator[tuple[NpxLockfile, Sequence[str]]]:
     """Yield the lockfiles of `npx skills` visible from here, with the layers their skills may be in."""
-    yield lock.global_file(settings.user_home, os.environ), AGENTS
+    yield lockfiles.get_global_lockfile(settings.user_home, os.environ), AGENT_LAYERS
     places: dict[Path, list[str]] = {}
-    for place in project_places(settings.cwd, settings.user_home):
+    for place in find_project_skill_folders(settings.cwd, settings.user_home):
         places.setdefault(place.root.parents[1], []).append(place.name)
     for folder, layers in places.items():
-        yield lock.project_file(folder), layers
+        yield lockfiles.get_project_lockfile(folder), layers
 
 
-def _tracked_in(skills: Library, file: LockFile, layers: Sequence[str], unread: list[str]) -> Iterator[Tracked]:
-    for key, entry in file.read().items():
-        name = names.canonical(key)
-        layer = next((one for one in layers if skills.layer(one).store.is_taken(name)), "")
-        address = lock.address_of(entry, file.path.parent)
+def _read_tracked_skills(
+    skills: Library, file: NpxLockfile, layers: Sequence[str], unread: list[str]
+) -> Iterator[TrackedSkill]:
+    for key, entry in file.read_entries().items():
+        name = names.canonicalize_name(key)
+        layer = next((one for one in layers if skills.get_layer(one).store.is_name_taken(name)), "")
+        address = lockfiles.get_fetch_address(entry, file.path.parent)
         if layer and address:
             digest = str(entry.get("computedHash" if file.is_project else "skillFolderHash", ""))
             branch = str(entry.get("ref") or "")
-            yield Tracked(name=name, layer=layer, address=address, hash=digest, branch=branch, key=key, file=file)
+            yield TrackedSkill(
+                name=name, layer=layer, address=address, hash=digest, branch=branch, lock_key=key, file=file
+            )
         elif layer:
             unread.append(f"{name}@{layer} comes with the package {entry.get('source')}: npm updates it.")
 
 
-def is_as_installed(skills: Library, one: Tracked) -> bool:
+def is_unmodified(skills: Library, one: TrackedSkill) -> bool:
     """Whether a skill that `npx skills` installed is unchanged here."""
-    folder = skills.layer(one.layer).store.directory(one.name)
-    return folder is not None and _hash_like(one.hash, folder) == one.hash
+    folder = skills.get_layer(one.layer).store.find_directory(one.name)
+    return folder is not None and _compute_matching_hash(one.hash, folder) == one.hash
 
 
-def has_moved(one: Tracked, entry: Incoming, fetched: Fetched) -> bool:
+def has_changed_upstream(one: TrackedSkill, entry: IncomingSkill, fetched: FetchedSource) -> bool:
     """Whether a skill has changed at its source since it was installed."""
     if one.file is None:
-        return tree_hash(entry.tree) != one.hash
-    place = _place(entry, fetched)
-    return place is None or _hash_like(one.hash, place) != one.hash
+        return compute_tree_hash(entry.tree) != one.hash
+    place = _find_source_folder(entry, fetched)
+    return place is None or _compute_matching_hash(one.hash, place) != one.hash
 
 
-def _hash_like(known: str, folder: Path) -> str:
+def _compute_matching_hash(known: str, folder: Path) -> str:
     """Return a folder's hash of the same kind as the known one."""
     # Git's tree hashes have 40 digits, those of `npx skills` have 64.
-    return lock.git_hash(folder) if len(known) == 40 else lock.computed_hash(folder)
+    return lockfiles.compute_git_tree_hash(folder) if len(known) == 40 else lockfiles.compute_npx_hash(folder)
 
 
-def record(
-    home: Home, group: Sequence[Tracked], results: Iterable[Result], entries: Iterable[Incoming], fetched: Fetched
+def record_imported_skills(
+    home: Home,
+    group: Sequence[TrackedSkill],
+    results: Iterable[ImportEntryResult],
+    entries: Iterable[IncomingSkill],
+    fetched: FetchedSource,
 ) -> None:
     """Record the imported skills in the lockfile that tracks them."""
     file = group[0].file
     if file is None:
-        record_own(home, results, entries, fetched)
+        record_in_home(home, results, entries, fetched)
         return
     by_name = {one.name: one for one in group}
-    there = {entry.name: _place(entry, fetched) for entry in entries}
+    there = {entry.name: _find_source_folder(entry, fetched) for entry in entries}
     now = home.clock().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
-    def change(skills: dict[str, lock.Entry]) -> None:
+    def change(skills: dict[str, lockfiles.NpxLockEntry]) -> None:
         for result in results:
             one = by_name.get(result.name)
-            if one is None or one.key not in skills or not result.is_here_now:
+            if one is None or one.lock_key not in skills or not result.is_up_to_date:
                 continue
-            folder = there[result.name] or home.skills.layer(one.layer).store.directory(result.name)
-            digest = _hash_like(one.hash, folder) if folder is not None else one.hash
+            folder = there[result.name] or home.skills.get_layer(one.layer).store.find_directory(result.name)
+            digest = _compute_matching_hash(one.hash, folder) if folder is not None else one.hash
             new = {"computedHash": digest} if file.is_project else {"skillFolderHash": digest, "updatedAt": now}
             if digest != one.hash:
-                skills[one.key] |= {**new, **_digest_of(fetched, result.name)}
+                skills[one.lock_key] |= {**new, **_build_digest_entry(fetched, result.name)}
 
-    file.change(change)
+    file.update_entries(change)
 
 
-def record_own(home: Home, results: Iterable[Result], entries: Iterable[Incoming], fetched: Fetched) -> None:
+def record_in_home(
+    home: Home, results: Iterable[ImportEntryResult], entries: Iterable[IncomingSkill], fetched: FetchedSource
+) -> None:
     """Record added skills in the home's lockfile."""
-    file, hashes = _own_file(home.settings), {entry.name: tree_hash(entry.tree) for entry in entries}
-    locked = lock.read(file)
+    file, hashes = _get_home_lock_file(home.settings), {entry.name: compute_tree_hash(entry.tree) for entry in entries}
+    locked = lockfiles.read_lockfile(file)
     for result in results:
         if result.is_refused or result.name not in hashes:
             continue
-        entry = lock.Locked(
+        entry = lockfiles.LockedSkill(
             address=fetched.address,
             commit=fetched.commit,
             origin=result.origin,
@@ -171,50 +183,52 @@ def record_own(home: Home, results: Iterable[Result], entries: Iterable[Incoming
         # An unchanged entry keeps its date; otherwise every run would change the file.
         is_same = earlier is not None and replace(earlier, added_on=entry.added_on) == entry
         locked[result.name] = earlier if is_same and earlier is not None else entry
-    lock.write(file, locked)
+    lockfiles.write_lockfile(file, locked)
 
 
 def record_in_project(
     skills: Library,
-    file: LockFile,
+    file: NpxLockfile,
     layer: str,
-    results: Iterable[Result],
-    entries: Iterable[Incoming],
-    fetched: Fetched,
+    results: Iterable[ImportEntryResult],
+    entries: Iterable[IncomingSkill],
+    fetched: FetchedSource,
 ) -> None:
     """Record skills added to a project in its lockfile; not those from an archive, which `npx skills` can't fetch."""
     if fetched.path.is_file():
         return
-    there = {entry.name: _place(entry, fetched) for entry in entries}
-    source = lock.source_of(fetched.repository or fetched.address, fetched.branch, file.path.parent)
+    there = {entry.name: _find_source_folder(entry, fetched) for entry in entries}
+    source = lockfiles.build_source_fields(fetched.repository or fetched.address, fetched.branch, file.path.parent)
     if fetched.digests:
         source = {"source": fetched.path.name.removeprefix("www."), "sourceUrl": fetched.address}
         source["sourceType"] = "well-known"
 
-    def change(noted: dict[str, lock.Entry]) -> None:
+    def change(noted: dict[str, lockfiles.NpxLockEntry]) -> None:
         for result in results:
-            if not result.is_here_now or result.name not in there:
+            if not result.is_up_to_date or result.name not in there:
                 continue
             place = there[result.name]
-            folder = place or skills.layer(layer).store.directory(result.name)
+            folder = place or skills.get_layer(layer).store.find_directory(result.name)
             if folder is None:
                 continue
-            path = {} if place is None or source["sourceType"] == "local" else _path_of(place, fetched)
-            digest = {"computedHash": lock.computed_hash(folder)}
-            noted[result.name] = {**source, **path, **digest, **_digest_of(fetched, result.name)}
+            path = {} if place is None or source["sourceType"] == "local" else _build_path_entry(place, fetched)
+            digest = {"computedHash": lockfiles.compute_npx_hash(folder)}
+            noted[result.name] = {**source, **path, **digest, **_build_digest_entry(fetched, result.name)}
 
-    file.change(change)
+    file.update_entries(change)
 
 
-def place_in_project(settings: Settings) -> Path:
+def find_project_skills_root(settings: Settings) -> Path:
     """Return the folder whose `.agents/skills` receives a project's skills: the nearest with any, or the root."""
-    top = project_root(settings.cwd)
+    top = find_project_root(settings.cwd)
     chain = [settings.cwd, *settings.cwd.parents]
     inside = chain[: chain.index(top) + 1]
-    return next((one for one in inside if (one / SHARED).is_dir() or (one / lock.PROJECT_FILE).is_file()), top)
+    return next(
+        (one for one in inside if (one / SHARED_SKILLS_DIR).is_dir() or (one / lockfiles.PROJECT_FILE).is_file()), top
+    )
 
 
-def _place(entry: Incoming, fetched: Fetched) -> Path | None:
+def _find_source_folder(entry: IncomingSkill, fetched: FetchedSource) -> Path | None:
     """Return the folder that a skill was read from; None if it came from an archive or a site."""
     if fetched.digests or fetched.path.is_file():
         return None
@@ -222,19 +236,19 @@ def _place(entry: Incoming, fetched: Fetched) -> Path | None:
     return folder if (folder / "SKILL.md").is_file() else None
 
 
-def _path_of(folder: Path, fetched: Fetched) -> Mapping[str, str]:
+def _build_path_entry(folder: Path, fetched: FetchedSource) -> Mapping[str, str]:
     inside = Path(fetched.folder) / folder.relative_to(fetched.path) / "SKILL.md"
     return {"skillPath": inside.as_posix()}
 
 
-def _digest_of(fetched: Fetched, name: str) -> Mapping[str, str]:
+def _build_digest_entry(fetched: FetchedSource, name: str) -> Mapping[str, str]:
     return {"wellKnownDigest": fetched.digests[name]} if name in fetched.digests else {}
 
 
-def _own_file(settings: Settings) -> Path:
+def _get_home_lock_file(settings: Settings) -> Path:
     """Return the home's lockfile, renaming one that still has its old name."""
-    file, old = settings.home / lock.FILE, settings.home / lock.OLD_FILE
+    file, old = settings.home / lockfiles.LOCK_FILE, settings.home / lockfiles.OLD_LOCK_FILE
     if old.is_file() and not file.exists():
-        with disk_errors(file):
+        with translate_disk_errors(file):
             old.rename(file)
     return file

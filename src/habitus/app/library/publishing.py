@@ -8,62 +8,64 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from habitus.agent.library_view import loadable
+from habitus.agent.library_view import list_loadable_skills
 from habitus.app.home import Home
-from habitus.app.library.explaining import request_of, select
-from habitus.app.operating.checking import lint
+from habitus.app.library.explaining import build_request, select_skills
+from habitus.app.operating.checking import lint_skills
 from habitus.errors import Invalid, NotFound, Refused
-from habitus.files import File, disk_errors, is_examination, without_examination, write_whole
-from habitus.skills.choosing.selection import User
-from habitus.skills.model import Severity, Summary
+from habitus.files import TreeFile, drop_eval_files, is_eval_file, translate_disk_errors, write_atomically
+from habitus.skills.choosing.selection import RequestUser
+from habitus.skills.model import DiagnosticSeverity, SkillSummary
 from habitus.skills.sources import discovery
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Published:
+class PublishableSkill:
     """A skill's files, with secrets redacted."""
 
-    summary: Summary
+    summary: SkillSummary
     files: Mapping[str, bytes]
 
 
-class Publisher:
+class SkillPublisher:
     """Serves the skills that one user's agent may load."""
 
-    def __init__(self, home: Home, user: User) -> None:
+    def __init__(self, home: Home, user: RequestUser) -> None:
         self._home = home
         self._user = user
 
-    def summaries(self) -> list[Summary]:
+    def list_summaries(self) -> list[SkillSummary]:
         """Return every skill that this user's agent may load, by name."""
         seen = self._home.skills.snapshot(user=self._user.name)
-        chosen = select(self._home, request_of(self._home, "", self._user.name))
-        names = loadable(seen) & chosen.eligible()
+        chosen = select_skills(self._home, build_request(self._home, "", self._user.name))
+        names = list_loadable_skills(seen) & chosen.list_eligible_names()
         return [item.summary for item in seen.listing if item.name in names and item.summary is not None]
 
-    def skill(self, name: str) -> Published:
+    def get_skill(self, name: str) -> PublishableSkill:
         """Return a skill's files. Raises `NotFound` if the agent may not load it."""
-        found = next((one for one in self.summaries() if one.name == name), None)
-        tree = None if found is None else self._home.skills.layer(found.layer).store.tree(name)
+        found = next((one for one in self.list_summaries() if one.name == name), None)
+        tree = None if found is None else self._home.skills.get_layer(found.layer).store.read_tree(name)
         if found is None or tree is None:
             raise NotFound(f"No skill '{name}' is served here.", hint="It may have been renamed; list them again.")
-        shown = dict(sorted(without_examination(tree).items()))
-        read = {path: self._read(found, path, file) for path, file in shown.items()}
-        return Published(summary=found, files={path: content for path, content in read.items() if content is not None})
+        shown = dict(sorted(drop_eval_files(tree).items()))
+        read = {path: self._read_redacted(found, path, file) for path, file in shown.items()}
+        return PublishableSkill(
+            summary=found, files={path: content for path, content in read.items() if content is not None}
+        )
 
-    def _read(self, skill: Summary, path: str, file: File) -> bytes | None:
+    def _read_redacted(self, skill: SkillSummary, path: str, file: TreeFile) -> bytes | None:
         content = file.content
         # Files too large for the database are read from disk.
         if content is None:
-            folder = self._home.skills.layer(skill.layer).store.directory(skill.name)
+            folder = self._home.skills.get_layer(skill.layer).store.find_directory(skill.name)
             try:
                 content = None if folder is None else (folder / path).read_bytes()
             except OSError:
                 # It may be deleted between listing and reading.
                 content = None
-        return None if content is None else self._without_secrets(content)
+        return None if content is None else self._redact_content(content)
 
-    def _without_secrets(self, content: bytes) -> bytes:
+    def _redact_content(self, content: bytes) -> bytes:
         """Redact secrets in text files; binary files pass unchanged."""
         try:
             return self._home.redact(content.decode()).encode()
@@ -72,7 +74,7 @@ class Publisher:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Site:
+class PublishedSite:
     """A folder to serve at the root of an address, and the skills in it."""
 
     folder: Path
@@ -82,10 +84,15 @@ class Site:
     undo: tuple[str, ...]
 
 
-def publish(home: Home, folder: Path, names: Sequence[str], *, tag: str = "", remove: bool = False) -> Site:
+def publish_skills(
+    home: Home, folder: Path, names: Sequence[str], *, tag: str = "", remove: bool = False
+) -> PublishedSite:
     """Add skills to the site, or remove them; skills that are there already are updated."""
-    before = _published_names(folder)
-    chosen = [*names, *(one.name for one in Publisher(home, home.user()).summaries() if tag and tag in one.tags)]
+    before = _read_published_names(folder)
+    chosen = [
+        *names,
+        *(one.name for one in SkillPublisher(home, home.get_user()).list_summaries() if tag and tag in one.tags),
+    ]
     if not chosen and not before:
         raise NotFound("No skill was chosen.", hint="Name skills, or give --tag; see 'habitus skills list'.")
     if remove:
@@ -95,10 +102,10 @@ def publish(home: Home, folder: Path, names: Sequence[str], *, tag: str = "", re
         wanted = [name for name in before if name not in chosen]
     else:
         wanted = sorted({*before, *chosen})
-    files = discovery.index_of([_describe_skill(home, name) for name in wanted])
-    _write(folder, files)
+    files = discovery.build_site_files([_package_skill(home, name) for name in wanted])
+    _write_site(folder, files)
     added = tuple(name for name in wanted if name not in before)
-    return Site(
+    return PublishedSite(
         folder=folder,
         skills=tuple(wanted),
         added=added,
@@ -107,43 +114,43 @@ def publish(home: Home, folder: Path, names: Sequence[str], *, tag: str = "", re
     )
 
 
-def _published_names(folder: Path) -> list[str]:
+def _read_published_names(folder: Path) -> list[str]:
     """Return the names in the site's index; empty if there is no index yet."""
     try:
-        return [str(row["name"]) for row in json.loads((folder / discovery.INDEX).read_bytes())["skills"]]
+        return [str(row["name"]) for row in json.loads((folder / discovery.INDEX_PATH).read_bytes())["skills"]]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError):
-        raise Invalid(f"{folder / discovery.INDEX} can't be read.", hint="Remove it, and publish again.") from None
+        raise Invalid(f"{folder / discovery.INDEX_PATH} can't be read.", hint="Remove it, and publish again.") from None
 
 
-def _describe_skill(home: Home, name: str) -> tuple[str, str, bytes | None, bytes]:
+def _package_skill(home: Home, name: str) -> tuple[str, str, bytes | None, bytes]:
     """Return name, description, archive and SKILL.md of a skill; the archive is None if there are no other files.
 
     Raises `Refused` if the skill has lint errors, too large files or secrets.
     """
     item = home.skills.find(name)
-    tree = home.skills.layer(item.layer).store.tree(item.name)
+    tree = home.skills.get_layer(item.layer).store.read_tree(item.name)
     if item.summary is None or tree is None:
         raise Invalid(f"'{name}' can't be loaded.", hint="See 'habitus skills lint'.")
-    (linted,) = lint(home, [name]).skills
-    wrong = [one for one in linted.diagnostics if one.severity in (Severity.ERROR, Severity.RISK)]
+    (linted,) = lint_skills(home, [name]).skills
+    wrong = [one for one in linted.diagnostics if one.severity in (DiagnosticSeverity.ERROR, DiagnosticSeverity.RISK)]
     if wrong:
-        raise Refused(f"'{name}' is not published: {wrong[0].what}", hint=f"See 'habitus skills lint {name}'.")
+        raise Refused(f"'{name}' is not published: {wrong[0].message}", hint=f"See 'habitus skills lint {name}'.")
     files: dict[str, bytes] = {}
     for path, file in sorted(tree.items()):
-        if is_examination(path):
+        if is_eval_file(path):
             continue
         if file.content is None:
             raise Refused(f"'{name}' is not published: {path} is too large.", hint="Take it out of the skill.")
-        _refuse_keys(home.redact, name, path, file.content)
+        _refuse_secrets(home.redact, name, path, file.content)
         files[path] = file.content
     text = files.get("SKILL.md", b"")
-    archive = discovery.pack(files) if len(files) > 1 else None
+    archive = discovery.pack_archive(files) if len(files) > 1 else None
     return item.name, item.summary.description, archive, text
 
 
-def _refuse_keys(redact: Callable[[str], str], name: str, path: str, content: bytes) -> None:
+def _refuse_secrets(redact: Callable[[str], str], name: str, path: str, content: bytes) -> None:
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -152,15 +159,15 @@ def _refuse_keys(redact: Callable[[str], str], name: str, path: str, content: by
         raise Refused(f"'{name}' is not published: {path} holds what looks like a key.", hint="Take it out first.")
 
 
-def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+def _write_site(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write the site's files, then delete those that the index no longer lists."""
-    with disk_errors(folder):
+    with translate_disk_errors(folder):
         # The index comes last, so it never lists a file that isn't there.
-        for path in sorted(files, key=lambda path: path == discovery.INDEX):
+        for path in sorted(files, key=lambda path: path == discovery.INDEX_PATH):
             place = folder / path
             place.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(place, files[path], mode=0o644)
-        here = folder / discovery.PLACE
+            write_atomically(place, files[path], mode=0o644)
+        here = folder / discovery.WELL_KNOWN_PATH
         for place in [*here.glob("*.tar.gz"), *here.glob("*/SKILL.md")]:
             if place.relative_to(folder).as_posix() not in files:
                 place.unlink() if place.suffix == ".gz" else shutil.rmtree(place.parent)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from habitus.app.home import Home
 from habitus.errors import Invalid
 from habitus.files import Tree
-from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe, plans
+from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe, parse_plans
 from habitus.skills import trees
 from habitus.skills.model import Diagnostic
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CheckedRecipe:
+class RecipeCheckResult:
     """The problems of a recipe, in its text and with its tools."""
 
     name: str
@@ -21,7 +21,7 @@ class CheckedRecipe:
     problems: tuple[str, ...]
 
 
-def open_recipes(home: Home) -> RecipeCatalogue:
+def open_recipe_catalogue(home: Home) -> RecipeCatalogue:
     """Open the recipe catalogue of a home."""
     return RecipeCatalogue(
         library=home.skills,
@@ -33,13 +33,13 @@ def open_recipes(home: Home) -> RecipeCatalogue:
     )
 
 
-def check_recipes(recipes: RecipeCatalogue, names: tuple[str, ...] = ()) -> list[CheckedRecipe]:
+def check_recipes(recipes: RecipeCatalogue, names: tuple[str, ...] = ()) -> list[RecipeCheckResult]:
     """Return every recipe, or those named, with the problems that keep it from running."""
-    wanted = [recipes.get(name) for name in names] or recipes.all()
-    return [CheckedRecipe(name=one.name, skill=one.skill, problems=_problems(one)) for one in wanted]
+    wanted = [recipes.get(name) for name in names] or recipes.list_recipes()
+    return [RecipeCheckResult(name=one.name, skill=one.skill, problems=_list_problems(one)) for one in wanted]
 
 
-def _problems(recipe: SkillRecipe) -> tuple[str, ...]:
+def _list_problems(recipe: SkillRecipe) -> tuple[str, ...]:
     reason = [recipe.reason] if recipe.status is not RecipeStatus.ACTIVE and not recipe.problems else []
     return (*map(str, recipe.problems), *reason)
 
@@ -47,16 +47,18 @@ def _problems(recipe: SkillRecipe) -> tuple[str, ...]:
 def lint_recipes(name: str, tree: Tree) -> list[Diagnostic]:
     """Return the problems in the text of a skill's recipes, line by line."""
     file = tree.get(trees.CHUNKS_FILE)
-    found = plans(file.content) if file is not None and file.content else ()
+    found = parse_plans(file.content) if file is not None and file.content else ()
     hint = "Correct it; 'habitus recipes test' checks all of them, and whether their tools are there."
     return [
-        Diagnostic(file=f"{name}/{trees.CHUNKS_FILE}", what=f"chunks.md, recipe '{made.name}', {problem}.", hint=hint)
+        Diagnostic(
+            file=f"{name}/{trees.CHUNKS_FILE}", message=f"chunks.md, recipe '{made.name}', {problem}.", hint=hint
+        )
         for made, problems in found
         for problem in problems
     ]
 
 
-def runnable(recipes: RecipeCatalogue, name: str) -> SkillRecipe:
+def get_runnable_recipe(recipes: RecipeCatalogue, name: str) -> SkillRecipe:
     """Return the recipe. Raises `Invalid` if it can't run."""
     recipe = recipes.get(name)
     if recipe.status is not RecipeStatus.ACTIVE:

@@ -6,24 +6,24 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from habitus.agent.prompts.prompt import is_context
+from habitus.agent.prompts.prompt import is_context_block
 from habitus.agent.stream import Consent
 from habitus.app.home import Home
 from habitus.errors import Refused
-from habitus.learning.budget import Budget
+from habitus.learning.budget import RunBudget
 from habitus.learning.drafting import draft_skill
-from habitus.llm.model import Answered, Asked, Message, Model, Returned, Text
+from habitus.llm.model import AssistantMessage, ChatMessage, Model, PersonMessage, TextContent, ToolResultMessage
 from habitus.sandbox.model import Cell
 from habitus.skills import names, trees
-from habitus.skills.layers.layer import USER
+from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.model import Skill
-from habitus.skills.review import Action, Change
+from habitus.skills.review import ProposalAction, SkillChange
 
-_TOOL = "scratchpad"
+_SCRATCHPAD_TOOL = "scratchpad"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Saved:
+class SaveSkillResult:
     """A skill stored as a version, or pending as a proposal."""
 
     name: str
@@ -31,59 +31,63 @@ class Saved:
     proposal: int | None = None
 
 
-async def draft(
-    home: Home, model: Model, messages: Sequence[Message], hint: str, *, patience_s: float | None = None
+async def draft_skill_from_messages(
+    home: Home, model: Model, messages: Sequence[ChatMessage], hint: str, *, timeout_s: float | None = None
 ) -> Skill:
     """Draft a skill from a conversation; nothing is saved yet."""
     waiting = {proposal.change.name for proposal in home.review.list(with_contents=False)}
     return await draft_skill(
-        Budget().model(model),
-        cells=_cells(messages),
-        messages=_conversation(messages),
+        RunBudget().wrap_model(model),
+        cells=_extract_cells(messages),
+        messages=_strip_cells(messages),
         hint=hint,
-        is_taken=lambda name: name in waiting or home.skills.is_taken(name),
+        is_taken=lambda name: name in waiting or home.skills.is_name_taken(name),
         redactor=home.redactor,
-        patience_s=patience_s,
+        patience_s=timeout_s,
     )
 
 
-def save(home: Home, skill: Skill, answer: Consent, conversation: str) -> Saved:
+def save_drafted_skill(home: Home, skill: Skill, answer: Consent, conversation: str) -> SaveSkillResult:
     """Save, postpone or drop a draft as the person answered; a draft with scan findings becomes a proposal anyway."""
     if answer is Consent.NO:
         raise Refused("Nothing was saved.", hint="/skill save HINT drafts it anew.")
     # Another process may have taken the name while the person was reading.
-    skill = replace(skill, name=names.unique_name(skill.name, home.skills.is_taken))
-    tree = trees.with_skill({}, skill)
-    change = Change(action=Action.WRITE, name=skill.name, layer=USER, tree=tree, findings=tuple(home.scan(tree)))
-    author = home.person("saved from a conversation")
+    skill = replace(skill, name=names.make_unique_name(skill.name, home.skills.is_name_taken))
+    tree = trees.update_main_file({}, skill)
+    change = SkillChange(
+        action=ProposalAction.WRITE, name=skill.name, layer=USER_LAYER, tree=tree, findings=tuple(home.scan_tree(tree))
+    )
+    author = home.build_author("saved from a conversation")
     if answer is Consent.LATER:
         reasons = ["it was put off", *change.findings]
         made = home.review.propose(change, author, reasons, conversation=conversation)
-        return Saved(name=skill.name, proposal=made.id)
+        return SaveSkillResult(name=skill.name, proposal=made.id)
     done = home.review.submit(change, author, conversation=conversation)
-    return Saved(name=skill.name, version=done.version, proposal=None if done.proposal is None else done.proposal.id)
+    return SaveSkillResult(
+        name=skill.name, version=done.version, proposal=None if done.proposal is None else done.proposal.id
+    )
 
 
-def _cells(messages: Sequence[Message]) -> list[Cell]:
+def _extract_cells(messages: Sequence[ChatMessage]) -> list[Cell]:
     """Return the cells run in a conversation, with the results that the model saw."""
-    results = {message.call: message for message in messages if isinstance(message, Returned)}
+    results = {message.call: message for message in messages if isinstance(message, ToolResultMessage)}
     cells = []
     for message in messages:
-        for call in message.calls if isinstance(message, Answered) else ():
-            given = _arguments(call.arguments) if call.name == _TOOL else {}
+        for call in message.calls if isinstance(message, AssistantMessage) else ():
+            given = _parse_arguments(call.arguments) if call.name == _SCRATCHPAD_TOOL else {}
             if code := str(given.get("code") or ""):
-                cells.append(_cell(code, str(given.get("one_line_description") or ""), results.get(call.id)))
+                cells.append(_build_cell(code, str(given.get("one_line_description") or ""), results.get(call.id)))
     return cells
 
 
-def _cell(code: str, described: str, came: Returned | None) -> Cell:
+def _build_cell(code: str, described: str, came: ToolResultMessage | None) -> Cell:
     cell = Cell(code=code, description=described)
     if came is None:
         return cell
     return replace(cell, error=came.content) if came.failed else replace(cell, stdout=came.content)
 
 
-def _arguments(text: str) -> dict[str, object]:
+def _parse_arguments(text: str) -> dict[str, object]:
     try:
         given = json.loads(text)
     except ValueError:
@@ -91,13 +95,15 @@ def _arguments(text: str) -> dict[str, object]:
     return given if isinstance(given, dict) else {}
 
 
-def _conversation(messages: Sequence[Message]) -> list[Message]:
+def _strip_cells(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Return the messages without cells and without the context blocks next to requests."""
-    kept: list[Message] = []
+    kept: list[ChatMessage] = []
     for message in messages:
-        if isinstance(message, Asked):
-            parts = tuple(part for part in message.parts if not (isinstance(part, Text) and is_context(part.text)))
+        if isinstance(message, PersonMessage):
+            parts = tuple(
+                part for part in message.parts if not (isinstance(part, TextContent) and is_context_block(part.text))
+            )
             kept.append(replace(message, parts=parts))
-        elif not (isinstance(message, Returned) and message.tool == _TOOL):
+        elif not (isinstance(message, ToolResultMessage) and message.tool == _SCRATCHPAD_TOOL):
             kept.append(message)
     return kept

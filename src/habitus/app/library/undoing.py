@@ -9,71 +9,71 @@ from datetime import datetime
 from functools import partial
 
 from habitus.app.home import Home
-from habitus.errors import Invalid, NotFound, Refused, UserError, no_version
-from habitus.files import is_same
-from habitus.memory.ledger import LessonStep as LessonStep
-from habitus.memory.memory import Cortex
+from habitus.errors import Invalid, NotFound, Refused, UserError, build_no_version_error
+from habitus.files import has_same_files
+from habitus.memory.cortex import Cortex
 from habitus.memory.model import Engram
+from habitus.memory.repository import LessonRollbackStep as LessonRollbackStep
 from habitus.skills import edits, trees
 from habitus.skills.layers.layer import Layer
 from habitus.skills.library import Library
-from habitus.skills.model import Author, Switched, Version
-from habitus.skills.stores.base import Changed, Written
-from habitus.skills.stores.base import Step as SkillStep
+from habitus.skills.model import Author, LifecycleAction, SkillVersion
+from habitus.skills.stores.base import ChangedSkillRecord, SkillWriteResult
+from habitus.skills.stores.base import RestoreStep as SkillStep
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Undone:
+class UndoneChange:
     """One undone change; `targets` undo it in turn, and are empty if nothing had to be done."""
 
-    what: str
-    said: str
+    subject: str
+    message: str
     targets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TakenBack:
+class UndoResult:
     """The result of an undo in sentences, what could not be undone, and the command that reverts it."""
 
-    said: tuple[str, ...]
-    kept: tuple[str, ...] = ()
+    messages: tuple[str, ...]
+    failures: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
 
     @property
     def is_failed(self) -> bool:
         """Whether something could not be undone."""
-        return bool(self.kept)
+        return bool(self.failures)
 
 
-def of_version(address: str, version: int) -> tuple[str, ...]:
+def build_version_undo(address: str, version: int) -> tuple[str, ...]:
     """Return the command that undoes one version; `address` includes the layer."""
     return ("undo", f"{address}:{version}")
 
 
-def of_written(done: Written) -> tuple[str, ...]:
+def build_write_undo(done: SkillWriteResult) -> tuple[str, ...]:
     """Return the command that undoes a write; empty if nothing was changed."""
-    return of_version(f"{done.name}@{done.layer}", done.version) if done.is_changed else ()
+    return build_version_undo(f"{done.name}@{done.layer}", done.version) if done.is_changed else ()
 
 
-def of_change(author: Author) -> tuple[str, ...]:
+def build_change_undo(author: Author) -> tuple[str, ...]:
     """Return the command that undoes everything one command of this author did."""
-    return ("undo", author.change)
+    return ("undo", author.change_id)
 
 
-def of_lessons(changed: Iterable[Engram]) -> tuple[str, ...]:
+def build_lesson_targets(changed: Iterable[Engram]) -> tuple[str, ...]:
     """Return the undo targets for changed lessons, last change first."""
     return tuple(f"{engram.id}:{engram.version}" for engram in reversed(list(changed)))
 
 
-def undo(home: Home, targets: Sequence[str], reason: str) -> TakenBack:
+def undo_targets(home: Home, targets: Sequence[str], reason: str) -> UndoResult:
     """Undo versions (`name@layer:7`, or `ID:2` for a lesson) and whole changes.
 
     Places that others have changed since are kept and reported. An unknown target fails before anything is undone.
     """
-    author = home.person(reason)
+    author = home.build_author(reason)
     # Resolve every target before the first step runs.
-    steps = [step for target in targets for step in _steps(home, target, author)]
-    done: list[Undone] = []
+    steps = [step for target in targets for step in _plan_target(home, target, author)]
+    done: list[UndoneChange] = []
     kept: list[str] = []
     for step in steps:
         try:
@@ -81,113 +81,125 @@ def undo(home: Home, targets: Sequence[str], reason: str) -> TakenBack:
         except UserError as error:
             kept.append(str(error))
     again = dict.fromkeys(target for one in done for target in one.targets)
-    return TakenBack(
-        said=tuple(f"{one.what} {one.said.removesuffix('.')}." for one in done),
-        kept=tuple(kept),
+    return UndoResult(
+        messages=tuple(f"{one.subject} {one.message.removesuffix('.')}." for one in done),
+        failures=tuple(kept),
         undo=("undo", *again) if again else (),
     )
 
 
-Step = Callable[[], list[Undone]]
+UndoAction = Callable[[], list[UndoneChange]]
 
 
-def _steps(home: Home, target: str, author: Author) -> list[Step]:
+def _plan_target(home: Home, target: str, author: Author) -> list[UndoAction]:
     """Return the actions that undo one target. Raises if the target is unknown."""
     address, _, number = target.rpartition(":")
     if not address:
-        return _steps_of_change(home, target, author)
+        return _plan_change(home, target, author)
     if not number.removeprefix("v").isdecimal():
         raise Invalid(f"'{target}' names no version.", hint=f"Write {address}:VERSION.")
     version = int(number.removeprefix("v"))
-    if "@" not in address and (lesson := _lesson(home.memory, address)) is not None:
-        return [lambda: [_undone_lesson(home.memory, lesson, version, author)]]
+    if "@" not in address and (lesson := _find_lesson(home.memory, address)) is not None:
+        return [lambda: [_undo_lesson_version(home.memory, lesson, version, author)]]
     item = home.skills.find(address)
-    known = [one.number for one in home.skills.history(address)]
+    known = [one.number for one in home.skills.list_versions(address)]
     if version not in known:
-        raise no_version(item.name, version, known)
-    layer = home.skills.layer(item.layer)
-    return [lambda: [_without(home.skills, layer, item.name, version, version, author)]]
+        raise build_no_version_error(item.name, version, known)
+    layer = home.skills.get_layer(item.layer)
+    return [lambda: [_revert_versions(home.skills, layer, item.name, version, version, author)]]
 
 
-def _lesson(memory: Cortex, id: str) -> Engram | None:
+def _find_lesson(memory: Cortex, id: str) -> Engram | None:
     with suppress(NotFound):
         return memory.get(id)
     return None
 
 
-def _undone_lesson(memory: Cortex, lesson: Engram, version: int, author: Author) -> Undone:
-    with memory.noting() as made:
-        after = memory.undo(lesson.id, version, by=author.name)
+def _undo_lesson_version(memory: Cortex, lesson: Engram, version: int, author: Author) -> UndoneChange:
+    with memory.record_changes() as made:
+        after = memory.undo_version(lesson.id, version, by=author.name)
     said = f"is without version {version}: {after.text}" if made else f"has nothing of version {version} any more"
-    return Undone(
-        what=lesson.id, said="is in the archive" if after.state.is_put_away else said, targets=of_lessons(made)
+    return UndoneChange(
+        subject=lesson.id,
+        message="is in the archive" if after.state.is_archived else said,
+        targets=build_lesson_targets(made),
     )
 
 
-def _steps_of_change(home: Home, change: str, author: Author) -> list[Step]:
+def _plan_change(home: Home, change: str, author: Author) -> list[UndoAction]:
     """Return the actions that undo everything one command did."""
     writable = [layer for layer in home.skills.layers if layer.can_write]
-    found = [(layer, each) for layer in writable for each in layer.store.changed_in(change)] if change else []
+    found = [(layer, each) for layer in writable for each in layer.store.list_changed_skills(change)] if change else []
     if not found:
         raise NotFound(f"No change '{change}' is known.", hint="Write NAME:VERSION; see 'habitus skills history NAME'.")
     # Newly created skills go first, because they may occupy a name that is to be restored.
-    found.sort(key=lambda each: not _is_new_there(each[1]))
-    return [partial(_taken_back, home, layer, changed, author) for layer, changed in found]
+    found.sort(key=lambda each: not _is_new_in_layer(each[1]))
+    return [partial(_undo_change, home, layer, changed, author) for layer, changed in found]
 
 
-def _is_new_there(changed: Changed) -> bool:
-    return changed.first == 1 or Switched.RESTORED in changed.switches
+def _is_new_in_layer(changed: ChangedSkillRecord) -> bool:
+    return changed.first_version == 1 or LifecycleAction.RESTORED in changed.lifecycle_actions
 
 
-def _taken_back(home: Home, layer: Layer, changed: Changed, author: Author) -> list[Undone]:
+def _undo_change(home: Home, layer: Layer, changed: ChangedSkillRecord, author: Author) -> list[UndoneChange]:
     """Undo what one change did to a skill: removal, restore, versions and switches."""
     name, store, address = changed.name, layer.store, f"{changed.name}@{layer.name}"
-    done: list[Undone] = []
+    done: list[UndoneChange] = []
     # Only the net effect counts: a skill that was removed and restored in one change is left alone.
-    moves = [action for action in changed.switches if action in (Switched.REMOVED, Switched.RESTORED)]
-    if moves[:1] == [Switched.REMOVED] and moves[-1] is Switched.REMOVED:
-        home.allow(author)
+    moves = [
+        action for action in changed.lifecycle_actions if action in (LifecycleAction.REMOVED, LifecycleAction.RESTORED)
+    ]
+    if moves[:1] == [LifecycleAction.REMOVED] and moves[-1] is LifecycleAction.REMOVED:
+        home.check_change_allowed(author)
         name = store.restore(changed.skill, author)
-        done.append(Undone(what=address, said="is back", targets=(author.change,)))
-    if changed.first:
-        done.append(_without(home.skills, layer, name, changed.first, changed.last, author))
-    if moves[:1] == [Switched.RESTORED] and moves[-1] is Switched.RESTORED:
-        _refuse_newer(layer, name, changed, author)
+        done.append(UndoneChange(subject=address, message="is back", targets=(author.change_id,)))
+    if changed.first_version:
+        done.append(_revert_versions(home.skills, layer, name, changed.first_version, changed.last_version, author))
+    if moves[:1] == [LifecycleAction.RESTORED] and moves[-1] is LifecycleAction.RESTORED:
+        _refuse_if_newer(layer, name, changed, author)
         home.skills.remove(address, author)
-        done.append(Undone(what=address, said="is in the archive again", targets=(author.change,)))
-    turns = [action for action in changed.switches if action not in (Switched.REMOVED, Switched.RESTORED)]
+        done.append(UndoneChange(subject=address, message="is in the archive again", targets=(author.change_id,)))
+    turns = [
+        action
+        for action in changed.lifecycle_actions
+        if action not in (LifecycleAction.REMOVED, LifecycleAction.RESTORED)
+    ]
     if turns:
-        is_on = turns[0] is Switched.DISABLED
+        is_on = turns[0] is LifecycleAction.DISABLED
         home.skills.set_enabled(address, is_on, author)
         done.append(
-            Undone(what=address, said=f"is switched {'on' if is_on else 'off'} again", targets=(author.change,))
+            UndoneChange(
+                subject=address, message=f"is switched {'on' if is_on else 'off'} again", targets=(author.change_id,)
+            )
         )
     return done
 
 
-def _refuse_newer(layer: Layer, name: str, changed: Changed, author: Author) -> None:
+def _refuse_if_newer(layer: Layer, name: str, changed: ChangedSkillRecord, author: Author) -> None:
     """Refuse to archive a skill that was changed after the change to undo."""
-    newest = layer.store.history(name)[-1]
-    if newest.number > changed.last and newest.author.change != author.change:
-        raise _was_changed(layer, name, newest)
+    newest = layer.store.list_versions(name)[-1]
+    if newest.number > changed.last_version and newest.author.change_id != author.change_id:
+        raise _changed_since_error(layer, name, newest)
 
 
-def _without(skills: Library, layer: Layer, name: str, first: int, last: int, author: Author) -> Undone:
+def _revert_versions(skills: Library, layer: Layer, name: str, first: int, last: int, author: Author) -> UndoneChange:
     """Revert the versions from `first` to `last`, and keep later edits in other places."""
     store, address = layer.store, f"{name}@{layer.name}"
-    history, now = store.history(name), store.tree(name) or {}
+    history, now = store.list_versions(name), store.read_tree(name) or {}
     earlier = [version.number for version in history if version.number < first]
     newest, what = history[-1], f"version {first}" if first == last else f"versions {first} to {last}"
     if not earlier:
         if newest.number > last:
-            raise _was_changed(layer, name, newest)
+            raise _changed_since_error(layer, name, newest)
         skills.remove(address, replace(author, reason=author.reason or f"{what} taken back"))
-        return Undone(what=address, said="is in the archive: there was nothing before it", targets=(author.change,))
-    before, after = store.tree(name, earlier[-1]) or {}, store.tree(name, last) or {}
-    merged = edits.without_change(before, after, now)
-    is_loadable = is_same(merged.tree, before) or trees.parse(name, merged.tree).skill is not None
+        return UndoneChange(
+            subject=address, message="is in the archive: there was nothing before it", targets=(author.change_id,)
+        )
+    before, after = store.read_tree(name, earlier[-1]) or {}, store.read_tree(name, last) or {}
+    merged = edits.revert_change(before, after, now)
+    is_loadable = has_same_files(merged.tree, before) or trees.parse_skill_tree(name, merged.tree).skill is not None
     if merged.conflicts or not is_loadable:
-        where = ", ".join(merged.conflicts) or trees.main_file(now) or "SKILL.md"
+        where = ", ".join(merged.conflicts) or trees.find_main_file(now) or "SKILL.md"
         raise Refused(
             f"{what.capitalize()} of '{name}' can't be taken back alone: {where} was changed in the same place since.",
             hint=f"Compare 'habitus skills diff {address} {earlier[-1]} {last}' and edit it; nothing was changed.",
@@ -195,11 +207,13 @@ def _without(skills: Library, layer: Layer, name: str, first: int, last: int, au
     author = replace(author, reason=author.reason or f"{what} taken back")
     version = skills.write_tree(layer.name, name, merged.tree, author, expected_version=newest.number)
     if version == newest.number:
-        return Undone(what=address, said=f"has nothing of {what} any more")
-    return Undone(what=address, said=f"is without {what}, as version {version}", targets=(f"{address}:{version}",))
+        return UndoneChange(subject=address, message=f"has nothing of {what} any more")
+    return UndoneChange(
+        subject=address, message=f"is without {what}, as version {version}", targets=(f"{address}:{version}",)
+    )
 
 
-def _was_changed(layer: Layer, name: str, newest: Version) -> Refused:
+def _changed_since_error(layer: Layer, name: str, newest: SkillVersion) -> Refused:
     """Return the error for a skill that was changed since."""
     by = newest.author.name or newest.author.actor.value
     return Refused(
@@ -209,27 +223,27 @@ def _was_changed(layer: Layer, name: str, newest: Version) -> Refused:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReturnResult:
+class RollbackResult:
     """The steps that return everything to a timestamp; a dry run only lists them."""
 
     to: datetime
     dry_run: bool
     steps: tuple[SkillStep, ...]
-    lessons: tuple[LessonStep, ...]
+    lessons: tuple[LessonRollbackStep, ...]
     undo: tuple[str, ...] = ()
 
 
-def return_to(home: Home, timestamp: datetime, reason: str, *, dry_run: bool) -> ReturnResult:
+def rollback_to_timestamp(home: Home, timestamp: datetime, reason: str, *, dry_run: bool) -> RollbackResult:
     """Return lessons, and skills in writable layers, to a timestamp; a dry run only returns the steps."""
-    author = home.person(reason)
-    steps = home.skills.return_to(timestamp, author, dry_run=True)
+    author = home.build_author(reason)
+    steps = home.skills.restore_state_at(timestamp, author, dry_run=True)
     # Check permissions before anything is changed: half a rollback would be worse than none.
     for layer in {step.layer for step in steps if step.action == "archive"}:
-        home.skills.layer(layer).allow_removal(author)
+        home.skills.get_layer(layer).allow_removal(author)
     if not dry_run:
-        steps = home.skills.return_to(timestamp, author)
-    with home.memory.noting() as changed:
-        lessons = home.memory.return_to(timestamp, by=author.name, dry_run=dry_run)
-    targets = (*([author.change] if steps else []), *of_lessons(changed))
+        steps = home.skills.restore_state_at(timestamp, author)
+    with home.memory.record_changes() as changed:
+        lessons = home.memory.roll_back_to(timestamp, by=author.name, dry_run=dry_run)
+    targets = (*([author.change_id] if steps else []), *build_lesson_targets(changed))
     undo = ("undo", *targets) if targets and not dry_run else ()
-    return ReturnResult(to=timestamp, dry_run=dry_run, steps=tuple(steps), lessons=lessons, undo=undo)
+    return RollbackResult(to=timestamp, dry_run=dry_run, steps=tuple(steps), lessons=lessons, undo=undo)

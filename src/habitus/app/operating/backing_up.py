@@ -24,26 +24,26 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from habitus import sql
-from habitus.app.home_directory import BACKUPS, DATABASE, PADS, can_write, refuse_to_write
-from habitus.app.operating import replacing_a_home, tombstones
+from habitus.app.home_directory import BACKUPS_DIR, DATABASE, SESSION_PADS_DIR, can_write_home, raise_not_writable
+from habitus.app.operating import erasure_records, home_replacement
 from habitus.app.operating.people import signing_keys
 from habitus.app.sharing import copying
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid, NotFound, StorageFailed
-from habitus.files import put_in_place
+from habitus.files import replace_file
 from habitus.settings import Settings
 
-_SUFFIX = ".tar.gz"
+_BACKUP_SUFFIX = ".tar.gz"
 _MANIFEST = "backup.json"
-_DATABASES = (DATABASE,)
-_LEFT_OUT = frozenset({BACKUPS, "cache", "workers", "web.key", PADS})
+_DATABASE_FILES = (DATABASE,)
+_EXCLUDED = frozenset({BACKUPS_DIR, "cache", "workers", "web.key", SESSION_PADS_DIR})
 # The dump of the shared database; no file of a home has this name.
-_DUMP = "habitus-shared.db"
-_NOT_IN_IT = "The shared database is not in it: only an admin backs up what is everybody's."
+_SHARED_DUMP = "habitus-shared.db"
+_SHARED_EXCLUDED_NOTE = "The shared database is not in it: only an admin backs up what is everybody's."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Backup:
+class BackupDetails:
     """A backup file with the facts of its manifest."""
 
     file: Path
@@ -55,45 +55,45 @@ class Backup:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Restored:
+class RestoreResult:
     """The restored backup, and the backup of the home that it replaced."""
 
-    backup: Backup
-    before: Backup
+    backup: BackupDetails
+    before: BackupDetails
     note: str
     undo: tuple[str, ...]
 
 
-def create(settings: Settings, file: Path | None = None, *, now: datetime) -> Backup:
+def create_backup(settings: Settings, file: Path | None = None, *, now: datetime) -> BackupDetails:
     """Back up the home and, for an admin, the shared database; writers of the home wait meanwhile."""
     shares = bool(settings.database) and settings.is_admin
-    made = _create(settings, file, now, "habitus", shares=shares)
-    return replace(made, note=_NOT_IN_IT) if settings.database and not shares else made
+    made = _create_backup(settings, file, now, "habitus", shares=shares)
+    return replace(made, note=_SHARED_EXCLUDED_NOTE) if settings.database and not shares else made
 
 
-def _create(settings: Settings, file: Path | None, now: datetime, name: str, *, shares: bool) -> Backup:
-    if not can_write(settings.home):
-        refuse_to_write(settings.home)
+def _create_backup(settings: Settings, file: Path | None, now: datetime, name: str, *, shares: bool) -> BackupDetails:
+    if not can_write_home(settings.home):
+        raise_not_writable(settings.home)
     if file is None:
-        folder = settings.home / BACKUPS
+        folder = settings.home / BACKUPS_DIR
         folder.mkdir(mode=0o700, exist_ok=True)
         at = f"{name}-{now.astimezone(UTC):%Y%m%d-%H%M%S}"
         names = itertools.chain([at], (f"{at}-{number}" for number in itertools.count(2)))
-        file = next(place for each in names if not (place := folder / f"{each}{_SUFFIX}").exists())
+        file = next(place for each in names if not (place := folder / f"{each}{_BACKUP_SUFFIX}").exists())
     if file.exists():
         raise Invalid(f"{file} is there already.", hint="Name another file, or leave it out.")
     with (
-        put_in_place(file) as aside,
+        replace_file(file) as aside,
         tempfile.TemporaryDirectory(prefix="habitus-backup-", dir=settings.home) as scratch,
     ):
         aside.touch(mode=0o600)
         if shares:
-            copying.dump(settings, Path(scratch) / _DUMP)
-        _write(settings, aside, Path(scratch), now)
-    return look(file)
+            copying.dump_database(settings, Path(scratch) / _SHARED_DUMP)
+        _write_archive(settings, aside, Path(scratch), now)
+    return read_manifest(file)
 
 
-def look(file: Path) -> Backup:
+def read_manifest(file: Path) -> BackupDetails:
     """Read the manifest of a backup; `Invalid` if the file is not one."""
     try:
         with tarfile.open(file, "r:gz") as archive:
@@ -101,7 +101,7 @@ def look(file: Path) -> Backup:
             first = archive.next()
             content = archive.extractfile(first) if first is not None and first.name == _MANIFEST else None
             told: Mapping[str, Any] = json.loads(content.read(1 << 20)) if content is not None else {}
-            return Backup(
+            return BackupDetails(
                 file=file,
                 made_on=datetime.fromisoformat(told["made_on"]),
                 size=file.stat().st_size,
@@ -114,20 +114,20 @@ def look(file: Path) -> Backup:
         raise Invalid(f"{file} is not a backup of Habitus, or is damaged.", hint="See 'habitus backup list'.") from None
 
 
-def list_backups(settings: Settings) -> tuple[Backup, ...]:
+def list_backups(settings: Settings) -> tuple[BackupDetails, ...]:
     """Return the backups in the home, newest first; unreadable ones are left out."""
     found = []
-    for file in (settings.home / BACKUPS).glob(f"*{_SUFFIX}"):
+    for file in (settings.home / BACKUPS_DIR).glob(f"*{_BACKUP_SUFFIX}"):
         try:
-            found.append(look(file))
+            found.append(read_manifest(file))
         except Invalid:
             continue
     return tuple(sorted(found, key=lambda backup: backup.made_on, reverse=True))
 
 
-def restore(settings: Settings, file: Path, *, now: datetime) -> Restored:
+def restore_backup(settings: Settings, file: Path, *, now: datetime) -> RestoreResult:
     """Back up the home, then replace it with the backup; erased users are erased again."""
-    backup = look(file)
+    backup = read_manifest(file)
     if not sql.BASELINE <= backup.schema <= sql.HEAD:
         age, hint = (
             ("newer", "Upgrade Habitus") if backup.schema > sql.HEAD else ("much older", "Restore it with that one")
@@ -137,37 +137,43 @@ def restore(settings: Settings, file: Path, *, now: datetime) -> Restored:
             hint=f"{hint}; nothing was changed.",
         )
     home = settings.home
-    if not can_write(home):
-        refuse_to_write(home)
-    with replacing_a_home.alone(home), _disk_errors(home), replacing_a_home.staging_folder(home) as new:
-        _extract(file, new)
-        before = _create(settings, None, now, "before-restore", shares=False)
-        note = _load(new / _DUMP, settings)
+    if not can_write_home(home):
+        raise_not_writable(home)
+    with (
+        home_replacement.hold_home_exclusively(home),
+        _translate_disk_errors(home),
+        home_replacement.create_staging_folder(home) as new,
+    ):
+        _extract_archive(file, new)
+        before = _create_backup(settings, None, now, "before-restore", shares=False)
+        note = _load_shared_database(new / _SHARED_DUMP, settings)
         # Erasure records outlive a restore, or a backup would bring an erased user back.
-        tombstones.write(new / tombstones.FILE, tombstones.read(home / tombstones.FILE))
-        replacing_a_home.replace(home, (path.name for path in _backup_files(home)))
+        erasure_records.append_records(
+            new / erasure_records.FILE, erasure_records.read_records(home / erasure_records.FILE)
+        )
+        home_replacement.replace_files(home, (path.name for path in _list_backup_files(home)))
     # Opening migrates the home and erases again the users that the backup brought back.
     open_home(settings).close()
     undo = ("backup", "restore", str(before.file), "--yes")
-    return Restored(backup=backup, before=before, note=note, undo=undo)
+    return RestoreResult(backup=backup, before=before, note=note, undo=undo)
 
 
-def _load(dump: Path, settings: Settings) -> str:
+def _load_shared_database(dump: Path, settings: Settings) -> str:
     """Fill the configured shared database if it is empty; return a note for the user, empty if all went as expected."""
     if not dump.exists():
         return ""
     try:
         if not settings.database:
             return "What hosts shared is in it, too; name an empty database (HABITUS_DATABASE) and repeat it."
-        used = copying.load(dump, settings)
+        used = copying.load_dump(dump, settings)
         return f"The shared database has {used}, and was left as it is; restore into an empty one." if used else ""
     finally:
-        for file in dump.parent.glob(f"{_DUMP}*"):
+        for file in dump.parent.glob(f"{_SHARED_DUMP}*"):
             file.unlink()
 
 
 @contextmanager
-def _disk_errors(home: Path) -> Iterator[None]:
+def _translate_disk_errors(home: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -175,15 +181,15 @@ def _disk_errors(home: Path) -> Iterator[None]:
         raise StorageFailed(what, hint="Free some space, or check the place, and repeat it.") from None
 
 
-def _write(settings: Settings, file: Path, scratch: Path, now: datetime) -> None:
+def _write_archive(settings: Settings, file: Path, scratch: Path, now: datetime) -> None:
     home = settings.home
-    with _standing_still(home / DATABASE), tarfile.open(file, "w:gz", compresslevel=3) as archive:
+    with _block_writers(home / DATABASE), tarfile.open(file, "w:gz", compresslevel=3) as archive:
         databases = {
-            name: _copy_database(home / name, scratch / name) for name in _DATABASES if (home / name).is_file()
+            name: _copy_database(home / name, scratch / name) for name in _DATABASE_FILES if (home / name).is_file()
         }
-        databases |= {_DUMP: scratch / _DUMP} if (scratch / _DUMP).is_file() else {}
-        plain = [path for path in _backup_files(home) if not path.name.startswith(_DATABASES)]
-        files = [file for path in plain for file in _files(path)]
+        databases |= {_SHARED_DUMP: scratch / _SHARED_DUMP} if (scratch / _SHARED_DUMP).is_file() else {}
+        plain = [path for path in _list_backup_files(home) if not path.name.startswith(_DATABASE_FILES)]
+        files = [file for path in plain for file in _walk_files(path)]
         told = {"made_on": now.isoformat(), "schema": sql.HEAD, "files": len(files) + len(databases)}
         manifest = tarfile.TarInfo(_MANIFEST)
         content = json.dumps(told).encode()
@@ -196,7 +202,7 @@ def _write(settings: Settings, file: Path, scratch: Path, now: datetime) -> None
 
 
 @contextmanager
-def _standing_still(database: Path) -> Iterator[None]:
+def _block_writers(database: Path) -> Iterator[None]:
     """Hold the write lock of the database: every change of skills takes it first, so files and rows stay consistent."""
     if not database.is_file():
         yield
@@ -230,25 +236,25 @@ def _copy_database(database: Path, copy: Path) -> Path:
     return copy
 
 
-def _backup_files(home: Path) -> list[Path]:
+def _list_backup_files(home: Path) -> list[Path]:
     """Return the entries of a home that belong in a backup and that a restore replaces."""
-    return [path for path in sorted(home.iterdir()) if _is_kept(path.name)]
+    return [path for path in sorted(home.iterdir()) if _is_included(path.name)]
 
 
-def _is_kept(name: str) -> bool:
-    return name not in _LEFT_OUT and not name.endswith((".lock", ".socket")) and not name.startswith((".", "habitus-"))
+def _is_included(name: str) -> bool:
+    return name not in _EXCLUDED and not name.endswith((".lock", ".socket")) and not name.startswith((".", "habitus-"))
 
 
-def _files(path: Path) -> Iterator[Path]:
+def _walk_files(path: Path) -> Iterator[Path]:
     """Yield regular files and symbolic links; empty folders are left out."""
     if path.is_symlink() or path.is_file():
         yield path
     elif path.is_dir():
         for below in sorted(path.iterdir()):
-            yield from _files(below)
+            yield from _walk_files(below)
 
 
-def _extract(file: Path, target: Path) -> None:
+def _extract_archive(file: Path, target: Path) -> None:
     """Extract the archive; `Invalid` if it has a member that no backup of ours contains."""
     try:
         with tarfile.open(file, "r:gz") as archive:
@@ -257,7 +263,7 @@ def _extract(file: Path, target: Path) -> None:
             for member in sorted(members, key=tarfile.TarInfo.issym):
                 place = PurePosixPath(member.name)
                 is_ours = (member.isfile() or member.issym()) and not place.is_absolute() and ".." not in place.parts
-                if not is_ours or not (_is_kept(place.parts[0]) or member.name == _DUMP):
+                if not is_ours or not (_is_included(place.parts[0]) or member.name == _SHARED_DUMP):
                     raise Invalid(f"{file} holds '{member.name}', which no backup has.", hint="Nothing was changed.")
                 member.mode = stat.S_IMODE(member.mode) & 0o700
                 archive.extract(member, target, filter="tar")

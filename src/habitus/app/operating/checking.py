@@ -16,33 +16,33 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.agent.prompts.prompt import EAGER_SHARE
 from habitus.app.home import Home
-from habitus.app.home_directory import why_read_only
+from habitus.app.home_directory import describe_read_only
 from habitus.app.library import recipes
-from habitus.app.library.explaining import select
+from habitus.app.library.explaining import select_skills
 from habitus.app.operating import configuring
 from habitus.app.operating.damage import find_damage
-from habitus.app.operating.doctor import Check, CheckState, operation
+from habitus.app.operating.doctor import HealthCheck, HealthCheckState, check_operation
 from habitus.errors import HabitusError, Invalid, UserError
 from habitus.files import Tree
-from habitus.learning.budget import Spending
-from habitus.llm.agents import programs_here
-from habitus.memory.memory import Cortex
-from habitus.sandbox.machine import describe
+from habitus.learning.budget import SpendingStore
+from habitus.llm.agents import list_installed_programs
+from habitus.memory.cortex import Cortex
+from habitus.sandbox.machine import describe_protections
 from habitus.screening.findings import Policy
-from habitus.settings import AccMode, MemoryMode, Settings, account_name
+from habitus.settings import AccMode, MemoryMode, Settings, get_account_name
 from habitus.skills import names, trees
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.selection import Request
-from habitus.skills.layers.listing import Listed, Snapshot
+from habitus.skills.choosing.selection import SelectionInput
+from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.library import Library
-from habitus.skills.lint import NEAR, Room, SetFinding, check, check_one
-from habitus.skills.model import Diagnostic, Severity
-from habitus.skills.stores.files import DirectoryShelf
-from habitus.text import tokens
+from habitus.skills.lint import NEIGHBOUR_THRESHOLD, LibraryFinding, PromptBudget, lint_library, lint_skill
+from habitus.skills.model import Diagnostic, DiagnosticSeverity
+from habitus.skills.stores.files import DirectoryBackend
+from habitus.text import estimate_token_count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Linted:
+class SkillLintResult:
     """The diagnostics of one skill."""
 
     name: str
@@ -53,99 +53,108 @@ class Linted:
 class LintReport:
     """The diagnostics of each skill, and the findings about all of them as a set."""
 
-    skills: tuple[Linted, ...]
-    set: tuple[SetFinding, ...] = ()
+    skills: tuple[SkillLintResult, ...]
+    set: tuple[LibraryFinding, ...] = ()
 
     @property
-    def broken(self) -> int:
+    def error_count(self) -> int:
         """The number of errors that keep a skill from loading."""
-        return sum(found.severity is Severity.ERROR for skill in self.skills for found in skill.diagnostics)
+        return sum(found.severity is DiagnosticSeverity.ERROR for skill in self.skills for found in skill.diagnostics)
 
     @property
     def is_failed(self) -> bool:
         """Whether a skill can't be loaded."""
-        return bool(self.broken)
+        return bool(self.error_count)
 
     @property
-    def odd(self) -> int:
+    def flagged_count(self) -> int:
         """The number of skills with any diagnostic."""
         return sum(bool(skill.diagnostics) for skill in self.skills)
 
 
-def doctor(home: Home) -> tuple[Check, ...]:
+def run_doctor(home: Home) -> tuple[HealthCheck, ...]:
     """Run all checks and return each with its state and, where something is wrong, the exact fix."""
     return (
-        _python(),
-        *_home(home),
-        _user(home.settings),
-        *_skills(home.skills),
-        _search(home),
-        _model(home),
-        _agents(),
-        _memory(home.settings, home.memory),
-        _spending(home.settings, home.spending),
-        _withholding(home.settings),
-        *operation(home),
-        _git(),
-        *_sandbox(home),
-        _runtime(home),
-        *_screening(home.screening),
+        _check_python(),
+        *_check_home(home),
+        _check_user(home.settings),
+        *_check_layers(home.skills),
+        _check_search(home),
+        _check_model(home),
+        _check_agent_programs(),
+        _check_memory(home.settings, home.memory),
+        _check_learning_budget(home.settings, home.spending),
+        _check_evidence(home.settings),
+        *check_operation(home),
+        _check_git(),
+        *_check_sandbox(home),
+        _check_runtime(home),
+        *_check_screening(home.screening),
     )
 
 
-def _user(settings: Settings) -> Check:
+def _check_user(settings: Settings) -> HealthCheck:
     role = "admin" if settings.is_admin else "no admin"
-    claim = f", claimed by a setting or HABITUS_USER; the account is {account_name()}" if settings.is_claimed else ""
-    return Check(name="user", state=CheckState.OK, detail=f"{settings.user} ({role}){claim}")
+    claim = (
+        f", claimed by a setting or HABITUS_USER; the account is {get_account_name()}" if settings.is_claimed else ""
+    )
+    return HealthCheck(name="user", state=HealthCheckState.OK, detail=f"{settings.user} ({role}){claim}")
 
 
-def unusable(error: UserError) -> tuple[Check, ...]:
+def report_unusable_home(error: UserError) -> tuple[HealthCheck, ...]:
     """Return the checks that are possible if the home can't be opened."""
-    return (_python(), Check(name="home", state=CheckState.BROKEN, detail=error.message, hint=error.hint))
+    return (
+        _check_python(),
+        HealthCheck(name="home", state=HealthCheckState.BROKEN, detail=error.message, hint=error.hint),
+    )
 
 
-def _python() -> Check:
+def _check_python() -> HealthCheck:
     detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}, SQLite {sqlite3.sqlite_version}"
-    return Check(name="python", state=CheckState.OK, detail=detail)
+    return HealthCheck(name="python", state=HealthCheckState.OK, detail=detail)
 
 
-def _home(home: Home) -> list[Check]:
+def _check_home(home: Home) -> list[HealthCheck]:
     folder = home.settings.home
     free = shutil.disk_usage(folder).free
     space = f"{free / 1e9:.1f} GB free"
     checks = [
-        Check(
+        HealthCheck(
             name="home",
-            state=CheckState.MISSING,
-            detail=f"{why_read_only(folder)}.",
+            state=HealthCheckState.MISSING,
+            detail=f"{describe_read_only(folder)}.",
             hint="Make it writable to change skills.",
         )
         if home.is_read_only
-        else Check(name="home", state=CheckState.OK, detail=f"{folder}, {space}"),
-        _database(home.settings, home.shared),
+        else HealthCheck(name="home", state=HealthCheckState.OK, detail=f"{folder}, {space}"),
+        _check_database(home.settings, home.shared),
     ]
     # SQLite needs room for its log even to delete something.
     if free < 50e6:
-        checks.append(Check(name="disk", state=CheckState.BROKEN, detail=space, hint="Free some space."))
+        checks.append(HealthCheck(name="disk", state=HealthCheckState.BROKEN, detail=space, hint="Free some space."))
     checks += [
-        Check(name="settings", state=CheckState.MISSING, detail=warning, hint=f"Correct {folder}/habitus.toml.")
+        HealthCheck(
+            name="settings", state=HealthCheckState.MISSING, detail=warning, hint=f"Correct {folder}/habitus.toml."
+        )
         for warning in home.settings.warnings
     ]
-    paused = home.pause.state()
+    paused = home.pause.get_state()
     if paused is not None:
         detail = f"paused since {paused.since.astimezone():%Y-%m-%d %H:%M:%S} by {paused.by}"
-        checks.append(Check(name="learning", state=CheckState.PAUSED, detail=detail, hint="Run 'habitus resume'."))
+        checks.append(
+            HealthCheck(name="learning", state=HealthCheckState.PAUSED, detail=detail, hint="Run 'habitus resume'.")
+        )
     return checks
 
 
-def _database(settings: Settings, shared: sa.Engine) -> Check:
+def _check_database(settings: Settings, shared: sa.Engine) -> HealthCheck:
     """Check the database with its own integrity check, which reads every page."""
     if (damage := find_damage(settings)) is not None:
-        return Check(name="database", state=CheckState.BROKEN, detail=damage.message, hint=damage.hint)
-    return Check(name="database", state=CheckState.OK, detail=sql.place(shared))
+        return HealthCheck(name="database", state=HealthCheckState.BROKEN, detail=damage.message, hint=damage.hint)
+    return HealthCheck(name="database", state=HealthCheckState.OK, detail=sql.describe_database(shared))
 
 
-def _skills(skills: Library) -> list[Check]:
+def _check_layers(skills: Library) -> list[HealthCheck]:
     checks = []
     for layer in skills.layers:
         if not layer.is_listed:
@@ -154,9 +163,9 @@ def _skills(skills: Library) -> list[Check]:
         if not loadable and not broken and layer.name != "user":
             continue
         checks.append(
-            Check(
+            HealthCheck(
                 name=f"layer {layer.name}",
-                state=CheckState.BROKEN if broken else CheckState.OK,
+                state=HealthCheckState.BROKEN if broken else HealthCheckState.OK,
                 detail=f"{loadable} {'skill' if loadable == 1 else 'skills'}"
                 + (f", {broken} broken." if broken else ""),
                 hint="Run 'habitus skills list --state broken'." if broken else "",
@@ -165,100 +174,107 @@ def _skills(skills: Library) -> list[Check]:
     return checks
 
 
-def _search(home: Home) -> Check:
+def _check_search(home: Home) -> HealthCheck:
     try:
-        detail = f"{home.finder.describe()}; {configuring.describe_tiers(home.settings)}"
-        return Check(name="search", state=CheckState.OK, detail=detail)
+        detail = f"{home.finder.describe_index()}; {configuring.describe_encoders(home.settings)}"
+        return HealthCheck(name="search", state=HealthCheckState.OK, detail=detail)
     except Invalid as error:
-        return Check(name="search", state=CheckState.BROKEN, detail=error.message, hint=error.hint)
+        return HealthCheck(name="search", state=HealthCheckState.BROKEN, detail=error.message, hint=error.hint)
 
 
-def _model(home: Home) -> Check:
+def _check_model(home: Home) -> HealthCheck:
     """Report the configured model without calling it, because a call costs money."""
     try:
-        return Check(name="model", state=CheckState.OK, detail=home.models.main.name)
+        return HealthCheck(name="model", state=HealthCheckState.OK, detail=home.models.main.name)
     except UserError as error:
-        return Check(name="model", state=CheckState.MISSING, detail=error.message, hint=error.hint)
+        return HealthCheck(name="model", state=HealthCheckState.MISSING, detail=error.message, hint=error.hint)
 
 
-def _agents() -> Check:
+def _check_agent_programs() -> HealthCheck:
     """Report the agents on this machine that could serve as the model without a key."""
     here = [
         f"{one.title} ({one.name}{', experimental' if one.is_experimental else ''})"
-        for one in programs_here(os.environ)
+        for one in list_installed_programs(os.environ)
     ]
-    return Check(name="agents as models", state=CheckState.OK, detail=", ".join(here) or "none is here")
+    return HealthCheck(name="agents as models", state=HealthCheckState.OK, detail=", ".join(here) or "none is here")
 
 
-def _memory(settings: Settings, memory: Cortex) -> Check:
-    lessons, waiting = len(memory.list_lessons("all", limit=100_000)), len(memory.waiting())
+def _check_memory(settings: Settings, memory: Cortex) -> HealthCheck:
+    lessons, waiting = len(memory.list_lessons("all", limit=100_000)), len(memory.list_pending_lessons())
     wait = f", {waiting} waiting for you" if waiting else ""
-    return Check(name="memory", state=CheckState.OK, detail=f"{settings.memory.value}, {lessons} kept{wait}")
-
-
-def _spending(settings: Settings, spending: Spending) -> Check:
-    settings, spent = settings, spending.today()
-    if settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF:
-        return Check(name="learning tokens", state=CheckState.OK, detail="learning from errors is off")
-    if spent.tokens >= spent.cap:
-        hint = "It goes on tomorrow (UTC); HABITUS_LEARNING_TOKENS sets the cap."
-        return Check(name="learning tokens", state=CheckState.PAUSED, detail=f"{spent.line}.", hint=hint)
-    return Check(name="learning tokens", state=CheckState.OK, detail=spent.line)
-
-
-def _withholding(settings: Settings) -> Check:
-    share = settings.evidence.withhold
-    detail = f"{share:.0%} of all offers are withheld at random (evidence.withhold)" if share else "nothing is withheld"
-    return Check(name="evidence", state=CheckState.OK, detail=detail)
-
-
-def _git() -> Check:
-    if shutil.which("git"):
-        return Check(name="git", state=CheckState.OK, detail="found")
-    return Check(
-        name="git", state=CheckState.MISSING, detail="not found.", hint="Install git to add skills from repositories."
+    return HealthCheck(
+        name="memory", state=HealthCheckState.OK, detail=f"{settings.memory.value}, {lessons} kept{wait}"
     )
 
 
-def _sandbox(home: Home) -> list[Check]:
+def _check_learning_budget(settings: Settings, spending: SpendingStore) -> HealthCheck:
+    settings, spent = settings, spending.get_today()
+    if settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF:
+        return HealthCheck(name="learning tokens", state=HealthCheckState.OK, detail="learning from errors is off")
+    if spent.tokens >= spent.cap:
+        hint = "It goes on tomorrow (UTC); HABITUS_LEARNING_TOKENS sets the cap."
+        return HealthCheck(name="learning tokens", state=HealthCheckState.PAUSED, detail=f"{spent.summary}.", hint=hint)
+    return HealthCheck(name="learning tokens", state=HealthCheckState.OK, detail=spent.summary)
+
+
+def _check_evidence(settings: Settings) -> HealthCheck:
+    share = settings.evidence.withhold
+    detail = f"{share:.0%} of all offers are withheld at random (evidence.withhold)" if share else "nothing is withheld"
+    return HealthCheck(name="evidence", state=HealthCheckState.OK, detail=detail)
+
+
+def _check_git() -> HealthCheck:
+    if shutil.which("git"):
+        return HealthCheck(name="git", state=HealthCheckState.OK, detail="found")
+    return HealthCheck(
+        name="git",
+        state=HealthCheckState.MISSING,
+        detail="not found.",
+        hint="Install git to add skills from repositories.",
+    )
+
+
+def _check_sandbox(home: Home) -> list[HealthCheck]:
     """Report each protection; a required one that is off counts as broken if there are tools to run."""
     is_needed = bool(home.tools.all()) and not home.settings.allow_weaker_sandbox
     checks = []
-    for protection in describe(home.machine):
+    for protection in describe_protections(home.machine):
         name = f"sandbox: {protection.name}"
         if protection.is_on:
-            checks.append(Check(name=name, state=CheckState.OK, detail=protection.why))
+            checks.append(HealthCheck(name=name, state=HealthCheckState.OK, detail=protection.why))
             continue
-        state = CheckState.BROKEN if protection.required and is_needed else CheckState.MISSING
+        state = HealthCheckState.BROKEN if protection.required and is_needed else HealthCheckState.MISSING
         is_open = protection.required and home.settings.allow_weaker_sandbox
         detail = "off, and code runs all the same, as allow_weaker_sandbox says." if is_open else "off."
         detail = "off; needed to run code." if protection.required and not is_open else detail
-        checks.append(Check(name=name, state=state, detail=detail, hint=protection.hint))
+        checks.append(HealthCheck(name=name, state=state, detail=detail, hint=protection.hint))
     return checks
 
 
-def _runtime(home: Home) -> Check:
+def _check_runtime(home: Home) -> HealthCheck:
     """Report where scratchpads run, and whether that machine answers."""
     name, where = "sandbox: runtime", home.settings.sandbox.runtime
     if where == "local":
-        return Check(name=name, state=CheckState.OK, detail="scratchpads run on this machine")
+        return HealthCheck(name=name, state=HealthCheckState.OK, detail="scratchpads run on this machine")
     try:
-        asyncio.run(home.scratchpads().names())
+        asyncio.run(home.open_scratchpads().names())
     except HabitusError as error:
         hint = "Correct sandbox.runtime in habitus.toml, or the keys and hosts of ssh."
-        return Check(name=name, state=CheckState.BROKEN, detail=str(error), hint=hint)
-    return Check(name=name, state=CheckState.OK, detail=f"scratchpads run on {where}, which answers")
+        return HealthCheck(name=name, state=HealthCheckState.BROKEN, detail=str(error), hint=hint)
+    return HealthCheck(name=name, state=HealthCheckState.OK, detail=f"scratchpads run on {where}, which answers")
 
 
-def _screening(screening: Policy) -> list[Check]:
+def _check_screening(screening: Policy) -> list[HealthCheck]:
     """Report the changes that screening.toml makes; empty if there are none."""
     policy = screening
     changed = [f"{rule} is silenced: {why}" for rule, why in policy.silence.items()]
     changed += [f"'{text}' is held: {why}" for text, why in policy.hold.items()]
-    return [Check(name="screening", state=CheckState.OK, detail="; ".join(changed))] if changed else []
+    return [HealthCheck(name="screening", state=HealthCheckState.OK, detail="; ".join(changed))] if changed else []
 
 
-def lint(home: Home, targets: Sequence[str] = (), progress: Callable[[int], None] = lambda done: None) -> LintReport:
+def lint_skills(
+    home: Home, targets: Sequence[str] = (), on_progress: Callable[[int], None] = lambda done: None
+) -> LintReport:
     """Lint the named skills and directories; without any, all writable skills and the library as a set."""
     if targets:
         return LintReport(skills=tuple(report for target in targets for report in _lint_target(home, target)))
@@ -267,69 +283,77 @@ def lint(home: Home, targets: Sequence[str] = (), progress: Callable[[int], None
     skills = []
     for item in seen.listing:
         if item.layer in own:
-            skills.append(_linted_skill(home, item, seen))
-            progress(len(skills))
+            skills.append(_lint_skill(home, item, seen))
+            on_progress(len(skills))
     # Similar skills are found by their vectors, so the index must be complete first.
-    home.finder.catch_up(progress)
-    together = check(
+    home.finder.update_index(on_progress)
+    together = lint_library(
         seen.listing,
-        room=_room(home),
+        budget=_measure_prompt_budgets(home),
         search=lambda cue, among: home.finder.search(cue, k=4, among=among, at=seen, look=False),
-        neighbours=home.finder.neighbours(NEAR, at=seen),
-        progress=progress,
+        neighbours=home.finder.find_neighbours(NEIGHBOUR_THRESHOLD, at=seen),
+        progress=on_progress,
     )
     return LintReport(skills=tuple(skills), set=tuple(together))
 
 
-def _room(home: Home) -> Room:
+def _measure_prompt_budgets(home: Home) -> PromptBudget:
     """Return the token budgets of the prompt, and the tokens of the skills that every prompt includes in full."""
-    selection, context = select(home, Request(text="", user=home.user())), home.settings.context_tokens
-    taken = {choice.name: tokens(home.skills.load(choice.name).body) for choice in selection.eager}
-    return Room(menu=menu.budget_for(context), eager=int(context * EAGER_SHARE), taken=taken)
+    selection, context = (
+        select_skills(home, SelectionInput(text="", user=home.get_user())),
+        home.settings.context_tokens,
+    )
+    taken = {choice.name: estimate_token_count(home.skills.load(choice.name).body) for choice in selection.eager}
+    return PromptBudget(menu=menu.compute_menu_budget(context), eager=int(context * EAGER_SHARE), eager_costs=taken)
 
 
-def _lint_target(home: Home, target: str) -> list[Linted]:
+def _lint_target(home: Home, target: str) -> list[SkillLintResult]:
     if "/" in target or os.path.isdir(target):  # noqa: PTH112  # Path.is_dir raises on a name that is too long
-        return _linted_directory(home, Path(target))
-    return [_linted_skill(home, home.skills.find(target), home.skills.snapshot())]
+        return _lint_directory(home, Path(target))
+    return [_lint_skill(home, home.skills.find(target), home.skills.snapshot())]
 
 
-def _linted_skill(home: Home, item: Listed, seen: Snapshot) -> Linted:
-    tree = home.skills.layer(item.layer).store.tree(item.name, look=False) or {}
+def _lint_skill(home: Home, item: ListedSkill, seen: LibrarySnapshot) -> SkillLintResult:
+    tree = home.skills.get_layer(item.layer).store.read_tree(item.name, check_disk=False) or {}
     # Stored risks are left out, because the scan below finds them anew.
-    read = [found for found in item.diagnostics if found.severity is not Severity.RISK]
-    odd = check_one(item.name, tree, seen.by_name) if item.summary is not None else ()
-    return Linted(
-        name=item.name, diagnostics=(*read, *_risks(home.scan, tree), *odd, *recipes.lint_recipes(item.name, tree))
+    read = [found for found in item.diagnostics if found.severity is not DiagnosticSeverity.RISK]
+    odd = lint_skill(item.name, tree, seen.by_name) if item.summary is not None else ()
+    return SkillLintResult(
+        name=item.name,
+        diagnostics=(*read, *_scan_risks(home.scan_tree, tree), *odd, *recipes.lint_recipes(item.name, tree)),
     )
 
 
-def _risks(scan: Callable[[Tree], list[str]], tree: Tree) -> list[Diagnostic]:
+def _scan_risks(scan: Callable[[Tree], list[str]], tree: Tree) -> list[Diagnostic]:
     """Return the findings for which an import would need review."""
     found = scan(tree)
     return [
-        Diagnostic(file=what.partition(":")[0], what=f"{what}.", hint="Read it first.", severity=Severity.RISK)
+        Diagnostic(
+            file=what.partition(":")[0], message=f"{what}.", hint="Read it first.", severity=DiagnosticSeverity.RISK
+        )
         for what in found
     ]
 
 
-def _linted_directory(home: Home, path: Path) -> list[Linted]:
+def _lint_directory(home: Home, path: Path) -> list[SkillLintResult]:
     """Lint a skill directory, or a directory of them, outside the library."""
     path = path.resolve()
     if not os.path.isdir(path):  # noqa: PTH112  # see above
         raise Invalid(f"{path} is not a directory.", hint="Give a skill, or a directory that holds skills.")
     is_one = any((path / main).exists() for main in trees.MAIN_FILES)
-    shelf = DirectoryShelf(path.parent if is_one else path, path, can_write=False)
+    shelf = DirectoryBackend(path.parent if is_one else path, path, can_write=False)
     reports = []
-    folders = [path.name] if is_one else list(shelf.look({}))
-    known = {*map(names.canonical, folders), *home.skills.snapshot().by_name}
+    folders = [path.name] if is_one else list(shelf.list_stamps({}))
+    known = {*map(names.canonicalize_name, folders), *home.skills.snapshot().by_name}
     for folder in folders:
-        found = shelf.read(folder)
+        found = shelf.read_folder(folder)
         if found is not None:
-            parsed = trees.parse(folder, found.tree)
+            parsed = trees.parse_skill_tree(folder, found.tree)
             problem = (found.problem,) if found.problem else parsed.diagnostics
             odd = [*recipes.lint_recipes(folder, found.tree)] if not found.problem else []
             if parsed.skill is not None and not found.problem:
-                odd = [*check_one(folder, found.tree, known), *odd]
-            reports.append(Linted(name=folder, diagnostics=(*problem, *_risks(home.scan, found.tree), *odd)))
+                odd = [*lint_skill(folder, found.tree, known), *odd]
+            reports.append(
+                SkillLintResult(name=folder, diagnostics=(*problem, *_scan_risks(home.scan_tree, found.tree), *odd))
+            )
     return reports

@@ -13,110 +13,118 @@ from pathlib import Path
 from habitus import optional_packages, sql, tracing
 from habitus.app import home_directory
 from habitus.app.conversations import secrets
-from habitus.app.conversations.command_lines import CommandLines
-from habitus.app.home import AWAY, Home
+from habitus.app.conversations.command_lines import SkillCommandLines
+from habitus.app.home import DATABASE_AWAY, Home
 from habitus.app.operating import backing_up
-from habitus.app.sharing.availability import silence
+from habitus.app.sharing.availability import explain_no_answer
 from habitus.errors import StorageFailed, UserError
-from habitus.hosts.hook import SOCKET, SPOOL
+from habitus.hosts.hook import NOTED_SESSIONS_FILE, SOCKET_FILE
 from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
-from habitus.journal.spool import Spool
+from habitus.journal.outbox import JournalOutbox
 from habitus.redact import Redactor
 from habitus.settings import Settings
-from habitus.sql.outage import ANSWERS_S
+from habitus.sql.outage import PROBE_TIMEOUT_S
 
 
-def operation(home: Home) -> Iterator[Check]:
+def check_operation(home: Home) -> Iterator[HealthCheck]:
     """Yield one check for each part of the operation that is in use."""
     if home.settings.database:
         yield _check_shared_database(home)
-    yield from _spool(home.place, home.redactor)
-    yield from _jobs(home)
-    yield from _hooks(home.settings)
-    yield from _vault(home)
-    yield from _command_lines(home)
-    yield from _backups(home.settings)
-    if os.environ.get(tracing.ENDPOINT):
-        yield _telemetry()
+    yield from _check_outbox(home.writable_dir, home.redactor)
+    yield from _check_jobs(home)
+    yield from _check_hooks(home.settings)
+    yield from _check_vault(home)
+    yield from _check_command_lines(home)
+    yield from _check_backups(home.settings)
+    if os.environ.get(tracing.ENDPOINT_VARIABLE):
+        yield _check_telemetry()
 
 
-def _check_shared_database(home: Home) -> Check:
+def _check_shared_database(home: Home) -> HealthCheck:
     name = "shared database"
-    silent = silence(sql.create_engine(home_directory.address(home.settings), home.settings.workspace), ANSWERS_S)
-    if home.is_stand_in or silent:
+    silent = explain_no_answer(
+        sql.create_engine(home_directory.get_database_url(home.settings), home.settings.workspace), PROBE_TIMEOUT_S
+    )
+    if home.is_offline or silent:
         hint = "Start the server, or correct HABITUS_DATABASE; until then turns work from what was seen last."
-        return Check(name=name, state=CheckState.BROKEN, detail=silent or AWAY, hint=hint)
-    return Check(name=name, state=CheckState.OK, detail=f"{sql.place(home.shared)} answers")
+        return HealthCheck(name=name, state=HealthCheckState.BROKEN, detail=silent or DATABASE_AWAY, hint=hint)
+    return HealthCheck(name=name, state=HealthCheckState.OK, detail=f"{sql.describe_database(home.shared)} answers")
 
 
-def _spool(place: Path, redactor: Redactor) -> Iterator[Check]:
-    spool = Spool(place / home_directory.WAITING, redactor)
-    waiting, dropped = spool.waiting, spool.count_dropped
+def _check_outbox(place: Path, redactor: Redactor) -> Iterator[HealthCheck]:
+    spool = JournalOutbox(place / home_directory.OUTBOX_DIR, redactor)
+    waiting, dropped = spool.pending_count, spool.dropped_count
     if not waiting and not dropped:
         return
     detail = f"{waiting} turns and judgements wait on disk, {dropped} counts or entries were dropped so far"
     if waiting:
         hint = "They are written with the next turn that reaches the database."
-        yield Check(name="spool", state=CheckState.PAUSED, detail=f"{detail}.", hint=hint)
+        yield HealthCheck(name="spool", state=HealthCheckState.PAUSED, detail=f"{detail}.", hint=hint)
     else:
-        yield Check(name="spool", state=CheckState.OK, detail=detail)
+        yield HealthCheck(name="spool", state=HealthCheckState.OK, detail=detail)
 
 
-def _jobs(home: Home) -> Iterator[Check]:
-    if home.is_stand_in:
+def _check_jobs(home: Home) -> Iterator[HealthCheck]:
+    if home.is_offline:
         return
-    found = JobQueue(home.shared).states()
+    found = JobQueue(home.shared).count_jobs_by_state()
     if not any(found.values()):
         return
     parked = found[JobState.FAILED] + found[JobState.PARKED]
     open_ones = sum(count for state, count in found.items() if not state.is_over)
     detail = f"{open_ones} to do, {parked} failed for good, {found[JobState.DONE]} done"
     hint = "See 'habitus jobs list --all', then 'habitus jobs retry ID'." if parked else ""
-    yield Check(name="jobs", state=CheckState.PAUSED if parked else CheckState.OK, detail=detail, hint=hint)
+    yield HealthCheck(
+        name="jobs", state=HealthCheckState.PAUSED if parked else HealthCheckState.OK, detail=detail, hint=hint
+    )
 
 
-def _hooks(settings: Settings) -> Iterator[Check]:
+def _check_hooks(settings: Settings) -> Iterator[HealthCheck]:
     """Report whether the hook daemon answers, if hooks were ever run."""
     folder = settings.home
     noted = 0
     with suppress(OSError):
-        noted = len((folder / SPOOL).read_bytes().splitlines())
-    if not noted and not (folder / SOCKET).exists():
+        noted = len((folder / NOTED_SESSIONS_FILE).read_bytes().splitlines())
+    if not noted and not (folder / SOCKET_FILE).exists():
         return
     wait = f", {noted} transcripts wait to be learned from" if noted else ""
-    runs = "the resident process runs" if _answers(settings) else "the next session starts the resident process"
-    yield Check(name="hooks", state=CheckState.OK, detail=f"{runs}{wait}")
+    runs = (
+        "the resident process runs"
+        if _is_daemon_answering(settings)
+        else "the next session starts the resident process"
+    )
+    yield HealthCheck(name="hooks", state=HealthCheckState.OK, detail=f"{runs}{wait}")
 
 
-def _answers(settings: Settings) -> bool:
+def _is_daemon_answering(settings: Settings) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        line.settimeout(ANSWERS_S)
+        line.settimeout(PROBE_TIMEOUT_S)
         try:
             # A relative path, because a socket address has room for about 100 characters.
-            line.connect(os.path.relpath(settings.home / SOCKET))
+            line.connect(os.path.relpath(settings.home / SOCKET_FILE))
         except OSError:
             return False
     return True
 
 
-def _vault(home: Home) -> Iterator[Check]:
+def _check_vault(home: Home) -> Iterator[HealthCheck]:
     """Report whether the vault's key is available, if there are secrets or a skill asks for some."""
     try:
         names = home.vault.names()
-        if not names and not secrets.askers(home.skills, home.skills.snapshot().by_name):
+        if not names and not secrets.list_asking_skills(home.skills, home.skills.snapshot().by_name):
             return
         home.vault.unlock()
     except UserError as error:
-        state = CheckState.BROKEN if isinstance(error, StorageFailed) else CheckState.MISSING
-        yield Check(name="vault", state=state, detail=error.message, hint=error.hint)
+        state = HealthCheckState.BROKEN if isinstance(error, StorageFailed) else HealthCheckState.MISSING
+        yield HealthCheck(name="vault", state=state, detail=error.message, hint=error.hint)
         return
-    yield Check(name="vault", state=CheckState.OK, detail=f"{len(names)} secrets, and its key is at hand")
+    yield HealthCheck(name="vault", state=HealthCheckState.OK, detail=f"{len(names)} secrets, and its key is at hand")
 
 
-def _command_lines(home: Home) -> Iterator[Check]:
+def _check_command_lines(home: Home) -> Iterator[HealthCheck]:
     """Report which command lines of skills can be called, with their secrets and network limits."""
-    refusals = CommandLines(home, home.user()).refusals()
+    refusals = SkillCommandLines(home, home.get_user()).list_refusals()
     if not refusals:
         return
     fine = [name for name, refusal in refusals.items() if refusal is None]
@@ -124,32 +132,37 @@ def _command_lines(home: Home) -> Iterator[Check]:
     detail += f": {', '.join(fine[:5])}{', …' * (len(fine) > 5)}" if fine else ""
     refused = [refusal for refusal in refusals.values() if refusal is not None]
     hints = [refusal.hint for refusal in refused if refusal.hint]
-    hints += [f"Run: {request.hint}" for request in secrets.overview(home).requests if request.hint]
+    hints += [f"Run: {request.hint}" for request in secrets.read_secrets_overview(home).requests if request.hint]
     if home.machine.bubblewrap is None:
         detail += "; none reaches a host, and code has skills.run and no habitus-skill"
         hints.append("Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap).")
     detail += "".join(f"; {refusal.message.rstrip('.')}" for refusal in refused[:5])
-    state = CheckState.MISSING if hints else CheckState.OK
+    state = HealthCheckState.MISSING if hints else HealthCheckState.OK
     detail = f"{detail}." if hints else detail
-    yield Check(name="command lines", state=state, detail=detail, hint=hints[0] if hints else "")
+    yield HealthCheck(name="command lines", state=state, detail=detail, hint=hints[0] if hints else "")
 
 
-def _backups(settings: Settings) -> Iterator[Check]:
+def _check_backups(settings: Settings) -> Iterator[HealthCheck]:
     if found := backing_up.list_backups(settings):
         detail = f"{len(found)} in the home, the last of {found[0].made_on.astimezone():%Y-%m-%d %H:%M}"
-        yield Check(name="backups", state=CheckState.OK, detail=detail)
+        yield HealthCheck(name="backups", state=HealthCheckState.OK, detail=detail)
 
 
-def _telemetry() -> Check:
-    if optional_packages.has("opentelemetry.sdk"):
-        return Check(name="telemetry", state=CheckState.OK, detail=f"sent to what {tracing.ENDPOINT} names")
-    detail = f"{tracing.ENDPOINT} is set, and nothing can be sent."
-    return Check(
-        name="telemetry", state=CheckState.MISSING, detail=detail, hint=optional_packages.how("opentelemetry.sdk")
+def _check_telemetry() -> HealthCheck:
+    if optional_packages.is_installed("opentelemetry.sdk"):
+        return HealthCheck(
+            name="telemetry", state=HealthCheckState.OK, detail=f"sent to what {tracing.ENDPOINT_VARIABLE} names"
+        )
+    detail = f"{tracing.ENDPOINT_VARIABLE} is set, and nothing can be sent."
+    return HealthCheck(
+        name="telemetry",
+        state=HealthCheckState.MISSING,
+        detail=detail,
+        hint=optional_packages.describe_install("opentelemetry.sdk"),
     )
 
 
-class CheckState(StrEnum):
+class HealthCheckState(StrEnum):
     """The state of a health check."""
 
     OK = "ok"
@@ -161,10 +174,10 @@ class CheckState(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class HealthCheck:
     """One line of the doctor's report."""
 
     name: str
-    state: CheckState
+    state: HealthCheckState
     detail: str
     hint: str = ""

@@ -22,12 +22,12 @@ from habitus.errors import Invalid, Refused
 from habitus.locks import try_lock
 from habitus.settings import Settings
 
-KEPT = timedelta(days=7)
+ANSWER_TTL = timedelta(days=7)
 # An attempt of another host that is not answered by then was cut off.
-CUT_OFF = timedelta(minutes=1)
-FOLDER = "cache/answering"  # of lock files
+ATTEMPT_TIMEOUT = timedelta(minutes=1)
+LOCK_FOLDER = "cache/answering"  # of lock files
 
-answered = sa.Table(
+answered_requests = sa.Table(
     "answered_requests",
     sql.metadata,
     sa.Column("user", sa.String, primary_key=True),
@@ -36,14 +36,14 @@ answered = sa.Table(
     sa.Column("asked", sa.String, nullable=False),
     # NULL while the request is running.
     sa.Column("answer", sa.Text),
-    sa.Column("asked_on", sql.Utc, nullable=False),
+    sa.Column("asked_on", sql.UtcDateTime, nullable=False),
 )
 
-Answer = dict[str, Any]
+AnswerJson = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Attempt:
+class RequestAttempt:
     """An attempt at a request.
 
     `id` is the same for each attempt; `since` is the start of an earlier one that was cut off.
@@ -53,40 +53,44 @@ class Attempt:
     since: datetime | None = None
 
 
-def once(home: Home, key: str, asked: object, make: Callable[[Attempt], Answer]) -> Answer:
+def answer_once(
+    home: Home, key: str, request: object, make_answer: Callable[[RequestAttempt], AnswerJson]
+) -> AnswerJson:
     """Return the stored answer, or that of `make_answer`; without a key, always the latter. `request` must be JSON.
 
     An attempt that was killed may have finished its work or not: `make_answer` is told when it began, and must not
     repeat the work.
     """
     if not key:
-        return make(Attempt())
+        return make_answer(RequestAttempt())
     home.refuse_if_read_only()
-    wanted = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
-    this = (answered.c.user == home.settings.user) & (answered.c.key == key)
-    with alone(home.settings, key):
-        claim, is_new = _claim(home, key, wanted, this)
+    wanted = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+    this = (answered_requests.c.user == home.settings.user) & (answered_requests.c.key == key)
+    with hold_request_lock(home.settings, key):
+        claim, is_new = _claim_key(home, key, wanted, this)
         if claim.asked != wanted:
             raise Invalid("This Idempotency-Key belongs to another request.", hint="Take a new one for a new request.")
         if claim.answer is not None:
-            answer: Answer = json.loads(claim.answer)
+            answer: AnswerJson = json.loads(claim.answer)
             return answer
-        if not is_new and home.settings.database and home.clock() < claim.asked_on + CUT_OFF:
-            raise _under_way()
+        if not is_new and home.settings.database and home.clock() < claim.asked_on + ATTEMPT_TIMEOUT:
+            raise _make_conflict_error()
         id = hashlib.sha256(f"{claim.user} {key} {claim.asked_on}".encode()).hexdigest()[:16]
-        return _make_answer(home.shared, this, make, Attempt(id=id, since=None if is_new else claim.asked_on))
+        return _make_answer(
+            home.shared, this, make_answer, RequestAttempt(id=id, since=None if is_new else claim.asked_on)
+        )
 
 
 @contextmanager
-def alone(settings: Settings, key: str) -> Iterator[None]:
+def hold_request_lock(settings: Settings, key: str) -> Iterator[None]:
     """Keep other processes on this machine from running the same request; a killed process releases the lock."""
-    folder = settings.home / FOLDER
+    folder = settings.home / LOCK_FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / hashlib.sha256(f"{settings.user} {key}".encode()).hexdigest()
     while True:
         with try_lock(path) as held:
             if held is None:
-                raise _under_way()
+                raise _make_conflict_error()
             if not os.fstat(held).st_nlink:
                 # The holder finished and removed the file between opening and locking it.
                 continue
@@ -97,31 +101,36 @@ def alone(settings: Settings, key: str) -> Iterator[None]:
             return
 
 
-def _under_way() -> Refused:
+def _make_conflict_error() -> Refused:
     return Refused("A request with this Idempotency-Key is under way.", hint="Send it again in a moment.")
 
 
-def _claim(home: Home, key: str, wanted: str, this: sa.ColumnElement[bool]) -> tuple[sa.Row[Any], bool]:
+def _claim_key(home: Home, key: str, wanted: str, this: sa.ColumnElement[bool]) -> tuple[sa.Row[Any], bool]:
     """Return the row that owns the key, and whether this request created it."""
-    now, mine = home.clock(), sa.select(answered).where(this)
-    with sql.writing(home.shared, durable=True, lock="answers") as connection:
-        connection.execute(answered.delete().where(answered.c.asked_on < now - KEPT))
+    now, mine = home.clock(), sa.select(answered_requests).where(this)
+    with sql.write_transaction(home.shared, durable=True, lock="answers") as connection:
+        connection.execute(answered_requests.delete().where(answered_requests.c.asked_on < now - ANSWER_TTL))
         if (before := connection.execute(mine).first()) is not None:
             return before, False
-        connection.execute(answered.insert().values(user=home.settings.user, key=key, asked=wanted, asked_on=now))
+        connection.execute(
+            answered_requests.insert().values(user=home.settings.user, key=key, asked=wanted, asked_on=now)
+        )
         return connection.execute(mine).one(), True
 
 
 def _make_answer(
-    shared: sa.Engine, this: sa.ColumnElement[bool], make: Callable[[Attempt], Answer], attempt: Attempt
-) -> Answer:
+    shared: sa.Engine,
+    this: sa.ColumnElement[bool],
+    make: Callable[[RequestAttempt], AnswerJson],
+    attempt: RequestAttempt,
+) -> AnswerJson:
     try:
         answer = make(attempt)
     # A failed request is not stored, so it can be sent again with the same key.
     except BaseException:
-        with sql.writing(shared, lock="answers") as connection:
-            connection.execute(answered.delete().where(this))
+        with sql.write_transaction(shared, lock="answers") as connection:
+            connection.execute(answered_requests.delete().where(this))
         raise
-    with sql.writing(shared, durable=True, lock="answers") as connection:
-        connection.execute(answered.update().where(this).values(answer=json.dumps(answer)))
+    with sql.write_transaction(shared, durable=True, lock="answers") as connection:
+        connection.execute(answered_requests.update().where(this).values(answer=json.dumps(answer)))
     return answer

@@ -14,32 +14,32 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from habitus import sql
-from habitus.agent.background import LoopThread
+from habitus.agent.background import EventLoopThread
 from habitus.app import home_directory
 from habitus.app.home import Home
 from habitus.app.learning import curating, dreaming, improving, studying
-from habitus.app.learning.mining import Mining
-from habitus.app.learning.noted_sessions import learn_from_noted
-from habitus.app.library import updating
+from habitus.app.learning.mining import JournalMiner
+from habitus.app.learning.noted_sessions import learn_from_noted_sessions
+from habitus.app.library import importing
 from habitus.errors import Invalid, Refused
-from habitus.files import given_path
+from habitus.files import parse_user_path
 from habitus.improve.plan import ImproveRequest
-from habitus.jobs.model import Lanes, Priority, Work
+from habitus.jobs.model import ConcurrencyKeys, JobHandler, JobPriority
 from habitus.jobs.queue import JobQueue
-from habitus.learning.budget import Limits
-from habitus.plain_data import plain
-from habitus.redact.named import is_name_of_secret
+from habitus.learning.budget import RunLimits
+from habitus.plain_data import to_plain
+from habitus.redact.named_secrets import is_secret_name
 from habitus.settings import ScheduleSettings, Settings
 from habitus.skills.formats import detect
-from habitus.skills.formats.base import Incoming
-from habitus.skills.sources.lock import without_login
+from habitus.skills.formats.base import IncomingSkill
+from habitus.skills.sources.lockfiles import remove_credentials
 from habitus.tasks.files import task_of
 
 # Skills per part of an import; large imports get larger parts instead of more of them, as each part reads it all.
 _AT_A_TIME, _MOST_PARTS = 200, 20
 
 
-class _Kind:
+class _JobKind:
     """The base of every kind of job.
 
     `title`, `about` and `example` are shown on the page, `takes` and `usage` describe the arguments, and `scheduled` is
@@ -59,54 +59,54 @@ class _Kind:
         """Whether the job concerns files of its home, which only a worker of that home can reach."""
         return False
 
-    def __init__(self, home: Home, loop: LoopThread) -> None:
+    def __init__(self, home: Home, loop: EventLoopThread) -> None:
         self._home = home
         # Closing the loop cuts off the part that is waiting on it.
         self._loop = loop
 
     @staticmethod
-    def inputs_from(paths: Sequence[str]) -> dict[str, Any]:
+    def parse_arguments(paths: Sequence[str]) -> dict[str, Any]:
         """Return the input of a job from a person's arguments."""
         return {}
 
-    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+    def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
         """Return the parts that the job consists of."""
         return [{}]
 
-    def sum_up(self, results: Sequence[Any]) -> Any:
+    def summarize_results(self, results: Sequence[Any]) -> Any:
         """Combine the results of all parts into one."""
-        return _add_counts(results)
+        return _sum_counts(results)
 
 
-class Curate(_Kind):
+class CurateJob(_JobKind):
     """Curate everything that ages, in one part; running it twice changes nothing more."""
 
     title = "Tidy up"
     about = "What has aged goes into the archive; nothing is lost."
 
-    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+    def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
         return [{"model": given.get("model", "")}]
 
-    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        done = self._loop.wait(curating.curate(self._home, apply=True, model=part.get("model", "")))
+    def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        done = self._loop.run_and_wait(curating.curate(self._home, apply=True, model=part.get("model", "")))
         return Counter(step.action.value for step in done.steps)
 
 
-class Mine(_Kind):
+class MineJob(_JobKind):
     """Propose repeated procedures; those proposed before are not proposed again."""
 
     title = "Look for recipes"
     about = "Steps that conversations have in common become recipes, which wait for you."
 
-    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        mining = Mining(self._home)
-        mining.look()
-        mining.propose()
-        found = mining.report()
+    def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        mining = JournalMiner(self._home)
+        mining.find_suggestions()
+        mining.propose_all()
+        found = mining.make_report()
         return {"turns": found.turns, "proposals": len(found.suggestions)}
 
 
-class Index(_Kind):
+class IndexSkillsJob(_JobKind):
     """Index the skills that changed, or all after an upgrade."""
 
     title = "Renew the search"
@@ -116,12 +116,12 @@ class Index(_Kind):
     def is_local(given: Mapping[str, Any]) -> bool:
         return True
 
-    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        self._home.finder.catch_up(lambda done: None)
+    def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        self._home.finder.update_index(lambda done: None)
         return {"skills": len(self._home.skills.snapshot().by_name)}
 
 
-class Learn(_Kind):
+class LearnJob(_JobKind):
     """Learn from transcripts, one file per part, or from sessions noted by hooks; no turn is learned from twice."""
 
     title = "Learn from conversations"
@@ -135,24 +135,28 @@ class Learn(_Kind):
         return True
 
     @staticmethod
-    def inputs_from(paths: Sequence[str]) -> dict[str, Any]:
+    def parse_arguments(paths: Sequence[str]) -> dict[str, Any]:
         return {"files": list(paths)}
 
-    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+    def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
         files = given.get("files")
-        return [str(path) for path in studying.found_files(files)] if files else [""]
+        return [str(path) for path in studying.find_transcripts(files)] if files else [""]
 
-    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+    def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         if not part:
-            return {"files": learn_from_noted(self._home.settings, lambda cwd: nullcontext(self._home.seen_from(cwd)))}
-        study = studying.Study(self._home, apply=True, wants_failures=False)
-        study.read(Path(part))
-        study.keep()
-        report = study.report()
+            return {
+                "files": learn_from_noted_sessions(
+                    self._home.settings, lambda cwd: nullcontext(self._home.with_cwd(cwd))
+                )
+            }
+        study = studying.TranscriptStudy(self._home, apply=True, wants_failures=False)
+        study.read_file(Path(part))
+        study.store_lessons()
+        report = study.make_report()
         return {"files": 1, "turns": sum(file.turns for file in report.files)}
 
 
-class Import(_Kind):
+class ImportJob(_JobKind):
     """Import skills of any layout, some hundred per part; existing skills stay unless `overwrite` is given."""
 
     title = "Import skills"
@@ -169,89 +173,93 @@ class Import(_Kind):
         return "://" not in str(given["source"])
 
     @staticmethod
-    def inputs_from(paths: Sequence[str]) -> dict[str, Any]:
+    def parse_arguments(paths: Sequence[str]) -> dict[str, Any]:
         source = paths[0]
-        if source.startswith(_WEB):
-            return {"source": _checked_address(source)}
-        return {"source": sql.without_password(source) if "://" in source else source}
+        if source.startswith(_WEB_PREFIXES):
+            return {"source": _strip_credentials(source)}
+        return {"source": sql.strip_password(source) if "://" in source else source}
 
-    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+    def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
         # The pages of a web site can't be listed without fetching them, so it is one part.
-        if _is_on_web(given):
+        if _is_web_source(given):
             return [given]
-        found = [entry.name for entry in detect.read(_source(given)) if isinstance(entry, Incoming)]
+        found = [entry.name for entry in detect.read_skills(_resolve_source(given)) if isinstance(entry, IncomingSkill)]
         size = max(_AT_A_TIME, -(-len(found) // _MOST_PARTS))
         parts = [{**given, "only": found[start : start + size]} for start in range(0, len(found), size)]
         return [*parts, {**given, "only": []}] if given.get("is_upload") else parts
 
-    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        if _is_on_web(part):
-            taken = updating.add_from_web(self._home, part["source"], overwrite=part.get("overwrite", False))
+    def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        if _is_web_source(part):
+            taken = importing.add_skills_from_web(self._home, part["source"], overwrite=part.get("overwrite", False))
             return Counter(result.verdict.value for result in taken.results)
         # An empty list marks the last part of an upload, which removes the uploaded file.
         if not part["only"]:
             shutil.rmtree(Path(part["source"]).parent, ignore_errors=True)
             return {}
-        place = updating.place_of_upload(Path(part["source"])) if part.get("is_upload") else ""
-        options = updating.ImportOptions(
+        place = importing.build_upload_origin(Path(part["source"])) if part.get("is_upload") else ""
+        options = importing.ImportOptions(
             overwrite=part.get("overwrite", False), is_trusted=part.get("trust", False), place=place
         )
-        taken = updating.take_in(self._home, _source(part), part["only"], part.get("layer", "user"), options)
+        taken = importing.import_skills(
+            self._home, _resolve_source(part), part["only"], part.get("layer", "user"), options
+        )
         return Counter(result.verdict.value for result in taken.results)
 
 
-_WEB = ("https://", "http://")
+_WEB_PREFIXES = ("https://", "http://")
 
 
-def _is_on_web(given: Mapping[str, Any]) -> bool:
-    return str(given["source"]).startswith(_WEB)
+def _is_web_source(given: Mapping[str, Any]) -> bool:
+    return str(given["source"]).startswith(_WEB_PREFIXES)
 
 
-def _checked_address(source: str) -> str:
+def _strip_credentials(source: str) -> str:
     """Return a web address without its login; refused if its query holds a secret, because others can read a job."""
     try:
         at = urlsplit(source)
     except ValueError:
         raise Invalid("This is not an address.", hint="Write https://….") from None
-    secret = next((name for name, _ in parse_qsl(f"{at.query}&{at.fragment}") if is_name_of_secret(name)), "")
+    secret = next((name for name, _ in parse_qsl(f"{at.query}&{at.fragment}") if is_secret_name(name)), "")
     if secret:
         hint = "Download it and import the file, or run 'habitus skills add' with it where Habitus runs."
         raise Refused(f"'{secret}' in the address is a secret, and others can read a job.", hint=hint)
-    return without_login(source)
+    return remove_credentials(source)
 
 
-class _Played(_Kind):
+class _ChallengeJob(_JobKind):
     """The base of jobs that run challenges, one per part; the result counts verdicts and spending."""
 
     asks_model = True
 
-    def sum_up(self, results: Sequence[Any]) -> Any:
-        spent = {what: _total(results, what) for what in ("tokens", "requests", "dollars")}
+    def summarize_results(self, results: Sequence[Any]) -> Any:
+        spent = {what: _sum_field(results, what) for what in ("tokens", "requests", "dollars")}
         return {
             **Counter(each["verdict"] for each in results),
             **{what: n for what, n in spent.items() if n or what == "tokens"},
         }
 
 
-def _total(results: Sequence[Any], what: str) -> float:
+def _sum_field(results: Sequence[Any], what: str) -> float:
     total: float = sum(each.get(what, 0) for each in results)
     return round(total, 4)
 
 
-class Verify(_Played):
+class VerifyJob(_ChallengeJob):
     """Verify lessons from self-play that nothing has verified yet."""
 
     title = "Try lessons out"
     about = "Exercises with a lesson and without it. It asks a model."
 
-    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        return [{"lesson": id, "model": given.get("model", "")} for id in dreaming.candidates(self._home)]
+    def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        return [{"lesson": id, "model": given.get("model", "")} for id in dreaming.list_unverified_lessons(self._home)]
 
-    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        return asdict(self._loop.wait(dreaming.verify(self._home, part["lesson"], model=part["model"])))
+    def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        return asdict(
+            self._loop.run_and_wait(dreaming.verify_lesson_again(self._home, part["lesson"], model=part["model"]))
+        )
 
 
-class Dream(_Played):
+class DreamJob(_ChallengeJob):
     """Run self-play; the part's key identifies its lesson, so a repeated part stores none twice."""
 
     title = "Practise"
@@ -264,12 +272,12 @@ class Dream(_Played):
         return bool(given.get("challenges"))
 
     @staticmethod
-    def inputs_from(paths: Sequence[str]) -> dict[str, Any]:
+    def parse_arguments(paths: Sequence[str]) -> dict[str, Any]:
         return {"cycles": 1}
 
-    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+    def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
         path = given.get("challenges")
-        found = dreaming.challenges(self._home.settings, Path(path) if path else None)
+        found = dreaming.list_challenges(self._home.settings, Path(path) if path else None)
         wanted = [each for each in found if given.get("domain", "") in ("", each.domain)]
         cycles = given.get("cycles") or len(wanted)
         times = -(-cycles // len(wanted)) if wanted else 0
@@ -278,20 +286,20 @@ class Dream(_Played):
         common = {"model": given.get("model", ""), "until": until, **{k: given.get(k) for k in ("tokens", "dollars")}}
         return [{"challenge": each.as_json(), **common} for each in chosen]
 
-    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+    def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         tokens, dollars, until = (part.get(what) for what in ("tokens", "dollars", "until"))
         # Limits hold for the whole job, so the spending of earlier parts is deducted.
-        limits = Limits(
-            tokens=None if tokens is None else max(tokens - int(_total(before, "tokens")), 0),
-            dollars=None if dollars is None else max(dollars - _total(before, "dollars"), 0.0),
+        limits = RunLimits(
+            tokens=None if tokens is None else max(tokens - int(_sum_field(before, "tokens")), 0),
+            dollars=None if dollars is None else max(dollars - _sum_field(before, "dollars"), 0.0),
             minutes=None if until is None else max(until - time.time(), 0.0) / 60,
         )
         challenge = task_of(part["challenge"], "the job")
-        dreamt = dreaming.dream(self._home, challenge, key=key, model=part["model"], limits=limits)
-        return asdict(self._loop.wait(dreamt))
+        dreamt = dreaming.dream_challenge(self._home, challenge, key=key, model=part["model"], limits=limits)
+        return asdict(self._loop.run_and_wait(dreamt))
 
 
-class Improve(_Kind):
+class ImproveJob(_JobKind):
     """Improve one skill, or all with enough tasks; rollouts are stored one by one, so none is repeated."""
 
     title = "Improve skills"
@@ -308,96 +316,99 @@ class Improve(_Kind):
         return bool(given.get("solver"))
 
     @staticmethod
-    def inputs_from(paths: Sequence[str]) -> dict[str, Any]:
+    def parse_arguments(paths: Sequence[str]) -> dict[str, Any]:
         return {"skill": Path(paths[0]).name}
 
-    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        names = [given["skill"]] if given.get("skill") else improving.skills_with_tasks(self._home)
+    def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        names = [given["skill"]] if given.get("skill") else improving.list_skills_with_tasks(self._home)
         rest = {key: value for key, value in given.items() if key != "user"}
         return [{**rest, "skill": name} for name in names]
 
-    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+    def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         request = ImproveRequest(**{name: value for name, value in part.items() if name != "is_scheduled"})
         is_scheduled = part.get("is_scheduled", False)
-        done = improving.improve(self._home, request, run=key, is_scheduled=is_scheduled)
-        result: dict[str, Any] = plain(self._loop.wait(done))
+        done = improving.improve_skill(self._home, request, run=key, is_scheduled=is_scheduled)
+        result: dict[str, Any] = to_plain(self._loop.run_and_wait(done))
         return result
 
-    def sum_up(self, results: Sequence[Any]) -> Any:
+    def summarize_results(self, results: Sequence[Any]) -> Any:
         proposals = [one["proposal"] for one in results if one["proposal"] is not None]
-        return {"proposals": proposals, **{what: _total(results, what) for what in ("rollouts", "tokens", "dollars")}}
+        return {
+            "proposals": proposals,
+            **{what: _sum_field(results, what) for what in ("rollouts", "tokens", "dollars")},
+        }
 
 
-_Any = Curate | Dream | Import | Improve | Index | Learn | Mine | Verify
+_AnyJobKind = CurateJob | DreamJob | ImportJob | ImproveJob | IndexSkillsJob | LearnJob | MineJob | VerifyJob
 
-KINDS: Mapping[str, type[_Any]] = {
-    "curate": Curate,
-    "dream": Dream,
-    "import": Import,
-    "improve": Improve,
-    "index": Index,
-    "learn": Learn,
-    "mine": Mine,
-    "verify": Verify,
+JOB_KINDS: Mapping[str, type[_AnyJobKind]] = {
+    "curate": CurateJob,
+    "dream": DreamJob,
+    "import": ImportJob,
+    "improve": ImproveJob,
+    "index": IndexSkillsJob,
+    "learn": LearnJob,
+    "mine": MineJob,
+    "verify": VerifyJob,
 }
-SCHEDULED = {kind: KINDS[kind] for kind in ScheduleSettings.model_fields if kind in KINDS}
+SCHEDULED_KINDS = {kind: JOB_KINDS[kind] for kind in ScheduleSettings.model_fields if kind in JOB_KINDS}
 
 
-def title_of(kind: str) -> str:
+def get_kind_title(kind: str) -> str:
     """Return the title of a kind for the page; for an unknown one, such as of another release, its stored name."""
-    return (KINDS[kind].title if kind in KINDS else "") or kind.capitalize()
+    return (JOB_KINDS[kind].title if kind in JOB_KINDS else "") or kind.capitalize()
 
 
-def kinds(home: Home, loop: LoopThread) -> dict[str, Work]:
+def make_job_work(home: Home, loop: EventLoopThread) -> dict[str, JobHandler]:
     """Return the work of each kind for the worker; asynchronous parts run on the loop."""
-    return {name: _InTheirName(home, kind, loop) for name, kind in KINDS.items()}
+    return {name: _WorkAsSubmitter(home, kind, loop) for name, kind in JOB_KINDS.items()}
 
 
-class _InTheirName:
+class _WorkAsSubmitter:
     """Runs a kind of job with the permissions of the user who submitted it, not of the worker."""
 
-    def __init__(self, home: Home, kind: type[_Any], loop: LoopThread) -> None:
+    def __init__(self, home: Home, kind: type[_AnyJobKind], loop: EventLoopThread) -> None:
         self._home = home
         self._kind = kind
         self._loop = loop
 
-    def plan(self, given: Mapping[str, Any]) -> Sequence[Any]:
+    def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
         user = given.get("user", self._home.settings.user)
-        return [{"user": user, "part": part} for part in self._of(user).plan(given)]
+        return [{"user": user, "part": part} for part in self._open_kind(user).plan_parts(given)]
 
-    def do(self, part: Any, key: str, before: Sequence[Any]) -> Any:
-        return self._of(part["user"]).do(part["part"], key, before)
+    def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        return self._open_kind(part["user"]).run_part(part["part"], key, before)
 
-    def sum_up(self, results: Sequence[Any]) -> Any:
-        return self._of(self._home.settings.user).sum_up(results)
+    def summarize_results(self, results: Sequence[Any]) -> Any:
+        return self._open_kind(self._home.settings.user).summarize_results(results)
 
-    def _of(self, user: str) -> _Any:
+    def _open_kind(self, user: str) -> _AnyJobKind:
         return self._kind(self._home.as_user(user), self._loop)
 
 
-def add(
+def add_job(
     settings: Settings,
     queue: JobQueue,
     kind: str,
-    given: Mapping[str, Any],
+    inputs: Mapping[str, Any],
     *,
     id: str = "",
-    priority: Priority = Priority.NORMAL,
+    priority: JobPriority = JobPriority.NORMAL,
 ) -> str:
     """Add a job in this user's name and return its id; a job about local files waits for a worker of this home."""
-    of, user = KINDS[kind], settings.user
-    model = (given.get("model") or settings.model) if of.asks_model else ""
-    host = home_directory.host_of(settings.home) if queue.is_shared and of.is_local(given) else ""
-    lanes = Lanes(model=model, user=user, host=host)
-    return queue.add(kind, {**given, "user": user}, id=id, lanes=lanes, priority=priority)
+    of, user = JOB_KINDS[kind], settings.user
+    model = (inputs.get("model") or settings.model) if of.asks_model else ""
+    host = home_directory.get_host_name(settings.home) if queue.is_shared and of.is_local(inputs) else ""
+    lanes = ConcurrencyKeys(model=model, user=user, host=host)
+    return queue.add_job(kind, {**inputs, "user": user}, id=id, keys=lanes, priority=priority)
 
 
-def _source(given: Mapping[str, Any]) -> Path | str:
+def _resolve_source(given: Mapping[str, Any]) -> Path | str:
     source = str(given["source"])
-    return source if "://" in source else given_path(source)
+    return source if "://" in source else parse_user_path(source)
 
 
-def _add_counts(results: Sequence[Mapping[str, int]]) -> dict[str, int]:
+def _sum_counts(results: Sequence[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for result in results:
         total.update(result)

@@ -17,62 +17,62 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.agent.background import LoopThread, in_thread
+from habitus.agent.background import EventLoopThread, run_in_thread
 from habitus.app import home_directory
 from habitus.app.home import Clock, Home
 from habitus.app.operating import configuring
-from habitus.app.operating.configuring import Configured
-from habitus.app.operating.job_kinds import KINDS, SCHEDULED, add, kinds
-from habitus.app.sharing.approvals import serving
+from habitus.app.operating.configuring import SettingChangeResult
+from habitus.app.operating.job_kinds import JOB_KINDS, SCHEDULED_KINDS, add_job, make_job_work
+from habitus.app.sharing.approvals import watch_approvals
 from habitus.errors import Invalid, NotFound, Refused, UserError, did_you_mean
-from habitus.files import given_path
-from habitus.jobs.model import Job, Limits, Priority
-from habitus.jobs.queue import JobQueue, is_shared
-from habitus.jobs.schedule import Slot, read
-from habitus.jobs.worker import PATIENCE_S, Hearts, Locks, Manner, Owners, working
-from habitus.settings import FILE, ScheduleSettings, Settings
+from habitus.files import parse_user_path
+from habitus.jobs.model import ConcurrencyLimits, Job, JobPriority
+from habitus.jobs.queue import JobQueue, is_shared_database
+from habitus.jobs.schedule import ScheduleSlot, parse_schedule
+from habitus.jobs.worker import SHUTDOWN_WAIT_S, FileLockLiveness, HeartbeatLiveness, Liveness, WorkerConfig, run_worker
+from habitus.settings import SETTINGS_FILE, ScheduleSettings, Settings
 
 # Seconds between two polls of the queue.
-_LOOK_S = 0.5
+_POLL_S = 0.5
 # Slower for a shared database, which many hosts poll.
-_LOOK_SHARED_S = 1.0
+_SHARED_POLL_S = 1.0
 
 
-def leave(
+def submit_job(
     settings: Settings,
     queue: JobQueue,
     kind: str,
-    words: Sequence[str] = (),
+    arguments: Sequence[str] = (),
     *,
     tokens: int | None = None,
-    priority: Priority = Priority.NORMAL,
+    priority: JobPriority = JobPriority.NORMAL,
     id: str = "",
 ) -> str:
     """Submit a job from a person's arguments and return its id; an existing job with this id stays as it is.
 
     Paths are resolved here, because the worker may run in another directory.
     """
-    if kind not in KINDS:
-        raise NotFound(f"There are no jobs of the kind '{kind}'.", hint=f"There are: {', '.join(KINDS)}.")
-    if len(words) not in KINDS[kind].takes:
-        raise Invalid(f"'{kind}' does not take {len(words)} words.", hint=KINDS[kind].usage)
-    if settings.is_guest and any(not word.startswith("https://") for word in words):
+    if kind not in JOB_KINDS:
+        raise NotFound(f"There are no jobs of the kind '{kind}'.", hint=f"There are: {', '.join(JOB_KINDS)}.")
+    if len(arguments) not in JOB_KINDS[kind].takes:
+        raise Invalid(f"'{kind}' does not take {len(arguments)} words.", hint=JOB_KINDS[kind].usage)
+    if settings.is_guest and any(not word.startswith("https://") for word in arguments):
         what = "Which files and databases are read is for the owner of this home to say."
         raise Refused(what, hint=f"Ask them to run 'habitus jobs add {kind} …' where Habitus runs.")
-    paths = [word if "://" in word else str(given_path(word).absolute()) for word in words]
-    given = {**KINDS[kind].inputs_from(paths), **({} if tokens is None else {"tokens": tokens})}
-    return add(settings, queue, kind, given, id=id, priority=priority)
+    paths = [word if "://" in word else str(parse_user_path(word).absolute()) for word in arguments]
+    given = {**JOB_KINDS[kind].parse_arguments(paths), **({} if tokens is None else {"tokens": tokens})}
+    return add_job(settings, queue, kind, given, id=id, priority=priority)
 
 
 def open_queue(home: Home, *, for_worker: bool = False) -> JobQueue:
     """Return the queue with the user's own jobs; an admin and a worker get everyone's."""
-    home.refuse_unless_kept()
+    home.refuse_unless_writable()
     if for_worker:
-        return JobQueue(sql.acting_as(home.shared, "", is_admin=True))
-    return read_queue(home)
+        return JobQueue(sql.as_user(home.shared, "", is_admin=True))
+    return open_read_only_queue(home)
 
 
-def read_queue(home: Home) -> JobQueue:
+def open_read_only_queue(home: Home) -> JobQueue:
     """Return the queue for reading.
 
     It is empty while the shared database is away, as offline snapshots have no jobs.
@@ -81,102 +81,114 @@ def read_queue(home: Home) -> JobQueue:
     return JobQueue(home.shared, user=None if home.settings.is_admin else home.settings.user)
 
 
-async def follow(home: Home, id: str = "", *, every_s: float = _LOOK_S) -> AsyncGenerator[tuple[Job, ...], None]:
+async def watch_jobs(home: Home, id: str = "", *, poll_s: float = _POLL_S) -> AsyncGenerator[tuple[Job, ...], None]:
     """Yield all jobs, or the one with this id, at first and after each change.
 
     Ends when that one job is over; watching all jobs never ends.
     """
-    queue, told = read_queue(home), None
+    queue, told = open_read_only_queue(home), None
     while True:
-        now: tuple[Job, ...] = await in_thread(lambda: (queue.get(id),) if id else tuple(queue.all()))
+        now: tuple[Job, ...] = await run_in_thread(lambda: (queue.get(id),) if id else tuple(queue.list_jobs()))
         if now != told:
             yield now
         if id and now[0].state.is_over:
             return
         told = now
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(poll_s)
 
 
 @contextmanager
-def at_work(
+def run_home_worker(
     home: Home,
     queue: JobQueue,
     *,
     concurrency: int = 1,
     only: Collection[str] = (),
     starts_due: bool = True,
-    patience_s: float = PATIENCE_S,
+    patience_s: float = SHUTDOWN_WAIT_S,
 ) -> Iterator[str]:
     """Run jobs in this process until the block is left, of all kinds or only of these, and start those that are due.
 
     Running parts then have `patience_s` to end; a part that still waits is cut off and repeated later.
     """
-    loop = LoopThread("habitus-jobs")
-    known = kinds(home, loop)
+    loop = EventLoopThread("habitus-jobs")
+    known = make_job_work(home, loop)
     if unknown := sorted(set(only) - known.keys()):
         raise NotFound(f"There are no jobs of the kind '{unknown[0]}'.", hint=f"There are: {', '.join(known)}.")
     done = {name: work for name, work in known.items() if not only or name in only}
-    limits = Limits(per_model=home.settings.jobs.per_model, per_user=home.settings.jobs.per_user)
-    each_look = Scheduler(home, queue).look if starts_due else partial(database_now, home.shared, home.clock)
-    look_s = _LOOK_SHARED_S if queue.is_shared else _LOOK_S
-    host = _host(home.settings, queue)
-    manner = Manner(
+    limits = ConcurrencyLimits(per_model=home.settings.jobs.per_model, per_user=home.settings.jobs.per_user)
+    each_look = (
+        Scheduler(home, queue).add_due_jobs if starts_due else partial(read_current_time, home.shared, home.clock)
+    )
+    look_s = _SHARED_POLL_S if queue.is_shared else _POLL_S
+    host = _get_host_name(home.settings, queue)
+    manner = WorkerConfig(
         concurrency=concurrency,
         host=host,
-        limits=limits,
-        look_s=look_s,
-        each_look=each_look,
-        patience_s=patience_s,
-        cut_off=loop.close,
+        concurrency_limits=limits,
+        poll_interval_s=look_s,
+        on_poll=each_look,
+        shutdown_wait_s=patience_s,
+        interrupt_waits=loop.close,
     )
-    with serving(home), _own_line(home) as engine, working(engine, done, _owners(engine), manner) as name:
+    with (
+        watch_approvals(home),
+        _open_worker_engine(home) as engine,
+        run_worker(engine, done, _choose_liveness(engine), manner) as name,
+    ):
         yield name
 
 
 @contextmanager
-def _own_line(home: Home) -> Iterator[sa.Engine]:
+def _open_worker_engine(home: Home) -> Iterator[sa.Engine]:
     """Open a separate connection for the worker, so its heartbeats get through while its jobs keep the others busy."""
-    if not is_shared(home.shared):
+    if not is_shared_database(home.shared):
         yield home.shared
         return
-    engine = sql.open_engine(home_directory.address(home.settings), home.settings.workspace, connections=1, apart=True)
+    engine = sql.open_engine(
+        home_directory.get_database_url(home.settings), home.settings.workspace, connections=1, dedicated=True
+    )
     try:
         yield engine
     finally:
         engine.dispose()
 
 
-def _owners(engine: sa.Engine) -> Owners:
-    return Hearts() if is_shared(engine) else Locks(Path(engine.url.database or "").parent / "workers")
+def _choose_liveness(engine: sa.Engine) -> Liveness:
+    return (
+        HeartbeatLiveness()
+        if is_shared_database(engine)
+        else FileLockLiveness(Path(engine.url.database or "").parent / "workers")
+    )
 
 
 def is_idle(settings: Settings, queue: JobQueue, only: Collection[str] = ()) -> bool:
     """Whether no job is pending or running that a worker here would do."""
-    return not queue.count_left(only or KINDS, host=_host(settings, queue))
+    return not queue.count_unfinished_jobs(only or JOB_KINDS, host=_get_host_name(settings, queue))
 
 
-def _host(settings: Settings, queue: JobQueue) -> str:
-    return home_directory.host_of(settings.home) if queue.is_shared else ""
+def _get_host_name(settings: Settings, queue: JobQueue) -> str:
+    return home_directory.get_host_name(settings.home) if queue.is_shared else ""
 
 
 log = logging.getLogger(__name__)
 # Seconds for running jobs when the server stops.
-_PATIENCE_S = 2.0
+_SHUTDOWN_PATIENCE_S = 2.0
 
 
 @contextmanager
-def jobs_beside(served: Callable[[], Home]) -> Iterator[None]:
+def run_background_worker(get_home: Callable[[], Home]) -> Iterator[None]:
     """Run a worker in a thread until the block is left; an unfinished job is continued by the next process.
 
     The server neither waits for the worker nor fails with it. `get_home` returns the home that is served now: while an
     offline snapshot replaces its database, no jobs are run.
     """
-    if served().is_read_only:
+    if get_home().is_read_only:
         log.info("No jobs are done here: the home is read-only.")
         yield
         return
     stopped = threading.Event()
-    thread = threading.Thread(target=_work, args=(served, stopped), name="jobs")
+    thread = threading.Thread(target=_run_worker_thread, args=(get_home, stopped), name="jobs")
     thread.start()
     try:
         yield
@@ -185,12 +197,12 @@ def jobs_beside(served: Callable[[], Home]) -> Iterator[None]:
         thread.join()
 
 
-def _work(served: Callable[[], Home], stopped: threading.Event) -> None:
-    while (home := served()).is_stand_in:
-        if stopped.wait(_LOOK_SHARED_S):
+def _run_worker_thread(served: Callable[[], Home], stopped: threading.Event) -> None:
+    while (home := served()).is_offline:
+        if stopped.wait(_SHARED_POLL_S):
             return
     try:
-        with at_work(home, open_queue(home, for_worker=True), patience_s=_PATIENCE_S):
+        with run_home_worker(home, open_queue(home, for_worker=True), patience_s=_SHUTDOWN_PATIENCE_S):
             stopped.wait()
     # The server must keep serving pages even if jobs can't run.
     except Exception:
@@ -198,7 +210,7 @@ def _work(served: Callable[[], Home], stopped: threading.Event) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Scheduled:
+class ScheduleStatus:
     """The schedule of a kind of job; `next_on` is None if it is off, `last` is its latest job."""
 
     kind: str
@@ -207,33 +219,38 @@ class Scheduled:
     last: Job | None
 
 
-def list_schedules(home: Home, queue: JobQueue) -> tuple[Scheduled, ...]:
+def list_schedules(home: Home, queue: JobQueue) -> tuple[ScheduleStatus, ...]:
     """Return the schedule of each kind that can start by itself."""
-    now, zone = database_now(home.shared, home.clock), _zone(home.settings, home.clock)
+    now, zone = read_current_time(home.shared, home.clock), _resolve_timezone(home.settings, home.clock)
     found = []
-    now_set = _Followed(home).schedule()
-    for kind in SCHEDULED:
+    now_set = _LiveSchedule(home).read_schedule()
+    for kind in SCHEDULED_KINDS:
         when = str(getattr(now_set, kind))
-        schedule = read(when)
-        next_on = schedule.next(now, zone).timestamp if schedule else None
+        schedule = parse_schedule(when)
+        next_on = schedule.get_next_slot(now, zone).timestamp if schedule else None
         found.append(
-            Scheduled(kind=kind, when=when, next_on=next_on, last=queue.last(_prefix(home.settings, queue, kind)))
+            ScheduleStatus(
+                kind=kind,
+                when=when,
+                next_on=next_on,
+                last=queue.find_latest_job(_make_id_prefix(home.settings, queue, kind)),
+            )
         )
     return tuple(found)
 
 
-def set_schedule(home: Home, kind: str, when: str | None) -> Configured:
+def set_schedule(home: Home, kind: str, schedule: str | None) -> SettingChangeResult:
     """Change when a kind of job starts by itself, or restore the default with None; running workers follow."""
-    if kind not in SCHEDULED:
-        hint = did_you_mean(kind, SCHEDULED) or f"There are: {', '.join(SCHEDULED)}."
+    if kind not in SCHEDULED_KINDS:
+        hint = did_you_mean(kind, SCHEDULED_KINDS) or f"There are: {', '.join(SCHEDULED_KINDS)}."
         raise NotFound(f"No jobs of the kind '{kind}' start by themselves.", hint=hint)
-    home.refuse_unless_kept()
+    home.refuse_unless_writable()
     # Fails before anything is changed if the database is away.
-    database_now(home.shared, home.clock)
-    return configuring.put(home.settings, os.environ, f"schedule.{kind}", when)
+    read_current_time(home.shared, home.clock)
+    return configuring.set_setting(home.settings, os.environ, f"schedule.{kind}", schedule)
 
 
-class _Followed:
+class _LiveSchedule:
     """The schedule in the settings file, read again after each change; an unreadable file keeps the last one."""
 
     def __init__(self, home: Home) -> None:
@@ -241,21 +258,21 @@ class _Followed:
         self._mark: object = None
         self._known = home.settings.schedule
 
-    def schedule(self) -> ScheduleSettings:
+    def read_schedule(self) -> ScheduleSettings:
         with suppress(OSError, UserError):
-            found = (self._settings.home / FILE).stat()
+            found = (self._settings.home / SETTINGS_FILE).stat()
             if self._mark != (found.st_mtime_ns, found.st_size):
-                self._known = configuring.read_again(self._settings, os.environ).schedule
+                self._known = configuring.reload_settings(self._settings, os.environ).schedule
                 self._mark = (found.st_mtime_ns, found.st_size)
         return self._known
 
 
-def database_now(shared: sa.Engine, clock: Clock) -> datetime:
+def read_current_time(shared: sa.Engine, clock: Clock) -> datetime:
     """Return the current time, by the database's clock on a shared server, because the hosts' clocks differ.
 
     Fails if the schema is newer than this code, so an outdated worker takes no jobs.
     """
-    with sql.reading(shared) as connection:
+    with sql.read_transaction(shared) as connection:
         if shared.dialect.name == "postgresql":
             now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
             return now
@@ -273,46 +290,48 @@ class Scheduler:
     def __init__(self, home: Home, queue: JobQueue) -> None:
         self._home = home
         self._queue = queue
-        self._zone = _zone(home.settings, home.clock)
-        self._began = database_now(home.shared, home.clock)
-        self._followed = _Followed(home)
+        self._zone = _resolve_timezone(home.settings, home.clock)
+        self._began = read_current_time(home.shared, home.clock)
+        self._followed = _LiveSchedule(home)
         self._seen: dict[str, str] = {}  # kind → last slot checked
 
-    def look(self) -> list[str]:
+    def add_due_jobs(self) -> list[str]:
         """Add the jobs that are due now; return their ids."""
-        now, added = database_now(self._home.shared, self._home.clock), list[str]()
-        now_set = self._followed.schedule()
-        for kind in SCHEDULED:
-            schedule = read(str(getattr(now_set, kind)))
-            slot = schedule.last(now, self._zone) if schedule else None
+        now, added = read_current_time(self._home.shared, self._home.clock), list[str]()
+        now_set = self._followed.read_schedule()
+        for kind in SCHEDULED_KINDS:
+            schedule = parse_schedule(str(getattr(now_set, kind)))
+            slot = schedule.get_current_slot(now, self._zone) if schedule else None
             if slot is None or self._seen.get(kind) == slot.key:
                 continue
             if self._is_due(kind, slot):
-                added.append(self._add(kind, slot))
+                added.append(self._add_slot_job(kind, slot))
             self._seen[kind] = slot.key
         if added:
-            self._queue.forget(now - timedelta(days=self._home.settings.retention.turn_days))
+            self._queue.delete_finished_jobs(now - timedelta(days=self._home.settings.retention.turn_days))
         return added
 
-    def _is_due(self, kind: str, slot: Slot) -> bool:
+    def _is_due(self, kind: str, slot: ScheduleSlot) -> bool:
         return (
             slot.timestamp > self._began
-            or self._queue.last(_prefix(self._home.settings, self._queue, kind)) is not None
+            or self._queue.find_latest_job(_make_id_prefix(self._home.settings, self._queue, kind)) is not None
         )
 
-    def _add(self, kind: str, slot: Slot) -> str:
-        id = f"{_prefix(self._home.settings, self._queue, kind)}{slot.key}"
-        return add(self._home.settings, self._queue, kind, SCHEDULED[kind].scheduled, id=id, priority=Priority.LOW)
+    def _add_slot_job(self, kind: str, slot: ScheduleSlot) -> str:
+        id = f"{_make_id_prefix(self._home.settings, self._queue, kind)}{slot.key}"
+        return add_job(
+            self._home.settings, self._queue, kind, SCHEDULED_KINDS[kind].scheduled, id=id, priority=JobPriority.LOW
+        )
 
 
-def _prefix(settings: Settings, queue: JobQueue, kind: str) -> str:
+def _make_id_prefix(settings: Settings, queue: JobQueue, kind: str) -> str:
     """Return the prefix of scheduled job ids: per home for jobs about its files, per user for all others."""
-    is_local = SCHEDULED[kind].is_local(SCHEDULED[kind].scheduled)
-    whose = home_directory.host_of(settings.home) if is_local and queue.is_shared else settings.user
+    is_local = SCHEDULED_KINDS[kind].is_local(SCHEDULED_KINDS[kind].scheduled)
+    whose = home_directory.get_host_name(settings.home) if is_local and queue.is_shared else settings.user
     return f"scheduled-{kind}-{whose}-"
 
 
-def _zone(settings: Settings, clock: Clock) -> tzinfo:
+def _resolve_timezone(settings: Settings, clock: Clock) -> tzinfo:
     name = settings.schedule.timezone
     if not name:
         here = clock().astimezone().tzinfo

@@ -20,21 +20,21 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.access import Access
-from habitus.errors import DatabaseAway, Invalid, NotFound, StorageFailed, did_you_mean
-from habitus.files import PrivateJson
-from habitus.sql.notifications import Topic, news_of
+from habitus.errors import DatabaseUnavailable, Invalid, NotFound, StorageFailed, did_you_mean
+from habitus.files import PrivateJsonFile
+from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
 
 # The file that older versions kept accounts in.
-FILE = "people.json"
-_KEY = "people"
+LEGACY_FILE = "people.json"
+_SIGNING_KEY_NAME = "people"
 # Often enough for a list of users, and rare enough for the database.
-_NOTED_EVERY = timedelta(minutes=5)
+_SEEN_INTERVAL = timedelta(minutes=5)
 # Seconds without a new attempt after the database was unreachable.
-_ASK_AGAIN_S = 1.0
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_RETRY_S = 1.0
+_USER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 sign_ins = sa.Table(
     "sign_ins",
@@ -43,7 +43,7 @@ sign_ins = sa.Table(
     sa.Column("role", sa.String, nullable=False),
     sa.Column("link", sa.String, nullable=False),  # a hash; empty after use
     sa.Column("token", sa.String, nullable=False),  # a hash
-    sa.Column("seen_on", sql.Utc),
+    sa.Column("seen_on", sql.UtcDateTime),
 )
 
 signing_keys = sa.Table(
@@ -54,7 +54,7 @@ signing_keys = sa.Table(
 )
 
 
-class Role(StrEnum):
+class UserRole(StrEnum):
     """What a user may do."""
 
     # Reads everything.
@@ -64,9 +64,9 @@ class Role(StrEnum):
     # Changes everything.
     ADMIN = "admin"
 
-    def may(self, wanted: Role) -> bool:
+    def is_at_least(self, role: UserRole) -> bool:
         """Whether this role includes the permissions of another."""
-        return self.access >= wanted.access
+        return self.access >= role.access
 
     @property
     def access(self) -> Access:
@@ -74,176 +74,184 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Person:
+class UserAccount:
     """A user who may sign in; `key` changes with their link, token or role, which ends all sessions signed with it."""
 
     name: str
-    role: Role
+    role: UserRole
     key: str = field(default="", compare=False, repr=False)
     # When they were last active.
     seen_on: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Invited:
+class UserInvitation:
     """An account with its one-time link and its token for programs; only hashes of both are stored."""
 
-    person: Person
+    person: UserAccount
     link: str
     token: str
 
 
-def open_people(home: Home) -> People:
+def open_user_accounts(home: Home) -> UserAccountStore:
     """Return the accounts of the home's shared database; those of a file of an older version are imported first."""
-    people = People(sql.acting_as(home.shared, "", is_admin=True), PrivateJson(home.settings.home / FILE))
-    is_copy = home.is_stand_in or (home.is_read_only and home.shared is not home.local)
+    people = UserAccountStore(
+        sql.as_user(home.shared, "", is_admin=True), PrivateJsonFile(home.settings.home / LEGACY_FILE)
+    )
+    is_copy = home.is_offline or (home.is_read_only and home.shared is not home.local)
     if people.file.path.exists() and not is_copy:
-        people.take_over(keep_file=home.is_read_only)
+        people.import_legacy_file(keep_file=home.is_read_only)
     return people
 
 
-def is_team(home: Home) -> bool:
+def has_other_approver(home: Home) -> bool:
     """Whether another user could approve; the home's owner counts besides the accounts."""
-    people = open_people(home).list()
-    return any(one.name == home.settings.user or one.role.may(Role.REVIEWER) for one in people)
+    people = open_user_accounts(home).list()
+    return any(one.name == home.settings.user or one.role.is_at_least(UserRole.REVIEWER) for one in people)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Known:
+class _AccountSnapshot:
     people: Mapping[str, Mapping[str, Any]]
     key: str
 
 
-class People:
+class UserAccountStore:
     """Stores user accounts, with hashes of their links and tokens.
 
     Reads see the changes of other hosts; while the database is away, they return the last known accounts.
     """
 
-    def __init__(self, engine: sa.Engine, file: PrivateJson) -> None:
+    def __init__(self, engine: sa.Engine, file: PrivateJsonFile) -> None:
         self.file = file
         self._engine = engine
-        self._news = news_of(engine)
-        self._last: _Known | None = None
+        self._news = get_change_feed(engine)
+        self._last: _AccountSnapshot | None = None
         self._away_until = 0.0
         self._noted: dict[str, datetime] = {}
 
-    def list(self) -> tuple[Person, ...]:
+    def list(self) -> tuple[UserAccount, ...]:
         """Return all accounts, sorted by name."""
-        return tuple(_person(name, row) for name, row in sorted(self._read_known().people.items()))
+        return tuple(_make_account(name, row) for name, row in sorted(self._read_snapshot().people.items()))
 
-    def get(self, name: str) -> Person | None:
+    def get(self, name: str) -> UserAccount | None:
         """Return the account with this name; None if there is none."""
-        row = self._read_known().people.get(name)
-        return None if row is None else _person(name, row)
+        row = self._read_snapshot().people.get(name)
+        return None if row is None else _make_account(name, row)
 
-    def left_in_file(self) -> Mapping[str, str]:
+    def list_only_in_file(self) -> Mapping[str, str]:
         """Return the roles by name of users who are only in the old file, because another host came first."""
-        known = self._read_known().people
+        known = self._read_snapshot().people
         return {name: row["role"] for name, row in sorted(self.file.read().items()) if name not in known}
 
-    def add(self, name: str, role: Role) -> Invited:
+    def add(self, name: str, role: UserRole) -> UserInvitation:
         """Add a user, or give an existing one a new link, token and role."""
-        if not _NAME.fullmatch(name):
+        if not _USER_NAME.fullmatch(name):
             raise Invalid(
                 f"'{name}' is not a name to sign in with.", hint="Use lower-case letters, digits and hyphens."
             )
         link, token = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
-        row = {"name": name, "role": role.value, "link": _hash(link), "token": _hash(token)}
-        with sql.writing(self._engine) as connection:
-            sql.upsert(connection, sign_ins, [row], lambda new: {key: new[key] for key in ("role", "link", "token")})
-        return Invited(person=_person(name, row), link=link, token=token)
+        row = {"name": name, "role": role.value, "link": _hash_token(link), "token": _hash_token(token)}
+        with sql.write_transaction(self._engine) as connection:
+            sql.upsert_rows(
+                connection, sign_ins, [row], lambda new: {key: new[key] for key in ("role", "link", "token")}
+            )
+        return UserInvitation(person=_make_account(name, row), link=link, token=token)
 
-    def note_seen(self, person: Person, now: datetime) -> None:
+    def record_activity(self, person: UserAccount, now: datetime) -> None:
         """Record that a user is active, at most every few minutes."""
         last = self._noted.get(person.name) or person.seen_on
-        if last is not None and now - last < _NOTED_EVERY:
+        if last is not None and now - last < _SEEN_INTERVAL:
             return
         self._noted[person.name] = now
-        with suppress(StorageFailed), sql.writing(self._engine) as connection:
+        with suppress(StorageFailed), sql.write_transaction(self._engine) as connection:
             connection.execute(sign_ins.update().where(sign_ins.c.name == person.name).values(seen_on=now))
 
     def remove(self, name: str) -> None:
         """Remove an account; from the next request on, every host refuses it."""
-        with sql.writing(self._engine) as connection:
+        with sql.write_transaction(self._engine) as connection:
             is_gone = connection.execute(sign_ins.delete().where(sign_ins.c.name == name)).rowcount > 0
         if self.file.path.exists():
-            with self.file.changing() as kept:
+            with self.file.update() as kept:
                 is_gone = kept.pop(name, None) is not None or is_gone
         if not is_gone:
-            known = self._read_known().people
+            known = self._read_snapshot().people
             raise NotFound(f"'{name}' can't sign in.", hint=did_you_mean(name, known) or "See 'habitus users list'.")
 
-    def enter(self, link: str) -> Person | None:
+    def redeem_link(self, link: str) -> UserAccount | None:
         """Return the user of a one-time link and invalidate it; None if it is unknown or was used."""
-        wanted = _hash(link)
-        name = next((name for name, row in self._read_known().people.items() if row["link"] == wanted), "")
+        wanted = _hash_token(link)
+        name = next((name for name, row in self._read_snapshot().people.items() if row["link"] == wanted), "")
         if not name:
             return None
-        with sql.writing(self._engine) as connection:
+        with sql.write_transaction(self._engine) as connection:
             use = sign_ins.update().where(sign_ins.c.name == name, sign_ins.c.link == wanted).values(link="")
             # Two requests may bring the same link at once; only one of them updates the row.
             is_first = connection.execute(use).rowcount > 0
         return self.get(name) if is_first else None
 
-    def with_token(self, token: str) -> Person | None:
+    def find_by_token(self, token: str) -> UserAccount | None:
         """Return the account with this token; None if it is unknown."""
-        wanted = _hash(token)
-        known = self._read_known().people.items()
+        wanted = _hash_token(token)
+        known = self._read_snapshot().people.items()
         # Compared in constant time, so response times tell nothing about a token.
-        return next((_person(name, row) for name, row in known if secrets.compare_digest(row["token"], wanted)), None)
+        return next(
+            (_make_account(name, row) for name, row in known if secrets.compare_digest(row["token"], wanted)), None
+        )
 
-    def signing_key(self) -> bytes:
+    def get_signing_key(self) -> bytes:
         """Return the key that all hosts sign with, creating it if needed; empty if the database is away."""
         try:
-            known = self._read_known()
+            known = self._read_snapshot()
             if not known.key:
-                with sql.writing(self._engine) as connection:
-                    made = {"name": _KEY, "key": secrets.token_hex(32)}
-                    sql.insert_missing(connection, signing_keys, [made])
-                known = self._read()
+                with sql.write_transaction(self._engine) as connection:
+                    made = {"name": _SIGNING_KEY_NAME, "key": secrets.token_hex(32)}
+                    sql.insert_missing_rows(connection, signing_keys, [made])
+                known = self._query_snapshot()
             return bytes.fromhex(known.key)
         except StorageFailed:
             return b""
 
-    def take_over(self, *, keep_file: bool) -> None:
+    def import_legacy_file(self, *, keep_file: bool) -> None:
         """Import the accounts of the old file if the database has none, so only the first host's are taken."""
         try:
             rows = [
-                {"name": name, "role": Role(row["role"]).value, "link": row.get("link", ""), "token": row["token"]}
+                {"name": name, "role": UserRole(row["role"]).value, "link": row.get("link", ""), "token": row["token"]}
                 for name, row in self.file.read().items()
             ]
         except (AttributeError, KeyError, TypeError, ValueError):
             raise StorageFailed(f"{self.file.path} does not say who has which role.", hint="Move it away.") from None
-        with sql.writing(self._engine, durable=True, lock="people") as connection:
+        with sql.write_transaction(self._engine, durable=True, lock="people") as connection:
             if rows and not connection.execute(sa.select(sign_ins.c.name).limit(1)).first():
                 connection.execute(sign_ins.insert(), rows)
-        if not keep_file and not self.left_in_file():
+        if not keep_file and not self.list_only_in_file():
             self.file.path.unlink(missing_ok=True)
 
-    def _read_known(self) -> _Known:
+    def _read_snapshot(self) -> _AccountSnapshot:
         if self._last is not None and time.monotonic() < self._away_until:
             return self._last
         try:
-            self._last = self._news.fresh(Topic.PEOPLE, self._read)
-        except DatabaseAway:
+            self._last = self._news.fetch_cached(ChangeTopic.PEOPLE, self._query_snapshot)
+        except DatabaseUnavailable:
             if self._last is None:
                 raise
-            self._away_until = time.monotonic() + _ASK_AGAIN_S
+            self._away_until = time.monotonic() + _RETRY_S
         return self._last
 
-    def _read(self) -> _Known:
-        with sql.reading(self._engine) as connection:
+    def _query_snapshot(self) -> _AccountSnapshot:
+        with sql.read_transaction(self._engine) as connection:
             rows = connection.execute(sa.select(sign_ins)).mappings().all()
-            key = connection.execute(sa.select(signing_keys.c.key).where(signing_keys.c.name == _KEY)).scalar()
-        return _Known(people={row["name"]: dict(row) for row in rows}, key=key or "")
+            key = connection.execute(
+                sa.select(signing_keys.c.key).where(signing_keys.c.name == _SIGNING_KEY_NAME)
+            ).scalar()
+        return _AccountSnapshot(people={row["name"]: dict(row) for row in rows}, key=key or "")
 
 
-def _person(name: str, kept: Mapping[str, Any]) -> Person:
-    key, seen_on = _hash(kept["token"])[:16], kept.get("seen_on")
-    return Person(name=name, role=Role(kept["role"]), key=key, seen_on=seen_on)
+def _make_account(name: str, kept: Mapping[str, Any]) -> UserAccount:
+    key, seen_on = _hash_token(kept["token"])[:16], kept.get("seen_on")
+    return UserAccount(name=name, role=UserRole(kept["role"]), key=key, seen_on=seen_on)
 
 
-def _hash(word: str) -> str:
+def _hash_token(word: str) -> str:
     """Hash a random token; with 24 random bytes, neither salt nor a slow hash is needed."""
     return hashlib.sha256(word.encode("utf-8", "replace")).hexdigest()

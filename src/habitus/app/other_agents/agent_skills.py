@@ -18,23 +18,23 @@ from functools import partial
 from pathlib import Path
 
 from habitus import sql
-from habitus.app.library.content import high_findings
+from habitus.app.library.content import list_high_findings
 from habitus.files import Tree
-from habitus.hosts.known_agents import Host
+from habitus.hosts.known_agents import KnownAgent
 from habitus.screening.findings import Policy
-from habitus.search import Hit, Index, Results
+from habitus.search import IndexHit, SearchIndex, SearchResults
 from habitus.skills import names, trees
-from habitus.skills.choosing.finding import DUPLICATE, document_of
-from habitus.skills.model import Severity, Skill
-from habitus.skills.stores.files import DirectoryShelf
+from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD, make_document
+from habitus.skills.model import DiagnosticSeverity, Skill
+from habitus.skills.stores.files import DirectoryBackend
 
 # Matching requests from which a skill that never fired is worth a remark.
-FITTED = 3
+MIN_MATCHING_REQUESTS = 3
 # The score of a certain match, and its least lead over the next one, as measured by benchmarks/never_fired.py.
-CLEAR, AHEAD = 0.8, 0.5
+MIN_MATCH_SCORE, MIN_SCORE_LEAD = 0.8, 0.5
 
 
-class Topic(StrEnum):
+class RemarkTopic(StrEnum):
     """Topics of remarks, in the order in which they are shown."""
 
     # A lesson that would have helped.
@@ -55,10 +55,10 @@ class Topic(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Remark:
+class AgentRemark:
     """A remark on an agent's setup, with the command that fixes it."""
 
-    topic: Topic
+    topic: RemarkTopic
     what: str
     hint: str
 
@@ -74,84 +74,92 @@ class AgentSkill:
     problems: tuple[str, ...]
 
     @property
-    def cue_text(self) -> str:
+    def when_to_use_text(self) -> str:
         """The description and when-to-use text, which decide whether the skill is chosen."""
         return f"{self.skill.description} {self.skill.when_to_use}".strip() if self.skill else ""
 
 
-def shell_path(path: Path) -> str:
+def quote_path(path: Path) -> str:
     """Quote a path for a shell."""
     return shlex.quote(str(path))
 
 
-def edit(each: AgentSkill) -> str:
+def make_edit_command(skill: AgentSkill) -> str:
     """Return the command that opens a skill in the user's editor."""
-    return f"${{EDITOR:-vi}} {shell_path(each.path / (trees.main_file(each.tree) or 'SKILL.md'))}"
+    return f"${{EDITOR:-vi}} {quote_path(skill.path / (trees.find_main_file(skill.tree) or 'SKILL.md'))}"
 
 
-def read_skills(folder: Path) -> Iterator[AgentSkill]:
+def read_agent_skills(folder: Path) -> Iterator[AgentSkill]:
     """Yield the skills in a folder of another agent, with the problems that keep one from loading."""
-    shelf = DirectoryShelf(folder, folder, can_write=False)
-    for name in shelf.look({}):
-        found = shelf.read(name)
+    shelf = DirectoryBackend(folder, folder, can_write=False)
+    for name in shelf.list_stamps({}):
+        found = shelf.read_folder(name)
         if found is None:
             continue
-        parsed = trees.parse(name, found.tree)
+        parsed = trees.parse_skill_tree(name, found.tree)
         problems = (found.problem,) if found.problem else parsed.diagnostics
         yield AgentSkill(
-            name=names.canonical(name),
+            name=names.canonicalize_name(name),
             path=folder / name,
             tree=found.tree,
             skill=None if found.problem else parsed.skill,
-            problems=tuple(f"{each.what} {each.hint}" for each in problems if each.severity is Severity.ERROR),
+            problems=tuple(
+                f"{each.message} {each.hint}" for each in problems if each.severity is DiagnosticSeverity.ERROR
+            ),
         )
 
 
-def about_files(skills: Sequence[AgentSkill]) -> Iterator[Remark]:
+def remark_on_files(skills: Sequence[AgentSkill]) -> Iterator[AgentRemark]:
     """Remark on unreadable skills, and on skills hidden by another of the same name."""
     first: dict[str, Path] = {}
     for each in skills:
         for problem in each.problems:
-            yield Remark(
-                topic=Topic.BROKEN, what=f"The head of '{each.name}' can't be read: {problem}", hint=edit(each)
+            yield AgentRemark(
+                topic=RemarkTopic.BROKEN,
+                what=f"The head of '{each.name}' can't be read: {problem}",
+                hint=make_edit_command(each),
             )
         if (winner := first.setdefault(each.name, each.path)) != each.path:
-            yield Remark(
-                topic=Topic.SHADOWED,
+            yield AgentRemark(
+                topic=RemarkTopic.SHADOWED,
                 what=f"'{each.name}' in {each.path.parent} is hidden by the one in {winner.parent}.",
-                hint=f"diff -r {shell_path(winner)} {shell_path(each.path)}",
+                hint=f"diff -r {quote_path(winner)} {quote_path(each.path)}",
             )
 
 
-def risky(skills: Sequence[AgentSkill], policy: Policy) -> Iterator[Remark]:
+def remark_on_risks(skills: Sequence[AgentSkill], policy: Policy) -> Iterator[AgentRemark]:
     """Remark on risky skills, one line each, those with the most kinds of findings first."""
-    found = [(each, risks) for each in skills if (risks := high_findings(each.tree, policy))]
+    found = [(each, risks) for each in skills if (risks := list_high_findings(each.tree, policy))]
     for each, risks in sorted(found, key=lambda one: -len(one[1])):
         more = f" (and {len(risks) - 1} more)" if len(risks) > 1 else ""
-        yield Remark(
-            topic=Topic.RISKY,
+        yield AgentRemark(
+            topic=RemarkTopic.RISKY,
             what=f"'{each.name}': {risks[0]}{more}.",
-            hint=f"habitus skills scan {shell_path(each.path)}",
+            hint=f"habitus skills scan {quote_path(each.path)}",
         )
 
 
-def put_aside(each: AgentSkill) -> str:
+def make_disable_command(skill: AgentSkill) -> str:
     """Return the command that moves a skill out of the agent's sight without deleting it."""
-    off = each.path.parent.with_name("skills-off")
-    return f"mkdir -p {shell_path(off)} && mv {shell_path(each.path)} {shell_path(off)}/"
+    off = skill.path.parent.with_name("skills-off")
+    return f"mkdir -p {quote_path(off)} && mv {quote_path(skill.path)} {quote_path(off)}/"
 
 
 # The share of words that two skills must have in common to be copies.
 _NEARLY, _WITH_SAME_BODY = 0.9, 0.7
 # Shorter skills share words by chance.
-_WORDS_ENOUGH = 30
+_MIN_WORDS = 30
 # Two skills with nearly the same words, and whether their text is the same.
-Copy = tuple[AgentSkill, AgentSkill, bool]
+SkillCopyPair = tuple[AgentSkill, AgentSkill, bool]
 
 
-def copies(skills: Sequence[AgentSkill]) -> Iterator[Copy]:
+def find_copies(skills: Sequence[AgentSkill]) -> Iterator[SkillCopyPair]:
     """Yield pairs of skills with the same or nearly the same text."""
-    words = {each.path: Counter(f"{each.cue_text} {each.skill.body}".lower().split()) for each in skills if each.skill}
+    words = {
+        each.path: Counter(f"{each.when_to_use_text} {each.skill.body}".lower().split())
+        for each in skills
+        if each.skill
+    }
     sizes = {path: found.total() for path, found in words.items()}
     for one, two in itertools.combinations([each for each in skills if each.skill], 2):
         fewer, more = sorted((sizes[one.path], sizes[two.path]))
@@ -162,38 +170,40 @@ def copies(skills: Sequence[AgentSkill]) -> Iterator[Copy]:
         all_of = fewer + more - shared
         has_same_body = bool(one.skill and two.skill and one.skill.body.strip() == two.skill.body.strip() != "")
         enough = _WITH_SAME_BODY if has_same_body else _NEARLY
-        if all_of >= _WORDS_ENOUGH and shared >= enough * all_of:
+        if all_of >= _MIN_WORDS and shared >= enough * all_of:
             yield one, two, has_same_body
 
 
-def about_copies(found: Iterable[Copy]) -> Iterator[Remark]:
+def remark_on_copies(found: Iterable[SkillCopyPair]) -> Iterator[AgentRemark]:
     """Remark on pairs of skills with the same text."""
     for one, two, is_same in found:
         how = "have the same text" if is_same else "have nearly the same text"
-        yield Remark(topic=Topic.COPY, what=f"'{one.name}' and '{two.name}' {how}.", hint=put_aside(two))
+        yield AgentRemark(
+            topic=RemarkTopic.COPY, what=f"'{one.name}' and '{two.name}' {how}.", hint=make_disable_command(two)
+        )
 
 
-def searching(skills: Sequence[AgentSkill]) -> Callable[[str], Results]:
+def build_search(skills: Sequence[AgentSkill]) -> Callable[[str], SearchResults]:
     """Return a search function over the skills, on an index in memory."""
-    index = Index.open(sql.create_all_in_memory(), "agent")
-    index.put(document_of(each.skill, each.skill.body) for each in skills if each.skill)
-    return lambda request: index.search(request, k=4, look=False)  # no other process writes to this index
+    index = SearchIndex.open(sql.create_in_memory_engine(), "agent")
+    index.put_documents(make_document(each.skill, each.skill.body) for each in skills if each.skill)
+    return lambda request: index.search(request, k=4, refresh=False)  # no other process writes to this index
 
 
-def confusable(
-    skills: Sequence[AgentSkill], search: Callable[[str], Results], said: Iterable[Copy]
-) -> Iterator[Remark]:
+def remark_on_confusable(
+    skills: Sequence[AgentSkill], search: Callable[[str], SearchResults], reported: Iterable[SkillCopyPair]
+) -> Iterator[AgentRemark]:
     """Remark on pairs where a skill's own words find the other one first, or nearly as well.
 
     `reported` pairs are skipped.
     """
     by_name = {each.skill.name: each for each in skills if each.skill}
-    spread = spread_of(each.cue_text for each in skills)
-    seen = {frozenset((one.name, two.name)) for one, two, _ in said}
+    spread = count_words(each.when_to_use_text for each in skills)
+    seen = {frozenset((one.name, two.name)) for one, two, _ in reported}
     for name, each in by_name.items():
-        hits = search(each.cue_text).hits
-        before = itertools.takewhile(partial(_is_another, name), hits)
-        close = [hit for hit in hits if hit.id != name and hit.score >= DUPLICATE]
+        hits = search(each.when_to_use_text).hits
+        before = itertools.takewhile(partial(_is_other_hit, name), hits)
+        close = [hit for hit in hits if hit.id != name and hit.score >= DUPLICATE_THRESHOLD]
         for rival in dict.fromkeys(hit.id for hit in (*before, *close)):
             pair = frozenset((name, rival))
             if pair in seen or rival not in by_name:
@@ -203,49 +213,49 @@ def confusable(
             apart = " ".join(
                 f"Say {' or '.join(map(repr, words))} in '{one.name}'."
                 for one, two in ((each, other), (other, each))
-                if (words := telling_words(one.cue_text, two.cue_text, spread))
+                if (words := find_distinguishing_words(one.when_to_use_text, two.when_to_use_text, spread))
             )
-            yield Remark(
-                topic=Topic.CONFUSABLE,
+            yield AgentRemark(
+                topic=RemarkTopic.CONFUSABLE,
                 what=f"'{each.name}' and '{other.name}' are easily taken for each other. {apart}".strip(),
-                hint=f"{edit(each)} {shell_path(other.path / 'SKILL.md')}",
+                hint=f"{make_edit_command(each)} {quote_path(other.path / 'SKILL.md')}",
             )
 
 
-def _is_another(name: str, hit: Hit) -> bool:
+def _is_other_hit(name: str, hit: IndexHit) -> bool:
     return hit.id != name
 
 
-def never_fired(
-    skills: Sequence[AgentSkill], uses: Counter[str], requests: Sequence[str], search: Callable[[str], Results]
-) -> Iterator[Remark]:
+def remark_on_never_fired(
+    skills: Sequence[AgentSkill], uses: Counter[str], requests: Sequence[str], search: Callable[[str], SearchResults]
+) -> Iterator[AgentRemark]:
     """Remark on unused skills that clearly match several requests for which no skill was used."""
     by_name = {each.skill.name: each for each in skills if each.skill and not uses[each.name]}
     fitted: dict[str, list[str]] = {}
     for words in requests if by_name else ():
-        name = clear_match(search(words))
+        name = find_clear_match(search(words))
         if name in by_name:
             fitted.setdefault(name, []).append(words)
     for name, asked in fitted.items():
-        if len(asked) >= FITTED:
+        if len(asked) >= MIN_MATCHING_REQUESTS:
             example = " ".join(asked[-1].split())
-            yield Remark(
-                topic=Topic.NEVER_FIRED,
+            yield AgentRemark(
+                topic=RemarkTopic.NEVER_FIRED,
                 what=f"'{name}' would have fitted {len(asked)} requests and never fired, such as "
                 f"“{example if len(example) <= 80 else example[:79] + '…'}”. Use their words in its description.",
-                hint=edit(by_name[name]),
+                hint=make_edit_command(by_name[name]),
             )
 
 
-def clear_match(found: Results, clear: float = CLEAR, ahead: float = AHEAD) -> str:
+def find_clear_match(results: SearchResults, clear: float = MIN_MATCH_SCORE, ahead: float = MIN_SCORE_LEAD) -> str:
     """Return the name of the skill that matches with no other near it; empty if in doubt."""
-    scores = [hit.score for hit in found.hits] + [0.0, 0.0]
-    is_clear = found.fits and scores[0] >= clear and scores[0] - scores[1] >= ahead
-    return found.hits[0].id if is_clear else ""
+    scores = [hit.score for hit in results.hits] + [0.0, 0.0]
+    is_clear = results.fits and scores[0] >= clear and scores[0] - scores[1] >= ahead
+    return results.hits[0].id if is_clear else ""
 
 
-_WORD = re.compile(r"[a-z][a-z0-9-]{3,}")
-_COMMON = frozenset(
+_WORD_PATTERN = re.compile(r"[a-z][a-z0-9-]{3,}")
+_COMMON_WORDS = frozenset(
     word
     for line in (
         "this that with from when what which will your have been into only also then than them they their there",
@@ -256,47 +266,47 @@ _COMMON = frozenset(
 )
 
 
-def words_of(text: str) -> frozenset[str]:
+def extract_words(text: str) -> frozenset[str]:
     """Return the distinct words of a text, without common ones."""
-    return frozenset(_WORD.findall(text.lower())) - _COMMON
+    return frozenset(_WORD_PATTERN.findall(text.lower())) - _COMMON_WORDS
 
 
-def telling_words(one: str, other: str, spread: Counter[str]) -> tuple[str, ...]:
+def find_distinguishing_words(one: str, other: str, frequencies: Counter[str]) -> tuple[str, ...]:
     """Return up to three words of the first text that the second lacks, the rarest by `frequencies` first."""
-    own = words_of(one) - words_of(other)
-    return tuple(sorted(own, key=lambda word: (spread[word], -len(word), word))[:3])
+    own = extract_words(one) - extract_words(other)
+    return tuple(sorted(own, key=lambda word: (frequencies[word], -len(word), word))[:3])
 
 
-def spread_of(texts: Iterable[str]) -> Counter[str]:
+def count_words(texts: Iterable[str]) -> Counter[str]:
     """Count in how many texts each word occurs."""
-    return Counter(word for text in texts for word in words_of(text))
+    return Counter(word for text in texts for word in extract_words(text))
 
 
 # Transcripts searched for the last listing, newest first.
-_MOST_LOOKED_AT = 20
+_MAX_TRANSCRIPTS = 20
 # Tokens of a model's context window.
 _SMALL, _LARGE = 200_000, 1_000_000
-_CHARS_A_TOKEN = 4
+_CHARS_PER_TOKEN = 4
 # The share of the window that the listing may take.
-_FRACTION = 0.01
+_DEFAULT_FRACTION = 0.01
 # Assumed characters of a foreign description that was cut too.
-_UNTOLD = 200
+_ASSUMED_DESCRIPTION_CHARS = 200
 # Characters of the listing that skills of Claude Code 2.1.X itself take: first and last X, as measured with an empty
 # home. Other versions are unknown.
-_OF_THE_PROGRAM = (
+_BUILT_IN_SIZES = (
     *((190, 197, 4_453), (203, 210, 5_802), (231, 240, 4_410), (260, 272, 5_449), (274, 285, 5_496)),
     *((286, 287, 5_746), (288, 289, 5_895), (290, 294, 5_887), (295, 303, 5_906), (304, 310, 5_904)),
     *((311, 319, 6_102), (321, 323, 6_191), (324, 325, 6_200)),
 )
 # Recent uses count more, as Claude Code counts them.
 _HALF_LIFE_DAYS, _LEAST = 7, 0.1
-_ENTRY = re.compile(r"^- ([^\s:]+(?::[^\s:]+)*)(?:: (.*))?$")
-_WRITTEN_BY = re.compile(r'"version": ?"(\d+\.\d+\.\d+)"')
+_LISTING_ENTRY = re.compile(r"^- ([^\s:]+(?::[^\s:]+)*)(?:: (.*))?$")
+_PROGRAM_VERSION = re.compile(r'"version": ?"(\d+\.\d+\.\d+)"')
 _RAW_DESCRIPTION = re.compile(r"(?m)^description:[ \t]*(.*)$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Listing:
+class ListingBudget:
     """The characters that the listing has and needs, and the skills whose description is cut."""
 
     room: int
@@ -309,20 +319,26 @@ class Listing:
     fraction: float
 
 
-def make_listing(
-    skills: Sequence[AgentSkill], seen: Seen, settings: Mapping[str, object], usage: Mapping[str, float]
-) -> Listing:
+def compute_listing(
+    skills: Sequence[AgentSkill], recorded: RecordedListing, settings: Mapping[str, object], usage: Mapping[str, float]
+) -> ListingBudget:
     """Compute which descriptions fit in the listing.
 
     Entries of the recorded listing that are not ours take part of the room; without one, the known size for that
     version is assumed.
     """
-    last = seen.listing
-    own = {each.path.name: min(len(listed_description(each)), _cap(settings)) for each in skills if is_listed(each)}
-    others = [len(f"- {name}: {told}" if told else f"- {name}") for name, told in _entries(last) if name not in own]
-    window = _LARGE if len(last) > _SMALL * _CHARS_A_TOKEN * _fraction(settings) else _SMALL
-    room = int(window * _CHARS_A_TOKEN * _fraction(settings))
-    taken = sum(others) + len(others) if last else _taken_by(seen.version)
+    last = recorded.listing
+    own = {
+        each.path.name: min(len(get_listed_description(each)), _get_description_limit(settings))
+        for each in skills
+        if is_listed_skill(each)
+    }
+    others = [
+        len(f"- {name}: {told}" if told else f"- {name}") for name, told in _parse_entries(last) if name not in own
+    ]
+    window = _LARGE if len(last) > _SMALL * _CHARS_PER_TOKEN * _get_budget_fraction(settings) else _SMALL
+    room = int(window * _CHARS_PER_TOKEN * _get_budget_fraction(settings))
+    taken = sum(others) + len(others) if last else _get_built_in_size(recorded.version)
     names_only = taken + sum(len(name) + 2 for name in own) + len(own) - 1
     wanted = names_only + sum(size + 2 for size in own.values() if size)
     lost = []
@@ -333,63 +349,63 @@ def make_listing(
             left -= own[name] + 2
         elif own[name]:
             lost.append(name)
-    unknown = _UNTOLD * sum(not told for name, told in _entries(last) if name not in own)
+    unknown = _ASSUMED_DESCRIPTION_CHARS * sum(not told for name, told in _parse_entries(last) if name not in own)
     how_many = "" if last else "about " if taken else "at least "
-    fraction = max(_fraction(settings), -(-(wanted + unknown) * 1000 // (window * _CHARS_A_TOKEN)) / 1000)
-    return Listing(room=room, wanted=wanted, lost=tuple(lost), how_many=how_many, fraction=fraction)
+    fraction = max(_get_budget_fraction(settings), -(-(wanted + unknown) * 1000 // (window * _CHARS_PER_TOKEN)) / 1000)
+    return ListingBudget(room=room, wanted=wanted, lost=tuple(lost), how_many=how_many, fraction=fraction)
 
 
-def is_listed(each: AgentSkill) -> bool:
+def is_listed_skill(each: AgentSkill) -> bool:
     """Whether the agent lists the skill for its model."""
     return each.skill is None or not each.skill.manifest.disable_model_invocation
 
 
-def listed_description(each: AgentSkill) -> str:
+def get_listed_description(each: AgentSkill) -> str:
     """Return the description as the agent reads it: the first line if there is none, and invalid YAML as it stands."""
     skill = each.skill
     if skill is None:
-        content = each.tree[main].content if (main := trees.main_file(each.tree)) else None
+        content = each.tree[main].content if (main := trees.find_main_file(each.tree)) else None
         text = (content or b"").decode("utf-8", "replace")
         found = _RAW_DESCRIPTION.search(text)
-        return found[1].strip() if found else _first_line(text)
-    told = skill.description or _first_line(skill.body)
+        return found[1].strip() if found else _get_first_line(text)
+    told = skill.description or _get_first_line(skill.body)
     return f"{told} - {skill.when_to_use}" if skill.when_to_use else told
 
 
-def _first_line(text: str) -> str:
+def _get_first_line(text: str) -> str:
     return next((line.strip("# ") for line in text.splitlines() if line.strip("# ")), "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class RecordedListing:
     """The newest complete listing in the transcripts, and the version of the program that wrote last."""
 
     listing: str = ""
     version: str = ""
 
 
-def last_listing(transcripts: Iterable[Path]) -> Seen:
+def find_last_listing(transcripts: Iterable[Path]) -> RecordedListing:
     """Return the newest complete listing in the latest transcripts; empty if there is none."""
     newest = sorted(((path.stat().st_mtime, path) for path in transcripts if path.exists()), reverse=True)
     version = ""
-    for _, path in newest[:_MOST_LOOKED_AT]:
+    for _, path in newest[:_MAX_TRANSCRIPTS]:
         with path.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                if '"skill_listing"' in line and (found := _content(line)):
-                    return Seen(listing=found, version=version)
-                if not version and (told := _WRITTEN_BY.search(line)):
+                if '"skill_listing"' in line and (found := _parse_listing(line)):
+                    return RecordedListing(listing=found, version=version)
+                if not version and (told := _PROGRAM_VERSION.search(line)):
                     version = told[1]
-    return Seen(version=version)
+    return RecordedListing(version=version)
 
 
-def _taken_by(version: str) -> int:
+def _get_built_in_size(version: str) -> int:
     """Return the characters of the program's own entries with line breaks; 0 if the version is unknown."""
     major, _, minor = version.rpartition(".")
-    known = (size for first, last, size in _OF_THE_PROGRAM if minor.isdigit() and first <= int(minor) <= last)
+    known = (size for first, last, size in _BUILT_IN_SIZES if minor.isdigit() and first <= int(minor) <= last)
     return next(known, -1) + 1 if major == "2.1" else 0
 
 
-def _content(line: str) -> str:
+def _parse_listing(line: str) -> str:
     try:
         told = json.loads(line).get("attachment", {})
     except (ValueError, AttributeError, RecursionError):
@@ -398,14 +414,14 @@ def _content(line: str) -> str:
     return str(told.get("content", "")) if is_whole else ""
 
 
-def read_settings(agent: Host, environ: Mapping[str, str], home: Path) -> Mapping[str, object]:
+def read_agent_settings(agent: KnownAgent, environ: Mapping[str, str], home: Path) -> Mapping[str, object]:
     """Return Claude Code's settings; empty if they can't be read."""
-    return _json(agent.path("~/.claude/settings.json", environ, home, home))
+    return _read_json_object(agent.resolve_path("~/.claude/settings.json", environ, home, home))
 
 
-def read_usage(agent: Host, environ: Mapping[str, str], home: Path, now: datetime) -> Mapping[str, float]:
+def read_skill_usage(agent: KnownAgent, environ: Mapping[str, str], home: Path, now: datetime) -> Mapping[str, float]:
     """Return the usage of each skill as Claude Code counts it, with older uses weighing less."""
-    kept = _json(agent.path("~/.claude.json", environ, home, home)).get("skillUsage")
+    kept = _read_json_object(agent.resolve_path("~/.claude.json", environ, home, home)).get("skillUsage")
     found = {}
     for name, told in kept.items() if isinstance(kept, dict) else ():
         try:
@@ -416,7 +432,7 @@ def read_usage(agent: Host, environ: Mapping[str, str], home: Path, now: datetim
     return found
 
 
-def _json(path: Path) -> Mapping[str, object]:
+def _read_json_object(path: Path) -> Mapping[str, object]:
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -424,21 +440,21 @@ def _json(path: Path) -> Mapping[str, object]:
     return read if isinstance(read, dict) else {}
 
 
-def _cap(settings: Mapping[str, object]) -> int:
+def _get_description_limit(settings: Mapping[str, object]) -> int:
     given = settings.get("skillListingMaxDescChars")
     return given if isinstance(given, int) and given > 0 else 1_536
 
 
-def _fraction(settings: Mapping[str, object]) -> float:
+def _get_budget_fraction(settings: Mapping[str, object]) -> float:
     given = settings.get("skillListingBudgetFraction")
-    return float(given) if isinstance(given, int | float) and 0 < given <= 1 else _FRACTION
+    return float(given) if isinstance(given, int | float) and 0 < given <= 1 else _DEFAULT_FRACTION
 
 
-def _entries(listing: str) -> list[tuple[str, str]]:
+def _parse_entries(listing: str) -> list[tuple[str, str]]:
     """Return the names with their descriptions, which may span several lines."""
     found: list[tuple[str, str]] = []
     for line in listing.splitlines():
-        if entry := _ENTRY.match(line):
+        if entry := _LISTING_ENTRY.match(line):
             found.append((entry[1], entry[2] or ""))
         elif found:
             found[-1] = (found[-1][0], f"{found[-1][1]}\n{line}")

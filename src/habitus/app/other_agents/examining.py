@@ -13,36 +13,36 @@ from pathlib import Path
 
 from habitus.app.other_agents import agent_skills
 from habitus.app.other_agents.agent_skills import (
+    AgentRemark,
     AgentSkill,
-    Remark,
-    Topic,
-    about_copies,
-    about_files,
-    confusable,
-    copies,
-    edit,
-    never_fired,
-    put_aside,
-    read_skills,
-    risky,
-    searching,
+    RemarkTopic,
+    build_search,
+    find_copies,
+    make_disable_command,
+    make_edit_command,
+    read_agent_skills,
+    remark_on_confusable,
+    remark_on_copies,
+    remark_on_files,
+    remark_on_never_fired,
+    remark_on_risks,
 )
 from habitus.errors import NotFound, did_you_mean
-from habitus.hosts.known_agents import STUDIED, Host, Scope
+from habitus.hosts.known_agents import STUDIED_AGENTS, ConfigScope, KnownAgent
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import parse_iso_timestamp
 from habitus.learning.remedies.findings import ENOUGH, Findings, findings
 from habitus.learning.remedies.sessions import SessionReader
-from habitus.learning.transcripts import pieces
+from habitus.learning.transcripts import read_pieces
 from habitus.redact import Redactor
 from habitus.screening.findings import Policy
 from habitus.skills import names, trees
-from habitus.skills.layers.layer import project_root
+from habitus.skills.layers.layer import find_project_root
 
-UNUSED = timedelta(days=30)
+UNUSED_AFTER = timedelta(days=30)
 # The latest requests matched against the skills.
-MOST_REQUESTS = 300
-MOST_FAILURES = 10
+MAX_REQUESTS = 300
+MAX_FAILURES = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,11 +54,11 @@ class AgentReport:
     skills: int
     sessions: int
     calls: int
-    remarks: tuple[Remark, ...]
+    remarks: tuple[AgentRemark, ...]
 
 
 @dataclass(slots=True)
-class _Past:
+class _AgentHistory:
     """An agent's history, read from its transcripts."""
 
     found: Findings | None = None
@@ -69,7 +69,7 @@ class _Past:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Examiner:
+class AgentExaminer:
     """Examines agents.
 
     `home` is the user's home directory, `environ` may move agents' folders, `cwd` is the project.
@@ -81,30 +81,30 @@ class Examiner:
     now: datetime
     redactor: Redactor
     policy: Policy
-    progress: Callable[[int], None] = lambda done: None
+    on_progress: Callable[[int], None] = lambda done: None
 
-    def examine(self, wanted: str = "") -> tuple[AgentReport, ...]:
+    def examine(self, agent: str = "") -> tuple[AgentReport, ...]:
         """Return a report on the named agent, or on all agents on this machine; `NotFound` if there are none."""
-        if wanted and wanted not in STUDIED:
-            near = did_you_mean(wanted, list(STUDIED))
-            raise NotFound(f"No agent '{wanted}' is known. {near}".strip(), hint=f"Known: {', '.join(STUDIED)}.")
+        if agent and agent not in STUDIED_AGENTS:
+            near = did_you_mean(agent, list(STUDIED_AGENTS))
+            raise NotFound(f"No agent '{agent}' is known. {near}".strip(), hint=f"Known: {', '.join(STUDIED_AGENTS)}.")
         meant = [
             each
-            for name, each in STUDIED.items()
-            if name == wanted or (not wanted and each.is_used(self.environ, self.home))
+            for name, each in STUDIED_AGENTS.items()
+            if name == agent or (not agent and each.is_used(self.environ, self.home))
         ]
         if not meant:
             raise NotFound(
                 "No agent keeps skills or transcripts here.",
-                hint=f"Looked for {', '.join(STUDIED)}; try 'habitus tour'.",
+                hint=f"Looked for {', '.join(STUDIED_AGENTS)}; try 'habitus tour'.",
             )
-        return tuple(map(self._report, meant))
+        return tuple(map(self._examine_agent, meant))
 
-    def _report(self, agent: Host) -> AgentReport:
-        skills, past = list(self._skills(agent)), self._past(agent)
+    def _examine_agent(self, agent: KnownAgent) -> AgentReport:
+        skills, past = list(self._read_skills(agent)), self._read_history(agent)
         remarks = [
-            Remark(topic=each.topic, what=self._clean(each.what), hint=self._clean(each.hint))
-            for each in self._remarks(agent, skills, past)
+            AgentRemark(topic=each.topic, what=self._redact_text(each.what), hint=self._redact_text(each.hint))
+            for each in self._make_remarks(agent, skills, past)
         ]
         covered = past.found.coverage if past.found else None
         return AgentReport(
@@ -113,94 +113,106 @@ class Examiner:
             skills=len(skills),
             sessions=covered.sessions if covered else 0,
             calls=covered.calls if covered else 0,
-            remarks=tuple(sorted(remarks, key=lambda each: list(Topic).index(each.topic))),
+            remarks=tuple(sorted(remarks, key=lambda each: list(RemarkTopic).index(each.topic))),
         )
 
-    def _clean(self, text: str) -> str:
+    def _redact_text(self, text: str) -> str:
         """Redact secrets and write the user's home as `~`."""
         return self.redactor.redact(text.replace(f"{self.home}/", "~/")).text
 
-    def _remarks(self, agent: Host, skills: Sequence[AgentSkill], past: _Past) -> Iterator[Remark]:
+    def _make_remarks(
+        self, agent: KnownAgent, skills: Sequence[AgentSkill], past: _AgentHistory
+    ) -> Iterator[AgentRemark]:
         if past.found:
-            yield from _about_failures(past.found, self.now)
+            yield from _remark_on_failures(past.found, self.now)
         # Reversed twice: of several skills with one name the first one wins, and the order stays.
         loadable = list({each.name: each for each in reversed(skills) if each.skill}.values())[::-1]
-        same = list(copies(loadable))
-        yield from about_copies(same)
-        yield from self._about_listing(agent, skills)
-        yield from risky(skills, self.policy)
-        yield from about_files(skills)
+        same = list(find_copies(loadable))
+        yield from remark_on_copies(same)
+        yield from self._remark_on_listing(agent, skills)
+        yield from remark_on_risks(skills, self.policy)
+        yield from remark_on_files(skills)
         if loadable:
-            search = searching(loadable)
-            yield from confusable(loadable, search, same)
-            yield from never_fired(loadable, past.uses, past.requests[-MOST_REQUESTS:], search)
+            search = build_search(loadable)
+            yield from remark_on_confusable(loadable, search, same)
+            yield from remark_on_never_fired(loadable, past.uses, past.requests[-MAX_REQUESTS:], search)
         if past.uses:
-            yield from self._unused_skills(loadable, past)
+            yield from self._remark_on_unused(loadable, past)
 
-    def _about_listing(self, agent: Host, skills: Sequence[AgentSkill]) -> Iterator[Remark]:
+    def _remark_on_listing(self, agent: KnownAgent, skills: Sequence[AgentSkill]) -> Iterator[AgentRemark]:
         """Remark on descriptions that are cut or missing in the listing that the agent shows its model."""
         for each in skills:
-            size = len(agent_skills.listed_description(each))
+            size = len(agent_skills.get_listed_description(each))
             if agent.description_chars and size > agent.description_chars:
-                yield Remark(
-                    topic=Topic.LISTING,
+                yield AgentRemark(
+                    topic=RemarkTopic.LISTING,
                     what=f"The description of '{each.name}' has {size:,} characters; "
                     f"{agent.title} cuts it at {agent.description_chars:,}.",
-                    hint=edit(each),
+                    hint=make_edit_command(each),
                 )
         if agent.name == "claude-code":
-            yield from self._lost(agent, skills)
+            yield from self._remark_on_lost_descriptions(agent, skills)
 
-    def _lost(self, agent: Host, skills: Sequence[AgentSkill]) -> Iterator[Remark]:
+    def _remark_on_lost_descriptions(self, agent: KnownAgent, skills: Sequence[AgentSkill]) -> Iterator[AgentRemark]:
         environ, home = self.environ, self.home
         first = list({each.path.name: each for each in reversed(skills)}.values())[::-1]
-        found = agent_skills.make_listing(
+        found = agent_skills.compute_listing(
             sorted(first, key=lambda each: each.path.name),
-            agent_skills.last_listing(agent.transcripts(environ, home)),
-            agent_skills.read_settings(agent, environ, home),
-            agent_skills.read_usage(agent, environ, home, self.now),
+            agent_skills.find_last_listing(agent.find_transcripts(environ, home)),
+            agent_skills.read_agent_settings(agent, environ, home),
+            agent_skills.read_skill_usage(agent, environ, home, self.now),
         )
         if not found.lost:
             return
         shown = ", ".join(found.lost[:3]) + (f" and {len(found.lost) - 3} more" if len(found.lost) > 3 else "")
-        yield Remark(
-            topic=Topic.LISTING,
+        yield AgentRemark(
+            topic=RemarkTopic.LISTING,
             what=f"{agent.title} lists {found.how_many}{len(found.lost)} of {len(first)} skills without a description "
             f"({shown}).",
             hint=f'set "skillListingBudgetFraction": {found.fraction} in '
-            f"{agent.path('~/.claude/settings.json', environ, home, home)}",
+            f"{agent.resolve_path('~/.claude/settings.json', environ, home, home)}",
         )
 
-    def _skills(self, agent: Host) -> Iterator[AgentSkill]:
+    def _read_skills(self, agent: KnownAgent) -> Iterator[AgentSkill]:
         """Yield the skills in the agent's order of precedence: the first of a name wins."""
-        root = project_root(self.cwd)
+        root = find_project_root(self.cwd)
         upwards = [place for place in (self.cwd, *self.cwd.parents) if place == root or root in place.parents]
-        folders = [agent.path(folder, self.environ, self.home, root) for folder in agent.folders(Scope.USER)]
+        folders = [
+            agent.resolve_path(folder, self.environ, self.home, root)
+            for folder in agent.list_skill_folders(ConfigScope.USER)
+        ]
         folders += [
-            place / folder for place in upwards if place != self.home for folder in agent.folders(Scope.PROJECT)
+            place / folder
+            for place in upwards
+            if place != self.home
+            for folder in agent.list_skill_folders(ConfigScope.PROJECT)
         ]
         for folder in dict.fromkeys(folders):
             if folder.is_dir():
-                yield from read_skills(folder)
+                yield from read_agent_skills(folder)
 
-    def _past(self, agent: Host) -> _Past:
+    def _read_history(self, agent: KnownAgent) -> _AgentHistory:
         """Read all transcripts of the agent and collect requests, skill uses and findings."""
-        past = _Past()
+        past = _AgentHistory()
         readers: dict[tuple[Path, str], SessionReader] = {}
-        for number, path in enumerate(agent.transcripts(self.environ, self.home), 1):
-            self.progress(number)
+        for number, path in enumerate(agent.find_transcripts(self.environ, self.home), 1):
+            self.on_progress(number)
             try:
-                for piece in pieces(path, self.redactor):
+                for piece in read_pieces(path, self.redactor):
                     key = path, piece.id
                     reader = readers.setdefault(
                         key, SessionReader(session=piece.id, project=piece.project, file=path.name)
                     )
                     for turn in piece.turns:
                         reader.take(turn)
-                        used = frozenset(_own(use.skill) for use in piece.skill_uses if use.turn == turn.id)
-                        at = next((parse_iso_timestamp(said.at) for said in turn.said if said.at), None)
+                        used = frozenset(
+                            _canonicalize_skill_name(use.skill) for use in piece.skill_uses if use.turn == turn.id
+                        )
+                        at = next((parse_iso_timestamp(said.at) for said in turn.utterances if said.at), None)
                         past.uses.update(used)
-                        past.requests += [said.words for said in turn.said[:1] if not turn.is_sidechain and not used]
+                        past.requests += [
+                            said.text for said in turn.utterances[:1] if not turn.is_sidechain and not used
+                        ]
                         past.last_use |= {name: max(at, past.last_use.get(name, at)) for name in used if at}
             except OSError:
                 # The file was removed meanwhile, or is not readable for this user.
@@ -208,38 +220,40 @@ class Examiner:
         past.found = findings(reader.facts() for reader in readers.values()) if readers else None
         return past
 
-    def _unused_skills(self, skills: Sequence[AgentSkill], past: _Past) -> Iterator[Remark]:
+    def _remark_on_unused(self, skills: Sequence[AgentSkill], past: _AgentHistory) -> Iterator[AgentRemark]:
         for each in skills:
             last = past.last_use.get(each.name)
-            written_on = (each.path / (trees.main_file(each.tree) or "")).stat().st_mtime
+            written_on = (each.path / (trees.find_main_file(each.tree) or "")).stat().st_mtime
             # A new skill had no time to be used.
-            is_young = self.now.timestamp() - written_on < UNUSED.total_seconds()
-            is_used = self.now - last < UNUSED if last else past.uses[each.name] > 0
+            is_young = self.now.timestamp() - written_on < UNUSED_AFTER.total_seconds()
+            is_used = self.now - last < UNUSED_AFTER if last else past.uses[each.name] > 0
             if is_young or is_used:
                 continue
-            yield Remark(
-                topic=Topic.UNUSED,
-                what=f"'{each.name}' was not used for {UNUSED.days} days, and takes room in the listing.",
-                hint=put_aside(each),
+            yield AgentRemark(
+                topic=RemarkTopic.UNUSED,
+                what=f"'{each.name}' was not used for {UNUSED_AFTER.days} days, and takes room in the listing.",
+                hint=make_disable_command(each),
             )
 
 
-def _own(skill: str) -> str:
+def _canonicalize_skill_name(skill: str) -> str:
     # A plugin's skill is written plugin:name.
-    return names.canonical(skill.rpartition(":")[2])
+    return names.canonicalize_name(skill.rpartition(":")[2])
 
 
-def _about_failures(found: Findings, now: datetime) -> Iterator[Remark]:
+def _remark_on_failures(found: Findings, now: datetime) -> Iterator[AgentRemark]:
     taught = {signature for held in found.lessons for signature in held.signatures}
     for held in found.lessons:
         cost = f"{wording.evidence(held, now)}; {held.calls} calls and {held.seconds / 60:.1f} min lost"
-        yield Remark(topic=Topic.LESSON, what=f"{wording.lesson(held)} ({cost})", hint="habitus learn --apply")
+        yield AgentRemark(
+            topic=RemarkTopic.LESSON, what=f"{wording.lesson(held)} ({cost})", hint="habitus learn --apply"
+        )
     again = [each for each in found.failures if each.sessions >= ENOUGH and each.signature not in taught]
-    for each in again[:MOST_FAILURES]:
+    for each in again[:MAX_FAILURES]:
         called = each.command or each.tool
         so_far = ", and nothing has worked" if each.is_open else ""
-        yield Remark(
-            topic=Topic.FAILING,
+        yield AgentRemark(
+            topic=RemarkTopic.FAILING,
             what=f"`{called}` fails again and again{so_far}: {each.signature} "
             f"({each.sessions} sessions, {each.calls} calls).",
             hint="habitus lessons add 'what to do instead'",
@@ -247,4 +261,6 @@ def _about_failures(found: Findings, now: datetime) -> Iterator[Remark]:
     for rule in found.rules:
         if rule.is_lesson:
             said = wording.rule_evidence(rule, now)
-            yield Remark(topic=Topic.RULE, what=f"{rule.correction.text} ({said})", hint="habitus learn --apply")
+            yield AgentRemark(
+                topic=RemarkTopic.RULE, what=f"{rule.correction.text} ({said})", hint="habitus learn --apply"
+            )

@@ -6,17 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from habitus.app.home import Home, memory_of
+from habitus.app.home import Home, select_memory
 from habitus.errors import NotFound
 from habitus.memory.model import Engram
-from habitus.plain_data import plain
+from habitus.plain_data import to_plain
 from habitus.skills import trees
-from habitus.skills.choosing.finding import DUPLICATE, Finder, document_of
-from habitus.skills.review import Proposal, ProposalState, Review
+from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD, SkillFinder, make_document
+from habitus.skills.review import Proposal, ProposalState, ReviewQueue
 
-APPROVED = (ProposalState.ACCEPTED, ProposalState.CARRYING, ProposalState.APPROVED)
+APPROVED = (ProposalState.ACCEPTED, ProposalState.APPLYING, ProposalState.APPROVED)
 # The action of approving a lesson, next to the actions of proposals.
-LEARN = "learn"
+LEARN_ACTION = "learn"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,7 @@ class InboxItem:
     id: str
     state: str
     action: str
-    what: str
+    title: str
     by: str
     reasons: tuple[str, ...]
     subject: Proposal | Engram
@@ -43,9 +43,9 @@ class InboxItem:
                     "layer": proposal.change.layer,
                     "host": proposal.host,
                     "conversation": proposal.conversation,
-                    "by": plain(proposal.author),
-                    "made_on": plain(proposal.made_on),
-                    "decided_on": plain(proposal.decided_on),
+                    "by": to_plain(proposal.author),
+                    "made_on": to_plain(proposal.made_on),
+                    "decided_on": to_plain(proposal.decided_on),
                     "decided_by": proposal.decided_by,
                     "decision": proposal.decision,
                     "files": sorted(proposal.change.tree),
@@ -59,113 +59,114 @@ class InboxItem:
                     "text": engram.text,
                     "kind": engram.kind.value,
                     "scope": engram.scope.value,
-                    "by": plain(engram.produced_by),
+                    "by": to_plain(engram.produced_by),
                     "conversation": engram.evidence.session,
-                    "made_on": plain(engram.created_on),
+                    "made_on": to_plain(engram.created_on),
                 }
 
 
-def waiting(
+def list_pending(
     home: Home, *, with_decided: bool = False, all_users: bool = False, with_contents: bool = True
 ) -> tuple[InboxItem, ...]:
     """Return pending proposals, then lessons, each with the reason for review; `with_contents` reads their files."""
-    state = None if with_decided else ProposalState.WAITING
-    found = home.review.list(state, everywhere=True, with_contents=with_contents)
+    state = None if with_decided else ProposalState.PENDING
+    found = home.review.list(state, all_hosts=True, with_contents=with_contents)
     # Opening memory is slow, so do it only if lessons are pending.
-    has_lessons = all_users or home.waiting_count() > home.review.waiting_count()
-    lessons = memory_of(home, all_users).waiting() if has_lessons else ()
-    return (*map(of_proposal, found), *map(of_lesson, lessons))
+    has_lessons = all_users or home.count_pending() > home.review.count_pending()
+    lessons = select_memory(home, all_users).list_pending_lessons() if has_lessons else ()
+    return (*map(build_proposal_item, found), *map(build_lesson_item, lessons))
 
 
-def decided_items(review: Review, limit: int) -> tuple[InboxItem, ...]:
+def list_decided(review: ReviewQueue, limit: int) -> tuple[InboxItem, ...]:
     """Return the changes decided last, most recent first, without their files."""
     states = (*APPROVED, ProposalState.REJECTED)
-    found = [one for state in states for one in review.list(state, with_contents=False, everywhere=True)]
+    found = [one for state in states for one in review.list(state, with_contents=False, all_hosts=True)]
     dated = sorted(found, key=lambda one: (one.decided_on or one.made_on, one.id), reverse=True)
-    return tuple(map(of_proposal, dated[:limit]))
+    return tuple(map(build_proposal_item, dated[:limit]))
 
 
-def together(finder: Finder, items: Sequence[InboxItem]) -> tuple[tuple[InboxItem, ...], ...]:
+def group_related(finder: SkillFinder, items: Sequence[InboxItem]) -> tuple[tuple[InboxItem, ...], ...]:
     """Group items to decide together: changes to one skill, and new skills that say nearly the same."""
     groups: list[list[InboxItem]] = []
-    near = _alike(finder, items)
+    near = _map_similar_skills(finder, items)
     for item in items:
         # An item may connect groups that were separate so far, so they are merged.
-        mine = [group for group in groups if any(_belong(one, item, near) for one in group)]
+        mine = [group for group in groups if any(_are_related(one, item, near) for one in group)]
         groups = [group for group in groups if group not in mine]
         groups.append([*(one for group in mine for one in group), item])
     order = {item.id: number for number, item in enumerate(items)}
     return tuple(sorted((tuple(group) for group in groups), key=lambda group: order[group[0].id]))
 
 
-def alike(home: Home, item: InboxItem) -> tuple[InboxItem, ...]:
+def find_related(home: Home, item: InboxItem) -> tuple[InboxItem, ...]:
     """Return the other pending items that are best decided with this one; empty for a lesson."""
     if not isinstance(item.subject, Proposal):
         return ()
-    others = [one for one in waiting(home) if one.id != item.id]
-    near = _alike(home.finder, [item, *others], only=item.subject.change.name)
-    return tuple(one for one in others if _belong(item, one, near))
+    others = [one for one in list_pending(home) if one.id != item.id]
+    near = _map_similar_skills(home.finder, [item, *others], only=item.subject.change.name)
+    return tuple(one for one in others if _are_related(item, one, near))
 
 
-def _belong(one: InboxItem, other: InboxItem, near: Mapping[str, Collection[str]]) -> bool:
+def _are_related(one: InboxItem, other: InboxItem, near: Mapping[str, Collection[str]]) -> bool:
     if not (isinstance(one.subject, Proposal) and isinstance(other.subject, Proposal)):
         return False
     first, second = one.subject.change.name, other.subject.change.name
-    return one.what == other.what or second in near.get(first, ()) or first in near.get(second, ())
+    return one.title == other.title or second in near.get(first, ()) or first in near.get(second, ())
 
 
-def _alike(finder: Finder, items: Sequence[InboxItem], only: str = "") -> dict[str, set[str]]:
+def _map_similar_skills(finder: SkillFinder, items: Sequence[InboxItem], only: str = "") -> dict[str, set[str]]:
     """Map each new pending skill, or only one, to the others that say nearly the same."""
     changes = [item.subject.change for item in items if isinstance(item.subject, Proposal) and item.subject.is_new]
-    parsed = {change.name: trees.parse(change.name, change.tree).skill for change in changes}
+    parsed = {change.name: trees.parse_skill_tree(change.name, change.tree).skill for change in changes}
     skills = [skill for skill in parsed.values() if skill is not None]
     if len(skills) < 2:
         return {}
-    supposed = finder.supposing(skills)
+    supposed = finder.build_hypothetical_searcher(skills)
     asked = [skill for skill in skills if only in ("", skill.name)]
-    hits = {skill.name: supposed.similar(document_of(skill, skill.body)) for skill in asked}
+    hits = {skill.name: supposed.find_similar(make_document(skill, skill.body)) for skill in asked}
     return {
-        name: {hit.id for hit in found if hit.id in parsed and hit.score >= DUPLICATE} for name, found in hits.items()
+        name: {hit.id for hit in found if hit.id in parsed and hit.score >= DUPLICATE_THRESHOLD}
+        for name, found in hits.items()
     }
 
 
-def get(home: Home, id: str, *, all_users: bool = False) -> InboxItem:
+def get_item(home: Home, id: str, *, all_users: bool = False) -> InboxItem:
     """Return an item by a proposal's number or a lesson's id."""
     # A lesson's id starts with a letter, so the two can't be confused.
-    if (number := number_of(id)) is not None:
-        return of_proposal(home.review.get(number))
+    if (number := parse_proposal_number(id)) is not None:
+        return build_proposal_item(home.review.get(number))
     try:
-        return of_lesson(memory_of(home, all_users).get(id))
+        return build_lesson_item(select_memory(home, all_users).get(id))
     except NotFound:
         raise NotFound(f"There is no proposal or lesson '{id}'.", hint="See 'habitus review list'.") from None
 
 
-def number_of(id: str) -> int | None:
+def parse_proposal_number(id: str) -> int | None:
     """Return the number of a proposal; None if the id can't be one."""
     # At most nine digits: larger numbers overflow the column in some databases.
     return int(id) if id.isascii() and id.isdigit() and len(id) < 10 else None
 
 
-def of_proposal(proposal: Proposal) -> InboxItem:
+def build_proposal_item(proposal: Proposal) -> InboxItem:
     """Return a proposal as an inbox item."""
     return InboxItem(
         id=str(proposal.id),
         state=proposal.state,
         action=proposal.change.action,
-        what=proposal.place,
+        title=proposal.location,
         by=f"{proposal.author.actor.value} {proposal.author.name}".strip(),
         reasons=proposal.reasons,
         subject=proposal,
     )
 
 
-def of_lesson(lesson: Engram) -> InboxItem:
+def build_lesson_item(lesson: Engram) -> InboxItem:
     """Return a lesson as an inbox item."""
     return InboxItem(
         id=lesson.id,
         state=lesson.state,
-        action=LEARN,
-        what=lesson.text,
+        action=LEARN_ACTION,
+        title=lesson.text,
         by=lesson.produced_by,
         reasons=(lesson.reason,),
         subject=lesson,

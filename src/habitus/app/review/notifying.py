@@ -20,11 +20,11 @@ _TIMEOUT_S = 5.0
 # The pause before each attempt; closing skips them.
 _PAUSES_S = (0.0, 1.0, 5.0)
 # How long a command that ends waits for the last notification.
-_GRACE_S = 2.0
+_CLOSE_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Waits:
+class PendingNotice:
     """A notice about one pending item."""
 
     kind: str
@@ -34,42 +34,46 @@ class Waits:
     by: str
 
 
-class Notifier:
+class ReviewNotifier:
     """Sends a notice for each item that becomes pending. Callers never block, whether or not the URL answers."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._untold: list[Waits] = []
+        self._untold: list[PendingNotice] = []
         self._lock = threading.Lock()
         self._teller: threading.Thread | None = None
         self._is_closing = threading.Event()
 
-    def proposal(self, made: Proposal) -> None:
+    def notify_proposal(self, made: Proposal) -> None:
         """Notify about a pending proposal."""
         change, by = made.change, f"{made.author.actor.value} {made.author.name}".strip()
-        self._tell(Waits(kind="skill", id=str(made.id), name=change.name, action=change.action.value, by=by))
+        self._enqueue_notice(
+            PendingNotice(kind="skill", id=str(made.id), name=change.name, action=change.action.value, by=by)
+        )
 
-    def lesson(self, engram: Engram) -> None:
+    def notify_lesson(self, engram: Engram) -> None:
         """Notify about a pending lesson, by its id."""
         # The id stands for the name, because a lesson's name is its text, which stays private.
-        self._tell(Waits(kind="lesson", id=engram.id, name=engram.id, action="learn", by=engram.produced_by.value))
+        self._enqueue_notice(
+            PendingNotice(kind="lesson", id=engram.id, name=engram.id, action="learn", by=engram.produced_by.value)
+        )
 
     def close(self) -> None:
         """Skip the pauses, and wait briefly for the last notices to be sent."""
         self._is_closing.set()
         if (teller := self._teller) is not None:
-            teller.join(_GRACE_S)
+            teller.join(_CLOSE_TIMEOUT_S)
 
-    def _tell(self, what: Waits) -> None:
+    def _enqueue_notice(self, what: PendingNotice) -> None:
         if not self._url:
             return
         with self._lock:
             self._untold.append(what)
             if self._teller is None:
-                self._teller = threading.Thread(target=self._tell_all, name="habitus-notifier", daemon=True)
+                self._teller = threading.Thread(target=self._send_batches, name="habitus-notifier", daemon=True)
                 self._teller.start()
 
-    def _tell_all(self) -> None:
+    def _send_batches(self) -> None:
         """Send notices until there are none left; those that arrive meanwhile go out together."""
         while True:
             with self._lock:
@@ -77,16 +81,16 @@ class Notifier:
                 if not batch:
                     self._teller = None
                     return
-            self._say(batch)
+            self._send_batch(batch)
 
-    def _say(self, batch: list[Waits]) -> None:
+    def _send_batch(self, batch: list[PendingNotice]) -> None:
         names = ", ".join(one.name for one in batch)
         body = {"text": f"Waits for you: {names}", "waiting": [asdict(one) for one in batch]}
         why = ""
         for pause in _PAUSES_S:
             self._is_closing.wait(pause)
             try:
-                _post(self._url, json.dumps(body).encode())
+                _post_json(self._url, json.dumps(body).encode())
                 return
             except (OSError, ValueError) as error:
                 why = str(error)
@@ -94,7 +98,7 @@ class Notifier:
         log.warning("%s was not told that something waits: %s", urlsplit(self._url).hostname, why)
 
 
-def _post(url: str, body: bytes) -> None:
+def _post_json(url: str, body: bytes) -> None:
     # Imported here, because most homes have no URL to notify.
     import urllib.request
     from http.client import HTTPException

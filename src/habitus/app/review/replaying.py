@@ -14,99 +14,101 @@ from datetime import datetime
 from functools import partial
 from weakref import WeakKeyDictionary, proxy
 
-from habitus.agent.choosing import near
+from habitus.agent.choosing import find_relevant_skills
 from habitus.app.home import Home
-from habitus.app.library.explaining import gates_at
+from habitus.app.library.explaining import build_session_gates
 from habitus.journal.model import Turn
-from habitus.search.model import Results
+from habitus.search.model import SearchResults
 from habitus.skills import trees
 from habitus.skills.choosing import menu
-from habitus.skills.choosing.selection import Request, Selection, User, select
-from habitus.skills.layers.layer import OWN
-from habitus.skills.layers.listing import Listed, Snapshot
+from habitus.skills.choosing.selection import RequestUser, SelectionInput, SkillSelection, select_skills
+from habitus.skills.layers.layer import OWN_LAYERS
+from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.model import Skill, Source, State
-from habitus.skills.review import Action, Change, Proposal
+from habitus.skills.model import Skill, SkillSource, SkillState
+from habitus.skills.review import Proposal, ProposalAction, SkillChange
 
 # Enough requests to show a trend, and few enough to replay in seconds.
-LAST = 200
+MAX_REQUESTS = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Affected:
+class AffectedRequest:
     """A request that would gain the skill, or lose it."""
 
     turn: str
     session: str
     request: str
     asked_on: datetime
-    gets_it: bool
+    gains_skill: bool
     # The skills that it would displace, or that would replace it.
-    instead: tuple[str, ...]
+    displaced: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Replay:
+class ReplayReport:
     """The effect of a change on recent requests, and the skills that would lose their line on the menu."""
 
     name: str
     requests: int
     # How many requests were replayed so far.
-    looked_at: int
+    replayed: int
     # Most recent first.
-    affected: tuple[Affected, ...]
-    without_line: tuple[str, ...] = ()
+    affected: tuple[AffectedRequest, ...]
+    dropped_from_menu: tuple[str, ...] = ()
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all requests were replayed."""
-        return self.looked_at == self.requests
+        return self.replayed == self.requests
 
     @property
-    def gaining_requests(self) -> tuple[Affected, ...]:
+    def gaining_requests(self) -> tuple[AffectedRequest, ...]:
         """Return the requests that would gain the skill."""
-        return tuple(one for one in self.affected if one.gets_it)
+        return tuple(one for one in self.affected if one.gains_skill)
 
     @property
-    def lost(self) -> tuple[Affected, ...]:
+    def losing_requests(self) -> tuple[AffectedRequest, ...]:
         """Return the requests that would lose the skill."""
-        return tuple(one for one in self.affected if not one.gets_it)
+        return tuple(one for one in self.affected if not one.gains_skill)
 
     @property
     def displaced_skills(self) -> Mapping[str, int]:
         """Return the skills that would be displaced, with how often, most frequent first."""
-        return dict(Counter(name for one in self.gaining_requests for name in one.instead).most_common())
+        return dict(Counter(name for one in self.gaining_requests for name in one.displaced).most_common())
 
 
-class Replays:
+class BackgroundReplays:
     """Runs replays in background threads; a report is reused until the library or the requests change."""
 
     def __init__(self, home: Home) -> None:
         # A weak reference: the registry below is keyed by the home and must not keep it alive.
         self._home = proxy(home)
         self._lock = threading.Lock()
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _RunningReplay] = {}
         self._is_closed = False
 
-    def look(self, proposal: Proposal, within: float) -> Replay:
+    def get_report(self, proposal: Proposal, timeout_s: float) -> ReplayReport:
         """Return the report as far as it is after `timeout_s` seconds; a later call returns more."""
-        latest = self._home.journal.latest(limit=1, user=self._home.user().name)
+        latest = self._home.journal.list_latest_turns(limit=1, user=self._home.get_user().name)
         of = (proposal.id, self._home.skills.snapshot().revision, [turn.id for turn in latest], proposal.change)
         with self._lock:
             running = self._running.get(str(proposal.id))
             if running is None or running.of != of or running.failure is not None:
-                running = self._running[str(proposal.id)] = _Running(of)
-                running.thread = threading.Thread(target=self._run, args=(running, proposal.change), daemon=True)
+                running = self._running[str(proposal.id)] = _RunningReplay(of)
+                running.thread = threading.Thread(
+                    target=self._replay_in_thread, args=(running, proposal.change), daemon=True
+                )
                 running.thread.start()
-        running.is_over.wait(within)
+        running.is_over.wait(timeout_s)
         if running.failure is not None:
             raise running.failure
-        return running.so_far or Replay(name=proposal.change.name, requests=LAST, looked_at=0, affected=())
+        return running.so_far or ReplayReport(name=proposal.change.name, requests=MAX_REQUESTS, replayed=0, affected=())
 
-    def _run(self, running: _Running, change: Change) -> None:
+    def _replay_in_thread(self, running: _RunningReplay, change: SkillChange) -> None:
         try:
-            for running.so_far in replaying(self._home, change):
+            for running.so_far in replay_requests(self._home, change):
                 if self._is_closed:
                     return
         # Any error is raised again in the thread that asks for the report.
@@ -122,137 +124,145 @@ class Replays:
             running.is_over.wait()
 
 
-_OF: WeakKeyDictionary[Home, Replays] = WeakKeyDictionary()
+_REPLAYS_BY_HOME: WeakKeyDictionary[Home, BackgroundReplays] = WeakKeyDictionary()
 
 
-def replays_of(home: Home) -> Replays:
+def get_background_replays(home: Home) -> BackgroundReplays:
     """Return the background replays of a home, which end when it closes."""
-    if home not in _OF:
-        _OF[home] = Replays(home)
-        home.ending.callback(_OF[home].close)
-    return _OF[home]
+    if home not in _REPLAYS_BY_HOME:
+        _REPLAYS_BY_HOME[home] = BackgroundReplays(home)
+        home.exit_stack.callback(_REPLAYS_BY_HOME[home].close)
+    return _REPLAYS_BY_HOME[home]
 
 
-class _Running:
+class _RunningReplay:
     def __init__(self, of: object) -> None:
         self.of = of
         self.thread: threading.Thread | None = None
         self.is_over = threading.Event()
-        self.so_far: Replay | None = None
+        self.so_far: ReplayReport | None = None
         self.failure: Exception | None = None
 
 
-def replaying(home: Home, change: Change, last: int = LAST) -> Iterator[Replay]:
+def replay_requests(home: Home, change: SkillChange, last: int = MAX_REQUESTS) -> Iterator[ReplayReport]:
     """Replay the user's recent requests, and yield a report after each."""
-    user = home.user()
+    user = home.get_user()
     now = home.skills.snapshot(user=user.name)
-    then = _library_after(home.skills, now, change)
-    turns = home.journal.latest(limit=last, user=user.name)
+    then = _build_library_after(home.skills, now, change)
+    turns = home.journal.list_latest_turns(limit=last, user=user.name)
     if then is None:
-        yield Replay(name=change.name, requests=len(turns), looked_at=len(turns), affected=())
+        yield ReplayReport(name=change.name, requests=len(turns), replayed=len(turns), affected=())
         return
-    supposed = home.finder.supposing(*_differing(change))
+    supposed = home.finder.build_hypothetical_searcher(*_list_search_changes(change))
     search = partial(home.finder.search, at=now, look=False)
-    before = _Library(now, gates_at(home, now, user), search, user)
-    after = _Library(then, gates_at(home, then, user), supposed.search, user)
-    so_far = Replay(name=change.name, requests=len(turns), looked_at=0, affected=())
+    before = _LibraryState(now, build_session_gates(home, now, user), search, user)
+    after = _LibraryState(then, build_session_gates(home, then, user), supposed.search, user)
+    so_far = ReplayReport(name=change.name, requests=len(turns), replayed=0, affected=())
     for number, turn in enumerate(turns, 1):
-        one = _effect_on(change.name, turn, before, after)
-        so_far = replace(so_far, looked_at=number, affected=(*so_far.affected, *([one] if one is not None else [])))
+        one = _compare_turn(change.name, turn, before, after)
+        so_far = replace(so_far, replayed=number, affected=(*so_far.affected, *([one] if one is not None else [])))
         if number < len(turns):
             yield so_far
-    lines = [library.lines(home) for library in (before, after)]
-    yield replace(so_far, without_line=tuple(sorted(lines[0] - lines[1] - {change.name})))
+    lines = [library.list_menu_lines(home) for library in (before, after)]
+    yield replace(so_far, dropped_from_menu=tuple(sorted(lines[0] - lines[1] - {change.name})))
 
 
-class _Library:
+class _LibraryState:
     """The library in one state, actual or hypothetical, and what a request gets from it."""
 
-    def __init__(self, at: Snapshot, gates: GateContext, search: Callable[..., Results], user: User) -> None:
+    def __init__(
+        self, at: LibrarySnapshot, gates: GateContext, search: Callable[..., SearchResults], user: RequestUser
+    ) -> None:
         self._at = at
         self._gates = gates
         self._search = search
         self._user = user
         # Without attachments, the rules depend on the source type only.
-        self._selected = functools.cache(self._select)
+        self._selected = functools.cache(self._select_skills)
 
-    def skills_given(self, text: str, source_type: str) -> tuple[str, ...]:
+    def list_given_skills(self, text: str, source_type: str) -> tuple[str, ...]:
         """Return the skills a request gets in full by a rule, and those it is pointed to as relevant."""
         chosen, on_menu = self._selected(source_type)
-        fitting = near(partial(self._search, text), on_menu)
+        fitting = find_relevant_skills(partial(self._search, text), on_menu)
         return (*(choice.name for choice in chosen.eager), *(hit.id for hit in fitting))
 
-    def lines(self, home: Home) -> set[str]:
+    def list_menu_lines(self, home: Home) -> set[str]:
         """Return the skills with a line of their own on a session's menu."""
         chosen, _ = self._selected("repl")
-        return {*menu.make_menu(chosen, home.skills.all_counters(), home.settings.context_tokens).shown}
+        return {
+            *menu.build_menu_for_selection(chosen, home.skills.read_all_counters(), home.settings.context_tokens).shown
+        }
 
     def __contains__(self, name: str) -> bool:
         return name in self._at.by_name
 
-    def _select(self, source_type: str) -> tuple[Selection, frozenset[str]]:
-        chosen = select(self._at.listing, Request(text="", source_type=source_type, user=self._user), self._gates)
+    def _select_skills(self, source_type: str) -> tuple[SkillSelection, frozenset[str]]:
+        chosen = select_skills(
+            self._at.listing, SelectionInput(text="", source_type=source_type, user=self._user), self._gates
+        )
         return chosen, frozenset(summary.name for summary in chosen.menu)
 
 
-def _effect_on(name: str, turn: Turn, before: _Library, after: _Library) -> Affected | None:
+def _compare_turn(name: str, turn: Turn, before: _LibraryState, after: _LibraryState) -> AffectedRequest | None:
     """Compare what a turn's request got before and after; None if nothing changes for this skill."""
-    has = after.skills_given(turn.request, turn.source_type)
+    has = after.list_given_skills(turn.request, turn.source_type)
     # A new skill that isn't chosen can't displace anything: skip the second search.
     if name not in before and name not in has:
         return None
-    had = before.skills_given(turn.request, turn.source_type)
+    had = before.list_given_skills(turn.request, turn.source_type)
     if (name in had) is (name in has):
         return None
     more, less = (has, had) if name in has else (had, has)
-    return Affected(
+    return AffectedRequest(
         turn=turn.id,
         session=turn.session,
         request=turn.request,
         asked_on=turn.started_on,
-        gets_it=name in has,
-        instead=tuple(other for other in less if other not in more),
+        gains_skill=name in has,
+        displaced=tuple(other for other in less if other not in more),
     )
 
 
-def _library_after(skills: Library, now: Snapshot, change: Change) -> Snapshot | None:
+def _build_library_after(skills: Library, now: LibrarySnapshot, change: SkillChange) -> LibrarySnapshot | None:
     """Return the library as if the change were made; None if a higher layer hides it."""
     old = now.by_name.get(change.name)
     layers = [layer.name for layer in skills.layers]
     if old is not None and layers.index(old.layer) > layers.index(change.layer):
         return None
     match change.action:
-        case Action.WRITE:
-            new = _as_approved(change, old)
-        case Action.REMOVE:
+        case ProposalAction.WRITE:
+            new = _build_approved_listing(change, old)
+        case ProposalAction.REMOVE:
             new = None
-        case Action.ENABLE | Action.DISABLE:
-            new = _switch(old, on=change.action is Action.ENABLE)
-        case Action.TASKS:
+        case ProposalAction.ENABLE | ProposalAction.DISABLE:
+            new = _build_switched_listing(old, on=change.action is ProposalAction.ENABLE)
+        case ProposalAction.TASKS:
             new = old
-    return now.after(("supposed", now.revision), frozenset((change.name,)), [new] if new is not None else [])
+    return now.with_changes(("supposed", now.revision), frozenset((change.name,)), [new] if new is not None else [])
 
 
-def _as_approved(change: Change, old: Listed | None) -> Listed | None:
+def _build_approved_listing(change: SkillChange, old: ListedSkill | None) -> ListedSkill | None:
     """Return the skill as it would be listed; its claims only have force in the user's own layers."""
-    skill = trees.parse(change.name, change.tree).skill
+    skill = trees.parse_skill_tree(change.name, change.tree).skill
     if skill is None:
         return None
-    is_own = change.layer in OWN and skill.source is not Source.IMPORTED
+    is_own = change.layer in OWN_LAYERS and skill.source is not SkillSource.IMPORTED
     enabled = old is None or old.summary is None or old.summary.enabled
-    manifest = skill.manifest if is_own else skill.manifest.without_force()
+    manifest = skill.manifest if is_own else skill.manifest.without_claims()
     summary = replace(skill, layer=change.layer, manifest=manifest, enabled=enabled)
-    return Listed(name=change.name, layer=change.layer, state=State.OK, summary=summary)
+    return ListedSkill(name=change.name, layer=change.layer, state=SkillState.OK, summary=summary)
 
 
-def _switch(old: Listed | None, *, on: bool) -> Listed | None:
+def _build_switched_listing(old: ListedSkill | None, *, on: bool) -> ListedSkill | None:
     if old is None or old.summary is None:
         return old
-    state = State.OK if on else State.DISABLED
+    state = SkillState.OK if on else SkillState.DISABLED
     return replace(old, state=state, summary=replace(old.summary, enabled=on))
 
 
-def _differing(change: Change) -> tuple[tuple[Skill, ...], tuple[str, ...]]:
+def _list_search_changes(change: SkillChange) -> tuple[tuple[Skill, ...], tuple[str, ...]]:
     """Return the skills that the search index would gain, and the names it would lose."""
-    skill = trees.parse(change.name, change.tree).skill if change.action is Action.WRITE else None
-    return ((skill,), ()) if skill is not None else ((), (change.name,) if change.action is Action.REMOVE else ())
+    skill = trees.parse_skill_tree(change.name, change.tree).skill if change.action is ProposalAction.WRITE else None
+    return (
+        ((skill,), ()) if skill is not None else ((), (change.name,) if change.action is ProposalAction.REMOVE else ())
+    )

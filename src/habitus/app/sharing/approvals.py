@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from habitus.app.sharing import offline_copy
-from habitus.errors import DatabaseAway, HabitusError, UserError
-from habitus.locks import lock
-from habitus.settings import CLAIMED
+from habitus.app.sharing import offline_snapshot
+from habitus.errors import DatabaseUnavailable, HabitusError, UserError
+from habitus.locks import hold_lock
+from habitus.settings import CLAIMED_SUFFIX
 from habitus.skills.review import Proposal, ProposalState
-from habitus.sql.notifications import Topic, news_of
+from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
@@ -29,73 +29,73 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOCK = "carrying.lock"
-_LOOK_S = 1.0
-_COPY_EVERY_S = 60.0
+_POLL_INTERVAL_S = 1.0
+_SNAPSHOT_INTERVAL_S = 60.0
 
 
-def catch_up(home: Home) -> None:
+def apply_pending_approvals(home: Home) -> None:
     """Apply changes approved for this host's directories, and publish this host's proposals to the others."""
-    if is_among_hosts(home):
+    if can_reach_shared_database(home):
         try:
-            if home.review.left_here():
-                with lock(home.settings.home / _LOCK):
-                    home.review.hand_over()
-            _carry_all(home, home.review.due())
+            if home.review.list_unsynced():
+                with hold_lock(home.settings.home / _LOCK):
+                    home.review.upload_unsynced()
+            _apply_due_approvals(home, home.review.list_due())
         # Opening a home must never fail because of what other hosts want from it.
         except HabitusError as error:
             log.warning("What was approved for this host waits: %s", error)
 
 
-def is_among_hosts(home: Home) -> bool:
+def can_reach_shared_database(home: Home) -> bool:
     """Whether the home has a shared database that is reachable and writable."""
-    return home.shared is not home.local and not home.is_read_only and not home.is_stand_in
+    return home.shared is not home.local and not home.is_read_only and not home.is_offline
 
 
-def carry_out(home: Home, number: int) -> int | None:
+def apply_approval(home: Home, number: int) -> int | None:
     """Apply an approved change and return the version it made; None if it made none."""
-    with lock(home.settings.home / _LOCK):
+    with hold_lock(home.settings.home / _LOCK):
         # Under the lock, because two processes of one home may see the same approval.
-        return where_it_is(home, home.review.get(number)).review.carry_out(number)
+        return open_project_home(home, home.review.get(number)).review.apply_approved(number)
 
 
-def where_it_is(home: Home, proposal: Proposal) -> Home:
+def open_project_home(home: Home, proposal: Proposal) -> Home:
     """Return the home as seen from the project whose directory the proposal changes."""
     # A project's skills are two levels down, in .claude/skills for example.
     place = Path(proposal.root).parent.parent
-    if home.review.is_open(proposal) or not place.is_dir():
+    if home.review.is_directory_open(proposal) or not place.is_dir():
         return home
-    return home.seen_from(place)
+    return home.with_cwd(place)
 
 
-def _carry_all(home: Home, due: Sequence[Proposal]) -> None:
+def _apply_due_approvals(home: Home, due: Sequence[Proposal]) -> None:
     for proposal in due:
         by = proposal.decided_by
         # Begun by a person here, or by a process that was killed: both may be finished without asking again.
-        is_begun = proposal.state is ProposalState.CARRYING
+        is_begun = proposal.state is ProposalState.APPLYING
         try:
-            if is_begun or home.user(by.removesuffix(CLAIMED)).is_admin:
-                carry_out(home, proposal.id)
+            if is_begun or home.get_user(by.removesuffix(CLAIMED_SUFFIX)).is_admin:
+                apply_approval(home, proposal.id)
             else:
-                home.review.put_back(proposal.id, f"approved by {by}, who is not an admin here")
+                home.review.return_to_pending(proposal.id, f"approved by {by}, who is not an admin here")
         except UserError as error:
             log.info("Proposal %d was not carried out: %s", proposal.id, error)
 
 
-class Serving:
+class ApprovalWatcher:
     """Watches for changes by other hosts, and applies what they approve for this host's directories.
 
     With `refreshes_snapshot` it also refreshes the offline snapshot when something has changed.
     """
 
-    def __init__(self, home: Home, *, listens: bool = True, keeps_copy: bool = False) -> None:
+    def __init__(self, home: Home, *, listens: bool = True, refreshes_snapshot: bool = False) -> None:
         self._home = home
-        self._copy_at = 0.0 if keeps_copy else float("inf")
-        self._news = news_of(home.shared) if listens else None
+        self._copy_at = 0.0 if refreshes_snapshot else float("inf")
+        self._news = get_change_feed(home.shared) if listens else None
         if self._news is not None:
             self._news.start()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="habitus-carrying", daemon=True)
-        if is_among_hosts(home):
+        self._thread = threading.Thread(target=self._watch_for_approvals, name="habitus-carrying", daemon=True)
+        if can_reach_shared_database(home):
             self._thread.start()
 
     def close(self) -> None:
@@ -106,33 +106,33 @@ class Serving:
         if self._news is not None:
             self._news.close()
 
-    def _watch(self) -> None:
-        due = self._home.review.due
-        ask = due if self._news is None else partial(self._news.fresh, Topic.PROPOSALS, due)
-        while not self._closed.wait(_LOOK_S):
+    def _watch_for_approvals(self) -> None:
+        due = self._home.review.list_due
+        ask = due if self._news is None else partial(self._news.fetch_cached, ChangeTopic.PROPOSALS, due)
+        while not self._closed.wait(_POLL_INTERVAL_S):
             try:
-                _carry_all(self._home, ask())
-                self._keep_copy()
-            except DatabaseAway as error:
+                _apply_due_approvals(self._home, ask())
+                self._refresh_snapshot()
+            except DatabaseUnavailable as error:
                 # Only debug: the next command reports the outage anyway.
                 log.debug("What was approved for this host waits: %s", error)
             except HabitusError as error:
                 log.info("What was approved for this host waits: %s", error)
 
-    def _keep_copy(self) -> None:
+    def _refresh_snapshot(self) -> None:
         began = time.monotonic()
         if began >= self._copy_at:
-            offline_copy.keep(self._home)
+            offline_snapshot.refresh_snapshot(self._home)
             now = time.monotonic()
             # A slow copy is made less often: at most a twentieth of the time is spent copying.
-            self._copy_at = now + max(_COPY_EVERY_S, 20 * (now - began))
+            self._copy_at = now + max(_SNAPSHOT_INTERVAL_S, 20 * (now - began))
 
 
 @contextmanager
-def serving(home: Home) -> Iterator[None]:
+def watch_approvals(home: Home) -> Iterator[None]:
     """Watch for approvals while a worker runs."""
     # A worker has no database connection to spare for listening, so it polls.
-    served = Serving(home, listens=False)
+    served = ApprovalWatcher(home, listens=False)
     try:
         yield
     finally:

@@ -11,66 +11,68 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.app.home_directory import WAITING, address, can_write, why_read_only
+from habitus.app.home_directory import OUTBOX_DIR, can_write_home, describe_read_only, get_database_url
 from habitus.errors import StorageFailed
-from habitus.journal.spool import Spool
+from habitus.journal.outbox import JournalOutbox
 from habitus.redact import Redactor
 from habitus.settings import Settings
-from habitus.sql.outage import ANSWERS_S
+from habitus.sql.outage import PROBE_TIMEOUT_S
 
-_PORT = 5432
+_DEFAULT_PORT = 5432
 # PostgreSQL's SSLRequest: a server answers it with one letter, before authentication.
-_MAY_WE_ENCRYPT = struct.pack("!ii", 8, 80877103)
-_AWAY = "The database is away ({})."
+_SSL_REQUEST = struct.pack("!ii", 8, 80877103)
+_UNREACHABLE = "The database is away ({})."
 _NOT_YET = "The database was away, and is not used again yet."
-_LATE = "no answer within {:.0f} ms"
+_TIMED_OUT = "no answer within {:.0f} ms"
 
 
-def silence(engine: sa.Engine, within: float) -> str:
+def explain_no_answer(engine: sa.Engine, timeout_s: float) -> str:
     """Return why a server does not answer a query within these seconds; empty if it does, or if there is none."""
     # An open port is not enough: a pooler accepts connections while its server is down.
-    if (absent := absence(engine.url, within)) or engine.dialect.name != "postgresql":
+    if (absent := explain_unreachable(engine.url, timeout_s)) or engine.dialect.name != "postgresql":
         return absent
     try:
-        with sql.storage_errors(engine), engine.connect() as connection:
+        with sql.translate_storage_errors(engine), engine.connect() as connection:
             asked = time.monotonic()
             engine.dialect.do_ping(connection.connection.dbapi_connection)  # type: ignore[arg-type]  # it is open
             took = time.monotonic() - asked
     except StorageFailed as error:
         return error.message
-    return "" if took <= within else _AWAY.format(_LATE.format(within * 1000))
+    return "" if took <= timeout_s else _UNREACHABLE.format(_TIMED_OUT.format(timeout_s * 1000))
 
 
-def is_back(settings: Settings) -> bool:
+def is_database_back(settings: Settings) -> bool:
     """Whether the database that the offline snapshot replaces answers again."""
-    connections = settings.database_connections or sql.CONNECTIONS
-    return not silence(sql.create_engine(address(settings), settings.workspace, connections=connections), ANSWERS_S)
+    connections = settings.database_connections or sql.DEFAULT_POOL_SIZE
+    return not explain_no_answer(
+        sql.create_engine(get_database_url(settings), settings.workspace, connections=connections), PROBE_TIMEOUT_S
+    )
 
 
-def absence(url: sa.URL, within: float) -> str:
+def explain_unreachable(url: sa.URL, timeout_s: float) -> str:
     """Return why no server is reachable within these seconds; empty if one is, or if the database is a file."""
     if url.get_backend_name() != "postgresql":
         return ""
     problem = ""
-    until = time.monotonic() + within
-    for host, port in _places(url):
+    until = time.monotonic() + timeout_s
+    for host, port in _list_server_addresses(url):
         try:
-            with _connect(host, port, until) as line:
+            with _open_socket(host, port, until) as line:
                 line.settimeout(max(until - time.monotonic(), 0.001))
-                line.sendall(_MAY_WE_ENCRYPT)
+                line.sendall(_SSL_REQUEST)
                 if line.recv(1):
                     return ""
                 problem = "it hung up"
         except TimeoutError:
-            problem = _LATE.format(within * 1000)
+            problem = _TIMED_OUT.format(timeout_s * 1000)
         except OSError as error:
             problem = error.strerror or str(error)
-    return _AWAY.format(problem)
+    return _UNREACHABLE.format(problem)
 
 
-def _places(url: sa.URL) -> list[tuple[str, int]]:
+def _list_server_addresses(url: sa.URL) -> list[tuple[str, int]]:
     """Return host and port of each server; a URL may name several, or the directory of a Unix socket."""
-    hosts, ports = url.query.get("host", url.host or "localhost"), url.query.get("port", str(url.port or _PORT))
+    hosts, ports = url.query.get("host", url.host or "localhost"), url.query.get("port", str(url.port or _DEFAULT_PORT))
     named = hosts.split(",") if isinstance(hosts, str) else list(hosts)
     numbers = ports.split(",") if isinstance(ports, str) else list(ports)
     numbers += numbers[-1:] * (len(named) - len(numbers))
@@ -78,7 +80,7 @@ def _places(url: sa.URL) -> list[tuple[str, int]]:
     return [(host.partition(":")[0] if host.count(":") == 1 else host, int(port)) for host, port in places]
 
 
-def _connect(host: str, port: int, until: float) -> socket.socket:
+def _open_socket(host: str, port: int, until: float) -> socket.socket:
     seconds = max(until - time.monotonic(), 0.001)
     if not host.startswith("/"):
         return socket.create_connection((host, port), timeout=seconds)
@@ -92,7 +94,7 @@ def _connect(host: str, port: int, until: float) -> socket.socket:
     return line
 
 
-class ReadyState(StrEnum):
+class ReadinessState(StrEnum):
     """Whether a process can serve."""
 
     READY = "ready"
@@ -102,39 +104,41 @@ class ReadyState(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Readiness:
+class ReadinessReport:
     """The readiness of a process, with reasons; none of them is secret."""
 
-    state: ReadyState
+    state: ReadinessState
     reasons: tuple[str, ...] = ()
 
     @property
     def can_serve(self) -> bool:
         """Whether the process can serve requests at all."""
-        return self.state is not ReadyState.UNUSABLE
+        return self.state is not ReadinessState.UNUSABLE
 
 
-def readiness(settings: Settings, *, is_stand_in: bool = False) -> Readiness:
+def check_readiness(settings: Settings, *, is_offline: bool = False) -> ReadinessReport:
     """Check storage, database and outbox now; `is_offline` if the process serves the offline snapshot."""
     try:
-        reasons = [] if can_write(settings.home) else [f"{why_read_only(settings.home)}."]
+        reasons = [] if can_write_home(settings.home) else [f"{describe_read_only(settings.home)}."]
     except StorageFailed as error:
-        return Readiness(state=ReadyState.UNUSABLE, reasons=(error.message,))
-    if silent := _silence_of(settings, is_stand_in):
+        return ReadinessReport(state=ReadinessState.UNUSABLE, reasons=(error.message,))
+    if silent := _explain_outage(settings, is_offline):
         reasons.append(silent)
-    spool = Spool(settings.home / WAITING, Redactor(()))
-    if waiting := spool.waiting:
+    spool = JournalOutbox(settings.home / OUTBOX_DIR, Redactor(()))
+    if waiting := spool.pending_count:
         reasons.append(f"{waiting} {'turn waits' if waiting == 1 else 'turns wait'} to be written down.")
-    if dropped := spool.count_dropped:
+    if dropped := spool.dropped_count:
         reasons.append(f"{dropped} {'entry was' if dropped == 1 else 'entries were'} dropped so far.")
     # Entries dropped in the past stay reported, but don't make the process degraded now.
     is_degraded = len(reasons) > bool(dropped)
-    return Readiness(state=ReadyState.DEGRADED if is_degraded else ReadyState.READY, reasons=tuple(reasons))
+    return ReadinessReport(
+        state=ReadinessState.DEGRADED if is_degraded else ReadinessState.READY, reasons=tuple(reasons)
+    )
 
 
-def _silence_of(settings: Settings, is_stand_in: bool) -> str:
+def _explain_outage(settings: Settings, is_offline: bool) -> str:
     if not settings.database:
         return ""
-    if is_stand_in:
-        return absence(sa.make_url(settings.database), ANSWERS_S) or _NOT_YET
-    return silence(sql.create_engine(settings.database, settings.workspace), ANSWERS_S)
+    if is_offline:
+        return explain_unreachable(sa.make_url(settings.database), PROBE_TIMEOUT_S) or _NOT_YET
+    return explain_no_answer(sql.create_engine(settings.database, settings.workspace), PROBE_TIMEOUT_S)

@@ -13,17 +13,17 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.app import home_directory
 from habitus.app.review import reminding
-from habitus.app.sharing.copying import Copied, Place, copy
+from habitus.app.sharing.copying import CopyDatabaseResult, CopyEndpoint, copy_database
 from habitus.errors import Invalid, Refused
 from habitus.jobs.queue import JobQueue
 from habitus.settings import Settings
-from habitus.skills.layers.layer import USER
-from habitus.skills.stores.files import DirectoryShelf
-from habitus.skills.stores.sql import SqlShelf
+from habitus.skills.layers.layer import USER_LAYER
+from habitus.skills.stores.files import DirectoryBackend
+from habitus.skills.stores.sql import SqlBackend
 from habitus.skills.stores.versioned import SkillStore
 
 # The name people use for their own home's database and folders.
-HOME = "home"
+HOME_DATABASE = "home"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class DatabaseStatus:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Migrated:
+class MigrateDatabaseResult:
     """The schema before and after a migration."""
 
     address: str
@@ -61,102 +61,107 @@ class Migrated:
     oldest: str
 
 
-def status(settings: Settings) -> DatabaseStatus:
+def read_database_status(settings: Settings) -> DatabaseStatus:
     """Return the state of the database, whether or not this Habitus can use it; nothing is changed."""
-    with _engine(settings) as engine:
-        schema = sql.revision(engine)
-        with sql.reading(engine) as connection:
+    with _open_engine(settings) as engine:
+        schema = sql.get_schema_revision(engine)
+        with sql.read_transaction(engine) as connection:
             began = time.perf_counter()
             connection.execute(sa.text("SELECT 1"))
             latency = (time.perf_counter() - began) * 1000
             is_server = engine.dialect.name == "postgresql"
             names = sorted(sa.inspect(connection).get_table_names())
-            rows = {name: int(connection.execute(_count(name)).scalar_one()) for name in names}
+            rows = {name: int(connection.execute(_build_count_query(name)).scalar_one()) for name in names}
             return DatabaseStatus(
-                address=sql.place(engine),
-                server=f"{'PostgreSQL' if is_server else 'SQLite'} {_version(connection)}",
+                address=sql.describe_database(engine),
+                server=f"{'PostgreSQL' if is_server else 'SQLite'} {_format_server_version(connection)}",
                 schema=schema,
                 needs=sql.HEAD,
-                is_usable=(problem := sql.unusable(engine, schema)) is None,
+                is_usable=(problem := sql.find_schema_problem(engine, schema)) is None,
                 note="" if problem is None else str(problem),
                 latency_ms=round(latency, 2),
-                pgvector=_pgvector(connection) if is_server else "",
-                search=_search(connection, rows.get("search_skills", 0)),
+                pgvector=_read_pgvector_version(connection) if is_server else "",
+                search=_describe_search(connection, rows.get("search_skills", 0)),
                 rows=rows,
             )
 
 
-def _version(connection: sa.Connection) -> str:
+def _format_server_version(connection: sa.Connection) -> str:
     return ".".join(map(str, connection.dialect.server_version_info or ()))
 
 
-def _pgvector(connection: sa.Connection) -> str:
+def _read_pgvector_version(connection: sa.Connection) -> str:
     query = sa.text("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
     return connection.execute(query).scalar() or ""
 
 
-def _search(connection: sa.Connection, in_server: int) -> str:
+def _describe_search(connection: sa.Connection, in_server: int) -> str:
     if not in_server:
         return "in the memory of each host"
-    kept_as = connection.execute(sa.text(_VECTORS_ARE)).scalar()
+    kept_as = connection.execute(sa.text(_VECTOR_TYPE_QUERY)).scalar()
     return f"in the server, by full text{' and pgvector' if kept_as == 'vector' else ''}"
 
 
-_VECTORS_ARE = (
+_VECTOR_TYPE_QUERY = (
     "SELECT t.typname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
     "WHERE a.attrelid = to_regclass('search_skill_vectors') AND a.attname = 'vector'"
 )
 
 
-def _count(name: str) -> sa.Select[int]:
+def _build_count_query(name: str) -> sa.Select[int]:
     return sa.select(sa.func.count()).select_from(sa.table(name))
 
 
-def migrate(settings: Settings, *, even_so: bool = False) -> Migrated:
+def migrate_database(settings: Settings, *, force: bool = False) -> MigrateDatabaseResult:
     """Migrate the database to the schema this Habitus needs; shared databases are only migrated here.
 
     `force` proceeds even if older processes are running that can't use the database afterwards.
     """
     _refuse_unless_admin(settings, "migrate the database")
-    with _engine(settings) as engine:
-        before = sql.revision(engine)
-        sql.migrate(engine, even_so=even_so)
-        after = sql.revision(engine) or sql.HEAD
-        return Migrated(
-            address=sql.place(engine), before=before, after=after, oldest=sql.oldest_reader(engine) or after
+    with _open_engine(settings) as engine:
+        before = sql.get_schema_revision(engine)
+        sql.migrate_database(engine, force=force)
+        after = sql.get_schema_revision(engine) or sql.HEAD
+        return MigrateDatabaseResult(
+            address=sql.describe_database(engine),
+            before=before,
+            after=after,
+            oldest=sql.get_oldest_reader(engine) or after,
         )
 
 
-def copy_between(
+def copy_databases(
     settings: Settings,
     source: str,
     target: str,
     *,
     progress: Callable[[int], None] = lambda done: None,
-) -> Copied:
+) -> CopyDatabaseResult:
     """Copy everything from one database into an empty one; each is a URL, or `home` for this home's own."""
     _refuse_unless_admin(settings, "copy a database")
     with ExitStack() as opened:
-        here = opened.enter_context(_open_place(settings, source))
-        there = opened.enter_context(_open_place(settings, target))
-        _take_down(here)
-        done = copy(here, there, progress=progress)
-        if source == HOME and (waiting := _waiting_jobs(here.engine)):
-            done = replace(done, stays={**done.stays, "jobs that wait ('habitus worker --until-idle')": waiting})
-        if HOME in (source, target):
-            reminding.tell_no_more((here if source == HOME else there).engine, _now())
+        here = opened.enter_context(_open_endpoint(settings, source))
+        there = opened.enter_context(_open_endpoint(settings, target))
+        _record_disk_changes(here)
+        done = copy_database(here, there, progress=progress)
+        if source == HOME_DATABASE and (waiting := _count_pending_jobs(here.engine)):
+            done = replace(
+                done, not_copied={**done.not_copied, "jobs that wait ('habitus worker --until-idle')": waiting}
+            )
+        if HOME_DATABASE in (source, target):
+            reminding.dismiss_unshared_notice((here if source == HOME_DATABASE else there).engine, _utc_now())
         return done
 
 
-def _waiting_jobs(engine: sa.Engine) -> int:
+def _count_pending_jobs(engine: sa.Engine) -> int:
     """Count the pending jobs, which are not copied."""
     # A worker of this home would run a copied job a second time.
-    return JobQueue(engine).count_left()
+    return JobQueue(engine).count_unfinished_jobs()
 
 
 @contextmanager
-def _engine(settings: Settings) -> Iterator[sa.Engine]:
-    engine = sql.create_engine(home_directory.address(settings), settings.workspace)
+def _open_engine(settings: Settings) -> Iterator[sa.Engine]:
+    engine = sql.create_engine(home_directory.get_database_url(settings), settings.workspace)
     try:
         yield engine
     finally:
@@ -164,35 +169,35 @@ def _engine(settings: Settings) -> Iterator[sa.Engine]:
 
 
 @contextmanager
-def _open_place(settings: Settings, which: str) -> Iterator[Place]:
+def _open_endpoint(settings: Settings, which: str) -> Iterator[CopyEndpoint]:
     address, workspace = which, settings.workspace
-    if which == HOME:
-        if not home_directory.can_write(settings.home):
-            home_directory.refuse_to_write(settings.home)
-        address, workspace = sql.sqlite_url(settings.home / home_directory.DATABASE), ""
+    if which == HOME_DATABASE:
+        if not home_directory.can_write_home(settings.home):
+            home_directory.raise_not_writable(settings.home)
+        address, workspace = sql.build_sqlite_url(settings.home / home_directory.DATABASE), ""
     elif not which:
         raise Invalid(
             "No database to copy to was given.", hint="Set HABITUS_DATABASE, or name two: 'habitus db copy home …'."
         )
     engine = sql.open_engine(address, workspace)
     try:
-        if which == HOME:
-            home_directory.keep_private(settings.home)
-            shelf = DirectoryShelf(settings.home / "skills", settings.home / "archive", is_private=True)
-            yield Place(engine=engine, shelf=shelf)
+        if which == HOME_DATABASE:
+            home_directory.restrict_permissions(settings.home)
+            shelf = DirectoryBackend(settings.home / "skills", settings.home / "archive", is_private=True)
+            yield CopyEndpoint(engine=engine, shelf=shelf)
         else:
-            yield Place(engine=engine, shelf=SqlShelf(engine, settings.home / "cache" / "skills"))
+            yield CopyEndpoint(engine=engine, shelf=SqlBackend(engine, settings.home / "cache" / "skills"))
     finally:
         engine.dispose()
 
 
-def _now() -> datetime:
+def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _take_down(source: Place) -> None:
+def _record_disk_changes(source: CopyEndpoint) -> None:
     """Record edits on disk and unfinished writes before they are copied."""
-    SkillStore(source.shelf, source.engine, layer=USER, clock=_now).contents()
+    SkillStore(source.shelf, source.engine, layer=USER_LAYER, clock=_utc_now).read_contents()
 
 
 def _refuse_unless_admin(settings: Settings, what: str) -> None:

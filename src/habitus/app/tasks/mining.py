@@ -10,25 +10,25 @@ from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
-from habitus.agent.history import unpack
+from habitus.agent.history import unpack_message
 from habitus.agent.recorder import is_correction
 from habitus.app.home import Home
-from habitus.app.home_directory import weights_folder
+from habitus.app.home_directory import get_weights_dir
 from habitus.app.learning import mining, studying
-from habitus.app.learning.mining import MOST_TURNS
+from habitus.app.learning.mining import MAX_TURNS
 from habitus.app.tasks.storing import tasks_of
-from habitus.files import file_of
+from habitus.files import build_file
 from habitus.journal.model import Turn
-from habitus.learning.transcripts.study import StudiedTurn, study
-from habitus.llm.model import Answered
-from habitus.recipes.mining import alike
-from habitus.recipes.sequences import SESSIONS, ObservedTurn
+from habitus.learning.transcripts.study import StudiedTurn, study_file
+from habitus.llm.model import AssistantMessage
+from habitus.recipes.mining import group_similar_requests
+from habitus.recipes.sequences import MIN_SESSIONS, ObservedTurn
 from habitus.redact import MARKER
-from habitus.search.index import encoder
+from habitus.search.index import get_encoder
 from habitus.settings import Settings
 from habitus.skills import names, trees
-from habitus.skills.model import Actor, Author, State
-from habitus.skills.review import Action, Change, ProposalState, Review
+from habitus.skills.model import ActorKind, Author, SkillState
+from habitus.skills.review import ProposalAction, ProposalState, ReviewQueue, SkillChange
 from habitus.tasks.checks import Called, Check, Contains
 from habitus.tasks.files import LONGEST_FIELD, write_tasks
 from habitus.tasks.model import Origin, OriginKind, Solution, Task, id_for
@@ -69,8 +69,8 @@ def find_tasks(home: Home, source: MinedFrom, *, skill: str = "") -> list[MinedT
     out."""
     served = list(_in_journal(home) if source is MinedFrom.SESSIONS else _in_transcripts(home))
     seen, found = _known_ids(home.review), []
-    for group in alike(
-        [one.turn.request for one in served], encoder(home.settings.search.encoder, weights_folder(home.settings))
+    for group in group_similar_requests(
+        [one.turn.request for one in served], get_encoder(home.settings.search.encoder, get_weights_dir(home.settings))
     ):
         members = [served[number] for number in group]
         made = _task_of_group(home, members, OriginKind(source.value.removesuffix("s")))
@@ -82,19 +82,21 @@ def find_tasks(home: Home, source: MinedFrom, *, skill: str = "") -> list[MinedT
 
 def propose_tasks(home: Home, found: Sequence[MinedTask]) -> list[MinedTask]:
     """Put them before the person."""
-    author = Author(actor=Actor.JOB, name="mining", reason="it was asked again and again, and accepted")
-    home.allow(author)
+    author = Author(actor=ActorKind.JOB, name="mining", reason="it was asked again and again, and accepted")
+    home.check_change_allowed(author)
     return [replace(one, proposal=_propose_task(home, one, author)) for one in found]
 
 
 def _propose_task(home: Home, one: MinedTask, author: Author) -> int:
-    tree = {trees.TASKS_FILE: file_of(write_tasks([one.task]).encode())}
+    tree = {trees.TASKS_FILE: build_file(write_tasks([one.task]).encode())}
     layer = home.skills.find(one.skill).layer
-    change = Change(action=Action.TASKS, name=one.skill, layer=layer, tree=tree, details={"tasks": [one.task.id]})
+    change = SkillChange(
+        action=ProposalAction.TASKS, name=one.skill, layer=layer, tree=tree, details={"tasks": [one.task.id]}
+    )
     return home.review.propose(change, author, one.evidence, conversation=one.task.origin.conversation).id
 
 
-def _known_ids(review: Review) -> set[str]:
+def _known_ids(review: ReviewQueue) -> set[str]:
     """Ids that were proposed before, whatever came of that, unless it was overtaken."""
     proposals = review.list(None, with_contents=False)
     current = (one for one in proposals if one.state is not ProposalState.STALE)
@@ -102,25 +104,27 @@ def _known_ids(review: Review) -> set[str]:
 
 
 def _in_journal(home: Home) -> Iterator[_Served]:
-    for turn in home.journal.past(limit=MOST_TURNS, user=home.settings.user):
+    for turn in home.journal.iterate_past_turns(limit=MAX_TURNS, user=home.settings.user):
         done = mining.observe_turn(turn)
         if done.ok and turn.request.strip():
-            answers = (message for kept in turn.messages if isinstance(message := unpack(kept), Answered))
+            answers = (
+                message for kept in turn.messages if isinstance(message := unpack_message(kept), AssistantMessage)
+            )
             reply = next((one.text for one in reversed(list(answers)) if one.text.strip()), "")
             kept = replace(turn, messages=(), events=())  # all that was said would fill the memory
-            yield _Served(turn=kept, done=done, skills=frozenset(mining.chosen_skills(turn)), reply=reply)
+            yield _Served(turn=kept, done=done, skills=frozenset(mining.list_chosen_skills(turn)), reply=reply)
 
 
 def _in_transcripts(home: Home) -> Iterator[_Served]:
     """Turns of other agents whose last call worked, and after which the person went on without correcting it."""
     turns: list[StudiedTurn] = []
-    for path in studying.found_files(()):
-        study(path, home.redactor, turns.append)
+    for path in studying.find_transcripts(()):
+        study_file(path, home.redactor, turns.append)
     for one, after in pairwise(turns):
-        goes_on = (one.file, one.transcript) == (after.file, after.transcript) and bool(after.turn.said)
-        turn, done = mining.observed_elsewhere(one, home.clock())
-        if goes_on and done.ok and turn.request.strip() and not is_correction(after.turn.said[0].words):
-            used = frozenset(names.canonical(use.skill) for use in one.skill_uses)
+        goes_on = (one.file, one.transcript) == (after.file, after.transcript) and bool(after.turn.utterances)
+        turn, done = mining.observe_transcript_turn(one, home.clock())
+        if goes_on and done.ok and turn.request.strip() and not is_correction(after.turn.utterances[0].text):
+            used = frozenset(names.canonicalize_name(use.skill) for use in one.skill_uses)
             yield _Served(turn=replace(turn, user=home.settings.user), done=done, skills=used)
 
 
@@ -128,8 +132,8 @@ def _task_of_group(home: Home, members: Sequence[_Served], origin: OriginKind) -
     """The task of a group of requests, by the latest of them; none where too little speaks for it."""
     used = Counter(name for one in members for name in one.skills)
     name = next((name for name, count in used.most_common(1) if count * 2 > len(members)), "")
-    item = home.skills.snapshot().by_name.get(names.canonical(name)) if name else None
-    if item is None or item.state is not State.OK or len({one.turn.session for one in members}) < SESSIONS:
+    item = home.skills.snapshot().by_name.get(names.canonicalize_name(name)) if name else None
+    if item is None or item.state is not SkillState.OK or len({one.turn.session for one in members}) < MIN_SESSIONS:
         return None
     last = members[-1]
     request, files = _with_files(home.settings, last.turn.request)
@@ -149,7 +153,10 @@ def _task_of_group(home: Home, members: Sequence[_Served], origin: OriginKind) -
     )
     if any(one.id == task.id for one in tasks_of(home, item.name)):
         return None
-    evidence = (mining.when([one.turn for one in members]), f"asked as {mining.quote_request(last.turn)}")
+    evidence = (
+        mining.describe_occurrences([one.turn for one in members]),
+        f"asked as {mining.quote_request(last.turn)}",
+    )
     return MinedTask(skill=item.name, task=task, evidence=evidence)
 
 

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from habitus.agent.session import new_id
-from habitus.app.conversations.running_code import open_scratchpads, readable
+from habitus.agent.session import generate_id
+from habitus.app.conversations.running_code import check_readable_folders, open_scratchpads
 from habitus.app.home import Home
-from habitus.app.home_directory import PADS
-from habitus.events import OK, Outcome, failure, infra
+from habitus.app.home_directory import SESSION_PADS_DIR
+from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
 from habitus.sandbox.inside import folders
 from habitus.sandbox.model import Cell
 from habitus.settings import Settings
@@ -51,11 +51,15 @@ class TaskWorkspace:
     @property
     def folder(self) -> Path:
         """Its path, if cells run on this machine."""
-        return self.home.place / PADS / self.session / PAD / "files"
+        return self.home.writable_dir / SESSION_PADS_DIR / self.session / PAD / "files"
 
     async def run(self, code: str) -> Outcome:
         cell = await self._exec(code)
-        return cell.outcome if cell.error is None else failure(cell.error.strip().rpartition("\n")[2].strip()[:500])
+        return (
+            cell.outcome
+            if cell.error is None
+            else build_failed_outcome(cell.error.strip().rpartition("\n")[2].strip()[:500])
+        )
 
     async def read(self, path: str) -> bytes | None:
         cell = await self._exec(_READ.format(path=path, most=_MOST_BYTES))
@@ -65,9 +69,9 @@ class TaskWorkspace:
     async def _exec(self, code: str) -> Cell:
         """Run code in a process of its own, which has ended before another one uses the folder."""
         read = readable_programs(self.home.settings, self.task)
-        pads = open_scratchpads(self.home, f"{PADS}/{self.session}", read=read)
+        pads = open_scratchpads(self.home, f"{SESSION_PADS_DIR}/{self.session}", read=read)
         try:
-            return await pads.exec(PAD, code)
+            return await pads.execute_code(PAD, code)
         finally:
             await pads.close()
 
@@ -75,16 +79,20 @@ class TaskWorkspace:
 @asynccontextmanager
 async def lay_out(home: Home, task: Task) -> AsyncIterator[TaskWorkspace]:
     """Open the workspace of a task; it is removed at the end."""
-    workspace = TaskWorkspace(home=home, task=task, session=f"task-{new_id()}")
+    workspace = TaskWorkspace(home=home, task=task, session=f"task-{generate_id()}")
     files = _LAY_OUT.format(files=json.dumps(dict(task.files))) if task.files else ""
     try:
         setup = await workspace.run(f"{files}\n{task.setup}")
-        yield workspace if setup.is_ok else replace(workspace, setup=infra(f"its setup failed: {setup.reason}"))
+        yield (
+            workspace
+            if setup.is_ok
+            else replace(workspace, setup=build_infra_outcome(f"its setup failed: {setup.reason}"))
+        )
     finally:
-        await asyncio.to_thread(folders.remove, str(home.place / PADS / workspace.session))
+        await asyncio.to_thread(folders.remove_folder, str(home.writable_dir / SESSION_PADS_DIR / workspace.session))
 
 
 def readable_programs(settings: Settings, task: Task) -> tuple[Path, ...]:
     """Return where the programs of a shell are, for a task that needs one: the sandbox has none by default."""
     is_for_shell = task.domain == "bash" and settings.sandbox.runtime == "local"
-    return readable(settings, [Path("/usr")]) if is_for_shell else ()
+    return check_readable_folders(settings, [Path("/usr")]) if is_for_shell else ()

@@ -10,95 +10,107 @@ from pathlib import Path
 
 from habitus.access import Access
 from habitus.app.home import Home
-from habitus.app.library import updating
-from habitus.app.library.updating import ImportOptions, TakenIn
+from habitus.app.library import importing
+from habitus.app.library.importing import ImportOptions, ImportResult
 from habitus.app.other_agents import connecting
-from habitus.app.other_agents.connecting import AgentFiles, AgentHere, Plan, Wishes
-from habitus.app.use_cases.declaration import Nothing, argument, option, use_case
+from habitus.app.other_agents.connecting import (
+    ConnectableAgentStatus,
+    ConnectionOptions,
+    ConnectionPlan,
+    ConnectionReport,
+)
+from habitus.app.use_cases.declaration import EmptyPayload, argument, option, use_case
 from habitus.errors import NotFound, Refused
-from habitus.hosts.known_agents import CONNECTED, HOSTS, Host, Scope, host
+from habitus.hosts.known_agents import CONNECTABLE_AGENTS, KNOWN_AGENTS, ConfigScope, KnownAgent, get_agent
 from habitus.settings import Settings
-from habitus.skills.layers.layer import USER
-from habitus.skills.names import canonical
+from habitus.skills.layers.layer import USER_LAYER
+from habitus.skills.names import canonicalize_name
 
 # Sources of requests that belong to Habitus itself.
-_OWN = ("api", "cli", "repl", "web")
-_AGENT = f"One of: {', '.join(CONNECTED)}."
+_OWN_SOURCE_TYPES = ("api", "cli", "repl", "web")
+_AGENT_HELP = f"One of: {', '.join(CONNECTABLE_AGENTS)}."
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeardAgent:
+class AgentActivity:
     """An agent that is connected on this machine or has sent requests; `name` is its source type in the journal."""
 
     name: str
     title: str
     is_connected: bool
-    last_heard: datetime | None
+    last_seen_on: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentsHere:
+class ListAgentsResult:
     """The agents that can be connected, and those that are connected or have sent requests."""
 
-    agents: Sequence[AgentHere]
-    heard: Sequence[HeardAgent]
+    agents: Sequence[ConnectableAgentStatus]
+    activity: Sequence[AgentActivity]
 
 
-@use_case("", route="GET /agents", access=Access.VIEWER, example=Nothing())
-def list_agents(home: Home, wanted: Nothing) -> AgentsHere:
+@use_case("", route="GET /agents", access=Access.VIEWER, example=EmptyPayload())
+def list_agents(home: Home, request: EmptyPayload) -> ListAgentsResult:
     """Return the agents that can be connected, installed ones first, and when each agent was last seen."""
-    agents = connecting.agents_here(home.settings, os.environ)
-    return AgentsHere(agents=agents, heard=heard_agents(home, home.journal.last_heard()))
+    agents = connecting.list_connectable_agents(home.settings, os.environ)
+    return ListAgentsResult(agents=agents, activity=list_agent_activity(home, home.journal.get_last_request_times()))
 
 
-def heard_agents(home: Home, heard: Mapping[str, datetime]) -> list[HeardAgent]:
+def list_agent_activity(home: Home, last_seen: Mapping[str, datetime]) -> list[AgentActivity]:
     """Return agents that are connected or have sent requests, most recent first; `last_seen` maps names to times."""
-    connected = [one.name for one in connecting.agents_here(home.settings, os.environ) if one.is_connected]
-    names = dict.fromkeys([*connected, *(name for name in heard if name not in _OWN)])
+    connected = [one.name for one in connecting.list_connectable_agents(home.settings, os.environ) if one.is_connected]
+    names = dict.fromkeys([*connected, *(name for name in last_seen if name not in _OWN_SOURCE_TYPES)])
     agents = [
-        HeardAgent(
+        AgentActivity(
             name=name,
-            title=HOSTS[name].title if name in HOSTS else "Agents by MCP" if name == "mcp" else name,
+            title=KNOWN_AGENTS[name].title if name in KNOWN_AGENTS else "Agents by MCP" if name == "mcp" else name,
             is_connected=name in connected,
-            last_heard=heard.get(name),
+            last_seen_on=last_seen.get(name),
         )
         for name in names
     ]
     # Agents that never sent a request come last.
-    return sorted(agents, key=lambda one: (one.last_heard is None, -(one.last_heard or home.clock()).timestamp()))
+    return sorted(agents, key=lambda one: (one.last_seen_on is None, -(one.last_seen_on or home.clock()).timestamp()))
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneAgent:
-    agent: str = argument(_AGENT)
+class AgentRequest:
+    agent: str = argument(_AGENT_HELP)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentChange:
-    agent: str = argument(_AGENT)
-    leaving: bool = option("What disconnecting would change.", default=False)
+class PreviewAgentChangesRequest:
+    agent: str = argument(_AGENT_HELP)
+    disconnecting: bool = option("What disconnecting would change.", default=False)
 
 
-@use_case("", route="GET /agents/{agent}/changes", access=Access.ADMIN, example=AgentChange(agent="claude-code"))
-def changes(home: Home, wanted: AgentChange) -> AgentFiles:
+@use_case(
+    "",
+    route="GET /agents/{agent}/changes",
+    access=Access.ADMIN,
+    example=PreviewAgentChangesRequest(agent="claude-code"),
+)
+def preview_agent_changes(home: Home, request: PreviewAgentChangesRequest) -> ConnectionReport:
     """Preview what connecting an agent, or disconnecting it, would change in its files; nothing is written."""
-    return connecting.describe_plan(_plan(home.settings, wanted.agent, leaving=wanted.leaving), home.redact)
+    return connecting.describe_plan(
+        _plan_agent_change(home.settings, request.agent, disconnecting=request.disconnecting), home.redact
+    )
 
 
-@use_case("", route="POST /agents/{agent}/connect", access=Access.ADMIN, example=OneAgent(agent="claude-code"))
-def connect(home: Home, wanted: OneAgent) -> AgentFiles:
+@use_case("", route="POST /agents/{agent}/connect", access=Access.ADMIN, example=AgentRequest(agent="claude-code"))
+def connect_agent(home: Home, request: AgentRequest) -> ConnectionReport:
     """Add our server to an agent's configuration, and our hooks if it supports them; only for the home's owner."""
-    return _carry_out(home, _plan(home.settings, wanted.agent, leaving=False))
+    return _apply_plan(home, _plan_agent_change(home.settings, request.agent, disconnecting=False))
 
 
-@use_case("", route="POST /agents/{agent}/disconnect", access=Access.ADMIN, example=OneAgent(agent="claude-code"))
-def disconnect(home: Home, wanted: OneAgent) -> AgentFiles:
+@use_case("", route="POST /agents/{agent}/disconnect", access=Access.ADMIN, example=AgentRequest(agent="claude-code"))
+def disconnect_agent(home: Home, request: AgentRequest) -> ConnectionReport:
     """Remove everything of ours from an agent's files; only for the home's owner."""
-    return _carry_out(home, _plan(home.settings, wanted.agent, leaving=True))
+    return _apply_plan(home, _plan_agent_change(home.settings, request.agent, disconnecting=True))
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentFolder:
+class AgentSkillFolder:
     """A folder with an agent's skills on this machine; `new` counts the names that you don't have yet."""
 
     agent: str
@@ -109,40 +121,42 @@ class AgentFolder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentFolders:
-    folders: Sequence[AgentFolder]
+class ListAgentSkillFoldersResult:
+    folders: Sequence[AgentSkillFolder]
 
 
-@use_case("", route="GET /agents/folders", access=Access.ADMIN, example=Nothing())
-def list_folders(home: Home, wanted: Nothing) -> AgentFolders:
+@use_case("", route="GET /agents/folders", access=Access.ADMIN, example=EmptyPayload())
+def list_agent_skill_folders(home: Home, request: EmptyPayload) -> ListAgentSkillFoldersResult:
     """Return the folders on this machine in which agents keep skills of their own."""
-    known = {item.name for item in home.skills.snapshot().listing if item.layer == USER}
-    found = dict[Path, AgentFolder]()
-    for one in HOSTS.values():
-        folder = _folder(home.settings, one)
+    known = {item.name for item in home.skills.snapshot().listing if item.layer == USER_LAYER}
+    found = dict[Path, AgentSkillFolder]()
+    for one in KNOWN_AGENTS.values():
+        folder = _find_skill_folder(home.settings, one)
         names = [path.parent.name for path in folder.glob("*/SKILL.md")] if folder else []
         # Several agents may read one folder; it is listed for the first of them.
         if folder and names and folder not in found:
-            new = sum(canonical(name) not in known for name in names)
-            found[folder] = AgentFolder(agent=one.name, title=one.title, folder=str(folder), skills=len(names), new=new)
-    return AgentFolders(folders=list(found.values()))
+            new = sum(canonicalize_name(name) not in known for name in names)
+            found[folder] = AgentSkillFolder(
+                agent=one.name, title=one.title, folder=str(folder), skills=len(names), new=new
+            )
+    return ListAgentSkillFoldersResult(folders=list(found.values()))
 
 
-@use_case("", route="POST /agents/{agent}/import", access=Access.ADMIN, example=OneAgent(agent="claude-code"))
-def take_in(home: Home, wanted: OneAgent) -> TakenIn:
+@use_case("", route="POST /agents/{agent}/import", access=Access.ADMIN, example=AgentRequest(agent="claude-code"))
+def import_agent_skills(home: Home, request: AgentRequest) -> ImportResult:
     """Import the skills from an agent's own folder; only for the home's owner."""
     _refuse_guest(home.settings)
-    found = host(wanted.agent)
-    if (folder := _folder(home.settings, found)) is None:
+    found = get_agent(request.agent)
+    if (folder := _find_skill_folder(home.settings, found)) is None:
         raise NotFound(f"{found.title} has no folder of skills here.", hint="")
-    return updating.take_in(home, folder, (), USER, ImportOptions())
+    return importing.import_skills(home, folder, (), USER_LAYER, ImportOptions())
 
 
-def _folder(settings: Settings, one: Host) -> Path | None:
+def _find_skill_folder(settings: Settings, one: KnownAgent) -> Path | None:
     """Return the agent's own skill folder, or None if it has none here."""
     # Folders of other agents that it also reads are left out: those agents list them.
-    user, own = settings.user_home, one.skills.get(Scope.USER)
-    folder = None if own is None else one.path(own, os.environ, user, user)
+    user, own = settings.user_home, one.skills.get(ConfigScope.USER)
+    folder = None if own is None else one.resolve_path(own, os.environ, user, user)
     return folder if folder is not None and folder.is_dir() else None
 
 
@@ -151,15 +165,15 @@ def _refuse_guest(settings: Settings) -> None:
         raise Refused("Only whoever owns this machine's home may do that.", hint="Ask them to do it.")
 
 
-def _plan(settings: Settings, agent: str, *, leaving: bool) -> Plan:
+def _plan_agent_change(settings: Settings, agent: str, *, disconnecting: bool) -> ConnectionPlan:
     _refuse_guest(settings)
-    scope = Scope.USER
-    if leaving:
-        return connecting.plan_disconnect(settings, os.environ, agent, scope)
-    hooks = [one.event for one in connecting.offered_hooks(settings, os.environ, agent, scope, ())]
-    return connecting.plan(settings, os.environ, agent, Wishes(scope=scope, hooks=hooks))
+    scope = ConfigScope.USER
+    if disconnecting:
+        return connecting.plan_disconnection(settings, os.environ, agent, scope)
+    hooks = [one.event for one in connecting.list_available_hooks(settings, os.environ, agent, scope, ())]
+    return connecting.plan_connection(settings, os.environ, agent, ConnectionOptions(scope=scope, hooks=hooks))
 
 
-def _carry_out(home: Home, planned: Plan) -> AgentFiles:
-    connecting.carry_out(home.settings, planned)
+def _apply_plan(home: Home, planned: ConnectionPlan) -> ConnectionReport:
+    connecting.apply_plan(home.settings, planned)
     return connecting.describe_plan(planned, home.redact, undo=planned.undo)

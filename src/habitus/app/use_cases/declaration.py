@@ -23,12 +23,12 @@ from habitus.app.home import Home
 from habitus.errors import Invalid, Stale
 from habitus.settings import Settings
 
-Place = TypeVar("Place", Home, Settings)
-Wanted = TypeVar("Wanted")
-Done = TypeVar("Done")
+HomeOrSettings = TypeVar("HomeOrSettings", Home, Settings)
+RequestT = TypeVar("RequestT")
+ResultT = TypeVar("ResultT")
 
 # One module per group, imported when one of its commands is called or when a server starts.
-GROUPS = (
+USE_CASE_GROUPS = (
     *("agents", "evidence", "finding", "identity", "improving", "jobs", "lessons", "overview", "pads", "pausing"),
     *("recipes", "review", "secrets", "sessions", "settings", "skills", "sources", "storage", "tasks", "tools"),
     *("trusting", "undoing", "users", "writing"),
@@ -36,14 +36,14 @@ GROUPS = (
 
 
 @dataclass(frozen=True)
-class UseCase(Generic[Wanted, Done]):
+class UseCase(Generic[RequestT, ResultT]):
     """A declared function, called like the original: a home and the request in, the result out.
 
     A function whose first parameter is typed `Settings` also works where the home can't be opened. Calling it with a
     home is fine, too.
     """
 
-    function: Callable[[Any, Wanted], Done]
+    function: Callable[[Any, RequestT], ResultT]
     # The words after `habitus`; empty if there is no command.
     command: str
     method: str
@@ -51,7 +51,7 @@ class UseCase(Generic[Wanted, Done]):
     path: str
     # The lowest role that may call it.
     access: Access
-    example: Wanted
+    example: RequestT
     # The command that undoes it, as shown in the reference.
     undo: str
     # The HTTP status of a successful response.
@@ -59,18 +59,18 @@ class UseCase(Generic[Wanted, Done]):
     # The Location header of a created resource, with {keys} of the result's JSON.
     location: str
     # Whether an idempotency key makes repeated requests run only once.
-    is_once: bool
+    accepts_idempotency_key: bool
     # Whether a request body may be as large as an upload.
     takes_files: bool
     # Whether a server must reload its settings afterwards.
     changes_settings: bool
     # Finds the result that a killed process had already produced.
-    made_since: Callable[[Home, Wanted, datetime], Done | None] | None
+    recover_result: Callable[[Home, RequestT, datetime], ResultT | None] | None
     # Returns version and layer of the result, which form its ETag.
-    version_of: Callable[[Done], tuple[int, str]] | None
+    get_version: Callable[[ResultT], tuple[int, str]] | None
 
-    def __call__(self, home: Home | Settings, wanted: Wanted) -> Done:
-        return self.function(home.settings if self.takes_settings and isinstance(home, Home) else home, wanted)
+    def __call__(self, home: Home | Settings, request: RequestT) -> ResultT:
+        return self.function(home.settings if self.takes_settings and isinstance(home, Home) else home, request)
 
     @property
     def help(self) -> str:
@@ -78,10 +78,10 @@ class UseCase(Generic[Wanted, Done]):
         return inspect.getdoc(self.function) or ""
 
     @cached_property
-    def input(self) -> type[Wanted]:
+    def input(self) -> type[RequestT]:
         """Return the type of the request."""
         # The request is found by its parameter name, so every use case has to call it the same.
-        found: type[Wanted] = self._hints["wanted"]
+        found: type[RequestT] = self._hints["request"]
         return found
 
     @cached_property
@@ -105,10 +105,10 @@ class UseCase(Generic[Wanted, Done]):
         given = [one for one in dataclasses.fields(self.input) if not one.metadata.get("is_attempt")]  # type: ignore[arg-type]  # an input is a dataclass
         return [InputField(name=one.name, type=hints[one.name], field=one) for one in given]
 
-    def as_attempt(self, wanted: Wanted, id: str) -> Wanted:
+    def with_attempt_id(self, request: RequestT, id: str) -> RequestT:
         """Return the request with the attempt's id filled in, which makes a retry recognisable."""
         marked = [one.name for one in dataclasses.fields(self.input) if one.metadata.get("is_attempt")]  # type: ignore[arg-type]  # an input is a dataclass
-        return dataclasses.replace(wanted, **dict.fromkeys(marked, id))  # type: ignore[type-var]  # the same
+        return dataclasses.replace(request, **dict.fromkeys(marked, id))  # type: ignore[type-var]  # the same
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,7 @@ class InputField:
         return found
 
     @property
-    def reads(self) -> str:
+    def read_as(self) -> str:
         """Return `json` or `text` if the command line reads the value from a file or standard input."""
         return str(self.field.metadata.get("reads", ""))
 
@@ -170,7 +170,7 @@ class InputField:
         return given
 
     @property
-    def completes(self) -> str:
+    def completion_kind(self) -> str:
         """Return which names the Tab key completes: `skills`, `lessons` or nothing."""
         return str(self.field.metadata.get("completes", ""))
 
@@ -185,36 +185,38 @@ class InputField:
         return self.field.default if self.field.default_factory is MISSING else self.field.default_factory()
 
     @property
-    def is_many(self) -> bool:
+    def is_list(self) -> bool:
         """Whether the field takes several values."""
-        return get_origin(self.bare) is tuple
+        return get_origin(self.type_without_none) is tuple
 
     @property
-    def bare(self) -> Any:
+    def type_without_none(self) -> Any:
         """Return the type without None."""
         rest = [one for one in get_args(self.type) if one is not NoneType]
         return rest[0] if len(rest) == 1 and NoneType in get_args(self.type) else self.type
 
     @property
-    def each(self) -> Any:
+    def item_type(self) -> Any:
         """Return the type of a single value."""
-        return get_args(self.bare)[0] if self.is_many else self.bare
+        return get_args(self.type_without_none)[0] if self.is_list else self.type_without_none
 
 
 @dataclass(frozen=True)
-class Nothing:
+class EmptyPayload:
     """The payload of a use case that takes, or returns, nothing."""
 
 
 # The longest values accepted, in characters: a paragraph, and a whole document.
-LINE, TEXT = 2_000, 100_000
+MAX_LINE_CHARS, MAX_TEXT_CHARS = 2_000, 100_000
 
 
 def argument(
     help: str, *, default: Any = MISSING, completes: str = "", metavar: str | None = None, **limits: float
 ) -> Any:
     """Declare a field that is a positional argument on the command line; for `limits` see `option`."""
-    return _field(default, help=help, is_argument=True, limits=_limits(**limits), completes=completes, metavar=metavar)
+    return _declare_field(
+        default, help=help, is_argument=True, limits=_build_limits(**limits), completes=completes, metavar=metavar
+    )
 
 
 def option(help: str, *flags: str, default: Any = None, rest_default: Any = MISSING, **limits: float) -> Any:
@@ -223,10 +225,12 @@ def option(help: str, *flags: str, default: Any = None, rest_default: Any = MISS
     `rest_default` is the default over REST if it differs. `limits` are `least` and `most` for a number, `longest` for a
     text.
     """
-    return _field(default, help=help, flags=flags, rest_default=rest_default, limits=_limits(**limits))
+    return _declare_field(default, help=help, flags=flags, rest_default=rest_default, limits=_build_limits(**limits))
 
 
-def _limits(least: float | None = None, most: float | None = None, longest: float = LINE) -> dict[str, float]:
+def _build_limits(
+    least: float | None = None, most: float | None = None, longest: float = MAX_LINE_CHARS
+) -> dict[str, float]:
     limits = {"ge": least, "le": most, "max_length": longest}
     return {key: one for key, one in limits.items() if one is not None}
 
@@ -245,7 +249,7 @@ def json_option(help: str, *flags: str, default: Any) -> Any:
 
 def text_option(help: str, *flags: str, default: Any = None) -> Any:
     """Declare a text option that the command line reads from a file; `-` is standard input."""
-    return _field(default, help=help, flags=flags, limits=_limits(longest=TEXT), reads="text")
+    return _declare_field(default, help=help, flags=flags, limits=_build_limits(longest=MAX_TEXT_CHARS), reads="text")
 
 
 def reason_option() -> Any:
@@ -253,46 +257,46 @@ def reason_option() -> Any:
     return option("Why, for the history.", default="")
 
 
-def starting_version() -> Any:
+def expected_version_option() -> Any:
     """Declare the version that a change is based on: `--expect` on the command line, If-Match over REST."""
-    return _field(None, help="Refuse unless it is at this version.", flags=("--expect",), is_version=True)
+    return _declare_field(None, help="Refuse unless it is at this version.", flags=("--expect",), is_version=True)
 
 
-def page_address(help: str) -> Any:
+def page_address_option(help: str) -> Any:
     """Declare the address of the pages; over REST it defaults to the address of the request."""
-    return _field("http://127.0.0.1:8765", help=help, flags=(), limits=_limits(), is_address=True)
+    return _declare_field("http://127.0.0.1:8765", help=help, flags=(), limits=_build_limits(), is_address=True)
 
 
-def attempt_id() -> Any:
+def attempt_id_field() -> Any:
     """Declare the id of an attempt. Callers never set it: REST repeats the same id for each retry of a request."""
-    return _field("", is_attempt=True)
+    return _declare_field("", is_attempt=True)
 
 
-def _field(default: Any, **metadata: Any) -> Any:
+def _declare_field(default: Any, **metadata: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Page(Generic[Wanted]):
+class ResultPage(Generic[RequestT]):
     """One page of a list; `next` is the cursor of the following page, None on the last."""
 
-    items: Sequence[Wanted]
+    items: Sequence[RequestT]
     next: str | None
     total: int
 
 
-def page_of(
-    name: str, found: Sequence[Wanted], key: Callable[[Wanted], str], *, limit: int | None, after: str
-) -> Page[Wanted]:
+def paginate_items(
+    name: str, items: Sequence[RequestT], key: Callable[[RequestT], str], *, limit: int | None, after: str
+) -> ResultPage[RequestT]:
     """Return the items after the one whose key is `after`, at most `limit` of them.
 
     Raises `Invalid` if no item has that key.
     """
-    start = next((at for at, item in enumerate(found, 1) if key(item) == after), 0) if after else 0
+    start = next((at for at, item in enumerate(items, 1) if key(item) == after), 0) if after else 0
     if after and not start:
         raise Invalid(f"No page of {name} begins after '{after}'.", hint="Begin anew, without 'after'.")
-    end = len(found) if limit is None else start + limit
-    return Page(items=found[start:end], next=key(found[end - 1]) if end < len(found) else None, total=len(found))
+    end = len(items) if limit is None else start + limit
+    return ResultPage(items=items[start:end], next=key(items[end - 1]) if end < len(items) else None, total=len(items))
 
 
 def limit_option(default: int | None = 100, *, rest_default: Any = MISSING) -> Any:
@@ -306,13 +310,13 @@ def after_option() -> Any:
     return option("Begin behind this one: the 'next' of the page before.", default="")
 
 
-def tag_of(version: int, layer: str = "") -> str:
+def format_etag(version: int, layer: str = "") -> str:
     """Return a version as an ETag."""
     # The layer's name may be any folder name, and headers are ASCII: hence a checksum.
     return f'"{version}-{zlib.crc32(layer.encode("utf-8", "replace")):08x}"' if layer else f'"{version}"'
 
 
-def version_in(expected: str | None, layer: str = "") -> int | None:
+def parse_expected_version(expected: str | None, layer: str = "") -> int | None:
     """Parse the version that a change is based on: a number, or an ETag of the layer that would change.
 
     Returns None if no version is expected. Raises `Stale` if the tag belongs to another layer.
@@ -322,7 +326,7 @@ def version_in(expected: str | None, layer: str = "") -> int | None:
     found = re.fullmatch(r'("?)([0-9]{1,9})(-[0-9a-f]{8})?\1', expected)
     if found is None or (found[3] and not found[1]):
         raise Invalid(f"'{expected}' is not a version.", hint="Give its number; an ETag as it came, quotes included.")
-    if found[1] and expected != tag_of(int(found[2]), layer):
+    if found[1] and expected != format_etag(int(found[2]), layer):
         raise Stale("Another layer has it now.", hint="Read it again, and change that.")
     return int(found[2])
 
@@ -332,20 +336,20 @@ def use_case(
     *,
     route: str = "",
     access: Access,
-    example: Wanted,
+    example: RequestT,
     undo: str = "",
     status: int = 200,
     location: str = "",
-    is_once: bool = False,
+    accepts_idempotency_key: bool = False,
     takes_files: bool = False,
     changes_settings: bool = False,
-    made_since: Callable[[Home, Any, datetime], Any] | None = None,
-    version_of: Callable[[Any], tuple[int, str]] | None = None,
-) -> Callable[[Callable[[Place, Wanted], Done]], UseCase[Wanted, Done]]:
+    recover_result: Callable[[Home, Any, datetime], Any] | None = None,
+    get_version: Callable[[Any], tuple[int, str]] | None = None,
+) -> Callable[[Callable[[HomeOrSettings, RequestT], ResultT]], UseCase[RequestT, ResultT]]:
     """Declare a function of a home, or of its settings, and a request; `route` is a method and a path."""
     method, _, path = route.partition(" ")
 
-    def declare(function: Callable[[Place, Wanted], Done]) -> UseCase[Wanted, Done]:
+    def declare(function: Callable[[HomeOrSettings, RequestT], ResultT]) -> UseCase[RequestT, ResultT]:
         return UseCase(
             function=function,
             command=command,
@@ -356,23 +360,23 @@ def use_case(
             undo=undo,
             status=status,
             location=location,
-            is_once=is_once,
+            accepts_idempotency_key=accepts_idempotency_key,
             takes_files=takes_files,
             changes_settings=changes_settings,
-            made_since=made_since,
-            version_of=version_of,
+            recover_result=recover_result,
+            get_version=get_version,
         )
 
     return declare
 
 
-def use_cases_of(group: str) -> Iterator[UseCase[Any, Any]]:
+def load_use_cases(group: str) -> Iterator[UseCase[Any, Any]]:
     """Import a group and return its use cases, in the order of its module."""
     module = importlib.import_module(f"habitus.app.use_cases.{group}")
     return (one for one in vars(module).values() if isinstance(one, UseCase))
 
 
-def all_declared() -> Iterator[UseCase[Any, Any]]:
+def load_all_use_cases() -> Iterator[UseCase[Any, Any]]:
     """Import every group and return all use cases."""
-    for group in GROUPS:
-        yield from use_cases_of(group)
+    for group in USE_CASE_GROUPS:
+        yield from load_use_cases(group)

@@ -7,16 +7,24 @@ from dataclasses import dataclass
 
 from habitus.access import Access
 from habitus.app.home import Home
-from habitus.app.learning.learning import Judged, judge
-from habitus.app.use_cases.declaration import Nothing, after_option, argument, limit_option, option, page_of, use_case
-from habitus.errors import Misused
+from habitus.app.learning.learning import TurnJudgementResult, record_judgement
+from habitus.app.use_cases.declaration import (
+    EmptyPayload,
+    after_option,
+    argument,
+    limit_option,
+    option,
+    paginate_items,
+    use_case,
+)
+from habitus.errors import ConflictingOptions
 from habitus.evidence.findings import Finding, Plan, Rollback, Verdict
 from habitus.evidence.model import Item, ItemKind
-from habitus.memory.memory import Cortex
+from habitus.memory.cortex import Cortex
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvidenceFilter:
+class ShowEvidenceRequest:
     name: str | None = argument("A skill, recipe or tool, or the id of a lesson.", default=None, completes="skills")
     limit: int | None = limit_option(None, rest_default=100)
     after: str = after_option()
@@ -36,58 +44,58 @@ class EvidencePage:
     total: int
 
 
-@use_case("evidence show", route="GET /evidence", access=Access.OPEN_READING, example=EvidenceFilter())
-def show(home: Home, wanted: EvidenceFilter) -> EvidencePage:
+@use_case("evidence show", route="GET /evidence", access=Access.OPEN_READING, example=ShowEvidenceRequest())
+def show_evidence(home: Home, request: ShowEvidenceRequest) -> EvidencePage:
     """Show what offering skills, lessons, recipes and tools changes, per version, and with which confidence."""
-    found = home.evidence.findings()
-    items = found.items if wanted.name is None else home.evidence.of(wanted.name)
-    page = page_of("evidence", items, _key, limit=wanted.limit, after=wanted.after)
+    found = home.evidence.compute_findings()
+    items = found.items if request.name is None else home.evidence.find_item(request.name)
+    page = paginate_items("evidence", items, _format_finding_key, limit=request.limit, after=request.after)
     return EvidencePage(
         withhold=home.evidence.share,
         rollbacks=found.rollbacks,
         items=page.items,
-        lessons=_lesson_texts(home.memory, (one.item for one in page.items)),
+        lessons=_read_lesson_texts(home.memory, (one.item for one in page.items)),
         next=page.next,
         total=page.total,
     )
 
 
-def _key(finding: Finding) -> str:
+def _format_finding_key(finding: Finding) -> str:
     return f"{finding.item.kind}:{finding.item.name}:{finding.item.version}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ItemPlan:
+class ItemEvidencePlan:
     item: Item
     plan: Plan
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvidencePlans:
+class PlanEvidenceResult:
     withhold: float
-    plans: Sequence[ItemPlan]
+    plans: Sequence[ItemEvidencePlan]
     lessons: Mapping[str, str]
 
 
-@use_case("evidence plan", access=Access.VIEWER, example=Nothing())
-def plan(home: Home, wanted: Nothing) -> EvidencePlans:
+@use_case("evidence plan", access=Access.VIEWER, example=EmptyPayload())
+def plan_evidence(home: Home, request: EmptyPayload) -> PlanEvidenceResult:
     """Estimate how long until a verdict at today's rate, and what withholding costs until then."""
     # Items with a verdict need no plan any more.
-    unknown = [one for one in home.evidence.findings().items if one.judgement.verdict is Verdict.UNKNOWN]
-    return EvidencePlans(
+    unknown = [one for one in home.evidence.compute_findings().items if one.judgement.verdict is Verdict.UNKNOWN]
+    return PlanEvidenceResult(
         withhold=home.evidence.share,
-        plans=[ItemPlan(item=one.item, plan=one.plan) for one in unknown],
-        lessons=_lesson_texts(home.memory, (one.item for one in unknown)),
+        plans=[ItemEvidencePlan(item=one.item, plan=one.plan) for one in unknown],
+        lessons=_read_lesson_texts(home.memory, (one.item for one in unknown)),
     )
 
 
-def _lesson_texts(memory: Cortex, items: Iterable[Item]) -> dict[str, str]:
+def _read_lesson_texts(memory: Cortex, items: Iterable[Item]) -> dict[str, str]:
     ids = {item.name for item in items if item.kind is ItemKind.LESSON}
     return {one.id: one.text for one in memory.list_lessons() if one.id in ids} if ids else {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnJudgement:
+class RecordOutcomeRequest:
     id: str = argument("A turn's id, or the one that the program gave it.")
     ok: bool | None = option("Whether it did what was asked.", "--ok/--failed")
     reason: str = option("Why, in a line.", default="")
@@ -98,13 +106,13 @@ class TurnJudgement:
     "outcome",
     route="POST /turns/{id}/outcome",
     access=Access.REVIEWER,
-    example=TurnJudgement(id="d4342a3ce725", ok=False, reason="the south is missing"),
+    example=RecordOutcomeRequest(id="d4342a3ce725", ok=False, reason="the south is missing"),
 )
-def outcome(home: Home, wanted: TurnJudgement) -> Judged:
+def record_outcome(home: Home, request: RecordOutcomeRequest) -> TurnJudgementResult:
     """Record how a turn went, in whichever agent it ran; the skills that served a good turn get the credit.
 
     A second report from the same source replaces the first.
     """
-    if wanted.ok is None:
-        raise Misused("It is not said how it went.", hint="Say --ok or --failed; over REST, ok.")
-    return judge(home, wanted.id, ok=wanted.ok, by=wanted.by, reason=wanted.reason)
+    if request.ok is None:
+        raise ConflictingOptions("It is not said how it went.", hint="Say --ok or --failed; over REST, ok.")
+    return record_judgement(home, request.id, ok=request.ok, by=request.by, reason=request.reason)

@@ -6,56 +6,58 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from habitus.access import Access
-from habitus.agent.choosing import Why
+from habitus.agent.choosing import SkillExplanation
 from habitus.app.home import Home
 from habitus.app.library import explaining
 from habitus.app.use_cases.declaration import argument, option, use_case
-from habitus.app.use_cases.skills import skill_name
-from habitus.errors import Misused
-from habitus.search.model import Hit
-from habitus.skills.choosing.evals import EvalCase, EvalResult
-from habitus.skills.choosing.selection import Request
+from habitus.app.use_cases.skills import skill_name_argument
+from habitus.errors import ConflictingOptions
+from habitus.search.model import IndexHit
+from habitus.skills.choosing.evals import TriggerEvalCase, TriggerEvalResult
+from habitus.skills.choosing.selection import SelectionInput
 
 # Requests may be pasted texts, so this is more than the usual line.
-_LONGEST = 10_000
+_MAX_REQUEST_CHARS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkillSearch:
-    q: str = argument("What somebody would ask for.", metavar="QUERY", longest=_LONGEST)
+class SearchSkillsRequest:
+    q: str = argument("What somebody would ask for.", metavar="QUERY", longest=_MAX_REQUEST_CHARS)
     limit: int = option("How many.", "-k", default=10, least=1, most=500)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundSkills:
+class SkillSearchResult:
     """Search hits, best first; `fits` is false if even the best is not relevant enough to be offered."""
 
-    results: Sequence[Hit]
+    results: Sequence[IndexHit]
     fits: bool
     confidence: float
     # The confidence below which nothing is offered.
-    least: float
+    min_confidence: float
     # When to use each skill, by name.
-    cues: Mapping[str, str]
+    when_to_use: Mapping[str, str]
 
 
-@use_case("skills search", route="GET /search", access=Access.OPEN_READING, example=SkillSearch(q="total by region"))
-def search(home: Home, wanted: SkillSearch) -> FoundSkills:
+@use_case(
+    "skills search", route="GET /search", access=Access.OPEN_READING, example=SearchSkillsRequest(q="total by region")
+)
+def search_skills(home: Home, request: SearchSkillsRequest) -> SkillSearchResult:
     """Find skills by the meaning of a request, not only its words; each hit shows how its score is composed."""
-    found = home.finder.search(wanted.q, k=wanted.limit)
+    found = home.finder.search(request.q, k=request.limit)
     listed = home.skills.snapshot().by_name
     summaries = {hit.id: listed[hit.id].summary for hit in found.hits if hit.id in listed}
-    return FoundSkills(
+    return SkillSearchResult(
         results=found.hits,
         fits=found.fits,
         confidence=found.confidence,
-        least=found.least,
-        cues={name: summary.cue for name, summary in summaries.items() if summary is not None},
+        min_confidence=found.min_confidence,
+        when_to_use={name: summary.when_to_use_line for name, summary in summaries.items() if summary is not None},
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class RequestContextOptions:
     """The context of a request: where it comes from, and which files and resources are there."""
 
     source: str = option("Where the request comes from: repl, talk, email, briefing …", default="repl")
@@ -64,9 +66,9 @@ class Surroundings:
     resource: tuple[str, ...] = option("A kind of resource you have, such as calendar; may be repeated.", default=())
     feature: tuple[str, ...] = option("An experiment to switch on, skill_NAME; may be repeated.", default=())
 
-    def around(self, home: Home, text: str, user: str | None) -> Request:
+    def build_request(self, home: Home, text: str, user: str | None) -> SelectionInput:
         """Return the request as the given user, by default the home's, would make it now."""
-        return explaining.request_of(
+        return explaining.build_request(
             home,
             text,
             user,
@@ -79,8 +81,8 @@ class Surroundings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectionRequest(Surroundings):
-    request: str = option("What is asked.", "-r", default="", longest=_LONGEST)
+class SelectSkillsRequest(RequestContextOptions):
+    request: str = option("What is asked.", "-r", default="", longest=_MAX_REQUEST_CHARS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +92,7 @@ class NamedReason:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectedSkills:
+class SkillSelectionResult:
     """The skills that would reach a prompt: in full, on the menu, cut from the menu, or left out."""
 
     eager: Sequence[NamedReason]
@@ -102,7 +104,7 @@ class SelectedSkills:
     drops_memory: bool
     drops_persona: bool
     # The most relevant of the skills that the agent may open.
-    ranks: Sequence[Hit]
+    ranks: Sequence[IndexHit]
     fits: bool
 
 
@@ -110,58 +112,58 @@ class SelectedSkills:
     "skills select",
     route="GET /select",
     access=Access.OPEN_READING,
-    example=SelectionRequest(request="total by region"),
+    example=SelectSkillsRequest(request="total by region"),
 )
-def select(home: Home, wanted: SelectionRequest) -> SelectedSkills:
+def select_skills(home: Home, request: SelectSkillsRequest) -> SkillSelectionResult:
     """Show what would reach the prompt for a request: in full, on the menu, or left out, each with its reason."""
-    return selection_for(home, wanted, None)
+    return select_skills_for_user(home, request, None)
 
 
-def selection_for(home: Home, wanted: SelectionRequest, user: str | None) -> SelectedSkills:
+def select_skills_for_user(home: Home, request: SelectSkillsRequest, user: str | None) -> SkillSelectionResult:
     """Select skills on behalf of another user, whom only the command line can name."""
     # The same code as a turn's, so the preview can't differ from the real prompt.
-    seen = explaining.prospect(home, wanted.around(home, wanted.request, user))
-    best, selection = explaining.best_of(home.finder, seen, wanted.request), seen.selection
-    return SelectedSkills(
+    seen = explaining.preview_selection(home, request.build_request(home, request.request, user))
+    best, selection = explaining.rank_eligible_skills(home.finder, seen, request.request), seen.selection
+    return SkillSelectionResult(
         eager=[NamedReason(name=choice.name, reason=choice.reason) for choice in selection.eager],
         menu=seen.on_menu,
         cut=seen.cut,
         left_out=[NamedReason(name=name, reason=reason) for name, reason in sorted(selection.left_out.items())],
         menu_tokens=seen.menu.tokens,
         menu_budget=seen.menu.budget,
-        drops_memory=selection.drops_memory,
-        drops_persona=selection.drops_persona,
+        drops_memory=selection.excludes_memory,
+        drops_persona=selection.excludes_persona,
         ranks=best.hits,
         fits=best.fits,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhyRequest(Surroundings):
-    name: str = skill_name()
-    request: str | None = option("A request to explain it for.", "-r", longest=_LONGEST)
+class ExplainSkillRequest(RequestContextOptions):
+    name: str = skill_name_argument()
+    request: str | None = option("A request to explain it for.", "-r", longest=_MAX_REQUEST_CHARS)
 
 
 @use_case(
     "why",
     route="GET /skills/{name}/why",
     access=Access.OPEN_READING,
-    example=WhyRequest(name="csv-summary", request="total by region"),
+    example=ExplainSkillRequest(name="csv-summary", request="total by region"),
 )
-def why(home: Home, wanted: WhyRequest) -> Why:
+def explain_skill(home: Home, request: ExplainSkillRequest) -> SkillExplanation:
     """Explain why a skill does, or does not, reach the prompt of a request; on the command line also of a past turn."""
-    return why_for(home, wanted, None)
+    return explain_skill_for_user(home, request, None)
 
 
-def why_for(home: Home, wanted: WhyRequest, user: str | None) -> Why:
+def explain_skill_for_user(home: Home, request: ExplainSkillRequest, user: str | None) -> SkillExplanation:
     """Explain a skill on behalf of another user, whom only the command line can name."""
-    if wanted.request is None:
-        raise Misused("Say for which request.")
-    return explaining.why(home, wanted.name, wanted.around(home, wanted.request, user))
+    if request.request is None:
+        raise ConflictingOptions("Say for which request.")
+    return explaining.explain_skill(home, request.name, request.build_request(home, request.request, user))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TriggerCases:
+class EvaluateSkillsRequest:
     name: str | None = argument("One skill; all by default.", default=None, completes="skills")
     record: str | None = option("Keep this request as a case of the skill.")
     should_trigger: bool = option(
@@ -170,10 +172,10 @@ class TriggerCases:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TriedCases:
+class EvaluateSkillsResult:
     """The result of each trigger case."""
 
-    cases: Sequence[EvalResult]
+    cases: Sequence[TriggerEvalResult]
 
     @property
     def is_failed(self) -> bool:
@@ -184,13 +186,15 @@ class TriedCases:
 @use_case(
     "skills eval",
     access=Access.ADMIN,
-    example=TriggerCases(name="csv-summary", record="total by region"),
+    example=EvaluateSkillsRequest(name="csv-summary", record="total by region"),
     undo="skills rollback",
 )
-def evaluate(home: Home, wanted: TriggerCases) -> TriedCases:
+def evaluate_skills(home: Home, request: EvaluateSkillsRequest) -> EvaluateSkillsResult:
     """Run the trigger cases that skills carry in evals/evals.json; exit code 1 if one fails."""
-    if wanted.record is not None:
-        if wanted.name is None:
-            raise Misused("--record needs the skill it belongs to.")
-        explaining.record(home, wanted.name, EvalCase(query=wanted.record, should_trigger=wanted.should_trigger))
-    return TriedCases(cases=explaining.evaluate(home, wanted.name))
+    if request.record is not None:
+        if request.name is None:
+            raise ConflictingOptions("--record needs the skill it belongs to.")
+        explaining.record_eval_case(
+            home, request.name, TriggerEvalCase(query=request.record, should_trigger=request.should_trigger)
+        )
+    return EvaluateSkillsResult(cases=explaining.evaluate_skills(home, request.name))

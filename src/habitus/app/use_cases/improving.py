@@ -9,35 +9,35 @@ from enum import StrEnum
 
 from habitus.access import Access
 from habitus.app.home import Home
-from habitus.app.learning.climbing import Climb, Climbing, drafting
-from habitus.app.learning.improving import open_store, preview_run
+from habitus.app.learning.climbing import ClimbRunner, StageClimb, open_drafter
+from habitus.app.learning.improving import open_improve_store, preview_run
 from habitus.app.operating import job_kinds, jobs
-from habitus.app.use_cases.declaration import TEXT, argument, attempt_id, option, use_case
-from habitus.app.use_cases.skills import skill_name
-from habitus.errors import Misused, Refused
+from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, argument, attempt_id_field, option, use_case
+from habitus.app.use_cases.skills import skill_name_argument
+from habitus.errors import ConflictingOptions, Refused
 from habitus.improve.gate import MOST_ROUNDS
 from habitus.improve.plan import ImproveRequest, RunPlan
 from habitus.improve.report import CandidateReport, report_on
 from habitus.jobs.model import Job
-from habitus.learning.budget import Limits
-from habitus.llm.agents.running import solver_named
+from habitus.learning.budget import RunLimits
+from habitus.llm.agents.running import find_solver
 from habitus.skills.model import Stage
 
-MOST_CANDIDATES = 20
+MAX_CANDIDATES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Improvement:
-    name: str = skill_name()
+class StartImprovementRequest:
+    name: str = skill_name_argument()
     text: str = option(
         "A candidate of your own, its whole SKILL.md; on a command line the file of it.",
         "--candidate",
         default="",
-        longest=TEXT,
+        longest=MAX_TEXT_CHARS,
     )
     proposal: int | None = option("Try this waiting proposal.", least=1)
     shorter: bool = option("Look for a shorter version that is not worse.", default=False)
-    candidates: int = option("How many the model may draft.", "-n", default=3, least=1, most=MOST_CANDIDATES)
+    candidates: int = option("How many the model may draft.", "-n", default=3, least=1, most=MAX_CANDIDATES)
     rounds: int = option("Tries of each task with each version, at most.", default=MOST_ROUNDS, least=1, most=100)
     budget: str = option("Stop after so many tokens (500k), dollars ($5) or minutes (30m).", default="")
     model: str = option("Who drafts and solves, as provider:model; else the settings' model.", "-m", default="")
@@ -45,14 +45,14 @@ class Improvement:
         "A program of the owner's that solves the tasks itself, such as claude-code; else our own agent.", default=""
     )
     parallel: int = option("Tries at a time.", default=1, least=1, most=32)
-    id: str = attempt_id()
+    id: str = attempt_id_field()
 
     @property
-    def request(self) -> ImproveRequest:
+    def run_request(self) -> ImproveRequest:
         """Return the run's request with its parsed budget. Raises `Misused` if it has two candidates."""
         if self.text and self.proposal is not None:
-            raise Misused("Give a candidate or a proposal, not both.")
-        limits = Limits.parse(self.budget)
+            raise ConflictingOptions("Give a candidate or a proposal, not both.")
+        limits = RunLimits.parse(self.budget)
         same = ("text", "proposal", "shorter", "candidates", "rounds", "model", "solver", "parallel")
         return ImproveRequest(skill=self.name, **asdict(limits), **{field: getattr(self, field) for field in same})
 
@@ -61,33 +61,33 @@ class Improvement:
     "",
     route="POST /skills/{name}/improvements",
     access=Access.ADMIN,
-    example=Improvement(name="csv-summary", budget="$5"),
+    example=StartImprovementRequest(name="csv-summary", budget="$5"),
     undo="jobs cancel",
     status=201,
-    is_once=True,
+    accepts_idempotency_key=True,
 )
-def improve(home: Home, wanted: Improvement) -> Job:
+def start_improvement(home: Home, request: StartImprovementRequest) -> Job:
     """Queue a run for a worker: small changes to a skill, gated against today's version on its tasks."""
-    request = wanted.request
-    if request.solver:
-        solver_named(request.solver)
+    run_request = request.run_request
+    if run_request.solver:
+        find_solver(run_request.solver)
         # A solver is a program on this machine that runs with the owner's rights.
         if home.settings.is_guest:
             raise Refused("Only the owner starts programs of this machine.", hint="Leave the solver out.")
     # An impossible run should fail here, while the caller is watching, not in the worker.
-    preview_run(home, request)
+    preview_run(home, run_request)
     queue = jobs.open_queue(home)
-    return queue.get(job_kinds.add(home.settings, queue, "improve", asdict(request), id=wanted.id))
+    return queue.get(job_kinds.add_job(home.settings, queue, "improve", asdict(run_request), id=request.id))
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneSkill:
-    name: str = skill_name()
+class ListImprovementsRequest:
+    name: str = skill_name_argument()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Improvements:
-    outlook: RunPlan
+class ListImprovementsResult:
+    plan: RunPlan
     candidates: Sequence[CandidateReport]
 
 
@@ -95,13 +95,15 @@ class Improvements:
     "skills improvements",
     route="GET /skills/{name}/improvements",
     access=Access.OPEN_READING,
-    example=OneSkill(name="csv-summary"),
+    example=ListImprovementsRequest(name="csv-summary"),
 )
-def improvements(home: Home, wanted: OneSkill) -> Improvements:
+def list_improvements(home: Home, request: ListImprovementsRequest) -> ListImprovementsResult:
     """List the candidates tried for a skill with the results of gate and exam, and what a run could show."""
-    store, plan = open_store(home), preview_run(home, ImproveRequest(skill=wanted.name))
+    store, plan = open_improve_store(home), preview_run(home, ImproveRequest(skill=request.name))
     rollouts = store.rollouts(skill=plan.skill)
-    return Improvements(outlook=plan, candidates=[report_on(one, rollouts) for one in store.candidates(plan.skill)])
+    return ListImprovementsResult(
+        plan=plan, candidates=[report_on(one, rollouts) for one in store.candidates(plan.skill)]
+    )
 
 
 class ClimbTarget(StrEnum):
@@ -114,8 +116,8 @@ _DRY_RUN = "Only say what it would be made of."
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkillClimb:
-    name: str = skill_name()
+class ClimbSkillRequest:
+    name: str = skill_name_argument()
     to: ClimbTarget | None = option("Which stage; else the next there is something for.")
     model: str = option(_DRAFTER, default="")
     dry_run: bool = option(_DRY_RUN, default=False)
@@ -124,33 +126,35 @@ class SkillClimb:
 @use_case(
     "skills climb",
     access=Access.ADMIN,
-    example=SkillClimb(name="csv-summary", to=ClimbTarget.CODE, model="openai:gpt-5-mini"),
+    example=ClimbSkillRequest(name="csv-summary", to=ClimbTarget.CODE, model="openai:gpt-5-mini"),
 )
-def climb(home: Home, wanted: SkillClimb) -> Climb:
+def climb_skill(home: Home, request: ClimbSkillRequest) -> StageClimb:
     """Take a skill to its next stage: a recipe from its past uses, or code that passes its trial."""
-    climbing = Climbing(home)
+    climbing = ClimbRunner(home)
     stages = {None: None, ClimbTarget.RECIPE: Stage.CHUNKS, ClimbTarget.CODE: Stage.CODE}
-    return _carry_out(home, climbing, climbing.skill(wanted.name, stages[wanted.to]), wanted)
+    return _apply_climb(home, climbing, climbing.plan_skill_climb(request.name, stages[request.to]), request)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LessonClimb:
+class PromoteLessonRequest:
     id: str = argument("A lesson.", completes="lessons")
     model: str = option(_DRAFTER, default="")
     dry_run: bool = option(_DRY_RUN, default=False)
 
 
-@use_case("lessons promote", access=Access.ADMIN, example=LessonClimb(id="k3fa9c1d"))
-def promote(home: Home, wanted: LessonClimb) -> Climb:
+@use_case("lessons promote", access=Access.ADMIN, example=PromoteLessonRequest(id="k3fa9c1d"))
+def promote_lesson(home: Home, request: PromoteLessonRequest) -> StageClimb:
     """Turn a lesson into a skill, drafted by a model or, without one, from the facts."""
-    climbing = Climbing(home)
-    return _carry_out(home, climbing, climbing.lesson(wanted.id), wanted)
+    climbing = ClimbRunner(home)
+    return _apply_climb(home, climbing, climbing.plan_lesson_climb(request.id), request)
 
 
-def _carry_out(home: Home, climbing: Climbing, found: Climb, wanted: SkillClimb | LessonClimb) -> Climb:
-    async def carry_out() -> Climb:
-        async with drafting(home, wanted.model) as drafter:
-            done = await climbing.carry_out(found, drafter)
-        return replace(done, spent=drafter.budget.line) if drafter is not None else done
+def _apply_climb(
+    home: Home, climbing: ClimbRunner, found: StageClimb, request: ClimbSkillRequest | PromoteLessonRequest
+) -> StageClimb:
+    async def carry_out() -> StageClimb:
+        async with open_drafter(home, request.model) as drafter:
+            done = await climbing.run_climb(found, drafter)
+        return replace(done, spent=drafter.budget.summary) if drafter is not None else done
 
-    return found if wanted.dry_run else asyncio.run(carry_out())
+    return found if request.dry_run else asyncio.run(carry_out())

@@ -9,56 +9,56 @@ from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library import uploading
 from habitus.app.operating import jobs
-from habitus.app.operating.job_kinds import KINDS, SCHEDULED
-from habitus.app.operating.jobs import Scheduled, leave, open_queue, read_queue
+from habitus.app.operating.job_kinds import JOB_KINDS, SCHEDULED_KINDS
+from habitus.app.operating.jobs import ScheduleStatus, open_queue, open_read_only_queue, submit_job
 from habitus.app.use_cases.declaration import (
-    Nothing,
+    EmptyPayload,
     after_option,
     argument,
-    attempt_id,
+    attempt_id_field,
     limit_option,
     option,
-    page_of,
+    paginate_items,
     use_case,
 )
-from habitus.jobs.model import Job, JobState, Priority
+from habitus.jobs.model import Job, JobPriority, JobState
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewJob:
-    kind: str = argument(f"{', '.join(KINDS)}.")
-    words: tuple[str, ...] = argument("For learn: transcripts. For import: where from.", default=())
-    priority: Priority = option("Which waits least.", default=Priority.NORMAL)
+class AddJobRequest:
+    kind: str = argument(f"{', '.join(JOB_KINDS)}.")
+    arguments: tuple[str, ...] = argument("For learn: transcripts. For import: where from.", default=())
+    priority: JobPriority = option("Which waits least.", default=JobPriority.NORMAL)
     tokens: int | None = option("End it when its models took so many.", least=1, most=10**12)
-    id: str = attempt_id()
+    id: str = attempt_id_field()
 
 
 @use_case(
     "jobs add",
     route="POST /jobs",
     access=Access.ADMIN,
-    example=NewJob(kind="learn", words=("~/.claude/projects",)),
+    example=AddJobRequest(kind="learn", arguments=("~/.claude/projects",)),
     undo="jobs cancel",
     status=201,
-    is_once=True,
+    accepts_idempotency_key=True,
 )
-def add(home: Home, wanted: NewJob) -> Job:
+def add_job(home: Home, request: AddJobRequest) -> Job:
     """Queue a job for a worker: 'habitus worker' or 'habitus up' runs it, now or later."""
     queue = open_queue(home)
-    id = leave(
+    id = submit_job(
         home.settings,
         queue,
-        wanted.kind,
-        wanted.words,
-        tokens=wanted.tokens,
-        priority=wanted.priority,
-        id=wanted.id,
+        request.kind,
+        request.arguments,
+        tokens=request.tokens,
+        priority=request.priority,
+        id=request.id,
     )
     return queue.get(id)
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobList:
+class ListJobsRequest:
     done: bool = option("Those that are done, too.", "--all", default=False)
     limit: int = limit_option()
     after: str = after_option()
@@ -71,35 +71,39 @@ class JobPage:
     total: int
 
 
-@use_case("jobs list", route="GET /jobs", access=Access.VIEWER, example=JobList(done=True))
-def list_jobs(home: Home, wanted: JobList) -> JobPage:
+@use_case("jobs list", route="GET /jobs", access=Access.VIEWER, example=ListJobsRequest(done=True))
+def list_jobs(home: Home, request: ListJobsRequest) -> JobPage:
     """List the pending and running jobs, newest first."""
-    queue = read_queue(home)
-    ids = queue.ids() if wanted.done else [one.id for one in queue.all() if one.state is not JobState.DONE]
-    page = page_of("jobs", ids, str, limit=wanted.limit, after=wanted.after)
-    return JobPage(jobs=queue.some(page.items), next=page.next, total=page.total)
+    queue = open_read_only_queue(home)
+    ids = (
+        queue.list_job_ids()
+        if request.done
+        else [one.id for one in queue.list_jobs() if one.state is not JobState.DONE]
+    )
+    page = paginate_items("jobs", ids, str, limit=request.limit, after=request.after)
+    return JobPage(jobs=queue.get_jobs(page.items), next=page.next, total=page.total)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScheduledJobs:
-    schedule: Sequence[Scheduled]
+class ListSchedulesResult:
+    schedule: Sequence[ScheduleStatus]
 
 
-@use_case("jobs schedule list", route="GET /jobs/schedule", access=Access.VIEWER, example=Nothing())
-def list_scheduled(home: Home, wanted: Nothing) -> ScheduledJobs:
+@use_case("jobs schedule list", route="GET /jobs/schedule", access=Access.VIEWER, example=EmptyPayload())
+def list_schedules(home: Home, request: EmptyPayload) -> ListSchedulesResult:
     """List what runs by itself on a worker or under 'habitus up', and when it runs next."""
-    return ScheduledJobs(schedule=jobs.list_schedules(home, read_queue(home)))
+    return ListSchedulesResult(schedule=jobs.list_schedules(home, open_read_only_queue(home)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewTimes:
-    kind: str = argument(f"{', '.join(SCHEDULED)}.")
-    when: str = argument("off, hourly, 'daily at 3:30' or 'weekly on sunday at 3'.")
+class SetScheduleRequest:
+    kind: str = argument(f"{', '.join(SCHEDULED_KINDS)}.")
+    schedule: str = argument("off, hourly, 'daily at 3:30' or 'weekly on sunday at 3'.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rescheduled:
-    schedule: Sequence[Scheduled]
+class SetScheduleResult:
+    schedule: Sequence[ScheduleStatus]
     undo: tuple[str, ...]
 
 
@@ -107,40 +111,48 @@ class Rescheduled:
     "jobs schedule set",
     route="PUT /jobs/schedule/{kind}",
     access=Access.ADMIN,
-    example=NewTimes(kind="mine", when="weekly on sunday at 3"),
+    example=SetScheduleRequest(kind="mine", schedule="weekly on sunday at 3"),
     undo="config set",
 )
-def set_schedule(home: Home, wanted: NewTimes) -> Rescheduled:
+def set_schedule(home: Home, request: SetScheduleRequest) -> SetScheduleResult:
     """Set when a kind of job runs by itself, or turn it off with 'off'."""
-    done = jobs.set_schedule(home, wanted.kind, wanted.when)
-    return Rescheduled(schedule=jobs.list_schedules(home, read_queue(home)), undo=done.undo)
+    done = jobs.set_schedule(home, request.kind, request.schedule)
+    return SetScheduleResult(schedule=jobs.list_schedules(home, open_read_only_queue(home)), undo=done.undo)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneJob:
+class JobRequest:
     id: str = argument("A job's id.")
 
 
-@use_case("jobs show", route="GET /jobs/{id}", access=Access.VIEWER, example=OneJob(id="53b07abe"))
-def show(home: Home, wanted: OneJob) -> Job:
+@use_case("jobs show", route="GET /jobs/{id}", access=Access.VIEWER, example=JobRequest(id="53b07abe"))
+def show_job(home: Home, request: JobRequest) -> Job:
     """Show one job: its input, its progress and its result."""
-    return read_queue(home).get(wanted.id)
+    return open_read_only_queue(home).get(request.id)
 
 
 @use_case(
-    "jobs cancel", route="POST /jobs/{id}/cancel", access=Access.ADMIN, example=OneJob(id="53b07abe"), undo="jobs retry"
+    "jobs cancel",
+    route="POST /jobs/{id}/cancel",
+    access=Access.ADMIN,
+    example=JobRequest(id="53b07abe"),
+    undo="jobs retry",
 )
-def cancel(home: Home, wanted: OneJob) -> Job:
+def cancel_job(home: Home, request: JobRequest) -> Job:
     """Cancel a job before its next part; finished parts stay. 'retry' resumes it, but an upload must be sent again."""
-    job = open_queue(home).cancel(wanted.id)
+    job = open_queue(home).cancel(request.id)
     # Nothing else removes the uploaded file once no worker will import it.
-    uploading.drop(home.settings, job)
+    uploading.discard_upload(home.settings, job)
     return job
 
 
 @use_case(
-    "jobs retry", route="POST /jobs/{id}/retry", access=Access.ADMIN, example=OneJob(id="53b07abe"), undo="jobs cancel"
+    "jobs retry",
+    route="POST /jobs/{id}/retry",
+    access=Access.ADMIN,
+    example=JobRequest(id="53b07abe"),
+    undo="jobs cancel",
 )
-def retry(home: Home, wanted: OneJob) -> Job:
+def retry_job(home: Home, request: JobRequest) -> Job:
     """Resume a job that failed, was cancelled or needs attention, from the part it had reached."""
-    return open_queue(home).retry(wanted.id)
+    return open_queue(home).retry(request.id)

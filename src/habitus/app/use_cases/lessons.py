@@ -9,47 +9,47 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from habitus.access import Access
-from habitus.app.home import Home, memory_of, whose
+from habitus.app.home import Home, resolve_user_filter, select_memory
 from habitus.app.learning import curating
-from habitus.app.learning.curating import Curation
-from habitus.app.library.undoing import of_lessons
+from habitus.app.learning.curating import CurationReport
+from habitus.app.library.undoing import build_lesson_targets
 from habitus.app.use_cases.declaration import (
     after_option,
     argument,
+    expected_version_option,
     limit_option,
     option,
-    page_of,
-    starting_version,
+    paginate_items,
+    parse_expected_version,
     use_case,
-    version_in,
 )
 from habitus.errors import Invalid, NotFound
-from habitus.memory.memory import Cortex
-from habitus.memory.model import Cause, Engram, Kind, LessonState, Scope, Status
+from habitus.memory.cortex import Cortex
+from habitus.memory.model import ChangeCause, EncodeStatus, Engram, LessonKind, LessonScope, LessonState
 
 # More lessons than any home has; pages are cut afterwards.
-_ALL = 100_000
-_KIND = f"{', '.join(Kind)}."
+_MAX_LESSONS = 100_000
+_KIND = f"{', '.join(LessonKind)}."
 _FOR = "Whom it holds for: user, project, workspace, global."
 
 
-def _version(done: ShownLesson | ChangedLesson) -> tuple[int, str]:
+def _get_version(done: LessonDetails | EditLessonResult) -> tuple[int, str]:
     """Return the version for the ETag; lessons have no layers."""
     return done.lesson.version, ""
 
 
-def _all_users() -> bool:
+def _all_users_option() -> bool:
     shared: bool = option("Of everybody; for admins.", default=False)
     return shared
 
 
 @dataclass(frozen=True, kw_only=True)
-class LessonList:
-    kind: Kind | None = option(_KIND, "-k")
+class ListLessonsRequest:
+    kind: LessonKind | None = option(_KIND, "-k")
     since: str = option("today, week, all or self-play.", "--since", "--scope", default="all")
     limit: int = limit_option()
     after: str = after_option()
-    all_users: bool = _all_users()
+    all_users: bool = _all_users_option()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,34 +60,39 @@ class LessonPage:
 
 
 @use_case(
-    "lessons list", route="GET /lessons", access=Access.OPEN_READING, example=LessonList(kind=Kind.ALWAYS, limit=20)
+    "lessons list",
+    route="GET /lessons",
+    access=Access.OPEN_READING,
+    example=ListLessonsRequest(kind=LessonKind.ALWAYS, limit=20),
 )
-def list_lessons(home: Home, wanted: LessonList) -> LessonPage:
+def list_lessons(home: Home, request: ListLessonsRequest) -> LessonPage:
     """List what is remembered, newest first."""
-    found = memory_of(home, wanted.all_users).list_lessons(wanted.since, _ALL, kind=wanted.kind)
-    page = page_of("lessons", found, lambda engram: engram.id, limit=wanted.limit, after=wanted.after)
+    found = select_memory(home, request.all_users).list_lessons(request.since, _MAX_LESSONS, kind=request.kind)
+    page = paginate_items("lessons", found, lambda engram: engram.id, limit=request.limit, after=request.after)
     return LessonPage(lessons=page.items, next=page.next, total=page.total)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LessonArchive:
+class ListArchivedLessonsRequest:
     limit: int = limit_option()
     after: str = after_option()
-    all_users: bool = _all_users()
+    all_users: bool = _all_users_option()
 
 
-@use_case("lessons archive", route="GET /lessons/archive", access=Access.OPEN_READING, example=LessonArchive())
-def list_archive(home: Home, wanted: LessonArchive) -> LessonPage:
+@use_case(
+    "lessons archive", route="GET /lessons/archive", access=Access.OPEN_READING, example=ListArchivedLessonsRequest()
+)
+def list_archived_lessons(home: Home, request: ListArchivedLessonsRequest) -> LessonPage:
     """List the removed lessons and those that made room for others, most recent first."""
-    found = memory_of(home, wanted.all_users).list_archived()
-    page = page_of("the archive", found, lambda engram: engram.id, limit=wanted.limit, after=wanted.after)
+    found = select_memory(home, request.all_users).list_archived_lessons()
+    page = paginate_items("the archive", found, lambda engram: engram.id, limit=request.limit, after=request.after)
     return LessonPage(lessons=page.items, next=page.next, total=page.total)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneLesson:
+class ShowLessonRequest:
     id: str = argument("The id of a lesson.", completes="lessons")
-    all_users: bool = _all_users()
+    all_users: bool = _all_users_option()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +100,11 @@ class LessonVersion:
     number: int
     text: str
     state: LessonState
-    cause: Cause
+    cause: ChangeCause
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShownLesson:
+class LessonDetails:
     lesson: Engram
     history: Sequence[LessonVersion]
 
@@ -108,32 +113,32 @@ class ShownLesson:
     "lessons show",
     route="GET /lessons/{id}",
     access=Access.OPEN_READING,
-    example=OneLesson(id="b1"),
-    version_of=_version,
+    example=ShowLessonRequest(id="b1"),
+    get_version=_get_version,
 )
-def show(home: Home, wanted: OneLesson) -> ShownLesson:
+def show_lesson(home: Home, request: ShowLessonRequest) -> LessonDetails:
     """Show one lesson: its origin, its evidence, its usage and its history."""
-    memory = memory_of(home, wanted.all_users)
+    memory = select_memory(home, request.all_users)
     history = [
         LessonVersion(number=one.number, text=one.engram.text, state=one.engram.state, cause=one.cause)
-        for one in memory.history(wanted.id)
+        for one in memory.get_history(request.id)
     ]
-    return ShownLesson(lesson=memory.get(wanted.id), history=history)
+    return LessonDetails(lesson=memory.get(request.id), history=history)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewLesson:
+class AddLessonRequest:
     text: str = argument("One sentence.")
-    kind: Kind = option(_KIND, "-k", default=Kind.LESSON)
-    scope: Scope = option(_FOR, "--for", default=Scope.USER)
+    kind: LessonKind = option(_KIND, "-k", default=LessonKind.LESSON)
+    scope: LessonScope = option(_FOR, "--for", default=LessonScope.USER)
     topic: str = option("What it is about, in a word.", default="")
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptLesson:
+class AddLessonResult:
     """The lesson that was stored or reinforced."""
 
-    status: Status
+    status: EncodeStatus
     lesson: Engram
     # Lessons that were archived to make room for it.
     archived: Sequence[Engram] = ()
@@ -141,30 +146,32 @@ class KeptLesson:
     undo: tuple[str, ...] = ()
 
 
-def _kept_since(home: Home, wanted: NewLesson, since: datetime) -> KeptLesson | None:
+def _find_lesson_added_since(home: Home, request: AddLessonRequest, since: datetime) -> AddLessonResult | None:
     """Return the lesson with this text if it was added since then."""
-    same = (one for one in home.memory.list_lessons("all", _ALL) if one.text == wanted.text.strip())
+    same = (one for one in home.memory.list_lessons("all", _MAX_LESSONS) if one.text == request.text.strip())
     made = next((one for one in same if one.created_on is not None and one.created_on >= since), None)
-    return KeptLesson(status=Status.STORED, lesson=made, undo=("lessons", "remove", made.id)) if made else None
+    return (
+        AddLessonResult(status=EncodeStatus.STORED, lesson=made, undo=("lessons", "remove", made.id)) if made else None
+    )
 
 
 @use_case(
     "lessons add",
     route="POST /lessons",
     access=Access.ADMIN,
-    example=NewLesson(text="Dates are day-first."),
+    example=AddLessonRequest(text="Dates are day-first."),
     status=201,
-    is_once=True,
-    made_since=_kept_since,
+    accepts_idempotency_key=True,
+    recover_result=_find_lesson_added_since,
 )
-def add(home: Home, wanted: NewLesson) -> KeptLesson:
+def add_lesson(home: Home, request: AddLessonRequest) -> AddLessonResult:
     """Remember something; a lesson that is known already gets stronger."""
-    with _noting(home.memory) as undo:
+    with _collect_undo_command(home.memory) as undo:
         encoded = home.memory.add(
-            wanted.text, kind=wanted.kind, scope=wanted.scope, topic=wanted.topic, project=home.project
+            request.text, kind=request.kind, scope=request.scope, topic=request.topic, project=home.project
         )
     assert encoded.engram is not None
-    return KeptLesson(
+    return AddLessonResult(
         status=encoded.status,
         lesson=encoded.engram,
         archived=encoded.archived,
@@ -174,18 +181,18 @@ def add(home: Home, wanted: NewLesson) -> KeptLesson:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LessonEdit:
+class EditLessonRequest:
     id: str = argument("The id of a lesson.", completes="lessons")
     text: str | None = option("The new text.", "-t")
-    kind: Kind | None = option(_KIND, "-k")
-    scope: Scope | None = option(_FOR, "--for")
+    kind: LessonKind | None = option(_KIND, "-k")
+    scope: LessonScope | None = option(_FOR, "--for")
     topic: str | None = option("What it is about, in a word.")
-    expect: str | None = starting_version()
-    all_users: bool = _all_users()
+    expect: str | None = expected_version_option()
+    all_users: bool = _all_users_option()
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangedLesson:
+class EditLessonResult:
     """A lesson after an edit; `undo` is empty if nothing was changed."""
 
     lesson: Engram
@@ -197,34 +204,34 @@ class ChangedLesson:
     "lessons edit",
     route="PATCH /lessons/{id}",
     access=Access.ADMIN,
-    example=LessonEdit(id="b1", text="Dates are month-first."),
-    version_of=_version,
+    example=EditLessonRequest(id="b1", text="Dates are month-first."),
+    get_version=_get_version,
 )
-def edit(home: Home, wanted: LessonEdit) -> ChangedLesson:
+def edit_lesson(home: Home, request: EditLessonRequest) -> EditLessonResult:
     """Edit a lesson; from then on it is yours."""
-    memory = memory_of(home, wanted.all_users)
-    with _noting(memory) as undo:
+    memory = select_memory(home, request.all_users)
+    with _collect_undo_command(memory) as undo:
         after = memory.edit(
-            wanted.id,
+            request.id,
             by=home.settings.signature,
-            text=wanted.text,
-            kind=wanted.kind,
-            scope=wanted.scope,
-            topic=wanted.topic,
+            text=request.text,
+            kind=request.kind,
+            scope=request.scope,
+            topic=request.topic,
             project=home.project,
-            expected_version=version_in(wanted.expect),
+            expected_version=parse_expected_version(request.expect),
         )
-    return ChangedLesson(lesson=after, undo=tuple(undo))
+    return EditLessonResult(lesson=after, undo=tuple(undo))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManyLessons:
+class LessonIdsRequest:
     ids: tuple[str, ...] = argument("The ids of lessons.", completes="lessons")
-    all_users: bool = _all_users()
+    all_users: bool = _all_users_option()
 
 
 @dataclass(frozen=True, kw_only=True)
-class MovedLessons:
+class MoveLessonsResult:
     lessons: Sequence[Engram]
     undo: tuple[str, ...]
 
@@ -233,66 +240,71 @@ class MovedLessons:
     "lessons remove",
     route="DELETE /lessons/{ids}",
     access=Access.ADMIN,
-    example=ManyLessons(ids=("b1",)),
+    example=LessonIdsRequest(ids=("b1",)),
     undo="lessons restore",
 )
-def remove(home: Home, wanted: ManyLessons) -> MovedLessons:
+def remove_lessons(home: Home, request: LessonIdsRequest) -> MoveLessonsResult:
     """Archive lessons; they are not learned again automatically."""
-    memory = memory_of(home, wanted.all_users)
+    memory = select_memory(home, request.all_users)
     # Look all of them up first: an unknown id must fail before anything is removed.
-    found = [memory.get(id).id for id in wanted.ids]
+    found = [memory.get(id).id for id in request.ids]
     gone = [memory.remove(id, by=home.settings.signature) for id in found]
-    return MovedLessons(lessons=gone, undo=("lessons", "restore", *found))
+    return MoveLessonsResult(lessons=gone, undo=("lessons", "restore", *found))
 
 
 @use_case(
     "lessons restore",
     route="POST /lessons/{ids}/restore",
     access=Access.ADMIN,
-    example=ManyLessons(ids=("b1",)),
+    example=LessonIdsRequest(ids=("b1",)),
     undo="lessons remove",
 )
-def restore(home: Home, wanted: ManyLessons) -> MovedLessons:
+def restore_lessons(home: Home, request: LessonIdsRequest) -> MoveLessonsResult:
     """Restore lessons from the archive."""
-    memory = memory_of(home, wanted.all_users)
-    found = [memory.get(id).id for id in wanted.ids]
+    memory = select_memory(home, request.all_users)
+    found = [memory.get(id).id for id in request.ids]
     back = [memory.restore(id, by=home.settings.signature) for id in found]
-    return MovedLessons(lessons=back, undo=("lessons", "remove", *found))
+    return MoveLessonsResult(lessons=back, undo=("lessons", "remove", *found))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retraction:
+class RetractLessonsRequest:
     turn: str = option("What this turn taught.", default="")
     session: str = option("What all turns of this session taught.", default="")
-    all_users: bool = _all_users()
+    all_users: bool = _all_users_option()
 
 
 @use_case(
-    "lessons retract", route="POST /lessons/retract", access=Access.ADMIN, example=Retraction(turn="d4342a3ce725")
+    "lessons retract",
+    route="POST /lessons/retract",
+    access=Access.ADMIN,
+    example=RetractLessonsRequest(turn="d4342a3ce725"),
 )
-def retract(home: Home, wanted: Retraction) -> MovedLessons:
+def retract_lessons(home: Home, request: RetractLessonsRequest) -> MoveLessonsResult:
     """Archive everything that one conversation taught; it is not learned again automatically."""
-    if bool(wanted.turn) is bool(wanted.session):
+    if bool(request.turn) is bool(request.session):
         raise Invalid("Say which conversation taught it.", hint="Give --turn ID or --session ID.")
     # Old lessons don't know their session: find them by the turns that the journal still has.
-    user = whose(home.settings, wanted.all_users)
-    turns = home.journal.turns_of(wanted.session, user=user) if wanted.session else []
-    memory = memory_of(home, wanted.all_users)
-    found = memory.taught_by({wanted.turn} if wanted.turn else {one.id for one in turns}, session=wanted.session)
-    where = f"turn {wanted.turn}" if wanted.turn else f"session {wanted.session}"
+    user = resolve_user_filter(home.settings, request.all_users)
+    turns = home.journal.list_session_turns(request.session, user=user) if request.session else []
+    memory = select_memory(home, request.all_users)
+    found = memory.list_lessons_taught_by(
+        {request.turn} if request.turn else {one.id for one in turns}, session=request.session
+    )
+    where = f"turn {request.turn}" if request.turn else f"session {request.session}"
     if not found:
         raise NotFound(f"Nothing that is remembered comes from {where}.", hint="See 'habitus sessions list'.")
-    gone = [memory.remove(one.id, by=home.settings.signature, why=f"withdrawn with {where}") for one in found]
-    return MovedLessons(lessons=gone, undo=("lessons", "restore", *(one.id for one in gone)))
+    gone = [memory.remove(one.id, by=home.settings.signature, reason=f"withdrawn with {where}") for one in found]
+    return MoveLessonsResult(lessons=gone, undo=("lessons", "restore", *(one.id for one in gone)))
 
 
 @contextmanager
-def _noting(memory: Cortex) -> Iterator[list[str]]:
+def _collect_undo_command(memory: Cortex) -> Iterator[list[str]]:
     """Collect the changes to lessons made inside, and yield the command that undoes them; empty if there are none."""
     undo: list[str] = []
-    with memory.noting() as made:
+    with memory.record_changes() as made:
         yield undo
-    undo += ("undo", *of_lessons(made)) if made else ()
+    undo += ("undo", *build_lesson_targets(made)) if made else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,9 +314,9 @@ class CurationRequest:
 
 
 @use_case("curate", access=Access.ADMIN, example=CurationRequest(apply=True), undo="lessons restore")
-def curate(home: Home, wanted: CurationRequest) -> Curation:
+def curate(home: Home, request: CurationRequest) -> CurationReport:
     """Maintain what was learned: archive what has aged, test what fails, and let what has served climb a stage.
 
     Without --apply it only reports what it would do, and why. Changes to skills wait for your review.
     """
-    return asyncio.run(curating.curate(home, apply=wanted.apply, model=wanted.model))
+    return asyncio.run(curating.curate(home, apply=request.apply, model=request.model))

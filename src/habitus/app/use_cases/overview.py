@@ -10,38 +10,45 @@ from datetime import UTC, datetime, timedelta
 
 from habitus.access import Access
 from habitus.app.conversations import models
-from habitus.app.conversations.past_sessions import past_sessions
+from habitus.app.conversations.past_sessions import list_past_sessions
 from habitus.app.home import Home
 from habitus.app.learning import insights, learning
-from habitus.app.learning.insights import Confusion, MenuCost, SkillEffect, SkillUsage, TriedCandidate, UnusedSkill
-from habitus.app.learning.learning import Repeated
-from habitus.app.library.browsing import DAYS, Cluster, map_skills
-from habitus.app.library.undoing import of_change
+from habitus.app.learning.insights import (
+    ConfusionMatrix,
+    MenuCost,
+    SkillEffect,
+    SkillUsageHistory,
+    TriedCandidateSummary,
+    UnusedSkill,
+)
+from habitus.app.learning.learning import RepeatedFailure
+from habitus.app.library.browsing import USAGE_DAYS, MapCluster, build_skill_map
+from habitus.app.library.undoing import build_change_undo
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem
-from habitus.app.use_cases.agents import HeardAgent, heard_agents
-from habitus.app.use_cases.declaration import Nothing, argument, limit_option, use_case
+from habitus.app.use_cases.agents import AgentActivity, list_agent_activity
+from habitus.app.use_cases.declaration import EmptyPayload, argument, limit_option, use_case
 from habitus.app.use_cases.finding import NamedReason
-from habitus.app.use_cases.skills import SkillList, everything, matching, skill_name
+from habitus.app.use_cases.skills import ListSkillsRequest, filter_skills, list_all_skills, skill_name_argument
 from habitus.evidence.findings import Rollback
-from habitus.journal.facts import Day
-from habitus.journal.model import KeptSession
-from habitus.memory.model import Engram, Producer
-from habitus.skills.layers.listing import Listed
+from habitus.journal.evidence_records import DailyRequestCounts
+from habitus.journal.model import SessionSummary
+from habitus.memory.model import Engram, LessonProducer
+from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
-from habitus.skills.model import Source, State, Summary
+from habitus.skills.model import SkillSource, SkillState, SkillSummary
 from habitus.skills.review import Proposal
 from habitus.tools.model import CodeTool, ToolStatus
 
 _WEEK = timedelta(days=7)
 # How many skills that help, or hurt, are shown.
-_SHOWN = 3
+_MAX_SHOWN = 3
 # Producers whose lessons agents did not learn themselves.
-_TAUGHT = (Producer.USER, Producer.IMPORT)
+_TAUGHT_BY = (LessonProducer.USER, LessonProducer.IMPORT)
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownEffect:
+class KnownSkillEffect:
     """The effect of a skill per hundred conversations, with its confidence interval."""
 
     name: str
@@ -51,26 +58,26 @@ class KnownEffect:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learned:
+class LearnedItem:
     """A skill or a lesson that agents made from their work."""
 
     kind: str
     id: str
     text: str
-    on: datetime | None
+    learned_on: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportedTogether:
+class ImportBatch:
     """Skills imported by one command, and the command that undoes it."""
 
     names: Sequence[str]
-    on: datetime
+    imported_on: datetime
     undo: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstSteps:
+class OnboardingStatus:
     """Which of the first steps are done in a new home."""
 
     agent: bool
@@ -80,51 +87,51 @@ class FirstSteps:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overview:
+class OverviewReport:
     """The last thirty days, oldest first, with the number of pending items at the end of each day."""
 
-    days: Sequence[Day]
-    waiting: Sequence[int]
-    helps: Sequence[KnownEffect]
-    hurts: Sequence[KnownEffect]
-    agents: Sequence[HeardAgent]
-    learned: Sequence[Learned]
-    imports: Sequence[ImportedTogether]
-    steps: FirstSteps
+    days: Sequence[DailyRequestCounts]
+    pending_per_day: Sequence[int]
+    helps: Sequence[KnownSkillEffect]
+    hurts: Sequence[KnownSkillEffect]
+    agents: Sequence[AgentActivity]
+    learned: Sequence[LearnedItem]
+    imports: Sequence[ImportBatch]
+    steps: OnboardingStatus
 
 
-@use_case("", route="GET /overview", access=Access.VIEWER, example=Nothing())
-def overview(home: Home, wanted: Nothing) -> Overview:
+@use_case("", route="GET /overview", access=Access.VIEWER, example=EmptyPayload())
+def show_overview(home: Home, request: EmptyPayload) -> OverviewReport:
     """Show the last thirty days: requests and their outcomes, pending reviews, what helps or hurts, and agents."""
     now = home.clock()
-    with home.reading():
-        days, heard = home.journal.days(DAYS), home.journal.last_heard()
-    summaries = [item.summary for item in home.skills.listing() if item.summary is not None]
+    with home.read_transaction():
+        days, heard = home.journal.count_daily_requests(USAGE_DAYS), home.journal.get_last_request_times()
+    summaries = [item.summary for item in home.skills.list_skills() if item.summary is not None]
     recent = [one for one in summaries if one.modified_on is not None and one.modified_on >= now - _WEEK]
-    helps, hurts = _effects(home)
-    agents = heard_agents(home, heard)
+    helps, hurts = _find_known_effects(home)
+    agents = list_agent_activity(home, heard)
     own = any(one.layer != "bundled" for one in summaries)
-    steps = FirstSteps(
+    steps = OnboardingStatus(
         agent=bool(agents),
         skills=own,
-        model=bool(models.model_names(home.settings, os.environ)[0]),
+        model=bool(models.resolve_model_names(home.settings, os.environ)[0]),
         request=bool(heard),
     )
-    return Overview(
+    return OverviewReport(
         days=days,
-        waiting=_waiting(home, days),
+        pending_per_day=_count_pending_per_day(home, days),
         helps=helps,
         hurts=hurts,
         agents=agents,
-        learned=_recently_learned(recent, home.memory.list_lessons("week", 100)),
-        imports=_imports(home.skills, recent),
+        learned=_list_learned_items(recent, home.memory.list_lessons("week", 100)),
+        imports=_list_import_batches(home.skills, recent),
         steps=steps,
     )
 
 
-def _waiting(home: Home, days: Sequence[Day]) -> list[int]:
+def _count_pending_per_day(home: Home, days: Sequence[DailyRequestCounts]) -> list[int]:
     open_from: list[tuple[datetime, datetime | None]] = []
-    for item in inbox.waiting(home, with_decided=True, with_contents=False):
+    for item in inbox.list_pending(home, with_decided=True, with_contents=False):
         subject = item.subject
         if isinstance(subject, Proposal):
             open_from.append((subject.made_on, subject.decided_on))
@@ -134,51 +141,51 @@ def _waiting(home: Home, days: Sequence[Day]) -> list[int]:
     return [sum(made < end and (done is None or done >= end) for made, done in open_from) for end in ends]
 
 
-def _effects(home: Home) -> tuple[list[KnownEffect], list[KnownEffect]]:
+def _find_known_effects(home: Home) -> tuple[list[KnownSkillEffect], list[KnownSkillEffect]]:
     """Return the skills with the strongest known effects, helpful and harmful, by their newest version."""
-    newest: dict[str, KnownEffect] = {}
+    newest: dict[str, KnownSkillEffect] = {}
     # The statistics take long to load, so skip them while no turn has an outcome.
-    for one in home.evidence.findings().items if home.journal.is_judged() else ():
+    for one in home.evidence.compute_findings().items if home.journal.has_explicit_outcome() else ():
         if one.item.kind == "skill" and (effect := one.estimate.offering) is not None:
             name = one.item.name.partition("@")[0]
             # Findings come oldest version first, so the newest one wins.
-            newest[name] = KnownEffect(name=name, value=effect.value, low=effect.low, high=effect.high)
+            newest[name] = KnownSkillEffect(name=name, value=effect.value, low=effect.low, high=effect.high)
     ranked = sorted(newest.values(), key=lambda one: (-one.value, one.name))
     hurts = [one for one in reversed(ranked) if one.value < 0]
-    return [one for one in ranked if one.value > 0][:_SHOWN], hurts[:_SHOWN]
+    return [one for one in ranked if one.value > 0][:_MAX_SHOWN], hurts[:_MAX_SHOWN]
 
 
-def _recently_learned(recent: Iterable[Summary], lessons: Iterable[Engram]) -> list[Learned]:
+def _list_learned_items(recent: Iterable[SkillSummary], lessons: Iterable[Engram]) -> list[LearnedItem]:
     found = [
-        Learned(kind="skill", id=one.name, text=one.title or one.name, on=one.modified_on)
+        LearnedItem(kind="skill", id=one.name, text=one.title or one.name, learned_on=one.modified_on)
         for one in recent
-        if one.source is Source.AGENT
+        if one.source is SkillSource.AGENT
     ]
     found += [
-        Learned(kind="lesson", id=one.id, text=one.text, on=one.created_on)
+        LearnedItem(kind="lesson", id=one.id, text=one.text, learned_on=one.created_on)
         for one in lessons
-        if one.produced_by not in _TAUGHT
+        if one.produced_by not in _TAUGHT_BY
     ]
-    return sorted(found, key=lambda one: one.on or datetime.min.replace(tzinfo=UTC), reverse=True)
+    return sorted(found, key=lambda one: one.learned_on or datetime.min.replace(tzinfo=UTC), reverse=True)
 
 
-def _imports(skills: Library, recent: Iterable[Summary]) -> list[ImportedTogether]:
+def _list_import_batches(skills: Library, recent: Iterable[SkillSummary]) -> list[ImportBatch]:
     """Group recently imported skills by import."""
     together: dict[datetime, list[str]] = {}
     for one in recent:
-        if one.source is Source.IMPORTED and one.modified_on is not None:
+        if one.source is SkillSource.IMPORTED and one.modified_on is not None:
             # One import stamps all of its skills with the same timestamp.
             together.setdefault(one.modified_on, []).append(one.name)
     found = []
-    for on in sorted(together, reverse=True)[:_SHOWN]:
-        change = skills.history(together[on][0])[-1].author
-        undo = of_change(change) if change.change else ()
-        found.append(ImportedTogether(names=sorted(together[on]), on=on, undo=undo))
+    for on in sorted(together, reverse=True)[:_MAX_SHOWN]:
+        change = skills.list_versions(together[on][0])[-1].author
+        undo = build_change_undo(change) if change.change_id else ()
+        found.append(ImportBatch(names=sorted(together[on]), imported_on=on, undo=undo))
     return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class MappedSkill:
+class SkillMapPoint:
     """A skill on the map: coordinates from 0 to 1, uses, and its effect per hundred conversations, if known."""
 
     name: str
@@ -189,18 +196,18 @@ class MappedSkill:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapOfSkills:
-    skills: Sequence[MappedSkill]
-    clusters: Sequence[Cluster]
+class SkillMapResult:
+    skills: Sequence[SkillMapPoint]
+    clusters: Sequence[MapCluster]
 
 
-@use_case("", route="GET /map", access=Access.OPEN_READING, example=Nothing())
-def show_map(home: Home, wanted: Nothing) -> MapOfSkills:
+@use_case("", route="GET /map", access=Access.OPEN_READING, example=EmptyPayload())
+def show_skill_map(home: Home, request: EmptyPayload) -> SkillMapResult:
     """Show skills on a map by meaning: the most used ones as points, the others in clusters."""
-    found = map_skills(home)
-    return MapOfSkills(
+    found = build_skill_map(home)
+    return SkillMapResult(
         skills=[
-            MappedSkill(
+            SkillMapPoint(
                 name=dot.row.item.name,
                 x=dot.x,
                 y=dot.y,
@@ -214,13 +221,13 @@ def show_map(home: Home, wanted: Nothing) -> MapOfSkills:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words:
+class SearchEverythingRequest:
     q: str = argument("A few words.", default="")
     limit: int = limit_option(6)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundThing:
+class SearchHit:
     """A skill, a lesson or a conversation; `id` opens it."""
 
     kind: str
@@ -230,77 +237,79 @@ class FoundThing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundThings:
-    found: Sequence[FoundThing]
+class SearchEverythingResult:
+    found: Sequence[SearchHit]
 
 
-@use_case("", route="GET /find", access=Access.VIEWER, example=Words(q="close the books"))
-def find(home: Home, wanted: Words) -> FoundThings:
+@use_case("", route="GET /find", access=Access.VIEWER, example=SearchEverythingRequest(q="close the books"))
+def search_everything(home: Home, request: SearchEverythingRequest) -> SearchEverythingResult:
     """Find skills, lessons and your conversations by a few words, at most `limit` of each."""
-    if not (words := wanted.q.lower().split()):
-        return FoundThings(found=())
-    skills, fits = matching(home, SkillList(q=wanted.q), everything(home))
+    if not (words := request.q.lower().split()):
+        return SearchEverythingResult(found=())
+    skills, fits = filter_skills(home, ListSkillsRequest(q=request.q), list_all_skills(home))
     found = [
-        FoundThing(
+        SearchHit(
             kind="skill",
             id=item.name,
             title=(item.summary.title if item.summary else "") or item.name,
-            text=item.summary.cue if item.summary else item.reason,
+            text=item.summary.when_to_use_line if item.summary else item.reason,
         )
         # Without a good match, two near misses are enough to show what is there.
-        for item in skills[: wanted.limit if fits else 2]
+        for item in skills[: request.limit if fits else 2]
     ]
-    lessons = [one for one in home.memory.list_lessons("all", 1000) if _has_all(words, one.text)]
-    found += [FoundThing(kind="lesson", id=one.id, title=one.text, text="") for one in lessons[: wanted.limit]]
-    talks = [one for one in past_sessions(home.settings, home.journal, 500) if _has_all(words, one.title)]
-    found += [FoundThing(kind="conversation", id=one.id, title=one.title, text="") for one in talks[: wanted.limit]]
-    return FoundThings(found=found)
+    lessons = [one for one in home.memory.list_lessons("all", 1000) if _contains_all_words(words, one.text)]
+    found += [SearchHit(kind="lesson", id=one.id, title=one.text, text="") for one in lessons[: request.limit]]
+    talks = [
+        one for one in list_past_sessions(home.settings, home.journal, 500) if _contains_all_words(words, one.title)
+    ]
+    found += [SearchHit(kind="conversation", id=one.id, title=one.title, text="") for one in talks[: request.limit]]
+    return SearchEverythingResult(found=found)
 
 
-def _has_all(words: Iterable[str], text: str) -> bool:
+def _contains_all_words(words: Iterable[str], text: str) -> bool:
     lowered = text.lower()
     return all(word in lowered for word in words)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Insights:
+class InsightsReport:
     """Long-term figures about the library."""
 
     # Most helpful first.
     effects: Sequence[SkillEffect]
     menu: MenuCost
     unused: Sequence[UnusedSkill]
-    confusion: Confusion
-    improvements: Sequence[TriedCandidate]
+    confusion: ConfusionMatrix
+    improvements: Sequence[TriedCandidateSummary]
 
 
-@use_case("", route="GET /insights", access=Access.OPEN_READING, example=Nothing())
-def show(home: Home, wanted: Nothing) -> Insights:
+@use_case("", route="GET /insights", access=Access.OPEN_READING, example=EmptyPayload())
+def show_insights(home: Home, request: EmptyPayload) -> InsightsReport:
     """Show effects over time, the cost of the menu, unused and confused skills, and the candidates tried."""
-    return Insights(
-        effects=insights.effects(home),
-        menu=insights.menu_cost(home),
-        unused=insights.unused_skills(home),
-        confusion=insights.confusion(home),
-        improvements=insights.tried_candidates(home),
+    return InsightsReport(
+        effects=insights.list_skill_effects(home),
+        menu=insights.compute_menu_cost(home),
+        unused=insights.list_unused_skills(home),
+        confusion=insights.compute_confusion(home),
+        improvements=insights.list_tried_candidates(home),
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Today:
+class TodayReport:
     """What needs attention today, and what is new this week."""
 
-    waiting: tuple[InboxItem, ...]
+    pending: tuple[InboxItem, ...]
     # Created or changed within a week, newest first.
-    new_skills: tuple[Summary, ...]
+    new_skills: tuple[SkillSummary, ...]
     new_lessons: tuple[Engram, ...]
     # Skills that can't be loaded or lack something they need.
-    broken: tuple[Listed, ...]
+    broken: tuple[ListedSkill, ...]
     # Versions that do worse than their predecessor.
-    worse: tuple[Rollback, ...]
+    regressions: tuple[Rollback, ...]
     # Tools that failed repeatedly.
     failing: tuple[CodeTool, ...]
-    sessions: tuple[KeptSession, ...]
+    sessions: tuple[SessionSummary, ...]
     # The number of all skills.
     skills: int
     # Without the skills that come with Habitus.
@@ -309,29 +318,29 @@ class Today:
     @property
     def is_new(self) -> bool:
         """Whether nothing has been created, learned or asked in this home yet."""
-        return not (self.waiting or self.own_skills or self.new_lessons or self.sessions)
+        return not (self.pending or self.own_skills or self.new_lessons or self.sessions)
 
 
-def today(home: Home, *, with_contents: bool = True) -> Today:
+def build_today_report(home: Home, *, with_contents: bool = True) -> TodayReport:
     """Collect what needs attention; `with_contents` also reads the files of pending changes."""
-    listing, now = home.skills.listing(), home.clock()
+    listing, now = home.skills.list_skills(), home.clock()
     summaries = [item.summary for item in listing if item.summary is not None]
     # Listing tools loads the sandbox, so it is skipped if no skill has code.
     tools = home.tools.all() if home.skills.snapshot().with_code else ()
-    return Today(
-        waiting=inbox.waiting(home, with_contents=with_contents),
-        new_skills=_newest(summaries, now - _WEEK),
+    return TodayReport(
+        pending=inbox.list_pending(home, with_contents=with_contents),
+        new_skills=_select_newest(summaries, now - _WEEK),
         new_lessons=home.memory.list_lessons("week", 100),
-        broken=tuple(item for item in listing if item.state in (State.BROKEN, State.GATED)),
-        worse=home.evidence.findings().rollbacks,
+        broken=tuple(item for item in listing if item.state in (SkillState.BROKEN, SkillState.GATED)),
+        regressions=home.evidence.compute_findings().rollbacks,
         failing=tuple(tool for tool in tools if tool.status in (ToolStatus.DEGRADED, ToolStatus.BROKEN)),
-        sessions=tuple(past_sessions(home.settings, home.journal, 5)),
+        sessions=tuple(list_past_sessions(home.settings, home.journal, 5)),
         skills=len(summaries),
         own_skills=sum(summary.layer != "bundled" for summary in summaries),
     )
 
 
-def _newest(summaries: list[Summary], since: datetime) -> tuple[Summary, ...]:
+def _select_newest(summaries: list[SkillSummary], since: datetime) -> tuple[SkillSummary, ...]:
     """Return the skills changed since then, newest first, without bundled ones."""
     dated = [(summary.modified_on, summary) for summary in summaries if summary.modified_on is not None]
     recent = [(on, summary) for on, summary in dated if on >= since and summary.layer != "bundled"]
@@ -339,50 +348,53 @@ def _newest(summaries: list[Summary], since: datetime) -> tuple[Summary, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstLook:
+class TodaySummary:
     """What needs attention today, as served over REST."""
 
-    waiting: Sequence[InboxItem]
+    pending: Sequence[InboxItem]
     new_skills: Sequence[str]
     new_lessons: Sequence[Engram]
     broken: Sequence[NamedReason]
-    worse: Sequence[Rollback]
+    regressions: Sequence[Rollback]
     failing: Sequence[NamedReason]
 
 
-@use_case("", route="GET /today", access=Access.VIEWER, example=Nothing())
-def first_look(home: Home, wanted: Nothing) -> FirstLook:
+@use_case("", route="GET /today", access=Access.VIEWER, example=EmptyPayload())
+def show_today(home: Home, request: EmptyPayload) -> TodaySummary:
     """Show what to look at first: pending reviews, this week's news, and broken skills and tools."""
-    found = today(home)
-    return FirstLook(
-        waiting=found.waiting,
+    found = build_today_report(home)
+    return TodaySummary(
+        pending=found.pending,
         new_skills=[summary.name for summary in found.new_skills],
         new_lessons=found.new_lessons,
         broken=[NamedReason(name=item.name, reason=item.reason) for item in found.broken],
-        worse=found.worse,
+        regressions=found.regressions,
         failing=[NamedReason(name=tool.name, reason=tool.reason) for tool in found.failing],
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class FailureList:
-    failing: Sequence[Repeated]
+class ListRepeatedFailuresResult:
+    failing: Sequence[RepeatedFailure]
 
 
-@use_case("", route="GET /failing", access=Access.VIEWER, example=Nothing())
-def failing(home: Home, wanted: Nothing) -> FailureList:
+@use_case("", route="GET /failing", access=Access.VIEWER, example=EmptyPayload())
+def list_repeated_failures(home: Home, request: EmptyPayload) -> ListRepeatedFailuresResult:
     """List what fails repeatedly in conversations, and which remedies worked."""
-    return FailureList(failing=learning.repeated_failures(home))
+    return ListRepeatedFailuresResult(failing=learning.list_repeated_failures(home))
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkillEvidence:
-    name: str = skill_name()
+class ShowSkillEvidenceRequest:
+    name: str = skill_name_argument()
 
 
 @use_case(
-    "", route="GET /skills/{name}/evidence", access=Access.OPEN_READING, example=SkillEvidence(name="csv-summary")
+    "",
+    route="GET /skills/{name}/evidence",
+    access=Access.OPEN_READING,
+    example=ShowSkillEvidenceRequest(name="csv-summary"),
 )
-def skill_evidence(home: Home, wanted: SkillEvidence) -> SkillUsage:
+def show_skill_evidence(home: Home, request: ShowSkillEvidenceRequest) -> SkillUsageHistory:
     """Show the effect of each version of a skill, newest first, and its uses by version and by week."""
-    return insights.record_of(home, home.skills.find(wanted.name))
+    return insights.read_skill_usage(home, home.skills.find(request.name))

@@ -9,48 +9,48 @@ from dataclasses import dataclass
 from typing import Any
 
 from habitus.access import Access
-from habitus.agent.user_input import Asking
-from habitus.app.conversations.hosting import Hosting, HostRequest
+from habitus.agent.user_input import UserRequest
+from habitus.app.conversations.hosting import HostedConversations, HostTurnRequest
 from habitus.app.home import Home
 from habitus.app.library import recipes
-from habitus.app.library.recipes import CheckedRecipe
+from habitus.app.library.recipes import RecipeCheckResult
 from habitus.app.use_cases.declaration import argument, json_argument, option, use_case
 from habitus.errors import NotFound
 from habitus.events import ToolResult
 from habitus.recipes.catalogue import SkillRecipe
-from habitus.recipes.execution import StepRun, fill_defaults, foreseen
+from habitus.recipes.execution import StepRun, fill_parameter_defaults, preview_steps
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipeList:
+class ListRecipesRequest:
     name: str | None = option("Only those of this skill.", "--skill")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipesFound:
+class ListRecipesResult:
     recipes: Sequence[SkillRecipe]
 
 
-@use_case("recipes list", route="GET /skills/{name}/recipes", access=Access.OPEN_READING, example=RecipeList())
-def list_recipes(home: Home, wanted: RecipeList) -> RecipesFound:
+@use_case("recipes list", route="GET /skills/{name}/recipes", access=Access.OPEN_READING, example=ListRecipesRequest())
+def list_recipes(home: Home, request: ListRecipesRequest) -> ListRecipesResult:
     """List the recipes with their skill, status and results so far."""
-    skill = None if wanted.name is None else home.skills.find(wanted.name).name
-    return RecipesFound(recipes=[one for one in home.recipes.all() if skill in (None, one.skill)])
+    skill = None if request.name is None else home.skills.find(request.name).name
+    return ListRecipesResult(recipes=[one for one in home.recipes.list_recipes() if skill in (None, one.skill)])
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneRecipe:
+class ShowRecipeRequest:
     recipe: str = argument("A recipe.", metavar="NAME")
 
 
-@use_case("recipes show", access=Access.OPEN_READING, example=OneRecipe(recipe="monthly-report"))
-def show(home: Home, wanted: OneRecipe) -> SkillRecipe:
+@use_case("recipes show", access=Access.OPEN_READING, example=ShowRecipeRequest(recipe="monthly-report"))
+def show_recipe(home: Home, request: ShowRecipeRequest) -> SkillRecipe:
     """Show one recipe: its parameters, its steps, and its results so far."""
-    return home.recipes.get(wanted.recipe)
+    return home.recipes.get(request.recipe)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipeRun:
+class RunRecipeRequest:
     recipe: str = argument("A recipe.", metavar="NAME")
     payload: dict[str, Any] = json_argument("Its parameters as JSON, a file with it, or '-'.", metavar="PARAMS")
     name: str | None = option("Refuse unless it is one of this skill.", "--skill")
@@ -60,49 +60,49 @@ class RecipeRun:
     "recipes run",
     route="POST /skills/{name}/recipes/{recipe}",
     access=Access.ADMIN,
-    example=RecipeRun(recipe="monthly-report", payload={"month": "2026-10"}),
+    example=RunRecipeRequest(recipe="monthly-report", payload={"month": "2026-10"}),
 )
-def run(home: Home, wanted: RecipeRun) -> ToolResult:
+def run_recipe(home: Home, request: RunRecipeRequest) -> ToolResult:
     """Run a recipe through the tools of a session, in a turn of its own that is recorded. Exit code 1 if it fails."""
-    recipe = _runnable(home, wanted)
+    recipe = _get_runnable_recipe(home, request)
     # Fails on a missing parameter before a turn is opened for the run.
-    fill_defaults(recipe.plan, wanted.payload)
-    asking = Asking(text=f"Run the recipe {recipe.plan.name}.")
+    fill_parameter_defaults(recipe.plan, request.payload)
+    asking = UserRequest(text=f"Run the recipe {recipe.plan.name}.")
     with (
-        closing(Hosting(home)) as hosting,
-        hosting.turn(HostRequest(asking=asking, user=home.user(), source_type="cli")) as turn,
+        closing(HostedConversations(home)) as hosting,
+        hosting.open_turn(HostTurnRequest(user_input=asking, user=home.get_user(), source_type="cli")) as turn,
     ):
-        result = turn.run(recipe.name, json.dumps(wanted.payload, ensure_ascii=False, default=str))
+        result = turn.run(recipe.name, json.dumps(request.payload, ensure_ascii=False, default=str))
         turn.done(result.content, ok=result.outcome.is_ok, reason=result.outcome.reason)
     return result
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipeSteps:
+class RecipeRunPreview:
     steps: Sequence[StepRun]
 
 
-def plan_run(home: Home, wanted: RecipeRun) -> RecipeSteps:
+def preview_recipe_run(home: Home, request: RunRecipeRequest) -> RecipeRunPreview:
     """Return the calls that a run would make."""
-    return RecipeSteps(steps=foreseen(_runnable(home, wanted).plan, wanted.payload))
+    return RecipeRunPreview(steps=preview_steps(_get_runnable_recipe(home, request).plan, request.payload))
 
 
-def _runnable(home: Home, wanted: RecipeRun) -> SkillRecipe:
+def _get_runnable_recipe(home: Home, request: RunRecipeRequest) -> SkillRecipe:
     """Return the recipe. Raises `NotFound` if it belongs to another skill than the one given."""
-    recipe = recipes.runnable(home.recipes, wanted.recipe)
-    if wanted.name is not None and home.skills.find(wanted.name).name != recipe.skill:
-        raise NotFound(f"'{wanted.name}' has no recipe '{wanted.recipe}'.", hint=f"'{recipe.skill}' has.")
+    recipe = recipes.get_runnable_recipe(home.recipes, request.recipe)
+    if request.name is not None and home.skills.find(request.name).name != recipe.skill:
+        raise NotFound(f"'{request.name}' has no recipe '{request.recipe}'.", hint=f"'{recipe.skill}' has.")
     return recipe
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipeNames:
+class CheckRecipesRequest:
     names: tuple[str, ...] = argument("Recipes; all without.", default=())
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckedRecipes:
-    recipes: Sequence[CheckedRecipe]
+class CheckRecipesResult:
+    recipes: Sequence[RecipeCheckResult]
 
     @property
     def is_failed(self) -> bool:
@@ -110,10 +110,10 @@ class CheckedRecipes:
         return any(one.problems for one in self.recipes)
 
 
-@use_case("recipes test", access=Access.OPEN_READING, example=RecipeNames(names=("monthly-report",)))
-def check(home: Home, wanted: RecipeNames) -> CheckedRecipes:
+@use_case("recipes test", access=Access.OPEN_READING, example=CheckRecipesRequest(names=("monthly-report",)))
+def check_recipes(home: Home, request: CheckRecipesRequest) -> CheckRecipesResult:
     """Check recipes without running them: their syntax, line by line, and whether their tools exist.
 
     Exit code 1 if one can't run.
     """
-    return CheckedRecipes(recipes=recipes.check_recipes(home.recipes, wanted.names))
+    return CheckRecipesResult(recipes=recipes.check_recipes(home.recipes, request.names))

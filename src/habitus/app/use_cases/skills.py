@@ -11,47 +11,64 @@ from typing import TYPE_CHECKING
 from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library.layers import open_library
-from habitus.app.library.locking import origin_of
-from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
+from habitus.app.library.locking import describe_origin
+from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, paginate_items, use_case
 from habitus.errors import NotFound, Refused, did_you_mean
 from habitus.evidence.model import ItemKind
-from habitus.files import content_of, is_examination
-from habitus.journal.model import TrialArms
-from habitus.search.model import Results
+from habitus.files import is_eval_file, read_content
+from habitus.journal.model import TrialVariantCounts
+from habitus.search.model import SearchResults
 from habitus.skills import lifecycle, names, trees
-from habitus.skills.layers.layer import address
-from habitus.skills.layers.listing import Listed, ShownSkill, SkillEntry, SkillPage, Snapshot, together, words_of_source
+from habitus.skills.layers.layer import format_address
+from habitus.skills.layers.listing import (
+    LibrarySnapshot,
+    ListedSkill,
+    SkillDetails,
+    SkillEntry,
+    SkillListPage,
+    describe_source_counts,
+    sum_counters,
+)
 from habitus.skills.library import Library
-from habitus.skills.lifecycle import Packages, is_judged, reliability
-from habitus.skills.model import Archived, Counters, Manifest, Source, Stage, State, Switch, Version
-from habitus.skills.review import Action, Review
+from habitus.skills.lifecycle import InstalledPackages, compute_reliability, has_outcomes
+from habitus.skills.model import (
+    ArchivedSkill,
+    LifecycleEvent,
+    Manifest,
+    SkillSource,
+    SkillState,
+    SkillVersion,
+    Stage,
+    UsageCounters,
+)
+from habitus.skills.review import ProposalAction, ReviewQueue
 
 if TYPE_CHECKING:
-    from habitus.skills.choosing.finding import Finder
+    from habitus.skills.choosing.finding import SkillFinder
 
 # The highest version number that a request may name.
-MOST = 2**31
+MAX_VERSION = 2**31
 # Search hits per query.
-_FOUND = 50
+_MAX_FOUND = 50
 # Above this, reading the counters of all skills is cheaper than naming them.
-_FEW = 500
+_MAX_NAMED = 500
 
 
-def skill_name() -> str:
+def skill_name_argument() -> str:
     """Declare the argument for a skill's name or address."""
     name: str = argument("A skill: name, or name@layer.", completes="skills")
     return name
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkillList:
+class ListSkillsRequest:
     """Filters for a list of skills; without any, all skills match."""
 
     q: str = option("What should be done, in your own words; the best fit comes first.", "--query", "-q", default="")
     tag: str = option("Only skills with this tag.", default="")
-    source: Source | None = option("Only skills from there.")
+    source: SkillSource | None = option("Only skills from there.")
     stage: Stage | None = option("Only skills that have this stage.")
-    state: State | None = option(f"Only: {', '.join(State)}.")
+    state: SkillState | None = option(f"Only: {', '.join(SkillState)}.")
     layer: str | None = option("Only skills of this layer.")
     limit: int | None = limit_option(None)
     after: str = after_option()
@@ -61,7 +78,7 @@ class SkillList:
         """Whether any filter besides the search words is set."""
         return bool(self.tag or self.source or self.stage or self.state or self.layer)
 
-    def fits(self, item: Listed) -> bool:
+    def matches(self, item: ListedSkill) -> bool:
         """Whether a skill passes the filters; the search words are not considered."""
         summary = item.summary
         if (self.state or item.state) is not item.state or (self.layer or item.layer) != item.layer:
@@ -75,100 +92,108 @@ class SkillList:
         )
 
 
-@use_case("skills list", route="GET /skills", access=Access.OPEN_READING, example=SkillList(state=State.BROKEN))
-def list_skills(home: Home, wanted: SkillList) -> SkillPage:
+@use_case(
+    "skills list", route="GET /skills", access=Access.OPEN_READING, example=ListSkillsRequest(state=SkillState.BROKEN)
+)
+def list_skills(home: Home, request: ListSkillsRequest) -> SkillListPage:
     """List skills with their state, and how often they were used."""
-    found, _ = matching(home, wanted, everything(home))
-    page = page_of("skills", found, _address, limit=wanted.limit, after=wanted.after)
-    counted = used(home.skills, page.items)
+    found, _ = filter_skills(home, request, list_all_skills(home))
+    page = paginate_items("skills", found, _format_address, limit=request.limit, after=request.after)
+    counted = read_skill_counters(home.skills, page.items)
     entries = [
         SkillEntry(
             item=item,
-            counters=counted.get((item.layer, item.name), Counters()),
-            manifest=manifest_of(home.skills, item),
+            counters=counted.get((item.layer, item.name), UsageCounters()),
+            manifest=get_stated_manifest(home.skills, item),
         )
         for item in page.items
     ]
-    return SkillPage(skills=entries, next=page.next, total=page.total)
+    return SkillListPage(skills=entries, next=page.next, total=page.total)
 
 
-def _address(item: Listed) -> str:
+def _format_address(item: ListedSkill) -> str:
     return f"{item.name}@{item.layer}"
 
 
-def everything(home: Home) -> tuple[Listed, ...]:
+def list_all_skills(home: Home) -> tuple[ListedSkill, ...]:
     """Return every skill, including those pending review."""
-    return (*home.skills.listing(), *waiting_skills(home.review))
+    return (*home.skills.list_skills(), *list_pending_skills(home.review))
 
 
-def matching(home: Home, wanted: SkillList, items: Sequence[Listed]) -> tuple[Sequence[Listed], bool]:
+def filter_skills(
+    home: Home, request: ListSkillsRequest, items: Sequence[ListedSkill]
+) -> tuple[Sequence[ListedSkill], bool]:
     """Return the matching skills in order, and whether the search words fit any of them well."""
-    if wanted.layer is not None:
+    if request.layer is not None:
         # Raises for an unknown layer, which would otherwise look like an empty one.
-        home.skills.layer(wanted.layer)
-    chosen = [item for item in items if wanted.fits(item)] if wanted.is_filtered else items
-    return _search_items(home.finder, wanted, chosen) if wanted.q.strip() else (chosen, True)
+        home.skills.get_layer(request.layer)
+    chosen = [item for item in items if request.matches(item)] if request.is_filtered else items
+    return _search_listed_skills(home.finder, request, chosen) if request.q.strip() else (chosen, True)
 
 
-def _search_items(finder: Finder, wanted: SkillList, items: Sequence[Listed]) -> tuple[list[Listed], bool]:
+def _search_listed_skills(
+    finder: SkillFinder, request: ListSkillsRequest, items: Sequence[ListedSkill]
+) -> tuple[list[ListedSkill], bool]:
     """Return skills whose name contains the words, then those with a similar meaning."""
-    words = wanted.q.strip().lower().replace(" ", "-")
+    words = request.q.strip().lower().replace(" ", "-")
     named = [item for item in items if words in item.name]
     others = {item.name: item for item in items if words not in item.name}
     # None searches the whole index, which is faster than naming every skill.
-    among = set(others) if named or wanted.is_filtered else None
-    results = finder.search(wanted.q, k=_FOUND, among=among) if others else Results()
+    among = set(others) if named or request.is_filtered else None
+    results = finder.search(request.q, k=_MAX_FOUND, among=among) if others else SearchResults()
     found = [others[hit.id] for hit in results.hits if hit.id in others]
     return [*named, *found], bool(named) or results.fits
 
 
-def waiting_skills(review: Review) -> list[Listed]:
+def list_pending_skills(review: ReviewQueue) -> list[ListedSkill]:
     """Return the skills that don't exist until a pending proposal is approved."""
-    waiting = review.list(with_contents=False) if review.waiting_count() else []
+    waiting = review.list(with_contents=False) if review.count_pending() else []
     return [
-        Listed(
+        ListedSkill(
             name=proposal.change.name,
             layer=proposal.change.layer,
-            state=State.HELD,
+            state=SkillState.HELD,
             reason=f"{proposal.reasons[0]}; see 'habitus review show {proposal.id}'",
         )
         for proposal in waiting
-        if proposal.change.action is Action.WRITE and not proposal.base_hash
+        if proposal.change.action is ProposalAction.WRITE and not proposal.base_hash
     ]
 
 
 # By (layer, name), summed over all stages.
-Counted = dict[tuple[str, str], Counters]
+CountersBySkill = dict[tuple[str, str], UsageCounters]
 
 
-def used(skills: Library, items: Sequence[Listed]) -> Counted:
+def read_skill_counters(skills: Library, items: Sequence[ListedSkill]) -> CountersBySkill:
     """Return the counters of those of these skills that were ever shown or used."""
     by_layer: dict[str, list[str]] = {}
     for item in items:
         by_layer.setdefault(item.layer, []).append(item.name)
     return {
-        (layer, name): together(stages)
+        (layer, name): sum_counters(stages)
         for layer, names in by_layer.items()
-        for name, stages in skills.layer(layer).store.all_counters(among=names if len(names) <= _FEW else None).items()
+        for name, stages in skills.get_layer(layer)
+        .store.read_all_counters(among=names if len(names) <= _MAX_NAMED else None)
+        .items()
     }
 
 
-def manifest_of(skills: Library, item: Listed) -> Manifest:
+def get_stated_manifest(skills: Library, item: ListedSkill) -> Manifest:
     """Return the manifest as stated in the skill's file, including claims that trust has disabled."""
-    if item.summary is not None and not (item.inert or item.hidden or item.fills):
+    if item.summary is not None and not (item.inert or item.hidden or item.fills_placeholders):
         # Neither trust nor layering changed it, so the summary has it whole.
         return item.summary.manifest
-    found = skills.layer(item.layer).store.summary(item.name, look=False) or item.summary
+    found = skills.get_layer(item.layer).store.get_summary(item.name, check_disk=False) or item.summary
     return found.manifest if found is not None else Manifest()
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneSkill:
-    name: str = skill_name()
-    version: int | None = option("An earlier version.", "-v", least=1, most=MOST)
+class ShowSkillRequest:
+    name: str = skill_name_argument()
+    version: int | None = option("An earlier version.", "-v", least=1, most=MAX_VERSION)
 
 
-def _version_of(done: ShownSkill) -> tuple[int, str]:
+def _get_version(done: SkillDetails) -> tuple[int, str]:
     summary = done.item.summary
     return 0 if summary is None else summary.version, done.item.layer
 
@@ -177,124 +202,131 @@ def _version_of(done: ShownSkill) -> tuple[int, str]:
     "skills show",
     route="GET /skills/{name}",
     access=Access.OPEN_READING,
-    example=OneSkill(name="csv-summary"),
-    version_of=_version_of,
+    example=ShowSkillRequest(name="csv-summary"),
+    get_version=_get_version,
 )
-def show(home: Home, wanted: OneSkill) -> ShownSkill:
+def show_skill(home: Home, request: ShowSkillRequest) -> SkillDetails:
     """Show one skill as a model reads it, or one of its stored versions: fields, steps and files."""
-    found = locate(home, wanted.name)
-    with found.reading(home):
-        return read(home, found, wanted.version)
+    found = locate_skill(home, request.name)
+    with found.open_transaction(home):
+        return read_skill_details(home, found, request.version)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Located:
+class LocatedSkill:
     """A skill found by name or address, with the snapshot of the library it was found in."""
 
-    asked: str
+    requested_name: str
     skills: Library
-    seen: Snapshot
-    item: Listed
+    snapshot: LibrarySnapshot
+    item: ListedSkill
 
-    def reading(self, home: Home) -> AbstractContextManager[object]:
+    def open_transaction(self, home: Home) -> AbstractContextManager[object]:
         """Open one transaction for everything that is read about it."""
-        return home.reading_of(*self.item.hidden, self.item.layer)
+        return home.read_layers_transaction(*self.item.hidden, self.item.layer)
 
 
-def locate(home: Home, name: str) -> Located:
+def locate_skill(home: Home, name: str) -> LocatedSkill:
     """Find a skill in its current state, including changes made on disk."""
-    skills = _library_of(home, name)
+    skills = _open_library_for(home, name)
     seen = skills.snapshot()
     item = skills.find(name, at=seen)
     # The snapshot may be up to two seconds old: look at this skill's files before showing it.
-    if skills.notice(item):
+    if skills.refresh_skill(item):
         seen = skills.snapshot()
         item = skills.find(name, at=seen)
-    return Located(asked=name, skills=skills, seen=seen, item=item)
+    return LocatedSkill(requested_name=name, skills=skills, snapshot=seen, item=item)
 
 
-def read(home: Home, found: Located, version: int | None = None) -> ShownSkill:
+def read_skill_details(home: Home, found: LocatedSkill, version: int | None = None) -> SkillDetails:
     """Read everything that is shown about a skill."""
-    name, skills, item = found.asked, found.skills, found.item
-    store = skills.layer(item.layer).store
-    with found.reading(home):
-        tree = store.tree(item.name, version, look=False)
+    name, skills, item = found.requested_name, found.skills, found.item
+    store = skills.get_layer(item.layer).store
+    with found.open_transaction(home):
+        tree = store.read_tree(item.name, version, check_disk=False)
         own = tree if version is None else None
-        skill = skills.load(name, at=found.seen, own=own) if item.summary is not None else None
-        counted, told = store.counted_and_told(item.name)
-        known = _evidence_lines(home, item)
+        skill = skills.load(name, at=found.snapshot, own_files=own) if item.summary is not None else None
+        counted, told = store.read_own_and_imported_counters(item.name)
+        known = _format_evidence_lines(home, item)
     if tree is None:
         # Raises for an unknown version.
-        tree = {} if version is None else skills.tree(name, version)
+        tree = {} if version is None else skills.read_tree(name, version)
     if version is not None:
-        skill = trees.parse(item.name, tree).skill
+        skill = trees.parse_skill_tree(item.name, tree).skill
         item = replace(item, summary=None if skill is None else replace(skill, version=version))
-    main = trees.main_file(tree)
-    return ShownSkill(
+    main = trees.find_main_file(tree)
+    return SkillDetails(
         item=item,
-        counters=together(counted),
-        manifest=manifest_of(skills, item) if version is None else skill.manifest if skill is not None else Manifest(),
+        counters=sum_counters(counted),
+        manifest=get_stated_manifest(skills, item)
+        if version is None
+        else skill.manifest
+        if skill is not None
+        else Manifest(),
         skill=skill,
         files=tuple(sorted(tree)),
         text=None if main is None else tree[main].content,
-        told=words_of_source(told),
-        lacks=() if skill is None else lifecycle.missing_packages(skill.manifest, Packages()),
-        known=known,
-        origin=origin_of(home.settings, item),
+        source_counts=describe_source_counts(told),
+        missing_packages=() if skill is None else lifecycle.list_missing_packages(skill.manifest, InstalledPackages()),
+        evidence=known,
+        origin=describe_origin(home.settings, item),
         tree=tree,
     )
 
 
-def _library_of(home: Home, name: str) -> Library:
+def _open_library_for(home: Home, name: str) -> Library:
     """Return a library with this skill alone, or the whole one if the skill isn't in it."""
     wanted = names.parse_address(name).name
     # A server has the whole library in memory already.
-    if not names.is_legal(wanted) or home.skills.last.listing:
+    if not names.is_legal_name(wanted) or home.skills.last_snapshot.listing:
         return home.skills
     # A command reads one skill in constant time, however large the library is.
     skills = open_library(home, only=wanted)
     return skills if skills.snapshot().listing else home.skills
 
 
-def _evidence_lines(home: Home, item: Listed) -> tuple[str, ...]:
+def _format_evidence_lines(home: Home, item: ListedSkill) -> tuple[str, ...]:
     """Return a line of evidence for each version; empty if no use was judged."""
     journal = home.journal
     # Loading the statistics is slow, so check first whether there is anything to compute.
-    if not (journal.is_judged() and any(one.said for one in journal.exposures([address(item.name, item.layer)]))):
+    if not (
+        journal.has_explicit_outcome()
+        and any(one.explicit_scores for one in journal.load_exposures([format_address(item.name, item.layer)]))
+    ):
         return ()
-    return tuple(f"version {one.item.version}: {one.sentence}" for one in home.evidence.of_skill(item))
+    return tuple(f"version {one.item.version}: {one.sentence}" for one in home.evidence.find_skill(item))
 
 
-def read_file(home: Home, name: str, path: str, version: int | None = None) -> bytes:
+def read_skill_file(home: Home, name: str, path: str, version: int | None = None) -> bytes:
     """Return the content of one of a skill's files; only admins may read its exam tasks."""
-    if is_examination(path) and not home.settings.is_admin:
+    if is_eval_file(path) and not home.settings.is_admin:
         raise Refused(f"'{path}' says what the skill is examined by, which only admins read.", hint="Ask one of them.")
     skills = home.skills
-    tree = skills.tree(name, version)
+    tree = skills.read_tree(name, version)
     if path not in tree:
         near = did_you_mean(path, tree) or f"It has: {', '.join(sorted(tree)[:20])}."
         raise NotFound(f"'{name}' has no file '{path}'.", hint=near)
     try:
-        return content_of(path, tree[path], skills.directory(name))
+        return read_content(path, tree[path], skills.find_directory(name))
     except OSError as error:
         raise NotFound(f"'{path}' can't be read: {error.strerror or error}.", hint="") from None
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistoryOf:
-    name: str = skill_name()
+class ShowSkillHistoryRequest:
+    name: str = skill_name_argument()
     limit: int | None = limit_option(None)
     after: str = after_option()
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkillHistory:
+class SkillHistoryPage:
     """One page of a skill's changes, oldest first."""
 
     name: str
     layer: str
-    versions: Sequence[Version]
-    switches: Sequence[Switch]
+    versions: Sequence[SkillVersion]
+    switches: Sequence[LifecycleEvent]
     next: str | None
     total: int
 
@@ -303,40 +335,42 @@ class SkillHistory:
     "skills history",
     route="GET /skills/{name}/history",
     access=Access.OPEN_READING,
-    example=HistoryOf(name="csv-summary"),
+    example=ShowSkillHistoryRequest(name="csv-summary"),
 )
-def history(home: Home, wanted: HistoryOf) -> SkillHistory:
+def show_skill_history(home: Home, request: ShowSkillHistoryRequest) -> SkillHistoryPage:
     """Show everything that was done to a skill, also to an archived one: who did it, when and why."""
-    item: Listed | Archived
+    item: ListedSkill | ArchivedSkill
     try:
-        item = home.skills.find(wanted.name)
+        item = home.skills.find(request.name)
     except NotFound as unknown:
         try:
-            item = home.skills.newest_archived(wanted.name)
+            item = home.skills.find_archived(request.name)
         except NotFound:
             # The first error is the better one: it suggests similar names.
             raise unknown from None
-    done = home.skills.layer(item.layer).store.whole_history(item.name)
-    page = page_of("versions", done.versions, lambda one: str(one.number), limit=wanted.limit, after=wanted.after)
-    return SkillHistory(
+    done = home.skills.get_layer(item.layer).store.read_change_history(item.name)
+    page = paginate_items(
+        "versions", done.versions, lambda one: str(one.number), limit=request.limit, after=request.after
+    )
+    return SkillHistoryPage(
         name=item.name,
         layer=item.layer,
         versions=page.items,
-        switches=done.switches,
+        switches=done.lifecycle_events,
         next=page.next,
         total=page.total,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoVersions:
-    name: str = skill_name()
-    old: int | None = argument("A version; the one before NEW by default.", default=None, least=1, most=MOST)
-    new: int | None = argument("Another; the newest by default.", default=None, least=1, most=MOST)
+class DiffVersionsRequest:
+    name: str = skill_name_argument()
+    old: int | None = argument("A version; the one before NEW by default.", default=None, least=1, most=MAX_VERSION)
+    new: int | None = argument("Another; the newest by default.", default=None, least=1, most=MAX_VERSION)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class VersionDiff:
     """A unified diff between two versions; empty if the skill has only one."""
 
     name: str
@@ -349,19 +383,19 @@ class Difference:
     "skills diff",
     route="GET /skills/{name}/diff",
     access=Access.OPEN_READING,
-    example=TwoVersions(name="csv-summary", old=1, new=3),
+    example=DiffVersionsRequest(name="csv-summary", old=1, new=3),
 )
-def diff(home: Home, wanted: TwoVersions) -> Difference:
+def diff_versions(home: Home, request: DiffVersionsRequest) -> VersionDiff:
     """Show what changed between two versions, by default the last two."""
-    name, known = home.skills.find(wanted.name).name, [one.number for one in home.skills.history(wanted.name)]
-    new = known[-1] if wanted.new is None else wanted.new
-    old = max((number for number in known if number < new), default=new) if wanted.old is None else wanted.old
-    text = home.skills.diff(wanted.name, old, new, with_examination=home.settings.is_admin)
-    return Difference(name=name, old=old, new=new, diff=text)
+    name, known = home.skills.find(request.name).name, [one.number for one in home.skills.list_versions(request.name)]
+    new = known[-1] if request.new is None else request.new
+    old = max((number for number in known if number < new), default=new) if request.old is None else request.old
+    text = home.skills.diff_versions(request.name, old, new, with_examination=home.settings.is_admin)
+    return VersionDiff(name=name, old=old, new=new, diff=text)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatsOf:
+class ShowStatsRequest:
     name: str | None = argument("One skill.", default=None, completes="skills")
 
 
@@ -384,52 +418,54 @@ class StageStats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkillStats:
+class SkillStatsReport:
     """`trials` are the variants of paired trials, which don't count as uses."""
 
     stats: Sequence[StageStats]
-    trials: Sequence[TrialArms]
+    trials: Sequence[TrialVariantCounts]
 
 
-@use_case("skills stats", route="GET /stats", access=Access.OPEN_READING, example=StatsOf(name="csv-summary"))
-def stats(home: Home, wanted: StatsOf) -> SkillStats:
+@use_case("skills stats", route="GET /stats", access=Access.OPEN_READING, example=ShowStatsRequest(name="csv-summary"))
+def show_stats(home: Home, request: ShowStatsRequest) -> SkillStatsReport:
     """Show how often skills were recommended and used, and the outcomes, per stage; for one skill or all used ones."""
-    item = home.skills.find(wanted.name) if wanted.name is not None else None
+    item = home.skills.find(request.name) if request.name is not None else None
     if item is not None:
-        found = {(item.layer, item.name): home.skills.counters(address(item.name, item.layer))}
+        found = {(item.layer, item.name): home.skills.read_counters(format_address(item.name, item.layer))}
     else:
-        found = home.skills.all_counters()
+        found = home.skills.read_all_counters()
     rows = [
         StageStats(
             name=skill,
             layer=layer,
             stage=stage,
-            reliability=round(reliability(counters), 3) if is_judged(counters) else None,
+            reliability=round(compute_reliability(counters), 3) if has_outcomes(counters) else None,
             **asdict(counters),
         )
         for (layer, skill), stages in sorted(found.items())
         for stage, counters in stages.items()
     ]
-    arms = home.journal.trial_arms(ItemKind.SKILL, address(item.name, item.layer) if item else None)
-    return SkillStats(stats=rows, trials=arms)
+    arms = home.journal.count_trial_variants(ItemKind.SKILL, format_address(item.name, item.layer) if item else None)
+    return SkillStatsReport(stats=rows, trials=arms)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkillArchive:
+class ListArchivedSkillsRequest:
     limit: int | None = limit_option(None)
     after: str = after_option()
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArchivePage:
-    archived: Sequence[Archived]
+class ArchivedSkillPage:
+    archived: Sequence[ArchivedSkill]
     next: str | None
     total: int
 
 
-@use_case("skills restore --list", route="GET /archive", access=Access.OPEN_READING, example=SkillArchive())
-def list_archive(home: Home, wanted: SkillArchive) -> ArchivePage:
+@use_case(
+    "skills restore --list", route="GET /archive", access=Access.OPEN_READING, example=ListArchivedSkillsRequest()
+)
+def list_archived_skills(home: Home, request: ListArchivedSkillsRequest) -> ArchivedSkillPage:
     """List the removed skills that can be restored, most recent first."""
     found = home.skills.list_archived()
-    page = page_of("the archive", found, lambda one: str(one.id), limit=wanted.limit, after=wanted.after)
-    return ArchivePage(archived=page.items, next=page.next, total=page.total)
+    page = paginate_items("the archive", found, lambda one: str(one.id), limit=request.limit, after=request.after)
+    return ArchivedSkillPage(archived=page.items, next=page.next, total=page.total)

@@ -9,24 +9,24 @@ from pathlib import Path
 
 from habitus.access import Access
 from habitus.app.home import Home
-from habitus.app.library import publishing, updating, uploading
-from habitus.app.library.publishing import Site
-from habitus.app.library.updating import Exported, ImportOptions, Progress, TakenIn, Updated
-from habitus.app.library.uploading import Looked
+from habitus.app.library import importing, publishing, uploading
+from habitus.app.library.importing import ExportResult, ImportOptions, ImportResult, Progress, UpdateResult
+from habitus.app.library.publishing import PublishedSite
+from habitus.app.library.uploading import ImportPreview
 from habitus.app.operating import checking
 from habitus.app.operating.checking import LintReport
 from habitus.app.tasks.storing import examination_to_share
 from habitus.app.use_cases.declaration import argument, option, use_case
-from habitus.errors import Misused
-from habitus.files import Tree, given_path
+from habitus.errors import ConflictingOptions
+from habitus.files import Tree, parse_user_path
 from habitus.skills.formats.detect import FORMATS
-from habitus.skills.sources.discovery import Reach
+from habitus.skills.sources.discovery import DownloadPolicy
 
 _OVERWRITE = "Take theirs where one here differs; history stays."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class ImportSelectionOptions:
     """Which skills of a source are imported, and what happens on a conflict."""
 
     only: tuple[str, ...] = option("Only this skill; may be repeated.", "--skill", "-s", default=())
@@ -35,7 +35,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportRequest(Chosen):
+class ImportSkillsRequest(ImportSelectionOptions):
     path: str = argument("A file, directory, archive, or database address.")
     layer: str = option("The layer to import into.", default="user")
 
@@ -43,22 +43,24 @@ class ImportRequest(Chosen):
 @use_case(
     "skills import",
     access=Access.OWNER,
-    example=ImportRequest(path="skills.zip", only=("csv-summary",)),
+    example=ImportSkillsRequest(path="skills.zip", only=("csv-summary",)),
     undo="undo",
 )
-def import_skills(home: Home, wanted: ImportRequest) -> TakenIn:
+def import_skills(home: Home, request: ImportSkillsRequest) -> ImportResult:
     """Import skills of any known layout; each ends imported, updated, unchanged, held or refused, with a reason."""
-    return import_with(home, wanted, ImportOptions(overwrite=wanted.overwrite, keep_both=wanted.keep_both))
+    return import_skills_with_options(
+        home, request, ImportOptions(overwrite=request.overwrite, keep_both=request.keep_both)
+    )
 
 
-def import_with(home: Home, wanted: ImportRequest, options: ImportOptions) -> TakenIn:
+def import_skills_with_options(home: Home, request: ImportSkillsRequest, options: ImportOptions) -> ImportResult:
     """Import skills with options that only the command line has, such as a progress bar."""
-    source = wanted.path if "://" in wanted.path else given_path(wanted.path)
-    return updating.take_in(home, source, wanted.only, wanted.layer, options)
+    source = request.path if "://" in request.path else parse_user_path(request.path)
+    return importing.import_skills(home, source, request.only, request.layer, options)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Addition(Chosen):
+class AddSkillsRequest(ImportSelectionOptions):
     source: str = argument("OWNER/REPO[/FOLDER], a site, an archive or repository by address, or a path.")
 
 
@@ -66,36 +68,38 @@ class Addition(Chosen):
     "skills add",
     route="POST /additions",
     access=Access.ADMIN,
-    example=Addition(source="owner/repo/skills/csv-summary"),
+    example=AddSkillsRequest(source="owner/repo/skills/csv-summary"),
     undo="undo",
-    is_once=True,
+    accepts_idempotency_key=True,
 )
-def add(home: Home, wanted: Addition) -> TakenIn:
+def add_skills(home: Home, request: AddSkillsRequest) -> ImportResult:
     """Fetch skills, scan and import them, and lock their origin and commit.
 
     Over REST, only public addresses are fetched.
     """
     # A remote caller must not make this host fetch from its private network.
-    reach = Reach(is_public_only=True)
-    options = ImportOptions(overwrite=wanted.overwrite, keep_both=wanted.keep_both, reach=reach)
-    return updating.add(home, wanted.source, wanted.only, options)
+    reach = DownloadPolicy(is_public_only=True)
+    options = ImportOptions(overwrite=request.overwrite, keep_both=request.keep_both, reach=reach)
+    return importing.add_skills(home, request.source, request.only, options)
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpdateRequest:
+class UpdateSkillsRequest:
     names: tuple[str, ...] = argument("Only these skills.", default=(), completes="skills")
     check: bool = option("Only show what would change; exit code 1 if any.", default=False)
     overwrite: bool = option(_OVERWRITE, default=False)
 
 
-@use_case("skills update", access=Access.OWNER, example=UpdateRequest(check=True), undo="undo")
-def update(home: Home, wanted: UpdateRequest) -> Updated:
+@use_case("skills update", access=Access.OWNER, example=UpdateSkillsRequest(check=True), undo="undo")
+def update_skills(home: Home, request: UpdateSkillsRequest) -> UpdateResult:
     """Fetch added skills again, show what changed, and import it; local edits are never overwritten."""
-    return updating.update(home, wanted.names, ImportOptions(overwrite=wanted.overwrite), is_check=wanted.check)
+    return importing.update_skills(
+        home, request.names, ImportOptions(overwrite=request.overwrite), is_check=request.check
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportRequest:
+class ExportSkillsRequest:
     name: str | None = argument("A skill; or --all.", default=None, completes="skills")
     everything: bool = option("Every skill that can be loaded.", "--all", default=False)
     format: str = option(f"{', '.join(format.name for format in FORMATS)}.", default="skill")
@@ -104,31 +108,31 @@ class ExportRequest:
     with_tasks: bool = option("With what they are examined by, redacted.", default=False)
 
 
-@use_case("skills export", access=Access.OWNER, example=ExportRequest(name="csv-summary", to=Path("out")))
-def export(home: Home, wanted: ExportRequest) -> Exported:
+@use_case("skills export", access=Access.OWNER, example=ExportSkillsRequest(name="csv-summary", to=Path("out")))
+def export_skills(home: Home, request: ExportSkillsRequest) -> ExportResult:
     """Write skills in another system's layout, with their counters."""
-    return export_counting(home, wanted, lambda count: None)
+    return export_skills_with_progress(home, request, lambda count: None)
 
 
-def export_counting(home: Home, wanted: ExportRequest, progress: Progress) -> Exported:
+def export_skills_with_progress(home: Home, request: ExportSkillsRequest, progress: Progress) -> ExportResult:
     """Export skills, and call `progress` with the number done so far."""
     # Neither and both are wrong.
-    if (wanted.name is None) == (not wanted.everything):
-        raise Misused("Give one skill, or --all.")
-    tasks: Callable[[str], Tree] = partial(examination_to_share, home) if wanted.with_tasks else lambda name: {}
-    return updating.export(
+    if (request.name is None) == (not request.everything):
+        raise ConflictingOptions("Give one skill, or --all.")
+    tasks: Callable[[str], Tree] = partial(examination_to_share, home) if request.with_tasks else lambda name: {}
+    return importing.export_skills(
         home.skills,
-        wanted.name,
-        wanted.format,
-        wanted.to,
-        overwrite=wanted.overwrite,
+        request.name,
+        request.format,
+        request.to,
+        overwrite=request.overwrite,
         tasks=tasks,
         progress=progress,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishRequest:
+class PublishSkillsRequest:
     folder: Path = argument("Where to write the site.")
     names: tuple[str, ...] = argument("The skills.", default=(), completes="skills")
     tag: str = option("Also all skills with this tag.", default="")
@@ -138,33 +142,35 @@ class PublishRequest:
 @use_case(
     "skills publish",
     access=Access.OWNER,
-    example=PublishRequest(folder=Path("site"), names=("csv-summary",), tag="shared"),
+    example=PublishSkillsRequest(folder=Path("site"), names=("csv-summary",), tag="shared"),
     undo="skills publish --remove",
 )
-def publish(home: Home, wanted: PublishRequest) -> Site:
+def publish_skills(home: Home, request: PublishSkillsRequest) -> PublishedSite:
     """Write a static site of chosen skills, which 'habitus skills add https://…' and other tools can read."""
-    return publishing.publish(home, given_path(wanted.folder), wanted.names, tag=wanted.tag, remove=wanted.remove)
+    return publishing.publish_skills(
+        home, parse_user_path(request.folder), request.names, tag=request.tag, remove=request.remove
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScanRequest:
+class ScanSkillsRequest:
     path: str = argument("A file, a directory or an archive.")
 
 
-@use_case("skills scan", access=Access.OWNER, example=ScanRequest(path="download.zip"))
-def scan(home: Home, wanted: ScanRequest) -> Looked:
+@use_case("skills scan", access=Access.OWNER, example=ScanSkillsRequest(path="download.zip"))
+def scan_skills(home: Home, request: ScanSkillsRequest) -> ImportPreview:
     """Scan skills, or any files, before importing them. Exit code 1 if an import would be held for review."""
-    return uploading.look_at(home.skills, home.screening, wanted.path)
+    return uploading.preview_import(home.skills, home.screening, request.path)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LintRequest:
+class LintSkillsRequest:
     targets: tuple[str, ...] = argument(
         "Skills or directories; everything you can write by default.", default=(), completes="skills"
     )
 
 
-@use_case("skills lint", access=Access.OWNER, example=LintRequest(targets=("csv-summary",)))
-def lint(home: Home, wanted: LintRequest) -> LintReport:
+@use_case("skills lint", access=Access.OWNER, example=LintSkillsRequest(targets=("csv-summary",)))
+def lint_skills(home: Home, request: LintSkillsRequest) -> LintReport:
     """Check skills one by one and as a set, with a fix for each problem. Exit code 1 if one is broken."""
-    return checking.lint(home, wanted.targets)
+    return checking.lint_skills(home, request.targets)

@@ -9,86 +9,86 @@ from pathlib import Path
 
 from habitus.access import Access
 from habitus.app.home import Home
-from habitus.app.home_directory import BACKUPS
-from habitus.app.operating import backing_up, forgetting
-from habitus.app.operating.backing_up import Backup, Restored
-from habitus.app.operating.forgetting import Forgotten
+from habitus.app.home_directory import BACKUPS_DIR
+from habitus.app.operating import backing_up, erasure
+from habitus.app.operating.backing_up import BackupDetails, RestoreResult
+from habitus.app.operating.erasure import ErasureResult
 from habitus.app.sharing import database
-from habitus.app.sharing.database import DatabaseStatus, Migrated
-from habitus.app.use_cases.declaration import Nothing, argument, option, use_case
-from habitus.files import given_path
+from habitus.app.sharing.database import DatabaseStatus, MigrateDatabaseResult
+from habitus.app.use_cases.declaration import EmptyPayload, argument, option, use_case
+from habitus.files import parse_user_path
 from habitus.settings import Settings
 
 
-@use_case("db status", access=Access.ADMIN, example=Nothing())
-def status(settings: Settings, wanted: Nothing) -> DatabaseStatus:
+@use_case("db status", access=Access.ADMIN, example=EmptyPayload())
+def show_database_status(settings: Settings, request: EmptyPayload) -> DatabaseStatus:
     """Show which database is used, its state and its contents; nothing is changed."""
-    return database.status(settings)
+    return database.read_database_status(settings)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Migration:
-    even_so: bool = option("Also while older processes run that can't use it afterwards.", default=False)
+class MigrateDatabaseRequest:
+    force: bool = option("Also while older processes run that can't use it afterwards.", default=False)
 
 
-@use_case("db migrate", access=Access.ADMIN, example=Migration())
-def migrate(settings: Settings, wanted: Migration) -> Migrated:
+@use_case("db migrate", access=Access.ADMIN, example=MigrateDatabaseRequest())
+def migrate_database(settings: Settings, request: MigrateDatabaseRequest) -> MigrateDatabaseResult:
     """Migrate the database to the schema this Habitus needs. A shared database is only ever migrated this way."""
-    return database.migrate(settings, even_so=wanted.even_so)
+    return database.migrate_database(settings, force=request.force)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BackupFile:
+class CreateBackupRequest:
     file: str | None = argument("Where to; without it, in the home.", default=None)
 
 
-@use_case("backup create", access=Access.ADMIN, example=BackupFile(file="/mnt/safe/habitus.tar.gz"))
-def create(settings: Settings, wanted: BackupFile) -> Backup:
+@use_case("backup create", access=Access.ADMIN, example=CreateBackupRequest(file="/mnt/safe/habitus.tar.gz"))
+def create_backup(settings: Settings, request: CreateBackupRequest) -> BackupDetails:
     """Write the home's databases, skills, lessons and settings to one file; the home may be in use."""
-    file = None if wanted.file is None else given_path(wanted.file)
-    return backing_up.create(settings, file, now=datetime.now(UTC))
+    file = None if request.file is None else parse_user_path(request.file)
+    return backing_up.create_backup(settings, file, now=datetime.now(UTC))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Backups:
-    backups: Sequence[Backup]
+class ListBackupsResult:
+    backups: Sequence[BackupDetails]
 
 
-@use_case("backup list", access=Access.ADMIN, example=Nothing())
-def list_backups(settings: Settings, wanted: Nothing) -> Backups:
+@use_case("backup list", access=Access.ADMIN, example=EmptyPayload())
+def list_backups(settings: Settings, request: EmptyPayload) -> ListBackupsResult:
     """List the backups stored in the home."""
-    return Backups(backups=backing_up.list_backups(settings))
+    return ListBackupsResult(backups=backing_up.list_backups(settings))
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneBackup:
+class RestoreBackupRequest:
     file: str = argument("A backup: a path, or a name that 'list' shows.")
 
-    def path(self, settings: Settings) -> Path:
+    def resolve_path(self, settings: Settings) -> Path:
         """Return the given path, or the backup of that name in the home if the path doesn't exist."""
-        given = given_path(self.file)
-        inside = settings.home / BACKUPS / given.name
+        given = parse_user_path(self.file)
+        inside = settings.home / BACKUPS_DIR / given.name
         return inside if not given.exists() and inside.exists() else given
 
 
 @use_case(
     "backup restore",
     access=Access.ADMIN,
-    example=OneBackup(file="habitus-20260101-120000.tar.gz"),
+    example=RestoreBackupRequest(file="habitus-20260101-120000.tar.gz"),
     undo="backup restore",
 )
-def restore(settings: Settings, wanted: OneBackup) -> Restored:
+def restore_backup(settings: Settings, request: RestoreBackupRequest) -> RestoreResult:
     """Replace the home with a backup; the home is backed up first. Refused while a process uses it."""
-    return backing_up.restore(settings, wanted.path(settings), now=datetime.now(UTC))
+    return backing_up.restore_backup(settings, request.resolve_path(settings), now=datetime.now(UTC))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Erasure:
+class EraseUserRequest:
     user: str = option("Whom; for others than yourself you have to be an admin.", default=MISSING)
     dry_run: bool = option("Only say what is kept of them.", default=False)
 
 
-@use_case("forget", access=Access.ADMIN, example=Erasure(user="ann", dry_run=True))
-def forget(home: Home, wanted: Erasure) -> Forgotten:
+@use_case("forget", access=Access.ADMIN, example=EraseUserRequest(user="ann", dry_run=True))
+def erase_user(home: Home, request: EraseUserRequest) -> ErasureResult:
     """Erase a person from sessions, lessons, evidence, proposals, history, archive and search, for good."""
-    return forgetting.forget(home, wanted.user, dry_run=wanted.dry_run)
+    return erasure.erase_user(home, request.user, dry_run=request.dry_run)

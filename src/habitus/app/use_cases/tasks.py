@@ -13,7 +13,7 @@ from habitus.app.home import Home
 from habitus.app.tasks.mining import MinedFrom, MinedTask, find_tasks, propose_tasks
 from habitus.app.tasks.storing import keep_tasks, kept_tasks, task_named, tasks_of
 from habitus.app.tasks.validation import TaskValidation, validate_tasks
-from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, page_of, use_case
+from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, paginate_items, use_case
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.settings import Settings
 from habitus.tasks.files import LONGEST_FIELD, parse_toml, task_of
@@ -25,7 +25,7 @@ _CHECK = 'A check as JSON, such as {"kind": "file_exists", "path": "out.csv"}; m
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskList:
+class ListTasksRequest:
     name: str = argument(_SKILL, completes="skills")
     limit: int = limit_option()
     after: str = after_option()
@@ -38,16 +38,18 @@ class TaskPage:
     total: int
 
 
-@use_case("tasks list", route="GET /skills/{name}/tasks", access=Access.ADMIN, example=TaskList(name="csv-summary"))
-def list_tasks(home: Home, wanted: TaskList) -> TaskPage:
+@use_case(
+    "tasks list", route="GET /skills/{name}/tasks", access=Access.ADMIN, example=ListTasksRequest(name="csv-summary")
+)
+def list_tasks(home: Home, request: ListTasksRequest) -> TaskPage:
     """List the tasks that examine a skill: its own, rows of evals/evals.json, and the cases of its tool."""
-    found = tasks_of(home, wanted.name)
-    page = page_of("tasks", found, lambda task: task.id, limit=wanted.limit, after=wanted.after)
+    found = tasks_of(home, request.name)
+    page = paginate_items("tasks", found, lambda task: task.id, limit=request.limit, after=request.after)
     return TaskPage(tasks=page.items, next=page.next, total=page.total)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewTask:
+class AddTaskRequest:
     name: str = argument(_SKILL, completes="skills")
     request: str = option("What is asked.", default="", longest=LONGEST_FIELD)
     expect: tuple[str, ...] = option("A text that the reply must have; may be repeated.", default=())
@@ -60,7 +62,7 @@ class NewTask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangedTask:
+class ChangeTaskResult:
     skill: str
     task: Task
     undo: tuple[str, ...]
@@ -70,24 +72,26 @@ class ChangedTask:
     "tasks add",
     route="POST /skills/{name}/tasks",
     access=Access.ADMIN,
-    example=NewTask(name="csv-summary", request="Sum up sales.csv", expect=("total",)),
+    example=AddTaskRequest(name="csv-summary", request="Sum up sales.csv", expect=("total",)),
     undo="tasks remove",
     status=201,
 )
-def add(home: Home, wanted: NewTask) -> ChangedTask:
+def add_task(home: Home, request: AddTaskRequest) -> ChangeTaskResult:
     """Add a task to a skill: the request, and the checks that decide whether it succeeded."""
-    item = home.skills.find(wanted.name)
-    if not (wanted.task or wanted.request):
+    item = home.skills.find(request.name)
+    if not (request.task or request.request):
         raise Invalid("The task asks nothing.", hint="Give --request and what shows that it went well, as --expect.")
-    task = _as_reviewed(home.settings, _row(wanted.task) if wanted.task else _given_fields(wanted))
-    if any(one.id == task.id for one in tasks_of(home, wanted.name)):
+    task = _mark_as_reviewed(
+        home.settings, _parse_task_text(request.task) if request.task else _build_task_row(request)
+    )
+    if any(one.id == task.id for one in tasks_of(home, request.name)):
         raise Refused(f"'{item.name}' has a task '{task.id}' already.", hint="Edit that, or give another --id.")
-    keep_tasks(home, wanted.name, (*kept_tasks(home, item), task))
-    return ChangedTask(skill=item.name, task=task, undo=("tasks", "remove", wanted.name, task.id))
+    keep_tasks(home, request.name, (*kept_tasks(home, item), task))
+    return ChangeTaskResult(skill=item.name, task=task, undo=("tasks", "remove", request.name, task.id))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskEdit:
+class EditTaskRequest:
     name: str = argument(_SKILL, completes="skills")
     id: str = argument("The id of the task.")
     request: str | None = option("What is asked.", longest=LONGEST_FIELD)
@@ -103,31 +107,31 @@ class TaskEdit:
     "tasks edit",
     route="PATCH /skills/{name}/tasks/{id}",
     access=Access.ADMIN,
-    example=TaskEdit(name="csv-summary", id="tea", expect=("mean",)),
+    example=EditTaskRequest(name="csv-summary", id="tea", expect=("mean",)),
 )
-def edit(home: Home, wanted: TaskEdit) -> ChangedTask:
+def edit_task(home: Home, request: EditTaskRequest) -> ChangeTaskResult:
     """Edit a task; a task from another file is then stored in tasks.toml under its id."""
-    item, before = home.skills.find(wanted.name), task_named(home, wanted.name, wanted.id)
-    if wanted.task:
-        row = _row(wanted.task)
+    item, before = home.skills.find(request.name), task_named(home, request.name, request.id)
+    if request.task:
+        row = _parse_task_text(request.task)
     else:
-        given = _given_fields(wanted)
+        given = _build_task_row(request)
         if not given:
             raise Invalid("No change was given.", hint="Give --request, --expect, --check or --task.")
         old = before.as_json()
         # New checks replace the old ones: the two sets together were never meant by anyone.
         has_checks = any(key in given for key in ("expect", "matches", "check"))
         row = {**{key: value for key, value in old.items() if not (has_checks and key == "check")}, **given}
-    task = replace(_as_reviewed(home.settings, row), id=before.id)
+    task = replace(_mark_as_reviewed(home.settings, row), id=before.id)
     others = [one for one in kept_tasks(home, item) if one.id != before.id]
     # A task from evals.json or tool.json is overridden under its id; that file stays as it is.
-    keep_tasks(home, wanted.name, (*others, task))
-    undo = ("tasks", "edit", wanted.name, before.id, "--task", json.dumps(before.as_json(), ensure_ascii=False))
-    return ChangedTask(skill=item.name, task=task, undo=undo)
+    keep_tasks(home, request.name, (*others, task))
+    undo = ("tasks", "edit", request.name, before.id, "--task", json.dumps(before.as_json(), ensure_ascii=False))
+    return ChangeTaskResult(skill=item.name, task=task, undo=undo)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneTask:
+class RemoveTaskRequest:
     name: str = argument(_SKILL, completes="skills")
     id: str = argument("The id of the task.")
 
@@ -136,92 +140,92 @@ class OneTask:
     "tasks remove",
     route="DELETE /skills/{name}/tasks/{id}",
     access=Access.ADMIN,
-    example=OneTask(name="csv-summary", id="tea"),
+    example=RemoveTaskRequest(name="csv-summary", id="tea"),
     undo="tasks add",
 )
-def remove(home: Home, wanted: OneTask) -> ChangedTask:
+def remove_task(home: Home, request: RemoveTaskRequest) -> ChangeTaskResult:
     """Remove a task from a skill."""
-    item, task = home.skills.find(wanted.name), task_named(home, wanted.name, wanted.id)
+    item, task = home.skills.find(request.name), task_named(home, request.name, request.id)
     kept = kept_tasks(home, item)
     if task not in kept:
         where = "its tool.json" if task.origin.kind is OriginKind.TOOL else "its evals/evals.json"
         raise Refused(f"The task '{task.id}' of '{item.name}' stands in {where}.", hint="Take it out there.")
-    keep_tasks(home, wanted.name, (one for one in kept if one.id != task.id))
-    undo = ("tasks", "add", wanted.name, "--task", json.dumps(task.as_json(), ensure_ascii=False))
-    return ChangedTask(skill=item.name, task=task, undo=undo)
+    keep_tasks(home, request.name, (one for one in kept if one.id != task.id))
+    undo = ("tasks", "add", request.name, "--task", json.dumps(task.as_json(), ensure_ascii=False))
+    return ChangeTaskResult(skill=item.name, task=task, undo=undo)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskCheck:
+class CheckTasksRequest:
     name: str = argument("The skill; else all that have tasks.", default="", completes="skills")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckedTasks:
+class CheckTasksResult:
     tasks: Sequence[TaskValidation]
     is_failed: bool
 
 
-@use_case("tasks check", route="POST /tasks/check", access=Access.ADMIN, example=TaskCheck(name="csv-summary"))
-def check(home: Home, wanted: TaskCheck) -> CheckedTasks:
+@use_case("tasks check", route="POST /tasks/check", access=Access.ADMIN, example=CheckTasksRequest(name="csv-summary"))
+def check_tasks(home: Home, request: CheckTasksRequest) -> CheckTasksResult:
     """Check that each task can be passed and failed: its reference passes; doing nothing and its wrong result fail."""
     tasks: list[tuple[str, Task]] = []
-    for name in [wanted.name] if wanted.name else [one.name for one in home.skills.listing() if one.summary]:
+    for name in [request.name] if request.name else [one.name for one in home.skills.list_skills() if one.summary]:
         # Another process may remove a skill while all of them are checked.
-        with nullcontext() if wanted.name else suppress(NotFound):
+        with nullcontext() if request.name else suppress(NotFound):
             tasks += [(name, task) for task in tasks_of(home, name)]
     found = validate_tasks(home, tasks)
-    return CheckedTasks(tasks=found, is_failed=not all(one.is_sound for one in found))
+    return CheckTasksResult(tasks=found, is_failed=not all(one.is_sound for one in found))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskMining:
+class MineTasksRequest:
     source: MinedFrom = option("sessions or transcripts.", "--from", default=MinedFrom.SESSIONS)
     skill: str = option("Only tasks of this skill.", default="")
     apply: bool = option("Propose what is found; nothing is used before you say yes.", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinedTasks:
+class MineTasksResult:
     found: Sequence[MinedTask]
 
 
-@use_case("tasks mine", route="POST /tasks/mine", access=Access.ADMIN, example=TaskMining())
-def mine(home: Home, wanted: TaskMining) -> MinedTasks:
+@use_case("tasks mine", route="POST /tasks/mine", access=Access.ADMIN, example=MineTasksRequest())
+def mine_tasks(home: Home, request: MineTasksRequest) -> MineTasksResult:
     """Find tasks in requests that were repeated and led to an accepted result."""
-    found = find_tasks(home, wanted.source, skill=home.skills.find(wanted.skill).name if wanted.skill else "")
-    return MinedTasks(found=propose_tasks(home, found) if wanted.apply else found)
+    found = find_tasks(home, request.source, skill=home.skills.find(request.skill).name if request.skill else "")
+    return MineTasksResult(found=propose_tasks(home, found) if request.apply else found)
 
 
-def _given_fields(wanted: NewTask | TaskEdit) -> dict[str, Any]:
+def _build_task_row(request: AddTaskRequest | EditTaskRequest) -> dict[str, Any]:
     """Build a task row from the options that were given."""
     row: dict[str, Any] = {
-        key: value for key in ("request", "matches", "setup") if (value := getattr(wanted, key)) not in (None, "")
+        key: value for key in ("request", "matches", "setup") if (value := getattr(request, key)) not in (None, "")
     }
-    if wanted.expect:
-        row["expect"] = list(wanted.expect)
-    if wanted.check:
-        row["check"] = [_json(text) for text in wanted.check]
-    if wanted.reference:
-        row["reference"] = {"reply": wanted.reference}
-    return row | ({"id": wanted.id} if isinstance(wanted, NewTask) and wanted.id else {})
+    if request.expect:
+        row["expect"] = list(request.expect)
+    if request.check:
+        row["check"] = [_parse_json(text) for text in request.check]
+    if request.reference:
+        row["reference"] = {"reply": request.reference}
+    return row | ({"id": request.id} if isinstance(request, AddTaskRequest) and request.id else {})
 
 
-def _row(text: str) -> dict[str, Any]:
+def _parse_task_text(text: str) -> dict[str, Any]:
     """Parse a whole task from TOML or JSON."""
-    row = _json(text) if text.lstrip().startswith("{") else parse_toml(text, about="The task")
+    row = _parse_json(text) if text.lstrip().startswith("{") else parse_toml(text, about="The task")
     tasks = row.get("task") if isinstance(row, dict) else None
     return tasks[0] if isinstance(tasks, list) and len(tasks) == 1 else row
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise Invalid(f"'{text[:60]}' is not JSON: {error}.", hint='Write {"kind": "contains", "text": "…"}.') from None
 
 
-def _as_reviewed(settings: Settings, row: dict[str, Any]) -> Task:
+def _mark_as_reviewed(settings: Settings, row: dict[str, Any]) -> Task:
     """Build the task, reviewed by this user unless it says otherwise."""
     task = task_of(row, "the task", origin=Origin(kind=OriginKind.PERSON))
     return task if task.reviewed_by else replace(task, reviewed_by=settings.signature)

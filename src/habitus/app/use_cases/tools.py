@@ -10,7 +10,7 @@ from typing import Any
 
 from habitus.access import Access
 from habitus.app.conversations import running_code
-from habitus.app.conversations.running_code import ShownTool
+from habitus.app.conversations.running_code import ToolDetails
 from habitus.app.home import Home
 from habitus.app.use_cases.declaration import (
     after_option,
@@ -19,20 +19,20 @@ from habitus.app.use_cases.declaration import (
     json_option,
     limit_option,
     option,
-    page_of,
+    paginate_items,
     text_option,
     use_case,
 )
 from habitus.plain_data import INLINE
-from habitus.sandbox.model import Permissions, ToolRun
-from habitus.tools.model import CodeTool, Created, Regression, Retired
+from habitus.sandbox.model import Permissions, ToolRunResult
+from habitus.tools.model import CodeTool, RegressionReport, RetiredTool, ToolCreationResult
 
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _EXAMPLE: Mapping[str, Any] = {"text": "one two"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewTool:
+class CreateToolRequest:
     name: str = argument("The name: lower-case letters, digits and hyphens.")
     description: str = option("One sentence: what it does.", "-d", default=MISSING)
     code: str = text_option("The Python file ('-' reads standard input).", default=MISSING)
@@ -59,30 +59,30 @@ class NewTool:
 @use_case(
     "tools new",
     access=Access.OWNER,
-    example=NewTool(name="count-words", description="Counts words.", code="", payload=_EXAMPLE),
+    example=CreateToolRequest(name="count-words", description="Counts words.", code="", payload=_EXAMPLE),
     undo="undo",
 )
-def new(home: Home, wanted: NewTool) -> Created:
+def create_tool(home: Home, request: CreateToolRequest) -> ToolCreationResult:
     """Create a tool: its code runs in the sandbox on the payload, and is stored if it works."""
-    making = running_code.with_tools(
+    making = running_code.call_with_tools(
         home,
         lambda tools: tools.create(
-            wanted.name,
-            wanted.description,
-            wanted.schema,
-            wanted.code,
-            wanted.payload,
-            home.person("new tool"),
-            permissions=wanted.permissions,
-            dependencies=wanted.needs,
-            drop_cases=wanted.drop_cases,
+            request.name,
+            request.description,
+            request.schema,
+            request.code,
+            request.payload,
+            home.build_author("new tool"),
+            permissions=request.permissions,
+            dependencies=request.needs,
+            drop_cases=request.drop_cases,
         ),
     )
     return asyncio.run(making)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolList:
+class ListToolsRequest:
     limit: int | None = limit_option(None, rest_default=100)
     after: str = after_option()
 
@@ -90,33 +90,33 @@ class ToolList:
 @dataclass(frozen=True, kw_only=True)
 class ToolPage:
     tools: Sequence[CodeTool]
-    retired: Sequence[Retired]
+    retired: Sequence[RetiredTool]
     next: str | None
     total: int
 
 
-@use_case("tools list", route="GET /tools", access=Access.OPEN_READING, example=ToolList())
-def list_tools(home: Home, wanted: ToolList) -> ToolPage:
+@use_case("tools list", route="GET /tools", access=Access.OPEN_READING, example=ListToolsRequest())
+def list_tools(home: Home, request: ListToolsRequest) -> ToolPage:
     """List tools with their status, and retired ones with the command that restores them."""
-    page = page_of("tools", home.tools.all(), lambda tool: tool.name, limit=wanted.limit, after=wanted.after)
+    page = paginate_items("tools", home.tools.all(), lambda tool: tool.name, limit=request.limit, after=request.after)
     return ToolPage(tools=page.items, retired=home.tools.list_retired(), next=page.next, total=page.total)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneTool:
+class ToolRequest:
     name: str = argument("A tool.", completes="skills")
 
 
 @use_case(
-    "tools show", route="GET /skills/{name}/tool", access=Access.OPEN_READING, example=OneTool(name="count-words")
+    "tools show", route="GET /skills/{name}/tool", access=Access.OPEN_READING, example=ToolRequest(name="count-words")
 )
-def show(home: Home, wanted: OneTool) -> ShownTool:
+def show_tool(home: Home, request: ToolRequest) -> ToolDetails:
     """Show one tool: its parameters, permissions, results so far, and its code."""
-    return running_code.show_tool(home, wanted.name)
+    return running_code.get_tool_details(home, request.name)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolCall:
+class RunToolRequest:
     name: str = argument("A tool.", completes="skills")
     payload: dict[str, Any] = json_argument("JSON, a file with it, or '-' for standard input.")
 
@@ -125,26 +125,26 @@ class ToolCall:
     "tools run",
     route="POST /skills/{name}/run",
     access=Access.ADMIN,
-    example=ToolCall(name="count-words", payload=dict(_EXAMPLE)),
+    example=RunToolRequest(name="count-words", payload=dict(_EXAMPLE)),
 )
-def run(home: Home, wanted: ToolCall) -> ToolRun:
+def run_tool(home: Home, request: RunToolRequest) -> ToolRunResult:
     """Call a tool and print its output; this counts as a use. Exit code 1 if it fails."""
-    return running_code.run_tool(home, wanted.name, wanted.payload)
+    return running_code.run_tool(home, request.name, request.payload)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolNames:
+class RunToolCasesRequest:
     names: tuple[str, ...] = argument("Tools; all without.", default=(), completes="skills")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolTestReport:
     name: str
-    report: Regression = field(metadata=INLINE)
+    report: RegressionReport = field(metadata=INLINE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolTestReports:
+class RunToolCasesResult:
     tested: Sequence[ToolTestReport]
 
     @property
@@ -154,34 +154,39 @@ class ToolTestReports:
 
 
 @use_case(
-    "tools test", route="POST /skills/{names}/test", access=Access.ADMIN, example=ToolNames(names=("count-words",))
+    "tools test",
+    route="POST /skills/{names}/test",
+    access=Access.ADMIN,
+    example=RunToolCasesRequest(names=("count-words",)),
 )
-def run_cases(home: Home, wanted: ToolNames) -> ToolTestReports:
+def run_tool_cases(home: Home, request: RunToolCasesRequest) -> RunToolCasesResult:
     """Run the stored test cases again. Exit code 1 if one fails."""
-    return run_cases_of(home, wanted, lambda name: None)
+    return run_tool_cases_with_progress(home, request, lambda name: None)
 
 
-def run_cases_of(home: Home, wanted: ToolNames, begin: Callable[[str], None]) -> ToolTestReports:
+def run_tool_cases_with_progress(
+    home: Home, request: RunToolCasesRequest, on_start: Callable[[str], None]
+) -> RunToolCasesResult:
     """Run the stored test cases, and call `on_start` with each tool's name before its cases run."""
-    names = [home.tools.get(name).name for name in wanted.names or [tool.name for tool in home.tools.all()]]
-    reports = running_code.check_tools(home, names, begin)
-    return ToolTestReports(tested=[ToolTestReport(name=name, report=report) for name, report in reports.items()])
+    names = [home.tools.get(name).name for name in request.names or [tool.name for tool in home.tools.all()]]
+    reports = running_code.run_tool_cases(home, names, on_start)
+    return RunToolCasesResult(tested=[ToolTestReport(name=name, report=report) for name, report in reports.items()])
 
 
-@use_case("tools remove", access=Access.ADMIN, example=OneTool(name="count-words"), undo="tools restore")
-def remove(home: Home, wanted: OneTool) -> Retired:
+@use_case("tools remove", access=Access.ADMIN, example=ToolRequest(name="count-words"), undo="tools restore")
+def remove_tool(home: Home, request: ToolRequest) -> RetiredTool:
     """Retire a tool; a skill that consists of nothing else is archived."""
-    return home.tools.retire(wanted.name, home.person())
+    return home.tools.retire(request.name, home.build_author())
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestoredTool:
+class RestoreToolResult:
     tool: CodeTool = field(metadata=INLINE)
     undo: tuple[str, ...]
 
 
-@use_case("tools restore", access=Access.ADMIN, example=OneTool(name="count-words"), undo="tools remove")
-def restore(home: Home, wanted: OneTool) -> RestoredTool:
+@use_case("tools restore", access=Access.ADMIN, example=ToolRequest(name="count-words"), undo="tools remove")
+def restore_tool(home: Home, request: ToolRequest) -> RestoreToolResult:
     """Restore a removed or retired tool as it was."""
-    tool = home.tools.restore(wanted.name, home.person())
-    return RestoredTool(tool=tool, undo=("tools", "remove", f"{tool.name}@{tool.layer}"))
+    tool = home.tools.restore(request.name, home.build_author())
+    return RestoreToolResult(tool=tool, undo=("tools", "remove", f"{tool.name}@{tool.layer}"))

@@ -7,32 +7,32 @@ from dataclasses import dataclass
 from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library import trusting
-from habitus.app.library.trusting import TrustState
+from habitus.app.library.trusting import TrustStatus
 from habitus.app.use_cases.declaration import use_case
-from habitus.app.use_cases.skills import skill_name
+from habitus.app.use_cases.skills import skill_name_argument
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrustedSkill:
-    name: str = skill_name()
+class SkillTrustRequest:
+    name: str = skill_name_argument()
 
 
-_EXAMPLE = TrustedSkill(name="csv-summary")
+_EXAMPLE = SkillTrustRequest(name="csv-summary")
 
 
 @use_case("", route="GET /skills/{name}/trust", access=Access.OPEN_READING, example=_EXAMPLE)
-def show(home: Home, wanted: TrustedSkill) -> TrustState:
+def show_trust(home: Home, request: SkillTrustRequest) -> TrustStatus:
     """Show what a skill can do, what looks suspicious, and whether it may act as it is now."""
-    return trusting.look_at_trust(home, trusting.trustable_skill(home.skills, wanted.name))
+    return trusting.get_trust_status(home, trusting.resolve_skill_target(home.skills, request.name))
 
 
 @use_case("", route="PUT /skills/{name}/trust", access=Access.ADMIN, example=_EXAMPLE, undo="trust --revoke")
-def trust(home: Home, wanted: TrustedSkill) -> TrustState:
+def trust_skill(home: Home, request: SkillTrustRequest) -> TrustStatus:
     """Trust the skill as it is now."""
-    return trusting.give_trust(home, trusting.trustable_skill(home.skills, wanted.name), wanted.name)
+    return trusting.grant_trust(home, trusting.resolve_skill_target(home.skills, request.name), request.name)
 
 
 @use_case("", route="DELETE /skills/{name}/trust", access=Access.ADMIN, example=_EXAMPLE, undo="trust")
-def revoke(home: Home, wanted: TrustedSkill) -> TrustState:
+def revoke_trust(home: Home, request: SkillTrustRequest) -> TrustStatus:
     """Stop trusting the skill."""
-    return trusting.take_trust(home, trusting.trustable_skill(home.skills, wanted.name), wanted.name)
+    return trusting.revoke_trust(home, trusting.resolve_skill_target(home.skills, request.name), request.name)

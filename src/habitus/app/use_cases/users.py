@@ -8,48 +8,48 @@ from datetime import datetime
 
 from habitus.access import Access
 from habitus.app.home import Home, refuse_unless_admin
-from habitus.app.operating.people import Role, open_people
-from habitus.app.use_cases.declaration import Nothing, argument, option, page_address, use_case
+from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.app.use_cases.declaration import EmptyPayload, argument, option, page_address_option, use_case
 
 _NAME = "What they are called; every change names them."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class UserSummary:
     name: str
-    role: Role
+    role: UserRole
     # When they were last seen.
     seen_on: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Members:
-    users: Sequence[Member]
+class ListUsersResult:
+    users: Sequence[UserSummary]
     # Users whom this home admitted before it joined a shared database that doesn't know them: name and role.
     left_in_file: Mapping[str, str]
 
 
-@use_case("users list", route="GET /users", access=Access.VIEWER, example=Nothing())
-def list_users(home: Home, wanted: Nothing) -> Members:
+@use_case("users list", route="GET /users", access=Access.VIEWER, example=EmptyPayload())
+def list_users(home: Home, request: EmptyPayload) -> ListUsersResult:
     """List who may sign in."""
-    people = open_people(home)
-    found = [Member(name=one.name, role=one.role, seen_on=one.seen_on) for one in people.list()]
-    return Members(users=found, left_in_file=people.left_in_file())
+    people = open_user_accounts(home)
+    found = [UserSummary(name=one.name, role=one.role, seen_on=one.seen_on) for one in people.list()]
+    return ListUsersResult(users=found, left_in_file=people.list_only_in_file())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Invitation:
+class AddUserRequest:
     name: str = argument(_NAME)
-    role: Role = option("viewer looks, reviewer decides, admin changes everything.", default=MISSING)
-    at: str = page_address("Where they reach the page.")
+    role: UserRole = option("viewer looks, reviewer decides, admin changes everything.", default=MISSING)
+    at: str = page_address_option("Where they reach the page.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class InvitedUser:
+class AddUserResult:
     """The link works once, and the token is for programs; neither is shown again."""
 
     name: str
-    role: Role
+    role: UserRole
     link: str
     token: str
     undo: tuple[str, ...]
@@ -59,38 +59,38 @@ class InvitedUser:
     "users add",
     route="POST /users",
     access=Access.ADMIN,
-    example=Invitation(name="ben", role=Role.REVIEWER),
+    example=AddUserRequest(name="ben", role=UserRole.REVIEWER),
     undo="users remove",
     status=201,
 )
-def add(home: Home, wanted: Invitation) -> InvitedUser:
+def add_user(home: Home, request: AddUserRequest) -> AddUserResult:
     """Let a user sign in; an existing user gets a new role, link and token."""
-    home.refuse_unless_kept()
+    home.refuse_unless_writable()
     refuse_unless_admin(home, "let people in")
-    made = open_people(home).add(wanted.name, wanted.role)
-    return InvitedUser(
-        name=wanted.name,
-        role=wanted.role,
-        link=f"{wanted.at.rstrip('/')}/enter?key={made.link}",
+    made = open_user_accounts(home).add(request.name, request.role)
+    return AddUserResult(
+        name=request.name,
+        role=request.role,
+        link=f"{request.at.rstrip('/')}/enter?key={made.link}",
         token=made.token,
-        undo=("users", "remove", wanted.name),
+        undo=("users", "remove", request.name),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneUser:
+class RemoveUserRequest:
     name: str = argument(_NAME)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemovedUser:
+class RemoveUserResult:
     removed: str
 
 
-@use_case("users remove", route="DELETE /users/{name}", access=Access.ADMIN, example=OneUser(name="ben"))
-def remove(home: Home, wanted: OneUser) -> RemovedUser:
+@use_case("users remove", route="DELETE /users/{name}", access=Access.ADMIN, example=RemoveUserRequest(name="ben"))
+def remove_user(home: Home, request: RemoveUserRequest) -> RemoveUserResult:
     """Stop a user from signing in, starting with their next request; their name stays in the history."""
-    home.refuse_unless_kept()
+    home.refuse_unless_writable()
     refuse_unless_admin(home, "shut people out")
-    open_people(home).remove(wanted.name)
-    return RemovedUser(removed=wanted.name)
+    open_user_accounts(home).remove(request.name)
+    return RemoveUserResult(removed=request.name)

@@ -13,94 +13,94 @@ from typing import Annotated
 import typer
 
 from habitus.app import read_settings
-from habitus.app.other_agents.agent_skills import Remark
-from habitus.app.other_agents.examining import AgentReport, Examiner
+from habitus.app.other_agents.agent_skills import AgentRemark
+from habitus.app.other_agents.examining import AgentExaminer, AgentReport
 from habitus.cli import output
-from habitus.cli.completion import AsJson
+from habitus.cli.completion import JsonOption
 from habitus.errors import StorageFailed
-from habitus.files import given_path
-from habitus.hosts.known_agents import STUDIED
+from habitus.files import parse_user_path
+from habitus.hosts.known_agents import STUDIED_AGENTS
 from habitus.sandbox.credentials.vault import open_redactor
 from habitus.screening.findings import read_policy
 
 # The first report fits on the smallest usual terminal.
-LINES, WIDTH = 24, 80
+MAX_LINES, MAX_WIDTH = 24, 80
 
 
-def check(
+def check_agents(
     context: typer.Context,
     agent: Annotated[
         str,
-        typer.Option("--agent", help=f"Only this one: {', '.join(STUDIED)}.", show_default=False),
+        typer.Option("--agent", help=f"Only this one: {', '.join(STUDIED_AGENTS)}.", show_default=False),
     ] = "",
     html: Annotated[
         Path | None, typer.Option("--html", help="Write a page to send to a colleague.", show_default=False)
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Everything, in full.")] = False,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Find recurring failures of your agents and faults in their skills. Changes nothing."""
     settings = read_settings(context.find_root().obj)
-    with output.counting(is_quiet=as_json, doing="reading transcripts") as progress:
-        examiner = Examiner(
+    with output.show_progress_counter(is_quiet=as_json, label="reading transcripts") as progress:
+        examiner = AgentExaminer(
             home=Path.home(),
             environ=os.environ,
             cwd=settings.cwd,
             now=datetime.now(UTC),
             redactor=open_redactor(settings.home, os.environ),
             policy=read_policy(settings.home),
-            progress=progress,
+            on_progress=progress,
         )
         reports = examiner.examine(agent)
     if html is not None:
-        _write(html, page(reports, datetime.now(UTC)))
+        _write_html_report(html, render_html_report(reports, datetime.now(UTC)))
     if as_json:
         output.print_json({"agents": reports})
         return
     # Agents share the screen evenly; lines that one leaves over go to the next.
-    left = LINES - 1
+    left = MAX_LINES - 1
     for number, report in enumerate(reports):
-        left -= _print_whole(report) if verbose else _print(report, left // (len(reports) - number))
+        left -= _print_full_report(report) if verbose else _print_short_report(report, left // (len(reports) - number))
     written = f"{html} was written" if html is not None else "nothing was written"
-    output.say(f"Nothing was sent or spent, {written}.")
+    output.print_line(f"Nothing was sent or spent, {written}.")
 
 
-def _write(path: Path, text: str) -> None:
+def _write_html_report(path: Path, text: str) -> None:
     try:
-        given_path(str(path)).write_text(text, encoding="utf-8")
+        parse_user_path(str(path)).write_text(text, encoding="utf-8")
     except OSError as error:
         raise StorageFailed(f"{path} can't be written: {error.strerror}.", hint="Name another file.") from None
 
 
-def _print(report: AgentReport, room: int) -> int:
+def _print_short_report(report: AgentReport, line_limit: int) -> int:
     """Print the costliest findings within the given number of lines; return how many lines were used."""
     _print_counts(report)
     used = 1
     for number, remark in enumerate(report.remarks):
-        lines = textwrap.wrap(f"{remark.topic.value}: {remark.what}", WIDTH - 2, max_lines=2, placeholder=" …")
+        lines = textwrap.wrap(f"{remark.topic.value}: {remark.what}", MAX_WIDTH - 2, max_lines=2, placeholder=" …")
         lines = [f"  {line}" for line in lines]
-        lines += [f"    {remark.hint}"] if len(remark.hint) <= WIDTH - 4 else []
-        if used + len(lines) >= room:
-            output.say(f"  And {len(report.remarks) - number} more: habitus check --verbose", style="dim")
+        lines += [f"    {remark.hint}"] if len(remark.hint) <= MAX_WIDTH - 4 else []
+        if used + len(lines) >= line_limit:
+            output.print_line(f"  And {len(report.remarks) - number} more: habitus check --verbose", style="dim")
             return used + 1
         used += len(lines)
-        output.say("\n".join(lines))
+        output.print_line("\n".join(lines))
     return used
 
 
-def _print_whole(report: AgentReport) -> int:
+def _print_full_report(report: AgentReport) -> int:
     """Print every finding in full."""
     _print_counts(report)
     for remark in report.remarks:
-        output.say(f"  {remark.topic.value}: {remark.what}")
-        output.say(f"    {remark.hint}", style="green")
+        output.print_line(f"  {remark.topic.value}: {remark.what}")
+        output.print_line(f"    {remark.hint}", style="green")
     return 0
 
 
 def _print_counts(report: AgentReport) -> None:
-    counts = f"{output.count_of(report.skills, 'skill')}, {output.count_of(report.sessions, 'session')}"
+    counts = f"{output.format_count(report.skills, 'skill')}, {output.format_count(report.sessions, 'session')}"
     nothing = "" if report.remarks else " Nothing to fix."
-    output.say(f"{report.label}: {counts}, {output.count_of(report.calls, 'call')}.{nothing}", style="bold")
+    output.print_line(f"{report.label}: {counts}, {output.format_count(report.calls, 'call')}.{nothing}", style="bold")
 
 
 _STYLE = """
@@ -111,7 +111,7 @@ h2 { margin-top: 2rem; } li { margin: .8rem 0; } code { background: #eee; paddin
 """
 
 
-def page(reports: Sequence[AgentReport], now: datetime) -> str:
+def render_html_report(reports: Sequence[AgentReport], now: datetime) -> str:
     """Return the reports as a self-contained HTML page."""
     # The page is sent to colleagues: its policy forbids scripts and requests, whatever a transcript holds.
     return f"""<!doctype html>
@@ -119,19 +119,19 @@ def page(reports: Sequence[AgentReport], now: datetime) -> str:
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>habitus check</title><style>{_STYLE}</style></head><body>
 <h1>What your agents could do better</h1>
-{"".join(map(_section, reports))}
+{"".join(map(_render_agent_section, reports))}
 <footer>Made by <code>habitus check</code> on {now:%Y-%m-%d}. Nothing was sent; secrets were taken out.</footer>
 </body></html>
 """
 
 
-def _section(report: AgentReport) -> str:
-    items = "".join(map(_item, report.remarks)) or "<li>Nothing to fix.</li>"
+def _render_agent_section(report: AgentReport) -> str:
+    items = "".join(map(_render_remark, report.remarks)) or "<li>Nothing to fix.</li>"
     counts = f"{report.skills} skills, {report.sessions} sessions, {report.calls} calls"
     return f"<h2>{escape(report.label)}</h2><p>{counts}</p><ul>{items}</ul>"
 
 
-def _item(remark: Remark) -> str:
+def _render_remark(remark: AgentRemark) -> str:
     return (
         f'<li><span class="topic">{escape(remark.topic.value)}</span>: {escape(remark.what)}<br>'
         f"<code>{escape(remark.hint)}</code></li>"

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from habitus.app import read_settings
-from habitus.app.other_agents.connecting import note_for_plugin
-from habitus.app.other_agents.hook_server import IDLE_S, attend
+from habitus.app.other_agents.connecting import write_plugin_command
+from habitus.app.other_agents.hook_server import IDLE_S, run_hook_daemon
 from habitus.cli import output
 
 
-def hooks(
+def serve_hooks(
     context: typer.Context,
     idle: Annotated[
         float, typer.Option("--idle", min=0.1, help="Seconds without a hook after which it ends.")
@@ -23,7 +23,7 @@ def hooks(
 ) -> None:
     """Answer the hooks of connected agents; the first hook starts it in the background."""
     if note:
-        if said := note_for_plugin(read_settings(context.find_root().obj), os.environ):
-            output.say(said)
+        if said := write_plugin_command(read_settings(context.find_root().obj), os.environ):
+            output.print_line(said)
         return
-    asyncio.run(attend(read_settings(context.find_root().obj), idle_s=idle))
+    asyncio.run(run_hook_daemon(read_settings(context.find_root().obj), idle_s=idle))

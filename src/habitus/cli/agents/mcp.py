@@ -9,16 +9,16 @@ from typing import Annotated
 
 import typer
 
-from habitus.agent.tools.registry import profile_named
+from habitus.agent.tools.registry import parse_profile
 from habitus.cli import output
-from habitus.cli.start import greeting
+from habitus.cli.start import get_early_responder
 from habitus.errors import Invalid, NotFound
-from habitus.mcp.http import serve_http
-from habitus.mcp.scope import Scope
-from habitus.mcp.server import serve_pipe
+from habitus.mcp.http import serve_mcp_http
+from habitus.mcp.scope import McpServerOptions
+from habitus.mcp.server import serve_stdio
 
 
-def mcp(
+def serve_mcp(
     context: typer.Context,
     http: Annotated[bool, typer.Option("--http", help="Serve HTTP on this machine instead of a pipe.")] = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="With --http: where; 0 finds one.")] = 8765,
@@ -31,13 +31,17 @@ def mcp(
 ) -> None:
     """Serve skills, lessons and tools to an agent that speaks MCP, such as Claude Code."""
     chosen = tuple(name.strip() for name in layers.split(",") if name.strip())
-    scope = Scope(
-        home=context.find_root().obj, user=user, profile=tools, read_only=read_only, layers=chosen, serves_many=http
+    scope = McpServerOptions(
+        home=context.find_root().obj, user=user, profile=tools, read_only=read_only, layers=chosen, is_http=http
     )
     # The command line turns garbage collection down for short commands; this one runs for weeks.
     gc.set_threshold(10_000, 10, 10)
     try:
-        profile_named(tools)
-        asyncio.run(serve_http(scope, port, output.say) if http else serve_pipe(scope, greeting(*sys.argv[1:])))
+        parse_profile(tools)
+        asyncio.run(
+            serve_mcp_http(scope, port, output.print_line)
+            if http
+            else serve_stdio(scope, get_early_responder(*sys.argv[1:]))
+        )
     except (Invalid, NotFound) as error:
         raise typer.BadParameter(f"{error.message} {error.hint}") from None

@@ -18,44 +18,54 @@ from typing import Annotated
 import typer
 
 from habitus.agent.session import Session
-from habitus.agent.stream import Consent, Done, Noticed, Nudged, Question, Said, ToolFinished, ToolStarted, TurnEvent
+from habitus.agent.stream import (
+    Consent,
+    ConsentQuestion,
+    NoticeEvent,
+    NudgeEvent,
+    ReplyDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnEvent,
+    TurnResult,
+)
 from habitus.app import Habitus, read_settings
 from habitus.app.library import explaining
 from habitus.cli import output
-from habitus.cli.completion import AsJson
-from habitus.cli.operating.up import Place, serve
-from habitus.llm.model import Answered
-from habitus.llm.providers.known_providers import telling_keys
+from habitus.cli.completion import JsonOption
+from habitus.cli.operating.up import ServerAddress, serve_http_apps
+from habitus.llm.model import AssistantMessage
+from habitus.llm.providers.known_providers import list_deciding_keys
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.sandbox.machine import describe
+from habitus.sandbox.machine import describe_protections
 from habitus.settings import AccMode
-from habitus.web.homes_by_person import Desks
+from habitus.web.home_pool import HomePool
 
-_MARK = "▸ "
+_STEP_MARKER = "▸ "
 # The most lines of a tool's result that are shown.
-_LINES = 8
+_MAX_RESULT_LINES = 8
 
 
-def tour(
+def show_tour(
     context: typer.Context,
     home: Annotated[Path | None, typer.Option("--home", help="Keep what the tour makes in this home.")] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """See Habitus at work in a few seconds: no server, no key, no network."""
     home = home or context.find_root().obj
     if not as_json:
-        _show(home)
+        _print_tour(home)
         return
     with redirect_stdout(io.StringIO()) as said:
-        _show(home)
-    steps = [step.partition("\n") for step in said.getvalue().split(f"\n{_MARK}")[1:]]
+        _print_tour(home)
+    steps = [step.partition("\n") for step in said.getvalue().split(f"\n{_STEP_MARKER}")[1:]]
     output.print_json({"steps": [{"title": title, "output": shown.strip("\n")} for title, _, shown in steps]})
 
 
-def _show(home: Path | None) -> None:
+def _print_tour(home: Path | None) -> None:
     with play_tour(home):
         pass
-    say_what_next()
+    print_next_steps()
 
 
 @contextmanager
@@ -67,141 +77,147 @@ def play_tour(home: Path | None) -> Iterator[Habitus]:
         settings = settings.model_copy(
             update={"user_home": Path(scratch), "cwd": Path(scratch), "look_every": 0.0, "acc_mode": AccMode.ACTIVE}
         )
-        output.say("Habitus: skills that an agent learns, proves and keeps.", style="bold")
-        output.say(f"This tour works in {settings.home}" + ("" if home else ", which is removed at the end."))
-        output.say("The model follows a script; what it calls, and what comes back, is real.")
+        output.print_line("Habitus: skills that an agent learns, proves and keeps.", style="bold")
+        output.print_line(f"This tour works in {settings.home}" + ("" if home else ", which is removed at the end."))
+        output.print_line("The model follows a script; what it calls, and what comes back, is real.")
         with Habitus.open(settings) as habitus:
-            output.say(_isolation(habitus))
-            _make_room(habitus)
-            asyncio.run(_walk(habitus))
+            output.print_line(_describe_isolation(habitus))
+            _remove_earlier_tour(habitus)
+            asyncio.run(_play_all_scenes(habitus))
             yield habitus
 
 
-def say_what_next() -> None:
+def print_next_steps() -> None:
     """Print how to continue with a model of your own."""
-    output.say()
-    output.say("That was real, all of it but the model. With one of your own:", style="bold")
-    first, *others = telling_keys()
-    output.say(f"  export {first}=…   (or {', '.join(others)}, or HABITUS_MODEL=ollama:…)")
-    output.say("  habitus chat")
-    output.say("Your own home is ~/.habitus; 'habitus --help' shows what else there is.")
+    output.print_line()
+    output.print_line("That was real, all of it but the model. With one of your own:", style="bold")
+    first, *others = list_deciding_keys()
+    output.print_line(f"  export {first}=…   (or {', '.join(others)}, or HABITUS_MODEL=ollama:…)")
+    output.print_line("  habitus chat")
+    output.print_line("Your own home is ~/.habitus; 'habitus --help' shows what else there is.")
 
 
-def _isolation(habitus: Habitus) -> str:
+def _describe_isolation(habitus: Habitus) -> str:
     """Return a sentence on how code is isolated on this machine."""
-    protections = describe(habitus.machine)
+    protections = describe_protections(habitus.machine)
     missing = [protection.name for protection in protections if not protection.is_on]
     if not missing:
         return f"Code runs isolated: {', '.join(protection.name for protection in protections)}."
     return f"Code runs isolated, but this machine lacks: {', '.join(missing)}. 'habitus doctor' says how to fix it."
 
 
-def _make_room(habitus: Habitus) -> None:
+def _remove_earlier_tour(habitus: Habitus) -> None:
     """Remove the skill and the tool of an earlier tour in the same home."""
     for name in (SKILL, TOOL):
-        if habitus.skills.is_taken(name):
-            habitus.skills.remove(name, habitus.person("makes room for the tour"))
+        if habitus.skills.is_name_taken(name):
+            habitus.skills.remove(name, habitus.build_author("makes room for the tour"))
 
 
-async def _walk(habitus: Habitus) -> None:
+async def _play_all_scenes(habitus: Habitus) -> None:
     """Play all scenes in order: work, save, find again, fail, learn, make a tool."""
-    session, model = _open(habitus)
+    session, model = _open_scripted_session(habitus)
     async with session:
-        _step("Somebody asks. A cell fails, the next one is right, and the task is done.")
-        await _play(session, model, WORKED_OUT)
-        _step("The procedure is kept: a standard SKILL.md folder. You are asked first; the tour says yes.")
-        await _play(session, model, KEPT)
-        output.say((habitus.skills.directory(SKILL) or Path()).joinpath("SKILL.md").read_text("utf-8"), style="dim")
-    session, model = _open(habitus)
+        _print_step_title("Somebody asks. A cell fails, the next one is right, and the task is done.")
+        await _play_scene(session, model, WORKED_OUT)
+        _print_step_title("The procedure is kept: a standard SKILL.md folder. You are asked first; the tour says yes.")
+        await _play_scene(session, model, SKILL_SAVED)
+        output.print_line(
+            (habitus.skills.find_directory(SKILL) or Path()).joinpath("SKILL.md").read_text("utf-8"), style="dim"
+        )
+    session, model = _open_scripted_session(habitus)
     async with session:
-        _step("Another day, another session, other words. The skill is found, loaded and followed.")
-        await _play(session, model, FOUND_AGAIN)
-        _step("Why that skill? Search named it beside the request; every choice is written down with its reason.")
+        _print_step_title("Another day, another session, other words. The skill is found, loaded and followed.")
+        await _play_scene(session, model, FOUND_AGAIN)
+        _print_step_title(
+            "Why that skill? Search named it beside the request; every choice is written down with its reason."
+        )
         for section in session.sections():
             if section.name == "fitting skills":
-                output.say(section.text, style="dim")
-        _explain(habitus, FOUND_AGAIN.request, SKILL)
-        output.say(f"  In that turn it was {_places(habitus, session, SKILL)}.")
-        _step("Something fails the same way three times. The agent is told at once, and a lesson stays.")
-        await _play(session, model, FAILED)
-        await session.settle()
-    session, model = _open(habitus)
+                output.print_line(section.text, style="dim")
+        _print_explanation(habitus, FOUND_AGAIN.request, SKILL)
+        output.print_line(f"  In that turn it was {_describe_selection(habitus, session, SKILL)}.")
+        _print_step_title("Something fails the same way three times. The agent is told at once, and a lesson stays.")
+        await _play_scene(session, model, FAILED)
+        await session.wait_for_learning()
+    session, model = _open_scripted_session(habitus)
     async with session:
-        _step("The lesson stands in every prompt from now on. You can read and correct it: habitus lessons.")
+        _print_step_title(
+            "The lesson stands in every prompt from now on. You can read and correct it: habitus lessons."
+        )
         for lesson in habitus.memory.list_lessons("all"):
-            output.say(f"  {lesson.kind.value}: {lesson.text}  ({lesson.id}, {lesson.evidence.detector})")
-        await _play(session, model, BETTER)
-        _step("What is done all the time becomes a tool: tested in the sandbox before it exists.")
-        await _play(session, model, MADE_A_TOOL)
-    _step("What is known now. Every version is kept, with who made it; nothing is ever lost by a mistake.")
+            output.print_line(f"  {lesson.kind.value}: {lesson.text}  ({lesson.id}, {lesson.evidence.detector})")
+        await _play_scene(session, model, LESSON_FOLLOWED)
+        _print_step_title("What is done all the time becomes a tool: tested in the sandbox before it exists.")
+        await _play_scene(session, model, TOOL_CREATED)
+    _print_step_title("What is known now. Every version is kept, with who made it; nothing is ever lost by a mistake.")
     for name in (SKILL, TOOL):
-        for version in habitus.skills.history(name):
-            output.say(f"  {name} v{version.number}  {version.author.actor.value}: {version.author.reason}")
+        for version in habitus.skills.list_versions(name):
+            output.print_line(f"  {name} v{version.number}  {version.author.actor.value}: {version.author.reason}")
 
 
-def _open(habitus: Habitus) -> tuple[Session, ScriptedModel]:
+def _open_scripted_session(habitus: Habitus) -> tuple[Session, ScriptedModel]:
     model = ScriptedModel([], name="scripted:tour")
-    return habitus.session(model, ask=_yes), model
+    return habitus.session(model, ask=_print_and_approve), model
 
 
-async def _yes(question: Question) -> Consent:
+async def _print_and_approve(question: ConsentQuestion) -> Consent:
     """Print the question and approve it: the tour never waits for an answer."""
-    output.say(f"  ? {question.text} yes", style="yellow")
+    output.print_line(f"  ? {question.text} yes", style="yellow")
     return Consent.YES
 
 
-async def _play(session: Session, model: ScriptedModel, scene: Scene) -> None:
+async def _play_scene(session: Session, model: ScriptedModel, scene: TourScene) -> None:
     """Play one scene: the scripted model answers, everything it calls is real."""
-    output.say(f"you: {scene.request.splitlines()[0]}", style="bold")
-    model.follow(scene.steps)
+    output.print_line(f"you: {scene.request.splitlines()[0]}", style="bold")
+    model.follow_script(scene.steps)
     speaking = ""
     async for seen in session.turn_stream(scene.request):
-        speaking = _tell(seen, speaking)
+        speaking = _print_turn_event(seen, speaking)
 
 
-def _tell(seen: TurnEvent, speaking: str) -> str:
+def _print_turn_event(seen: TurnEvent, speaking: str) -> str:
     """Print an event of the turn; return the model's text that is not printed yet."""
     match seen:
-        case Said(text=text):
+        case ReplyDelta(text=text):
             return speaking + text
         case ToolStarted(tool=tool):
             if speaking.strip():
-                output.say(f"agent: {speaking.strip()}")
-            output.say(f"  → {tool}", style="cyan")
+                output.print_line(f"agent: {speaking.strip()}")
+            output.print_line(f"  → {tool}", style="cyan")
         case ToolFinished(outcome=outcome, content=content, seconds=seconds):
             mark, style = ("ok", "green") if outcome.is_ok else ("failed", "red")
-            for line in _first_lines(content):
-                output.say(f"    {line}", style="dim")
-            output.say(f"    {mark}, {seconds * 1000:.0f} ms", style=style)
-        case Nudged(text=text) | Noticed(text=text):
-            output.say(f"  ! {text}", style="yellow")
-        case Done(reply=reply):
-            output.say(f"agent: {reply}")
+            for line in _shorten_output(content):
+                output.print_line(f"    {line}", style="dim")
+            output.print_line(f"    {mark}, {seconds * 1000:.0f} ms", style=style)
+        case NudgeEvent(text=text) | NoticeEvent(text=text):
+            output.print_line(f"  ! {text}", style="yellow")
+        case TurnResult(reply=reply):
+            output.print_line(f"agent: {reply}")
         case _:
             return speaking
     return ""
 
 
-def _first_lines(content: str) -> list[str]:
+def _shorten_output(content: str) -> list[str]:
     lines = [line for line in content.splitlines() if line.strip()]
-    return lines if len(lines) <= _LINES else [*lines[: _LINES - 2], "…", lines[-1]]
+    return lines if len(lines) <= _MAX_RESULT_LINES else [*lines[: _MAX_RESULT_LINES - 2], "…", lines[-1]]
 
 
-def _explain(habitus: Habitus, request: str, name: str) -> None:
-    for sentence in explaining.why(habitus, name, explaining.request_of(habitus, request)).sentences:
-        output.say(f"  {sentence}")
+def _print_explanation(habitus: Habitus, request: str, name: str) -> None:
+    for sentence in explaining.explain_skill(habitus, name, explaining.build_request(habitus, request)).sentences:
+        output.print_line(f"  {sentence}")
 
 
-def _places(habitus: Habitus, session: Session, name: str) -> str:
+def _describe_selection(habitus: Habitus, session: Session, name: str) -> str:
     """Return where the last turn placed a skill, with the reasons."""
-    turn = habitus.journal.turns_of(session.id)[-1]
-    found = explaining.why_in_turn(habitus.skills, habitus.journal, name, turn.id, user=turn.user).selected
+    turn = habitus.journal.list_session_turns(session.id)[-1]
+    found = explaining.explain_skill_in_turn(habitus.skills, habitus.journal, name, turn.id, user=turn.user).selected
     return ", then ".join(f"{entry.place.value} ({entry.reason})" for entry in found)
 
 
-def _step(text: str) -> None:
-    output.say()
-    output.say(f"{_MARK}{text}", style="bold cyan")
+def _print_step_title(text: str) -> None:
+    output.print_line()
+    output.print_line(f"{_STEP_MARKER}{text}", style="bold cyan")
 
 
 SKILL = "revenue-by-region"
@@ -240,15 +256,15 @@ written = json.loads(sys.argv[1])["written"]
 print(json.dumps({{"amount": float({fixed})}}))
 """
 # The first version has a typo, so the tour shows a tool failing its test.
-_DEFECT, _FIXED = "writen", 'written.replace(".", "").replace(",", ".")'
+_BROKEN_EXPRESSION, _FIXED_EXPRESSION = "writen", 'written.replace(".", "").replace(",", ".")'
 
 
-def _cell(amount: str, says_it_does: str) -> dict[str, object]:
+def _build_cell_arguments(amount: str, description: str) -> dict[str, object]:
     code = _READ.format(export=EXPORT, amount=amount)
-    return {"action": "exec", "name": "main", "code": code, "one_line_description": says_it_does}
+    return {"action": "exec", "name": "main", "code": code, "one_line_description": description}
 
 
-def _tool(fixed: str) -> dict[str, object]:
+def _build_tool_arguments(expression: str) -> dict[str, object]:
     return {
         "name": TOOL,
         "description": "Reads an amount written like 1.200,50 and gives it as a number",
@@ -257,28 +273,32 @@ def _tool(fixed: str) -> dict[str, object]:
             "properties": {"written": {"type": "string", "description": "The amount as it is written."}},
             "required": ["written"],
         },
-        "python_code": _AMOUNT.format(fixed=fixed),
+        "python_code": _AMOUNT.format(fixed=expression),
         "test_payload": {"written": "1.200,50"},
     }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Scene:
+class TourScene:
     """One request to the session with the model's scripted answers."""
 
     request: str
-    steps: tuple[Answered, ...]
+    steps: tuple[AssistantMessage, ...]
 
 
-WORKED_OUT = Scene(
+WORKED_OUT = TourScene(
     request=f"What is the revenue per region in this export?\n{EXPORT}",
     steps=(
-        calls("scratchpad", _cell(_NAIVE, "sum the amounts per region"), text="I add them up. "),
-        calls("scratchpad", _cell(_RIGHT, "sum, with amounts read as 1.200,50"), text="These use a comma. "),
+        calls("scratchpad", _build_cell_arguments(_NAIVE, "sum the amounts per region"), text="I add them up. "),
+        calls(
+            "scratchpad",
+            _build_cell_arguments(_RIGHT, "sum, with amounts read as 1.200,50"),
+            text="These use a comma. ",
+        ),
         says("north 1,300.00, south 830.00, west -120.00 (a refund)."),
     ),
 )
-KEPT = Scene(
+SKILL_SAVED = TourScene(
     request="Good. Remember how to do this.",
     steps=(
         calls(
@@ -295,15 +315,15 @@ KEPT = Scene(
         says("Saved. Next time I begin with step 1."),
     ),
 )
-FOUND_AGAIN = Scene(
+FOUND_AGAIN = TourScene(
     request=f"How much did each area of the country sell?\n{EXPORT}",
     steps=(
         calls("recall_skill", {"name": SKILL}, text="There is a skill for that. "),
-        calls("scratchpad", _cell(_RIGHT, "steps 1 to 4 of the skill")),
+        calls("scratchpad", _build_cell_arguments(_RIGHT, "steps 1 to 4 of the skill")),
         says("north 1,300.00, south 830.00, west -120.00, which is a refund."),
     ),
 )
-FAILED = Scene(
+FAILED = TourScene(
     request="Compare it with the figures of last year.",
     steps=(
         *(
@@ -321,15 +341,15 @@ FAILED = Scene(
         says("I have no file of last year. Could you attach it?"),
     ),
 )
-BETTER = Scene(
+LESSON_FOLLOWED = TourScene(
     request="And what about the year before?",
     steps=(says("I don't have that file either, so I ask first: could you attach it?"),),
 )
-MADE_A_TOOL = Scene(
+TOOL_CREATED = TourScene(
     request="I need such amounts read all the time. Make a tool of it, and read 12.345,60.",
     steps=(
-        calls("create_tool", _tool(_DEFECT), text="I write it down as a program. "),
-        calls("create_tool", _tool(_FIXED), text="A slip of mine; once more. "),
+        calls("create_tool", _build_tool_arguments(_BROKEN_EXPRESSION), text="I write it down as a program. "),
+        calls("create_tool", _build_tool_arguments(_FIXED_EXPRESSION), text="A slip of mine; once more. "),
         calls(TOOL.replace("-", "_"), {"written": "12.345,60"}),
         says("The tool works: 12.345,60 is 12345.6."),
     ),
@@ -339,31 +359,33 @@ MADE_A_TOOL = Scene(
 _CTRL_C = "\x03"
 
 
-def run() -> None:
+def play_tour_and_serve() -> None:
     """Play the tour; at a terminal, serve its web page until 'q' or Ctrl-C."""
     with play_tour(None) as habitus:
         if sys.stdin.isatty() and sys.stdout.isatty():
-            output.say()
-            output.say("What the tour made is on a page to look at; 'q' ends it.", style="bold")
-            asyncio.run(_stay(habitus))
-    say_what_next()
+            output.print_line()
+            output.print_line("What the tour made is on a page to look at; 'q' ends it.", style="bold")
+            asyncio.run(_serve_until_key(habitus))
+    print_next_steps()
 
 
-async def _stay(habitus: Habitus) -> None:
+async def _serve_until_key(habitus: Habitus) -> None:
     """Serve the web page of the tour's home until a key ends it."""
-    with _key_by_key():
-        asyncio.get_running_loop().add_reader(sys.stdin, _ended_by_key)
-        with closing(Desks(habitus)) as desks:
-            await serve(desks, habitus.settings.home, Place(host="127.0.0.1", port=0), output.say)
+    with _single_key_mode():
+        asyncio.get_running_loop().add_reader(sys.stdin, _stop_on_quit_key)
+        with closing(HomePool(habitus)) as desks:
+            await serve_http_apps(
+                desks, habitus.settings.home, ServerAddress(host="127.0.0.1", port=0), output.print_line
+            )
 
 
-def _ended_by_key() -> None:
+def _stop_on_quit_key() -> None:
     if sys.stdin.read(1) in ("q", "Q", _CTRL_C, ""):
         signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
-def _key_by_key() -> Iterator[None]:
+def _single_key_mode() -> Iterator[None]:
     """Read single keys while the block runs and restore the terminal afterwards."""
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)

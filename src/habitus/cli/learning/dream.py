@@ -13,20 +13,20 @@ import typer
 from habitus.app import Habitus
 from habitus.app.learning import dreaming
 from habitus.app.operating import jobs
-from habitus.app.operating.job_kinds import add
+from habitus.app.operating.job_kinds import add_job
 from habitus.app.tasks.validation import validate_tasks
 from habitus.cli import output
-from habitus.cli.completion import AsJson
-from habitus.cli.foreground_jobs import refuse_if_failed, run_job
+from habitus.cli.completion import JsonOption
+from habitus.cli.foreground_jobs import raise_if_failed, run_job_in_foreground
 from habitus.cli.opening import open_habitus
 from habitus.errors import NotFound
 from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
-from habitus.learning.budget import Limits
+from habitus.learning.budget import RunLimits
 from habitus.learning.dreaming import DOMAINS
 
 
-def dream(
+def run_self_play(
     context: typer.Context,
     cycles: Annotated[int, typer.Option("--cycles", "-n", min=1, help="How many challenges.")] = 1,
     budget: Annotated[
@@ -42,7 +42,7 @@ def dream(
     invent: Annotated[
         bool, typer.Option("--invent", help="Let the model make a challenge of what failed here.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Practise: solve challenges in the sandbox, draw lessons, and keep those that proved to help.
 
@@ -50,73 +50,75 @@ def dream(
     """
     with open_habitus(context) as habitus:
         if check:
-            _check(habitus, Path(challenges) if challenges else None, as_json)
+            _check_challenges(habitus, Path(challenges) if challenges else None, as_json)
             return
         if invent:
-            made, sound = asyncio.run(dreaming.invent(habitus, model=model))
+            made, sound = asyncio.run(dreaming.invent_challenge(habitus, model=model))
             came_to = f"({made.domain}) is kept" if sound.is_sound else f"is no good exercise: {sound.reason}"
             found = {"challenge": made.as_json(), "soundness": sound}
-            output.say_done(context, as_json, found, f"{made.id} {came_to}.")
+            output.print_command_result(context, as_json, found, f"{made.id} {came_to}.")
             return
         if domain and domain not in DOMAINS:
             raise NotFound(f"There is no domain '{domain}'.", hint=f"There are: {', '.join(DOMAINS)}.")
         path = str(Path(challenges).absolute()) if challenges else ""
         # An unreadable challenge is reported now, not later by a worker.
-        dreaming.challenges(habitus.settings, Path(path) if path else None)
-        given = {"cycles": cycles, "model": model, "domain": domain, "challenges": path, **_limits(budget)}
+        dreaming.list_challenges(habitus.settings, Path(path) if path else None)
+        given = {"cycles": cycles, "model": model, "domain": domain, "challenges": path, **_parse_budget_limits(budget)}
         queue = jobs.open_queue(habitus)
-        id = add(habitus.settings, queue, "dream", given)
+        id = add_job(habitus.settings, queue, "dream", given)
         if later:
-            output.say_done(context, as_json, queue.get(id), f"{id} waits for a worker.")
+            output.print_command_result(context, as_json, queue.get(id), f"{id} waits for a worker.")
             return
-        _run(habitus, queue, id, as_json)
+        _run_dream_job(habitus, queue, id, as_json)
 
 
-def _limits(text: str) -> dict[str, float]:
+def _parse_budget_limits(text: str) -> dict[str, float]:
     """Return the limits of a budget such as 50k, 30m or $2 by their field names."""
-    return {what: most for what, most in asdict(Limits.parse(text)).items() if most is not None}
+    return {what: most for what, most in asdict(RunLimits.parse(text)).items() if most is not None}
 
 
-def _run(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
+def _run_dream_job(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) -> None:
     """Work on the job until it ends and print the verdict of each cycle."""
     printed = 0
 
     def show() -> None:
         nonlocal printed
-        printed = printed if as_json else _print_cycles(queue.results(id), printed)
+        printed = printed if as_json else _print_cycles(queue.list_part_results(id), printed)
 
-    job = run_job(habitus, queue, id, show)
-    results = queue.results(id)
+    job = run_job_in_foreground(habitus, queue, id, show)
+    results = queue.list_part_results(id)
     if as_json:
         output.print_json({"job": job, "cycles": results})
     elif job.state is JobState.DONE:
-        output.say(", ".join(f"{count:,} {what}" for what, count in job.result.items()) + ".")
+        output.print_line(", ".join(f"{count:,} {what}" for what, count in job.result.items()) + ".")
     elif not job.state.is_over:
-        cycles = output.count_of(len(results), "cycle")
-        output.say(f"Interrupted after {cycles}; 'habitus worker' goes on with {id}.")
-    refuse_if_failed(job)
+        cycles = output.format_count(len(results), "cycle")
+        output.print_line(f"Interrupted after {cycles}; 'habitus worker' goes on with {id}.")
+    raise_if_failed(job)
 
 
 def _print_cycles(results: Sequence[Mapping[str, Any]], printed: int) -> int:
     """Print the cycles that are new and return how many are printed now."""
     for each in results[printed:]:
         reason = f" ({each['reason']})" if each["reason"] else ""
-        output.say(f"{each['challenge']}: {each['verdict']}{reason}")
+        output.print_line(f"{each['challenge']}: {each['verdict']}{reason}")
         if each["lesson"] and each["verdict"] in ("verified", "candidate"):
             lesson = each["lesson"]
-            output.say(f"  {lesson['trigger']}: {lesson['correct_pattern']}", style="green")
+            output.print_line(f"  {lesson['trigger']}: {lesson['correct_pattern']}", style="green")
     return len(results)
 
 
-def _check(habitus: Habitus, path: Path | None, as_json: bool) -> None:
+def _check_challenges(habitus: Habitus, path: Path | None, as_json: bool) -> None:
     """Run each challenge's own solution and exit with 1 if one doesn't tell right from wrong."""
-    found = validate_tasks(habitus, (("", each) for each in dreaming.challenges(habitus.settings, path)))
+    found = validate_tasks(habitus, (("", each) for each in dreaming.list_challenges(habitus.settings, path)))
     bad = [each for each in found if not each.is_sound]
     if as_json:
         output.print_json({"challenges": found})
     else:
         for each in bad:
-            output.say(f"{each.task}: {each.reason}", style="yellow")
-        output.say(f"{len(found) - len(bad)} of {output.count_of(len(found), 'challenge')} tell right from wrong.")
+            output.print_line(f"{each.task}: {each.reason}", style="yellow")
+        output.print_line(
+            f"{len(found) - len(bad)} of {output.format_count(len(found), 'challenge')} tell right from wrong."
+        )
     if bad:
         raise typer.Exit(1)

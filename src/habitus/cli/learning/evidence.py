@@ -6,100 +6,111 @@ from collections.abc import Mapping, Sequence
 
 import typer
 
-from habitus.app.learning.evidence import USUAL_SHARE
-from habitus.app.learning.learning import Judged
-from habitus.app.use_cases.declaration import Nothing
-from habitus.app.use_cases.evidence import EvidenceFilter, EvidencePage, EvidencePlans, TurnJudgement
+from habitus.app.learning.evidence import ASSUMED_SHARE
+from habitus.app.learning.learning import TurnJudgementResult
+from habitus.app.use_cases.declaration import EmptyPayload
+from habitus.app.use_cases.evidence import EvidencePage, PlanEvidenceResult, RecordOutcomeRequest, ShowEvidenceRequest
 from habitus.cli import output
-from habitus.cli.completion import Wide
+from habitus.cli.completion import WideOption
 from habitus.evidence.estimation import Arm, Basis, Effect
 from habitus.evidence.findings import Finding, Plan
 from habitus.evidence.model import Item, ItemKind
-from habitus.text import one_line
+from habitus.text import to_one_line
 
 # Below 100 tokens, an effect per 1,000 tokens says more about rounding than about the item.
-_WEIGHTY = 100
+_MIN_TOKENS_FOR_RATE = 100
 
 
-def show(context: typer.Context, wanted: EvidenceFilter, done: EvidencePage, wide: Wide = False) -> None:
-    if wanted.name is not None:
-        for one in done.items:
-            _print_one(one, done.lessons)
+def show_evidence(
+    context: typer.Context, request: ShowEvidenceRequest, result: EvidencePage, wide: WideOption = False
+) -> None:
+    if request.name is not None:
+        for one in result.items:
+            _print_item(one, result.lessons)
     else:
-        _print_all(done.items, done.lessons, is_wide=wide)
-    output.say_more(len(done.items), done.total, done.next)
-    output.say(_withholding(done.withhold), style="dim")
+        _print_items_table(result.items, result.lessons, is_wide=wide)
+    output.print_paging_hint(len(result.items), result.total, result.next)
+    output.print_line(_describe_withholding(result.withhold), style="dim")
 
 
-def _print_all(items: Sequence[Finding], lessons: Mapping[str, str], *, is_wide: bool) -> None:
+def _print_items_table(items: Sequence[Finding], lessons: Mapping[str, str], *, is_wide: bool) -> None:
     """Print a table and a plot of the items with a known effect, and how many others there are."""
     # Items without any feedback would bury the few that are known.
-    known = sorted((one for one in items if is_wide or _effect(one) is not None), key=_sort_key, reverse=True)
+    known = sorted(
+        (one for one in items if is_wide or _get_best_effect(one) is not None), key=_get_sort_key, reverse=True
+    )
     if not items:
-        output.say("Nothing was offered yet.")
+        output.print_line("Nothing was offered yet.")
         return
     rows = [
         (
-            *_name_and_version(one.item, lessons),
-            _units(one.estimate.offered),
-            _units(one.estimate.withheld),
+            *_format_name_and_version(one.item, lessons),
+            _count_conversations(one.estimate.offered),
+            _count_conversations(one.estimate.withheld),
             one.sentence,
         )
         for one in known
     ]
     if rows:
-        output.table(("what", "version", "offered", "withheld", "known"), rows, wide="known")
-        output.say()
-        _print_plot(lessons, [one for one in known if _effect(one) is not None])
+        output.print_table(("what", "version", "offered", "withheld", "known"), rows, wide="known")
+        output.print_line()
+        _print_plot(lessons, [one for one in known if _get_best_effect(one) is not None])
     if len(known) < len(items):
-        more = output.count_of(len(items) - len(known), "item")
-        output.say(f"{more} of which nothing is known yet: nobody said how those conversations went.")
+        more = output.format_count(len(items) - len(known), "item")
+        output.print_line(f"{more} of which nothing is known yet: nobody said how those conversations went.")
 
 
 def _print_plot(lessons: Mapping[str, str], items: Sequence[Finding]) -> None:
     """Print the confidence interval of each item on a common axis."""
-    labels = [" ".join(_name_and_version(one.item, lessons)) for one in items]
+    labels = [" ".join(_format_name_and_version(one.item, lessons)) for one in items]
     # Labels are padded by hand, because the plot has to start in the same column on every line.
     width = max(map(len, labels), default=0)
-    output.say(f"{'':<{width}}  {axis(is_unicode=output.is_unicode())}")
+    output.print_line(f"{'':<{width}}  {render_axis(is_unicode=output.is_unicode_output())}")
     for label, one in zip(labels, items, strict=True):
-        output.say(f"{label:<{width}}  {interval(_effect(one), is_unicode=output.is_unicode())}")
+        output.print_line(
+            f"{label:<{width}}  {render_interval(_get_best_effect(one), is_unicode=output.is_unicode_output())}"
+        )
 
 
-def _print_one(one: Finding, lessons: Mapping[str, str]) -> None:
+def _print_item(one: Finding, lessons: Mapping[str, str]) -> None:
     """Print an item's effect with the counts behind it."""
     estimate = one.estimate
-    output.say(" ".join(_name_and_version(one.item, lessons)))
-    output.say(axis(is_unicode=output.is_unicode()), style="dim")
-    output.say(interval(_effect(one), is_unicode=output.is_unicode()))
-    output.say(one.sentence)
+    output.print_line(" ".join(_format_name_and_version(one.item, lessons)))
+    output.print_line(render_axis(is_unicode=output.is_unicode_output()), style="dim")
+    output.print_line(render_interval(_get_best_effect(one), is_unicode=output.is_unicode_output()))
+    output.print_line(one.sentence)
     facts = [
         ("verdict", f"{one.judgement.verdict}. {one.judgement.reason}"),
-        ("offered", _arm(estimate.offered)),
-        ("withheld", _arm(estimate.withheld)),
-        ("in trials", f"{one.trial_offered:,} with it, {one.trial_withheld:,} without" if _is_tried(one) else ""),
+        ("offered", _describe_variant(estimate.offered)),
+        ("withheld", _describe_variant(estimate.withheld)),
+        ("in trials", f"{one.trial_offered:,} with it, {one.trial_withheld:,} without" if _has_trials(one) else ""),
         ("used", f"in {estimate.used:,}, without a trace in {estimate.ignored:,}" if estimate.used else "never"),
-        ("using it", "" if estimate.using is None else f"changes {_range(estimate.using)} where it was used"),
-        ("weak signs", "" if estimate.weak is None else f"{_range(estimate.weak)}; they decide nothing"),
-        ("for tokens", _per_tokens(estimate.per_1000_tokens) if estimate.tokens >= _WEIGHTY else ""),
+        ("using it", "" if estimate.using is None else f"changes {_format_effect(estimate.using)} where it was used"),
+        ("weak signs", "" if estimate.weak is None else f"{_format_effect(estimate.weak)}; they decide nothing"),
+        (
+            "for tokens",
+            _format_effect_per_tokens(estimate.per_1000_tokens) if estimate.tokens >= _MIN_TOKENS_FOR_RATE else "",
+        ),
     ]
     for label, value in facts:
         if value:
-            output.say(f"  {label:<10}  {one_line(value)}")
-    output.say()
+            output.print_line(f"  {label:<10}  {to_one_line(value)}")
+    output.print_line()
 
 
-def plan(context: typer.Context, wanted: Nothing, done: EvidencePlans, wide: Wide = False) -> None:
+def plan_evidence(
+    context: typer.Context, request: EmptyPayload, result: PlanEvidenceResult, wide: WideOption = False
+) -> None:
     rows = [
-        (*_name_and_version(one.item, done.lessons), *_describe_plan(one.plan))
-        for one in done.plans
+        (*_format_name_and_version(one.item, result.lessons), *_describe_plan(one.plan))
+        for one in result.plans
         if wide or one.plan.a_day
     ]
     columns = ("what", "version", "to notice", "judged a day", "still needed", "takes", "costs a day")
     empty = "Nothing waits for a verdict: no conversation with an open question was judged in the last 30 days."
-    output.rows_or(empty, columns, rows, wide="what")
-    reckoned = "" if done.withhold else f" The plan reckons with {USUAL_SHARE:.0%}."
-    output.say(_withholding(done.withhold) + reckoned, style="dim")
+    output.print_table_or_message(empty, columns, rows, wide="what")
+    reckoned = "" if result.withhold else f" The plan reckons with {ASSUMED_SHARE:.0%}."
+    output.print_line(_describe_withholding(result.withhold) + reckoned, style="dim")
 
 
 def _describe_plan(found: Plan) -> tuple[str, ...]:
@@ -108,96 +119,96 @@ def _describe_plan(found: Plan) -> tuple[str, ...]:
     return (
         f"{100 * found.effect:.0f} of 100",
         f"{found.a_day:.1f}",
-        "not withheld" if found.missing is None else output.count_of(found.missing, "conversation"),
-        "at this rate never" if found.days is None else output.count_of(max(1, round(found.days)), "day"),
+        "not withheld" if found.missing is None else output.format_count(found.missing, "conversation"),
+        "at this rate never" if found.days is None else output.format_count(max(1, round(found.days)), "day"),
         cost if round(abs(found.cost_a_day), 1) else "nothing known",
     )
 
 
-def _withholding(share: float) -> str:
+def _describe_withholding(share: float) -> str:
     """Return a sentence on the share of offers that are withheld at random."""
     if share:
         return f"{share:.0%} of all offers are withheld at random (evidence.withhold)."
     return "Nothing is withheld at random; 'habitus config set evidence.withhold 0.1' begins to."
 
 
-def _name_and_version(item: Item, lessons: Mapping[str, str]) -> tuple[str, str]:
+def _format_name_and_version(item: Item, lessons: Mapping[str, str]) -> tuple[str, str]:
     """Return an item's name as a person knows it, and its version."""
     version = f"v{item.version}"
     if item.kind is ItemKind.SKILL:
         return item.name, version
     if item.kind is not ItemKind.LESSON:
         return f"{item.name} ({item.kind})", version
-    return f"{item.name} ({one_line(lessons.get(item.name, ''))[:40] or 'a lesson'})", version
+    return f"{item.name} ({to_one_line(lessons.get(item.name, ''))[:40] or 'a lesson'})", version
 
 
-def _is_tried(one: Finding) -> bool:
+def _has_trials(one: Finding) -> bool:
     return bool(one.trial_offered or one.trial_withheld)
 
 
-def _effect(one: Finding) -> Effect | None:
+def _get_best_effect(one: Finding) -> Effect | None:
     """Return the measured effect, else the one from weak signals, else None."""
     return one.estimate.offering or one.estimate.weak
 
 
-def _sort_key(one: Finding) -> tuple[bool, int]:
+def _get_sort_key(one: Finding) -> tuple[bool, int]:
     """Sort randomised results first, then by the number of explicit judgements."""
     offered, withheld = one.estimate.offered, one.estimate.withheld
     return one.estimate.basis is Basis.RANDOMISED, offered.explicit + withheld.explicit
 
 
-def _units(arm: Arm) -> int:
+def _count_conversations(arm: Arm) -> int:
     """Return the number of conversations in a variant."""
     return arm.explicit + arm.weak + arm.missing
 
 
-def _arm(arm: Arm) -> str:
+def _describe_variant(arm: Arm) -> str:
     """Return in words how many conversations of a variant were judged, and how."""
     return (
-        f"in {output.count_of(_units(arm), 'conversation')}: {arm.explicit:,} judged, "
+        f"in {output.format_count(_count_conversations(arm), 'conversation')}: {arm.explicit:,} judged, "
         f"{arm.weak:,} by weak signs alone, {arm.missing:,} not at all"
     )
 
 
-def _range(effect: Effect) -> str:
+def _format_effect(effect: Effect) -> str:
     """Return an effect with its interval, in conversations of 100."""
     return f"{100 * effect.value:+.0f} of 100 ({100 * effect.low:+.0f} to {100 * effect.high:+.0f})"
 
 
-def _per_tokens(value: float | None) -> str:
+def _format_effect_per_tokens(value: float | None) -> str:
     return "" if value is None else f"{100 * value:+.0f} of 100 for every 1,000 tokens of the prompt"
 
 
 # From 100 fewer to 100 more; odd, so that zero has a column of its own.
-WIDTH = 41
-_DRAWN, _PLAIN = ("├", "─", "┤", "●", "│"), ("|", "-", "|", "o", "|")
+PLOT_WIDTH = 41
+_UNICODE_MARKS, _ASCII_MARKS = ("├", "─", "┤", "●", "│"), ("|", "-", "|", "o", "|")
 
 
-def interval(effect: Effect | None, *, is_unicode: bool = True) -> str:
+def render_interval(effect: Effect | None, *, is_unicode: bool = True) -> str:
     """Return a confidence interval drawn as text, with its middle and the zero line."""
-    left, bar, right, dot, zero = _DRAWN if is_unicode else _PLAIN
-    line = [" "] * WIDTH
-    line[WIDTH // 2] = zero
+    left, bar, right, dot, zero = _UNICODE_MARKS if is_unicode else _ASCII_MARKS
+    line = [" "] * PLOT_WIDTH
+    line[PLOT_WIDTH // 2] = zero
     if effect is not None:
-        low, value, high = (_column(part) for part in (effect.low, effect.value, effect.high))
+        low, value, high = (_get_plot_column(part) for part in (effect.low, effect.value, effect.high))
         for at in range(low, high + 1):
             line[at] = bar
         line[low], line[high], line[value] = left, right, dot
     return "".join(line).rstrip()
 
 
-def _column(share: float) -> int:
+def _get_plot_column(share: float) -> int:
     # Bounds can lie outside -1 to 1, which would draw past the axis.
-    return round((min(max(share, -1.0), 1.0) + 1) / 2 * (WIDTH - 1))
+    return round((min(max(share, -1.0), 1.0) + 1) / 2 * (PLOT_WIDTH - 1))
 
 
-def axis(*, is_unicode: bool = True) -> str:
+def render_axis(*, is_unicode: bool = True) -> str:
     """Return the labels of both ends of the axis."""
     fewer, more = ("← fewer go well", "more go well →") if is_unicode else ("< fewer go well", "more go well >")
-    return fewer + " " * (WIDTH - len(fewer) - len(more)) + more
+    return fewer + " " * (PLOT_WIDTH - len(fewer) - len(more)) + more
 
 
-def outcome(context: typer.Context, wanted: TurnJudgement, done: Judged) -> None:
-    request = output.clean(" ".join(done.request.split()))[:60]
-    which = f"{done.turn} ({request})" if request else done.turn
-    output.say(f"{which}: {done.outcome.kind.value}, says {wanted.by}.")
+def record_outcome(context: typer.Context, judgement: RecordOutcomeRequest, result: TurnJudgementResult) -> None:
+    request = output.strip_control_characters(" ".join(result.request.split()))[:60]
+    which = f"{result.turn} ({request})" if request else result.turn
+    output.print_line(f"{which}: {result.outcome.kind.value}, says {judgement.by}.")

@@ -14,30 +14,36 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from habitus.app import Habitus
 from habitus.app.learning import studying
-from habitus.app.learning.learning import ToldRemedies, apply_decisions
-from habitus.app.learning.mining import Suggestion
-from habitus.app.learning.studying import FileFault, FileLessons, SendPreview, Study, StudyReport
-from habitus.app.library.undoing import of_lessons
+from habitus.app.learning.learning import RemedyReport, apply_decisions
+from habitus.app.learning.mining import MiningSuggestion
+from habitus.app.learning.studying import (
+    FilePostMortemFailure,
+    FilePostMortemLessons,
+    SendPreview,
+    StudyReport,
+    TranscriptStudy,
+)
+from habitus.app.library.undoing import build_lesson_targets
 from habitus.cli import output
-from habitus.cli.completion import AsJson
+from habitus.cli.completion import JsonOption
 from habitus.cli.opening import open_habitus
 from habitus.errors import Refused
 from habitus.learning.remedies.findings import Coverage
-from habitus.learning.transcripts.applying import ApplyResult, TaughtLessons
-from habitus.learning.transcripts.firings import Firing
-from habitus.llm.model import Models
+from habitus.learning.transcripts.applying import ApplyResult, LessonBatch
+from habitus.learning.transcripts.firings import DetectorFiring
+from habitus.llm.model import SessionModels
 from habitus.memory.model import Engram
 from habitus.timestamps import parse_timestamp
 
 # The most findings of one detector and the most candidates that are printed.
-MOST_SHOWN = 5
-MOST_FAILURES = 10
+MAX_SHOWN = 5
+MAX_FAILURES = 10
 # A failure counts as recurring from this many sessions on.
-AGAIN = 2
-LAST = "last"
+MIN_RECURRING_SESSIONS = 2
+SINCE_LAST = "last"
 
 
-def learn(
+def learn_from_transcripts(
     context: typer.Context,
     files: Annotated[
         list[str] | None,
@@ -52,72 +58,72 @@ def learn(
     ] = "",
     model: Annotated[str, typer.Option("--model", help="Also let provider:model look at the failed calls.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before sending to the model.")] = False,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Find failures in agents' sessions and what worked next: Claude Code, Codex, Copilot, Cursor and others.
 
     Without files, reads the sessions of the agents on this machine (see 'habitus check -h') and Habitus' own.
     """
-    paths = studying.found_files(files or ())
+    paths = studying.find_transcripts(files or ())
     with open_habitus(context) as habitus:
         may_ask = sys.stdin.isatty() and not as_json
         # Sending transcripts to a model needs consent, which a pipe or JSON output can't give.
         is_refused = bool(model) and not yes and not may_ask
-        models = studying.open_models(habitus.settings, habitus.pause, model) if model else None
+        models = studying.open_learning_models(habitus.settings, habitus.pause, model) if model else None
         # Findings are computed even if sending is refused, so the error can say how much would be sent.
-        study = Study(
+        study = TranscriptStudy(
             habitus,
             apply=apply and not is_refused,
             wants_failures=bool(model),
-            since=parse_timestamp(since, habitus.clock()) if since not in ("", LAST) else None,
-            only_new=since == LAST,
+            since=parse_timestamp(since, habitus.clock()) if since not in ("", SINCE_LAST) else None,
+            only_new=since == SINCE_LAST,
         )
-        with _noting(habitus, apply) as made:
-            with _progress(as_json, len(paths)) as (turn_done, file_done):
+        with _record_saved_lessons(habitus, apply) as made:
+            with _show_progress(as_json, len(paths)) as (turn_done, file_done):
                 for path in paths:
-                    study.read(path, turn_done)
+                    study.read_file(path, turn_done)
                     file_done()
                 if not files:
-                    study.read_own()
-                study.look()
+                    study.read_journal()
+                study.find_procedures()
             if is_refused:
                 raise Refused(
-                    f"{_describe_sending(study.sending)} would go to {model}.",
+                    f"{_describe_sending(study.send_preview)} would go to {model}.",
                     hint="Nothing was sent or kept. Add --yes to send.",
                 )
             if not as_json:
-                _print_findings(study.report())
-            if models is not None and study.sending.calls and (yes or _may_send(study.sending, model)):
-                _ask(study, models, is_quiet=as_json)
+                _print_findings(study.make_report())
+            if models is not None and study.send_preview.calls and (yes or _confirm_sending(study.send_preview, model)):
+                _ask_model(study, models, is_quiet=as_json)
             if apply:
-                study.keep(_ask_decisions(study.proposals()) if may_ask else None)
+                study.store_lessons(_ask_decisions(study.list_proposals()) if may_ask else None)
         if as_json:
-            output.print_json(study.report())
+            output.print_json(study.make_report())
         else:
-            has_nothing_to_ask = models is not None and not study.sending.calls
-            _print_end(context, study.report(), has_nothing_to_ask=has_nothing_to_ask, made=made)
+            has_nothing_to_ask = models is not None and not study.send_preview.calls
+            _print_results(context, study.make_report(), has_nothing_to_ask=has_nothing_to_ask, made=made)
 
 
-def _ask_decisions(proposals: Sequence[TaughtLessons]) -> list[TaughtLessons]:
+def _ask_decisions(proposals: Sequence[LessonBatch]) -> list[LessonBatch]:
     """Ask about each lesson and return the proposals with the decisions; the same text is asked once."""
     said: dict[str, str | None] = {}
     for draft in (draft for taught in proposals for draft in taught.drafts):
         # Several projects can teach the same sentence; one answer settles all of them.
         if draft.text not in said:
-            output.say(f"{draft.text} ({draft.evidence.told or draft.evidence.trace})")
+            output.print_line(f"{draft.text} ({draft.evidence.told or draft.evidence.trace})")
             answer = typer.prompt("Keep it? [y]es, [n]o, [e]dit", default="y").strip().lower()[:1]
             edited = typer.prompt("Text", default=draft.text) if answer == "e" else draft.text
             said[draft.text] = edited if answer in ("y", "e") else None
     return [apply_decisions(taught, said) for taught in proposals]
 
 
-def _noting(habitus: Habitus, apply: bool) -> AbstractContextManager[list[Engram]]:
+def _record_saved_lessons(habitus: Habitus, apply: bool) -> AbstractContextManager[list[Engram]]:
     """Collect the lessons that are saved inside the block, for the undo command."""
-    return habitus.memory.noting() if apply else nullcontext([])
+    return habitus.memory.record_changes() if apply else nullcontext([])
 
 
 @contextmanager
-def _progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+def _show_progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
     """Yield two callbacks, for each turn and each file, that move a bar on standard error."""
     if is_quiet or not sys.stderr.isatty():
         yield lambda: None, lambda: None
@@ -135,27 +141,27 @@ def _progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], None], 
 
 def _describe_sending(sending: SendPreview) -> str:
     """Return how much text would be sent to the model."""
-    calls, files = output.count_of(sending.calls, "failed call"), output.count_of(sending.files, "file")
+    calls, files = output.format_count(sending.calls, "failed call"), output.format_count(sending.files, "file")
     return f"{calls} of {files}, about {sending.tokens:,} tokens,"
 
 
-def _may_send(sending: SendPreview, model: str) -> bool:
+def _confirm_sending(sending: SendPreview, model: str) -> bool:
     """Ask whether the failed calls may be sent to the model."""
-    output.say()
+    output.print_line()
     is_allowed = typer.confirm(f"{_describe_sending(sending)} would go to {model}, without the secrets. Send them?")
     if not is_allowed:
-        output.say("Nothing was sent.")
+        output.print_line("Nothing was sent.")
     return is_allowed
 
 
-def _ask(study: Study, models: Models, *, is_quiet: bool) -> None:
+def _ask_model(study: TranscriptStudy, models: SessionModels, *, is_quiet: bool) -> None:
     """Ask the model about the failed calls and close its connection."""
     if not is_quiet:
-        output.say(f"{_describe_sending(study.sending)} go to {models.main.name}.", style="dim")
+        output.print_line(f"{_describe_sending(study.send_preview)} go to {models.main.name}.", style="dim")
 
     async def ask() -> None:
         try:
-            await study.ask(models.main)
+            await study.ask_model(models.main)
         finally:
             await models.close()
 
@@ -168,121 +174,126 @@ def _print_findings(report: StudyReport) -> None:
     _print_procedures(report.procedures)
     _print_coverage(report.remedies.coverage)
     for found in report.detectors:
-        output.say(f"{found.detector}: {output.count_of(found.fired, 'time')}", style="bold")
-        output.say(f"  {found.rule}", style="green")
-        for firing in found.firings[:MOST_SHOWN]:
+        output.print_line(f"{found.detector}: {output.format_count(found.fired_count, 'time')}", style="bold")
+        output.print_line(f"  {found.rule}", style="green")
+        for firing in found.firings[:MAX_SHOWN]:
             rounds = ("round " if len(firing.rounds) == 1 else "rounds ") + ", ".join(map(str, firing.rounds))
             guessed = " (success was guessed: this format does not say it)" if firing.is_weak else ""
-            output.say(f"  {firing.file}, {_where(firing)}, {rounds}{guessed}")
+            output.print_line(f"  {firing.file}, {_describe_location(firing)}, {rounds}{guessed}")
             for line in firing.evidence:
-                output.say(f"    {line}", style="dim")
-        if found.fired > MOST_SHOWN:
-            output.say(f"  and {found.fired - MOST_SHOWN} more", style="dim")
+                output.print_line(f"    {line}", style="dim")
+        if found.fired_count > MAX_SHOWN:
+            output.print_line(f"  and {found.fired_count - MAX_SHOWN} more", style="dim")
     if report.skills:
         used = ", ".join(f"{name} ({counts['uses']})" for name, counts in sorted(report.skills.items()))
-        output.say(f"Skills used: {used}.")
+        output.print_line(f"Skills used: {used}.")
     turns, events = (sum(getattr(file, what) for file in report.files) for what in ("turns", "events"))
     unchanged = f" {report.unchanged} unchanged since the last run." if report.unchanged else ""
     own = f" Own sessions: {report.own_sessions}." if report.own_sessions else ""
-    output.say(
-        f"Read {output.count_of(len(report.files), 'file')}: {output.count_of(turns, 'turn')}, "
-        f"{output.count_of(events, 'event')}.{own}{unchanged}"
+    output.print_line(
+        f"Read {output.format_count(len(report.files), 'file')}: {output.format_count(turns, 'turn')}, "
+        f"{output.format_count(events, 'event')}.{own}{unchanged}"
         + ("" if report.detectors else " Nothing went wrong that a detector knows.")
     )
     for file in report.files:
         if file.unread:
-            output.say(f"Not read in {file.path}: {_list_counts(file.unread)}.", style="yellow")
+            output.print_line(f"Not read in {file.path}: {_format_counts(file.unread)}.", style="yellow")
     if report.redacted:
-        output.say(f"Secrets taken out: {_list_counts(report.redacted)}.", style="yellow")
+        output.print_line(f"Secrets taken out: {_format_counts(report.redacted)}.", style="yellow")
 
 
-def _print_remedies(told: ToldRemedies) -> None:
+def _print_remedies(told: RemedyReport) -> None:
     """Print recurring failures, the remedies that worked and the rules that the person stated."""
-    if again := [failure for failure in told.failures if failure.sessions >= AGAIN][:MOST_FAILURES]:
-        output.say("What fails again and again, the most costly first:", style="bold")
+    if again := [failure for failure in told.failures if failure.sessions >= MIN_RECURRING_SESSIONS][:MAX_FAILURES]:
+        output.print_line("What fails again and again, the most costly first:", style="bold")
         for failure in again:
-            lost = f"{output.count_of(failure.calls, 'call')}, {failure.minutes:g} min lost"
-            output.say(f"  {failure.what} ({failure.sessions} sessions, {lost}; {failure.project or 'no project'})")
+            lost = f"{output.format_count(failure.calls, 'call')}, {failure.minutes:g} min lost"
+            output.print_line(
+                f"  {failure.what} ({failure.sessions} sessions, {lost}; {failure.project or 'no project'})"
+            )
     for heading, style, lessons in (
         ("What worked next:", "green", told.lessons),
         ("What you said when you stopped it:", "green", told.rules),
-        ("Seen once, so not learned yet:", "dim", told.candidates[:MOST_SHOWN]),
+        ("Seen once, so not learned yet:", "dim", told.candidates[:MAX_SHOWN]),
     ):
         if lessons:
-            output.say(heading, style="bold")
+            output.print_line(heading, style="bold")
             for lesson in lessons:
                 where = f"; {lesson.project}" if lesson.project else ""
-                output.say(f"  {lesson.text} ({lesson.evidence}{where})", style=style)
+                output.print_line(f"  {lesson.text} ({lesson.evidence}{where})", style=style)
 
 
-def _print_procedures(found: Sequence[Suggestion]) -> None:
+def _print_procedures(found: Sequence[MiningSuggestion]) -> None:
     """Print procedures that recur and could become recipes."""
     if found:
-        output.say("What was done the same way again and again:", style="bold")
-    for one in found[:MOST_SHOWN]:
+        output.print_line("What was done the same way again and again:", style="bold")
+    for one in found[:MAX_SHOWN]:
         waits = f"; waits as change {one.proposal}" if one.proposal is not None else ""
-        output.say(f"  {one.name} ({one.evidence[0]}{waits})", style="green")
-    if len(found) > MOST_SHOWN:
-        output.say(
-            f"  and {len(found) - MOST_SHOWN} more; 'habitus recipes mine' with these files shows all", style="dim"
+        output.print_line(f"  {one.name} ({one.evidence[0]}{waits})", style="green")
+    if len(found) > MAX_SHOWN:
+        output.print_line(
+            f"  and {len(found) - MAX_SHOWN} more; 'habitus recipes mine' with these files shows all", style="dim"
         )
 
 
 def _print_coverage(covered: Coverage) -> None:
     """Print how many failed calls the lessons explain."""
     if covered.failures:
-        output.say(
-            f"{output.count_of(covered.failures, 'failed call')} in {output.count_of(covered.sessions, 'session')}: "
+        output.print_line(
+            f"{output.format_count(covered.failures, 'failed call')} in "
+            f"{output.format_count(covered.sessions, 'session')}: "
             f"{covered.failures - covered.teachable} of the work itself or transient, {covered.remedied} with what "
             f"worked next, {covered.taught} covered by the lessons above."
         )
 
 
-def _where(firing: Firing) -> str:
+def _describe_location(firing: DetectorFiring) -> str:
     """Return a finding's turn, with its transcript if the file name doesn't say it."""
     is_named_after_file = firing.transcript == firing.file.stem
     return f"turn {firing.turn}" if is_named_after_file else f"{firing.transcript}, turn {firing.turn}"
 
 
-def _list_counts(counts: Mapping[str, int]) -> str:
+def _format_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} × {what}" for what, count in sorted(counts.items()))
 
 
-def _print_end(
+def _print_results(
     context: typer.Context, report: StudyReport, *, has_nothing_to_ask: bool, made: Sequence[Engram]
 ) -> None:
     """Print post-mortems, saved lessons and the costs of the run."""
     for told in report.post_mortems:
         match told:
-            case FileLessons():
+            case FilePostMortemLessons():
                 for lesson in told.lessons:
-                    output.say(f"{told.file.name}: {lesson}", style="green")
-            case FileFault():
-                output.say(f"{told.file.name}: {told.error}", style="yellow")
+                    output.print_line(f"{told.file.name}: {lesson}", style="green")
+            case FilePostMortemFailure():
+                output.print_line(f"{told.file.name}: {told.error}", style="yellow")
     if has_nothing_to_ask:
-        output.say("There was no failed call to ask the model about.")
+        output.print_line("There was no failed call to ask the model about.")
     if report.stopped:
-        output.say(report.stopped, style="yellow")
+        output.print_line(report.stopped, style="yellow")
     if report.applied is not None:
         _print_applied(context, report.applied, made)
-    _print_account(report)
+    _print_costs(report)
 
 
-def _print_account(report: StudyReport) -> None:
+def _print_costs(report: StudyReport) -> None:
     """Print how many tokens and lessons the run sent and saved."""
     sent = f"{report.spent:,} tokens were spent on a model" if report.spent else "nothing was sent or spent"
-    written = report.applied.count_written if report.applied else 0
-    kept = f"{output.count_of(written, 'lesson')} written" if written else "nothing was written"
-    more = "; --apply keeps what is shown" if report.applied is None and report.teaches else ""
-    output.say(f"In this run {sent}, {kept}{more}.")
+    written = report.applied.written_count if report.applied else 0
+    kept = f"{output.format_count(written, 'lesson')} written" if written else "nothing was written"
+    more = "; --apply keeps what is shown" if report.applied is None and report.has_lessons else ""
+    output.print_line(f"In this run {sent}, {kept}{more}.")
 
 
 def _print_applied(context: typer.Context, applied: ApplyResult, made: Sequence[Engram]) -> None:
     lessons = ", ".join(f"{count} {status}" for status, count in applied.lessons.items()) or "nothing new"
-    output.say(f"Lessons: {lessons}." + (f" Skill uses counted: {applied.skill_uses}." if applied.skill_uses else ""))
+    output.print_line(
+        f"Lessons: {lessons}." + (f" Skill uses counted: {applied.skill_uses}." if applied.skill_uses else "")
+    )
     for reason, count in applied.reasons.items():
-        output.say(f"  {count} ×: {reason}", style="yellow")
+        output.print_line(f"  {count} ×: {reason}", style="yellow")
     if made:
-        output.say_undo(context, "undo", *of_lessons(made))
-    if applied.already:
-        output.say(f"Already learned from: {output.count_of(applied.already, 'turn')}.")
+        output.print_undo_command(context, "undo", *build_lesson_targets(made))
+    if applied.already_learned:
+        output.print_line(f"Already learned from: {output.format_count(applied.already_learned, 'turn')}.")

@@ -15,131 +15,141 @@ from typing import Annotated
 import typer
 
 from habitus.app.library import trusting
-from habitus.app.library.trusting import Dangers
+from habitus.app.library.trusting import SkillRiskReport
 from habitus.app.use_cases import review
 from habitus.app.use_cases.review import (
-    Approval,
-    Approved,
-    Decided,
-    EditedProposal,
-    ItemDiff,
-    NewText,
-    OneItem,
-    Rejected,
-    Rejection,
-    Reopened,
-    Reopening,
-    ShownItem,
-    WaitingList,
-    WaitingPage,
+    ApproveItemsRequest,
+    ApproveItemsResult,
+    DecisionResult,
+    EditProposalTextRequest,
+    EditProposalTextResult,
+    InboxItemDiff,
+    InboxItemRequest,
+    ListPendingRequest,
+    PendingItemDetails,
+    PendingPage,
+    RejectItemsRequest,
+    RejectItemsResult,
+    ReopenProposalsRequest,
+    ReopenProposalsResult,
 )
 from habitus.cli import completion, inputs, output
-from habitus.cli.completion import AsJson, Wide, Yes
+from habitus.cli.completion import JsonOption, WideOption, YesOption
 from habitus.cli.opening import open_habitus
-from habitus.cli.use_case_commands import edit_in_editor, finish
+from habitus.cli.use_case_commands import edit_in_editor, print_use_case_result
 from habitus.memory.model import Engram
 from habitus.skills.proposals import TRIAL_COLUMNS
 
 
-def list_waiting(context: typer.Context, wanted: WaitingList, done: WaitingPage, wide: Wide = False) -> None:
-    rows = [(one.id, one.state, one.action, one.what, one.by, "; ".join(one.reasons)) for one in done.proposals]
+def list_pending(
+    context: typer.Context, request: ListPendingRequest, result: PendingPage, wide: WideOption = False
+) -> None:
+    rows = [(one.id, one.state, one.action, one.title, one.by, "; ".join(one.reasons)) for one in result.proposals]
     columns = ("id", "state", "action", "what", "by", "waits because")
-    output.rows_or("Nothing waits for you.", columns, rows, wide="waits because", is_cut=not wide)
-    output.say_more(len(rows), done.total, done.next)
+    output.print_table_or_message("Nothing waits for you.", columns, rows, wide="waits because", is_cut=not wide)
+    output.print_paging_hint(len(rows), result.total, result.next)
 
 
-def show(context: typer.Context, wanted: OneItem, done: ShownItem) -> None:
-    item, subject = done.item, done.item.subject
+def show_inbox_item(context: typer.Context, request: InboxItemRequest, result: PendingItemDetails) -> None:
+    item, subject = result.item, result.item.subject
     if isinstance(subject, Engram):
-        output.say(f"Lesson {subject.id}: {subject.kind.value}, for {subject.scope.value} {subject.owner}".rstrip())
-        output.say(f"by {item.by} ({subject.source}), {item.state}")
+        output.print_line(
+            f"Lesson {subject.id}: {subject.kind.value}, for {subject.scope.value} {subject.owner}".rstrip()
+        )
+        output.print_line(f"by {item.by} ({subject.source}), {item.state}")
     else:
-        output.say(f"Proposal {item.id}: {item.action} {item.what} ({item.state})")
-        output.say(
+        output.print_line(f"Proposal {item.id}: {item.action} {item.title} ({item.state})")
+        output.print_line(
             f"by {item.by}, {inputs.format_timestamp(subject.made_on)}: {subject.author.reason or 'no reason given'}"
         )
         if subject.decided_by:
-            output.say(f"{item.state} by {subject.decided_by}: {subject.decision or 'no reason given'}")
+            output.print_line(f"{item.state} by {subject.decided_by}: {subject.decision or 'no reason given'}")
     for reason in filter(None, item.reasons):
-        output.say(f"waits because: {reason}", style="yellow")
-    output.say()
+        output.print_line(f"waits because: {reason}", style="yellow")
+    output.print_line()
     if not isinstance(subject, Engram) and subject.trial:
-        output.table(TRIAL_COLUMNS, [[row.get(name, "") for name in TRIAL_COLUMNS] for row in subject.trial])
-        output.say()
-    output.say(done.diff.rstrip("\n") if isinstance(subject, Engram) else done.diff)
+        output.print_table(TRIAL_COLUMNS, [[row.get(name, "") for name in TRIAL_COLUMNS] for row in subject.trial])
+        output.print_line()
+    output.print_line(result.diff.rstrip("\n") if isinstance(subject, Engram) else result.diff)
 
 
-def diff(context: typer.Context, wanted: OneItem, done: ItemDiff) -> None:
-    output.write(output.clean(done.diff))
+def diff_inbox_item(context: typer.Context, request: InboxItemRequest, result: InboxItemDiff) -> None:
+    output.write_stdout(output.strip_control_characters(result.diff))
 
 
-def approve(context: typer.Context, wanted: Approval, done: Approved) -> None:
-    for one in done.approved:
-        _say_approved(context, one)
+def approve_items(context: typer.Context, request: ApproveItemsRequest, result: ApproveItemsResult) -> None:
+    for one in result.approved:
+        _print_approved_item(context, one)
 
 
-def _say_approved(context: typer.Context, done: Decided) -> None:
+def _print_approved_item(context: typer.Context, result: DecisionResult) -> None:
     """Print an approved item with its undo command."""
-    item = done.item
+    item = result.item
     if isinstance(item.subject, Engram):
-        output.say(f"Approved: {item.action} {item.id}  {item.what}")
+        output.print_line(f"Approved: {item.action} {item.id}  {item.title}")
     else:
-        became = f", now version {done.version}." if done.version else "."
-        output.say(f"Approved: {item.action} {item.what}" + ("; that host does it." if done.due_on else became))
-    output.say_undo(context, *done.undo)
+        became = f", now version {result.version}." if result.version else "."
+        output.print_line(
+            f"Approved: {item.action} {item.title}" + ("; that host does it." if result.pending_host else became)
+        )
+    output.print_undo_command(context, *result.undo)
 
 
-def reject(context: typer.Context, wanted: Rejection, done: Rejected) -> None:
-    for one in done.rejected:
+def reject_items(context: typer.Context, request: RejectItemsRequest, result: RejectItemsResult) -> None:
+    for one in result.rejected:
         subject = one.item.subject
-        output.say(
+        output.print_line(
             f"Turned down: {one.item.action} {subject.id if isinstance(subject, Engram) else subject.change.name}."
         )
-        output.say_undo(context, *one.undo)
+        output.print_undo_command(context, *one.undo)
 
 
-def reopen(context: typer.Context, wanted: Reopening, done: Reopened) -> None:
-    for item in done.reopened:
-        output.say(f"It waits again: {item.action} {item.what}.")
+def reopen_proposals(context: typer.Context, request: ReopenProposalsRequest, result: ReopenProposalsResult) -> None:
+    for item in result.reopened:
+        output.print_line(f"It waits again: {item.action} {item.title}.")
 
 
-def edit(
+def edit_proposal(
     context: typer.Context,
     item: Annotated[str, typer.Argument(help="The number of a proposal, or the id of a lesson.")],
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Take the new SKILL.md from this file.")] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Edit the text of a proposal before you approve it, in your editor or from a file."""
     with open_habitus(context) as habitus:
-        before, name = review.text_of(habitus, item)
+        before, name = review.get_editable_text(habitus, item)
         by_hand = edit_in_editor(habitus.settings.editor, before, name, instead="give the text with --file")
         # The edit is saved inside the block: if it is rejected, the editor's text is not lost.
         with by_hand if file is None else nullcontext(inputs.read_bytes(str(file))) as content:
-            wanted = NewText(id=item, text=content.decode("utf-8", "replace"))
-            finish(context, wanted, review.edit(habitus, wanted), _report_edited, as_json=as_json)
+            wanted = EditProposalTextRequest(id=item, text=content.decode("utf-8", "replace"))
+            print_use_case_result(
+                context, wanted, review.edit_proposal_text(habitus, wanted), _print_edited_proposal, as_json=as_json
+            )
 
 
-def _report_edited(context: typer.Context, wanted: NewText, done: EditedProposal) -> None:
-    output.say(f"Proposal {wanted.id} is changed." if done.changed else "Nothing was changed.")
+def _print_edited_proposal(
+    context: typer.Context, request: EditProposalTextRequest, result: EditProposalTextResult
+) -> None:
+    output.print_line(f"Proposal {request.id} is changed." if result.changed else "Nothing was changed.")
 
 
 # The most skill names of one root in a list.
-_SHOWN = 4
+_MAX_NAMES = 4
 
 
-def trust(
+def trust_skills(
     context: typer.Context,
     target: Annotated[
         str | None,
         typer.Argument(
             help="A project directory (this one by default), a skill (imported, or with code), or a package.",
-            autocompletion=completion.skill_names,
+            autocompletion=completion.complete_skill_names,
         ),
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Show what is trusted.")] = False,
     revoke: Annotated[bool, typer.Option("--revoke", help="Trust it no longer.")] = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Trust imported or project skills as they are now. Later changes are trusted only if they are harmless."""
     with open_habitus(context) as habitus:
@@ -147,44 +157,44 @@ def trust(
             known = trusting.list_trusted(habitus)
             rows = [(t.root, _join_names(t.names), inputs.format_timestamp(t.trusted_on), t.trusted_by) for t in known]
             columns, empty = ("root", "what", "since", "by"), "Nothing is trusted yet."
-            output.say_list(as_json, {"trusted": known}, columns, rows, wide="root", empty=empty)
+            output.print_list(as_json, {"trusted": known}, columns, rows, wide="root", empty=empty)
             return
-        found = trusting.trustable(habitus, target)
+        found = trusting.resolve_trust_target(habitus, target)
         if revoke:
-            now = trusting.take_trust(habitus, found, target)
+            now = trusting.revoke_trust(habitus, found, target)
             said = f"No longer trusted: {', '.join(now.revoked)}." if now.revoked else "It was not trusted."
-            output.say_done(context, as_json, now, said, undo=now.undo)
+            output.print_command_result(context, as_json, now, said, undo=now.undo)
             return
         if not as_json:
-            _print_dangers(trusting.dangers(habitus.scan, found))
+            _print_skill_risks(trusting.list_skill_risks(habitus.scan_tree, found))
         if not yes:
-            _ask(found.count, as_json)
-        now = trusting.give_trust(habitus, found, target)
-        said = f"Trusted {output.count_of(found.count, 'skill')}."
-        output.say_done(context, as_json, now, said, undo=now.undo)
+            _confirm_trust(found.count, as_json)
+        now = trusting.grant_trust(habitus, found, target)
+        said = f"Trusted {output.format_count(found.count, 'skill')}."
+        output.print_command_result(context, as_json, now, said, undo=now.undo)
 
 
 def _join_names(names: Sequence[str]) -> str:
     """Join names and cut the list after the first few."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{', '.join(names[:_MAX_NAMES])}{more}"
 
 
-def _ask(count: int, as_json: bool) -> None:
+def _confirm_trust(count: int, as_json: bool) -> None:
     """Ask whether to trust the skills; refuse if there is no terminal."""
     if as_json or not sys.stdin.isatty():
         raise typer.BadParameter("There is nobody to ask; say --yes once you have read them.")
-    if not typer.confirm(f"Trust {output.count_of(count, 'skill')} as they are?"):
+    if not typer.confirm(f"Trust {output.format_count(count, 'skill')} as they are?"):
         raise typer.Abort
 
 
-def _print_dangers(found: tuple[Dangers, ...]) -> None:
+def _print_skill_risks(found: tuple[SkillRiskReport, ...]) -> None:
     """Print what each skill can do and what the scan found, before the person decides."""
     for root, skills in itertools.groupby(found, lambda skill: skill.root):
-        output.say(root, style="bold")
+        output.print_line(root, style="bold")
         for skill in skills:
-            output.say(f"  {skill.name}")
+            output.print_line(f"  {skill.name}")
             for power in skill.powers:
-                output.say(f"    {power}", style="yellow")
+                output.print_line(f"    {power}", style="yellow")
             for finding in skill.findings:
-                output.say(f"    {finding}", style="red")
+                output.print_line(f"    {finding}", style="red")

@@ -6,30 +6,30 @@ import typer
 
 from habitus.app.operating import checking as use_case
 from habitus.app.use_cases import settings
-from habitus.app.use_cases.declaration import Nothing
+from habitus.app.use_cases.declaration import EmptyPayload
 from habitus.app.use_cases.settings import HealthReport
 from habitus.cli import output
-from habitus.cli.completion import AsJson
+from habitus.cli.completion import JsonOption
 from habitus.cli.opening import open_habitus
-from habitus.cli.use_case_commands import finish
+from habitus.cli.use_case_commands import print_use_case_result
 from habitus.errors import StorageFailed, UserError
 
 
-def doctor(context: typer.Context, as_json: AsJson = False) -> None:
+def run_doctor(context: typer.Context, as_json: JsonOption = False) -> None:
     """Check what works and what is missing, each with its fix. Exits with 1 if something in use is broken."""
     try:
         with open_habitus(context) as habitus:
-            found = settings.doctor(habitus, Nothing())
+            found = settings.check_health(habitus, EmptyPayload())
     except UserError as error:
-        found = HealthReport(checks=use_case.unusable(error))
+        found = HealthReport(checks=use_case.report_unusable_home(error))
     # A damaged home can raise anything, and this command exists to report it.
     except Exception as error:
         said = f"The home can't be read: {type(error).__name__}: {error}."
         unread = StorageFailed(said, hint="Put a backup in its place; skills on disk stay.")
-        found = HealthReport(checks=use_case.unusable(unread))
-    finish(context, Nothing(), found, _print_checks, as_json=as_json)
+        found = HealthReport(checks=use_case.report_unusable_home(unread))
+    print_use_case_result(context, EmptyPayload(), found, _print_checks, as_json=as_json)
 
 
-def _print_checks(context: typer.Context, wanted: Nothing, done: HealthReport) -> None:
-    rows = [(check.name, check.state, f"{check.detail} {check.hint}".strip()) for check in done.checks]
-    output.table(("check", "state", "detail"), rows, wide="detail")
+def _print_checks(context: typer.Context, request: EmptyPayload, result: HealthReport) -> None:
+    rows = [(check.name, check.state, f"{check.detail} {check.hint}".strip()) for check in result.checks]
+    output.print_table(("check", "state", "detail"), rows, wide="detail")

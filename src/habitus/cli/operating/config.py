@@ -10,71 +10,81 @@ from pathlib import Path
 import typer
 
 from habitus.app.operating import configuring
-from habitus.app.operating.configuring import Configured, Value
-from habitus.app.operating.people import FILE
+from habitus.app.operating.configuring import SettingChangeResult, SettingDetails
+from habitus.app.operating.people import LEGACY_FILE
 from habitus.app.use_cases import settings as use_case
-from habitus.app.use_cases.declaration import Nothing
-from habitus.app.use_cases.settings import NewValue, OneSetting, SettingValues
-from habitus.app.use_cases.users import Invitation, InvitedUser, Members, OneUser, RemovedUser
+from habitus.app.use_cases.declaration import EmptyPayload
+from habitus.app.use_cases.settings import ListSettingsResult, SetSettingRequest, SettingRequest
+from habitus.app.use_cases.users import (
+    AddUserRequest,
+    AddUserResult,
+    ListUsersResult,
+    RemoveUserRequest,
+    RemoveUserResult,
+)
 from habitus.cli import output
 from habitus.settings import Settings
 
 
-def list_values(context: typer.Context, wanted: Nothing, done: SettingValues) -> None:
-    output.table(
-        ("key", "value", "from"), [(one.key, one.shown, one.origin.value) for one in done.settings], wide="value"
+def list_settings(context: typer.Context, request: EmptyPayload, result: ListSettingsResult) -> None:
+    output.print_table(
+        ("key", "value", "from"), [(one.key, one.text, one.origin.value) for one in result.settings], wide="value"
     )
 
 
-def get(context: typer.Context, wanted: OneSetting, done: Value) -> None:
-    output.say(done.shown)
+def get_setting(context: typer.Context, request: SettingRequest, result: SettingDetails) -> None:
+    output.print_line(result.text)
 
 
-def perform_put(settings: Settings, wanted: NewValue) -> Configured:
+def perform_set_setting(settings: Settings, request: SetSettingRequest) -> SettingChangeResult:
     """Change a setting; ask before downloading model weights for it."""
     # Without a terminal the download needs an explicit --yes.
-    is_asked = wanted.is_minilm and wanted.copy is None and not wanted.yes and sys.stdin.isatty()
-    if is_asked and not configuring.has_weights(settings):
-        asked = f"Fetch {configuring.MEGABYTES} MB of weights into {settings.home}?"
-        wanted = replace(wanted, yes=typer.confirm(asked, default=True, abort=True))
-    return use_case.put(settings, wanted)
+    is_asked = request.is_minilm and request.copy is None and not request.yes and sys.stdin.isatty()
+    if is_asked and not configuring.has_encoder_weights(settings):
+        asked = f"Fetch {configuring.WEIGHTS_MB} MB of weights into {settings.home}?"
+        request = replace(request, yes=typer.confirm(asked, default=True, abort=True))
+    return use_case.set_setting(settings, request)
 
 
-def put(context: typer.Context, wanted: NewValue, done: Configured) -> None:
-    _say_configured(done, f"{done.now.key} is set to {done.now.shown}.")
+def set_setting(context: typer.Context, request: SetSettingRequest, result: SettingChangeResult) -> None:
+    _print_setting_change(result, f"{result.setting.key} is set to {result.setting.text}.")
 
 
-def unset(context: typer.Context, wanted: OneSetting, done: Configured) -> None:
-    _say_configured(done, f"{done.now.key} is {done.now.shown or 'empty'} again, from {done.now.origin.value}.")
+def unset_setting(context: typer.Context, request: SettingRequest, result: SettingChangeResult) -> None:
+    _print_setting_change(
+        result, f"{result.setting.key} is {result.setting.text or 'empty'} again, from {result.setting.origin.value}."
+    )
 
 
-def _say_configured(done: Configured, said: str) -> None:
+def _print_setting_change(result: SettingChangeResult, said: str) -> None:
     """Print what was set, unless an environment variable overrides it."""
-    if done.is_overruled:
-        said = f"{done.now.key} is written down; the environment has another value, which wins."
-    output.say(said if done.is_changed or done.is_overruled else "Nothing was changed.")
-    if done.note:
-        output.say(done.note)
+    if result.is_overruled:
+        said = f"{result.setting.key} is written down; the environment has another value, which wins."
+    output.print_line(said if result.is_changed or result.is_overruled else "Nothing was changed.")
+    if result.note:
+        output.print_line(result.note)
 
 
-def add(context: typer.Context, wanted: Invitation, done: InvitedUser) -> None:
-    output.say(f"{done.name} may sign in as {done.role.value}, with this link, which works once: {done.link}")
-    output.say(f"Their programs send 'Authorization: Bearer {done.token}'. Neither is shown again.")
+def add_user(context: typer.Context, request: AddUserRequest, result: AddUserResult) -> None:
+    output.print_line(
+        f"{result.name} may sign in as {result.role.value}, with this link, which works once: {result.link}"
+    )
+    output.print_line(f"Their programs send 'Authorization: Bearer {result.token}'. Neither is shown again.")
 
 
-def list_users(context: typer.Context, wanted: Nothing, done: Members) -> None:
-    rows = [(one.name, one.role.value, f"{one.seen_on:%Y-%m-%d %H:%M}" if one.seen_on else "") for one in done.users]
+def list_users(context: typer.Context, request: EmptyPayload, result: ListUsersResult) -> None:
+    rows = [(one.name, one.role.value, f"{one.seen_on:%Y-%m-%d %H:%M}" if one.seen_on else "") for one in result.users]
     empty = "Nobody but you. Let somebody in: habitus users add NAME --role viewer"
-    output.rows_or(empty, ("name", "role", "last seen"), rows)
-    if done.left_in_file:
-        output.say(describe_left(Path(FILE), done.left_in_file))
+    output.print_table_or_message(empty, ("name", "role", "last seen"), rows)
+    if result.left_in_file:
+        output.print_line(describe_unmigrated_users(Path(LEGACY_FILE), result.left_in_file))
 
 
-def remove(context: typer.Context, wanted: OneUser, done: RemovedUser) -> None:
-    output.say(f"{done.removed} can no longer sign in.")
+def remove_user(context: typer.Context, request: RemoveUserRequest, result: RemoveUserResult) -> None:
+    output.print_line(f"{result.removed} can no longer sign in.")
 
 
-def describe_left(file: Path, left: Mapping[str, str]) -> str:
+def describe_unmigrated_users(file: Path, left: Mapping[str, str]) -> str:
     """Return a line about users in a local file that a shared database did not take over."""
     names = ", ".join(f"{name} ({role})" for name, role in left.items())
     return (

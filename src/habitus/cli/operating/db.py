@@ -9,102 +9,114 @@ import typer
 
 from habitus.app import Habitus, read_settings
 from habitus.app.operating import backing_up
-from habitus.app.operating.backing_up import Backup, Restored
-from habitus.app.operating.forgetting import Forgotten
+from habitus.app.operating.backing_up import BackupDetails, RestoreResult
+from habitus.app.operating.erasure import ErasureResult
 from habitus.app.sharing import database
-from habitus.app.sharing.database import DatabaseStatus, Migrated
+from habitus.app.sharing.database import DatabaseStatus, MigrateDatabaseResult
 from habitus.app.use_cases import storage
-from habitus.app.use_cases.declaration import Nothing
-from habitus.app.use_cases.storage import BackupFile, Backups, Erasure, Migration, OneBackup
+from habitus.app.use_cases.declaration import EmptyPayload
+from habitus.app.use_cases.storage import (
+    CreateBackupRequest,
+    EraseUserRequest,
+    ListBackupsResult,
+    MigrateDatabaseRequest,
+    RestoreBackupRequest,
+)
 from habitus.cli import inputs, output
-from habitus.cli.completion import AsJson
+from habitus.cli.completion import JsonOption
 from habitus.settings import Settings
 
 
-def status(context: typer.Context, wanted: Nothing, done: DatabaseStatus) -> None:
-    output.say(f"{done.address} ({done.server}), answers in {done.latency_ms} ms")
-    output.say(f"Schema: {done.schema or 'no tables yet'}; this Habitus needs {done.needs}.")
-    if done.server.startswith("PostgreSQL"):
-        output.say(f"Search: {done.search}; pgvector: {done.pgvector or 'not there'}.")
-    if done.note:
-        output.say(done.note)
-    if rows := [(name, count) for name, count in done.rows.items() if count]:
-        output.table(("table", "rows"), rows)
+def show_database_status(context: typer.Context, request: EmptyPayload, result: DatabaseStatus) -> None:
+    output.print_line(f"{result.address} ({result.server}), answers in {result.latency_ms} ms")
+    output.print_line(f"Schema: {result.schema or 'no tables yet'}; this Habitus needs {result.needs}.")
+    if result.server.startswith("PostgreSQL"):
+        output.print_line(f"Search: {result.search}; pgvector: {result.pgvector or 'not there'}.")
+    if result.note:
+        output.print_line(result.note)
+    if rows := [(name, count) for name, count in result.rows.items() if count]:
+        output.print_table(("table", "rows"), rows)
 
 
-def migrate(context: typer.Context, wanted: Migration, done: Migrated) -> None:
-    before = ", as it was." if done.before == done.after else f"; it was at {done.before or 'none'}."
-    output.say(f"{done.address} is at schema {done.after}{before}")
-    output.say(f"A Habitus that knows schema {done.oldest} or later can use it.")
+def migrate_database(context: typer.Context, request: MigrateDatabaseRequest, result: MigrateDatabaseResult) -> None:
+    before = ", as it was." if result.before == result.after else f"; it was at {result.before or 'none'}."
+    output.print_line(f"{result.address} is at schema {result.after}{before}")
+    output.print_line(f"A Habitus that knows schema {result.oldest} or later can use it.")
 
 
-def copy(
+def copy_database(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(help="'home', or the address of a database.")] = database.HOME,
+    source: Annotated[str, typer.Argument(help="'home', or the address of a database.")] = database.HOME_DATABASE,
     target: Annotated[str, typer.Argument(help="The same; without it, the one of the settings.")] = "",
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Copy everything into an empty database: skills, history, lessons, turns, proposals."""
     settings = read_settings(context.find_root().obj)
-    with output.counting(is_quiet=as_json, doing="Copying", what="rows") as progress:
-        done = database.copy_between(settings, source, target or settings.database or "", progress=progress)
+    with output.show_progress_counter(is_quiet=as_json, label="Copying", unit="rows") as progress:
+        done = database.copy_databases(settings, source, target or settings.database or "", progress=progress)
     if as_json:
         output.print_json(done)
         return
     rows = [(t.table, t.rows, t.checksum) for t in done.tables if t.rows]
-    output.say_list(False, done, ("table", "rows", "checksum"), rows, empty="There was nothing.")
-    for left in done.left:
-        output.say(f"Not copied, because it can't be read: {left}")
-    for what, count in done.stays.items():
-        output.say(f"Stays where it is: {count} {what}.")
-    output.say(f"{done.target} has everything of {done.source}.")
+    output.print_list(False, done, ("table", "rows", "checksum"), rows, empty="There was nothing.")
+    for left in done.unreadable_skills:
+        output.print_line(f"Not copied, because it can't be read: {left}")
+    for what, count in done.not_copied.items():
+        output.print_line(f"Stays where it is: {count} {what}.")
+    output.print_line(f"{done.target} has everything of {done.source}.")
 
 
-def create(context: typer.Context, wanted: BackupFile, done: Backup) -> None:
-    output.say(f"{done.file}: {done.files} files, {done.size / 1e6:.1f} MB.")
-    if done.note:
-        output.say(done.note)
+def create_backup(context: typer.Context, request: CreateBackupRequest, result: BackupDetails) -> None:
+    output.print_line(f"{result.file}: {result.files} files, {result.size / 1e6:.1f} MB.")
+    if result.note:
+        output.print_line(result.note)
 
 
-def list_backups(context: typer.Context, wanted: Nothing, done: Backups) -> None:
+def list_backups(context: typer.Context, request: EmptyPayload, result: ListBackupsResult) -> None:
     rows = [
         (one.file.name, inputs.format_timestamp(one.made_on), one.files, f"{one.size / 1e6:.1f} MB")
-        for one in done.backups
+        for one in result.backups
     ]
-    output.rows_or("None yet. Make one: habitus backup create", ("file", "made", "files", "size"), rows)
+    output.print_table_or_message("None yet. Make one: habitus backup create", ("file", "made", "files", "size"), rows)
 
 
-def confirm_restore(settings: Settings, wanted: OneBackup, say: Callable[..., None]) -> str:
-    made_on = backing_up.look(wanted.path(settings)).made_on
+def confirm_restore_backup(settings: Settings, request: RestoreBackupRequest, print_line: Callable[..., None]) -> str:
+    made_on = backing_up.read_manifest(request.resolve_path(settings)).made_on
     return f"Replace {settings.home} by what it was at {inputs.format_timestamp(made_on)}?"
 
 
-def restore(context: typer.Context, wanted: OneBackup, done: Restored) -> None:
-    output.say(f"The home is as it was at {inputs.format_timestamp(done.backup.made_on)}. {done.note}".strip())
+def restore_backup(context: typer.Context, request: RestoreBackupRequest, result: RestoreResult) -> None:
+    output.print_line(
+        f"The home is as it was at {inputs.format_timestamp(result.backup.made_on)}. {result.note}".strip()
+    )
 
 
-def confirm_forget(habitus: Habitus, wanted: Erasure, say: Callable[..., None]) -> str:
+def confirm_erase_user(habitus: Habitus, request: EraseUserRequest, print_line: Callable[..., None]) -> str:
     """Preview the erasure and return the question; it can't be undone, so it is always asked."""
-    if wanted.dry_run:
+    if request.dry_run:
         return ""
     # The preview runs the same code as the erasure, so it can't promise less than will happen.
-    kept = storage.forget(habitus, Erasure(user=wanted.user, dry_run=True))
-    return "\n".join([*_describe_erasure(kept), f"Erase all of '{wanted.user}' for good? It can't be undone."])
+    kept = storage.erase_user(habitus, EraseUserRequest(user=request.user, dry_run=True))
+    return "\n".join([*_describe_erasure(kept), f"Erase all of '{request.user}' for good? It can't be undone."])
 
 
-def forget(context: typer.Context, wanted: Erasure, done: Forgotten) -> None:
-    for line in _describe_erasure(done):
-        output.say(line)
-    for place in done.left:
-        output.complain(f"habitus: still there: {place}")
-    if not done.is_dry_run and not done.left:
-        output.say("Looked again in every table and file: nothing of it is left. A restore is followed by the same.")
+def erase_user(context: typer.Context, request: EraseUserRequest, result: ErasureResult) -> None:
+    for line in _describe_erasure(result):
+        output.print_line(line)
+    for place in result.left:
+        output.print_error(f"habitus: still there: {place}")
+    if not result.is_dry_run and not result.left:
+        output.print_line(
+            "Looked again in every table and file: nothing of it is left. A restore is followed by the same."
+        )
 
 
-def _describe_erasure(done: Forgotten) -> list[str]:
+def _describe_erasure(result: ErasureResult) -> list[str]:
     """Return lines on what is stored about a person, or was erased."""
-    lines = [f"{'kept' if done.is_dry_run else 'erased':<7} {count:>6} {place}" for place, count in done.erased.items()]
-    if done.in_use:
-        names = ", ".join(done.in_use[:10]) + (" …" if len(done.in_use) > 10 else "")
+    lines = [
+        f"{'kept' if result.is_dry_run else 'erased':<7} {count:>6} {place}" for place, count in result.erased.items()
+    ]
+    if result.in_use:
+        names = ", ".join(result.in_use[:10]) + (" …" if len(result.in_use) > 10 else "")
         lines.append(f"Skills of theirs that are in use stay, without their name: {names}.")
-    return lines if done.total else [f"Nothing is kept of '{done.user}'.", *lines]
+    return lines if result.total else [f"Nothing is kept of '{result.user}'.", *lines]

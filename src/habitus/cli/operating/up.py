@@ -21,28 +21,28 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from habitus import tracing
 from habitus.app import Habitus
-from habitus.app.operating.jobs import jobs_beside
-from habitus.app.operating.people import open_people
+from habitus.app.operating.jobs import run_background_worker
+from habitus.app.operating.people import open_user_accounts
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
-from habitus.cli.operating.config import describe_left
-from habitus.cli.operating.secrets import unlock
+from habitus.cli.operating.config import describe_unmigrated_users
+from habitus.cli.operating.secrets import unlock_vault
 from habitus.errors import NotFound, Refused
 from habitus.mcp import http as mcp_http
-from habitus.mcp.scope import Scope as McpScope
-from habitus.mcp.server import Behind
-from habitus.skills.sources.discovery import INDEX, PLACE
-from habitus.web.app import make_app
-from habitus.web.homes_by_person import Desks
-from habitus.web.metrics import PATH, Measured, Metrics
-from habitus.web.security import keys_of
-from habitus.web.streams import Ending
+from habitus.mcp.scope import McpServerOptions as McpScope
+from habitus.mcp.server import LazyHome
+from habitus.skills.sources.discovery import INDEX_PATH, WELL_KNOWN_PATH
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.metrics import METRICS_PATH, MetricsMiddleware, PrometheusMetrics
+from habitus.web.security import load_sign_in_keys
+from habitus.web.streams import StreamEndingMiddleware
 
 # Requests in progress get this long to finish on shutdown.
-_CLOSING_S = 30
+_SHUTDOWN_TIMEOUT_S = 30
 
 
-def up(
+def start_web_server(
     context: typer.Context,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Where; 0 finds one.")] = 8765,
     host: Annotated[
@@ -62,50 +62,52 @@ def up(
 ) -> None:
     """Start the web page: see, edit and review what your agents learned. Ctrl-C stops it."""
     home: Path | None = context.find_root().obj
-    with open_habitus(context, serves=True) as habitus:
-        unlock(habitus)
-        place = Place(host=host, port=port, names=tuple(name or ()), open_reading=open_reading, site=publish)
-        _refuse_strangers(habitus, place)
+    with open_habitus(context, is_server=True) as habitus:
+        unlock_vault(habitus)
+        place = ServerAddress(
+            host=host, port=port, extra_names=tuple(name or ()), open_reading=open_reading, published_site=publish
+        )
+        _require_users_if_public(habitus, place)
         with (
-            closing(Desks(habitus)) as desks,
-            jobs_beside(lambda: desks.own) if with_jobs else nullcontext(),
+            closing(HomePool(habitus)) as desks,
+            run_background_worker(lambda: desks.owner_home) if with_jobs else nullcontext(),
         ):
-            asyncio.run(serve(desks, home, place, output.say))
+            asyncio.run(serve_http_apps(desks, home, place, output.print_line))
     # The process ends here; collecting garbage first takes longer than stopping.
     gc.freeze()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class ServerAddress:
     """The address to listen on; `extra_names` are further names with their ports, for the Host header check."""
 
     host: str
     port: int
-    names: tuple[str, ...] = ()
+    extra_names: tuple[str, ...] = ()
     # Anybody who reaches the server may read shared data, but nothing personal.
     open_reading: bool = False
     # A published skill site, readable by anybody who reaches the server.
-    site: Path | None = None
+    published_site: Path | None = None
 
     @property
     def is_public(self) -> bool:
         """Whether other machines can reach the address."""
-        return not _is_here(self.host)
+        return not _is_loopback(self.host)
 
 
-def _refuse_strangers(habitus: Habitus, place: Place) -> None:
+def _require_users_if_public(habitus: Habitus, address: ServerAddress) -> None:
     """Raise `Refused` if other machines can reach the address and no user can sign in."""
-    people = open_people(habitus)
-    if left := people.left_in_file():
-        output.say(describe_left(people.file.path, left))
-    if place.is_public and not people.list():
+    people = open_user_accounts(habitus)
+    if left := people.list_only_in_file():
+        output.print_line(describe_unmigrated_users(people.file.path, left))
+    if address.is_public and not people.list():
         raise Refused(
-            f"Others reach {place.host}, and nobody can sign in there yet.",
+            f"Others reach {address.host}, and nobody can sign in there yet.",
             hint="Run 'habitus users add NAME --role admin' first, or leave --host out.",
         )
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     """Return whether only this machine can reach the host."""
     with suppress(ValueError):
         address = ipaddress.ip_address(host)
@@ -114,73 +116,90 @@ def _is_here(host: str) -> bool:
     return host == "localhost"
 
 
-async def serve(desks: Desks, home: Path | None, place: Place, say: Callable[[str], None]) -> None:
+async def serve_http_apps(
+    homes: HomePool, home: Path | None, address: ServerAddress, announce: Callable[[str], None]
+) -> None:
     """Serve until interrupted; `announce` receives the address and the sign-in link."""
-    keys, scope = keys_of(desks.own), McpScope(home=home)
-    metrics = Metrics(lambda: desks.own) if desks.own.settings.web.metrics else None
-    behind = Behind(scope, lambda: desks.own.is_stand_in)
-    with mcp_http.listening(place.host, place.port) as door:
+    keys, scope = load_sign_in_keys(homes.owner_home), McpScope(home=home)
+    metrics = PrometheusMetrics(lambda: homes.owner_home) if homes.owner_home.settings.web.metrics else None
+    behind = LazyHome(scope, lambda: homes.owner_home.is_offline)
+    with mcp_http.open_listening_socket(address.host, address.port) as door:
         port = door.getsockname()[1]
         # The first name is printed as the address, so names given by the person come first.
-        names = [*place.names, *(f"{name}:{port}" for name in dict.fromkeys((place.host, "127.0.0.1", "localhost")))]
-        agents = mcp_http.guarded_app(behind, names, scope, keys.bearer)
-        site = None if place.site is None else _published_site(place.site)
-        both = Both(pages=make_app(desks, keys, names, open_reading=place.open_reading), agents=agents, site=site)
-        say(f"Habitus is at http://{names[0]}")
-        say(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.new_link()}")
+        names = [
+            *address.extra_names,
+            *(f"{name}:{port}" for name in dict.fromkeys((address.host, "127.0.0.1", "localhost"))),
+        ]
+        agents = mcp_http.make_guarded_app(behind, names, scope, keys.owner_token)
+        site = None if address.published_site is None else _mount_published_site(address.published_site)
+        both = MountedApps(
+            web_app=make_web_app(homes, keys, names, open_reading=address.open_reading),
+            mcp_app=agents,
+            published_site=site,
+        )
+        announce(f"Habitus is at http://{names[0]}")
+        announce(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.create_sign_in_key()}")
         if site is not None:
-            who = "whoever reaches this address" if place.is_public else "everybody on this machine"
-            say(f"Skills are published at http://{names[0]}/{INDEX}, for {who}")
-        say(f"Programs send 'Authorization: Bearer {keys.bearer}'; agents connect to http://{names[0]}{mcp_http.PATH}")
-        watched: ASGIApp = mcp_http.Watched(both, behind)
+            who = "whoever reaches this address" if address.is_public else "everybody on this machine"
+            announce(f"Skills are published at http://{names[0]}/{INDEX_PATH}, for {who}")
+        announce(
+            f"Programs send 'Authorization: Bearer {keys.owner_token}'; agents connect to http://{names[0]}{mcp_http.MCP_PATH}"
+        )
+        watched: ASGIApp = mcp_http.HealthMiddleware(both, behind)
         if metrics is not None:
             # Outside the security check, so that refused requests are counted as well.
-            watched = Measured(watched, metrics, keys.for_metrics)
-            say(f"Prometheus reads http://{names[0]}{PATH} with 'Authorization: Bearer {keys.for_metrics}'")
-        ending = Ending(watched)
+            watched = MetricsMiddleware(watched, metrics, keys.metrics_token)
+            announce(
+                f"Prometheus reads http://{names[0]}{METRICS_PATH} with 'Authorization: Bearer {keys.metrics_token}'"
+            )
+        ending = StreamEndingMiddleware(watched)
         config = uvicorn.Config(
             ending,
             log_level="warning",
             lifespan="on",
             # A client could forge forwarded headers; the socket can't be forged.
             proxy_headers=False,
-            timeout_graceful_shutdown=_CLOSING_S,
+            timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
         )
         try:
-            with nullcontext() if metrics is None else tracing.counting(metrics.count):
-                await Server(config, ending).serve(sockets=[door])
+            with nullcontext() if metrics is None else tracing.observe_counts(metrics.increment_counter):
+                await StreamEndingServer(config, ending).serve(sockets=[door])
         finally:
             await behind.close()
 
 
-def _published_site(folder: Path) -> ASGIApp:
+def _mount_published_site(folder: Path) -> ASGIApp:
     """Return the application that serves published skills; raise `NotFound` if the folder has none."""
-    if not (folder / INDEX).is_file():
-        raise NotFound(f"There is no {folder / INDEX}.", hint=f"Write it: habitus skills publish {folder} NAME")
-    return Mount(f"/{PLACE}", StaticFiles(directory=folder / PLACE))
+    if not (folder / INDEX_PATH).is_file():
+        raise NotFound(f"There is no {folder / INDEX_PATH}.", hint=f"Write it: habitus skills publish {folder} NAME")
+    return Mount(f"/{WELL_KNOWN_PATH}", StaticFiles(directory=folder / WELL_KNOWN_PATH))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Both:
+class MountedApps:
     """Routes a request to the MCP app, the published site or the web pages."""
 
-    pages: ASGIApp
-    agents: ASGIApp
-    site: ASGIApp | None = None
+    web_app: ASGIApp
+    mcp_app: ASGIApp
+    published_site: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.site is not None and scope["type"] == "http" and scope["path"].startswith(f"/{PLACE}/"):
-            await self.site(scope, receive, send)
+        if (
+            self.published_site is not None
+            and scope["type"] == "http"
+            and scope["path"].startswith(f"/{WELL_KNOWN_PATH}/")
+        ):
+            await self.published_site(scope, receive, send)
             return
         # Only the MCP app has start-up and shutdown work, so lifespan events go there.
-        is_agents = scope["type"] == "lifespan" or scope["path"] == mcp_http.PATH
-        await (self.agents if is_agents else self.pages)(scope, receive, send)
+        is_agents = scope["type"] == "lifespan" or scope["path"] == mcp_http.MCP_PATH
+        await (self.mcp_app if is_agents else self.web_app)(scope, receive, send)
 
 
-class Server(uvicorn.Server):
+class StreamEndingServer(uvicorn.Server):
     """A uvicorn server that ends open streams on shutdown and leaves closing the home to the caller."""
 
-    def __init__(self, config: uvicorn.Config, ending: Ending) -> None:
+    def __init__(self, config: uvicorn.Config, ending: StreamEndingMiddleware) -> None:
         super().__init__(config)
         self._ending = ending
 
@@ -191,13 +210,13 @@ class Server(uvicorn.Server):
         for number in (signal.SIGINT, signal.SIGTERM):
             # Only the main thread can install signal handlers.
             with suppress(NotImplementedError, RuntimeError):
-                loop.add_signal_handler(number, self._stop)
+                loop.add_signal_handler(number, self._request_exit)
         yield
 
-    def _stop(self) -> None:
+    def _request_exit(self) -> None:
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the open streams first, since uvicorn waits for them."""
-        self._ending.end()
+        self._ending.end_streams()
         await super().shutdown(sockets)

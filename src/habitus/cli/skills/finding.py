@@ -6,100 +6,110 @@ from typing import Annotated
 
 import typer
 
-from habitus.agent.choosing import Why
+from habitus.agent.choosing import SkillExplanation
 from habitus.app import Habitus
-from habitus.app.home import whose
+from habitus.app.home import resolve_user_filter
 from habitus.app.library import explaining
-from habitus.app.library.explaining import PastWhy
+from habitus.app.library.explaining import PastExplanation
 from habitus.app.use_cases import finding
 from habitus.app.use_cases.finding import (
-    FoundSkills,
-    SelectedSkills,
-    SelectionRequest,
-    SkillSearch,
-    TriedCases,
-    TriggerCases,
-    WhyRequest,
+    EvaluateSkillsRequest,
+    EvaluateSkillsResult,
+    ExplainSkillRequest,
+    SearchSkillsRequest,
+    SelectSkillsRequest,
+    SkillSearchResult,
+    SkillSelectionResult,
 )
 from habitus.cli import output
-from habitus.cli.completion import AllUsers, Wide
-from habitus.errors import Misused
+from habitus.cli.completion import AllUsersOption, WideOption
+from habitus.errors import ConflictingOptions
 
-AsUser = Annotated[str | None, typer.Option("--user", help="Who asks.")]
-Turn = Annotated[str | None, typer.Option("--turn", help="A past turn to explain; the last one without.")]
+UserOption = Annotated[str | None, typer.Option("--user", help="Who asks.")]
+TurnOption = Annotated[str | None, typer.Option("--turn", help="A past turn to explain; the last one without.")]
 
 
-def perform_search(habitus: Habitus, wanted: SkillSearch) -> FoundSkills:
+def perform_search_skills(habitus: Habitus, request: SearchSkillsRequest) -> SkillSearchResult:
     """Index skills that are new, with a counter, then search."""
     # A first search may have to embed thousands of skills, which takes visible time.
-    with output.counting(doing="Indexing") as progress:
-        habitus.finder.catch_up(progress)
-    return finding.search(habitus, wanted)
+    with output.show_progress_counter(label="Indexing") as progress:
+        habitus.finder.update_index(progress)
+    return finding.search_skills(habitus, request)
 
 
-def search(context: typer.Context, wanted: SkillSearch, done: FoundSkills, wide: Wide = False) -> None:
-    if not done.results:
-        output.say("Nothing matches.")
+def search_skills(
+    context: typer.Context, request: SearchSkillsRequest, result: SkillSearchResult, wide: WideOption = False
+) -> None:
+    if not result.results:
+        output.print_line("Nothing matches.")
         return
-    if not done.fits:
-        output.say("Nothing fits well; the nearest:", style="yellow")
+    if not result.fits:
+        output.print_line("Nothing fits well; the nearest:", style="yellow")
     rows = []
-    for hit in done.results:
+    for hit in result.results:
         # The three largest parts explain a score; the rest is noise on a narrow screen.
         made_of = ", ".join(f"{name} {value:+.2f}" for name, value in list(hit.parts.items())[:3])
-        rows.append((hit.id, f"{hit.score:.2f}", done.cues.get(hit.id, ""), made_of))
+        rows.append((hit.id, f"{hit.score:.2f}", result.when_to_use.get(hit.id, ""), made_of))
     columns = ("name", "score", "use it", "made of") if wide else ("name", "score", "use it")
-    output.table(columns, [row[: len(columns)] for row in rows], wide="use it", is_cut=not wide)
+    output.print_table(columns, [row[: len(columns)] for row in rows], wide="use it", is_cut=not wide)
 
 
-def perform_select(habitus: Habitus, wanted: SelectionRequest, user: AsUser = None) -> SelectedSkills:
-    return finding.selection_for(habitus, wanted, user)
+def perform_select_skills(
+    habitus: Habitus, request: SelectSkillsRequest, user: UserOption = None
+) -> SkillSelectionResult:
+    return finding.select_skills_for_user(habitus, request, user)
 
 
-def select(context: typer.Context, wanted: SelectionRequest, done: SelectedSkills) -> None:
-    for choice in done.eager:
-        output.say(f"in full   {choice.name}: {choice.reason}", style="green")
-    for name in done.menu:
-        output.say(f"menu      {name}")
-    for name in done.cut:
-        output.say(f"no room   {name}", style="yellow")
-    for left in done.left_out:
-        output.say(f"left out  {left.name}: {left.reason}", style="dim")
-    output.say(f"The menu takes {done.menu_tokens} of {done.menu_budget} tokens.")
+def select_skills(context: typer.Context, request: SelectSkillsRequest, result: SkillSelectionResult) -> None:
+    for choice in result.eager:
+        output.print_line(f"in full   {choice.name}: {choice.reason}", style="green")
+    for name in result.menu:
+        output.print_line(f"menu      {name}")
+    for name in result.cut:
+        output.print_line(f"no room   {name}", style="yellow")
+    for left in result.left_out:
+        output.print_line(f"left out  {left.name}: {left.reason}", style="dim")
+    output.print_line(f"The menu takes {result.menu_tokens} of {result.menu_budget} tokens.")
 
 
-def perform_why(
-    habitus: Habitus, wanted: WhyRequest, turn: Turn = None, user: AsUser = None, all_users: AllUsers = False
-) -> Why | PastWhy:
+def perform_explain_skill(
+    habitus: Habitus,
+    request: ExplainSkillRequest,
+    turn: TurnOption = None,
+    user: UserOption = None,
+    all_users: AllUsersOption = False,
+) -> SkillExplanation | PastExplanation:
     """Explain a selection for a given request, or else for a past turn."""
-    if wanted.request is not None and turn is not None:
-        raise Misused("Give --request TEXT or --turn ID, not both.")
-    if wanted.request is not None:
-        return finding.why_for(habitus, wanted, user)
-    of = whose(habitus.settings, all_users)
-    return explaining.why_in_turn(habitus.skills, habitus.journal, wanted.name, turn, user=of)
+    if request.request is not None and turn is not None:
+        raise ConflictingOptions("Give --request TEXT or --turn ID, not both.")
+    if request.request is not None:
+        return finding.explain_skill_for_user(habitus, request, user)
+    of = resolve_user_filter(habitus.settings, all_users)
+    return explaining.explain_skill_in_turn(habitus.skills, habitus.journal, request.name, turn, user=of)
 
 
-def why(context: typer.Context, wanted: WhyRequest, done: Why | PastWhy) -> None:
-    if isinstance(done, Why):
-        for sentence in done.sentences:
-            output.say(sentence)
-    elif not done.selected:
-        output.say(f"{done.name} was not known in turn {done.turn}.")
+def explain_skill(
+    context: typer.Context, request: ExplainSkillRequest, result: SkillExplanation | PastExplanation
+) -> None:
+    if isinstance(result, SkillExplanation):
+        for sentence in result.sentences:
+            output.print_line(sentence)
+    elif not result.selected:
+        output.print_line(f"{result.name} was not known in turn {result.turn}.")
     else:
-        for entry in done.selected:
+        for entry in result.selected:
             version = f" (version {entry.version})" if entry.version else ""
-            output.say(f"{done.name}{version}: {entry.place.value}, {entry.reason}.")
+            output.print_line(f"{result.name}{version}: {entry.place.value}, {entry.reason}.")
 
 
-def evaluate(context: typer.Context, wanted: TriggerCases, done: TriedCases) -> None:
-    for result in done.cases:
+def evaluate_skills(context: typer.Context, request: EvaluateSkillsRequest, outcome: EvaluateSkillsResult) -> None:
+    for result in outcome.cases:
         mark, style = ("ok  ", "green") if result.passed else ("miss", "red")
         should = "should" if result.should_trigger else "should not"
-        output.say(f"{mark} {result.name}: {should} come up for {result.query!r} ({result.detail})", style=style)
-    if not done.cases:
-        where = f"'{wanted.name}' has" if wanted.name else "No skill has"
-        output.say(f"{where} no cases. Record one: habitus skills eval NAME --record 'a request'")
+        output.print_line(f"{mark} {result.name}: {should} come up for {result.query!r} ({result.detail})", style=style)
+    if not outcome.cases:
+        where = f"'{request.name}' has" if request.name else "No skill has"
+        output.print_line(f"{where} no cases. Record one: habitus skills eval NAME --record 'a request'")
     else:
-        missed = sum(not result.passed for result in done.cases)
-        output.say(f"{len(done.cases)} cases, {missed} missed.")
+        missed = sum(not result.passed for result in outcome.cases)
+        output.print_line(f"{len(outcome.cases)} cases, {missed} missed.")

@@ -10,16 +10,22 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.app import Habitus, json_shapes
-from habitus.app.learning.climbing import Climb
-from habitus.app.learning.improving import open_drafters, open_store, plan_trial, preview_run, run_trial
-from habitus.app.learning.solving import describe_powers
+from habitus.app import Habitus, json_results
+from habitus.app.learning.climbing import StageClimb
+from habitus.app.learning.improving import open_drafting_models, open_improve_store, plan_trial, preview_run, run_trial
+from habitus.app.learning.solving import describe_solver_access
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.use_cases import improving
-from habitus.app.use_cases.improving import Improvement, Improvements, LessonClimb, OneSkill, SkillClimb
+from habitus.app.use_cases.improving import (
+    ClimbSkillRequest,
+    ListImprovementsRequest,
+    ListImprovementsResult,
+    PromoteLessonRequest,
+    StartImprovementRequest,
+)
 from habitus.cli import inputs, output, use_case_commands
-from habitus.cli.completion import AsJson, SkillName, Yes
-from habitus.cli.foreground_jobs import refuse_if_failed, run_job
+from habitus.cli.completion import JsonOption, SkillNameArgument, YesOption
+from habitus.cli.foreground_jobs import raise_if_failed, run_job_in_foreground
 from habitus.cli.opening import open_habitus
 from habitus.errors import Invalid
 from habitus.improve.candidates import CandidateState
@@ -31,60 +37,60 @@ from habitus.improve.store import ImproveStore
 from habitus.improve.trials import TrialPlan, read_cases
 from habitus.jobs.model import Job
 from habitus.jobs.queue import JobQueue
-from habitus.learning.budget import Budget, BudgetedModel, Limits
+from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
 from habitus.tasks.rollouts import TaskSplit
 
 # After Ctrl-C the running rollout gets a second; it would be repeated anyway.
-_PATIENCE_S = 1.0
+_INTERRUPT_GRACE_S = 1.0
 
 
-@use_case_commands.taking(improving.improve)
-def improve(
+@use_case_commands.with_use_case_options(improving.start_improvement)
+def improve_skill(
     context: typer.Context,
-    wanted: Improvement,
+    improvement: StartImprovementRequest,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do and could show.")] = False,
     later: Annotated[bool, typer.Option("--later", help="Leave it to a worker.")] = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Try small changes to a skill on its tasks and propose one that proves better. Asks before it spends money.
 
     The same command or 'habitus worker' continues an interrupted run; nothing is measured twice.
     """
-    text = inputs.read_text(wanted.text) if wanted.text else ""
-    request = replace(wanted, text=text).request
-    powers = [describe_powers(request.solver)] if request.solver else []
+    text = inputs.read_text(improvement.text) if improvement.text else ""
+    request = replace(improvement, text=text).run_request
+    powers = [describe_solver_access(request.solver)] if request.solver else []
     with open_habitus(context) as habitus:
         plan = preview_run(habitus, request)
         cost = f"A run takes {plan.cost}."
         if dry_run:
-            output.say_done(context, as_json, plan, *plan.lines, *powers, cost)
+            output.print_command_result(context, as_json, plan, *plan.lines, *powers, cost)
             return
         queue = jobs.open_queue(habitus)
         # Rollouts that are already paid for are reused.
-        begun = _unfinished_job(queue, request)
+        begun = _find_unfinished_job(queue, request)
         for line in [*plan.lines, *powers, *_describe_start(request, begun), cost]:
-            (output.complain if as_json else output.say)(line)
+            (output.print_error if as_json else output.print_line)(line)
         if not plan.can_run:
             raise Invalid(f"'{plan.skill}' has no task for a gate.", hint=f"Add some: habitus tasks add {plan.skill}")
-        if (drafters := open_drafters(habitus, request)) is not None:
+        if (drafters := open_drafting_models(habitus, request)) is not None:
             # Opening the model here reports a missing one before a job is queued.
             _ = drafters.main
-        _confirm(yes=yes, as_json=as_json)
-        id = begun or job_kinds.add(habitus.settings, queue, "improve", asdict(request))
+        _confirm_spending(yes=yes, as_json=as_json)
+        id = begun or job_kinds.add_job(habitus.settings, queue, "improve", asdict(request))
         if later:
-            output.say_done(context, as_json, queue.get(id), f"{id} waits for a worker.")
+            output.print_command_result(context, as_json, queue.get(id), f"{id} waits for a worker.")
             return
-        progress = _Progress(open_store(habitus), plan.skill, queue.get(id), is_quiet=as_json)
-        job = run_job(habitus, queue, id, progress.show, patience_s=_PATIENCE_S)
+        progress = _ImproveProgressPrinter(open_improve_store(habitus), plan.skill, queue.get(id), is_quiet=as_json)
+        job = run_job_in_foreground(habitus, queue, id, progress.print_progress, patience_s=_INTERRUPT_GRACE_S)
         if as_json:
-            output.print_json({"job": job, "runs": queue.results(id)})
+            output.print_json({"job": job, "runs": queue.list_part_results(id)})
         else:
-            _print_results(context, job, queue.results(id), progress)
-        refuse_if_failed(job)
+            _print_results(context, job, queue.list_part_results(id), progress)
+        raise_if_failed(job)
 
 
-def _confirm(*, yes: bool, as_json: bool) -> None:
+def _confirm_spending(*, yes: bool, as_json: bool) -> None:
     """Ask before money is spent, and exit with 1 unless the answer is yes."""
     if not yes and not typer.confirm("Run it?", err=as_json):
         raise typer.Exit(1)
@@ -101,37 +107,39 @@ def _describe_start(request: ImproveRequest, begun: str) -> list[str]:
     return [*lines, f"It stops after {', '.join(filter(None, limits))}." if any(limits) else "It has no --budget."]
 
 
-def _unfinished_job(queue: JobQueue, request: ImproveRequest) -> str:
+def _find_unfinished_job(queue: JobQueue, request: ImproveRequest) -> str:
     """Return the id of the same request's job that was interrupted; empty if there is none."""
     # The budget may differ: a run with a new limit still continues the old one.
     about = ("skill", "text", "proposal", "shorter", "solver")
     same = {key: value for key, value in asdict(request).items() if key in about}
-    return next((one.id for one in queue.list_unfinished("improve") if same.items() <= one.given.items()), "")
+    return next((one.id for one in queue.list_unfinished_jobs("improve") if same.items() <= one.arguments.items()), "")
 
 
-def _print_results(context: typer.Context, job: Job, results: list[Any], progress: _Progress) -> None:
+def _print_results(context: typer.Context, job: Job, results: list[Any], progress: _ImproveProgressPrinter) -> None:
     """Print each run's proposal, or why there is none, and its costs."""
     if not job.state.is_over:
-        output.say(f"Interrupted; {progress.spent} kept. The same command, or 'habitus worker', goes on with {job.id}.")
+        output.print_line(
+            f"Interrupted; {progress.spent} kept. The same command, or 'habitus worker', goes on with {job.id}."
+        )
     for run in results:
         if run["is_never_opened"]:
-            output.say(
+            output.print_line(
                 "In practice it was never opened, so its text can't help: the cue (when to use it) is the first thing "
                 "to edit."
             )
         if run["stopped"]:
-            output.say(f"Stopped: {run['stopped']}.", style="yellow")
+            output.print_line(f"Stopped: {run['stopped']}.", style="yellow")
         if run["proposal"] is not None:
-            show = output.command(context, "review", "show", str(run["proposal"]))
-            output.say(f"Proposed: {show}", style="green")
+            show = output.format_command(context, "review", "show", str(run["proposal"]))
+            output.print_line(f"Proposed: {show}", style="green")
         elif not run["stopped"]:
-            output.say("Not shown: no change was proved to help. That is the usual answer.")
+            output.print_line("Not shown: no change was proved to help. That is the usual answer.")
         lost = f", {run['lost']} of them paid twice" if run["lost"] else ""
-        spent = f"{run['tokens']:,} tokens{_dollars(run['dollars'])}"
-        output.say(f"{run['rollouts']} rollouts{lost}; {spent}.", style="dim")
+        spent = f"{run['tokens']:,} tokens{_format_dollars(run['dollars'])}"
+        output.print_line(f"{run['rollouts']} rollouts{lost}; {spent}.", style="dim")
 
 
-class _Progress:
+class _ImproveProgressPrinter:
     """Prints practice, gate and exam results of a run as they are stored."""
 
     def __init__(self, store: ImproveStore, skill: str, job: Job, *, is_quiet: bool) -> None:
@@ -143,38 +151,38 @@ class _Progress:
         self._began = time.monotonic()
         self.spent = "nothing"
 
-    def show(self) -> None:
+    def print_progress(self) -> None:
         """Print the lines that are new or have changed since the last call."""
         rollouts = self._store.rollouts(skill=self._skill, job=self._job.id)
         if not rollouts or self._is_quiet:
             return
         minutes = (time.monotonic() - self._began) / 60
         tokens, dollars = sum(one.tokens for one in rollouts), sum(one.dollars for one in rollouts)
-        self.spent = f"{len(rollouts)} rollouts, {tokens:,} tokens{_dollars(dollars)}, {minutes:.1f} minutes"
-        so_far = f" [{self.spent}{self._budget_left(tokens=tokens, dollars=dollars, minutes=minutes)}]"
+        self.spent = f"{len(rollouts)} rollouts, {tokens:,} tokens{_format_dollars(dollars)}, {minutes:.1f} minutes"
+        so_far = f" [{self.spent}{self._format_remaining_budget(tokens=tokens, dollars=dollars, minutes=minutes)}]"
         practised = sum(one.side is TaskSplit.PRACTICE for one in rollouts)
-        self._print("practice", f"Practised {practised} times." if practised else "", so_far)
+        self._print_if_changed("practice", f"Practised {practised} times." if practised else "", so_far)
         for one in self._store.candidates(self._skill):
             if one.run.startswith(self._job.id):
                 report = report_on(one, rollouts)
-                self._print(one.id, f"Candidate {one.number or '–'}: {one.why}")
-                self._print(f"{one.id} gate", _gate_line(report), so_far)
-                self._print(f"{one.id} exam", f"  exam: {report.exam.line}" if report.exam else "", so_far)
+                self._print_if_changed(one.id, f"Candidate {one.number or '–'}: {one.why}")
+                self._print_if_changed(f"{one.id} gate", _format_gate_line(report), so_far)
+                self._print_if_changed(f"{one.id} exam", f"  exam: {report.exam.line}" if report.exam else "", so_far)
 
-    def _budget_left(self, **spent: float) -> str:
+    def _format_remaining_budget(self, **spent: float) -> str:
         """Return the rest of the budget, if the job has one."""
         forms = {"tokens": "{:,.0f} tokens", "dollars": "${:.2f}", "minutes": "{:.1f} minutes"}
-        limits = {unit: limit for unit in forms if (limit := self._job.given.get(unit))}
+        limits = {unit: limit for unit in forms if (limit := self._job.arguments.get(unit))}
         left = [forms[unit].format(max(limit - spent[unit], 0)) for unit, limit in limits.items()]
         return f"; {', '.join(left)} left" if left else ""
 
-    def _print(self, key: str, line: str, so_far: str = "") -> None:
+    def _print_if_changed(self, key: str, line: str, so_far: str = "") -> None:
         if line and self._printed.get(key) != line:
             self._printed[key] = line
-            output.say(f"{line}{so_far}", style="dim" if so_far else "")
+            output.print_line(f"{line}{so_far}", style="dim" if so_far else "")
 
 
-def _gate_line(report: CandidateReport) -> str:
+def _format_gate_line(report: CandidateReport) -> str:
     """Return a candidate's gate result, or why it was not tried; empty while it is pending."""
     one = report.candidate
     if one.state is CandidateState.REFUSED:
@@ -182,14 +190,14 @@ def _gate_line(report: CandidateReport) -> str:
     return f"  {one.state.value}: {report.gate.line}" if report.gate is not None else ""
 
 
-def improvements(context: typer.Context, wanted: OneSkill, done: Improvements) -> None:
-    for line in done.outlook.lines:
-        output.say(line)
+def list_improvements(context: typer.Context, request: ListImprovementsRequest, result: ListImprovementsResult) -> None:
+    for line in result.plan.lines:
+        output.print_line(line)
     columns = ("number", "why", "tasks", "old", "new", "difference", "tokens", "exam", "came to")
-    output.table(columns, [_row(one) for one in done.candidates], wide="why")
+    output.print_table(columns, [_format_candidate_row(one) for one in result.candidates], wide="why")
 
 
-def _row(report: CandidateReport) -> list[object]:
+def _format_candidate_row(report: CandidateReport) -> list[object]:
     """Return the table cells of a candidate."""
     one, gate, exam = report.candidate, report.gate, report.exam
     claim = " (shorter)" if one.claim is Claim.NOT_WORSE else ""
@@ -197,61 +205,61 @@ def _row(report: CandidateReport) -> list[object]:
     measured: tuple[object, ...] = ("", "", "", one.reason, "")
     if gate is not None:
         rates = (f"{100 * gate.old:.0f}", f"{100 * gate.new:.0f}")
-        measured = (gate.tasks, *rates, _difference(gate), f"{gate.old_tokens} → {gate.new_tokens}")
+        measured = (gate.tasks, *rates, _format_difference(gate), f"{gate.old_tokens} → {gate.new_tokens}")
     came_to = f"{one.state.value}{f', proposal {one.proposal}' if one.proposal else ''}"
-    return [one.number or "–", f"{one.why}{claim}", *measured, _difference(exam) if exam else "", came_to]
+    return [one.number or "–", f"{one.why}{claim}", *measured, _format_difference(exam) if exam else "", came_to]
 
 
-def _difference(found: VersionComparison) -> str:
+def _format_difference(found: VersionComparison) -> str:
     """Return the difference between two versions with its interval, in tasks of 100."""
     low, value, high = (round(100 * part) for part in (found.interval.low, found.difference, found.interval.high))
     return f"{value:+d} ({low:+d} to {high:+d})"
 
 
-def _dollars(amount: float) -> str:
+def _format_dollars(amount: float) -> str:
     return f", about ${amount:.2f}" if amount else ""
 
 
-def climb(context: typer.Context, wanted: SkillClimb | LessonClimb, done: Climb) -> None:
-    output.say(f"{done.skill or done.item} to {done.to.value}. {done.why}")
-    output.say("\n".join(f"    {line}".rstrip() for line in done.text.strip().splitlines()), style="green")
-    if wanted.dry_run:
-        output.say("Nothing was drafted, tried or proposed.")
-    elif done.problem:
-        output.say(f"Not proposed: {done.problem}", style="yellow")
+def climb_skill(context: typer.Context, request: ClimbSkillRequest | PromoteLessonRequest, result: StageClimb) -> None:
+    output.print_line(f"{result.skill or result.item} to {result.to.value}. {result.why}")
+    output.print_line("\n".join(f"    {line}".rstrip() for line in result.text.strip().splitlines()), style="green")
+    if request.dry_run:
+        output.print_line("Nothing was drafted, tried or proposed.")
+    elif result.problem:
+        output.print_line(f"Not proposed: {result.problem}", style="yellow")
     else:
-        output.say(f"It waits for you: {output.command(context, 'review', 'show', str(done.proposal))}")
-    if done.spent:
-        output.say(f"{done.spent}.", style="dim")
+        output.print_line(f"It waits for you: {output.format_command(context, 'review', 'show', str(result.proposal))}")
+    if result.spent:
+        output.print_line(f"{result.spent}.", style="dim")
 
 
 # A lesson's climb has the same result as a skill's.
-promote = climb
+promote_lesson = climb_skill
 
 
-def trial(
+def run_skill_trial(
     context: typer.Context,
-    name: SkillName,
+    name: SkillNameArgument,
     cases: Annotated[Path | None, typer.Option("--cases", help="Tasks as TOML or JSON; else the skill's own.")] = None,
     runs: Annotated[int, typer.Option("--runs", "-n", min=1, max=1000, help="Pairs of runs for each case.")] = 1,
     model: Annotated[str, typer.Option("--model", "-m", help="provider:model; else that of the settings.")] = "",
     budget: Annotated[
         str, typer.Option("--budget", help="Stop at so many tokens (50k), minutes (30m), dollars ($2).")
     ] = "",
-    yes: Yes = False,
-    as_json: AsJson = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run the same requests with a skill and without it, and record the results as evidence. Asks before spending."""
-    limits = Limits.parse(budget)
+    limits = RunLimits.parse(budget)
     with open_habitus(context, model=model) as habitus:
         given = read_cases(inputs.read_text(str(cases)), about=str(cases)) if cases is not None else ()
         plan = plan_trial(habitus, name, given, runs)
-        paid = Budget(limits).model(habitus.models.main)
-        (output.complain if as_json else output.say)(
-            f"{output.count_of(plan.conversations, 'conversation')} with {paid.name}, half of them without "
+        paid = RunBudget(limits).wrap_model(habitus.models.main)
+        (output.print_error if as_json else output.print_line)(
+            f"{output.format_count(plan.conversations, 'conversation')} with {paid.name}, half of them without "
             f"'{plan.subject.name}': about {plan.likely_tokens:,} tokens."
         )
-        _confirm(yes=yes, as_json=as_json)
+        _confirm_spending(yes=yes, as_json=as_json)
         runner = asyncio.run(_run_trial(habitus, plan, paid, is_quiet=as_json))
         _print_trial(habitus, plan, runner, as_json)
 
@@ -261,7 +269,9 @@ async def _run_trial(habitus: Habitus, plan: TrialPlan, model: BudgetedModel, *,
     try:
         async for runner in run_trial(habitus, plan, model):
             if not is_quiet:
-                output.say(f"{len(runner.rollouts)} of {plan.conversations}: {_describe_variants(runner)}", style="dim")
+                output.print_line(
+                    f"{len(runner.rollouts)} of {plan.conversations}: {_describe_variants(runner)}", style="dim"
+                )
         return runner
     finally:
         await habitus.models.close()
@@ -269,18 +279,18 @@ async def _run_trial(habitus: Habitus, plan: TrialPlan, model: BudgetedModel, *,
 
 def _print_trial(habitus: Habitus, plan: TrialPlan, runner: RolloutRunner, as_json: bool) -> None:
     """Print the trial's result and what is known about this version from all evidence."""
-    subject, spent = plan.subject, runner.budget.line
-    versions = habitus.evidence.of_skill(subject.item)
+    subject, spent = plan.subject, runner.budget.summary
+    versions = habitus.evidence.find_skill(subject.item)
     known = next((one for one in versions if one.item.version == subject.version), None)
     if as_json:
         found = {"skill": subject.name, "version": subject.version, "rollouts": runner.rollouts}
         found |= {"stopped": runner.stopped, "finding": known, "spent": spent}
-        output.print_json(json_shapes.result(found))
+        output.print_json(json_results.serialize_result(found))
         return
-    output.say(f"{_describe_variants(runner).capitalize()}.")
-    output.say(f"Stopped: {runner.stopped}." if runner.stopped else f"{spent}.")
+    output.print_line(f"{_describe_variants(runner).capitalize()}.")
+    output.print_line(f"Stopped: {runner.stopped}." if runner.stopped else f"{spent}.")
     if known is not None:
-        output.say(f"All that is known of version {subject.version}: {known.sentence}")
+        output.print_line(f"All that is known of version {subject.version}: {known.sentence}")
 
 
 def _describe_variants(runner: RolloutRunner) -> str:

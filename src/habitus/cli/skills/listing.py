@@ -10,116 +10,132 @@ import typer
 
 from habitus.app.use_cases import skills
 from habitus.app.use_cases.skills import (
-    Difference,
-    HistoryOf,
-    OneSkill,
-    SkillHistory,
-    SkillList,
-    SkillStats,
-    StatsOf,
-    TwoVersions,
+    DiffVersionsRequest,
+    ListSkillsRequest,
+    ShowSkillHistoryRequest,
+    ShowSkillRequest,
+    ShowStatsRequest,
+    SkillHistoryPage,
+    SkillStatsReport,
+    VersionDiff,
 )
 from habitus.cli import inputs, output
-from habitus.cli.completion import AsJson, SkillName, Wide
+from habitus.cli.completion import JsonOption, SkillNameArgument, WideOption
 from habitus.cli.opening import open_habitus
-from habitus.cli.use_case_commands import finish
+from habitus.cli.use_case_commands import print_use_case_result
 from habitus.errors import Invalid
-from habitus.skills.editable_fields import EDITABLE
-from habitus.skills.layers.listing import Listed, ShownSkill, SkillPage
-from habitus.skills.lifecycle import is_judged
-from habitus.skills.model import Counters, Severity, Skill, State
-from habitus.text import one_line
+from habitus.skills.editable_fields import EDITABLE_FIELDS
+from habitus.skills.layers.listing import ListedSkill, SkillDetails, SkillListPage
+from habitus.skills.lifecycle import has_outcomes
+from habitus.skills.model import DiagnosticSeverity, Skill, SkillState, UsageCounters
+from habitus.text import to_one_line
 
-NO_SKILLS = "There are no skills yet. Write one: habitus skills new NAME"
-
-
-def list_skills(context: typer.Context, wanted: SkillList, done: SkillPage, wide: Wide = False) -> None:
-    is_filtered = any((wanted.q, wanted.tag, wanted.source, wanted.stage, wanted.state, wanted.layer))
-    _print_page(done, wide=wide, empty="No skill fits." if is_filtered else NO_SKILLS)
+NO_SKILLS_MESSAGE = "There are no skills yet. Write one: habitus skills new NAME"
 
 
-def show(
+def list_skills(
+    context: typer.Context, request: ListSkillsRequest, result: SkillListPage, wide: WideOption = False
+) -> None:
+    is_filtered = any((request.q, request.tag, request.source, request.stage, request.state, request.layer))
+    _print_skill_table(result, wide=wide, empty="No skill fits." if is_filtered else NO_SKILLS_MESSAGE)
+
+
+def show_skill(
     context: typer.Context,
-    name: SkillName,
+    name: SkillNameArgument,
     version: Annotated[int | None, typer.Option("--version", "-v", help="An earlier version.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print SKILL.md as it is stored.")] = False,
     file: Annotated[str | None, typer.Option("--file", help="Print one of its other files as it is.")] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show a skill: its fields, steps, files and problems."""
     with open_habitus(context) as habitus:
         if file is not None:
-            output.write_file(skills.read_file(habitus, name, file, version), file)
+            output.print_file_content(skills.read_skill_file(habitus, name, file, version), file)
             return
-        wanted = OneSkill(name=name, version=version)
-        finish(context, wanted, skills.show(habitus, wanted), partial(_print_shown, raw=raw), as_json=as_json)
+        wanted = ShowSkillRequest(name=name, version=version)
+        print_use_case_result(
+            context,
+            wanted,
+            skills.show_skill(habitus, wanted),
+            partial(_print_skill_or_source, raw=raw),
+            as_json=as_json,
+        )
 
 
-def _print_shown(context: typer.Context, wanted: OneSkill, done: ShownSkill, raw: bool) -> None:
+def _print_skill_or_source(context: typer.Context, request: ShowSkillRequest, result: SkillDetails, raw: bool) -> None:
     """Print the source of a skill, or its details if it can be loaded and no version was named."""
-    if raw or wanted.version is not None or done.skill is None:
-        _print_main_file(done, wanted.version)
+    if raw or request.version is not None or result.skill is None:
+        _print_main_file(result, request.version)
     else:
-        _print_skill(done, done.skill)
+        _print_skill_details(result, result.skill)
 
 
-def _print_main_file(shown: ShownSkill, version: int | None) -> None:
+def _print_main_file(shown: SkillDetails, version: int | None) -> None:
     """Print SKILL.md as stored, with its diagnostics on standard error."""
     for diagnostic in shown.item.diagnostics if version is None else ():
-        output.complain(f"{diagnostic.severity}: {diagnostic}")
+        output.print_error(f"{diagnostic.severity}: {diagnostic}")
     if shown.text is None:
         raise Invalid(f"'{shown.item.name}' has no SKILL.md that can be shown.", hint="See 'habitus skills lint'.")
-    output.write(shown.text.decode("utf-8", "replace"))
+    output.write_stdout(shown.text.decode("utf-8", "replace"))
 
 
-def history(context: typer.Context, wanted: HistoryOf, done: SkillHistory, wide: Wide = False) -> None:
-    entries = [(v.made_on, f"v{v.number}", output.who(v.author), str(len(v.paths))) for v in done.versions]
-    entries += [(s.made_on, s.action.value, output.who(s.author), "") for s in done.switches]
+def show_skill_history(
+    context: typer.Context, request: ShowSkillHistoryRequest, result: SkillHistoryPage, wide: WideOption = False
+) -> None:
+    entries = [(v.made_on, f"v{v.number}", output.format_author(v.author), str(len(v.paths))) for v in result.versions]
+    entries += [(s.made_on, s.action.value, output.format_author(s.author), "") for s in result.switches]
     entries.sort(key=lambda entry: entry[0], reverse=True)
     rows = [(what, inputs.format_timestamp(when), by, files) for when, what, by, files in entries]
-    output.table(("change", "made", "by", "files"), rows, wide="by", is_cut=not wide)
-    output.say_more(len(done.versions), done.total, done.next)
+    output.print_table(("change", "made", "by", "files"), rows, wide="by", is_cut=not wide)
+    output.print_paging_hint(len(result.versions), result.total, result.next)
 
 
-def diff(context: typer.Context, wanted: TwoVersions, done: Difference) -> None:
-    if done.old == done.new and wanted.new is None:
-        output.say("There is only version 1.")
-    elif not done.diff:
-        output.say("There is no difference.")
+def diff_versions(context: typer.Context, request: DiffVersionsRequest, result: VersionDiff) -> None:
+    if result.old == result.new and request.new is None:
+        output.print_line("There is only version 1.")
+    elif not result.diff:
+        output.print_line("There is no difference.")
     elif sys.stdout.isatty():
         # Imported only for a terminal, because it takes a tenth of a command's time.
         from rich.syntax import Syntax
 
-        output.console().print(Syntax(output.clean(done.diff), "diff", background_color="default"))
+        output.make_console().print(
+            Syntax(output.strip_control_characters(result.diff), "diff", background_color="default")
+        )
     else:
-        output.write(done.diff)
+        output.write_stdout(result.diff)
 
 
-def stats(context: typer.Context, wanted: StatsOf, done: SkillStats, wide: Wide = False) -> None:
+def show_stats(
+    context: typer.Context, request: ShowStatsRequest, result: SkillStatsReport, wide: WideOption = False
+) -> None:
     columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "reliability")
     rows = [
         [*(getattr(row, column) for column in columns[:-1]), _describe_reliability(row.reliability)]
-        for row in done.stats
+        for row in result.stats
     ]
-    output.rows_or("Nothing has been counted yet.", columns, rows, wide="name", is_cut=not wide)
-    for row in done.stats:
+    output.print_table_or_message("Nothing has been counted yet.", columns, rows, wide="name", is_cut=not wide)
+    for row in result.stats:
         if row.by_presence_until is not None:
             told = f"Until {row.by_presence_until:%Y-%m-%d} a text that only stood in the prompt counted as used"
-            output.say(f"{row.name} ({row.stage.value}): {told}; 'habitus curate --apply' counts anew what it can.")
-    for arms in done.trials:
+            output.print_line(
+                f"{row.name} ({row.stage.value}): {told}; 'habitus curate --apply' counts anew what it can."
+            )
+    for arms in result.trials:
         told = f"{arms.item} v{arms.version}: {arms.offered:,} with it, {arms.withheld:,} without."
-        output.say(f"In trials, which count as no use: {told}")
+        output.print_line(f"In trials, which count as no use: {told}")
 
 
 def _describe_reliability(reliability: float | None) -> str:
     return "not judged yet" if reliability is None else f"{reliability:g}"
 
 
-def _print_page(page: SkillPage, *, wide: bool, empty: str = NO_SKILLS) -> None:
+def _print_skill_table(page: SkillListPage, *, wide: bool, empty: str = NO_SKILLS_MESSAGE) -> None:
     """Print a page of skills as a table."""
     found = [entry.item for entry in page.skills]
     if not found:
-        output.say(empty)
+        output.print_line(empty)
         return
     columns = {
         "name": [item.name for item in found],
@@ -139,59 +155,61 @@ def _print_page(page: SkillPage, *, wide: bool, empty: str = NO_SKILLS) -> None:
     # An empty column would cost the width that the description needs.
     elif any(each.used for each in counters):
         columns["used"] = [each.used or "" for each in counters]
-    columns["use it"] = [_in_a_line(item) for item in found]
-    output.table(tuple(columns), list(zip(*columns.values(), strict=True)), wide="use it", is_cut=not wide)
-    output.say_more(len(found), page.total, page.next)
+    columns["use it"] = [_summarise_skill(item) for item in found]
+    output.print_table(tuple(columns), list(zip(*columns.values(), strict=True)), wide="use it", is_cut=not wide)
+    output.print_paging_hint(len(found), page.total, page.next)
 
 
-def _in_a_line(item: Listed) -> str:
+def _summarise_skill(item: ListedSkill) -> str:
     """Return why a skill can't be used, or when to use it, with its triggers; findings come first."""
-    risks = sum(found.severity is Severity.RISK for found in item.diagnostics)
-    notes = [f"({output.count_of(risks, 'finding')}: see 'skills show')"] if risks else []
-    notes += [f"(the copy in {layer} waits for 'habitus trust {item.name}@{layer}')" for layer in item.waiting]
-    told = (item.reason if item.state is not State.OK else "") or (item.summary.cue if item.summary else "")
+    risks = sum(found.severity is DiagnosticSeverity.RISK for found in item.diagnostics)
+    notes = [f"({output.format_count(risks, 'finding')}: see 'skills show')"] if risks else []
+    notes += [f"(the copy in {layer} waits for 'habitus trust {item.name}@{layer}')" for layer in item.awaiting_trust]
+    told = (item.reason if item.state is not SkillState.OK else "") or (
+        item.summary.when_to_use_line if item.summary else ""
+    )
     triggers = item.summary.manifest.triggers if item.summary else ()
     return " ".join([*notes, told, *([f"(triggers: {', '.join(triggers)})"] if triggers else [])])
 
 
-def _print_skill(shown: ShownSkill, skill: Skill) -> None:
+def _print_skill_details(shown: SkillDetails, skill: Skill) -> None:
     """Print a skill's fields, diagnostics and body."""
     item, files = shown.item, shown.files
     facts = [
         ("name", f"{skill.name}@{item.layer}"),
         ("state", f"{item.state}: {item.reason}" if item.reason else item.state.value),
-        *((field.noun, field.text(skill)) for field in EDITABLE),
+        *((field.noun, field.format_value(skill)) for field in EDITABLE_FIELDS),
         ("triggers", ", ".join(skill.manifest.triggers)),
         ("source", skill.source.value),
         ("from", shown.origin),
         ("version", f"{skill.version} of {inputs.format_timestamp(skill.modified_on)}"),
         ("stages", ", ".join(sorted(skill.stages))),
         ("files", ", ".join(files)),
-        ("waits", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.waiting)),
+        ("waits", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.awaiting_trust)),
         ("used", _describe_uses(shown.counters)),
-        ("known", " ".join(shown.known)),
-        ("told", "; ".join(shown.told)),
-        ("lacks", " ".join(shown.lacks)),
+        ("evidence", " ".join(shown.evidence)),
+        ("counts of its source", "; ".join(shown.source_counts)),
+        ("missing packages", " ".join(shown.missing_packages)),
         ("hides", ", ".join(f"{skill.name}@{layer}" for layer in item.hidden)),
         ("inert", f"{', '.join(item.inert)}: counts once you run 'habitus trust {skill.name}'" if item.inert else ""),
     ]
-    width = output.say_facts([(label, one_line(value)) for label, value in facts])
+    width = output.print_facts([(label, to_one_line(value)) for label, value in facts])
     for diagnostic in item.diagnostics:
-        output.say(f"{diagnostic.severity.value:<{width}}  {diagnostic}", style="yellow")
-    output.say()
+        output.print_line(f"{diagnostic.severity.value:<{width}}  {diagnostic}", style="yellow")
+    output.print_line()
     if sys.stdout.isatty():
         # Imported only for a terminal, because it takes a tenth of a command's time.
         from rich.markdown import Markdown
 
-        output.console().print(Markdown(output.clean(skill.body)))
+        output.make_console().print(Markdown(output.strip_control_characters(skill.body)))
     else:
-        output.say(skill.body)
+        output.print_line(skill.body)
 
 
-def _describe_uses(counters: Counters) -> str:
+def _describe_uses(counters: UsageCounters) -> str:
     """Return how often a skill was shown and used, and how often it succeeded."""
-    if counters == Counters():
+    if counters == UsageCounters():
         return ""
     last = f", last {inputs.format_timestamp(counters.last_used)}" if counters.last_used else ""
-    judged = f"succeeded {counters.succeeded}, failed {counters.failed}" if is_judged(counters) else "not judged yet"
-    return f"shown {output.count_of(counters.recommended, 'time')}, used {counters.used}: {judged}{last}"
+    judged = f"succeeded {counters.succeeded}, failed {counters.failed}" if has_outcomes(counters) else "not judged yet"
+    return f"shown {output.format_count(counters.recommended, 'time')}, used {counters.used}: {judged}{last}"

@@ -12,33 +12,37 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.learning import studying
-from habitus.app.learning.mining import Mining, MiningReport
+from habitus.app.learning.mining import JournalMiner, MiningReport
 from habitus.app.use_cases import recipes
 from habitus.app.use_cases.recipes import (
-    CheckedRecipes,
-    OneRecipe,
-    RecipeList,
-    RecipeNames,
-    RecipeRun,
-    RecipesFound,
-    RecipeSteps,
+    CheckRecipesRequest,
+    CheckRecipesResult,
+    ListRecipesRequest,
+    ListRecipesResult,
+    RecipeRunPreview,
+    RunRecipeRequest,
+    ShowRecipeRequest,
 )
 from habitus.cli import inputs, output
-from habitus.cli.completion import AsJson, Wide
+from habitus.cli.completion import JsonOption, WideOption
 from habitus.cli.opening import open_habitus
 from habitus.errors import Refused
 from habitus.events import ToolResult
-from habitus.llm.model import Models
+from habitus.llm.model import SessionModels
 from habitus.recipes.catalogue import SkillRecipe
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the calls it would make.")]
+RecipeDryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show the calls it would make.")]
 
 
-def list_recipes(context: typer.Context, wanted: RecipeList, done: RecipesFound, wide: Wide = False) -> None:
-    rows = [(r.name, r.skill, r.status.value, _describe_uses(r), r.reason or r.plan.description) for r in done.recipes]
+def list_recipes(
+    context: typer.Context, request: ListRecipesRequest, result: ListRecipesResult, wide: WideOption = False
+) -> None:
+    rows = [
+        (r.name, r.skill, r.status.value, _describe_uses(r), r.reason or r.plan.description) for r in result.recipes
+    ]
     empty = "There are no recipes. A skill has them in its chunks.md: docs/concepts/recipes.md says how."
     columns = ("name", "skill", "status", "went well", "what it does")
-    output.rows_or(empty, columns, rows, wide="what it does", is_cut=not wide)
+    output.print_table_or_message(empty, columns, rows, wide="what it does", is_cut=not wide)
 
 
 def _describe_uses(recipe: SkillRecipe) -> str:
@@ -47,49 +51,53 @@ def _describe_uses(recipe: SkillRecipe) -> str:
     return f"{counts.succeeded} of {counts.used}" if counts.used else "not used yet"
 
 
-def show(context: typer.Context, wanted: OneRecipe, done: SkillRecipe) -> None:
-    output.say(f"{done.name}  (skill {done.skill}@{done.layer}, version {done.version})")
-    if done.plan.description:
-        output.say(done.plan.description)
-    output.say(f"{done.status.value}{f': {done.reason}' if done.reason else ''}")
-    output.say(f"Takes: {_json(done.plan.schema['properties'])}")
-    for number, step in enumerate(done.plan.steps, 1):
-        arguments = _json(step.params) if step.params else ""
-        output.say(f"  {number}. {step.tool or f'branch {step.branch}'} {arguments}".rstrip())
-    last = f", last {inputs.format_timestamp(done.counts.last_used)}" if done.counts.last_used else ""
-    output.say(f"Used: {_describe_uses(done)}{last}")
+def show_recipe(context: typer.Context, request: ShowRecipeRequest, result: SkillRecipe) -> None:
+    output.print_line(f"{result.name}  (skill {result.skill}@{result.layer}, version {result.version})")
+    if result.plan.description:
+        output.print_line(result.plan.description)
+    output.print_line(f"{result.status.value}{f': {result.reason}' if result.reason else ''}")
+    output.print_line(f"Takes: {_format_json_line(result.plan.schema['properties'])}")
+    for number, step in enumerate(result.plan.steps, 1):
+        arguments = _format_json_line(step.params) if step.params else ""
+        output.print_line(f"  {number}. {step.tool or f'branch {step.branch}'} {arguments}".rstrip())
+    last = f", last {inputs.format_timestamp(result.counts.last_used)}" if result.counts.last_used else ""
+    output.print_line(f"Used: {_describe_uses(result)}{last}")
 
 
-def _json(value: object) -> str:
+def _format_json_line(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def check_run(habitus: Habitus, given: Mapping[str, Any]) -> None:
+def check_run_recipe(habitus: Habitus, given: Mapping[str, Any]) -> None:
     """Raise `NotFound` for an unknown recipe before its arguments are read."""
     habitus.recipes.get(given["recipe"])
 
 
-def perform_run(habitus: Habitus, wanted: RecipeRun, dry_run: DryRun = False) -> ToolResult | RecipeSteps:
-    return recipes.plan_run(habitus, wanted) if dry_run else recipes.run(habitus, wanted)
+def perform_run_recipe(
+    habitus: Habitus, request: RunRecipeRequest, dry_run: RecipeDryRunOption = False
+) -> ToolResult | RecipeRunPreview:
+    return recipes.preview_recipe_run(habitus, request) if dry_run else recipes.run_recipe(habitus, request)
 
 
-def run(context: typer.Context, wanted: RecipeRun, done: ToolResult | RecipeSteps) -> None:
-    if isinstance(done, ToolResult):
-        output.say(done.content)
+def run_recipe(context: typer.Context, request: RunRecipeRequest, result: ToolResult | RecipeRunPreview) -> None:
+    if isinstance(result, ToolResult):
+        output.print_line(result.content)
     else:
-        rows = [(step.number, step.tool, _json(step.arguments)) for step in done.steps]
-        output.rows_or("", ("step", "tool", "arguments"), rows, wide="arguments")
+        rows = [(step.number, step.tool, _format_json_line(step.arguments)) for step in result.steps]
+        output.print_table_or_message("", ("step", "tool", "arguments"), rows, wide="arguments")
 
 
-def check(context: typer.Context, wanted: RecipeNames, done: CheckedRecipes) -> None:
-    bad = [recipe for recipe in done.recipes if recipe.problems]
+def check_recipes(context: typer.Context, request: CheckRecipesRequest, result: CheckRecipesResult) -> None:
+    bad = [recipe for recipe in result.recipes if recipe.problems]
     for recipe in bad:
         for problem in recipe.problems:
-            output.say(f"{recipe.skill}/chunks.md: {recipe.name}: {problem}", style="yellow")
-    output.say(f"{len(done.recipes) - len(bad)} of {output.count_of(len(done.recipes), 'recipe')} can run.")
+            output.print_line(f"{recipe.skill}/chunks.md: {recipe.name}: {problem}", style="yellow")
+    output.print_line(
+        f"{len(result.recipes) - len(bad)} of {output.format_count(len(result.recipes), 'recipe')} can run."
+    )
 
 
-def mine(
+def mine_recipes(
     context: typer.Context,
     files: Annotated[
         list[str] | None,
@@ -98,29 +106,33 @@ def mine(
     apply: Annotated[bool, typer.Option("--apply", help="Propose what is found; it waits for your review.")] = False,
     model: Annotated[str, typer.Option("--model", help="Let provider:model draft skills of similar requests.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before sending to the model.")] = False,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Find recurring work: calls that could become a recipe, requests that need a skill."""
     with open_habitus(context) as habitus:
-        models = studying.open_models(habitus.settings, habitus.pause, model) if model else None
-        mining = Mining(habitus)
+        models = studying.open_learning_models(habitus.settings, habitus.pause, model) if model else None
+        mining = JournalMiner(habitus)
         if files:
-            mining.read(studying.found_files(files))
-        mining.look()
-        if models is not None and mining.requests_to_draft and _may_send(mining, model, yes, as_json):
-            _draft(mining, models)
+            mining.read_transcripts(studying.find_transcripts(files))
+        mining.find_suggestions()
+        if (
+            models is not None
+            and mining.undrafted_suggestions
+            and _confirm_sending_requests(mining, model, yes, as_json)
+        ):
+            _draft_skills(mining, models)
         if apply:
-            mining.propose()
-        report = mining.report()
+            mining.propose_all()
+        report = mining.make_report()
         if as_json:
             output.print_json(report)
         else:
-            _print(context, report, applied=apply)
+            _print_mining_report(context, report, applied=apply)
 
 
-def _may_send(mining: Mining, model: str, yes: bool, as_json: bool) -> bool:
+def _confirm_sending_requests(mining: JournalMiner, model: str, yes: bool, as_json: bool) -> bool:
     """Ask whether requests may be sent to the model; refuse if there is no terminal."""
-    requests = output.count_of(len(mining.requests_to_draft), "group")
+    requests = output.format_count(len(mining.undrafted_suggestions), "group")
     told = f"{requests} of requests, about {mining.tokens_to_send:,} tokens,"
     if yes:
         return True
@@ -129,31 +141,33 @@ def _may_send(mining: Mining, model: str, yes: bool, as_json: bool) -> bool:
     return typer.confirm(f"{told} would go to {model}, without the secrets. Send them?")
 
 
-def _draft(mining: Mining, models: Models) -> None:
+def _draft_skills(mining: JournalMiner, models: SessionModels) -> None:
     """Let the model draft skills, then close its connection."""
 
     async def ask() -> None:
         try:
-            await mining.draft(models.main)
+            await mining.draft_skills(models.main)
         finally:
             await models.close()
 
     asyncio.run(ask())
 
 
-def _print(context: typer.Context, report: MiningReport, *, applied: bool) -> None:
+def _print_mining_report(context: typer.Context, report: MiningReport, *, applied: bool) -> None:
     """Print the suggestions with their evidence, and how to review them."""
     for one in report.suggestions:
-        output.say(f"{one.kind.value}: {one.name} (skill {one.skill})", style="bold")
+        output.print_line(f"{one.kind.value}: {one.name} (skill {one.skill})", style="bold")
         for line in one.evidence:
-            output.say(f"  {line}", style="dim")
-        output.say("\n".join(f"    {line}".rstrip() for line in one.text.strip().splitlines()), style="green")
-    found = output.count_of(len(report.suggestions), "thing")
-    output.say(f"Looked at {output.count_of(report.turns, 'turn')} of your own: {found} done again and again.")
+            output.print_line(f"  {line}", style="dim")
+        output.print_line("\n".join(f"    {line}".rstrip() for line in one.text.strip().splitlines()), style="green")
+    found = output.format_count(len(report.suggestions), "thing")
+    output.print_line(
+        f"Looked at {output.format_count(report.turns, 'turn')} of your own: {found} done again and again."
+    )
     if report.stopped:
-        output.say(report.stopped, style="yellow")
+        output.print_line(report.stopped, style="yellow")
     if report.spent:
-        output.say(f"{report.spent}.", style="dim")
+        output.print_line(f"{report.spent}.", style="dim")
     if report.suggestions:
-        waits = f"They wait for you: {output.command(context, 'review', 'list')}"
-        output.say(waits if applied else "Nothing was kept; --apply puts it before you as proposals.")
+        waits = f"They wait for you: {output.format_command(context, 'review', 'list')}"
+        output.print_line(waits if applied else "Nothing was kept; --apply puts it before you as proposals.")

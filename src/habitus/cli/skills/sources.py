@@ -16,159 +16,189 @@ import typer
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
 from habitus.app.home import Home
-from habitus.app.library import updating
-from habitus.app.library.publishing import Site
-from habitus.app.library.updating import Exported, ImportOptions, TakenIn, Updated
+from habitus.app.library import importing
+from habitus.app.library.importing import ExportResult, ImportOptions, ImportResult, UpdateResult
+from habitus.app.library.publishing import PublishedSite
 from habitus.app.use_cases import sources
-from habitus.app.use_cases.sources import Addition, Chosen, ExportRequest, ImportRequest, PublishRequest, UpdateRequest
+from habitus.app.use_cases.sources import (
+    AddSkillsRequest,
+    ExportSkillsRequest,
+    ImportSelectionOptions,
+    ImportSkillsRequest,
+    PublishSkillsRequest,
+    UpdateSkillsRequest,
+)
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
-from habitus.errors import Misused
-from habitus.skills.sources.discovery import Reach
-from habitus.skills.sources.importing import Namesake, Result, Verdict, hold
+from habitus.errors import ConflictingOptions
+from habitus.skills.sources.discovery import DownloadPolicy
+from habitus.skills.sources.importing import ImportEntryResult, ImportVerdict, NameConflictResolution, hold_for_review
 
-Trusted = Annotated[
+TrustOption = Annotated[
     bool, typer.Option("--trust", help="You have read it: findings don't hold it, and what it asks for counts.")
 ]
-Replace = Annotated[bool, typer.Option("--replace", help="Let it take the place of a skill from another origin.")]
-Project = Annotated[
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="Let it take the place of a skill from another origin.")]
+ProjectOption = Annotated[
     bool, typer.Option("--project", help="Into .agents/skills of this project, locked in skills-lock.json.")
 ]
 
 
 def perform_import_skills(
-    habitus: Habitus, wanted: ImportRequest, replace: Replace = False, trust: Trusted = False, as_json: bool = False
-) -> TakenIn:
-    with _asking(wanted, trust=trust, replace=replace, is_quiet=as_json) as options:
-        return sources.import_with(habitus, wanted, options)
-
-
-def import_skills(context: typer.Context, wanted: ImportRequest, done: TakenIn) -> None:
-    with open_habitus(context) as habitus:
-        _print_taken(habitus, done)
-
-
-def perform_add(
     habitus: Habitus,
-    wanted: Addition,
-    project: Project = False,
-    replace: Replace = False,
-    trust: Trusted = False,
+    request: ImportSkillsRequest,
+    replace: ReplaceOption = False,
+    trust: TrustOption = False,
     as_json: bool = False,
-) -> TakenIn:
+) -> ImportResult:
+    with _interactive_import_options(request, trust=trust, replace=replace, is_quiet=as_json) as options:
+        return sources.import_skills_with_options(habitus, request, options)
+
+
+def import_skills(context: typer.Context, request: ImportSkillsRequest, result: ImportResult) -> None:
+    with open_habitus(context) as habitus:
+        _print_import_result(habitus, result)
+
+
+def perform_add_skills(
+    habitus: Habitus,
+    request: AddSkillsRequest,
+    project: ProjectOption = False,
+    replace: ReplaceOption = False,
+    trust: TrustOption = False,
+    as_json: bool = False,
+) -> ImportResult:
     """Add skills from any source; a person at the command line may also add them to a project."""
-    with _asking(wanted, trust=trust, replace=replace, is_quiet=as_json) as options:
-        add = updating.add_to_project if project else updating.add
-        return add(habitus, wanted.source, wanted.only, options)
+    with _interactive_import_options(request, trust=trust, replace=replace, is_quiet=as_json) as options:
+        add = importing.add_skills_to_project if project else importing.add_skills
+        return add(habitus, request.source, request.only, options)
 
 
-def add(context: typer.Context, wanted: Addition, done: TakenIn, project: Project = False) -> None:
+def add_skills(
+    context: typer.Context, request: AddSkillsRequest, result: ImportResult, project: ProjectOption = False
+) -> None:
     with open_habitus(context) as habitus:
         # The project's folder may be new, so the home is opened again as seen from there.
-        _print_taken(habitus.seen_from(habitus.settings.cwd) if project else habitus, done)
+        _print_import_result(habitus.with_cwd(habitus.settings.cwd) if project else habitus, result)
 
 
-def perform_update(habitus: Habitus, wanted: UpdateRequest, trust: Trusted = False, as_json: bool = False) -> Updated:
-    with _asking(Chosen(overwrite=wanted.overwrite), trust=trust, is_quiet=as_json) as options:
-        return updating.update(habitus, wanted.names, options, is_check=wanted.check)
+def perform_update_skills(
+    habitus: Habitus, request: UpdateSkillsRequest, trust: TrustOption = False, as_json: bool = False
+) -> UpdateResult:
+    with _interactive_import_options(
+        ImportSelectionOptions(overwrite=request.overwrite), trust=trust, is_quiet=as_json
+    ) as options:
+        return importing.update_skills(habitus, request.names, options, is_check=request.check)
 
 
-def update(context: typer.Context, wanted: UpdateRequest, done: Updated) -> None:
-    for note in (*done.notes, *(f"{name} is gone there; yours stays." for name in done.gone)):
-        output.complain(note)
-    for change in done.changes:
-        output.say(change.diff)
-    if wanted.check:
-        count = output.count_of(len(done.changes), "skill")
-        output.say(f"{count} would change." if done.changes else "Everything is up to date.")
+def update_skills(context: typer.Context, request: UpdateSkillsRequest, result: UpdateResult) -> None:
+    for note in (*result.notes, *(f"{name} is gone there; yours stays." for name in result.missing)):
+        output.print_error(note)
+    for change in result.changes:
+        output.print_line(change.diff)
+    if request.check:
+        count = output.format_count(len(result.changes), "skill")
+        output.print_line(f"{count} would change." if result.changes else "Everything is up to date.")
     else:
         with open_habitus(context) as habitus:
-            _print_taken(habitus, done.taken)
+            _print_import_result(habitus, result.imported)
 
 
-def perform_export(habitus: Habitus, wanted: ExportRequest) -> Exported:
-    with output.counting() as progress:
-        return sources.export_counting(habitus, wanted, progress)
+def perform_export_skills(habitus: Habitus, request: ExportSkillsRequest) -> ExportResult:
+    with output.show_progress_counter() as progress:
+        return sources.export_skills_with_progress(habitus, request, progress)
 
 
-def export(context: typer.Context, wanted: ExportRequest, done: Exported) -> None:
-    for left in done.left_out:
-        output.say(f"left out {left.name}: {left.reason}", style="yellow")
-    for less in done.lost:
-        output.say(f"{less.name} is not whole there: {less.reason}", style="yellow")
-    output.say(f"Wrote {output.count_of(done.count, 'skill')} as '{done.format}' to {wanted.to}.")
+def export_skills(context: typer.Context, request: ExportSkillsRequest, result: ExportResult) -> None:
+    for left in result.left_out:
+        output.print_line(f"left out {left.name}: {left.reason}", style="yellow")
+    for less in result.lost:
+        output.print_line(f"{less.name} is not whole there: {less.reason}", style="yellow")
+    output.print_line(f"Wrote {output.format_count(result.count, 'skill')} as '{result.format}' to {request.to}.")
 
 
-def publish(context: typer.Context, wanted: PublishRequest, done: Site) -> None:
-    skills = output.count_of(len(done.skills), "skill")
-    output.say(f"{skills} in {wanted.folder}: {', '.join(done.skills) or 'none'}.")
-    if done.skills:
-        output.say(f"Serve that folder at the root of an address, or: habitus up --publish {wanted.folder}")
+def publish_skills(context: typer.Context, request: PublishSkillsRequest, result: PublishedSite) -> None:
+    skills = output.format_count(len(result.skills), "skill")
+    output.print_line(f"{skills} in {request.folder}: {', '.join(result.skills) or 'none'}.")
+    if result.skills:
+        output.print_line(f"Serve that folder at the root of an address, or: habitus up --publish {request.folder}")
 
 
 @contextmanager
-def _asking(wanted: Chosen, *, trust: bool, replace: bool = False, is_quiet: bool) -> Iterator[ImportOptions]:
+def _interactive_import_options(
+    request: ImportSelectionOptions, *, trust: bool, replace: bool = False, is_quiet: bool
+) -> Iterator[ImportOptions]:
     """Yield import options that ask the person at a terminal, with a counter on standard error."""
-    if wanted.keep_both and replace:
-        raise Misused("Give --keep-both or --replace, not both.")
+    if request.keep_both and replace:
+        raise ConflictingOptions("Give --keep-both or --replace, not both.")
     is_alone = is_quiet or not sys.stdin.isatty()
-    with output.counting(is_quiet=is_quiet) as progress:
+    with output.show_progress_counter(is_quiet=is_quiet) as progress:
         yield ImportOptions(
-            overwrite=wanted.overwrite,
+            overwrite=request.overwrite,
             is_trusted=trust,
-            keep_both=wanted.keep_both,
+            keep_both=request.keep_both,
             progress=progress,
             # Without a person to ask, a name conflict is held for review.
-            choose=_always_replace if replace else hold if is_alone else _ask,
-            reach=Reach() if is_alone else Reach(may_follow=_may_follow),
+            choose=_always_replace if replace else hold_for_review if is_alone else _ask_about_name_conflict,
+            reach=DownloadPolicy() if is_alone else DownloadPolicy(may_follow=_confirm_redirect),
         )
 
 
-def _may_follow(here: str, there: str) -> bool:
+def _confirm_redirect(here: str, there: str) -> bool:
     return typer.confirm(f"{here} redirects to {there}. Follow it there?")
 
 
-def _always_replace(name: str, here: str, there: str) -> Namesake:
-    return Namesake.REPLACE
+def _always_replace(name: str, here: str, there: str) -> NameConflictResolution:
+    return NameConflictResolution.REPLACE
 
 
-def _ask(name: str, here: str, there: str) -> Namesake:
+def _ask_about_name_conflict(name: str, here: str, there: str) -> NameConflictResolution:
     """Ask how to resolve a name conflict; any other key holds the skill for review."""
     said = typer.prompt(
         f"'{name}' here came from {here}; this one comes from {there}. (r)eplace it, (k)eep both, or let it (w)ait?",
         default="w",
     )
-    return {"r": Namesake.REPLACE, "k": Namesake.KEEP_BOTH}.get(said.strip().lower()[:1], Namesake.HOLD)
+    return {"r": NameConflictResolution.REPLACE, "k": NameConflictResolution.KEEP_BOTH}.get(
+        said.strip().lower()[:1], NameConflictResolution.HOLD
+    )
 
 
-def _print_taken(home: Home, taken: TakenIn) -> None:
+def _print_import_result(home: Home, taken: ImportResult) -> None:
     """Print the import results, then what needs attention: name conflicts, secrets, similar skills."""
     for result in taken.results:
         # A large import prints only entries that say something.
         if result.reason or result.notes or len(taken.results) <= 30:
-            _print_result(result)
-    output.say(_summary([result for result in taken.results if result.kind == "skill"]) or "Nothing.")
-    if taken.namesakes:
-        left_out = output.count_of(taken.namesakes, "skill")
-        output.say(f"{left_out} left out: another one of the same name came first; --keep-both takes both.")
+            _print_imported_entry(result)
+    output.print_line(_summarise_verdicts([result for result in taken.results if result.kind == "skill"]) or "Nothing.")
+    if taken.name_conflicts:
+        left_out = output.format_count(taken.name_conflicts, "skill")
+        output.print_line(f"{left_out} left out: another one of the same name came first; --keep-both takes both.")
     lessons = [result for result in taken.results if result.kind == "lesson"]
     if lessons:
-        output.say(f"{output.count_of(len(lessons), 'lesson')}: {_summary(lessons)}; see 'habitus lessons list'.")
-    if asking := secrets.askers(home.skills, {result.name for result in taken.results}):
+        output.print_line(
+            f"{output.format_count(len(lessons), 'lesson')}: {_summarise_verdicts(lessons)}; "
+            "see 'habitus lessons list'."
+        )
+    if asking := secrets.list_asking_skills(home.skills, {result.name for result in taken.results}):
         asks = "asks" if len(asking) == 1 else "ask"
-        output.say(f"{output.count_of(len(asking), 'skill')} {asks} for variables; see 'habitus secrets list'.")
-    for name, finding in updating.likenesses(home.skills, home.finder, taken):
-        output.say(f"note      {name}: {finding}", style="yellow")
+        output.print_line(
+            f"{output.format_count(len(asking), 'skill')} {asks} for variables; see 'habitus secrets list'."
+        )
+    for name, finding in importing.list_similar_skills(home.skills, home.finder, taken):
+        output.print_line(f"note      {name}: {finding}", style="yellow")
 
 
-def _print_result(result: Result) -> None:
-    style = {Verdict.HELD: "yellow", Verdict.REFUSED: "red", Verdict.UNCHANGED: "dim"}.get(result.verdict, "green")
-    output.say(f"{result.verdict.value:<9} {result.name}" + (f": {result.reason}" if result.reason else ""), style)
+def _print_imported_entry(result: ImportEntryResult) -> None:
+    style = {ImportVerdict.HELD: "yellow", ImportVerdict.REFUSED: "red", ImportVerdict.UNCHANGED: "dim"}.get(
+        result.verdict, "green"
+    )
+    output.print_line(
+        f"{result.verdict.value:<9} {result.name}" + (f": {result.reason}" if result.reason else ""), style
+    )
     for note in result.notes:
-        output.say(f"          {note}", style="yellow")
+        output.print_line(f"          {note}", style="yellow")
 
 
-def _summary(results: Sequence[Result]) -> str:
+def _summarise_verdicts(results: Sequence[ImportEntryResult]) -> str:
     """Return how many entries had each verdict."""
     counts = Counter(result.verdict for result in results)
-    return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict])
+    return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in ImportVerdict if counts[verdict])

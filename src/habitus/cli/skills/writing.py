@@ -14,99 +14,114 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.use_cases import skills, writing
-from habitus.app.use_cases.skills import ArchivePage, SkillArchive
+from habitus.app.use_cases.skills import ArchivedSkillPage, ListArchivedSkillsRequest
 from habitus.app.use_cases.writing import (
-    ArchivedName,
-    ChangedSkill,
-    EarlierVersion,
-    ManySkills,
-    NewSkill,
-    RemovedSkills,
-    RestoredSkill,
-    SkillDraft,
-    SkillEdit,
-    SkillRemoval,
-    SwitchedSkills,
+    ChangeSkillResult,
+    CreateSkillRequest,
+    CreateSkillResult,
+    EditSkillRequest,
+    RemoveSkillsRequest,
+    RemoveSkillsResult,
+    RestoreSkillRequest,
+    RestoreSkillResult,
+    RollbackSkillRequest,
+    SkillNamesRequest,
+    SwitchSkillsResult,
 )
 from habitus.cli import inputs, output
 from habitus.cli.use_case_commands import edit_in_editor
-from habitus.skills.model import State
+from habitus.skills.model import SkillState
 
-ShowList = Annotated[bool, typer.Option("--list", help="Show what can be brought back.")]
-
-
-def new(context: typer.Context, wanted: SkillDraft, done: NewSkill) -> None:
-    where = f": {done.directory}/SKILL.md" if done.directory else ""
-    output.say(f"Wrote {done.name} (version {done.version}){where}")
-    if wanted.body is None:
-        output.say(f"Fill in the steps: {output.command(context, 'skills', 'edit', done.name)}")
-    if wanted.cli:
-        output.say(f"Try it: {output.command(context, 'skill', 'run', done.name)} -- greet you")
+ShowListOption = Annotated[bool, typer.Option("--list", help="Show what can be brought back.")]
 
 
-def perform_edit(habitus: Habitus, wanted: SkillEdit) -> ChangedSkill:
+def create_skill(context: typer.Context, request: CreateSkillRequest, result: CreateSkillResult) -> None:
+    where = f": {result.directory}/SKILL.md" if result.directory else ""
+    output.print_line(f"Wrote {result.name} (version {result.version}){where}")
+    if request.body is None:
+        output.print_line(f"Fill in the steps: {output.format_command(context, 'skills', 'edit', result.name)}")
+    if request.cli:
+        output.print_line(f"Try it: {output.format_command(context, 'skill', 'run', result.name)} -- greet you")
+
+
+def perform_edit_skill(habitus: Habitus, request: EditSkillRequest) -> ChangeSkillResult:
     """Apply the options, or open the whole file in the editor if there are none; `-` reads standard input."""
     # Equal to an edit without options: nothing was asked for but the editor.
-    if wanted == SkillEdit(name=wanted.name, expect=wanted.expect, reason=wanted.reason):
+    if request == EditSkillRequest(name=request.name, expect=request.expect, reason=request.reason):
         instead = "say what to change, for example --append TEXT"
-        return writing.edit_by_hand(habitus, wanted, partial(edit_in_editor, habitus.settings.editor, instead=instead))
+        return writing.edit_skill_in_editor(
+            habitus, request, partial(edit_in_editor, habitus.settings.editor, instead=instead)
+        )
     texts = ("append", "prepend", "body", "find", "replacement", "delete")
     # Standard input can be read only once, so only the first `-` gets it.
-    piped = next((name for name in texts if getattr(wanted, name) == "-"), "")
+    piped = next((name for name in texts if getattr(request, name) == "-"), "")
     read: dict[str, Any] = {piped: inputs.read_text("-")} if piped else {}
-    return writing.edit(habitus, replace(wanted, **read))
+    return writing.edit_skill(habitus, replace(request, **read))
 
 
-def edit(context: typer.Context, wanted: SkillEdit, done: ChangedSkill) -> None:
-    if not done.undo:
-        output.say(f"{done.name} is unchanged (version {done.version}).")
-    elif done.hides:
-        output.say(f"Wrote {done.name}@{done.layer}, which now stands in front of {done.name}@{done.hides}.")
+def edit_skill(context: typer.Context, request: EditSkillRequest, result: ChangeSkillResult) -> None:
+    if not result.undo:
+        output.print_line(f"{result.name} is unchanged (version {result.version}).")
+    elif result.hides:
+        output.print_line(
+            f"Wrote {result.name}@{result.layer}, which now stands in front of {result.name}@{result.hides}."
+        )
     else:
-        output.say(f"{done.name} is now at version {done.version}.")
+        output.print_line(f"{result.name} is now at version {result.version}.")
 
 
-def enable(context: typer.Context, wanted: ManySkills, done: SwitchedSkills) -> None:
-    for one in done.skills:
-        output.say(f"{one.name} is switched on.")
-        if one.state is not State.OK:
-            output.say(f"It is still {one.state}: {one.reason}")
+def enable_skills(context: typer.Context, request: SkillNamesRequest, result: SwitchSkillsResult) -> None:
+    for one in result.skills:
+        output.print_line(f"{one.name} is switched on.")
+        if one.state is not SkillState.OK:
+            output.print_line(f"It is still {one.state}: {one.reason}")
 
 
-def disable(context: typer.Context, wanted: ManySkills, done: SwitchedSkills) -> None:
-    for one in done.skills:
-        output.say(f"{one.name} is switched off.")
+def disable_skills(context: typer.Context, request: SkillNamesRequest, result: SwitchSkillsResult) -> None:
+    for one in result.skills:
+        output.print_line(f"{one.name} is switched off.")
 
 
-def remove(context: typer.Context, wanted: SkillRemoval, done: RemovedSkills) -> None:
-    for one in done.skills:
-        output.say(f"Moved {one.name}@{one.layer} to the archive.")
+def remove_skills(context: typer.Context, request: RemoveSkillsRequest, result: RemoveSkillsResult) -> None:
+    for one in result.skills:
+        output.print_line(f"Moved {one.name}@{one.layer} to the archive.")
         if one.uncovers:
-            output.say(f"{one.name}@{one.uncovers} is in view again.")
+            output.print_line(f"{one.name}@{one.uncovers} is in view again.")
 
 
-def perform_restore(habitus: Habitus, wanted: ArchivedName, show_list: ShowList = False) -> RestoredSkill | ArchivePage:
+def perform_restore_skill(
+    habitus: Habitus, request: RestoreSkillRequest, show_list: ShowListOption = False
+) -> RestoreSkillResult | ArchivedSkillPage:
     """Restore a skill, or list the archive if no name is given."""
-    if show_list or wanted.name is None:
-        return skills.list_archive(habitus, SkillArchive())
-    return writing.restore(habitus, wanted)
+    if show_list or request.name is None:
+        return skills.list_archived_skills(habitus, ListArchivedSkillsRequest())
+    return writing.restore_skill(habitus, request)
 
 
-def restore(context: typer.Context, wanted: ArchivedName, done: RestoredSkill | ArchivePage) -> None:
-    if isinstance(done, RestoredSkill):
-        output.say(f"{done.name}@{done.layer} is back.")
+def restore_skill(
+    context: typer.Context, request: RestoreSkillRequest, result: RestoreSkillResult | ArchivedSkillPage
+) -> None:
+    if isinstance(result, RestoreSkillResult):
+        output.print_line(f"{result.name}@{result.layer} is back.")
     else:
-        _print_archive(done)
+        _print_archive(result)
 
 
-def _print_archive(done: ArchivePage) -> None:
+def _print_archive(result: ArchivedSkillPage) -> None:
     rows = [
-        (f"#{a.id}", a.name, a.layer, f"v{a.version}", inputs.format_timestamp(a.archived_on), output.who(a.author))
-        for a in done.archived
+        (
+            f"#{a.id}",
+            a.name,
+            a.layer,
+            f"v{a.version}",
+            inputs.format_timestamp(a.archived_on),
+            output.format_author(a.author),
+        )
+        for a in result.archived
     ]
     columns = ("id", "name", "layer", "version", "archived", "by")
-    output.rows_or("The archive is empty.", columns, rows, wide="by")
+    output.print_table_or_message("The archive is empty.", columns, rows, wide="by")
 
 
-def rollback(context: typer.Context, wanted: EarlierVersion, done: ChangedSkill) -> None:
-    output.say(f"{done.name} is back to version {wanted.to}, as version {done.version}.")
+def rollback_skill(context: typer.Context, request: RollbackSkillRequest, result: ChangeSkillResult) -> None:
+    output.print_line(f"{result.name} is back to version {request.to}, as version {result.version}.")

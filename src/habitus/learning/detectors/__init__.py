@@ -8,22 +8,22 @@ Pure rules, no model, no storage:
 
 from __future__ import annotations
 
-from habitus.events import Event, EventKind, event, tool_called, tool_returned
-from habitus.learning.detectors.error_signatures import signature
-from habitus.learning.detectors.monitor import ACC, Mode
-from habitus.learning.detectors.rules import DETECTORS, Detector, Lesson, detect
+from habitus.events import AgentEvent, EventKind, build_event, build_tool_call_event, build_tool_result_event
+from habitus.learning.detectors.error_signatures import make_signature
+from habitus.learning.detectors.monitor import ACC, MonitorMode
+from habitus.learning.detectors.rules import DETECTORS, Detector, DetectorLesson, detect
 
 __all__ = [
     "ACC",
     "DETECTORS",
+    "AgentEvent",
     "Detector",
-    "Event",
+    "DetectorLesson",
     "EventKind",
-    "Lesson",
-    "Mode",
+    "MonitorMode",
+    "build_event",
+    "build_tool_call_event",
+    "build_tool_result_event",
     "detect",
-    "event",
-    "signature",
-    "tool_called",
-    "tool_returned",
+    "make_signature",
 ]

@@ -13,14 +13,14 @@ from enum import StrEnum
 from functools import lru_cache
 
 # The beginning of an error is enough to recognize it.
-LONGEST = 4000
+MAX_ERROR_CHARS = 4000
 
 
 # After every round the whole turn is examined again.
 @lru_cache(maxsize=512)
-def signature(error: str) -> str:
+def make_signature(error: str) -> str:
     """Return the same text for the same kind of error; empty if the error says nothing."""
-    text = _last_line_of_traceback(_without_envelope(error[:LONGEST].strip()))
+    text = _get_traceback_error(_unwrap_json(error[:MAX_ERROR_CHARS].strip()))
     for pattern, placeholder in _PLACEHOLDERS:
         text = pattern.sub(placeholder, text)
     return " ".join(text.split())
@@ -49,7 +49,7 @@ _PLACEHOLDERS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 
 
-def _without_envelope(text: str) -> str:
+def _unwrap_json(text: str) -> str:
     """Replace a JSON object in the text with the message inside it."""
     start = text.find("{")
     if start < 0:
@@ -58,11 +58,11 @@ def _without_envelope(text: str) -> str:
         envelope, end = json.JSONDecoder().raw_decode(text, start)
     except (ValueError, RecursionError):
         return text
-    message = _message(envelope)
+    message = _find_message(envelope)
     return f"{text[:start]}{message}{text[end:]}".strip() if message else text
 
 
-def _message(envelope: object) -> str:
+def _find_message(envelope: object) -> str:
     """Return the first text under `message`, `error`, `detail`, `msg` or `reason`, outermost first.
 
     Empty if there is none.
@@ -73,19 +73,19 @@ def _message(envelope: object) -> str:
         inside = envelope.get(key)
         if isinstance(inside, str) and inside:
             return inside
-        if isinstance(inside, dict) and (found := _message(inside)):
+        if isinstance(inside, dict) and (found := _find_message(inside)):
             return found
     return ""
 
 
-def _last_line_of_traceback(text: str) -> str:
+def _get_traceback_error(text: str) -> str:
     if not text.startswith("Traceback (most recent call last)"):
         return text
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
     return lines[-1]
 
 
-class Cause(StrEnum):
+class ErrorCause(StrEnum):
     """The cause of an error, as far as it decides which later call can be its remedy."""
 
     # There is no such program.
@@ -106,39 +106,39 @@ class Cause(StrEnum):
     WORK = "work"
 
     @property
-    def may_teach(self) -> bool:
+    def can_teach(self) -> bool:
         """Whether an error of this cause can have a general remedy."""
-        return self not in (Cause.TRANSIENT, Cause.WORK)
+        return self not in (ErrorCause.TRANSIENT, ErrorCause.WORK)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trouble:
+class ClassifiedError:
     """An error with its cause, the thing it is about, and its signature."""
 
-    cause: Cause
-    about: str = ""  # the program, module, option or file named by the error
+    cause: ErrorCause
+    subject: str = ""  # the program, module, option or file named by the error
     signature: str = ""
     text: str = ""
 
-    def names(self, words: Iterable[str]) -> bool:
+    def mentions_any(self, words: Iterable[str]) -> bool:
         """Whether the error text contains one of these words."""
-        return any(_is_named(word, self.text) for word in words)
+        return any(_is_mentioned(word, self.text) for word in words)
 
     @property
-    def says_something(self) -> bool:
+    def has_message(self) -> bool:
         """Whether the text says more than an exit code."""
-        return _HEAD.sub("", self.text) != ""
+        return _ERROR_PREFIX.sub("", self.text) != ""
 
 
 _NAME = r"[\"'`‘]?([@\w./~][\w.@/+-]{0,80}?)"
 _FLAG = r"[\"'`‘]?(-{0,2}[@\w./~][\w.:@/+=-]{0,80}?)"
 _END = r"(?=[\"'`’:,;)]|\.?(?:\s|$))"
 # In this order: the first pattern that matches decides.
-_CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
+_CAUSES: tuple[tuple[ErrorCause, re.Pattern[str]], ...] = tuple(
     (cause, re.compile(pattern, re.IGNORECASE | re.MULTILINE))
     for cause, pattern in (
         (
-            Cause.TRANSIENT,
+            ErrorCause.TRANSIENT,
             r"timed? ?out|temporar(?:y|ily)|could not resolve|name resolution|getaddrinfo|network is unreachable"
             r"|connection (?:was )?(?:reset|aborted|closed)|econnreset|etimedout|\benotfound\b|eai_again|rate.?limit"
             r"|too many requests|\b(?:429|502|503|504)\b|overloaded|service unavailable|bad gateway|try again later"
@@ -149,7 +149,7 @@ _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
             r"|code = unavailable|\bunexpected EOF|: EOF$",
         ),
         (
-            Cause.WORK,
+            ErrorCause.WORK,
             r"^E\s+assert|AssertionError|\b(?<!port )[1-9]\d{0,3} (?:failed|failing)\b(?!:)|^FAILED |^--- FAIL"
             r"|test result: FAILED|^not ok \d"
             r"|assertion .{0,60}failed|Tests:\s+[1-9]\d* failed|^\s*(?:✕|✗) "
@@ -159,22 +159,22 @@ _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
             r"|^\S+:\d+:(?:\d+:)? (?:error|warning|[A-Z]\d{3})\b|merge conflict|^CONFLICT "
             r"|string to replace (?:was )?not found",
         ),
-        (Cause.PROGRAM, rf"command not found: {_NAME}{_END}|{_NAME}' is not recognized as"),
-        (Cause.PROGRAM, rf"(?:^|sh: |line \d+: |\d: ){_NAME}: (?:command )?not found"),
+        (ErrorCause.PROGRAM, rf"command not found: {_NAME}{_END}|{_NAME}' is not recognized as"),
+        (ErrorCause.PROGRAM, rf"(?:^|sh: |line \d+: |\d: ){_NAME}: (?:command )?not found"),
         (
-            Cause.PROGRAM,
+            ErrorCause.PROGRAM,
             rf"executable file not found[^\n]*|^env: {_NAME}’?'?: No such file|failed to spawn: {_NAME}{_END}",
         ),
-        (Cause.PROGRAM, rf"could not determine executable to run|unknown program {_NAME}{_END}"),
+        (ErrorCause.PROGRAM, rf"could not determine executable to run|unknown program {_NAME}{_END}"),
         (
-            Cause.MODULE,
+            ErrorCause.MODULE,
             rf"no module named {_NAME}{_END}|cannot find (?:module|package) {_NAME}{_END}"
             rf"|cannot load such file -- {_NAME}{_END}"
             rf"|can't find crate for {_NAME}{_END}|no required module provides package {_NAME}{_END}"
             rf"|there is no package called {_NAME}{_END}|can't locate {_NAME} in @INC",
         ),
         (
-            Cause.OPTION,
+            ErrorCause.OPTION,
             rf"(?:unrecogni[sz]ed|unknown|invalid|illegal|unexpected|unsupported|no such) (?:(?:command[- ]line|\w+) )?"
             rf"(?:arguments?|options?|flags?|commands?|subcommands?|scripts?|targets?|tasks?|phases?|recipes?|flag)"
             rf"(?: --)?:? {_FLAG}{_END}|missing script:? {_FLAG}{_END}|no rule to make target {_FLAG}{_END}"
@@ -182,18 +182,18 @@ _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
             rf"|task {_FLAG}{_END} (?:does not exist|not found)",
         ),
         (
-            Cause.PERMISSION,
+            ErrorCause.PERMISSION,
             rf"{_FLAG}: permission denied|permission denied|eacces|operation not permitted|must be root",
         ),
         (
-            Cause.SERVICE,
+            ErrorCause.SERVICE,
             r"(?:localhost|127\.0\.0\.1|::1|0\.0\.0\.0|\.sock\b|docker daemon)[^\n]{0,160}"
             r"(?:refused|no such file|failed|running)|refused[^\n]{0,80}(?:localhost|127\.0\.0\.1|::1)"
             r"|cannot connect to the docker daemon|is the (?:server|docker daemon) running",
         ),
-        (Cause.TRANSIENT, r"connection refused|econnrefused|unreachable|handshake"),
+        (ErrorCause.TRANSIENT, r"connection refused|econnrefused|unreachable|handshake"),
         (
-            Cause.FILE,
+            ErrorCause.FILE,
             rf"no such file or directory:? {_NAME}{_END}|(?:can't|cannot|could not) (?:open|access|find|stat|read)"
             rf"(?:(?: the)? file)?+ {_FLAG}{_END}|{_NAME}: no such file or directory"
             rf"|enoent\b(?:[^\n]*?(?:open|stat|scandir) {_NAME}{_END})?"
@@ -205,31 +205,36 @@ _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = tuple(
 
 
 @lru_cache(maxsize=4096)
-def trouble(error: str) -> Trouble:
+def classify_error(error: str) -> ClassifiedError:
     """Return the cause of an error and the program, module, option or file that it names."""
     text = error.strip()
     for cause, pattern in _CAUSES:
         if found := pattern.search(text):
             about = next((group for group in found.groups() if group), "")
-            return Trouble(cause=cause, about=about.strip("'\"`‘"), signature=signature(_essence(text)), text=text)
-    return Trouble(cause=Cause.OTHER, signature=signature(_essence(text)), text=text)
+            signature = make_signature(_find_essential_line(text))
+            return ClassifiedError(cause=cause, subject=about.strip("'\"`‘"), signature=signature, text=text)
+    return ClassifiedError(cause=ErrorCause.OTHER, signature=make_signature(_find_essential_line(text)), text=text)
 
 
-_HEAD = re.compile(r"(?:<tool_use_error>|error:|exit code:? -?\d+|process exited with code \d+|\s)+", re.IGNORECASE)
-_TELLING = re.compile(r"error|not found|no such|denied|fatal|cannot|can't|unknown|invalid|missing|failed|refused", re.I)
+_ERROR_PREFIX = re.compile(
+    r"(?:<tool_use_error>|error:|exit code:? -?\d+|process exited with code \d+|\s)+", re.IGNORECASE
+)
+_ERROR_WORDS = re.compile(
+    r"error|not found|no such|denied|fatal|cannot|can't|unknown|invalid|missing|failed|refused", re.I
+)
 
 
-def _essence(text: str) -> str:
+def _find_essential_line(text: str) -> str:
     """Return the line that says what is wrong: the last one of a traceback, else the first that reads like an error."""
-    head = _HEAD.match(text)
+    head = _ERROR_PREFIX.match(text)
     rest = (text[head.end() :] if head else text).strip() or text
     lines = [line.strip() for line in rest.splitlines() if line.strip()]
     if "Traceback (most recent call last)" in rest:
         return lines[-1]
-    return next((line for line in lines if _TELLING.search(line)), lines[0] if lines else "")[:300]
+    return next((line for line in lines if _ERROR_WORDS.search(line)), lines[0] if lines else "")[:300]
 
 
-def _is_named(word: str, text: str) -> bool:
+def _is_mentioned(word: str, text: str) -> bool:
     bare = word.strip("'\"")
     # A word of one or two letters would be found in almost any text.
     if bare not in text or (len(bare.lstrip("-")) < 3 and not bare.startswith("-")):

@@ -8,13 +8,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from habitus.events import Event, EventKind, severity_of
-from habitus.learning.detectors.rules import DETECTORS, Lesson, by_precedence, collapse, detect, while_running
+from habitus.events import AgentEvent, EventKind, get_severity
+from habitus.learning.detectors.rules import (
+    DETECTORS,
+    DetectorLesson,
+    detect,
+    drop_covered_lessons,
+    mask_killed_cells,
+    sort_by_precedence,
+)
 
 log = logging.getLogger(__name__)
 
 
-class Mode(StrEnum):
+class MonitorMode(StrEnum):
     """How much the ACC does during a turn."""
 
     # Observes nothing.
@@ -25,7 +32,7 @@ class Mode(StrEnum):
     ACTIVE = "active"
 
 
-def knows_nothing(rule: str) -> bool:
+def assume_rule_unknown(rule: str) -> bool:
     """Treat every rule as new."""
     return False
 
@@ -33,10 +40,12 @@ def knows_nothing(rule: str) -> bool:
 class ACC:
     """Monitors one turn at a time for errors. It only returns lessons; the caller stores them."""
 
-    def __init__(self, mode: Mode | str = Mode.PASSIVE, has_similar: Callable[[str], bool] = knows_nothing) -> None:
-        self.mode = Mode(mode)
+    def __init__(
+        self, mode: MonitorMode | str = MonitorMode.PASSIVE, has_similar: Callable[[str], bool] = assume_rule_unknown
+    ) -> None:
+        self.mode = MonitorMode(mode)
         self._has_similar = has_similar
-        self._turn = _Turn()
+        self._turn = _TurnEvents()
         # Tools may report from threads.
         self._lock = threading.Lock()
 
@@ -49,15 +58,15 @@ class ACC:
         round_idx: int = 0,
     ) -> None:
         """Record an event, with the severity of its kind unless given; `ValueError` if the kind is unknown."""
-        known = _known_kind(kind)
+        known = _parse_kind(kind)
         detail = dict(detail or {})
-        severity = severity_of(known, detail) if severity is None else severity
-        self._take(Event(kind=known, detail=detail, severity=severity, round_idx=round_idx))
+        severity = get_severity(known, detail) if severity is None else severity
+        self._append_event(AgentEvent(kind=known, detail=detail, severity=severity, round_idx=round_idx))
 
-    def observe_event(self, event: Event) -> None:
+    def observe_event(self, event: AgentEvent) -> None:
         """Record an event; `ValueError` if its kind is unknown."""
-        _known_kind(event.kind)
-        self._take(event)
+        _parse_kind(event.kind)
+        self._append_event(event)
 
     def emit(
         self,
@@ -68,45 +77,45 @@ class ACC:
         round_idx: int = 0,
     ) -> None:
         """Record an event, and log instead of raising if it is invalid, so a bad event never ends the turn."""
-        if self.mode is Mode.OFF:
+        if self.mode is MonitorMode.OFF:
             return
         try:
             self.observe(kind, detail, severity=severity, round_idx=round_idx)
         except Exception:
             log.warning("the ACC could not take an event of kind %r", kind, exc_info=True)
 
-    def at_round(self) -> tuple[Lesson, ...]:
+    def collect_nudges(self) -> tuple[DetectorLesson, ...]:
         """Return the most important nudge after a round, or nothing; each detector nudges at most once per turn.
 
         Rules that memory already knows are included: one that is being broken right now is worth repeating.
         """
-        if self.mode is not Mode.ACTIVE:
+        if self.mode is not MonitorMode.ACTIVE:
             return ()
         with self._lock:
             turn = self._turn
             events = tuple(turn.events)
         waiting = [(name, detector) for name, detector in DETECTORS.items() if name not in turn.nudged]
-        fired = [found for name, detector in waiting if (found := detector(while_running(name, events)))]
-        lessons = by_precedence(collapse(fired, turn.nudged.values()))[:1]
+        fired = [found for name, detector in waiting if (found := detector(mask_killed_cells(name, events)))]
+        lessons = sort_by_precedence(drop_covered_lessons(fired, turn.nudged.values()))[:1]
         turn.nudged |= {found.detector: found for found in lessons}
         return tuple(lessons)
 
-    def at_end_of_turn(self) -> tuple[Lesson, ...]:
+    def collect_lessons(self) -> tuple[DetectorLesson, ...]:
         """End the turn and return its lessons that memory does not know.
 
         Of overlapping detectors, the most specific.
         """
-        return self.not_known(collapse(detect(self.take())))
+        return self.filter_new_lessons(drop_covered_lessons(detect(self.take_events())))
 
-    def take(self) -> tuple[Event, ...]:
+    def take_events(self) -> tuple[AgentEvent, ...]:
         """End the turn and return its events; later events belong to the next turn."""
         with self._lock:
-            ended, self._turn = self._turn, _Turn()
+            ended, self._turn = self._turn, _TurnEvents()
         return tuple(ended.events)
 
-    def not_known(self, lessons: Iterable[Lesson]) -> tuple[Lesson, ...]:
+    def filter_new_lessons(self, lessons: Iterable[DetectorLesson]) -> tuple[DetectorLesson, ...]:
         """Return each rule once, without those that memory knows."""
-        told: dict[str, Lesson] = {}
+        told: dict[str, DetectorLesson] = {}
         for lesson in lessons:
             if lesson.rule not in told and not self._is_known(lesson.rule):
                 told[lesson.rule] = lesson
@@ -115,10 +124,10 @@ class ACC:
     def reset(self) -> None:
         """Drop the events of a cancelled turn, which say nothing about the agent."""
         with self._lock:
-            self._turn = _Turn()
+            self._turn = _TurnEvents()
 
-    def _take(self, event: Event) -> None:
-        if self.mode is not Mode.OFF:
+    def _append_event(self, event: AgentEvent) -> None:
+        if self.mode is not MonitorMode.OFF:
             with self._lock:
                 self._turn.events.append(event)
 
@@ -131,12 +140,12 @@ class ACC:
 
 
 @dataclass
-class _Turn:
-    events: list[Event] = field(default_factory=list)
-    nudged: dict[str, Lesson] = field(default_factory=dict)  # by detector
+class _TurnEvents:
+    events: list[AgentEvent] = field(default_factory=list)
+    nudged: dict[str, DetectorLesson] = field(default_factory=dict)  # by detector
 
 
-def _known_kind(kind: EventKind | str) -> EventKind:
+def _parse_kind(kind: EventKind | str) -> EventKind:
     try:
         return EventKind(kind)
     except ValueError:

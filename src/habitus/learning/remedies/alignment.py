@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
 
-from habitus.learning.detectors.error_signatures import Cause, Trouble, trouble
+from habitus.learning.detectors.error_signatures import ClassifiedError, ErrorCause, classify_error
 from habitus.learning.remedies.calls import (
     CUT,
     SUBCOMMAND,
@@ -48,7 +48,7 @@ class Aligned:
 def align_failure(calls: Sequence[Call], index: int) -> Aligned:
     """Align a failed call with those after it, and return what they show."""
     failed = calls[index]
-    about = trouble(failed.error)
+    about = classify_error(failed.error)
     end = min(len(calls), index + 1 + WINDOW)
     ending = Ending.NOTHING
     named: list[Call] = []  # those in between that ran what the error says to run
@@ -72,22 +72,22 @@ def align_failure(calls: Sequence[Call], index: int) -> Aligned:
     return Aligned(remedy=None, ending=ending)
 
 
-def _judge_remedy(found: Remedy | Ending, about: Trouble, at: int) -> Aligned:
+def _judge_remedy(found: Remedy | Ending, about: ClassifiedError, at: int) -> Aligned:
     if isinstance(found, Ending):
         return Aligned(remedy=None, ending=found, at=at)
     if found.goes_round_a_guard:
         return Aligned(remedy=None, ending=Ending.GUARDED, at=at)
-    may_teach = about.says_something and (about.cause.may_teach or _is_advised(found, about))
+    may_teach = about.has_message and (about.cause.can_teach or _is_advised(found, about))
     if not may_teach or not found.can_be_quoted:
         return Aligned(remedy=None, ending=Ending.LEFT, at=at)
     return Aligned(remedy=found, at=at)
 
 
-def _is_advised(remedy: Remedy, about: Trouble) -> bool:
+def _is_advised(remedy: Remedy, about: ClassifiedError) -> bool:
     """Whether the error itself says to do so, whatever else it speaks of."""
     match remedy.change:
         case Change.FLAGS:
-            return about.names(word for word in remedy.right if is_flag(word) and word not in remedy.wrong)
+            return about.mentions_any(word for word in remedy.right if is_flag(word) and word not in remedy.wrong)
         case Change.FIRST:
             return any(_is_named_command(each, about) for each in commands(shell_text(remedy.right)))
         case _:
@@ -129,7 +129,7 @@ def _still_before(command: Command, failed: Command) -> tuple[tuple[str, ...], .
 # The same thing in another way
 
 
-def _instead(failed: Call, later: Call, between: Sequence[Call], about: Trouble) -> Remedy | Ending | None:
+def _instead(failed: Call, later: Call, between: Sequence[Call], about: ClassifiedError) -> Remedy | Ending | None:
     is_next = failed.turn == later.turn and all(each.only_looks or not each.has_worked for each in between)
     if not failed.command:
         return _other_argument(failed, later, about, is_next=is_next)
@@ -140,10 +140,10 @@ def _instead(failed: Call, later: Call, between: Sequence[Call], about: Trouble)
     return next(filter(None, found), None)
 
 
-def _other_command(failed: Command, later: Command, about: Trouble, *, is_next: bool) -> Remedy | None:
+def _other_command(failed: Command, later: Command, about: ClassifiedError, *, is_next: bool) -> Remedy | None:
     if looking_flags(later) - set(failed.args):
         return None  # asking how it is used is not doing it
-    if about.cause is Cause.PROGRAM and any(plain(word) == plain(about.about) for word in failed.head):
+    if about.cause is ErrorCause.PROGRAM and any(plain(word) == plain(about.subject) for word in failed.head):
         return _other_program(failed, later, about)
     if _is_through_interpreter(failed, later):
         return _remedy(Change.INSTEAD, about, failed.words[:1], later.words[:2])
@@ -165,7 +165,7 @@ def _other_command(failed: Command, later: Command, about: Trouble, *, is_next: 
         return None
     if differing == ["args"]:
         return _other_words(failed, later, about, is_next=is_next)
-    if not is_next and about.cause is Cause.OTHER:
+    if not is_next and about.cause is ErrorCause.OTHER:
         return None
     base = later.base
     match differing[0]:
@@ -190,7 +190,7 @@ def _is_through_interpreter(failed: Command, later: Command) -> bool:
     return list(map(posixpath.normpath, later.words[1:2])) == [posixpath.normpath(failed.words[0])]
 
 
-def _other_program(failed: Command, later: Command, about: Trouble) -> Remedy | None:
+def _other_program(failed: Command, later: Command, about: ClassifiedError) -> Remedy | None:
     """For a program that is not there, the way it is run is all that matters."""
     if failed.program == later.program and (failed.head, failed.before) != (later.head, later.before):
         return _remedy(Change.INSTEAD, about, failed.head, (*_join_steps(later.before), *later.head))
@@ -210,20 +210,20 @@ def _other_program(failed: Command, later: Command, about: Trouble) -> Remedy | 
     return None
 
 
-def _other_words(failed: Command, later: Command, about: Trouble, *, is_next: bool) -> Remedy | None:
+def _other_words(failed: Command, later: Command, about: ClassifiedError, *, is_next: bool) -> Remedy | None:
     gone, new = _without(failed.args, later.args), _without(later.args, failed.args)
     lost, came = _loose(failed.args, gone), _loose(later.args, new)
     base = later.base
     kept = tuple(word for word in later.args if "://" in word and word not in (*base, *new))
     if not lost and not came:
-        is_told = about.about in gone or about.names((*gone, *new))
+        is_told = about.subject in gone or about.mentions_any((*gone, *new))
         return _remedy(Change.FLAGS, about, (*base, *gone, *kept), (*base, *new, *kept)) if is_next or is_told else None
     if len(lost) == len(came) == 1 and len(gone) == len(new) == 1:
         return _other_name(failed, later, lost[0], came[0], about)
     if len(came) == 1 and not gone and new == tuple(came) and (subcommand := _with_subcommand(failed, later, came[0])):
-        is_told = about.names(came) or (is_next and about.cause is Cause.OPTION)
+        is_told = about.mentions_any(came) or (is_next and about.cause is ErrorCause.OPTION)
         return _remedy(Change.INSTEAD, about, failed.base, subcommand) if is_told else None
-    if came and not lost and about.names(new):
+    if came and not lost and about.mentions_any(new):
         added = (word for word in new if word not in base)
         return _remedy(Change.FLAGS, about, (*failed.base, *gone, *kept), (*base, *added, *kept))
     return None
@@ -237,18 +237,18 @@ def _with_subcommand(failed: Command, later: Command, came: str) -> tuple[str, .
     return later.words[: len(later.head) + reach] if at < reach and SUBCOMMAND.fullmatch(came) else ()
 
 
-def _other_name(failed: Command, later: Command, lost: str, came: str, about: Trouble) -> Remedy | None:
-    if lost != about.about and not about.names([lost]):
+def _other_name(failed: Command, later: Command, lost: str, came: str, about: ClassifiedError) -> Remedy | None:
+    if lost != about.subject and not about.mentions_any([lost]):
         return None
     is_moved = posixpath.basename(lost) == posixpath.basename(came)
-    is_suggested = about.names([came])
-    is_close = about.cause is Cause.OPTION and SequenceMatcher(None, lost, came).ratio() >= 0.6
+    is_suggested = about.mentions_any([came])
+    is_close = about.cause is ErrorCause.OPTION and SequenceMatcher(None, lost, came).ratio() >= 0.6
     if not (is_moved or is_suggested or is_close):
         return None
     return _remedy(Change.NAME, about, _up_to(failed, lost), _up_to(later, came))
 
 
-def _other_argument(failed: Call, later: Call, about: Trouble, *, is_next: bool) -> Remedy | None:
+def _other_argument(failed: Call, later: Call, about: ClassifiedError, *, is_next: bool) -> Remedy | None:
     if CUT in (failed.summary[-1:], later.summary[-1:]):
         return None
     before, after = failed.whole, later.whole
@@ -259,10 +259,10 @@ def _other_argument(failed: Call, later: Call, about: Trouble, *, is_next: bool)
     lost, came = before.get(key), after.get(key)
     if not (_is_short(lost) and _is_short(came)):
         return None
-    is_told = about.names([str(each) for each in (came, key) if each is not None])
+    is_told = about.mentions_any([str(each) for each in (came, key) if each is not None])
     is_near = isinstance(lost, str) and isinstance(came, str) and _is_near(lost, came)
     has_rest = len({**before, **after}) > 1
-    if not (is_near and about.names([str(lost)])) and not (has_rest and is_told and is_next):
+    if not (is_near and about.mentions_any([str(lost)])) and not (has_rest and is_told and is_next):
         return None
     wrong, right = (() if value is None else (f"{key}={value}",) for value in (lost, came))
     return _remedy(Change.ARGUMENT, about, wrong, right, tool=failed.name)
@@ -283,7 +283,7 @@ def _is_near(one: str, other: str) -> bool:
 
 
 def _what_came_first(
-    failed: Call, between: Sequence[Call], named: Sequence[Call], about: Trouble
+    failed: Call, between: Sequence[Call], named: Sequence[Call], about: ClassifiedError
 ) -> Remedy | Ending | None:
     if named:
         return _first(failed, named, about)
@@ -298,7 +298,7 @@ def _what_came_first(
     return Ending.LEFT
 
 
-def _is_named_by_error(call: Call, failed: Call, about: Trouble) -> bool:
+def _is_named_by_error(call: Call, failed: Call, about: ClassifiedError) -> bool:
     """Whether it ran what the error says to run."""
     wanted = failed.focus
     if wanted is None or not call.has_worked:
@@ -306,9 +306,9 @@ def _is_named_by_error(call: Call, failed: Call, about: Trouble) -> bool:
     return any(_is_named_command(each, about) and _task(each) != _task(wanted) for each in call.commands)
 
 
-def _is_named_command(command: Command, about: Trouble) -> bool:
+def _is_named_command(command: Command, about: ClassifiedError) -> bool:
     first = command.args[:1]
-    return bool(first) and about.names({" ".join((*command.head, *first)), " ".join((command.program, *first))})
+    return bool(first) and about.mentions_any({" ".join((*command.head, *first)), " ".join((command.program, *first))})
 
 
 def _task(command: Command) -> tuple[str, ...]:
@@ -316,7 +316,7 @@ def _task(command: Command) -> tuple[str, ...]:
     return command.program, *command.targets[:1]
 
 
-def _first(failed: Call, chosen: Sequence[Call], about: Trouble) -> Remedy | Ending | None:
+def _first(failed: Call, chosen: Sequence[Call], about: ClassifiedError) -> Remedy | Ending | None:
     wanted = failed.focus
     wrong = wanted.base if wanted else ()
     tool = "" if wanted else failed.name
@@ -352,39 +352,39 @@ def _prepares(call: Call) -> bool:
     return bool(words & _PREPARES) or any("activate" in word for word in words)
 
 
-def _is_for(act: Call, failed: Call, about: Trouble) -> bool:
+def _is_for(act: Call, failed: Call, about: ClassifiedError) -> bool:
     """Whether a call answers what the error says."""
     if not act.command:
-        return about.cause is Cause.OTHER and about.names([act.name, act.name.lower()])
+        return about.cause is ErrorCause.OTHER and about.mentions_any([act.name, act.name.lower()])
     if act.only_looks:
         return False
     words = {word for each in act.commands for word in each.words}
-    named = posixpath.basename(about.about)
+    named = posixpath.basename(about.subject)
     speaks_of_it = bool(named) and any(re.search(rf"(?<!\w){re.escape(named)}(?!\w)", word) for word in words)
     match about.cause:
-        case Cause.PROGRAM | Cause.MODULE:
+        case ErrorCause.PROGRAM | ErrorCause.MODULE:
             return bool(words & _INSTALLS) or any("activate" in word for word in words)
-        case Cause.SERVICE:
+        case ErrorCause.SERVICE:
             return bool(words & _STARTS)
-        case Cause.FILE | Cause.PERMISSION | Cause.OPTION:
+        case ErrorCause.FILE | ErrorCause.PERMISSION | ErrorCause.OPTION:
             return speaks_of_it and not act.edits
         case _:
             known = {word for each in failed.commands for word in each.words}
             is_allowed = not act.edits or all(each.program == "git" for each in act.commands)
-            return is_allowed and about.names(word for word in words - known if len(word) > 3)
+            return is_allowed and about.mentions_any(word for word in words - known if len(word) > 3)
 
 
 # Words
 
 
 def _remedy(
-    change: Change, about: Trouble, wrong: Sequence[str], right: Sequence[str], *, tool: str = ""
+    change: Change, about: ClassifiedError, wrong: Sequence[str], right: Sequence[str], *, tool: str = ""
 ) -> Remedy | None:
     """None where nothing differs that could be said."""
     wrong, right = tuple(wrong), tuple(right)
     if wrong == right:
         return None
-    return Remedy(change=change, cause=about.cause, about=about.about, wrong=wrong, right=right, tool=tool)
+    return Remedy(change=change, cause=about.cause, about=about.subject, wrong=wrong, right=right, tool=tool)
 
 
 def _up_to(command: Command, word: str) -> tuple[str, ...]:

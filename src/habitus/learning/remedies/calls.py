@@ -14,8 +14,8 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from itertools import takewhile
 
-from habitus.events import CallRecord, Event, text_in
-from habitus.learning.detectors.error_signatures import Cause, trouble
+from habitus.events import AgentEvent, CallRecord, get_text_detail
+from habitus.learning.detectors.error_signatures import ErrorCause, classify_error
 
 CUT = "…"  # how a shortened text ends
 
@@ -28,26 +28,26 @@ class Call(CallRecord):
     @property
     def command(self) -> str:
         """A shell's text."""
-        return text_in(self.call_event, "command")
+        return get_text_detail(self.call_event, "command")
 
     @property
     def began(self) -> str:
-        return text_in(self.call_event, "at")
+        return get_text_detail(self.call_event, "at")
 
     @property
     def ended_at(self) -> str:
-        return text_in(self.result_event, "at")
+        return get_text_detail(self.result_event, "at")
 
     @property
     def doubt(self) -> str:
         """A line of a success that reads like a failure."""
-        return text_in(self.result_event, "doubt")
+        return get_text_detail(self.result_event, "doubt")
 
     @cached_property
     def cwd(self) -> str:
         """Relative to the project where it lies in it."""
         given = (place for key in _WHERE if isinstance(place := self.whole.get(key), str))
-        return within(self.project, next(given, text_in(self.call_event, "cwd")))
+        return within(self.project, next(given, get_text_detail(self.call_event, "cwd")))
 
     @cached_property
     def whole(self) -> Mapping[str, object]:
@@ -69,10 +69,10 @@ class Call(CallRecord):
     @cached_property
     def focus(self) -> Command | None:
         """The command of its line that its error is about."""
-        about = trouble(self.error)
+        about = classify_error(self.error)
         found = [each for each in self.commands if each.program not in ("echo", "sleep", "true")]
-        if about.cause is Cause.PROGRAM:
-            program = plain(about.about)
+        if about.cause is ErrorCause.PROGRAM:
+            program = plain(about.subject)
             for each in found:
                 if any(plain(word) == program for word in each.head):
                     return each
@@ -178,11 +178,11 @@ def _arguments(summary: str) -> Mapping[str, object]:
     return found
 
 
-def calls(events: Iterable[Event], *, turn: str = "", project: str = "") -> Iterator[Call]:
+def calls(events: Iterable[AgentEvent], *, turn: str = "", project: str = "") -> Iterator[Call]:
     """Those that came back, in the order in which they did."""
     seen = list(events)
     order = {id(event): number for number, event in enumerate(seen)}
-    made = Call.read(seen, turn=turn, project=project)
+    made = Call.from_events(seen, turn=turn, project=project)
     done = [call for call in made if call.call_event and call.result_event]
     for call in sorted(done, key=lambda call: order[id(call.result_event)]):
         yield replace(call, success=False, error=call.doubt) if _was_hidden(call) else call
@@ -190,10 +190,10 @@ def calls(events: Iterable[Event], *, turn: str = "", project: str = "") -> Iter
 
 def _was_hidden(call: Call) -> bool:
     """Whether a pipe hid that there is no such program: its output is only the shell's word on it."""
-    about = trouble(call.doubt) if call.doubt and call.success and "|" in call.command else None
-    if about is None or about.cause is not Cause.PROGRAM:
+    about = classify_error(call.doubt) if call.doubt and call.success and "|" in call.command else None
+    if about is None or about.cause is not ErrorCause.PROGRAM:
         return False
-    return any(plain(word) == plain(about.about) for each in call.commands for word in each.head)
+    return any(plain(word) == plain(about.subject) for each in call.commands for word in each.head)
 
 
 _WHERE = ("workdir", "cwd", "working_directory", "dir")
@@ -242,7 +242,7 @@ class Remedy:
     """A remedy: the call that failed and the one that worked, in the words that matter."""
 
     change: Change
-    cause: Cause
+    cause: ErrorCause
     about: str
     wrong: tuple[str, ...]
     right: tuple[str, ...]

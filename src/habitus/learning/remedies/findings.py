@@ -304,7 +304,7 @@ def _coverage(seen: Sequence[SessionFacts], lessons: Sequence[Held]) -> Coverage
         count["calls"] += facts.calls
         for failure in facts.failures:
             count["failures"] += 1
-            count["teachable"] += failure.cause.may_teach
+            count["teachable"] += failure.cause.can_teach
             count["guarded"] += failure.ending is Ending.GUARDED
             if failure.remedy:
                 count["remedied"] += 1

@@ -17,11 +17,11 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
 from habitus import sql
-from habitus.learning.detectors.error_signatures import Cause, trouble
+from habitus.learning.detectors.error_signatures import ErrorCause, classify_error
 from habitus.learning.remedies.alignment import WINDOW, Ending, align_failure
 from habitus.learning.remedies.calls import Call, Command, Remedy, calls, parse_iso_timestamp, shell_text
-from habitus.learning.transcripts.model import Said, Stop, TranscriptTurn
-from habitus.memory.model import Kind
+from habitus.learning.transcripts.model import TranscriptTurn, UserStopKind, UserUtterance
+from habitus.memory.model import LessonKind
 
 _KEPT = 4 * WINDOW  # calls of the main thread that wait for what comes after them
 _MOST_WORKED = 500
@@ -33,7 +33,7 @@ class Failure:
     """One failed call, and what became of it."""
 
     tool: str
-    cause: Cause
+    cause: ErrorCause
     about: str
     signature: str
     words: tuple[str, ...] = ()  # of the command that failed
@@ -75,9 +75,9 @@ class SessionReader:
         made = list(calls(turn.events, turn=turn.id, project=self.project))
         self._count += len(made)
         self._last = max(
-            [self._last, *(call.ended_at or call.began for call in made), *(said.at for said in turn.said)]
+            [self._last, *(call.ended_at or call.began for call in made), *(said.at for said in turn.utterances)]
         )
-        self._corrections += corrections(turn.said, turn.id)
+        self._corrections += corrections(turn.utterances, turn.id)
         for call in made:
             self._note_worked(call)
         if turn.is_sidechain:
@@ -121,13 +121,13 @@ def _failures(made: Sequence[Call], end: int) -> Iterator[Failure]:
     failed = [index for index in range(end) if made[index].success is False]
     for number, index in enumerate(failed):
         call = made[index]
-        about, found = trouble(call.error), align_failure(made, index)
+        about, found = classify_error(call.error), align_failure(made, index)
         until = min(found.at or index + 1, failed[number + 1] if number + 1 < len(failed) else len(made))
         lost = made[index : max(until, index + 1)]
         yield Failure(
             tool=call.name,
             cause=about.cause,
-            about=about.about,
+            about=about.subject,
             signature=about.signature,
             words=call.focus.words[:12] if call.focus else (),
             turn=call.turn,
@@ -176,8 +176,8 @@ class Correction:
     """A rule in a person's words, and where they said it."""
 
     text: str
-    kind: Kind
-    after: Stop
+    kind: LessonKind
+    after: UserStopKind
     turn: str
     at: str = ""
     is_standing: bool = False  # it speaks of more than the moment
@@ -190,15 +190,15 @@ class Correction:
 _FILLERS = frozenset(["the", "and", "you", "that", "this", "for", "not", "with", "are", "please", "ever", "just"])
 
 
-def corrections(said: Iterable[Said], turn: str) -> Iterator[Correction]:
+def corrections(said: Iterable[UserUtterance], turn: str) -> Iterator[Correction]:
     for each in said:
-        after = each.after or (Stop.UNDONE if _UNDOING.match(each.words.strip()) else None)
+        after = each.after or (UserStopKind.UNDONE if _UNDOING.match(each.text.strip()) else None)
         if after is not None:
             yield from _rules(each, after, turn)
 
 
-def _rules(said: Said, after: Stop, turn: str) -> Iterator[Correction]:
-    for sentence in _SENTENCE.split(said.words.strip()):
+def _rules(said: UserUtterance, after: UserStopKind, turn: str) -> Iterator[Correction]:
+    for sentence in _SENTENCE.split(said.text.strip()):
         text = _without_leading(sentence.strip())
         count = len(text.split())
         if not SHORTEST <= count <= LONGEST or not _ORDER.search(text) or text.endswith("?"):
@@ -212,7 +212,11 @@ def _rules(said: Said, after: Stop, turn: str) -> Iterator[Correction]:
             continue
         yield Correction(
             text=text if text.endswith((".", "!")) else f"{text}.",
-            kind=Kind.WHEN if _WHEN.match(text) else Kind.NEVER if _NEVER.search(text) else Kind.ALWAYS,
+            kind=LessonKind.WHEN
+            if _WHEN.match(text)
+            else LessonKind.NEVER
+            if _NEVER.search(text)
+            else LessonKind.ALWAYS,
             after=after,
             turn=turn,
             at=said.at,
@@ -239,7 +243,7 @@ studied_files = sa.Table(
     sa.Column("size", sa.BigInteger, nullable=False),
     sa.Column("changed", sa.BigInteger, nullable=False),  # nanoseconds, as the file system tells it
     sa.Column("facts", sa.Text, nullable=False),  # JSON
-    sa.Column("studied_on", sql.Utc, nullable=False),
+    sa.Column("studied_on", sql.UtcDateTime, nullable=False),
 )
 Stamp = tuple[int, int]  # size, time of the last change
 
@@ -260,13 +264,13 @@ class StudiedFiles:
 
     def stamps(self) -> dict[str, Stamp]:
         table = studied_files.c
-        with sql.reading(self.engine) as connection:
+        with sql.read_transaction(self.engine) as connection:
             rows = connection.execute(sa.select(table.file, table.size, table.changed)).all()
         return {row.file: (row.size, row.changed) for row in rows}
 
     def facts(self, *, without: Collection[str] = ()) -> list[SessionFacts]:
         """The facts of all sessions, but not from these files."""
-        with sql.reading(self.engine) as connection:
+        with sql.read_transaction(self.engine) as connection:
             rows = connection.execute(sa.select(studied_files.c.file, studied_files.c.facts)).all()
         return [facts for row in rows if row.file not in without for facts in _read(row.facts)]
 
@@ -280,7 +284,7 @@ class StudiedFiles:
             "studied_on": self.clock(),
         }
         old = self.clock() - self.kept_for
-        with sql.writing(self.engine, lock="studied_files") as connection:
+        with sql.write_transaction(self.engine, lock="studied_files") as connection:
             gone = sa.or_(studied_files.c.file == file, studied_files.c.studied_on < old)
             connection.execute(studied_files.delete().where(gone))
             connection.execute(studied_files.insert().values(row))

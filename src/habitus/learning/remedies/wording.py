@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from habitus.events import tool_called, tool_returned
-from habitus.learning.detectors.error_signatures import Cause, Trouble, trouble
+from habitus.events import build_tool_call_event, build_tool_result_event
+from habitus.learning.detectors.error_signatures import ClassifiedError, ErrorCause, classify_error
 from habitus.learning.remedies.calls import (
     Call,
     Change,
@@ -21,7 +21,17 @@ from habitus.learning.remedies.calls import (
     shell_text,
 )
 from habitus.learning.remedies.findings import VARIES, Held, ProposedRule
-from habitus.memory.model import HIGH, MEDIUM, Draft, Engram, Evidence, Kind, LessonBody, Producer, Scope
+from habitus.memory.model import (
+    HIGH_CONFIDENCE,
+    MEDIUM_CONFIDENCE,
+    Engram,
+    LessonDraft,
+    LessonKind,
+    LessonProducer,
+    LessonProvenance,
+    LessonScope,
+    SelfPlayLessonBody,
+)
 
 _PLAIN = re.compile(r"[\w@./+:=-]{1,60}")  # a name from an error that can say nothing but a name
 _MONTHS = (
@@ -59,18 +69,18 @@ def _fails(remedy: Remedy) -> str:
     name = posixpath.basename(remedy.about) if remedy.about.startswith("/") else remedy.about
     about = f" `{name}`" if _PLAIN.fullmatch(name) else ""
     match remedy.cause:
-        case Cause.PROGRAM:
+        case ErrorCause.PROGRAM:
             is_itself = not about or remedy.about in remedy.wrong
             return "is not found" if is_itself else f"does not find the program{about}"
-        case Cause.MODULE:
+        case ErrorCause.MODULE:
             return f"does not find the module{about}" if about else "does not find a module"
-        case Cause.OPTION:
+        case ErrorCause.OPTION:
             return "is not known" if not about or remedy.change is Change.NAME else f"does not know{about}"
-        case Cause.PERMISSION:
+        case ErrorCause.PERMISSION:
             return "is not permitted"
-        case Cause.FILE:
+        case ErrorCause.FILE:
             return f"does not find{about}" if about else "does not find a file"
-        case Cause.SERVICE:
+        case ErrorCause.SERVICE:
             return "finds no server running"
         case _:
             return "fails"
@@ -99,17 +109,17 @@ SURE_FROM = 3  # sessions
 _SHELL = "shell"
 
 
-def draft_lesson(held: Held, *, now: datetime, user: str, project: str) -> Draft:
+def draft_lesson(held: Held, *, now: datetime, user: str, project: str) -> LessonDraft:
     """A remedy as memory takes it: for its project, or for the user where several projects have it."""
     remedy = held.remedy
-    return Draft(
+    return LessonDraft(
         text=lesson(held),
-        kind=Kind.LESSON,
-        scope=Scope.PROJECT if held.project else Scope.USER,
-        confidence=HIGH if held.sessions >= SURE_FROM else MEDIUM,
-        produced_by=Producer.TRANSCRIPTS,
-        evidence=Evidence(error_signature=held.signatures[0], trace=held.traces[-1], told=evidence(held, now)),
-        body=LessonBody(
+        kind=LessonKind.LESSON,
+        scope=LessonScope.PROJECT if held.project else LessonScope.USER,
+        confidence=HIGH_CONFIDENCE if held.sessions >= SURE_FROM else MEDIUM_CONFIDENCE,
+        produced_by=LessonProducer.TRANSCRIPTS,
+        evidence=LessonProvenance(error_signature=held.signatures[0], trace=held.traces[-1], told=evidence(held, now)),
+        body=SelfPlayLessonBody(
             trigger=f"{remedy.cause.value}: {remedy.about}",
             anti_pattern=shell_text(remedy.wrong),
             correct_pattern=shell_text(remedy.right),
@@ -120,15 +130,15 @@ def draft_lesson(held: Held, *, now: datetime, user: str, project: str) -> Draft
     )
 
 
-def drafted_rule(rule: ProposedRule, *, now: datetime, user: str, project: str) -> Draft:
+def drafted_rule(rule: ProposedRule, *, now: datetime, user: str, project: str) -> LessonDraft:
     """A correction as memory takes it; it waits until the person says yes."""
-    return Draft(
+    return LessonDraft(
         text=rule.correction.text,
         kind=rule.correction.kind,
-        scope=Scope.PROJECT if rule.project else Scope.USER,
-        confidence=HIGH if rule.is_lesson else MEDIUM,
-        produced_by=Producer.TRANSCRIPTS,
-        evidence=Evidence(trace=rule.traces[-1], told=rule_evidence(rule, now)),
+        scope=LessonScope.PROJECT if rule.project else LessonScope.USER,
+        confidence=HIGH_CONFIDENCE if rule.is_lesson else MEDIUM_CONFIDENCE,
+        produced_by=LessonProducer.TRANSCRIPTS,
+        evidence=LessonProvenance(trace=rule.traces[-1], told=rule_evidence(rule, now)),
         user=user,
         project=project,
     )
@@ -136,27 +146,29 @@ def drafted_rule(rule: ProposedRule, *, now: datetime, user: str, project: str) 
 
 def remedy_for(lessons: Iterable[Engram], tool: str, arguments: object, error: str) -> str:
     """The known remedy against this failure; empty where there is none."""
-    failed = tool_returned(tool, success=False, error=error)
-    (call,) = calls((tool_called(tool, arguments), failed))
+    failed = build_tool_result_event(tool, success=False, error=error)
+    (call,) = calls((build_tool_call_event(tool, arguments), failed))
     return remedy_of(lessons, call)
 
 
 def remedy_of(lessons: Iterable[Engram], failed: Call) -> str:
-    about = trouble(failed.error)
-    if not about.says_something:
+    about = classify_error(failed.error)
+    if not about.has_message:
         return ""
     found = [
         lesson
         for lesson in lessons
-        if lesson.produced_by is Producer.TRANSCRIPTS and lesson.body and _is_about(lesson, lesson.body, failed, about)
+        if lesson.produced_by is LessonProducer.TRANSCRIPTS
+        and lesson.body
+        and _is_about(lesson, lesson.body, failed, about)
     ]
     best = max(found, key=lambda lesson: (lesson.confidence, lesson.counters.frequency, lesson.id), default=None)
     return best.text if best else ""
 
 
-def _is_about(lesson: Engram, body: LessonBody, failed: Call, about: Trouble) -> bool:
+def _is_about(lesson: Engram, body: SelfPlayLessonBody, failed: Call, about: ClassifiedError) -> bool:
     """Whether the call that failed is the one that the lesson warns of, and with the same trouble."""
-    is_same_name = bool(about.about) and body.trigger == f"{about.cause.value}: {about.about}"
+    is_same_name = bool(about.subject) and body.trigger == f"{about.cause.value}: {about.subject}"
     if not is_same_name and not _is_same_error(lesson.evidence.error_signature, about.signature):
         return False
     if not failed.command:

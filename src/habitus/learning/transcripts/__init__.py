@@ -9,7 +9,7 @@ returns long transcripts in parts, so a file of any size fits into memory.
 
 from __future__ import annotations
 
-from habitus.learning.transcripts.formats.registry import FORMATS, format_of, pieces, read
+from habitus.learning.transcripts.formats.registry import FORMATS, detect_format, read_pieces, read_transcripts
 from habitus.learning.transcripts.model import SkillUse, Transcript, TranscriptTurn
 
-__all__ = ["FORMATS", "SkillUse", "Transcript", "TranscriptTurn", "format_of", "pieces", "read"]
+__all__ = ["FORMATS", "SkillUse", "Transcript", "TranscriptTurn", "detect_format", "read_pieces", "read_transcripts"]

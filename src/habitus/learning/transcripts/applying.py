@@ -8,23 +8,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from habitus.learning import observer, post_mortem
-from habitus.learning.detectors.rules import collapse
-from habitus.learning.observer import LessonKeeper
-from habitus.learning.post_mortem import PostMortem
-from habitus.learning.transcripts.failed_calls import FailedCalls
-from habitus.learning.transcripts.learned_turns import LearnedBy, LearnedTurns, NotSettled
+from habitus.learning.detectors.rules import drop_covered_lessons
+from habitus.learning.observer import LessonSink
+from habitus.learning.post_mortem import PostMortemResult
+from habitus.learning.transcripts.failed_calls import FailedCallCollector
+from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod, LessonsNotSettledError
 from habitus.learning.transcripts.model import SkillUse
 from habitus.learning.transcripts.study import StudiedTurn
-from habitus.memory.model import Draft, Encoded, Evidence, Status
+from habitus.memory.model import EncodeResult, EncodeStatus, LessonDraft, LessonProvenance
 from habitus.redact import Redactor
-from habitus.text import one_line
+from habitus.text import to_one_line
 
 log = logging.getLogger(__name__)
 
 # Counted beside the statuses of memory.
-LOST = "not stored"
+NOT_STORED = "not stored"
 # The topic of lessons from failed calls of other agents.
-TOOLS = "tools"
+TOOLS_TOPIC = "tools"
 
 
 @dataclass(slots=True)
@@ -35,31 +35,33 @@ class ApplyResult:
     lessons: Counter[str] = field(default_factory=Counter)
     # Why lessons were not accepted.
     reasons: Counter[str] = field(default_factory=Counter)
-    already: int = 0  # turns that had been learned from before
+    already_learned: int = 0  # turns that had been learned from before
     skill_uses: int = 0
 
     @property
-    def count_written(self) -> int:
+    def written_count(self) -> int:
         """The number of lessons that are new, reinforced or pending."""
-        return sum(self.lessons[status] for status in (Status.STORED, Status.REINFORCED, Status.WAITING))
+        return sum(
+            self.lessons[status] for status in (EncodeStatus.STORED, EncodeStatus.REINFORCED, EncodeStatus.WAITING)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TaughtLessons:
+class LessonBatch:
     """The lessons of one finding with the digests it is known by; without drafts, it is only marked as learned."""
 
     digests: tuple[str, ...]
-    how: LearnedBy
-    drafts: tuple[Draft, ...]
+    method: LearningMethod
+    drafts: tuple[LessonDraft, ...]
     uses: tuple[SkillUse, ...] = ()
 
 
 @dataclass(slots=True)
-class Applier:
+class LessonApplier:
     """Stores the lessons of studied turns in memory."""
 
-    keeper: LessonKeeper
-    learned: LearnedTurns
+    keeper: LessonSink
+    learned: LearnedTurnStore
     redactor: Redactor
     # Counts the use; False if the skill is unknown here.
     count_skill: Callable[[SkillUse], bool]
@@ -67,73 +69,75 @@ class Applier:
     project: str = ""
     applied: ApplyResult = field(default_factory=ApplyResult)
 
-    def apply(self, studied: StudiedTurn) -> None:
+    def apply_turn(self, studied: StudiedTurn) -> None:
         """Store the detectors' lessons of a turn, and count its skill uses."""
-        if (taught := self.taught(studied)) is not None:
-            self.keep(taught)
+        if (taught := self.draft_lessons(studied)) is not None:
+            self.store_batch(taught)
 
-    def taught(self, studied: StudiedTurn) -> TaughtLessons | None:
+    def draft_lessons(self, studied: StudiedTurn) -> LessonBatch | None:
         """Return the lessons of a turn; None if it teaches nothing."""
         if not studied.lessons and not studied.skill_uses:
             return None
         told = [
-            observer.draft_lesson(
+            observer.draft_detector_lesson(
                 each,
-                Evidence(trace=studied.trace),
+                LessonProvenance(trace=studied.trace),
                 redactor=self.redactor,
                 user=self.user,
                 project=studied.project or self.project,
             )
-            for each in collapse(studied.lessons)
+            for each in drop_covered_lessons(studied.lessons)
         ]
-        return TaughtLessons(
-            digests=(studied.digest,), how=LearnedBy.DETECTORS, drafts=tuple(told), uses=studied.skill_uses
+        return LessonBatch(
+            digests=(studied.digest,), method=LearningMethod.DETECTORS, drafts=tuple(told), uses=studied.skill_uses
         )
 
-    def is_new(self, taught: TaughtLessons) -> bool:
+    def is_new(self, taught: LessonBatch) -> bool:
         """Whether the batch has a turn that was not learned from."""
-        return any(self.learned.is_new(digest, taught.how) for digest in taught.digests)
+        return any(self.learned.is_new(digest, taught.method) for digest in taught.digests)
 
-    def keep(self, taught: TaughtLessons) -> None:
+    def store_batch(self, taught: LessonBatch) -> None:
         """Store the lessons unless they were learned before."""
-        with self.learned.first_time(taught.digests, taught.how) as new:
+        with self.learned.claim_new_turns(taught.digests, taught.method) as new:
             if not new:
-                self.applied.already += taught.how is LearnedBy.DETECTORS
+                self.applied.already_learned += taught.method is LearningMethod.DETECTORS
                 return
-            self._encode(taught.drafts)
+            self._encode_drafts(taught.drafts)
             self.applied.skill_uses += sum(self.count_skill(use) for use in taught.uses)
 
-    def apply_post_mortem(self, failures: FailedCalls, found: PostMortem) -> None:
+    def apply_post_mortem(self, failures: FailedCallCollector, found: PostMortemResult) -> None:
         """Store the lessons of a post-mortem and mark its turns as learned."""
         cells = list(failures.cells.values())
-        error = self.redactor.redact(post_mortem.main_signature(cells)).text
-        evidence = Evidence(error_signature=error, trace=failures.file.name)
+        error = self.redactor.redact(post_mortem.find_main_signature(cells)).text
+        evidence = LessonProvenance(error_signature=error, trace=failures.file.name)
         project = failures.project or self.project
         told = [
-            post_mortem.draft_lesson(text, evidence=evidence, topic=TOOLS, user=self.user, project=project)
+            post_mortem.draft_post_mortem_lesson(
+                text, evidence=evidence, topic=TOOLS_TOPIC, user=self.user, project=project
+            )
             for text in found.lessons
         ]
-        with self.learned.first_time(failures.turns, LearnedBy.POST_MORTEM) as new:
+        with self.learned.claim_new_turns(failures.turns, LearningMethod.POST_MORTEM) as new:
             if new:
-                self._encode(told)
+                self._encode_drafts(told)
 
-    def _encode(self, told: Sequence[Draft]) -> None:
+    def _encode_drafts(self, told: Sequence[LessonDraft]) -> None:
         results = [encoded for draft in told if (encoded := self._encode_draft(draft))]
         for encoded in results:
             self.applied.lessons[encoded.status.value] += 1
-            if encoded.reason and not encoded.status.is_kept:
+            if encoded.reason and not encoded.status.is_stored:
                 self.applied.reasons[encoded.reason] += 1
         # Memory may accept the lessons later, so the turns must not count as learned yet.
         if any(not encoded.status.is_settled for encoded in results) or (told and not results):
-            raise NotSettled
+            raise LessonsNotSettledError
 
-    def _encode_draft(self, draft: Draft) -> Encoded | None:
+    def _encode_draft(self, draft: LessonDraft) -> EncodeResult | None:
         try:
-            with self.learned.attempt():
+            with self.learned.open_savepoint():
                 return self.keeper.encode(draft)
         # One lesson that can't be stored must not stop the others.
         except Exception as error:
             log.warning("A lesson could not be stored: %s", draft.text, exc_info=True)
-            self.applied.lessons[LOST] += 1
-            self.applied.reasons[f"'{draft.text}' could not be stored ({one_line(str(error))[:200]})"] += 1
+            self.applied.lessons[NOT_STORED] += 1
+            self.applied.reasons[f"'{draft.text}' could not be stored ({to_one_line(str(error))[:200]})"] += 1
             return None

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from habitus.events import CallRecord, Event
-from habitus.learning.detectors.error_signatures import signature
+from habitus.events import AgentEvent, CallRecord
+from habitus.learning.detectors.error_signatures import make_signature
 from habitus.learning.transcripts.study import StudiedTurn
 from habitus.sandbox.model import Cell
 
-MOST_FAILURES = 12
+MAX_FAILURES_PER_FILE = 12
 
 
 @dataclass(slots=True)
-class FailedCalls:
+class FailedCallCollector:
     """The failed calls of one file, one per kind of failure, and the turns they come from."""
 
     file: Path
@@ -24,32 +24,32 @@ class FailedCalls:
     cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
     turns: list[str] = field(default_factory=list)  # digests
 
-    def take(self, studied: StudiedTurn) -> None:
+    def add_turn(self, studied: StudiedTurn) -> None:
         """Add the failed calls of a turn."""
-        if len(self.cells) >= MOST_FAILURES:
+        if len(self.cells) >= MAX_FAILURES_PER_FILE:
             return
         self.project = self.project or studied.project
-        found = failed_calls(studied.turn.events)
+        found = list_failed_calls(studied.turn.events)
         for cell in found:
             tool = cell.code.partition("(")[0]
-            self.cells.setdefault((tool, signature(cell.error or "")), cell)
+            self.cells.setdefault((tool, make_signature(cell.error or "")), cell)
         if found:
             self.turns.append(studied.digest)
 
 
-def failed_calls(events: Sequence[Event]) -> list[Cell]:
+def list_failed_calls(events: Sequence[AgentEvent]) -> list[Cell]:
     """Return the failed calls as cells with the call and its error."""
     return [
-        Cell(code=f"{call.name}({call.summary})", description=_intent(call.summary), error=call.error or "failed")
-        for call in CallRecord.read(events)
+        Cell(code=f"{call.name}({call.summary})", description=_find_intent(call.summary), error=call.error or "failed")
+        for call in CallRecord.from_events(events)
         if call.success is False
     ]
 
 
-_SAID = re.compile(r'(?:^|, )(?:one_line_)?description="((?:[^"\\]|\\.){1,200})"')
+_DESCRIPTION_ARGUMENT = re.compile(r'(?:^|, )(?:one_line_)?description="((?:[^"\\]|\\.){1,200})"')
 
 
-def _intent(args: str) -> str:
+def _find_intent(args: str) -> str:
     """Return the intent that a call states about itself; empty if there is none."""
-    said = _SAID.search(args)
+    said = _DESCRIPTION_ARGUMENT.search(args)
     return said[1] if said else ""

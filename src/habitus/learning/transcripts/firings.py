@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from habitus.events import Event, EventKind
+from habitus.events import AgentEvent, EventKind
 from habitus.learning.transcripts.study import StudiedTurn
 
-MOST_EVIDENCE = 5
+MAX_EVIDENCE = 5
 # Per detector.
-MOST_KEPT = 200
+MAX_FIRINGS = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Firing:
+class DetectorFiring:
     """A detector that fired in a turn, with its evidence."""
 
     detector: str
@@ -32,33 +32,33 @@ class DetectorReport:
     """How often a detector fired, the rule it teaches, and its first firings."""
 
     detector: str
-    fired: int = 0
+    fired_count: int = 0
     rule: str
-    firings: list[Firing] = field(default_factory=list)
+    firings: list[DetectorFiring] = field(default_factory=list)
 
-    def add(self, firing: Firing) -> None:
+    def add(self, firing: DetectorFiring) -> None:
         """Count a firing, and store it if there are not too many."""
-        self.fired += 1
-        if len(self.firings) < MOST_KEPT:
+        self.fired_count += 1
+        if len(self.firings) < MAX_FIRINGS:
             self.firings.append(firing)
 
 
-def firings(studied: StudiedTurn) -> Iterator[Firing]:
+def list_firings(studied: StudiedTurn) -> Iterator[DetectorFiring]:
     """Yield the firings of the detectors in a turn."""
     for lesson in studied.lessons:
         rounds = sorted({event.round_idx for event in lesson.evidence})
-        yield Firing(
+        yield DetectorFiring(
             detector=lesson.detector,
             file=studied.file,
             transcript=studied.transcript,
             turn=studied.turn.id,
-            rounds=tuple(rounds[:MOST_EVIDENCE]),
-            evidence=tuple(describe_event(event) for event in lesson.evidence[:MOST_EVIDENCE]),
+            rounds=tuple(rounds[:MAX_EVIDENCE]),
+            evidence=tuple(describe_event(event) for event in lesson.evidence[:MAX_EVIDENCE]),
             is_weak=studied.is_weak,
         )
 
 
-def describe_event(event: Event) -> str:
+def describe_event(event: AgentEvent) -> str:
     """Describe an event in one line."""
     detail, name = event.detail, str(event.detail.get("name") or "")
     match event.kind:

@@ -16,11 +16,11 @@ learned_turns = sa.Table(
     sql.metadata,
     sa.Column("digest", sa.String(64), primary_key=True),
     sa.Column("how", sa.String(16), primary_key=True),
-    sa.Column("learned_on", sql.Utc, nullable=False),
+    sa.Column("learned_on", sql.UtcDateTime, nullable=False),
 )
 
 
-class LearnedBy(StrEnum):
+class LearningMethod(StrEnum):
     """How a turn was learned from; each method learns from it once."""
 
     DETECTORS = "detectors"
@@ -28,41 +28,41 @@ class LearnedBy(StrEnum):
     REMEDIES = "remedies"
 
 
-class NotSettled(Exception):
+class LessonsNotSettledError(Exception):
     """Raised inside `claim_new_turns` to leave the turns as not learned from."""
 
 
-class LearnedTurns:
+class LearnedTurnStore:
     """Stores the digests of turns that were learned from."""
 
     def __init__(self, engine: sa.Engine, *, clock: Callable[[], datetime]) -> None:
         self._engine = engine
         self._clock = clock
 
-    def is_new(self, digest: str, how: LearnedBy) -> bool:
+    def is_new(self, digest: str, method: LearningMethod) -> bool:
         """Whether the turn was not learned from by this method."""
-        with sql.reading(self._engine) as connection:
-            return bool(self._new(connection, [digest], how))
+        with sql.read_transaction(self._engine) as connection:
+            return bool(self._filter_new(connection, [digest], method))
 
     @contextmanager
-    def first_time(self, digests: Iterable[str], how: LearnedBy) -> Iterator[list[str]]:
+    def claim_new_turns(self, digests: Iterable[str], method: LearningMethod) -> Iterator[list[str]]:
         """Yield the digests that are new and mark them as learned, in one transaction with the work inside."""
         try:
-            with sql.writing(self._engine, lock="memory") as connection:
-                new = self._new(connection, digests, how)
+            with sql.write_transaction(self._engine, lock="memory") as connection:
+                new = self._filter_new(connection, digests, method)
                 yield new
-                rows = [{"digest": digest, "how": how.value, "learned_on": self._clock()} for digest in new]
-                sql.insert_missing(connection, learned_turns, rows)
-        except NotSettled:
+                rows = [{"digest": digest, "how": method.value, "learned_on": self._clock()} for digest in new]
+                sql.insert_missing_rows(connection, learned_turns, rows)
+        except LessonsNotSettledError:
             pass
 
     @contextmanager
-    def attempt(self) -> Iterator[None]:
+    def open_savepoint(self) -> Iterator[None]:
         """Open a savepoint inside `claim_new_turns`: a failure in it is rolled back alone."""
-        with sql.writing(self._engine, lock="memory") as connection, connection.begin_nested():
+        with sql.write_transaction(self._engine, lock="memory") as connection, connection.begin_nested():
             yield
 
-    def _new(self, connection: sa.Connection, digests: Iterable[str], how: LearnedBy) -> list[str]:
+    def _filter_new(self, connection: sa.Connection, digests: Iterable[str], how: LearningMethod) -> list[str]:
         known = sa.select(learned_turns.c.digest).where(learned_turns.c.how == how.value)
         return [
             digest

@@ -14,33 +14,39 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, cast
 
-from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft, came_to, said_no
+from habitus.learning.transcripts.model import (
+    Transcript,
+    TranscriptDraft,
+    UserStopKind,
+    infer_outcome,
+    parse_user_refusal,
+)
 from habitus.redact import Redactor
 
-LONGEST_LINE = 64 * 1024 * 1024
-LARGEST_DOCUMENT = 128 * 1024 * 1024
-_CHUNK = 1024 * 1024
-_GLANCE = 64 * 1024
+MAX_LINE_BYTES = 64 * 1024 * 1024
+MAX_DOCUMENT_BYTES = 128 * 1024 * 1024
+_CHUNK_BYTES = 1024 * 1024
+_HEAD_BYTES = 64 * 1024
 # Bytes that may precede the first object.
-_BEFORE = b"\xef\xbb\xbf \t\r\n"
+_LEADING_BYTES = b"\xef\xbb\xbf \t\r\n"
 
 
-def objects(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
+def read_objects(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
     """Yield every object of a JSONL file or a JSON array, or the one object of a JSON document.
 
     Unreadable parts are counted in `unread` by reason.
     """
-    match _shape(path):
+    match _detect_shape(path):
         case "array":
-            yield from _array_items(path, unread)
+            yield from _read_array_items(path, unread)
         case "document":
-            yield from _document(path, unread)
+            yield from _read_document(path, unread)
         case _:
-            yield from _lines(path, unread)
+            yield from _read_lines(path, unread)
 
 
 @contextmanager
-def _open_lines(path: Path) -> Iterator[IO[bytes]]:
+def _open_binary(path: Path) -> Iterator[IO[bytes]]:
     if path.suffix != ".zst":
         with path.open("rb") as file:
             yield file
@@ -57,29 +63,29 @@ def _open_lines(path: Path) -> Iterator[IO[bytes]]:
         raise OSError(EIO, f"not a whole .zst file ({error})") from error
 
 
-def _shape(path: Path) -> str:
-    with _open_lines(path) as file:
-        head = file.read(_GLANCE)
+def _detect_shape(path: Path) -> str:
+    with _open_binary(path) as file:
+        head = file.read(_HEAD_BYTES)
         # A long first prompt may exceed the head, so more is read to see the end of the first line.
-        if b"\n" not in head.lstrip(_BEFORE):
-            head += file.read(_CHUNK - len(head))
-    head = head.lstrip(_BEFORE)
+        if b"\n" not in head.lstrip(_LEADING_BYTES):
+            head += file.read(_CHUNK_BYTES - len(head))
+    head = head.lstrip(_LEADING_BYTES)
     if head.startswith(b"["):
         return "array"
     first_line = head.split(b"\n", 1)[0].strip()
-    if not head.startswith(b"{") or first_line.endswith(b"}") or len(first_line) >= _CHUNK - 4:
+    if not head.startswith(b"{") or first_line.endswith(b"}") or len(first_line) >= _CHUNK_BYTES - 4:
         return "lines"
     return "document" if b"\n" in head else "lines"
 
 
-def _lines(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
-    with _open_lines(path) as file:
+def _read_lines(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
+    with _open_binary(path) as file:
         # Limited, because a file without line breaks would otherwise be read into memory whole.
-        while line := file.readline(LONGEST_LINE):
+        while line := file.readline(MAX_LINE_BYTES):
             is_whole = line.endswith(b"\n")
-            if len(line) == LONGEST_LINE and not is_whole:
+            if len(line) == MAX_LINE_BYTES and not is_whole:
                 unread["line too long"] += 1
-                while (piece := file.readline(_CHUNK)) and not piece.endswith(b"\n"):
+                while (piece := file.readline(_CHUNK_BYTES)) and not piece.endswith(b"\n"):
                     pass
                 continue
             if not line.strip():
@@ -95,26 +101,26 @@ def _lines(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
                 unread["not an object"] += 1
 
 
-def _document(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
+def _read_document(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
     """Yield one object over many lines; a file that is malformed or too large is read as lines instead."""
     try:
-        with _open_lines(path) as file:
-            text = file.read(LARGEST_DOCUMENT + 1)
-        value = json.loads(text) if len(text) <= LARGEST_DOCUMENT else None
+        with _open_binary(path) as file:
+            text = file.read(MAX_DOCUMENT_BYTES + 1)
+        value = json.loads(text) if len(text) <= MAX_DOCUMENT_BYTES else None
     except (ValueError, RecursionError):
         value = None
     if isinstance(value, dict):
         yield value
     else:
-        yield from _lines(path, unread)
+        yield from _read_lines(path, unread)
 
 
-def _array_items(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
+def _read_array_items(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]]:
     """Yield the objects of a JSON array without loading the whole file."""
     decoder = json.JSONDecoder()
     buffer, position = "", 1
-    with _open_lines(path) as packed, TextIOWrapper(packed, encoding="utf-8-sig", errors="replace") as file:
-        buffer = file.read(_CHUNK).lstrip()
+    with _open_binary(path) as packed, TextIOWrapper(packed, encoding="utf-8-sig", errors="replace") as file:
+        buffer = file.read(_CHUNK_BYTES).lstrip()
         while True:
             while position < len(buffer) and buffer[position] in " \t\r\n,":
                 position += 1
@@ -127,8 +133,8 @@ def _array_items(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]
                 return
             except ValueError:
                 # Twice as much each time, so a long item is not parsed over and over.
-                more = file.read(max(_CHUNK, len(buffer) - position))
-                if not more or len(buffer) - position > LONGEST_LINE:
+                more = file.read(max(_CHUNK_BYTES, len(buffer) - position))
+                if not more or len(buffer) - position > MAX_LINE_BYTES:
                     if buffer[position:].strip():
                         unread["cut line"] += 1
                     return
@@ -140,55 +146,55 @@ def _array_items(path: Path, unread: Counter[str]) -> Iterator[dict[str, object]
                 unread["not an object"] += 1
 
 
-def string(value: object) -> str:
+def as_string(value: object) -> str:
     """Return the value if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
-def mapping(value: object) -> Mapping[str, object]:
+def as_mapping(value: object) -> Mapping[str, object]:
     """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
-def text_of(content: object) -> str:
+def join_text(content: object) -> str:
     """Return a text, or the joined texts of a message's parts."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "\n".join(string(part) or string(mapping(part).get("text")) for part in content)
+        return "\n".join(as_string(part) or as_string(as_mapping(part).get("text")) for part in content)
     return ""
 
 
-_MAGIC = b"SQLite format 3\x00"
+_SQLITE_MAGIC = b"SQLite format 3\x00"
 
 
-class Talk:
+class TranscriptBuilder:
     """Builds one transcript from requests, calls and results; a result is matched to its call by id."""
 
     def __init__(self, id: str, source: str, redactor: Redactor, *, is_side: bool = False) -> None:
         self.draft = TranscriptDraft(id=id, source=source, redactor=redactor)
         self._redactor = redactor
         self._is_side = is_side
-        self._stopped: Stop | None = None
+        self._stopped: UserStopKind | None = None
 
-    def locate(self, folder: str) -> None:
+    def set_project(self, folder: str) -> None:
         """Set the working directory, unless it is known."""
         if folder and not self.draft.project:
             self.draft.project = self._redactor.redact(folder.removeprefix("file://")[:1000]).text
 
-    def hear(self, words: str, *, at: str = "") -> None:
+    def add_request(self, text: str, *, at: str = "") -> None:
         """Add a request of the user, which begins a turn."""
-        if words.strip():
-            self.draft.hear(self.draft.open(is_sidechain=self._is_side), words, after=self._stopped, at=at)
+        if text.strip():
+            self.draft.add_utterance(self.draft.open_turn(is_sidechain=self._is_side), text, after=self._stopped, at=at)
             self._stopped = None
 
-    def call(self, id: str, name: str, args: object, *, at: str = "") -> None:
+    def add_call(self, id: str, name: str, args: object, *, at: str = "") -> None:
         """Add a tool call to the current turn, as a round of its own."""
-        turn = self.draft.turn if self.draft.turns else self.draft.open(is_sidechain=self._is_side)
+        turn = self.draft.turn if self.draft.turns else self.draft.open_turn(is_sidechain=self._is_side)
         turn.round_idx += 1
-        self.draft.call(turn, id, name or "unknown", args, at=at)
+        self.draft.add_call(turn, id, name or "unknown", args, at=at)
 
-    def answer(
+    def add_result(
         self,
         id: str,
         text: str,
@@ -202,19 +208,19 @@ class Talk:
         if call is None:
             self.draft.unread["result without a call"] += 1
             return
-        reading = came_to(call.args, text, fields=fields, has_failed=has_failed)
-        if reading.success is None and (said_no(texts=(text,))[0] or any(map(_is_refusal, fields))):
-            self._stopped = Stop.REFUSED
-        self.draft.answer(call, reading, text, at=at)
+        reading = infer_outcome(call.args, text, fields=fields, has_failed=has_failed)
+        if reading.success is None and (parse_user_refusal(texts=(text,))[0] or any(map(_is_refusal_status, fields))):
+            self._stopped = UserStopKind.REFUSED
+        self.draft.add_result(call, reading, text, at=at)
 
-    def stop(self) -> None:
+    def mark_interrupted(self) -> None:
         """Note that the user interrupted the agent."""
-        self._stopped = self._stopped or Stop.INTERRUPTED
+        self._stopped = self._stopped or UserStopKind.INTERRUPTED
 
-    def pieces(self) -> Iterator[Transcript]:
+    def take_pieces(self) -> Iterator[Transcript]:
         """Yield the finished turns, once there are many."""
         if self.draft.is_large:
-            yield self.draft.piece(without=self.draft.turns[-1:])
+            yield self.draft.take_piece(without=self.draft.turns[-1:])
 
     def finish(self, unread: Mapping[str, int] | None = None) -> Transcript:
         """Return the transcript with all remaining turns."""
@@ -222,8 +228,14 @@ class Talk:
         return self.draft.finish()
 
 
-def _is_refusal(fields: object) -> bool:
-    return string(mapping(fields).get("status")).lower() in ("rejected", "cancelled", "canceled", "declined", "denied")
+def _is_refusal_status(fields: object) -> bool:
+    return as_string(as_mapping(fields).get("status")).lower() in (
+        "rejected",
+        "cancelled",
+        "canceled",
+        "declined",
+        "denied",
+    )
 
 
 def as_list(value: object) -> list[object]:
@@ -239,7 +251,7 @@ def parse_json(text: object) -> object:
         return None
 
 
-def iso_timestamp(seconds: object) -> str:
+def format_timestamp(seconds: object) -> str:
     """Return a Unix timestamp in seconds or milliseconds as ISO 8601; empty if it is none."""
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         return ""
@@ -265,7 +277,7 @@ def has_tables(path: Path, names: Iterable[str]) -> bool:
 def is_database(path: Path) -> bool:
     """Whether the file is an SQLite database."""
     with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
+        return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
 
 
 def open_database(path: Path) -> sqlite3.Connection:

@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from habitus.events import Event, shell_text, tool_called, tool_returned
+from habitus.events import AgentEvent, build_tool_call_event, build_tool_result_event, get_shell_text
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 
-class Stop(StrEnum):
+class UserStopKind(StrEnum):
     """How a user stopped an agent."""
 
     REFUSED = "refused"
@@ -22,11 +22,11 @@ class Stop(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
+class UserUtterance:
     """A message of the user, and how they stopped the agent before it, if they did."""
 
-    words: str
-    after: Stop | None = None
+    text: str
+    after: UserStopKind | None = None
     at: str = ""
 
 
@@ -35,8 +35,8 @@ class TranscriptTurn:
     """One request and everything done for it; the window that detectors examine."""
 
     id: str
-    events: tuple[Event, ...]
-    said: tuple[Said, ...] = ()  # the request and later messages of the turn
+    events: tuple[AgentEvent, ...]
+    utterances: tuple[UserUtterance, ...] = ()  # the request and later messages of the turn
     # The work of a subagent.
     is_sidechain: bool = False
 
@@ -73,11 +73,11 @@ class Transcript:
 
 
 # After this many events the finished turns are handed on.
-PIECE = 5_000
-LONGEST_WORDS = 1_000  # characters
+PIECE_EVENTS = 5_000
+MAX_UTTERANCE_CHARS = 1_000  # characters
 # Events; later ones are counted, not stored.
-LONGEST_TURN = 20_000
-CALLS_REMEMBERED = 10_000
+MAX_TURN_EVENTS = 20_000
+MAX_OPEN_CALLS = 10_000
 
 
 @dataclass(kw_only=True, slots=True)
@@ -104,36 +104,40 @@ class TranscriptDraft:
     turns: list[TurnDraft] = field(default_factory=list)
     skill_uses: list[SkillUse] = field(default_factory=list)
     unread: Counter[str] = field(default_factory=Counter)
-    opened: int = 0  # turns so far
-    held: int = 0  # events in the turns that are not handed on
-    large_from: int = PIECE
+    opened_count: int = 0  # turns so far
+    held_events: int = 0  # events in the turns that are not handed on
+    large_from: int = PIECE_EVENTS
 
-    def open(self, *, id: str | None = None, is_sidechain: bool = False) -> TurnDraft:
+    def open_turn(self, *, id: str | None = None, is_sidechain: bool = False) -> TurnDraft:
         """Open a new turn and return it."""
-        self.opened += 1
-        turn = TurnDraft(id=str(self.opened) if id is None else id, is_sidechain=is_sidechain)
+        self.opened_count += 1
+        turn = TurnDraft(id=str(self.opened_count) if id is None else id, is_sidechain=is_sidechain)
         self.turns.append(turn)
         return turn
 
     @property
     def turn(self) -> TurnDraft:
         """The last turn; a new one if there is none."""
-        return self.turns[-1] if self.turns else self.open()
+        return self.turns[-1] if self.turns else self.open_turn()
 
-    def call(self, turn: TurnDraft, id: str, name: str, args: object, *, at: str = "", cwd: str = "") -> OpenCall:
+    def add_call(self, turn: TurnDraft, id: str, name: str, args: object, *, at: str = "", cwd: str = "") -> OpenCall:
         """Add a tool call to a turn."""
         self.calls[id] = made = OpenCall(id=id, name=name, args=args, turn=turn, round_idx=turn.round_idx)
         # Calls that never get a result would otherwise pile up.
-        if len(self.calls) > CALLS_REMEMBERED:
+        if len(self.calls) > MAX_OPEN_CALLS:
             del self.calls[next(iter(self.calls))]
-        told = tool_called(name, args, round_idx=turn.round_idx, call_id=id, at=at, cwd=cwd, redactor=self.redactor)
-        self.add(turn, told)
+        told = build_tool_call_event(
+            name, args, round_idx=turn.round_idx, call_id=id, at=at, cwd=cwd, redactor=self.redactor
+        )
+        self.add_event(turn, told)
         return made
 
-    def answer(self, call: OpenCall, reading: Reading, text: str | None, *, at: str = "", weak: bool = False) -> None:
+    def add_result(
+        self, call: OpenCall, reading: CallOutcome, text: str | None, *, at: str = "", weak: bool = False
+    ) -> None:
         """Add the result of a call; `text` is None if it is unknown."""
         call.is_answered = True
-        told = tool_returned(
+        told = build_tool_result_event(
             call.name,
             success=reading.success,
             error=reading.error,
@@ -144,39 +148,39 @@ class TranscriptDraft:
             weak=weak,
             redactor=self.redactor,
         )
-        self.add(call.turn, told)
+        self.add_event(call.turn, told)
 
-    def hear(self, turn: TurnDraft, words: str, *, after: Stop | None = None, at: str = "") -> None:
+    def add_utterance(self, turn: TurnDraft, text: str, *, after: UserStopKind | None = None, at: str = "") -> None:
         """Add a message of the user to a turn."""
-        clean = self.redactor.redact(words[: LONGEST_WORDS * 4].strip()).text[:LONGEST_WORDS]
+        clean = self.redactor.redact(text[: MAX_UTTERANCE_CHARS * 4].strip()).text[:MAX_UTTERANCE_CHARS]
         if clean and not turn.is_handed_on:
-            turn.said.append(Said(words=clean, after=after, at=at))
+            turn.said.append(UserUtterance(text=clean, after=after, at=at))
 
-    def add(self, turn: TurnDraft, event: Event) -> None:
+    def add_event(self, turn: TurnDraft, event: AgentEvent) -> None:
         """Add an event to a turn; it is only counted if the turn was handed on or is full."""
         if turn.is_handed_on:
             self.unread["result long after its turn"] += 1
-        elif len(turn.events) >= LONGEST_TURN:
+        elif len(turn.events) >= MAX_TURN_EVENTS:
             self.unread["event of an endless turn"] += 1
         else:
             turn.events.append(event)
-            self.held += 1
+            self.held_events += 1
 
     @property
     def is_large(self) -> bool:
         """Whether enough events have come together for a piece."""
-        return self.held >= self.large_from
+        return self.held_events >= self.large_from
 
-    def piece(self, *, without: Collection[TurnDraft]) -> Transcript:
+    def take_piece(self, *, without: Collection[TurnDraft]) -> Transcript:
         """Return the finished turns and remove them; those in `without` stay."""
         ids = {id(turn) for turn in without}
-        return self._handed_on([turn for turn in self.turns if id(turn) not in ids], goes_on=True)
+        return self._hand_on([turn for turn in self.turns if id(turn) not in ids], goes_on=True)
 
     def finish(self) -> Transcript:
         """Return all remaining turns as the last piece."""
-        return self._handed_on(self.turns, goes_on=False)
+        return self._hand_on(self.turns, goes_on=False)
 
-    def _handed_on(self, ended: list[TurnDraft], *, goes_on: bool) -> Transcript:
+    def _hand_on(self, ended: list[TurnDraft], *, goes_on: bool) -> Transcript:
         names = {turn.id for turn in ended}
         uses = [use for use in self.skill_uses if use.turn in names or not goes_on]
         turns = tuple(turn.finish() for turn in ended if turn.events or turn.said)
@@ -192,13 +196,13 @@ class TranscriptDraft:
         )
         for turn in ended:
             turn.is_handed_on = True
-            self.held -= len(turn.events)
+            self.held_events -= len(turn.events)
             turn.events = []
         self.turns = [turn for turn in self.turns if not turn.is_handed_on]
         self.skill_uses = [use for use in self.skill_uses if use not in uses]
         self.unread.clear()
         # Turns that stay count again from here, or every later line would make another piece.
-        self.large_from = self.held + PIECE
+        self.large_from = self.held_events + PIECE_EVENTS
         return transcript
 
 
@@ -208,8 +212,8 @@ class TurnDraft:
 
     id: str
     is_sidechain: bool = False
-    events: list[Event] = field(default_factory=list)
-    said: list[Said] = field(default_factory=list)
+    events: list[AgentEvent] = field(default_factory=list)
+    said: list[UserUtterance] = field(default_factory=list)
     round_idx: int = 0
     # The line that last belonged to it.
     last_line: int = 0
@@ -218,7 +222,7 @@ class TurnDraft:
     def finish(self) -> TranscriptTurn:
         """Return the turn."""
         return TranscriptTurn(
-            id=self.id, events=tuple(self.events), said=tuple(self.said), is_sidechain=self.is_sidechain
+            id=self.id, events=tuple(self.events), utterances=tuple(self.said), is_sidechain=self.is_sidechain
         )
 
 
@@ -237,7 +241,7 @@ def join_pieces(pieces: Sequence[Transcript]) -> Transcript:
     )
 
 
-_SPOKEN = re.compile(
+_REFUSAL_TEXT = re.compile(
     r"(?:<tool_use_error>|error:|\s)*(?:"
     r"the user doesn'?t want to (?:proceed with this tool use|take this action)"
     r"|user rejected tool use|the user rejected permission to use this specific tool call"
@@ -250,79 +254,81 @@ _SPOKEN = re.compile(
     re.IGNORECASE,
 )
 _DENIAL_FIELDS = ("toolDenialKind", "tool_denial_kind", "denialKind")
-_TELLING_OF_REFUSAL = frozenset((*_DENIAL_FIELDS, "interrupted", "status"))
-_STATUSES = frozenset({"cancelled", "canceled", "declined", "denied", "rejected", "aborted"})
+_REFUSAL_FIELDS = frozenset((*_DENIAL_FIELDS, "interrupted", "status"))
+_REFUSED_STATUSES = frozenset({"cancelled", "canceled", "declined", "denied", "rejected", "aborted"})
 
 
-def was_refused(*fields: Mapping[str, object], texts: Iterable[str]) -> bool:
+def is_refused(*fields: Mapping[str, object], texts: Iterable[str]) -> bool:
     """Whether a user, a rule or a hook kept the call from running or stopped it, which says nothing about the tool."""
     for given in fields:
-        if _TELLING_OF_REFUSAL.isdisjoint(given):
+        if _REFUSAL_FIELDS.isdisjoint(given):
             continue
         status = given.get("status")
         is_denied = any(given.get(key) for key in _DENIAL_FIELDS) or given.get("interrupted") is True
-        if is_denied or (isinstance(status, str) and status.lower() in _STATUSES):
+        if is_denied or (isinstance(status, str) and status.lower() in _REFUSED_STATUSES):
             return True
-    return any(_SPOKEN.match(text.replace("’", "'")) for text in texts)
+    return any(_REFUSAL_TEXT.match(text.replace("’", "'")) for text in texts)
 
 
-_BY_PERSON = frozenset({"user-rejected", "interrupted"})
-_PERSON = re.compile(
+_USER_DENIAL_KINDS = frozenset({"user-rejected", "interrupted"})
+_USER_REFUSAL_TEXT = re.compile(
     r"(?:<tool_use_error>|error:|\s)*(?:the user doesn'?t want to|user rejected|the user rejected"
     r"|[\w ]{0,40}\b(?:rejected|declined) by (?:the )?user|user (?:rejected|cancelled) mcp)",
     re.IGNORECASE,
 )
-_THEIR_WORDS = re.compile(r"the user said:\s*(.+)", re.IGNORECASE | re.DOTALL)
+_USER_REASON = re.compile(r"the user said:\s*(.+)", re.IGNORECASE | re.DOTALL)
 
 
-def said_no(*fields: Mapping[str, object], texts: Iterable[str]) -> tuple[bool, str]:
+def parse_user_refusal(*fields: Mapping[str, object], texts: Iterable[str]) -> tuple[bool, str]:
     """Return whether a user refused the call, and their words; rules and hooks don't count."""
     kinds = [str(given[key]) for given in fields for key in _DENIAL_FIELDS if given.get(key)]
     spoken = [text.replace("’", "'") for text in texts]
-    is_person = any(kind in _BY_PERSON for kind in kinds) if kinds else any(map(_PERSON.match, spoken))
-    words = next((found[1] for text in spoken if (found := _THEIR_WORDS.search(text))), "") if is_person else ""
+    is_person = (
+        any(kind in _USER_DENIAL_KINDS for kind in kinds) if kinds else any(map(_USER_REFUSAL_TEXT.match, spoken))
+    )
+    words = next((found[1] for text in spoken if (found := _USER_REASON.search(text))), "") if is_person else ""
     return is_person, words.removesuffix("</tool_use_error>").strip()
 
 
-_COMPARE = frozenset(("diff", "cmp"))
-_SEARCH = frozenset(("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "pgrep", "find", "fd"))
-_LOOK = _COMPARE | _SEARCH | {"test", "[", "[[", "which", "type", "command"}
-_BEFORE_A_COMMAND = re.compile(r"\s*(?:[A-Za-z_]\w*=\S*\s+|(?:sudo|time|env|xargs|git)\s+|[({!]\s*)*")
+_COMPARE_PROGRAMS = frozenset(("diff", "cmp"))
+_SEARCH_PROGRAMS = frozenset(("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "pgrep", "find", "fd"))
+_LOOKUP_PROGRAMS = _COMPARE_PROGRAMS | _SEARCH_PROGRAMS | {"test", "[", "[[", "which", "type", "command"}
+_COMMAND_PREFIX = re.compile(r"\s*(?:[A-Za-z_]\w*=\S*\s+|(?:sudo|time|env|xargs|git)\s+|[({!]\s*)*")
 
 
-def found_nothing(args: object, code: int, output: str) -> bool:
+def is_empty_search(args: object, code: int, output: str) -> bool:
     """Whether a search or comparison exited with 1 because of its result, and not because it failed."""
     if code != 1:
         return False
-    programs = {_program(part) for part in _could_have_ended(shell_text(args))}
-    return bool(programs & (_COMPARE if output else _LOOK))
+    programs = {_get_program(part) for part in _list_deciding_parts(get_shell_text(args))}
+    return bool(programs & (_COMPARE_PROGRAMS if output else _LOOKUP_PROGRAMS))
 
 
-def _could_have_ended(command: str) -> list[str]:
+def _list_deciding_parts(command: str) -> list[str]:
     """Return the parts of a command that can decide its exit code: the last one, and those that `&&` joins to it."""
     last = re.split(r";|\n|\|\|", command.strip().rstrip(";"))[-1]
     return [part.rpartition("|")[2] for part in last.split("&&")]
 
 
-def _program(part: str) -> str:
-    rest = _BEFORE_A_COMMAND.sub("", part, count=1).split()
+def _get_program(part: str) -> str:
+    rest = _COMMAND_PREFIX.sub("", part, count=1).split()
     return rest[0].rpartition("/")[2] if rest else ""
 
 
 _LEADING_ERROR = re.compile(r"(?:Traceback \(most recent call last\):|(?:[A-Za-z_][\w.]{0,80})?(?:Error|Exception): )")
 _FAILED_STATUS = frozenset({"error", "failed", "failure"})
 _EXIT_CODES = ("exit_code", "exitCode", "returncode", "return_code")
-_TELLING_OF_CODES = frozenset((*_EXIT_CODES, "metadata"))
+_EXIT_CODE_FIELDS = frozenset((*_EXIT_CODES, "metadata"))
 _FAILED_FLAGS, _WORKED_FLAGS = ("is_error", "isError"), ("success", "ok")
 # Most results have none of these, so they are skipped quickly.
-_TELLING = _TELLING_OF_CODES | {*_FAILED_FLAGS, *_WORKED_FLAGS, "error", "status"}
+_OUTCOME_FIELDS = _EXIT_CODE_FIELDS | {*_FAILED_FLAGS, *_WORKED_FLAGS, "error", "status"}
 _EXIT_LINE = re.compile(r"(?:error:\s*)?(?:process exited with|exit) code:? (-?\d{1,10})", re.IGNORECASE)
 # Lines that an agent may put before a command's output.
-_LONGEST_HEAD = 10
+_MAX_HEAD_LINES = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class CallOutcome:
     """Whether a call succeeded; None if it was refused or stopped, which says nothing about the tool."""
 
     success: bool | None
@@ -330,92 +336,96 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Ended:
+class _CommandExit:
     """The exit code of a command, and its output."""
 
     code: int
     output: str
 
 
-def came_to(
+def infer_outcome(
     args: object,
     text: str,
     *,
     fields: Sequence[object] = (),
     has_failed: bool | None = None,
     spoken: Sequence[str] = (),
-) -> Reading:
+) -> CallOutcome:
     """Infer the outcome of a call from its result.
 
     `text` is the result and `has_failed` the flag of a format that has one; `fields` are objects beside it, and
     `spoken` are other texts in which a refusal may stand.
     """
     objects = [given for given in fields if isinstance(given, Mapping)]
-    ended = _find_end(text, objects)
+    ended = _find_exit(text, objects)
     said = () if has_failed is False else (text, ended.output if ended and ended.code else "")
-    if was_refused(*objects, texts=(*said, *spoken)):
-        return Reading(success=None)
-    reading = _read(text, objects, has_failed, ended)
-    if not reading.success and ended and found_nothing(args, ended.code, ended.output):
-        return Reading(success=True)
+    if is_refused(*objects, texts=(*said, *spoken)):
+        return CallOutcome(success=None)
+    reading = _infer_success(text, objects, has_failed, ended)
+    if not reading.success and ended and is_empty_search(args, ended.code, ended.output):
+        return CallOutcome(success=True)
     return reading
 
 
-def _read(text: str, objects: Sequence[Mapping[str, object]], has_failed: bool | None, ended: _Ended | None) -> Reading:
+def _infer_success(
+    text: str, objects: Sequence[Mapping[str, object]], has_failed: bool | None, ended: _CommandExit | None
+) -> CallOutcome:
     if has_failed:
-        return Reading(success=False, error=text)
-    for given in (*objects, *_parse_objects(text, has_failed)):
-        if reading := _from_fields(given):
+        return CallOutcome(success=False, error=text)
+    for given in (*objects, *_parse_result_objects(text, has_failed)):
+        if reading := _infer_from_fields(given):
             return reading
     if has_failed is False:
-        return Reading(success=True)
+        return CallOutcome(success=True)
     if ended is not None:
-        return Reading(success=not ended.code, error=(ended.output or f"exit code {ended.code}") if ended.code else "")
+        return CallOutcome(
+            success=not ended.code, error=(ended.output or f"exit code {ended.code}") if ended.code else ""
+        )
     # A text that mentions errors further down is a success: a log file was read, or a search found errors.
     is_error = _LEADING_ERROR.match(text.lstrip()) is not None
-    return Reading(success=not is_error, error=text.lstrip() if is_error else "")
+    return CallOutcome(success=not is_error, error=text.lstrip() if is_error else "")
 
 
-def _from_fields(fields: Mapping[str, object]) -> Reading | None:
+def _infer_from_fields(fields: Mapping[str, object]) -> CallOutcome | None:
     """Infer the outcome from a structured result; None if its fields say nothing about success."""
-    if _TELLING.isdisjoint(fields):
+    if _OUTCOME_FIELDS.isdisjoint(fields):
         return None
     for key in _FAILED_FLAGS:
         if fields.get(key) is True:
-            return Reading(success=False, error=_error_text(fields))
+            return CallOutcome(success=False, error=_find_error_text(fields))
     for key in _WORKED_FLAGS:
         if isinstance(said := fields.get(key), bool):
-            return Reading(success=said, error="" if said else _error_text(fields))
-    code = _exit_code(fields)
+            return CallOutcome(success=said, error="" if said else _find_error_text(fields))
+    code = _find_exit_code(fields)
     if code is not None:
-        return Reading(success=code == 0, error=_error_text(fields) or f"exit code {code}" if code else "")
+        return CallOutcome(success=code == 0, error=_find_error_text(fields) or f"exit code {code}" if code else "")
     if fields.get("error"):
-        return Reading(success=False, error=_error_text(fields))
+        return CallOutcome(success=False, error=_find_error_text(fields))
     status = fields.get("status")
     if isinstance(status, str) and status.lower() in _FAILED_STATUS:
-        return Reading(success=False, error=_error_text(fields) or status)
+        return CallOutcome(success=False, error=_find_error_text(fields) or status)
     return None
 
 
-def _find_end(text: str, objects: Sequence[Mapping[str, object]]) -> _Ended | None:
+def _find_exit(text: str, objects: Sequence[Mapping[str, object]]) -> _CommandExit | None:
     """Return how a command ended, by a field or by a line before its output; None if neither says."""
-    for fields in (*objects, *_parse_objects(text, None)):
-        code = _exit_code(fields)
+    for fields in (*objects, *_parse_result_objects(text, None)):
+        code = _find_exit_code(fields)
         if code is not None:
             printed = (fields.get(key) for key in ("output", "stdout", "stderr"))
-            return _Ended(
+            return _CommandExit(
                 code=code, output="\n".join(part.strip() for part in printed if isinstance(part, str)).strip()
             )
     head, mark, output = text.strip().partition("\nOutput:")
-    if not mark or head.count("\n") >= _LONGEST_HEAD:
+    if not mark or head.count("\n") >= _MAX_HEAD_LINES:
         head, _, output = text.strip().partition("\n")
     for line in head.splitlines():
         if said := _EXIT_LINE.fullmatch(line.strip()):
-            return _Ended(code=int(said[1]), output=output.strip())
+            return _CommandExit(code=int(said[1]), output=output.strip())
     return None
 
 
-def _parse_objects(text: str, has_failed: bool | None) -> list[Mapping[str, object]]:
+def _parse_result_objects(text: str, has_failed: bool | None) -> list[Mapping[str, object]]:
     """Parse a result that is a JSON object, for formats without a flag of their own."""
     stripped = text.lstrip()
     if has_failed is not None or not stripped.startswith("{"):
@@ -427,8 +437,8 @@ def _parse_objects(text: str, has_failed: bool | None) -> list[Mapping[str, obje
     return [fields] if isinstance(fields, dict) else []
 
 
-def _exit_code(fields: Mapping[str, object]) -> int | None:
-    if _TELLING_OF_CODES.isdisjoint(fields):
+def _find_exit_code(fields: Mapping[str, object]) -> int | None:
+    if _EXIT_CODE_FIELDS.isdisjoint(fields):
         return None
     inner = fields.get("metadata")
     for place in (fields, inner) if isinstance(inner, Mapping) else (fields,):
@@ -439,7 +449,7 @@ def _exit_code(fields: Mapping[str, object]) -> int | None:
     return None
 
 
-def _error_text(fields: Mapping[str, object]) -> str:
+def _find_error_text(fields: Mapping[str, object]) -> str:
     for key in ("error", "message", "stderr", "detail", "output", "stdout"):
         value = fields.get(key)
         if isinstance(value, str) and value.strip():

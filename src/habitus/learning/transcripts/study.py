@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from habitus.learning.detectors.rules import Lesson, detect
-from habitus.learning.transcripts.formats.registry import pieces
+from habitus.learning.detectors.rules import DetectorLesson, detect
+from habitus.learning.transcripts.formats.registry import read_pieces
 from habitus.learning.transcripts.model import SkillUse, Transcript, TranscriptTurn
 from habitus.redact import Redactor
 
@@ -23,14 +23,14 @@ class StudiedTurn:
     transcript: str
     project: str
     turn: TranscriptTurn
-    lessons: tuple[Lesson, ...]
+    lessons: tuple[DetectorLesson, ...]
     skill_uses: tuple[SkillUse, ...]
     is_weak: bool
 
     @property
     def digest(self) -> str:
         """The digest that identifies the turn, also in a copy of its file."""
-        return digest_of(self.turn)
+        return hash_turn(self.turn)
 
     @property
     def trace(self) -> str:
@@ -38,14 +38,14 @@ class StudiedTurn:
         return f"{self.file.name} turn {self.turn.id}"
 
     @property
-    def began(self) -> str:
+    def started_at(self) -> str:
         """When the request or the first call was made; empty if the format does not say."""
-        told = [said.at for said in self.turn.said] + [event.detail.get("at") for event in self.turn.events[:1]]
+        told = [said.at for said in self.turn.utterances] + [event.detail.get("at") for event in self.turn.events[:1]]
         return next((at for at in told if isinstance(at, str) and at), "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FileRead:
+class FileStudyResult:
     """The number of turns in a file, and what could not be read."""
 
     path: Path
@@ -56,24 +56,24 @@ class FileRead:
     unread: Mapping[str, int] = field(default_factory=dict)
 
 
-def study(path: Path, redactor: Redactor, visit: Callable[[StudiedTurn], None]) -> FileRead:
+def study_file(path: Path, redactor: Redactor, visit: Callable[[StudiedTurn], None]) -> FileStudyResult:
     """Call `visit` with every turn of a file; a file that can't be read is reported in the result."""
     counts: Counter[str] = Counter()
     unread: Counter[str] = Counter()
     source = "unknown"
     try:
-        for piece in pieces(path, redactor):
+        for piece in read_pieces(path, redactor):
             source = piece.source
             unread.update(piece.unread)
             counts.update(transcripts=int(not piece.goes_on), turns=len(piece.turns), events=piece.event_count)
-            for studied in _turns(path, piece):
+            for studied in _study_turns(path, piece):
                 visit(studied)
     except OSError as error:
         unread[f"file: {error.strerror}"] += 1
-    return FileRead(path=path, format=source, unread=dict(unread), **counts)
+    return FileStudyResult(path=path, format=source, unread=dict(unread), **counts)
 
 
-def _turns(path: Path, piece: Transcript) -> Iterator[StudiedTurn]:
+def _study_turns(path: Path, piece: Transcript) -> Iterator[StudiedTurn]:
     for turn in piece.turns:
         yield StudiedTurn(
             file=path,
@@ -87,14 +87,14 @@ def _turns(path: Path, piece: Transcript) -> Iterator[StudiedTurn]:
 
 
 # Left out, so a turn keeps its digest when a newer reader extracts more.
-_NOT_COUNTED = ("at", "cwd", "command", "doubt")
+_UNHASHED_DETAILS = ("at", "cwd", "command", "doubt")
 
 
-def digest_of(turn: TranscriptTurn) -> str:
+def hash_turn(turn: TranscriptTurn) -> str:
     """Return a digest of the turn's events; a copy of the file under another name has the same."""
     whole = hashlib.sha256()
     for event in turn.events:
-        detail = {key: value for key, value in event.detail.items() if key not in _NOT_COUNTED}
+        detail = {key: value for key, value in event.detail.items() if key not in _UNHASHED_DETAILS}
         row = [event.kind.value, detail, event.round_idx]
         whole.update(json.dumps(row, sort_keys=True, default=str).encode())
     return whole.hexdigest()

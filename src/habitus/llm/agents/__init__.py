@@ -11,39 +11,39 @@ from pydantic import BaseModel
 from habitus.errors import NotFound
 from habitus.events import ToolCall
 from habitus.llm.agents import running
-from habitus.llm.agents.program import Program
+from habitus.llm.agents.program import AgentProgram
 from habitus.llm.agents.programs import PROGRAMS
-from habitus.llm.agents.running import run
+from habitus.llm.agents.running import ask_program
 from habitus.llm.model import (
-    Answer,
-    Answered,
-    Ask,
-    CallStarted,
-    NoUsableAnswer,
-    ProviderFault,
+    AssistantMessage,
+    CompletionRequest,
+    CompletionResult,
+    ProviderError,
     StopReason,
-    Streamed,
+    StreamPiece,
     TextDelta,
+    ToolCallStarted,
+    UnusableAnswerError,
 )
-from habitus.llm.structured import ask_for
+from habitus.llm.structured import ask_structured
 
 # Per round of calls.
 _ATTEMPTS = 2
 
 
-def program_of(name: str) -> Program | None:
+def find_program(name: str) -> AgentProgram | None:
     """Return the program that a model name such as `claude-code` or `claude-code:MODEL` refers to; None for others."""
     return PROGRAMS.get(name.strip().partition(":")[0])
 
 
-def programs_here(environ: Mapping[str, str]) -> list[Program]:
+def list_installed_programs(environ: Mapping[str, str]) -> list[AgentProgram]:
     """Return the programs that are installed on this machine."""
     return [program for program in PROGRAMS.values() if shutil.which(program.command, path=environ.get("PATH"))]
 
 
-def open_agent(name: str, environ: Mapping[str, str], patience_s: float) -> AgentModel:
+def open_agent_model(name: str, environ: Mapping[str, str], patience_s: float) -> AgentModel:
     """Open the model of an agent program; raise NotFound if the program is not installed."""
-    program = program_of(name)
+    program = find_program(name)
     assert program is not None
     if shutil.which(program.command, path=environ.get("PATH")) is None:
         raise NotFound(
@@ -56,7 +56,7 @@ def open_agent(name: str, environ: Mapping[str, str], patience_s: float) -> Agen
 class AgentModel:
     """A `Model` that starts a program for every request; calls of our tools travel as one JSON answer per round."""
 
-    def __init__(self, program: Program, name: str, environ: Mapping[str, str], patience_s: float) -> None:
+    def __init__(self, program: AgentProgram, name: str, environ: Mapping[str, str], patience_s: float) -> None:
         self.name = name
         self.sees_images = False
         # Only the program knows which model it asks.
@@ -65,42 +65,42 @@ class AgentModel:
         self._environ = environ
         self._patience_s = patience_s
 
-    async def stream(self, ask: Ask) -> AsyncGenerator[Streamed, None]:
-        answer = await (self._round(ask) if ask.tools else self._ask_program(ask))
+    async def stream(self, ask: CompletionRequest) -> AsyncGenerator[StreamPiece, None]:
+        answer = await (self._ask_with_tools(ask) if ask.tools else self._ask_program(ask))
         if answer.message.text:
             yield TextDelta(text=answer.message.text)
         for call in answer.message.calls:
-            yield CallStarted(tool=call.name)
+            yield ToolCallStarted(tool=call.name)
         yield answer
 
-    async def _ask_program(self, ask: Ask) -> Answer:
-        system, prompt = running.system_of(ask), running.prompt_of(ask)
+    async def _ask_program(self, ask: CompletionRequest) -> CompletionResult:
+        system, prompt = running.build_system_prompt(ask), running.build_prompt(ask)
         model = self.name.partition(":")[2]
-        said = await run(self._program, model, system, prompt, self._environ, self._patience_s)
-        return Answer(message=Answered(text=said.text), stop=StopReason.END, usage=said.usage)
+        said = await ask_program(self._program, model, system, prompt, self._environ, self._patience_s)
+        return CompletionResult(message=AssistantMessage(text=said.text), stop=StopReason.END, usage=said.usage)
 
-    async def _round(self, ask: Ask) -> Answer:
-        system = running.with_tools(ask.system, ask.tools)
+    async def _ask_with_tools(self, ask: CompletionRequest) -> CompletionResult:
+        system = running.add_tools_to_prompt(ask.system, ask.tools)
         try:
-            got = await ask_for(self, _Round, system=system, messages=ask.messages, attempts=_ATTEMPTS)
-        except NoUsableAnswer as error:
-            fault = ProviderFault(f"{error} Try again, or name a stronger model: {self._program.name}:MODEL.")
+            got = await ask_structured(self, _ToolRound, system=system, messages=ask.messages, attempts=_ATTEMPTS)
+        except UnusableAnswerError as error:
+            fault = ProviderError(f"{error} Try again, or name a stronger model: {self._program.name}:MODEL.")
             fault.usage = error.usage
             raise fault from error
         calls = tuple(
-            ToolCall(id="", name=each.tool, arguments=running.as_json(each.arguments)) for each in got.value.calls
+            ToolCall(id="", name=each.tool, arguments=running.to_json(each.arguments)) for each in got.value.calls
         )
-        message = Answered(text=got.value.text, calls=calls)
-        return Answer(message=message, stop=StopReason.CALLS if calls else StopReason.END, usage=got.usage)
+        message = AssistantMessage(text=got.value.text, calls=calls)
+        return CompletionResult(message=message, stop=StopReason.CALLS if calls else StopReason.END, usage=got.usage)
 
 
-class _Call(BaseModel):
+class _RequestedCall(BaseModel):
     tool: str
     arguments: dict[str, Any] = {}
 
 
-class _Round(BaseModel):
+class _ToolRound(BaseModel):
     """An answer with text, tool calls, or both."""
 
     text: str = ""
-    calls: list[_Call] = []
+    calls: list[_RequestedCall] = []

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from habitus.llm.model import Usage
+from habitus.llm.model import TokenUsage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class ProgramRequest:
     """One request to a program, and the folder in which it runs."""
 
     system: str
@@ -21,12 +21,12 @@ class Question:
     # Empty for the program's own choice.
     model: str
     # A folder for this request alone.
-    room: Path
+    workspace: Path
     # The user's environment.
     environ: Mapping[str, str]
 
     @property
-    def person(self) -> Path:
+    def user_home(self) -> Path:
         """The user's home directory."""
         return Path(self.environ.get("HOME") or Path.home())
 
@@ -34,22 +34,22 @@ class Question:
     def system_file(self) -> str:
         """The path of a file with the system prompt, hidden from other users of the machine."""
         # Programs reject an empty file.
-        return str(write_text(self.room / "system.md", self.system or "Answer the request."))
+        return str(write_text_file(self.workspace / "system.md", self.system or "Answer the request."))
 
     @property
-    def both(self) -> str:
+    def full_prompt(self) -> str:
         return f"{self.system}\n\n{self.prompt}".strip()
 
-    def options(self, option: str = "--model") -> tuple[str, ...]:
+    def list_model_options(self, option: str = "--model") -> tuple[str, ...]:
         return (option, self.model) if self.model else ()
 
-    def folder(self, variable: str, default: str) -> Path:
+    def get_user_folder(self, variable: str, default: str) -> Path:
         """Return the folder where the program keeps the user's settings."""
-        return Path(self.environ.get(variable) or self.person / default)
+        return Path(self.environ.get(variable) or self.user_home / default)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class ProgramCall:
     """The command line of one program run, with its input and extra environment."""
 
     arguments: Sequence[str]
@@ -58,18 +58,18 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Output:
+class ProgramOutput:
     """The parsed output of a program; `usage` is None if the program did not report it."""
 
     text: str = ""
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
     # The model that answered, if known.
     model: str = ""
     problem: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
+class AgentProgram:
     """A coding agent that can answer requests: how to call it and how to parse its output."""
 
     name: str
@@ -79,17 +79,17 @@ class Program:
     sign_in: str
     # Environment variables to pass on; a name that ends in `_` stands for a prefix.
     variables: tuple[str, ...]
-    ask: Callable[[Question], Call]
-    read: Callable[[str, Question], Output]
+    build_call: Callable[[ProgramRequest], ProgramCall]
+    parse_output: Callable[[str, ProgramRequest], ProgramOutput]
     # The provider whose price list applies, if the program does not report its cost.
-    prices_of: str = ""
+    price_provider: str = ""
     # It reports the cost with every answer.
-    tells_dollars: bool = False
+    reports_cost: bool = False
     # Known from its source code only.
     is_experimental: bool = False
 
 
-def read_objects(written: str) -> Iterator[dict[str, Any]]:
+def parse_json_objects(written: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON object of a text, or those on its lines; other output is skipped."""
     for text in (written, *written.splitlines()):
         try:
@@ -102,51 +102,51 @@ def read_objects(written: str) -> Iterator[dict[str, Any]]:
                 return
 
 
-def as_table(value: object) -> dict[str, Any]:
+def as_dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def as_count(used: Mapping[str, Any], key: str) -> int:
+def get_count(used: Mapping[str, Any], key: str) -> int:
     value = used.get(key)
     return value if isinstance(value, int) else 0
 
 
-def usage_of(used: Mapping[str, Any], *, read: Sequence[str], wrote: Sequence[str], cached: str) -> Usage:
+def parse_usage(used: Mapping[str, Any], *, read: Sequence[str], wrote: Sequence[str], cached: str) -> TokenUsage:
     """Build the usage from the keys under which a program reports its tokens."""
-    return Usage(
-        input_tokens=sum(as_count(used, key) for key in read),
-        output_tokens=sum(as_count(used, key) for key in wrote),
-        cached_tokens=as_count(used, cached),
+    return TokenUsage(
+        input_tokens=sum(get_count(used, key) for key in read),
+        output_tokens=sum(get_count(used, key) for key in wrote),
+        cached_tokens=get_count(used, cached),
     )
 
 
-def as_dollars(value: object) -> float | None:
+def parse_dollars(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def write_text(path: Path, text: str) -> Path:
+def write_text_file(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, "utf-8")
     return path
 
 
-def link(theirs: Path, own: Path, *names: str) -> None:
+def link_files(source: Path, own: Path, *names: str) -> None:
     """Link files of the user's folder into our own, if that folder exists."""
     own.mkdir(parents=True, exist_ok=True)
     for name in names:
-        if theirs.is_dir():
-            (own / name).symlink_to(theirs / name)
+        if source.is_dir():
+            (own / name).symlink_to(source / name)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json_file(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; empty if it is missing or invalid."""
     try:
-        return as_table(json.loads(path.read_bytes()))
+        return as_dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, RecursionError):
         return {}
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml_file(path: Path) -> dict[str, Any]:
     """Return the content of a TOML file; empty if it is missing or invalid."""
     try:
         return tomllib.loads(path.read_text("utf-8"))
@@ -154,11 +154,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         return {}
 
 
-def toml_value(value: object) -> str:
+def format_toml_value(value: object) -> str:
     match value:
         case dict():
-            return f"{{{', '.join(f'{json.dumps(key)} = {toml_value(each)}' for key, each in value.items())}}}"
+            return f"{{{', '.join(f'{json.dumps(key)} = {format_toml_value(each)}' for key, each in value.items())}}}"
         case list():
-            return f"[{', '.join(map(toml_value, value))}]"
+            return f"[{', '.join(map(format_toml_value, value))}]"
         case _:
             return json.dumps(value, default=str)

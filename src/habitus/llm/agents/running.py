@@ -19,54 +19,69 @@ from pathlib import Path
 from typing import assert_never
 
 from habitus.errors import Invalid, did_you_mean
-from habitus.llm.agents.program import Call, Output, Program, Question, link, read_json, write_text
-from habitus.llm.agents.programs import CLAUDE_QUIET, PROGRAMS, codex_home, copilot_call, gemini_home, opencode_call
-from habitus.llm.model import (
-    Answered,
-    Ask,
-    Asked,
-    ContextOverflow,
-    Message,
-    ProviderFault,
-    Returned,
-    Text,
-    ToolSpec,
-    Usage,
+from habitus.llm.agents.program import (
+    AgentProgram,
+    ProgramCall,
+    ProgramOutput,
+    ProgramRequest,
+    link_files,
+    read_json_file,
+    write_text_file,
 )
-from habitus.llm.prices import price
+from habitus.llm.agents.programs import (
+    PROGRAMS,
+    QUIET_CLAUDE_ENVIRONMENT,
+    build_copilot_call,
+    build_opencode_call,
+    create_codex_home,
+    create_gemini_home,
+)
+from habitus.llm.model import (
+    AssistantMessage,
+    ChatMessage,
+    CompletionRequest,
+    ContextOverflowError,
+    PersonMessage,
+    ProviderError,
+    TextContent,
+    TokenUsage,
+    ToolResultMessage,
+    ToolSpec,
+)
+from habitus.llm.prices import compute_price
 from habitus.redact import Redactor
-from habitus.text import prompt_text, tokens
+from habitus.text import estimate_token_count, load_prompt
 
-_KEPT = (
+_PASSED_VARIABLES = (
     *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_", "TZ", "TMPDIR", "XDG_", "DBUS_SESSION_BUS_ADDRESS"),
     *("SSL_CERT_", "NODE_EXTRA_CA_CERTS", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy"),
     "no_proxy",
 )
 # Characters of a program's error message.
-_LONGEST = 300
+_MAX_ERROR_CHARACTERS = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
+class ProgramAnswer:
     """The answer of a program, with its usage."""
 
     text: str
-    usage: Usage
+    usage: TokenUsage
 
 
-async def run(
-    program: Program, model: str, system: str, prompt: str, environ: Mapping[str, str], patience_s: float
-) -> Said:
+async def ask_program(
+    program: AgentProgram, model: str, system: str, prompt: str, environ: Mapping[str, str], patience_s: float
+) -> ProgramAnswer:
     """Ask a program once; raise a one-line ProviderError with a hint on any failure."""
-    async with throw_away_room() as room:
-        question = Question(system=system, prompt=prompt, model=model, room=room, environ=environ)
-        call = await asyncio.to_thread(program.ask, question)
+    async with temporary_workspace() as room:
+        question = ProgramRequest(system=system, prompt=prompt, model=model, workspace=room, environ=environ)
+        call = await asyncio.to_thread(program.build_call, question)
         (empty := room / "empty").mkdir()
-        return await start(program, question, call, empty, patience_s)
+        return await run_call(program, question, call, empty, patience_s)
 
 
 @asynccontextmanager
-async def throw_away_room() -> AsyncIterator[Path]:
+async def temporary_workspace() -> AsyncIterator[Path]:
     """Create a temporary folder that is removed afterwards."""
     room = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="habitus-ask-"))
     try:
@@ -75,20 +90,22 @@ async def throw_away_room() -> AsyncIterator[Path]:
         await asyncio.to_thread(shutil.rmtree, room, ignore_errors=True)
 
 
-async def start(program: Program, question: Question, call: Call, cwd: Path, patience_s: float) -> Said:
+async def run_call(
+    program: AgentProgram, question: ProgramRequest, call: ProgramCall, cwd: Path, patience_s: float
+) -> ProgramAnswer:
     """Run a program with few of the user's variables, and parse its answer."""
     code, written, complaint = await _run_program(program, call, cwd, question.environ, patience_s)
-    output = await asyncio.to_thread(program.read, written, question)
+    output = await asyncio.to_thread(program.parse_output, written, question)
     if output.problem or code != 0 or not output.text.strip():
-        raise _fault(program, output.problem or complaint.strip() or written.strip(), code)
-    return Said(text=output.text, usage=_usage(program, question, output))
+        raise _explain_failure(program, output.problem or complaint.strip() or written.strip(), code)
+    return ProgramAnswer(text=output.text, usage=_complete_usage(program, question, output))
 
 
 async def _run_program(
-    program: Program, call: Call, cwd: Path, environ: Mapping[str, str], patience_s: float
+    program: AgentProgram, call: ProgramCall, cwd: Path, environ: Mapping[str, str], patience_s: float
 ) -> tuple[int, str, str]:
-    kept = (*_KEPT, *program.variables)
-    mine = {key: value for key, value in environ.items() if _is_kept(key, kept)}
+    kept = (*_PASSED_VARIABLES, *program.variables)
+    mine = {key: value for key, value in environ.items() if _is_passed_variable(key, kept)}
     try:
         process = await asyncio.create_subprocess_exec(
             shutil.which(program.command, path=environ.get("PATH")) or program.command,
@@ -102,35 +119,35 @@ async def _run_program(
             start_new_session=True,
         )
     except OSError as error:
-        raise _not_started(program, error) from error
+        raise _explain_start_failure(program, error) from error
     try:
         async with asyncio.timeout(patience_s):
             written, complaint = await process.communicate(call.stdin.encode())
     except TimeoutError:
         hint = "Set model_silence higher, or name a faster model."
-        raise ProviderFault(f"{program.title} gave no answer in {patience_s:g} seconds. {hint}") from None
+        raise ProviderError(f"{program.title} gave no answer in {patience_s:g} seconds. {hint}") from None
     finally:
-        await _end_process(process)
+        await _kill_process_group(process)
     return process.returncode or 0, written.decode("utf-8", "replace"), complaint.decode("utf-8", "replace")
 
 
-def _is_kept(variable: str, kept: tuple[str, ...]) -> bool:
+def _is_passed_variable(variable: str, kept: tuple[str, ...]) -> bool:
     return any(variable.startswith(each) if each.endswith("_") else variable == each for each in kept)
 
 
-async def _end_process(process: asyncio.subprocess.Process) -> None:
+async def _kill_process_group(process: asyncio.subprocess.Process) -> None:
     """Kill the program with everything it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
 
 
-def _not_started(program: Program, error: OSError) -> ProviderFault:
+def _explain_start_failure(program: AgentProgram, error: OSError) -> ProviderError:
     if error.errno == errno.E2BIG:
-        return ContextOverflow(f"The request is longer than a command line of {program.title} can be.")
+        return ContextOverflowError(f"The request is longer than a command line of {program.title} can be.")
     if isinstance(error, FileNotFoundError):
-        return ProviderFault(f"{program.title} is not here any more. Install it: {program.install}")
-    return ProviderFault(f"{program.title} can't be started: {error.strerror}. Try it by hand: {program.command}")
+        return ProviderError(f"{program.title} is not here any more. Install it: {program.install}")
+    return ProviderError(f"{program.title} can't be started: {error.strerror}. Try it by hand: {program.command}")
 
 
 _SIGN_IN = re.compile(
@@ -148,10 +165,10 @@ _OPTION = re.compile(r"unknown (?:option|argument)|unexpected argument|unrecogni
 _MODEL = re.compile(r"model\b.{0,80}(?:not found|not exist|not supported|unknown|invalid)|unknown model", re.IGNORECASE)
 
 
-def _fault(program: Program, problem: str, code: int) -> ProviderFault:
-    said = _one_line(problem) or f"nothing, with exit code {code}"
+def _explain_failure(program: AgentProgram, problem: str, code: int) -> ProviderError:
+    said = _shorten_to_line(problem) or f"nothing, with exit code {code}"
     if _OVERFLOW.search(said):
-        return ContextOverflow(f"The request is larger than {program.title} can read: {said}.")
+        return ContextOverflowError(f"The request is larger than {program.title} can read: {said}.")
     for pattern, what, hint in (
         (_LIMIT, "has reached a limit", "Wait until it is over, or set another model."),
         (_OPTION, "does not know an option that is needed", f"Bring it up to date: {program.install}"),
@@ -159,74 +176,79 @@ def _fault(program: Program, problem: str, code: int) -> ProviderFault:
         (_SIGN_IN, "is not signed in, or no longer", f"Sign in: {program.sign_in}."),
     ):
         if pattern.search(said):
-            return ProviderFault(f"{program.title} {what}: {said}. {hint}")
-    return ProviderFault(f"{program.title} gave no answer: {said}. Try it by hand: {program.command}")
+            return ProviderError(f"{program.title} {what}: {said}. {hint}")
+    return ProviderError(f"{program.title} gave no answer: {said}. Try it by hand: {program.command}")
 
 
-def _one_line(problem: str) -> str:
+def _shorten_to_line(problem: str) -> str:
     lines = [line for line in problem.splitlines() if line.strip()]
-    line = " ".join(Redactor().redact(" ".join(lines[-5:])[: _LONGEST * 8]).text.split())
-    return (line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…").rstrip(".")
+    line = " ".join(Redactor().redact(" ".join(lines[-5:])[: _MAX_ERROR_CHARACTERS * 8]).text.split())
+    return (line if len(line) <= _MAX_ERROR_CHARACTERS else line[: _MAX_ERROR_CHARACTERS - 1] + "…").rstrip(".")
 
 
-def _usage(program: Program, question: Question, output: Output) -> Usage:
+def _complete_usage(program: AgentProgram, question: ProgramRequest, output: ProgramOutput) -> TokenUsage:
     """Return the reported usage; missing token counts are estimated, and a missing cost comes from the price list."""
-    counted = Usage(input_tokens=tokens(question.both), output_tokens=tokens(output.text))
+    counted = TokenUsage(
+        input_tokens=estimate_token_count(question.full_prompt), output_tokens=estimate_token_count(output.text)
+    )
     usage = output.usage if output.usage is not None else counted
     if usage.cost is not None:
         return usage
-    return replace(usage, cost=price(usage, question.model or output.model, provider=program.prices_of))
+    return replace(usage, cost=compute_price(usage, question.model or output.model, provider=program.price_provider))
 
 
 _NO_IMAGE = "[An image, which can't be shown here.]"
 
 
-def system_of(ask: Ask) -> str:
+def build_system_prompt(ask: CompletionRequest) -> str:
     """Return the system prompt, with the schema of the answer if there is one."""
     if ask.schema is None:
         return ask.system
-    return f"{ask.system}\n\n{prompt_text('llm', 'agent-one-json').format(schema=as_json(dict(ask.schema)))}".strip()
+    return f"{ask.system}\n\n{load_prompt('llm', 'agent-one-json').format(schema=to_json(dict(ask.schema)))}".strip()
 
 
-def with_tools(system: str, tools: tuple[ToolSpec, ...]) -> str:
+def add_tools_to_prompt(system: str, tools: tuple[ToolSpec, ...]) -> str:
     """Return the system prompt with a list of the tools that the answer may call."""
     listed = [{"tool": one.name, "description": one.description, "arguments": dict(one.parameters)} for one in tools]
-    return f"{system}\n\n{prompt_text('llm', 'agent-calls').format(tools=chr(10).join(map(as_json, listed)))}".strip()
+    return f"{system}\n\n{load_prompt('llm', 'agent-calls').format(tools=chr(10).join(map(to_json, listed)))}".strip()
 
 
-def prompt_of(ask: Ask) -> str:
+def build_prompt(ask: CompletionRequest) -> str:
     """Return a single request as it is; a longer conversation with the role of each message."""
-    if len(ask.messages) == 1 and isinstance(ask.messages[0], Asked):
-        return _words(ask.messages[0])
+    if len(ask.messages) == 1 and isinstance(ask.messages[0], PersonMessage):
+        return _render_message(ask.messages[0])
     return "\n\n".join(
-        [*(f"<{_who(one)}>\n{_words(one)}\n</{_who(one)}>" for one in ask.messages), prompt_text("llm", "agent-go-on")]
+        [
+            *(f"<{_get_role_tag(one)}>\n{_render_message(one)}\n</{_get_role_tag(one)}>" for one in ask.messages),
+            load_prompt("llm", "agent-go-on"),
+        ]
     )
 
 
-def _who(message: Message) -> str:
+def _get_role_tag(message: ChatMessage) -> str:
     match message:
-        case Asked():
+        case PersonMessage():
             return "asked"
-        case Answered():
+        case AssistantMessage():
             return "you-answered"
-        case Returned():
+        case ToolResultMessage():
             return "result"
         case never:
             assert_never(never)
 
 
-def _words(message: Message) -> str:
+def _render_message(message: ChatMessage) -> str:
     match message:
-        case Asked(parts=parts):
-            return "\n\n".join(part.text if isinstance(part, Text) else _NO_IMAGE for part in parts)
-        case Answered(text=text, calls=()):
+        case PersonMessage(parts=parts):
+            return "\n\n".join(part.text if isinstance(part, TextContent) else _NO_IMAGE for part in parts)
+        case AssistantMessage(text=text, calls=()):
             return text
-        case Answered(text=text, calls=calls):
+        case AssistantMessage(text=text, calls=calls):
             asked = [
                 {"id": call.id, "tool": call.name, "arguments": _parse_arguments(call.arguments)} for call in calls
             ]
-            return as_json({"text": text, "calls": asked})
-        case Returned(call=call, tool=tool, content=content, failed=failed, images=images):
+            return to_json({"text": text, "calls": asked})
+        case ToolResultMessage(call=call, tool=tool, content=content, failed=failed, images=images):
             shown = "\n".join([content, *[_NO_IMAGE] * len(images)])
             return f"{tool} ({call}){' failed' if failed else ''}:\n{shown}"
         case never:
@@ -240,7 +262,7 @@ def _parse_arguments(arguments: str) -> object:
         return arguments
 
 
-def as_json(value: object) -> str:
+def to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -248,8 +270,8 @@ def as_json(value: object) -> str:
 class SolverProgram:
     """An agent program that solves tasks; `build_call` is told whether it may write files and run commands."""
 
-    program: Program
-    ask: Callable[[Question, bool], Call]
+    program: AgentProgram
+    build_call: Callable[[ProgramRequest, bool], ProgramCall]
     # The folder in its home with the skills it reads.
     skills: str
     # A pattern for the transcripts it writes there.
@@ -259,7 +281,7 @@ class SolverProgram:
     is_experimental: bool = True
 
 
-def solver_named(name: str) -> SolverProgram:
+def find_solver(name: str) -> SolverProgram:
     """Return the solver of a name such as `claude-code` or `claude-code:MODEL`; raise Invalid for an unknown one."""
     if (found := SOLVERS.get(name.partition(":")[0])) is not None:
         return found
@@ -267,71 +289,91 @@ def solver_named(name: str) -> SolverProgram:
     raise Invalid(f"'{name}' solves no tasks.", hint=near or f"These do: {', '.join(SOLVERS)}; or leave it to ours.")
 
 
-def _start_claude(question: Question, may_act: bool) -> Call:
-    own = question.room / ".claude"
-    link(question.folder("CLAUDE_CONFIG_DIR", ".claude"), own, ".credentials.json")
+def _build_claude_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
+    own = question.workspace / ".claude"
+    link_files(question.get_user_folder("CLAUDE_CONFIG_DIR", ".claude"), own, ".credentials.json")
     tools = ("Skill", "Read", "Glob", "Grep", *(("Write", "Edit", "Bash") if may_act else ()))
     allowed = ("Skill", *(("Bash",) if may_act else ()))
-    return Call(
+    return ProgramCall(
         arguments=(
             *("-p", "--output-format", "json", "--strict-mcp-config", "--setting-sources", "user"),
             *("--tools", ",".join(tools), "--allowedTools", ",".join(allowed)),
             *(("--permission-mode", "acceptEdits") if may_act else ()),
-            *question.options(),
+            *question.list_model_options(),
         ),
         stdin=question.prompt,
-        environ={**CLAUDE_QUIET, "HOME": str(question.room), "CLAUDE_CONFIG_DIR": str(own)},
+        environ={**QUIET_CLAUDE_ENVIRONMENT, "HOME": str(question.workspace), "CLAUDE_CONFIG_DIR": str(own)},
     )
 
 
-_CODEX_OFF = ("hooks", "apps", "plugins", "memories", "multi_agent", "tool_suggest", "browser_use", "computer_use")
+_DISABLED_SOLVER_FEATURES = (
+    "hooks",
+    "apps",
+    "plugins",
+    "memories",
+    "multi_agent",
+    "tool_suggest",
+    "browser_use",
+    "computer_use",
+)
 
 
-def _start_codex(question: Question, may_act: bool) -> Call:
-    own = codex_home(question, {"features": dict.fromkeys(_CODEX_OFF, False)})
+def _build_codex_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
+    own = create_codex_home(question, {"features": dict.fromkeys(_DISABLED_SOLVER_FEATURES, False)})
     held = ("--skip-git-repo-check", "--ignore-rules", "--sandbox", "workspace-write" if may_act else "read-only")
-    return Call(
-        arguments=("exec", "--json", *held, *question.options(), "-"),
+    return ProgramCall(
+        arguments=("exec", "--json", *held, *question.list_model_options(), "-"),
         stdin=question.prompt,
-        environ={"HOME": str(question.room), "CODEX_HOME": str(own)},
+        environ={"HOME": str(question.workspace), "CODEX_HOME": str(own)},
     )
 
 
-def _start_gemini(question: Question, may_act: bool) -> Call:
-    environ = gemini_home(question, {} if may_act else {"tools": {"exclude": ["run_shell_command", "write_file"]}})
+def _build_gemini_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
+    environ = create_gemini_home(
+        question, {} if may_act else {"tools": {"exclude": ["run_shell_command", "write_file"]}}
+    )
     alone = ("--skip-trust", "--approval-mode", "yolo", "-e", "none")
-    return Call(
-        arguments=("-p", "", "-o", "json", *alone, *question.options("-m")), stdin=question.prompt, environ=environ
+    return ProgramCall(
+        arguments=("-p", "", "-o", "json", *alone, *question.list_model_options("-m")),
+        stdin=question.prompt,
+        environ=environ,
     )
 
 
-def _start_opencode(question: Question, may_act: bool) -> Call:
+def _build_opencode_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
     refused = {} if may_act else {"edit": "deny", "bash": "deny"}
-    call = opencode_call(question, {"mode": "primary", "permission": {"*": "allow", "webfetch": "deny", **refused}})
-    return replace(call, environ={**call.environ, "HOME": str(question.room)})
+    call = build_opencode_call(
+        question, {"mode": "primary", "permission": {"*": "allow", "webfetch": "deny", **refused}}
+    )
+    return replace(call, environ={**call.environ, "HOME": str(question.workspace)})
 
 
-def _start_copilot(question: Question, may_act: bool) -> Call:
+def _build_copilot_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
     tools = () if may_act else ("--deny-tool", "shell", "--deny-tool", "write")
-    call = copilot_call(question, "--allow-all-tools", *tools)
-    return replace(call, environ={**call.environ, "HOME": str(question.room)})
+    call = build_copilot_call(question, "--allow-all-tools", *tools)
+    return replace(call, environ={**call.environ, "HOME": str(question.workspace)})
 
 
-def _start_pi(question: Question, may_act: bool) -> Call:
-    own = question.room / "pi"
-    link(question.folder("PI_CODING_AGENT_DIR", ".pi/agent"), own, "auth.json", "models.json")
+def _build_pi_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
+    own = question.workspace / "pi"
+    link_files(question.get_user_folder("PI_CODING_AGENT_DIR", ".pi/agent"), own, "auth.json", "models.json")
     kept = ("defaultProvider", "defaultModel", "defaultThinkingLevel")
-    theirs = read_json(question.folder("PI_CODING_AGENT_DIR", ".pi/agent") / "settings.json")
-    write_text(own / "settings.json", json.dumps({key: theirs[key] for key in kept if key in theirs}))
+    theirs = read_json_file(question.get_user_folder("PI_CODING_AGENT_DIR", ".pi/agent") / "settings.json")
+    write_text_file(own / "settings.json", json.dumps({key: theirs[key] for key in kept if key in theirs}))
     tools = ("read", "grep", "find", "ls", *(("write", "edit", "bash") if may_act else ()))
     without = ("context-files", "extensions", "prompt-templates", "themes")
-    return Call(
+    return ProgramCall(
         arguments=(
             *("-p", "--mode", "json", *(f"--no-{each}" for each in without)),
-            *("--tools", ",".join(tools), *question.options()),
+            *("--tools", ",".join(tools), *question.list_model_options()),
         ),
         stdin=question.prompt,
-        environ={"HOME": str(question.room), "PI_CODING_AGENT_DIR": str(own), "PI_OFFLINE": "1", "PI_TELEMETRY": "0"},
+        environ={
+            "HOME": str(question.workspace),
+            "PI_CODING_AGENT_DIR": str(own),
+            "PI_OFFLINE": "1",
+            "PI_TELEMETRY": "0",
+        },
     )
 
 
@@ -340,39 +382,39 @@ SOLVERS: Mapping[str, SolverProgram] = {
     for one in (
         SolverProgram(
             program=PROGRAMS["claude-code"],
-            ask=_start_claude,
+            build_call=_build_claude_solver_call,
             skills=".claude/skills",
             transcripts=".claude/projects/*/*.jsonl",
             is_experimental=False,
         ),
         SolverProgram(
             program=PROGRAMS["codex"],
-            ask=_start_codex,
+            build_call=_build_codex_solver_call,
             skills=".agents/skills",
             transcripts="codex/sessions/**/rollout-*.jsonl",
             powers="its own sandbox holds its commands in that folder",
         ),
         SolverProgram(
             program=PROGRAMS["gemini-cli"],
-            ask=_start_gemini,
+            build_call=_build_gemini_solver_call,
             skills=".gemini/skills",
             transcripts=".gemini/tmp/*/chats/session-*.json*",
         ),
         SolverProgram(
             program=PROGRAMS["opencode"],
-            ask=_start_opencode,
+            build_call=_build_opencode_solver_call,
             skills="config/opencode/skills",
             transcripts="data/opencode/opencode*.db",
         ),
         SolverProgram(
             program=PROGRAMS["copilot"],
-            ask=_start_copilot,
+            build_call=_build_copilot_solver_call,
             skills="copilot/skills",
             transcripts="copilot/session-state/*/events.jsonl",
         ),
         SolverProgram(
             program=PROGRAMS["pi"],
-            ask=_start_pi,
+            build_call=_build_pi_solver_call,
             skills="pi/skills",
             transcripts="pi/sessions/*/*.jsonl",
         ),

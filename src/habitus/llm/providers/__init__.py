@@ -10,27 +10,34 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from habitus import optional_packages
-from habitus.llm.model import Ask, Streamed, TryingAgain
-from habitus.llm.providers.known_providers import Dialect, ModelChoice, Patience, Watch, choose, sees_images
+from habitus.llm.model import CompletionRequest, RetryNotice, StreamPiece
+from habitus.llm.providers.known_providers import (
+    AnswerDeadline,
+    ModelChoice,
+    ProviderDialect,
+    RetryPolicy,
+    accepts_images,
+    choose_model,
+)
 
 if TYPE_CHECKING:
-    from habitus.llm.providers.wire import Wire
+    from habitus.llm.providers.wire import ProviderClient
 
 _LIBRARIES = {
-    Dialect.OPENAI: "openai",
-    Dialect.CHAT: "openai",
-    Dialect.OLLAMA: "openai",
-    Dialect.ANTHROPIC: "anthropic",
-    Dialect.GOOGLE: "google.genai",
+    ProviderDialect.OPENAI: "openai",
+    ProviderDialect.CHAT: "openai",
+    ProviderDialect.OLLAMA: "openai",
+    ProviderDialect.ANTHROPIC: "anthropic",
+    ProviderDialect.GOOGLE: "google.genai",
 }
 
 
-def open_model(
+def open_provider_model(
     name: str,
     environ: Mapping[str, str],
     *,
     base_url: str = "",
-    patience: Patience | None = None,
+    patience: RetryPolicy | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     transport: Any = None,
 ) -> ProviderModel:
@@ -38,11 +45,11 @@ def open_model(
 
     `base_url` is an OpenAI-compatible server for `openai:…`; `transport` (of httpx2) carries the requests in tests.
     """
-    choice = choose(name, environ, base_url)
+    choice = choose_model(name, environ, base_url)
     library = _LIBRARIES[choice.provider.dialect]
-    if not all(map(optional_packages.has, (library, "pydantic_ai", "httpx2"))):
-        raise optional_packages.absent(f"The model {choice.name}", library)
-    return ProviderModel(choice, patience=patience or Patience(), sleep=sleep, transport=transport)
+    if not all(map(optional_packages.is_installed, (library, "pydantic_ai", "httpx2"))):
+        raise optional_packages.build_missing_error(f"The model {choice.name}", library)
+    return ProviderModel(choice, patience=patience or RetryPolicy(), sleep=sleep, transport=transport)
 
 
 class ProviderModel:
@@ -52,28 +59,28 @@ class ProviderModel:
         self,
         choice: ModelChoice,
         *,
-        patience: Patience,
+        patience: RetryPolicy,
         sleep: Callable[[float], Awaitable[object]],
         transport: Any,
     ) -> None:
         self.name = choice.name
-        self.sees_images = sees_images(choice)
+        self.sees_images = accepts_images(choice)
         self._choice = choice
         self._patience = patience
         self._sleep = sleep
         self._transport = transport
-        self._wire: Wire | None = None
+        self._wire: ProviderClient | None = None
 
     @property
     def context_tokens(self) -> int | None:
-        return self._open_wire().context_tokens
+        return self._open_client().context_tokens
 
-    async def stream(self, ask: Ask) -> AsyncGenerator[Streamed, None]:
+    async def stream(self, ask: CompletionRequest) -> AsyncGenerator[StreamPiece, None]:
         # In a thread, because a spinner turns and Ctrl-C works while the libraries are imported.
         if self._wire is None:
             await asyncio.to_thread(importlib.import_module, "habitus.llm.providers.wire")
-        wire = self._open_wire(asyncio.get_running_loop())
-        watch = Watch(self._patience)
+        wire = self._open_client(asyncio.get_running_loop())
+        watch = AnswerDeadline(self._patience)
         for attempt in itertools.count(1):
             # Text that a user has seen must never be repeated, so there is no retry after the first piece.
             has_spoken = False
@@ -83,13 +90,13 @@ class ProviderModel:
                         has_spoken = True
                         yield piece
                 return
-            except wire.troubles as trouble:
-                fault = await wire.fault(trouble)
-                pause = None if has_spoken else self._patience.pause(fault, attempt)
+            except wire.provider_exceptions as trouble:
+                fault = await wire.classify_fault(trouble)
+                pause = None if has_spoken else self._patience.get_pause(fault, attempt)
                 if pause is None:
                     raise fault.error from trouble
             await self._sleep(pause)
-            yield TryingAgain()
+            yield RetryNotice()
 
     async def close(self) -> None:
         """Close the connections; the next request opens new ones."""
@@ -97,13 +104,13 @@ class ProviderModel:
         if wire is not None:
             await wire.close()
 
-    def _open_wire(self, loop: asyncio.AbstractEventLoop | None = None) -> Wire:
+    def _open_client(self, loop: asyncio.AbstractEventLoop | None = None) -> ProviderClient:
         """Return the connection, reopened if another event loop is running."""
         # The providers' libraries take a second or two to import.
-        from habitus.llm.providers.wire import Wire
+        from habitus.llm.providers.wire import ProviderClient
 
         # A connection belongs to the event loop that first used it.
         if self._wire is None or (loop and self._wire.loop not in (None, loop)):
-            self._wire = Wire(self._choice, transport=self._transport)
+            self._wire = ProviderClient(self._choice, transport=self._transport)
         self._wire.loop = loop or self._wire.loop
         return self._wire

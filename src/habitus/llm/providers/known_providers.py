@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 from habitus.errors import HabitusError, Invalid, NotFound, Refused, did_you_mean
 from habitus.llm.agents.programs import PROGRAMS
-from habitus.text import one_line
+from habitus.text import to_one_line
 
 
-class Dialect(StrEnum):
+class ProviderDialect(StrEnum):
     """The API that a server speaks, as pydantic-ai names it."""
 
     # OpenAI itself.
@@ -34,10 +34,10 @@ class Dialect(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Provider:
+class ProviderSpec:
     """Everything about a provider except its API, which `wire` implements by dialect."""
 
-    dialect: Dialect
+    dialect: ProviderDialect
     # Environment variables that may contain the key; the first that is set wins.
     keys: tuple[str, ...] = ()
     # The variable with another address.
@@ -57,9 +57,9 @@ class Provider:
     families: tuple[str, ...] = ()
 
 
-PROVIDERS: Mapping[str, Provider] = {
-    "anthropic": Provider(
-        dialect=Dialect.ANTHROPIC,
+PROVIDERS: Mapping[str, ProviderSpec] = {
+    "anthropic": ProviderSpec(
+        dialect=ProviderDialect.ANTHROPIC,
         keys=("ANTHROPIC_API_KEY",),
         address_in="ANTHROPIC_BASE_URL",
         example="anthropic:claude-sonnet-5-5",
@@ -68,8 +68,8 @@ PROVIDERS: Mapping[str, Provider] = {
         other_names=("claude",),
         families=("claude",),
     ),
-    "openai": Provider(
-        dialect=Dialect.OPENAI,
+    "openai": ProviderSpec(
+        dialect=ProviderDialect.OPENAI,
         keys=("OPENAI_API_KEY",),
         address_in="OPENAI_BASE_URL",
         example="openai:gpt-5.4-mini",
@@ -77,8 +77,8 @@ PROVIDERS: Mapping[str, Provider] = {
         cheap="gpt-5-mini",
         families=("gpt", "o1", "o3", "o4"),
     ),
-    "google": Provider(
-        dialect=Dialect.GOOGLE,
+    "google": ProviderSpec(
+        dialect=ProviderDialect.GOOGLE,
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         address_in="GOOGLE_GEMINI_BASE_URL",
         example="google:gemini-flash-latest",
@@ -87,8 +87,8 @@ PROVIDERS: Mapping[str, Provider] = {
         other_names=("google-gla", "gemini"),
         families=("gemini",),
     ),
-    "ollama": Provider(
-        dialect=Dialect.OLLAMA,
+    "ollama": ProviderSpec(
+        dialect=ProviderDialect.OLLAMA,
         keys=("OLLAMA_API_KEY",),
         address_in="OLLAMA_HOST",
         address="http://127.0.0.1:11434/v1",
@@ -96,8 +96,8 @@ PROVIDERS: Mapping[str, Provider] = {
         start="ollama serve",
         example="ollama:qwen3",
     ),
-    "llamacpp": Provider(
-        dialect=Dialect.CHAT,
+    "llamacpp": ProviderSpec(
+        dialect=ProviderDialect.CHAT,
         keys=("LLAMA_API_KEY",),
         address_in="LLAMACPP_BASE_URL",
         address="http://127.0.0.1:8080/v1",
@@ -106,8 +106,8 @@ PROVIDERS: Mapping[str, Provider] = {
         example="llamacpp:default",
         other_names=("llama.cpp",),
     ),
-    "vllm": Provider(
-        dialect=Dialect.CHAT,
+    "vllm": ProviderSpec(
+        dialect=ProviderDialect.CHAT,
         keys=("VLLM_API_KEY",),
         address_in="VLLM_BASE_URL",
         address="http://127.0.0.1:8000/v1",
@@ -127,8 +127,8 @@ class ModelChoice:
     # provider:model, as the user writes it.
     name: str
     model: str
-    provider: Provider
-    dialect: Dialect
+    provider: ProviderSpec
+    dialect: ProviderDialect
     # Empty for the provider's own address.
     address: str
     key: str = field(repr=False)
@@ -150,33 +150,33 @@ class DefaultModels:
     key: str = ""
 
 
-def default_models(environ: Mapping[str, str]) -> DefaultModels:
+def find_default_models(environ: Mapping[str, str]) -> DefaultModels:
     """Return the default models of the first provider whose key is set; empty without one."""
     for name, provider in PROVIDERS.items():
-        variable, key = _key(provider, environ)
+        variable, key = _find_key(provider, environ)
         if provider.main and key:
             return DefaultModels(main=f"{name}:{provider.main}", cheap=f"{name}:{provider.cheap}", key=variable)
     return DefaultModels()
 
 
-def telling_keys() -> list[str]:
+def list_deciding_keys() -> list[str]:
     """Return the variables that are enough to choose a model."""
     return [provider.keys[0] for provider in PROVIDERS.values() if provider.main]
 
 
-def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelChoice:
+def choose_model(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelChoice:
     """Return the choice for `provider:model`; every mistake in it raises an error with a hint."""
-    provider_name, model = split_name(name.strip())
+    provider_name, model = split_model_name(name.strip())
     provider = PROVIDERS[provider_name]
-    address = _address(provider, environ, base_url if provider_name == "openai" else "")
-    variable, key = _key(provider, environ)
+    address = _find_address(provider, environ, base_url if provider_name == "openai" else "")
+    variable, key = _find_key(provider, environ)
     if not key and not address:
         raise Refused(
             f"No key for {provider_name}: {' or '.join(provider.keys)} is not set.",
             hint=f"Set it: export {provider.keys[0]}=…",
         )
     # A custom address need not support OpenAI's own API, but chat is understood everywhere.
-    dialect = Dialect.CHAT if provider.dialect is Dialect.OPENAI and address else provider.dialect
+    dialect = ProviderDialect.CHAT if provider.dialect is ProviderDialect.OPENAI and address else provider.dialect
     return ModelChoice(
         name=f"{provider_name}:{model}",
         model=model,
@@ -188,7 +188,7 @@ def choose(name: str, environ: Mapping[str, str], base_url: str = "") -> ModelCh
     )
 
 
-def split_name(name: str) -> tuple[str, str]:
+def split_model_name(name: str) -> tuple[str, str]:
     """Split a name into provider and model; unknown names raise an error with the closest known one."""
     if not name:
         examples = ", ".join(provider.example for provider in PROVIDERS.values())
@@ -200,7 +200,7 @@ def split_name(name: str) -> tuple[str, str]:
     if provider in PROVIDERS:
         raise Invalid(f"'{name}' names no model.", hint=f"Write provider:model, like {PROVIDERS[provider].example}.")
     if not colon:
-        hint = did_you_mean(name, PROGRAMS, cutoff=0.8) or _with_provider(name)
+        hint = did_you_mean(name, PROGRAMS, cutoff=0.8) or _suggest_provider(name)
         raise Invalid(f"'{name}' names no provider.", hint=hint)
     nearest = did_you_mean(provider, PROVIDERS) or f"Known are {', '.join(PROVIDERS)}."
     raise NotFound(
@@ -208,13 +208,13 @@ def split_name(name: str) -> tuple[str, str]:
     )
 
 
-def _with_provider(model: str) -> str:
+def _suggest_provider(model: str) -> str:
     family = next((provider for start, provider in _FAMILIES.items() if model.lower().startswith(start)), "")
     example = PROVIDERS["anthropic"].example
     return f"Did you mean '{family}:{model}'?" if family else f"Write provider:model, like {example}."
 
 
-def _address(provider: Provider, environ: Mapping[str, str], base_url: str) -> str:
+def _find_address(provider: ProviderSpec, environ: Mapping[str, str], base_url: str) -> str:
     given = (base_url or environ.get(provider.address_in, "")).strip()
     if not given:
         return provider.address
@@ -232,7 +232,7 @@ def _address(provider: Provider, environ: Mapping[str, str], base_url: str) -> s
     return address.rstrip("/") + (provider.path if parts.path in ("", "/") else "")
 
 
-def _key(provider: Provider, environ: Mapping[str, str]) -> tuple[str, str]:
+def _find_key(provider: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, str]:
     for variable in provider.keys:
         if key := environ.get(variable, "").strip():
             return variable, key
@@ -254,44 +254,44 @@ _SEEING = re.compile(
 )
 
 
-def sees_images(choice: ModelChoice) -> bool:
+def accepts_images(choice: ModelChoice) -> bool:
     """Return whether a model accepts images: models of big providers unless known not to, others if the name
     says so.
     """
     if _BLIND.search(choice.model.lower()):
         return False
-    if choice.dialect in (Dialect.CHAT, Dialect.OLLAMA):
+    if choice.dialect in (ProviderDialect.CHAT, ProviderDialect.OLLAMA):
         return _SEEING.search(choice.model) is not None
     return True
 
 
-_PATIENCE_S = 0.5
+_PROBE_TIMEOUT_S = 0.5
 
 
-def running_here(environ: Mapping[str, str]) -> list[str]:
+def list_local_models(environ: Mapping[str, str]) -> list[str]:
     """Return one model of every local server that answers, as HABITUS_MODEL names it."""
     local = [name for name, provider in PROVIDERS.items() if provider.address]
     with ThreadPoolExecutor(len(local)) as asking:
-        found = asking.map(lambda name: _first(name, environ), local)
+        found = asking.map(lambda name: _find_first_model(name, environ), local)
         return [name for name in found if name]
 
 
-def _first(provider: str, environ: Mapping[str, str]) -> str:
-    choice = choose(f"{provider}:any", environ)
+def _find_first_model(provider: str, environ: Mapping[str, str]) -> str:
+    choice = choose_model(f"{provider}:any", environ)
     address = urlsplit(choice.address)
     if not choice.is_on_this_machine or address.scheme != "http":
         return ""
     try:
-        with closing(HTTPConnection(address.hostname or "", address.port or 80, timeout=_PATIENCE_S)) as server:
+        with closing(HTTPConnection(address.hostname or "", address.port or 80, timeout=_PROBE_TIMEOUT_S)) as server:
             server.request("GET", f"{address.path.rstrip('/')}/models")
             listed = json.loads(server.getresponse().read(1_000_000))
-        return f"{provider}:{one_line(str(listed['data'][0]['id']))}"
+        return f"{provider}:{to_one_line(str(listed['data'][0]['id']))}"
     except (OSError, HTTPException, ValueError, LookupError, TypeError):
         return ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
+class RetryPolicy:
     """Timeouts and retries. A request is retried only while none of its answer was yielded."""
 
     # Seconds without any output.
@@ -306,9 +306,9 @@ class Patience:
     # Jitter, which stops many clients from retrying at the same time.
     spread: Callable[[], float] = random.random
 
-    def pause(self, fault: Fault, attempt: int) -> float | None:
+    def get_pause(self, fault: ClassifiedFault, attempt: int) -> float | None:
         """Return the seconds until the next attempt; None if there is none."""
-        if not fault.is_passing or attempt >= self.attempts:
+        if not fault.is_transient or attempt >= self.attempts:
             return None
         if fault.retry_after is not None:
             return fault.retry_after if fault.retry_after <= self.longest_pause else None
@@ -317,16 +317,16 @@ class Patience:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fault:
+class ClassifiedFault:
     """A failure of a provider as one of our errors, and whether a retry may help."""
 
     error: HabitusError
-    is_passing: bool = False
+    is_transient: bool = False
     # Seconds, if the provider said so.
     retry_after: float | None = None
 
 
-class TooSilent(Exception):
+class SilenceTimeout(Exception):
     """Nothing arrived for this many seconds."""
 
     def __init__(self, seconds: float, *, is_final: bool) -> None:
@@ -335,15 +335,15 @@ class TooSilent(Exception):
         super().__init__(f"no word for {seconds:g} seconds")
 
 
-class Watch:
+class AnswerDeadline:
     """The time limits of one answer, from the first attempt to the last piece."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: RetryPolicy) -> None:
         self._patience = patience
         self._end = asyncio.get_running_loop().time() + patience.total
 
     @asynccontextmanager
-    async def waiting(self) -> AsyncIterator[None]:
+    async def limit_wait(self) -> AsyncIterator[None]:
         """Cancel the block if it takes longer than the allowed silence or the remaining time."""
         left = self._end - asyncio.get_running_loop().time()
         is_final = left <= self._patience.silence
@@ -354,4 +354,4 @@ class Watch:
             if not limit.expired():
                 raise
             seconds = self._patience.total if is_final else self._patience.silence
-            raise TooSilent(seconds, is_final=is_final) from error
+            raise SilenceTimeout(seconds, is_final=is_final) from error

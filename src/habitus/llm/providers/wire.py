@@ -40,24 +40,24 @@ from pydantic_ai.tools import ToolDefinition
 
 from habitus.events import ToolCall
 from habitus.llm.model import (
-    Answer,
-    Answered,
-    Ask,
-    Asked,
-    CallStarted,
+    AssistantMessage,
+    ChatMessage,
+    CompletionRequest,
+    CompletionResult,
     Image,
-    Message,
-    ProviderFault,
-    Returned,
+    PersonMessage,
+    ProviderError,
     StopReason,
-    Streamed,
-    Text,
+    StreamPiece,
+    TextContent,
     TextDelta,
+    TokenUsage,
+    ToolCallStarted,
+    ToolResultMessage,
     ToolSpec,
-    Usage,
 )
-from habitus.llm.providers.faults import TROUBLES, BrokeOff, fault_of
-from habitus.llm.providers.known_providers import Dialect, Fault, ModelChoice, Watch
+from habitus.llm.providers.faults import PROVIDER_EXCEPTIONS, StreamInterrupted, classify_fault
+from habitus.llm.providers.known_providers import AnswerDeadline, ClassifiedFault, ModelChoice, ProviderDialect
 
 ANSWER_TOOL = "answer"
 CONNECT_SECONDS = 10.0
@@ -65,101 +65,101 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 3600.0
 
 
-class Wire:
+class ProviderClient:
     """A connection to one model of one provider."""
 
-    troubles: tuple[type[Exception], ...] = TROUBLES
+    provider_exceptions: tuple[type[Exception], ...] = PROVIDER_EXCEPTIONS
 
     def __init__(self, choice: ModelChoice, *, transport: Any = None) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._choice = choice
         self._client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
-            transport=transport or (_to_this_machine(choice.address) if choice.is_on_this_machine else None),
+            transport=transport or (_create_local_transport(choice.address) if choice.is_on_this_machine else None),
         )
-        self._model = _model(choice, self._client)
+        self._model = _create_model(choice, self._client)
 
     @property
     def context_tokens(self) -> int | None:
         tokens: int | None = self._model.profile.get("context_window")
         return tokens
 
-    async def stream(self, ask: Ask, watch: Watch) -> AsyncGenerator[Streamed, None]:
-        parameters = self._parameters(ask)
+    async def stream(self, ask: CompletionRequest, watch: AnswerDeadline) -> AsyncGenerator[StreamPiece, None]:
+        parameters = self._build_parameters(ask)
         async with AsyncExitStack() as stack:
-            async with watch.waiting():
+            async with watch.limit_wait():
                 stream = await stack.enter_async_context(
                     model_request_stream(
                         self._model,
-                        to_wire(ask.messages),
-                        model_settings=self._settings(ask),
+                        to_provider_messages(ask.messages),
+                        model_settings=self._build_settings(ask),
                         model_request_parameters=parameters,
                     )
                 )
             events = aiter(stream)
             while True:
-                async with watch.waiting():
+                async with watch.limit_wait():
                     event = await anext(events, None)
                 if event is None:
                     break
-                piece = _piece(event)
+                piece = _parse_event(event)
                 if piece is not None:
                     yield piece
             response = stream.get()
         # After the stream is closed: a caller that stops here leaves no open connection behind.
-        yield from_wire(response, self._choice)
+        yield parse_response(response, self._choice)
 
-    async def fault(self, trouble: Exception) -> Fault:
-        return await fault_of(trouble, self._choice, self._client)
+    async def classify_fault(self, trouble: Exception) -> ClassifiedFault:
+        return await classify_fault(trouble, self._choice, self._client)
 
     async def close(self) -> None:
         await self._client.aclose()
 
-    def _parameters(self, ask: Ask) -> ModelRequestParameters:
+    def _build_parameters(self, ask: CompletionRequest) -> ModelRequestParameters:
         request = ModelRequestParameters(
-            function_tools=[_tool(each) for each in ask.tools],
+            function_tools=[_build_tool(each) for each in ask.tools],
             instruction_parts=[InstructionPart(content=ask.system)] if ask.system else None,
         )
         if ask.schema is None:
             return request
-        mode = self._output_mode(ask)
+        mode = self._choose_output_mode(ask)
         if mode == "tool":
-            output = _tool(ToolSpec(name=ANSWER_TOOL, description="Gives the answer.", parameters=ask.schema))
+            output = _build_tool(ToolSpec(name=ANSWER_TOOL, description="Gives the answer.", parameters=ask.schema))
             tools = [replace(output, kind="output")]
             return replace(request, output_tools=tools, output_mode=mode, allow_text_output=False)
         shape = OutputObjectDefinition(json_schema=dict(ask.schema), name=ANSWER_TOOL)
         return replace(request, output_mode=mode, output_object=shape)
 
-    def _output_mode(self, ask: Ask) -> Literal["native", "tool", "prompted"]:
+    def _choose_output_mode(self, ask: CompletionRequest) -> Literal["native", "tool", "prompted"]:
         """Return the strictest way in which this model can promise the shape of its answer."""
         profile = self._model.profile
         # Google allows either a schema or tools.
-        has_to_choose = bool(ask.tools) and self._choice.dialect is Dialect.GOOGLE
+        has_to_choose = bool(ask.tools) and self._choice.dialect is ProviderDialect.GOOGLE
         if profile.get("supports_json_schema_output") and not has_to_choose:
             return "native"
         return "tool" if profile.get("supports_tools", True) else "prompted"
 
-    def _settings(self, ask: Ask) -> ModelSettings:
+    def _build_settings(self, ask: CompletionRequest) -> ModelSettings:
         # Retries are ours. The cache covers the stable prefix: tools, system prompt and earlier messages.
         settings = ModelSettings(max_retries=0, cache=True)
         if ask.max_tokens is not None:
             settings["max_tokens"] = ask.max_tokens
-        if self._choice.dialect is Dialect.OPENAI:
+        if self._choice.dialect is ProviderDialect.OPENAI:
             # A setting of OpenAI's own API.
             return {**settings, "openai_store": False}
         return settings
 
 
-def _to_this_machine(address: str) -> httpx2.AsyncHTTPTransport:
+def _create_local_transport(address: str) -> httpx2.AsyncHTTPTransport:
     """Return a transport that ignores proxies, and skips loading certificates for plain http."""
     return httpx2.AsyncHTTPTransport(verify=urlsplit(address).scheme != "http")
 
 
-def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> PydanticModel[Any]:
+def _create_model(choice: ModelChoice, client: httpx2.AsyncClient) -> PydanticModel[Any]:
     """Create the pydantic-ai model, importing only its provider's library."""
 
     def provider(kind: str) -> Provider[Any]:
-        if choice.dialect is Dialect.CHAT:
+        if choice.dialect is ProviderDialect.CHAT:
             from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
             return OpenAICompatibleProvider(
@@ -169,7 +169,7 @@ def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> PydanticModel[Any
                 http_client=client,
                 profile=None if _OPENAIS_OWN.match(choice.model) else _OLD_LIMIT,
             )
-        key = "none" if choice.dialect is Dialect.OLLAMA and not choice.key else choice.key
+        key = "none" if choice.dialect is ProviderDialect.OLLAMA and not choice.key else choice.key
         # All of our providers accept these arguments.
         made: Any = infer_provider_class(kind)
         return made(api_key=key, base_url=choice.address or None, http_client=client)
@@ -185,17 +185,17 @@ _OPENAIS_OWN = re.compile(r"(?:openai/)?(?:gpt-\d|o\d)")
 _OLD_LIMIT = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
 
 
-def to_wire(messages: Sequence[Message]) -> list[ModelMessage]:
+def to_provider_messages(messages: Sequence[ChatMessage]) -> list[ModelMessage]:
     """Convert messages; adjacent user messages and tool results become one request."""
     wired: list[ModelMessage] = []
     for message in messages:
         match message:
-            case Answered():
-                parts = list(_answer_parts(message))
+            case AssistantMessage():
+                parts = list(_iterate_answer_parts(message))
                 if parts:
                     wired.append(ModelResponse(parts=parts))
-            case Asked() | Returned():
-                part = _request_part(message)
+            case PersonMessage() | ToolResultMessage():
+                part = _build_request_part(message)
                 last = wired[-1] if wired else None
                 if isinstance(last, ModelRequest):
                     last.parts = [*last.parts, part]
@@ -204,29 +204,31 @@ def to_wire(messages: Sequence[Message]) -> list[ModelMessage]:
     return wired
 
 
-def _request_part(message: Asked | Returned) -> ModelRequestPart:
-    if isinstance(message, Returned):
-        content = [message.content, *map(_content, message.images)] if message.images else message.content
-        return ToolReturnPart(tool_name=_name(message.tool), content=content, tool_call_id=message.call)
+def _build_request_part(message: PersonMessage | ToolResultMessage) -> ModelRequestPart:
+    if isinstance(message, ToolResultMessage):
+        content = [message.content, *map(_to_content, message.images)] if message.images else message.content
+        return ToolReturnPart(tool_name=_sanitize_tool_name(message.tool), content=content, tool_call_id=message.call)
     match message.parts:
-        case (Text(text=text),):
+        case (TextContent(text=text),):
             return UserPromptPart(content=text)
         case parts:
-            return UserPromptPart(content=[_content(part) for part in parts])
+            return UserPromptPart(content=[_to_content(part) for part in parts])
 
 
-def _content(part: Text | Image) -> str | BinaryContent:
-    return part.text if isinstance(part, Text) else BinaryContent(data=part.data, media_type=part.media_type)
+def _to_content(part: TextContent | Image) -> str | BinaryContent:
+    return part.text if isinstance(part, TextContent) else BinaryContent(data=part.data, media_type=part.media_type)
 
 
-def _answer_parts(message: Answered) -> Iterable[TextPart | ToolCallPart]:
+def _iterate_answer_parts(message: AssistantMessage) -> Iterable[TextPart | ToolCallPart]:
     if message.text:
         yield TextPart(content=message.text)
     for call in message.calls:
-        yield ToolCallPart(tool_name=_name(call.name), args=_sendable(call.arguments), tool_call_id=call.id)
+        yield ToolCallPart(
+            tool_name=_sanitize_tool_name(call.name), args=_ensure_json_object(call.arguments), tool_call_id=call.id
+        )
 
 
-def _name(called: str) -> str:
+def _sanitize_tool_name(called: str) -> str:
     """Replace characters that no tool name can have, because providers reject the whole conversation for one."""
     return _NO_NAME.sub("_", called)[:64] or "unnamed"
 
@@ -234,7 +236,7 @@ def _name(called: str) -> str:
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def _sendable(arguments: str) -> str:
+def _ensure_json_object(arguments: str) -> str:
     """Return arguments as a JSON object: providers reject others, so invalid ones are wrapped for the model to see."""
     try:
         is_object = isinstance(json.loads(arguments), dict)
@@ -243,25 +245,25 @@ def _sendable(arguments: str) -> str:
     return arguments if is_object else json.dumps({"not_an_object": arguments}, ensure_ascii=False)
 
 
-def _tool(spec: ToolSpec) -> ToolDefinition:
+def _build_tool(spec: ToolSpec) -> ToolDefinition:
     return ToolDefinition(
         name=spec.name, description=spec.description, parameters_json_schema=dict(spec.parameters), strict=False
     )
 
 
-def _piece(event: ModelResponseStreamEvent) -> Streamed | None:
+def _parse_event(event: ModelResponseStreamEvent) -> StreamPiece | None:
     match event:
         case PartStartEvent(part=TextPart(content=text)) if text:
             return TextDelta(text=text)
         case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
             return TextDelta(text=text)
         case PartStartEvent(part=ToolCallPart(tool_name=name)) if name != ANSWER_TOOL:
-            return CallStarted(tool=name)
+            return ToolCallStarted(tool=name)
         case _:
             return None
 
 
-def from_wire(response: ModelResponse, choice: ModelChoice) -> Answer:
+def parse_response(response: ModelResponse, choice: ModelChoice) -> CompletionResult:
     """Convert a response to our answer; raise a ProviderError if it is incomplete or filtered."""
     text: list[str] = []
     calls: list[ToolCall] = []
@@ -277,30 +279,32 @@ def from_wire(response: ModelResponse, choice: ModelChoice) -> Answer:
             case _:
                 # Reasoning is not part of the answer.
                 pass
-    message = Answered(text="".join(text), calls=tuple(calls))
-    return Answer(message=message, stop=_stop(response, message, choice), usage=_usage(response))
+    message = AssistantMessage(text="".join(text), calls=tuple(calls))
+    return CompletionResult(
+        message=message, stop=_determine_stop_reason(response, message, choice), usage=_parse_usage(response)
+    )
 
 
-def _stop(response: ModelResponse, message: Answered, choice: ModelChoice) -> StopReason:
+def _determine_stop_reason(response: ModelResponse, message: AssistantMessage, choice: ModelChoice) -> StopReason:
     if response.finish_reason == "content_filter":
-        raise ProviderFault(f"{choice.name} withheld its answer (content filter).")
+        raise ProviderError(f"{choice.name} withheld its answer (content filter).")
     # The library accepts a stream that merely ends as complete; only the provider's finish reason counts.
     was_ended = bool((response.provider_details or {}).get("finish_reason")) and response.state == "complete"
     if not was_ended or response.finish_reason == "error":
-        raise BrokeOff(f"{choice.name} broke off its answer.")
+        raise StreamInterrupted(f"{choice.name} broke off its answer.")
     if response.finish_reason == "length":
         return StopReason.LENGTH
     return StopReason.CALLS if message.calls else StopReason.END
 
 
-def _usage(response: ModelResponse) -> Usage:
+def _parse_usage(response: ModelResponse) -> TokenUsage:
     used = response.usage
     try:
         cost: float | None = float(response.cost().total_price)
     except (LookupError, AssertionError, ValueError):
         # The model's price is unknown.
         cost = None
-    return Usage(
+    return TokenUsage(
         input_tokens=used.input_tokens,
         output_tokens=used.output_tokens,
         cached_tokens=used.cache_read_tokens,

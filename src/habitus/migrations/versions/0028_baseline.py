@@ -230,7 +230,7 @@ def _agent_skills() -> None:
 
 
 def _tell_of_changes() -> None:
-    """Word of every change to the hosts that share the database (`sql/notifications.py`)."""
+    """Word of every change to the hosts that share the database (`sql/change_notifications.py`)."""
     op.execute(
         "CREATE OR REPLACE FUNCTION habitus_tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
         "PERFORM pg_notify('habitus_' || md5(TG_TABLE_SCHEMA), TG_TABLE_NAME); RETURN NULL; END $$"
@@ -283,7 +283,7 @@ def _show_users_their_own() -> None:
 def _search_in_server() -> None:
     """The index of a large shared library: terms as full text, vectors for pgvector where it is.
 
-    Only PostgreSQL has it, so it is not among the declared tables; `search/server.py` alone reads and writes it.
+    Only PostgreSQL has it, so it is not among the declared tables; `search/postgres_index.py` alone uses it.
     """
     op.execute(
         "CREATE TABLE search_skills (name text PRIMARY KEY, tree_hash text NOT NULL, digest text NOT NULL, "

@@ -20,10 +20,10 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.events import Outcome
 from habitus.files import Tree
-from habitus.redact import SHORTEST_KNOWN
+from habitus.redact import MIN_SECRET_CHARACTERS
 
-EVERYBODY = ""
-granted = sa.Table(
+ALL_USERS = ""
+granted_credentials = sa.Table(
     "granted_credentials",
     sql.metadata,
     sa.Column("user", sa.String, primary_key=True),  # the sessions' user; empty for all users
@@ -31,7 +31,7 @@ granted = sa.Table(
     sa.Column("kind", sa.String(16), primary_key=True),
     sa.Column("what", sa.String, primary_key=True),
     sa.Column("content_hash", sa.String(64), nullable=False),
-    sa.Column("granted_on", sql.Utc, nullable=False),
+    sa.Column("granted_on", sql.UtcDateTime, nullable=False),
     sa.Column("granted_by", sa.String, nullable=False),
 )
 
@@ -56,7 +56,7 @@ class Grant:
     granted_by: str
 
 
-class Grants:
+class GrantStore:
     """Stores grants in the database."""
 
     def __init__(self, engine: sa.Engine, clock: Callable[[], datetime]) -> None:
@@ -86,42 +86,50 @@ class Grants:
         )
         changed = ("content_hash", "granted_on", "granted_by")
         # A grant made for other content of the skill must not survive a new one: the person approved this content.
-        others = (granted.c.user == user, granted.c.skill == skill, granted.c.content_hash != content_hash)
-        with sql.writing(self._engine, durable=True, lock="grants") as connection:
-            connection.execute(granted.delete().where(*others))
+        others = (
+            granted_credentials.c.user == user,
+            granted_credentials.c.skill == skill,
+            granted_credentials.c.content_hash != content_hash,
+        )
+        with sql.write_transaction(self._engine, durable=True, lock="grants") as connection:
+            connection.execute(granted_credentials.delete().where(*others))
             # The fields of a grant are named like the columns of the table.
             rows = [{name: getattr(grant, name) for name in Grant.__slots__} for grant in made]
-            sql.upsert(connection, granted, rows, lambda new: {name: new[name] for name in changed})
+            sql.upsert_rows(connection, granted_credentials, rows, lambda new: {name: new[name] for name in changed})
         return made
 
     def remove(self, skill: str, *, user: str, secrets: Iterable[str], hosts: Iterable[str]) -> tuple[Grant, ...]:
         """Revoke these grants, or all of the skill's if none is named, and return the revoked ones."""
         wanted = {*((GrantKind.SECRET, name) for name in secrets), *((GrantKind.HOST, host) for host in hosts)}
-        with sql.writing(self._engine, durable=True, lock="grants") as connection:
-            found = [grant for grant in self.of(skill, user) if grant.user == user]
+        with sql.write_transaction(self._engine, durable=True, lock="grants") as connection:
+            found = [grant for grant in self.list_for_skill(skill, user) if grant.user == user]
             gone = [grant for grant in found if not wanted or (grant.kind, grant.what) in wanted]
             for grant in gone:
-                same = (granted.c[name] == getattr(grant, name) for name in ("user", "skill", "kind", "what"))
-                connection.execute(granted.delete().where(*same))
+                same = (
+                    granted_credentials.c[name] == getattr(grant, name) for name in ("user", "skill", "kind", "what")
+                )
+                connection.execute(granted_credentials.delete().where(*same))
         return tuple(gone)
 
     def list(self) -> tuple[Grant, ...]:
         """Return every grant, ordered by user, skill, kind and name."""
-        return self._read(sa.true())
+        return self._select_grants(sa.true())
 
-    def of(self, skill: str, user: str) -> tuple[Grant, ...]:
+    def list_for_skill(self, skill: str, user: str) -> tuple[Grant, ...]:
         """Return the grants of a skill that apply in a user's sessions, whatever content they were granted for."""
-        return self._read(sa.and_(granted.c.skill == skill, granted.c.user.in_([user, EVERYBODY])))
+        return self._select_grants(
+            sa.and_(granted_credentials.c.skill == skill, granted_credentials.c.user.in_([user, ALL_USERS]))
+        )
 
-    def _read(self, which: sa.ColumnElement[bool]) -> tuple[Grant, ...]:
-        query = sa.select(granted).where(which).order_by(*granted.primary_key.columns)
-        with sql.reading(self._engine) as connection:
+    def _select_grants(self, which: sa.ColumnElement[bool]) -> tuple[Grant, ...]:
+        query = sa.select(granted_credentials).where(which).order_by(*granted_credentials.primary_key.columns)
+        with sql.read_transaction(self._engine) as connection:
             rows = connection.execute(query).mappings().all()
         return tuple(Grant(**{**row, "kind": GrantKind(row["kind"])}) for row in rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Values:
+class VariableLookup:
     """The places where the values of environment variables are looked up."""
 
     user: str
@@ -131,27 +139,29 @@ class Values:
     file: Callable[[str], Path | None]  # the person's copy of a skill's file; None if there is none
 
 
-def resolve(skill: str, specs: Iterable[EnvSpec], grants: Iterable[Grant], values: Values) -> Granted:
+def resolve_credentials(
+    skill: str, specs: Iterable[EnvSpec], grants: Iterable[Grant], values: VariableLookup
+) -> GrantedCredentials:
     """Resolve the variables a command line asks for. `grants` must be those valid for the skill's current content."""
     given = list(grants)
     names = {grant.what for grant in given if grant.kind is GrantKind.SECRET}
-    found = _Found(skill, names, values)
+    found = _VariableResolver(skill, names, values)
     for spec in specs:
-        if all(map(found.is_there, spec.when)):
-            found.add(spec)
-    return Granted(
+        if all(map(found.is_condition_met, spec.when)):
+            found.add_variable(spec)
+    return GrantedCredentials(
         variables=found.variables,
         sensitive=frozenset(found.sensitive),
         secrets=tuple(dict.fromkeys(found.secrets)),
         hosts=tuple(dict.fromkeys(grant.what for grant in given if grant.kind is GrantKind.HOST)),
         readable=tuple(found.readable),
-        waiting=tuple(dict.fromkeys(found.waiting)),
+        pending=tuple(dict.fromkeys(found.waiting)),
         missing=tuple(found.missing),
     )
 
 
-class _Found:
-    def __init__(self, skill: str, names: set[str], values: Values) -> None:
+class _VariableResolver:
+    def __init__(self, skill: str, names: set[str], values: VariableLookup) -> None:
         self._skill, self._names, self._values = skill, names, values
         self.variables: dict[str, str] = {}
         self.sensitive: set[str] = set()
@@ -160,21 +170,21 @@ class _Found:
         self.waiting: list[str] = []
         self.missing: list[str] = []
 
-    def is_there(self, name: str) -> bool:
+    def is_condition_met(self, name: str) -> bool:
         """Whether the setting is truthy, or the secret is both granted and set."""
-        said = setting(self._values.config, name)
+        said = find_setting(self._values.config, name)
         return bool(said) or (name in self._names and self._values.secret(name) is not None)
 
-    def add(self, spec: EnvSpec) -> None:
-        said = None if spec.sensitive else setting(self._values.config, spec.name)
-        if spec.source is ComesFrom.USER:
+    def add_variable(self, spec: EnvSpec) -> None:
+        said = None if spec.sensitive else find_setting(self._values.config, spec.name)
+        if spec.source is VariableOrigin.USER:
             self.variables[spec.var] = self._values.user
-        elif spec.source is ComesFrom.TEMPLATE_FILE:
+        elif spec.source is VariableOrigin.TEMPLATE_FILE:
             self._add_file(spec)
         elif said is not None:
-            self.variables[spec.var] = _text(said)
+            self.variables[spec.var] = _to_text(said)
         elif not (self._add_secret(spec) or self._add_fallback(spec)):
-            self.missing.append(self._absent(spec))
+            self.missing.append(self._describe_missing(spec))
 
     def _add_file(self, spec: EnvSpec) -> None:
         path = self._values.file(spec.name)
@@ -192,7 +202,7 @@ class _Found:
         """Add a variable of this host's environment, which must be granted under its own name."""
         value = self._values.environ.get(spec.fallback, "") if spec.fallback in self._names else ""
         # A shorter value can't be redacted from texts without destroying them, so it is not passed on at all.
-        is_long_enough = len(value.strip()) >= SHORTEST_KNOWN
+        is_long_enough = len(value.strip()) >= MIN_SECRET_CHARACTERS
         return is_long_enough and self._add_value(spec.var, value, spec.fallback)
 
     def _add_value(self, var: str, value: str, name: str) -> bool:
@@ -201,7 +211,7 @@ class _Found:
         self.secrets.append(name)
         return True
 
-    def _absent(self, spec: EnvSpec) -> str:
+    def _describe_missing(self, spec: EnvSpec) -> str:
         if not spec.is_secret:
             return f"{spec.var} is to be the setting '{spec.name}': set it in habitus.toml, under [skill_config]."
         if spec.name in self._names:
@@ -210,7 +220,7 @@ class _Found:
         return f"The secret '{spec.name}' is not granted: habitus secrets grant {spec.name} {self._skill}"
 
 
-def setting(config: Mapping[str, Any], name: str) -> Any:
+def find_setting(config: Mapping[str, Any], name: str) -> Any:
     """Return the setting under a dotted name, or None if it is not set."""
     if name in config:
         return config[name]
@@ -220,7 +230,7 @@ def setting(config: Mapping[str, Any], name: str) -> Any:
     return found
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -229,7 +239,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _RESERVED = re.compile(r"(?i)PATH|HOME|SHELL|USER|IFS|ENV|BASH_ENV|TMPDIR|(?:LD|DYLD|PYTHON|HABITUS)_?\w*|\w*_PROXY")
 
 
-class ComesFrom(StrEnum):
+class VariableOrigin(StrEnum):
     """Where the value of an environment variable comes from."""
 
     CONFIG = "config"  # the settings, under `skill_config`
@@ -240,7 +250,7 @@ class ComesFrom(StrEnum):
 
 
 # Spellings of other systems whose skills are imported.
-_OTHER_WORDS = {"user_id": ComesFrom.USER, "setup_env": ComesFrom.SETUP}
+_OTHER_WORDS = {"user_id": VariableOrigin.USER, "setup_env": VariableOrigin.SETUP}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -248,7 +258,7 @@ class EnvSpec:
     """One environment variable that a skill asks for. Asking for it grants nothing."""
 
     var: str
-    source: ComesFrom
+    source: VariableOrigin
     name: str = ""  # of the secret, setting or file; empty for a user
     when: tuple[str, ...] = ()  # settings that must all be set, or the variable is left out
     sensitive: bool = False
@@ -257,31 +267,31 @@ class EnvSpec:
     @property
     def is_secret(self) -> bool:
         """Whether the value comes from the vault. Sensitive values always do, whatever the declared source."""
-        return self.sensitive or self.source is ComesFrom.SECRET
+        return self.sensitive or self.source is VariableOrigin.SECRET
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Declared:
+class EnvDeclaration:
     """The environment variables a skill declares, and the problems in the declaration."""
 
     specs: tuple[EnvSpec, ...]
     problems: tuple[str, ...]  # one sentence each
 
 
-def read_env(declared: Iterable[Mapping[str, Any]]) -> Declared:
+def parse_env_declarations(declared: Iterable[Mapping[str, Any]]) -> EnvDeclaration:
     """Parse the declared environment variables of a skill. The first declaration of a variable wins."""
     specs: dict[str, EnvSpec] = {}
     problems = []
     for one in declared:
-        spec = _spec(one)
+        spec = _parse_env_spec(one)
         if isinstance(spec, str):
             problems.append(spec)
         else:
             specs.setdefault(spec.var, spec)
-    return Declared(specs=tuple(specs.values()), problems=tuple(problems))
+    return EnvDeclaration(specs=tuple(specs.values()), problems=tuple(problems))
 
 
-def _spec(one: Mapping[str, Any]) -> EnvSpec | str:
+def _parse_env_spec(one: Mapping[str, Any]) -> EnvSpec | str:
     """Return one parsed variable, or a sentence that says what is wrong with its declaration."""
     var, said = str(one.get("var", "")), str(one.get("from", ""))
     if not _VARIABLE.fullmatch(var):
@@ -289,34 +299,34 @@ def _spec(one: Mapping[str, Any]) -> EnvSpec | str:
     if _RESERVED.fullmatch(var):
         return f"{var} is not for a skill to set."
     try:
-        source = _OTHER_WORDS.get(said) or ComesFrom(said)
+        source = _OTHER_WORDS.get(said) or VariableOrigin(said)
     except ValueError:
-        return f"{var} comes from '{said[:40]}'; there are: {', '.join(ComesFrom)}."
+        return f"{var} comes from '{said[:40]}'; there are: {', '.join(VariableOrigin)}."
     return EnvSpec(
         var=var,
         source=source,
-        name="" if source is ComesFrom.USER else _name(one) or var,
-        when=_texts(one.get("when")),
+        name="" if source is VariableOrigin.USER else _find_declared_name(one) or var,
+        when=_to_texts(one.get("when")),
         # YAML and other formats deliver the flag as a boolean or as text.
         sensitive=str(one.get("sensitive") or "false").lower() not in ("false", "no", "off", "0"),
         fallback=str(one.get("fallback") or one.get("fallback_var") or ""),
     )
 
 
-def _name(one: Mapping[str, Any]) -> str:
+def _find_declared_name(one: Mapping[str, Any]) -> str:
     if one.get("service") and one.get("key"):
         return f"{one['service']}.{one['key']}"
     return next((str(one[key]) for key in ("name", "config_path", "template") if one.get(key)), "")
 
 
-def _texts(value: object) -> tuple[str, ...]:
+def _to_texts(value: object) -> tuple[str, ...]:
     if not value:
         return ()
     return tuple(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else (str(value),)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Granted:
+class GrantedCredentials:
     """Everything that one skill's command line receives."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -324,12 +334,12 @@ class Granted:
     secrets: tuple[str, ...] = ()  # the names of the granted secrets
     hosts: tuple[str, ...] = ()  # like `example.org`, `example.org:8443`, `*.example.org`
     readable: tuple[Path, ...] = ()  # files named by variables
-    waiting: tuple[str, ...] = ()  # the names of requested secrets that are not granted
+    pending: tuple[str, ...] = ()  # the names of requested secrets that are not granted
     missing: tuple[str, ...] = ()  # a sentence with a hint for each value it does not get
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CommandLine:
+class SkillCommandLine:
     """A skill's command line, ready to run for one user: a Python file whose `main()` is called."""
 
     skill: str
@@ -337,32 +347,32 @@ class CommandLine:
     content_hash: str  # of all its files; the grants are bound to it
     files: Tree
     folders: Mapping[str, Path]  # the folders of files too large for a tree
-    granted: Granted
+    granted: GrantedCredentials
     dependencies: tuple[str, ...] = ()  # the packages it needs
 
 
-class SkillDirectory(Protocol):
+class CommandLineDirectory(Protocol):
     """Looks up the command lines that one session may call."""
 
-    def command_line(self, name: str) -> CommandLine:
+    def command_line(self, name: str) -> SkillCommandLine:
         """Return the command line after checking every gate again. `UserError` says what opens a closed one."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class CommandLineCall:
     """One call of a command line, or its refusal."""
 
-    who: str
+    caller: str
     skill: str
     arguments: tuple[str, ...]  # redacted
     outcome: Outcome
     is_refused: bool = False
     secrets: tuple[str, ...] = ()  # the names of those it received
-    when: datetime
+    timestamp: datetime
 
 
-class CallLog(Protocol):
+class CommandLineCallLog(Protocol):
     """Records the calls of command lines."""
 
-    def record(self, call: Call) -> None: ...
+    def record(self, call: CommandLineCall) -> None: ...

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from habitus import optional_packages
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed, UserError, did_you_mean
-from habitus.files import PrivateJson
-from habitus.redact import SHORTEST_KNOWN, Redactor, secret_values
+from habitus.files import PrivateJsonFile
+from habitus.redact import MIN_SECRET_CHARACTERS, Redactor, list_secret_values
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
@@ -31,7 +31,7 @@ _SHORTEST_GIVEN = 16
 _ROUNDS_GIVEN, _ROUNDS_TYPED = 2**14, 2**17  # scrypt cost: a variable holds a long key, people type short ones
 
 
-class KeyFrom(StrEnum):
+class KeySourceKind(StrEnum):
     """Where a vault's key comes from."""
 
     KEYRING = "keyring"
@@ -50,14 +50,14 @@ class Keyring(Protocol):
 class KeySources:
     """The possible sources of a vault key, each queried only when needed: a keyring is slower than most commands."""
 
-    given: Callable[[], str | None]  # reads the password from a variable
+    read_environment: Callable[[], str | None]  # reads the password from a variable
     keyring: Callable[[], Keyring | None]
-    typed: Callable[[bool], str | None] = lambda is_new: None  # prompts a person; None if no one is present
+    prompt_password: Callable[[bool], str | None] = lambda is_new: None  # prompts a person; None if no one is present
 
 
-def sources(environ: Mapping[str, str]) -> KeySources:
+def build_key_sources(environ: Mapping[str, str]) -> KeySources:
     """Return the key sources of this process. Nothing can be typed until `Vault.prompting_with` says so."""
-    return KeySources(given=lambda: _key_from_environ(environ), keyring=system_keyring)
+    return KeySources(read_environment=lambda: _read_key_from_environ(environ), keyring=find_system_keyring)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,53 +80,59 @@ class VaultKey:
             return None
 
 
-def check_sources(sources: KeySources) -> None:
+def check_key_sources(sources: KeySources) -> None:
     """Raise `UserError` if a new vault would have no key: no variable, no keyring and no person to type one."""
-    given = sources.given()
+    given = sources.read_environment()
     if given is not None:
-        _long_enough(given)
+        _check_password_length(given)
     elif sources.keyring() is None:
-        _typed_anew(sources)
+        _prompt_new_password(sources)
 
 
-def make_key(vault_id: str, sources: KeySources) -> tuple[VaultKey, dict[str, Any]]:
+def make_vault_key(vault_id: str, sources: KeySources) -> tuple[VaultKey, dict[str, Any]]:
     """Create a key for a new vault; return it with the description that later finds it again."""
-    given = sources.given()
+    given = sources.read_environment()
     keyring = sources.keyring() if given is None else None
     how: dict[str, Any]
     if keyring is not None:
-        how, text = {"from": KeyFrom.KEYRING}, base64.urlsafe_b64encode(os.urandom(32)).decode()
+        how, text = {"from": KeySourceKind.KEYRING}, base64.urlsafe_b64encode(os.urandom(32)).decode()
         keyring.put(vault_id, text)
     else:
         # A random value from the environment needs no slow hash; a password that people can remember does.
         rounds = _ROUNDS_TYPED if given is None else _ROUNDS_GIVEN
-        how = {"from": KeyFrom.PASSWORD, "salt": os.urandom(16).hex(), "rounds": rounds}
-        password = _typed_anew(sources) if given is None else _long_enough(given)
+        how = {"from": KeySourceKind.PASSWORD, "salt": os.urandom(16).hex(), "rounds": rounds}
+        password = _prompt_new_password(sources) if given is None else _check_password_length(given)
         text = _derive_key(password, how["salt"], rounds)
-    key = _key(text)
+    key = _build_vault_key(text)
     return key, {**how, "check": key.seal(_CHECK)}
 
 
-def find_key(vault: Path, vault_id: str, how: Mapping[str, Any], sources: KeySources, *, asks: bool) -> VaultKey:
+def find_vault_key(
+    vault: Path, vault_id: str, key_description: Mapping[str, Any], sources: KeySources, *, may_prompt: bool
+) -> VaultKey:
     """Return the key of a vault as described. With `may_prompt`, a person is asked if needed."""
-    match KeyFrom(how["from"]):
-        case KeyFrom.KEYRING:
-            key = _key(_from_keyring(vault, vault_id, sources))
-        case KeyFrom.PASSWORD:
-            key = _key(_derive_key(_password(vault, sources, asks=asks), how["salt"], how["rounds"]))
-    if key.unseal(how["check"]) != _CHECK:
+    match KeySourceKind(key_description["from"]):
+        case KeySourceKind.KEYRING:
+            key = _build_vault_key(_read_key_from_keyring(vault, vault_id, sources))
+        case KeySourceKind.PASSWORD:
+            key = _build_vault_key(
+                _derive_key(
+                    _get_password(vault, sources, asks=may_prompt), key_description["salt"], key_description["rounds"]
+                )
+            )
+    if key.unseal(key_description["check"]) != _CHECK:
         hint = f"Give {VARIABLE} the value that the vault was made with; nothing was changed."
         raise Refused(f"That is not the key of {vault}.", hint=hint)
     return key
 
 
-def system_keyring() -> Keyring | None:
+def find_system_keyring() -> Keyring | None:
     """Return this account's keyring, or None if the operating system has no secure one."""
     try:
         import keyring
         from keyring.core import recommended
     except ModuleNotFoundError:
-        raise optional_packages.absent("The vault", "keyring") from None
+        raise optional_packages.build_missing_error("The vault", "keyring") from None
     backend = keyring.get_keyring()
     return _SystemKeyring() if recommended(backend) else None
 
@@ -138,15 +144,15 @@ class _SystemKeyring:
     def get(self, name: str) -> str | None:
         import keyring
 
-        return _answer(lambda: keyring.get_password(_SERVICE, name))
+        return _call_keyring(lambda: keyring.get_password(_SERVICE, name))
 
     def put(self, name: str, value: str) -> None:
         import keyring
 
-        _answer(lambda: keyring.set_password(_SERVICE, name, value))
+        _call_keyring(lambda: keyring.set_password(_SERVICE, name, value))
 
 
-def _answer(ask: Callable[[], str | None]) -> str | None:
+def _call_keyring(ask: Callable[[], str | None]) -> str | None:
     from keyring.errors import KeyringError
 
     try:
@@ -157,7 +163,7 @@ def _answer(ask: Callable[[], str | None]) -> str | None:
         raise StorageFailed(f"The keyring did not answer: {said}.", hint=hint) from None
 
 
-def _from_keyring(vault: Path, vault_id: str, sources: KeySources) -> str:
+def _read_key_from_keyring(vault: Path, vault_id: str, sources: KeySources) -> str:
     keyring = sources.keyring()
     key = None if keyring is None else keyring.get(vault_id)
     if key is None:
@@ -169,7 +175,7 @@ def _from_keyring(vault: Path, vault_id: str, sources: KeySources) -> str:
     return key
 
 
-def _key_from_environ(environ: Mapping[str, str]) -> str | None:
+def _read_key_from_environ(environ: Mapping[str, str]) -> str | None:
     if key := environ.get(VARIABLE):
         return key
     if not (file := environ.get(f"{VARIABLE}_FILE")):
@@ -180,24 +186,24 @@ def _key_from_environ(environ: Mapping[str, str]) -> str | None:
         raise StorageFailed(f"The key of the vault can't be read: {error}.", hint=f"Check {VARIABLE}_FILE.") from None
 
 
-def _password(vault: Path, sources: KeySources, *, asks: bool) -> str:
-    password = sources.given()
+def _get_password(vault: Path, sources: KeySources, *, asks: bool) -> str:
+    password = sources.read_environment()
     if password is None and asks:
-        password = sources.typed(False)
+        password = sources.prompt_password(False)
     if password is None:
         raise Refused(f"{vault} is locked.", hint=f"Set {VARIABLE} to its key, or {VARIABLE}_FILE to a file with it.")
     return password
 
 
-def _long_enough(given: str) -> str:
+def _check_password_length(given: str) -> str:
     if len(given) < _SHORTEST_GIVEN:
         hint = "Use a random one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
         raise Invalid(f"{VARIABLE} has fewer than {_SHORTEST_GIVEN} characters.", hint=hint)
     return given
 
 
-def _typed_anew(sources: KeySources) -> str:
-    typed = sources.typed(True)
+def _prompt_new_password(sources: KeySources) -> str:
+    typed = sources.prompt_password(True)
     if not typed:
         hint = f"Set {VARIABLE} to a long random text, and keep it: without it nothing in the vault can be read."
         raise Refused("There is no keyring here, and no key for the vault.", hint=hint)
@@ -210,16 +216,16 @@ def _derive_key(password: str, salt: str, rounds: int) -> str:
     try:
         from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
     except ModuleNotFoundError:
-        raise optional_packages.absent("The vault", "cryptography") from None
+        raise optional_packages.build_missing_error("The vault", "cryptography") from None
     scrypt = Scrypt(salt=bytes.fromhex(salt), length=32, n=rounds, r=8, p=1)
     return base64.urlsafe_b64encode(scrypt.derive(password.encode())).decode()
 
 
-def _key(text: str) -> VaultKey:
+def _build_vault_key(text: str) -> VaultKey:
     try:
         from cryptography.fernet import Fernet
     except ModuleNotFoundError:
-        raise optional_packages.absent("The vault", "cryptography") from None
+        raise optional_packages.build_missing_error("The vault", "cryptography") from None
     return VaultKey(fernet=Fernet(text.encode()))
 
 
@@ -233,19 +239,19 @@ _BACKUP = "Put a backup in its place, or move it away and set the secrets again;
 
 def open_vault(home: Path, environ: Mapping[str, str]) -> Vault:
     """Open the vault of a home with the key sources of this process."""
-    return Vault(home, sources(environ))
+    return Vault(home, build_key_sources(environ))
 
 
 def open_redactor(home: Path, environ: Mapping[str, str]) -> Redactor:
     """Return a redactor for read-only commands, which knows the values in the environment and in the vault."""
-    return Redactor(secret_values(environ), kept=open_vault(home, environ).known_values)
+    return Redactor(list_secret_values(environ), kept=open_vault(home, environ).known_values)
 
 
 class Vault:
     """Stores secrets in an encrypted file. Names can be read without the key. Thread-safe."""
 
     def __init__(self, home: Path, sources: KeySources) -> None:
-        self._file = PrivateJson(home / FILE, hint=_BACKUP)
+        self._file = PrivateJsonFile(home / FILE, hint=_BACKUP)
         self._sources = sources
         self._lock = threading.RLock()
         self._key: tuple[str, VaultKey] | None = None  # with the id of the vault that it opens
@@ -253,9 +259,9 @@ class Vault:
         self._known: frozenset[str] = frozenset()
 
     @contextmanager
-    def asking(self, typed: Callable[[bool], str | None]) -> Iterator[None]:
+    def prompting_with(self, prompt_password: Callable[[bool], str | None]) -> Iterator[None]:
         """Within the block, ask a person for the password; the argument of `prompt_password` says if it is new."""
-        before, self._sources = self._sources, replace(self._sources, typed=typed)
+        before, self._sources = self._sources, replace(self._sources, prompt_password=prompt_password)
         try:
             yield
         finally:
@@ -263,56 +269,58 @@ class Vault:
 
     def is_locked(self) -> bool:
         """Whether only a typed password can open the vault."""
-        kept = self._read()
-        is_typed = bool(kept) and kept["key"]["from"] == KeyFrom.PASSWORD and self._sources.given() is None
+        kept = self._read_file()
+        is_typed = (
+            bool(kept) and kept["key"]["from"] == KeySourceKind.PASSWORD and self._sources.read_environment() is None
+        )
         return is_typed and (self._key is None or self._key[0] != kept["id"])
 
     def unlock(self) -> None:
         """Find the vault's key or, without a vault, a source for a new one. `UserError` if there is none."""
-        if kept := self._read():
-            self._key_of(kept, asks=True)
+        if kept := self._read_file():
+            self._unlock_key(kept, may_prompt=True)
         else:
-            check_sources(self._sources)
+            check_key_sources(self._sources)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the stored secrets, sorted."""
-        return tuple(sorted(self._read().get("secrets", {})))
+        return tuple(sorted(self._read_file().get("secrets", {})))
 
     def get(self, name: str) -> str:
         """Return the value of a secret; `NotFound` if there is none."""
         with self._lock:
-            kept = self._read()
+            kept = self._read_file()
             sealed = kept.get("secrets", {})
             if name not in sealed:
                 hint = did_you_mean(name, sealed) or f"Set it: habitus secrets set {name}"
                 raise NotFound(f"The vault has no secret '{name}'.", hint=hint)
-            value = self._open_value(name, sealed[name], self._key_of(kept, asks=True))
-            self.keep_out_of_sight(value)
+            value = self._unseal_value(name, sealed[name], self._unlock_key(kept, may_prompt=True))
+            self.add_redacted_value(value)
             return value
 
     def set(self, name: str, value: str) -> bool:
         """Store a value under a name. False if it replaced another value, which is then lost."""
-        _check(name, value)
-        with self._lock, self._file.changing() as kept:
+        _check_secret(name, value)
+        with self._lock, self._file.update() as kept:
             if kept:
-                key = self._key_of(self._check_format(kept), asks=True)
+                key = self._unlock_key(self._check_format(kept), may_prompt=True)
             else:
                 key = self._make_key(kept)
             is_new = name not in kept["secrets"]
             # Sealing the name too prevents swapping one secret for another in the file.
             kept["secrets"][name] = key.seal(json.dumps([name, value]))
-            self.keep_out_of_sight(value)
+            self.add_redacted_value(value)
         return is_new
 
     def remove(self, name: str) -> None:
         """Delete a secret; `NotFound` if there is none."""
-        with self._file.changing() as kept:
+        with self._file.update() as kept:
             sealed = self._check_format(kept).get("secrets", {})
             if sealed.pop(name, None) is None:
                 hint = did_you_mean(name, sealed) or "See 'habitus secrets list'."
                 raise NotFound(f"The vault has no secret '{name}'.", hint=hint)
 
-    def keep_out_of_sight(self, value: str) -> None:
+    def add_redacted_value(self, value: str) -> None:
         """Redact this value from now on, wherever it comes from."""
         with self._lock:
             if value not in self._known:
@@ -332,37 +340,37 @@ class Vault:
         if now != self._seen:
             with self._lock:
                 if now != self._seen:  # unless another thread was faster
-                    self._known |= self._readable()
+                    self._known |= self._read_all_values()
                 # Also if the file can't be opened yet: unlocking it resets the stamp.
                 self._seen = now
         return self._known
 
-    def _readable(self) -> frozenset[str]:
+    def _read_all_values(self) -> frozenset[str]:
         values = set()
         try:
-            kept = self._read()
-            key = self._key_of(kept, asks=False)
+            kept = self._read_file()
+            key = self._unlock_key(kept, may_prompt=False)
         except UserError:
             # Asking for a secret reports the reason; redaction goes on with the values known so far.
             return frozenset()
         for name, token in kept["secrets"].items():
             try:
-                values.add(self._open_value(name, token, key))
+                values.add(self._unseal_value(name, token, key))
             except UserError:  # as above
                 continue
         return frozenset(values)
 
-    def _open_value(self, name: str, token: str, key: VaultKey) -> str:
+    def _unseal_value(self, name: str, token: str, key: VaultKey) -> str:
         inside, value = json.loads(key.unseal(token) or '["", ""]')
         if inside != name:
             hint = f"Run: habitus secrets set {name}"
             raise StorageFailed(f"The secret '{name}' is damaged in {self._file.path}.", hint=hint)
         return str(value)
 
-    def _key_of(self, kept: Mapping[str, Any], *, asks: bool) -> VaultKey:
+    def _unlock_key(self, kept: Mapping[str, Any], *, may_prompt: bool) -> VaultKey:
         if self._key is None or self._key[0] != kept["id"]:
             try:
-                key = find_key(self._file.path, kept["id"], kept["key"], self._sources, asks=asks)
+                key = find_vault_key(self._file.path, kept["id"], kept["key"], self._sources, may_prompt=may_prompt)
             # The stored key description makes no sense, so the file is damaged.
             except (LookupError, ValueError, TypeError, AttributeError):
                 raise self._damage_error() from None
@@ -371,12 +379,12 @@ class Vault:
 
     def _make_key(self, kept: dict[str, Any]) -> VaultKey:
         vault_id = os.urandom(8).hex()
-        key, how = make_key(vault_id, self._sources)
+        key, how = make_vault_key(vault_id, self._sources)
         kept |= {"format": _FORMAT, "id": vault_id, "key": how, "secrets": {}}
         self._key = (vault_id, key)
         return key
 
-    def _read(self) -> dict[str, Any]:
+    def _read_file(self) -> dict[str, Any]:
         return self._check_format(self._file.read())
 
     def _check_format(self, kept: dict[str, Any]) -> dict[str, Any]:
@@ -393,12 +401,12 @@ class Vault:
         return StorageFailed(f"{self._file.path} is damaged.", hint=_BACKUP)
 
 
-def _check(name: str, value: str) -> None:
+def _check_secret(name: str, value: str) -> None:
     if not _NAME.fullmatch(name):
         raise Invalid(f"'{name[:64]}' can't name a secret.", hint="Use letters, digits, '_', '-' and '.'.")
-    if len(value.strip()) < SHORTEST_KNOWN:
+    if len(value.strip()) < MIN_SECRET_CHARACTERS:
         raise Invalid(
-            f"A value of fewer than {SHORTEST_KNOWN} characters can't be kept out of texts.",
+            f"A value of fewer than {MIN_SECRET_CHARACTERS} characters can't be kept out of texts.",
             hint="What is no secret goes into habitus.toml, under [skill_config].",
         )
     if len(value) > _LARGEST or "\0" in value:

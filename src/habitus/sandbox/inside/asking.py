@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from . import wire
 
 
-def offer_skills(module: types.ModuleType, ask: Callable[[str, object], wire.Message]) -> None:
+def install_skills_module(module: types.ModuleType, ask: Callable[[str, object], wire.Message]) -> None:
     """Make `skills` available as a global of the code's module and as an importable module."""
 
     def answer(what: str, argument: object) -> object:

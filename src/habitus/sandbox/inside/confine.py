@@ -40,7 +40,7 @@ if _IS_LINUX:
 _with_lock = ctypes.PyDLL(None, use_errno=True)
 
 
-def limit(limits: Mapping[str, int]) -> None:
+def set_rlimits(limits: Mapping[str, int]) -> None:
     """Set each named rlimit (`as`, `nproc`, …), never above the current hard limit."""
     for name, wanted in limits.items():
         which = getattr(resource, f"RLIMIT_{name.upper()}", None)
@@ -58,28 +58,30 @@ def join_cgroups(fds: Iterable[int]) -> None:
         os.close(fd)
 
 
-def fork() -> int:
+def fork_process() -> int:
     """Fork a single-threaded process without the work Python usually does after a fork.
 
     That work resets locks and thread lists for other threads and costs more than the fork itself. The caller must
     reseed random generators.
     """
-    return check(_with_lock.fork(), "fork")
+    return check_result(_with_lock.fork(), "fork")
 
 
 def unshare(flags: int) -> None:
     """Move this process into new namespaces."""
-    check(libc.unshare(flags), "unshare")
+    check_result(libc.unshare(flags), "unshare")
 
 
-def set_namespace(fd: int, kind: int) -> None:
+def enter_namespace(fd: int, kind: int) -> None:
     """Move this process into the namespace behind a descriptor."""
-    check(libc.setns(fd, kind), "setns")
+    check_result(libc.setns(fd, kind), "setns")
 
 
 def mount(kind: str, target: str, flags: int, options: str = "") -> None:
     """Mount a file system."""
-    check(libc.mount(kind.encode(), os.fsencode(target), kind.encode(), flags, options.encode() or None), "mount")
+    check_result(
+        libc.mount(kind.encode(), os.fsencode(target), kind.encode(), flags, options.encode() or None), "mount"
+    )
 
 
 def enter_user_namespace(flags: int) -> None:
@@ -87,28 +89,28 @@ def enter_user_namespace(flags: int) -> None:
     uid, gid = os.getuid(), os.getgid()
     unshare(CLONE_NEWUSER | flags)
     # The kernel lets an unprivileged process write gid_map only after setgroups is denied.
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{uid} {uid} 1")
-    _write("/proc/self/gid_map", f"{gid} {gid} 1")
+    _write_file("/proc/self/setgroups", "deny")
+    _write_file("/proc/self/uid_map", f"{uid} {uid} 1")
+    _write_file("/proc/self/gid_map", f"{gid} {gid} 1")
     if flags & CLONE_NEWNS:
         mount("none", "/", MS_REC | MS_PRIVATE)
 
 
-def read_only_but(writable: Iterable[str]) -> None:
+def make_mounts_read_only(writable: Iterable[str]) -> None:
     """Make every mount of this namespace read-only except these folders."""
     for path in writable:
         target = os.fsencode(path)
         # Only a mount point can have its own flags, so each writable folder is first bound onto itself.
-        check(libc.mount(target, target, None, _MS_BIND | MS_REC, None), "mount")
-    _set_mount("/", _RDONLY, 0)
+        check_result(libc.mount(target, target, None, _MS_BIND | MS_REC, None), "mount")
+    _set_mount_attributes("/", _RDONLY, 0)
     for path in writable:
-        _set_mount(path, 0, _RDONLY)
+        _set_mount_attributes(path, 0, _RDONLY)
 
 
-def _set_mount(path: str, add: int, remove: int) -> None:
+def _set_mount_attributes(path: str, add: int, remove: int) -> None:
     attributes = struct.pack("=QQQQ", add, remove, 0, 0)
     outcome = libc.syscall(_MOUNT_SETATTR, -100, os.fsencode(path), _AT_RECURSIVE, attributes, len(attributes))
-    check(outcome, "mount_setattr")
+    check_result(outcome, "mount_setattr")
 
 
 def die_with_parent() -> None:
@@ -121,12 +123,12 @@ def adopt_orphans() -> None:
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def end_children(but: int = 0) -> None:
+def kill_descendants(but: int = 0) -> None:
     """Kill all descendants, including adopted ones, until none is left."""
     # A process that forks faster than we kill would otherwise keep us here forever.
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        found = [pid for pid in descendants(os.getpid()) if pid != but]
+        found = [pid for pid in list_descendants(os.getpid()) if pid != but]
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -139,14 +141,14 @@ def end_children(but: int = 0) -> None:
     raise TimeoutError("some processes would not end")
 
 
-def descendants(pid: int) -> list[int]:
+def list_descendants(pid: int) -> list[int]:
     """Return the ids of all descendants, whichever thread started them."""
     children = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children") as file:
                 children += [int(child) for child in file.read().split()]
-    return children + [below for child in children for below in descendants(child)]
+    return children + [below for child in children for below in list_descendants(child)]
 
 
 def drop_privileges() -> None:
@@ -160,7 +162,7 @@ def drop_privileges() -> None:
         if libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
             break
     header = struct.pack("=Ii", 0x20080522, 0)
-    check(libc.capset(header, struct.pack("=6I", 0, 0, 0, 0, 0, 0)), "capset")
+    check_result(libc.capset(header, struct.pack("=6I", 0, 0, 0, 0, 0, 0)), "capset")
 
 
 def use_packages(venv: str, packages: str) -> None:
@@ -175,7 +177,7 @@ def use_packages(venv: str, packages: str) -> None:
     site.sethelper()
 
 
-def loopback_up() -> None:
+def bring_loopback_up() -> None:
     """Bring up the loopback of a new network namespace, which tools need to talk to themselves."""
     import fcntl
 
@@ -190,10 +192,10 @@ def loopback_up() -> None:
 def prctl(option: int, value: int, more: int = 0) -> None:
     """Call prctl and raise `OSError` if it fails; do nothing except on Linux."""
     if _IS_LINUX and libc.prctl(option, value, more, 0, 0) < 0:
-        check(-1, f"prctl({option})")
+        check_result(-1, f"prctl({option})")
 
 
-def check(result: int, what: str) -> int:
+def check_result(result: int, what: str) -> int:
     """Return the result of a libc call, or raise `OSError` with its errno if it is negative."""
     if result < 0:
         code = ctypes.get_errno()
@@ -201,7 +203,7 @@ def check(result: int, what: str) -> int:
     return result
 
 
-def _write(path: str, text: str) -> None:
+def _write_file(path: str, text: str) -> None:
     fd = os.open(path, os.O_WRONLY)
     try:
         os.write(fd, text.encode())

@@ -14,7 +14,7 @@ _LEAST = 4096
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def size_of(folder: str) -> int:
+def measure_folder(folder: str) -> int:
     """Return the disk space used below a folder. A file with several names counts once; links are not followed.
 
     The count stops early if a folder is moved meanwhile, so callers measure again.
@@ -29,31 +29,31 @@ def size_of(folder: str) -> int:
             for entry in listing:
                 with contextlib.suppress(FileNotFoundError):
                     found = entry.stat(follow_symlinks=False)
-                    total += 0 if found.st_ino in seen else room_of(found)
+                    total += 0 if found.st_ino in seen else measure_entry(found)
                     seen.update([found.st_ino] if found.st_nlink > 1 else [])
                     below += [entry.name] if entry.is_dir(follow_symlinks=False) else []
         return below
 
     with contextlib.suppress(OSError):
-        _walk(folder, look, lambda here, name: None)
+        _walk_folder(folder, look, lambda here, name: None)
     return total
 
 
-def room_of(entry: os.stat_result) -> int:
+def measure_entry(entry: os.stat_result) -> int:
     """Return the disk space that counts for one entry."""
     return max(entry.st_blocks * 512, _LEAST)
 
 
-def remove(folder: str, *, last: str = "") -> None:
+def remove_folder(folder: str, *, last: str = "") -> None:
     """Remove a folder with its content. The file named `last` is removed after everything else."""
-    empty(folder, but=last)
+    empty_folder(folder, but=last)
     if last:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, last))
     os.rmdir(folder)
 
 
-def empty(folder: str, *, but: str = "") -> None:
+def empty_folder(folder: str, *, but: str = "") -> None:
     """Remove the content of a folder, except a file named `but` directly in it."""
     top = os.stat(folder).st_ino
 
@@ -68,10 +68,10 @@ def empty(folder: str, *, but: str = "") -> None:
                     os.unlink(entry.name, dir_fd=here)
         return below
 
-    _walk(folder, clear, lambda here, name: os.rmdir(name, dir_fd=here))
+    _walk_folder(folder, clear, lambda here, name: os.rmdir(name, dir_fd=here))
 
 
-def _walk(folder: str, enter: Callable[[int], list[str]], leave: Callable[[int, str], None]) -> None:
+def _walk_folder(folder: str, enter: Callable[[int], list[str]], leave: Callable[[int, str], None]) -> None:
     """Visit a folder and all below it. `enter` returns the subfolders; `leave` is called in the parent afterwards."""
     here = _open_folder(folder)
     above: list[tuple[int, list[str]]] = []

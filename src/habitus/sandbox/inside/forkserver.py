@@ -23,7 +23,7 @@ from typing import Any
 
 from . import asking, confine, folders, landlock, seccomp, wire
 
-Spec = dict[str, Any]
+ConfinementSpec = dict[str, Any]
 
 # The descriptor of a call over which it asks the host.
 _QUESTIONS = 3
@@ -51,23 +51,23 @@ def main() -> None:
     spec = wire.receive(line.fileno())
     if spec is None:
         return
-    own_pids = _settle(spec)
+    own_pids = _enter_namespaces(spec)
     for name in _PRELOAD:
         __import__(name)
     if spec["seccomp"]:
-        spec["filter"] = seccomp.prepare(**spec["seccomp"])
+        spec["filter"] = seccomp.compile_filter(**spec["seccomp"])
     gc.collect()
     # Frozen objects are not touched by the collector, so their pages stay shared with the forks.
     gc.freeze()
     gc.disable()
     try:
-        _serve(spec, line, own_pids)
+        _serve_calls(spec, line, own_pids)
     finally:
         if own_pids is None:
-            confine.end_children()
+            confine.kill_descendants()
 
 
-def _settle(spec: Spec) -> int | None:
+def _enter_namespaces(spec: ConfinementSpec) -> int | None:
     """Enter the server's own namespaces; return a descriptor that leads back to them after each fork."""
     if spec["enter"]:
         confine.enter_user_namespace(spec["enter"])
@@ -84,63 +84,63 @@ def _settle(spec: Spec) -> int | None:
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
     confine.die_with_parent()
     if spec["enter"]:
-        confine.read_only_but(spec["writable"])
+        confine.make_mounts_read_only(spec["writable"])
     return os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _serve(spec: Spec, line: socket.socket, own_pids: int | None) -> None:
+def _serve_calls(spec: ConfinementSpec, line: socket.socket, own_pids: int | None) -> None:
     """Hand each call to a fork that is already confined, and prepare the next one while it runs."""
-    spare: _Copy | None = _Copy(spec, own_pids)
+    spare: _ForkedCall | None = _ForkedCall(spec, own_pids)
     wire.send(line.fileno(), {"ready": True})
     while True:
         call, fds = wire.receive_with_fds(line)
         if call is None:
             return
-        copy = spare or _Copy(spec, own_pids)
-        copy.begin(call, fds)
+        copy = spare or _ForkedCall(spec, own_pids)
+        copy.start_call(call, fds)
         for fd in fds:
             os.close(fd)
-        spare = _spare(spec, own_pids)
-        reply = copy.end(line, float(call["wall_s"]))
+        spare = _fork_spare(spec, own_pids)
+        reply = copy.wait_for_exit(line, float(call["wall_s"]))
         if own_pids is None:
-            confine.end_children(but=spare.pid if spare else 0)
+            confine.kill_descendants(but=spare.pid if spare else 0)
         if not spec["per_call"]:
             # Without mounts of its own a call leaves files behind, which are measured and removed.
-            reply["folder_size"] = folders.size_of(spec["work"])
-            folders.empty(spec["work"])
+            reply["folder_size"] = folders.measure_folder(spec["work"])
+            folders.empty_folder(spec["work"])
         try:
             wire.send(line.fileno(), reply)
         except OSError:
             return
-        copy.forget()
+        copy.release()
 
 
-def _spare(spec: Spec, own_pids: int | None) -> _Copy | None:
+def _fork_spare(spec: ConfinementSpec, own_pids: int | None) -> _ForkedCall | None:
     """Fork ahead for the next call; None if the running call has used up the limits."""
     try:
-        return _Copy(spec, own_pids)
+        return _ForkedCall(spec, own_pids)
     except OSError:
         return None
 
 
-class _Copy:
+class _ForkedCall:
     """One confined fork that waits for the single call it will run."""
 
-    def __init__(self, spec: Spec, own_pids: int | None) -> None:
+    def __init__(self, spec: ConfinementSpec, own_pids: int | None) -> None:
         self._line, theirs = socket.socketpair()
         if own_pids is not None:
             confine.unshare(confine.CLONE_NEWPID)
         try:
-            self.pid = confine.fork()
+            self.pid = confine.fork_process()
             if not self.pid:
-                _be_the_copy(spec, theirs)
+                _run_forked_child(spec, theirs)
         finally:
             if own_pids is not None:
-                confine.set_namespace(own_pids, confine.CLONE_NEWPID)
+                confine.enter_namespace(own_pids, confine.CLONE_NEWPID)
             theirs.close()
         self._mounts: list[int] = []
 
-    def begin(self, call: wire.Message, fds: list[int]) -> None:
+    def start_call(self, call: wire.Message, fds: list[int]) -> None:
         """Send the call to the fork."""
         data = wire.pack(call)
         # The fork died while it waited, which `wait_for_exit` reports.
@@ -148,7 +148,7 @@ class _Copy:
             socket.send_fds(self._line, [data[:1]], fds)
             self._line.sendall(data[1:])
 
-    def end(self, line: socket.socket, seconds: float) -> wire.Message:
+    def wait_for_exit(self, line: socket.socket, seconds: float) -> wire.Message:
         """Wait until it ends, runs out of time, or the host hangs up; return the result of the call."""
         pidfd = os.pidfd_open(self.pid)
         poller = select.poll()
@@ -167,7 +167,7 @@ class _Copy:
             "setup_error": trouble[1:].decode(errors="replace") if trouble else "it did not start",
         }
 
-    def forget(self) -> None:
+    def release(self) -> None:
         """Release the mounts and the socket of the fork."""
         # Removing the mounts is slow, so this happens after the answer was sent.
         for fd in self._mounts:
@@ -175,21 +175,21 @@ class _Copy:
         self._line.close()
 
 
-def _be_the_copy(spec: Spec, line: socket.socket) -> None:
+def _run_forked_child(spec: ConfinementSpec, line: socket.socket) -> None:
     """Confine this fork, wait for its call, run it, and exit."""
     try:
-        line = _alone_with(line)
+        line = _close_other_descriptors(line)
         if not spec["per_call"]:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()
         confine.die_with_parent()
-        mounts = _own_namespaces(spec)
+        mounts = _enter_call_namespaces(spec)
         os.chdir(spec["work"])
         confine.drop_privileges()
         if spec["landlock"]:
             landlock.restrict(**spec["landlock"])
         if spec["seccomp"]:
-            seccomp.restrict(spec["filter"])
+            seccomp.install_filter(spec["filter"])
     except BaseException as error:
         line.sendall(f"!{type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)
@@ -202,11 +202,11 @@ def _be_the_copy(spec: Spec, line: socket.socket) -> None:
         os.dup2(fd, number, inheritable=number < _QUESTIONS)
     os.closerange(len(fds), 1 << 16)
     if len(fds) > _DOOR:
-        _have_egress()
-    os._exit(_run(spec, call))
+        _hand_over_egress_socket()
+    os._exit(_run_script(spec, call))
 
 
-def _have_egress() -> None:
+def _hand_over_egress_socket() -> None:
     """Open a port on this call's loopback and hand the socket to the host, which answers there."""
     door = socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, fileno=_DOOR)
     try:
@@ -217,7 +217,7 @@ def _have_egress() -> None:
     door.close()
 
 
-def _alone_with(line: socket.socket) -> socket.socket:
+def _close_other_descriptors(line: socket.socket) -> socket.socket:
     """Keep this socket and the three standard descriptors; close everything else the server had open."""
     if line.fileno() != 3:
         os.dup2(line.fileno(), 3, inheritable=False)
@@ -227,14 +227,14 @@ def _alone_with(line: socket.socket) -> socket.socket:
     return line
 
 
-def _own_namespaces(spec: Spec) -> list[int]:
+def _enter_call_namespaces(spec: ConfinementSpec) -> list[int]:
     """Enter all per-call namespaces except that for processes; return a handle on the mounts, if any."""
     flags = spec["per_call"] & ~confine.CLONE_NEWPID
     if not flags:
         return []
     confine.unshare(flags)
     if flags & confine.CLONE_NEWNET:
-        confine.loopback_up()
+        confine.bring_loopback_up()
     mounts = os.open("/proc/self/ns/mnt", os.O_RDONLY)
     safe = confine.MS_NOSUID | confine.MS_NODEV
     for folder in spec["private"]:
@@ -244,12 +244,12 @@ def _own_namespaces(spec: Spec) -> list[int]:
     return [mounts]
 
 
-def _run(spec: Spec, call: wire.Message) -> int:
+def _run_script(spec: ConfinementSpec, call: wire.Message) -> int:
     """Run the code as Python runs a script and return its exit code."""
     gc.enable()
-    confine.limit(call["rlimits"])
+    confine.set_rlimits(call["rlimits"])
     os.environ.update(call["env"])
-    _write(call["name"], call["code"].encode("utf-8", "surrogatepass"))
+    _write_file(call["name"], call["code"].encode("utf-8", "surrogatepass"))
     # All forks share the state of the parent's generator.
     random.seed()
     if spec["packages"]:
@@ -260,28 +260,28 @@ def _run(spec: Spec, call: wire.Message) -> int:
     module.__dict__["__file__"] = os.path.join(spec["work"], call["name"])
     module.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = module
-    asking.offer_skills(module, _ask)
+    asking.install_skills_module(module, _ask_host)
     code = 0
     try:
         exec(compile(call["code"], module.__dict__["__file__"], "exec", dont_inherit=True), module.__dict__)
     except SystemExit as end:
-        code = _exit_code(end.code)
+        code = _normalize_exit_code(end.code)
     except BaseException as error:
         code = 1
-        _show(error)
-    return _finish(code)
+        _print_traceback(error)
+    return _shut_down_interpreter(code)
 
 
 _asking = threading.Lock()
 
 
-def _ask(what: str, argument: object) -> wire.Message:
+def _ask_host(what: str, argument: object) -> wire.Message:
     with _asking:
         wire.send(_QUESTIONS, {"ask": what, "argument": argument})
         return wire.receive(_QUESTIONS) or {"error": "the host is gone"}
 
 
-def _write(path: str, content: bytes) -> None:
+def _write_file(path: str, content: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     rest = memoryview(content)
     while rest:
@@ -289,7 +289,7 @@ def _write(path: str, content: bytes) -> None:
     os.close(fd)
 
 
-def _exit_code(given: object) -> int:
+def _normalize_exit_code(given: object) -> int:
     if given is None:
         return 0
     if isinstance(given, int):
@@ -298,13 +298,13 @@ def _exit_code(given: object) -> int:
     return 1
 
 
-def _show(error: BaseException) -> None:
+def _print_traceback(error: BaseException) -> None:
     """Print the traceback as Python does, without our own frame."""
     below = error.__traceback__.tb_next if error.__traceback__ else None
     traceback.print_exception(type(error), error, below)
 
 
-def _finish(code: int) -> int:
+def _shut_down_interpreter(code: int) -> int:
     """Shut down as Python does, without the teardown that the kernel does faster; return the exit code."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter itself calls to join threads
@@ -313,6 +313,6 @@ def _finish(code: int) -> int:
             stream.flush()
     except BaseException as error:
         if isinstance(error, SystemExit):
-            return _exit_code(error.code)
+            return _normalize_exit_code(error.code)
         return code or 120
     return code

@@ -17,25 +17,25 @@ _NO_HOST, _NO_NAME = 125, 2
 def main() -> None:
     """Send the request to the host, print the result and exit with its code."""
     if len(sys.argv) < 2:
-        _end("usage: habitus-skill NAME ARGUMENTS…\n", _NO_NAME)
+        _exit_with("usage: habitus-skill NAME ARGUMENTS…\n", _NO_NAME)
     name, *arguments = (encode_basestring_ascii(word) for word in sys.argv[1:])
-    stdin = "" if os.isatty(0) else _all(0).decode("utf-8", "surrogateescape")
+    stdin = "" if os.isatty(0) else _read_all(0).decode("utf-8", "surrogateescape")
     question = (
         f'{{"skill": {name}, "arguments": [{", ".join(arguments)}], "stdin": {encode_basestring_ascii(stdin)}}}\n'
     )
     try:
-        answer = _ask(question.encode()).decode()
+        answer = _send_request(question.encode()).decode()
         # The answer always has the same keys in the same order, so it can be read without a JSON parser.
         stdout, end = scanstring(answer, len('{"stdout": "'))
         stderr, end = scanstring(answer, end + len(', "stderr": "'))
         code = int(answer[end + len(', "code": ') :].rstrip("}\n"))
     except (OSError, ValueError) as error:
-        _end(f"habitus-skill: the host does not answer: {error}\n", _NO_HOST)
-    _write(1, stdout)
-    _end(stderr, code)
+        _exit_with(f"habitus-skill: the host does not answer: {error}\n", _NO_HOST)
+    _write_all(1, stdout)
+    _exit_with(stderr, code)
 
 
-def _ask(question: bytes) -> bytes:
+def _send_request(question: bytes) -> bytes:
     line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     line.connect(os.path.join(os.path.dirname(sys.argv[0]), SOCKET))
     try:  # noqa: SIM105  # contextlib takes longer to import than all else here
@@ -43,22 +43,22 @@ def _ask(question: bytes) -> bytes:
     except BrokenPipeError:
         # The host stopped reading; its answer says why.
         pass
-    return _all(line.fileno())
+    return _read_all(line.fileno())
 
 
-def _all(fd: int) -> bytes:
+def _read_all(fd: int) -> bytes:
     parts = []
     while part := os.read(fd, 1 << 16):
         parts.append(part)
     return b"".join(parts)
 
 
-def _end(message: str, code: int) -> None:
-    _write(2, message)
+def _exit_with(message: str, code: int) -> None:
+    _write_all(2, message)
     os._exit(code)
 
 
-def _write(fd: int, text: str) -> None:
+def _write_all(fd: int, text: str) -> None:
     rest = memoryview(text.encode("utf-8", "surrogateescape"))
     while rest:
         rest = rest[os.write(fd, rest) :]

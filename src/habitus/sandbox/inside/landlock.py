@@ -7,7 +7,7 @@ import os
 import struct
 from collections.abc import Sequence
 
-from .confine import PR_SET_NO_NEW_PRIVS, check, libc, prctl
+from .confine import PR_SET_NO_NEW_PRIVS, check_result, libc, prctl
 
 # Constants and system-call numbers of the kernel's interface: libc has no wrappers for Landlock.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
@@ -31,17 +31,17 @@ def restrict(*, read: Sequence[str], write: Sequence[str], may_connect: bool) ->
     network = 0 if may_connect or version < 4 else 3
     scoped = 3 if version >= 6 else 0
     attributes = struct.pack("=QQQ", rights, network, scoped)[: 8 if version < 4 else 16 if version < 6 else 24]
-    ruleset = check(libc.syscall(444, attributes, len(attributes), 0), "landlock_create_ruleset")
+    ruleset = check_result(libc.syscall(444, attributes, len(attributes), 0), "landlock_create_ruleset")
     for path in read:
-        _allow(ruleset, path, rights & (_EXECUTE | _READ_FILE | _READ_DIR))
+        _add_rule(ruleset, path, rights & (_EXECUTE | _READ_FILE | _READ_DIR))
     for path in write:
-        _allow(ruleset, path, rights)
+        _add_rule(ruleset, path, rights)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    check(libc.syscall(446, ruleset, 0), "landlock_restrict_self")
+    check_result(libc.syscall(446, ruleset, 0), "landlock_restrict_self")
     os.close(ruleset)
 
 
-def _allow(ruleset: int, path: str, rights: int) -> None:
+def _add_rule(ruleset: int, path: str, rights: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -51,6 +51,6 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         rights &= _ON_A_FILE
     try:
         rule = struct.pack("=Qi", rights, fd)
-        check(libc.syscall(445, ruleset, 1, rule, 0), "landlock_add_rule")
+        check_result(libc.syscall(445, ruleset, 1, rule, 0), "landlock_add_rule")
     finally:
         os.close(fd)

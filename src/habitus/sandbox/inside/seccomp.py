@@ -68,25 +68,25 @@ def knows_this_processor() -> bool:
     return os.uname().machine in _CALLS and struct.calcsize("P") == 8
 
 
-def prepare(*, families: Sequence[int], shared_memory: bool, shares_host: bool) -> ctypes.Array[ctypes.c_char]:
+def compile_filter(*, families: Sequence[int], shared_memory: bool, shares_host: bool) -> ctypes.Array[ctypes.c_char]:
     """Compile the filter to the kernel's format.
 
     `families` are the socket families that may be opened (pairs always can). `shared_memory` allows memory that no
     limit of a single process counts. With `shares_host`, changing modes, owners, times or priorities is refused,
     because Landlock does not control those.
     """
-    program = _program(os.uname().machine, families, shared_memory=shared_memory, shares_host=shares_host)
+    program = _assemble_filter(os.uname().machine, families, shared_memory=shared_memory, shares_host=shares_host)
     return ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in program), 8 * len(program))
 
 
-def restrict(code: ctypes.Array[ctypes.c_char]) -> None:
+def install_filter(code: ctypes.Array[ctypes.c_char]) -> None:
     """Install a compiled filter for good, for this process and all it starts."""
     header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(code)))
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     prctl(_PR_SET_SECCOMP, 2, ctypes.addressof(header))
 
 
-def _program(
+def _assemble_filter(
     machine: str, families: Sequence[int], *, shared_memory: bool, shares_host: bool
 ) -> list[tuple[int, int, int, int]]:
     calls = _CALLS[machine]
@@ -95,14 +95,14 @@ def _program(
     verdicts[calls["clone"]] = [(_LOAD, 0, 0, 16), (_ANY_BIT, 0, 1, ANY_NAMESPACE), *_DENIED, *_ALLOWED]
     # A process that is not dumpable hides its open files from the guard that measures them.
     verdicts[calls["prctl"]] = [(_LOAD, 0, 0, 16), (_EQUAL, 0, 1, _PR_SET_DUMPABLE), *_DENIED, *_ALLOWED]
-    verdicts[calls["socket"]] = [(_LOAD, 0, 0, 16), *_one_of(families)]
+    verdicts[calls["socket"]] = [(_LOAD, 0, 0, 16), *_allow_values(families)]
     # The flags of clone3 lie behind a pointer that a filter can't read; libc falls back to clone.
     verdicts[_CLONE3] = [(_RETURN, 0, 0, _UNKNOWN)]
     if not shared_memory:
         verdicts |= dict.fromkeys((calls["memfd_create"], calls["shmget"]), _DENIED)
     if shares_host:
         verdicts |= dict.fromkeys((*_FILE_METADATA[machine], *_OTHER_PROCESSES[machine]), _DENIED)
-        verdicts[_LIMITS_OF[machine]] = [(_LOAD, 0, 0, 16), *_one_of([0])]
+        verdicts[_LIMITS_OF[machine]] = [(_LOAD, 0, 0, 16), *_allow_values([0])]
     starts = {0: _ALLOWED, _X32: _DENIED}
     for number in sorted(verdicts):
         starts[number] = verdicts[number]
@@ -111,20 +111,20 @@ def _program(
     ranges = [(number, starts[number]) for number in sorted(starts)]
     ranges = [(n, verdict) for i, (n, verdict) in enumerate(ranges) if not i or verdict is not ranges[i - 1][1]]
     known = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _AUDIT_ARCH[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
-    return [*known, *_search(ranges)]
+    return [*known, *_build_binary_search(ranges)]
 
 
-def _one_of(values: Sequence[int]) -> list[tuple[int, int, int, int]]:
+def _allow_values(values: Sequence[int]) -> list[tuple[int, int, int, int]]:
     """Allow the call if the loaded value is among these."""
     return [*((_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)), *_DENIED, *_ALLOWED]
 
 
-def _search(
+def _build_binary_search(
     starts: Sequence[tuple[int, list[tuple[int, int, int, int]]]],
 ) -> list[tuple[int, int, int, int]]:
     """Build a binary search over ranges of call numbers: the kernel runs the filter for every call."""
     if len(starts) == 1:
         return starts[0][1]
     middle = len(starts) // 2
-    low, high = _search(starts[:middle]), _search(starts[middle:])
+    low, high = _build_binary_search(starts[:middle]), _build_binary_search(starts[middle:])
     return [(_AT_LEAST, len(low), 0, starts[middle][0]), *low, *high]

@@ -39,10 +39,10 @@ def send(fd: int, message: Message) -> None:
 
 def receive(fd: int) -> Message | None:
     """Return the next message, or None when the other side has hung up."""
-    head = _exactly(fd, 4)
+    head = _read_exactly(fd, 4)
     if head is None:
         return None
-    body = _exactly(fd, struct.unpack(">I", head)[0])
+    body = _read_exactly(fd, struct.unpack(">I", head)[0])
     return None if body is None else unpack(body)
 
 
@@ -53,12 +53,12 @@ def receive_with_fds(line: socket.socket) -> tuple[Message | None, list[int]]:
     head, fds, _, _ = recv_fds(line, 1, 8)
     if not head:
         return None, fds
-    rest = _exactly(line.fileno(), 3)
-    body = None if rest is None else _exactly(line.fileno(), struct.unpack(">I", head + rest)[0])
+    rest = _read_exactly(line.fileno(), 3)
+    body = None if rest is None else _read_exactly(line.fileno(), struct.unpack(">I", head + rest)[0])
     return (None if body is None else unpack(body)), fds
 
 
-def _exactly(fd: int, count: int) -> bytes | None:
+def _read_exactly(fd: int, count: int) -> bytes | None:
     parts = []
     while count:
         part = os.read(fd, min(count, 1 << 20))

@@ -34,50 +34,50 @@ _HIGH = 200
 
 def main() -> None:
     """Confine this process and serve cells until the host hangs up."""
-    line, out, err = (_lift(int(fd)) for fd in sys.argv[1:4])
+    line, out, err = (_move_to_high_descriptor(int(fd)) for fd in sys.argv[1:4])
     sys.path[:] = [path for path in sys.path if path not in ("", _OUR_FOLDER)]
     confine.join_cgroups(int(fd) for fd in sys.argv[4:])
     confine.die_with_parent()
     spec = wire.receive(line)
     if spec is None:
         return
-    _lock_in(spec, line)
+    _confine_process(spec, line)
     confine.use_packages(spec["venv"], spec["packages"])
     try:
-        Worker(line, out, err).serve()
+        CellWorker(line, out, err).serve_cells()
     except OSError:
         # The host has hung up, so there is no one to report to.
         os._exit(70)
 
 
-def _lift(fd: int) -> int:
+def _move_to_high_descriptor(fd: int) -> int:
     high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
     os.close(fd)
     return high
 
 
-def _lock_in(spec: dict[str, Any], line: int) -> None:
+def _confine_process(spec: dict[str, Any], line: int) -> None:
     if spec["enter"]:
         confine.enter_user_namespace(spec["enter"])
     if spec["enter"] or not spec["per_call"]:
-        _stay_behind(line, alone=not spec["enter"])
+        _continue_in_fork(line, alone=not spec["enter"])
     if spec["enter"]:
-        confine.read_only_but(spec["writable"])
+        confine.make_mounts_read_only(spec["writable"])
         safe = confine.MS_NOSUID | confine.MS_NODEV | confine.MS_NOEXEC | confine.MS_RDONLY
         confine.mount("proc", "/proc", safe, "subset=pid,hidepid=2")
         if spec["enter"] & confine.CLONE_NEWNET:
-            confine.loopback_up()
+            confine.bring_loopback_up()
     os.umask(0o077)
     os.chdir(spec["work"])
-    confine.limit(spec["rlimits"])
+    confine.set_rlimits(spec["rlimits"])
     confine.drop_privileges()
     if spec["landlock"]:
         landlock.restrict(**spec["landlock"])
     if spec["seccomp"]:
-        seccomp.restrict(seccomp.prepare(**spec["seccomp"]))
+        seccomp.install_filter(seccomp.compile_filter(**spec["seccomp"]))
 
 
-def _stay_behind(line: int, *, alone: bool) -> None:
+def _continue_in_fork(line: int, *, alone: bool) -> None:
     """Continue as the worker in a fork, inside the new namespaces; the parent waits and ends what it leaves."""
     if alone:
         confine.adopt_orphans()
@@ -89,12 +89,12 @@ def _stay_behind(line: int, *, alone: bool) -> None:
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     status = os.waitpid(child, 0)[1]
     if alone:
-        confine.end_children()
+        confine.kill_descendants()
     code = os.waitstatus_to_exitcode(status)
     os._exit(128 - code if code < 0 else code)
 
 
-class Worker:
+class CellWorker:
     """Keeps the names that cells define and the socket to the host."""
 
     def __init__(self, line: int, out: int, err: int) -> None:
@@ -111,26 +111,26 @@ class Worker:
         self._module = types.ModuleType("__main__")
         self._module.__dict__.update({"__builtins__": builtins, "progress": self.progress})
 
-    def serve(self) -> None:
+    def serve_cells(self) -> None:
         """Run each cell that the host sends and report its result."""
         sys.modules["__main__"] = self._module
-        asking.offer_skills(self._module, self._ask)
-        logging.getLogger().addHandler(_ToHost(self._say))
-        self._ready_streams()
-        self._say({"ready": True})
-        while (message := self._next()) is not None:
+        asking.install_skills_module(self._module, self._ask_host)
+        logging.getLogger().addHandler(_HostLogHandler(self._send_message))
+        self._reset_streams()
+        self._send_message({"ready": True})
+        while (message := self._receive_message()) is not None:
             if "exec" in message:
-                self._say({"done": self._cell(message["exec"]), "id": message["id"]})
+                self._send_message({"done": self._run_cell(message["exec"]), "id": message["id"]})
 
-    def _next(self) -> wire.Message | None:
+    def _receive_message(self) -> wire.Message | None:
         return self._early.pop(0) if self._early else wire.receive(self._line)
 
     def progress(self, text: object = "") -> None:
         """Tell the host that the cell is alive and how far it is."""
-        self._say({"progress": str(text)[:1000]})
+        self._send_message({"progress": str(text)[:1000]})
 
-    def _cell(self, code: str) -> dict[str, Any]:
-        self._ready_streams()
+    def _run_cell(self, code: str) -> dict[str, Any]:
+        self._reset_streams()
         for finder in list(sys.path_importer_cache.values()):
             # Packages may have been added since the last cell.
             getattr(finder, "invalidate_caches", int)()
@@ -138,10 +138,10 @@ class Worker:
         result: dict[str, Any] = {"error": None}
         try:
             self._is_running = True
-            self._execute(code, f"<cell {self._count}>")
+            self._execute_code(code, f"<cell {self._count}>")
         except BaseException as error:
             self._is_running = False
-            result = _describe(error)
+            result = _describe_error(error)
         finally:
             self._is_running = False
         if os.getpid() != self._own_pid:
@@ -154,10 +154,10 @@ class Worker:
                 # The cell closed the stream, which it may.
                 pass
             except OSError as error:
-                result = result if result["error"] else _describe(error)
+                result = result if result["error"] else _describe_error(error)
         return result
 
-    def _execute(self, code: str, name: str) -> None:
+    def _execute_code(self, code: str, name: str) -> None:
         """Run the statements and print the value of a last expression, as a notebook does."""
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
         tree = compile(code, name, "exec", _ast.PyCF_ONLY_AST, dont_inherit=True)
@@ -171,7 +171,7 @@ class Worker:
                 names["_"] = value
                 sys.stdout.write(f"{value!r}\n")
 
-    def _ready_streams(self) -> None:
+    def _reset_streams(self) -> None:
         """Restore standard input, output, error and the interrupt handler, whatever the last cell did to them."""
         nothing = os.open(os.devnull, os.O_RDWR)
         for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
@@ -184,24 +184,24 @@ class Worker:
         if nothing > 2:
             os.close(nothing)
         sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
-        sys.stdout, sys.stderr = _stream(1), _stream(2)
-        signal.signal(signal.SIGINT, self._on_interrupt)
+        sys.stdout, sys.stderr = _open_text_stream(1), _open_text_stream(2)
+        signal.signal(signal.SIGINT, self._handle_interrupt)
 
-    def _on_interrupt(self, *_: object) -> None:
+    def _handle_interrupt(self, *_: object) -> None:
         if self._is_talking:
             self._was_interrupted = True
         elif self._is_running and os.getpid() == self._own_pid:
             raise KeyboardInterrupt
 
-    def _ask(self, what: str, argument: object) -> wire.Message:
+    def _ask_host(self, what: str, argument: object) -> wire.Message:
         with self._speaking:
             self._asked += 1
             number = self._asked
             with self._delay_interrupts():
                 wire.send(self._line, {"ask": what, "argument": argument, "id": number})
-            return self._answer(number)
+            return self._wait_for_answer(number)
 
-    def _answer(self, number: int) -> wire.Message:
+    def _wait_for_answer(self, number: int) -> wire.Message:
         """Wait for the answer to this question.
 
         The answer to an interrupted question, or the next cell, may arrive first.
@@ -218,7 +218,7 @@ class Worker:
             elif message.get("id") == number:
                 return message
 
-    def _say(self, message: wire.Message) -> None:
+    def _send_message(self, message: wire.Message) -> None:
         with self._speaking, self._delay_interrupts():
             wire.send(self._line, message)
 
@@ -236,10 +236,10 @@ class Worker:
             self._is_talking = False
         if self._was_interrupted:
             self._was_interrupted = False
-            self._on_interrupt()
+            self._handle_interrupt()
 
 
-class _ToHost(logging.Handler):
+class _HostLogHandler(logging.Handler):
     def __init__(self, say: Any) -> None:
         super().__init__()
         self._say = say
@@ -248,12 +248,12 @@ class _ToHost(logging.Handler):
         self._say({"log": f"{record.levelname} {record.name}: {record.getMessage()}"[:2000]})
 
 
-def _stream(number: int) -> io.TextIOWrapper:
+def _open_text_stream(number: int) -> io.TextIOWrapper:
     raw = io.BufferedWriter(io.FileIO(number, "wb", closefd=False))
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
-def _describe(error: BaseException) -> dict[str, Any]:
+def _describe_error(error: BaseException) -> dict[str, Any]:
     """Return the traceback from the cell on, and the missing module if an import failed."""
     if isinstance(error, SystemExit) and error.code in (None, 0):
         return {"error": None}

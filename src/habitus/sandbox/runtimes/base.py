@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from habitus.errors import Invalid
-from habitus.sandbox.child import Capture, Message
+from habitus.sandbox.child import Message, OutputCapture
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -19,30 +19,30 @@ class WorkerProcess(Protocol):
     @property
     def is_alive(self) -> bool: ...
 
-    def listen(self, out: Capture | None, err: Capture | None) -> None:
+    def redirect_output(self, out: OutputCapture | None, err: OutputCapture | None) -> None:
         """Send its output to these captures from now on; None between cells."""
 
     async def send(self, message: Message) -> None: ...
 
     async def receive(self) -> Message: ...
 
-    def settle(self) -> None:
+    def flush_output(self) -> None:
         """Deliver the output printed before the last received message."""
 
     async def interrupt(self) -> None:
         """Interrupt it, as Ctrl-C does."""
 
-    async def give(self) -> str:
+    async def sync_given_files(self) -> str:
         """Bring the given files up to date for the code; return a sentence about those that failed."""
 
-    async def keep_made(self, place: Path) -> tuple[str, ...]:
+    async def collect_made_files(self, place: Path) -> tuple[str, ...]:
         """Copy the files made since the last call into `place` and return their paths."""
 
     async def close(self) -> str:
         """End it with everything it started; return the reason if it had already ended."""
 
 
-class Runtime(Protocol):
+class ScratchpadRuntime(Protocol):
     """Runs scratchpads: each name has a virtual environment, a folder of files and at most one worker."""
 
     async def start(self, name: str) -> WorkerProcess: ...
@@ -56,7 +56,7 @@ class Runtime(Protocol):
     async def close(self) -> None: ...
 
 
-def check_name(name: str) -> str:
+def check_scratchpad_name(name: str) -> str:
     """Return the name if it is a safe folder name, else raise `Invalid`."""
     if not _NAME.fullmatch(name):
         raise Invalid(

@@ -10,16 +10,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from habitus.errors import NotFound, Refused, did_you_mean
-from habitus.locks import take
-from habitus.sandbox.child import Capture, Child, Gone, Message, Tap, ending, start
-from habitus.sandbox.files import Made
-from habitus.sandbox.guard import Guard
+from habitus.locks import acquire_lock
+from habitus.sandbox.child import (
+    Message,
+    OutputCapture,
+    PipeReader,
+    ProcessGone,
+    SandboxProcess,
+    describe_exit_code,
+    start_process,
+)
+from habitus.sandbox.files import MadeFilesTracker
+from habitus.sandbox.guard import ResourceGuard
 from habitus.sandbox.inside import folders
-from habitus.sandbox.isolation import Jail, launch, this_interpreter
-from habitus.sandbox.machine import Machine
-from habitus.sandbox.model import MIB, Limits, Permissions
-from habitus.sandbox.runtimes.base import check_name
-from habitus.sandbox.venvs import Environments
+from habitus.sandbox.isolation import JailOptions, get_current_interpreter, plan_launch
+from habitus.sandbox.machine import MachineCapabilities
+from habitus.sandbox.model import MIB, Permissions, SandboxLimits
+from habitus.sandbox.runtimes.base import check_scratchpad_name
+from habitus.sandbox.venvs import EnvironmentCache
 
 _START_S = 30.0
 
@@ -33,12 +41,12 @@ class LocalRuntime:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: MachineCapabilities,
         folder: Path,
-        environments: Environments,
+        environments: EnvironmentCache,
         *,
         permissions: Permissions,
-        limits: Limits,
+        limits: SandboxLimits,
         allow_weaker: bool = False,
         owner: str = "",
         given: Path | None = None,
@@ -55,25 +63,25 @@ class LocalRuntime:
 
     async def start(self, name: str) -> LocalWorker:
         """Start the worker of a scratchpad, creating its folder and environment if needed."""
-        pad = self._own(name)
+        pad = self._lock_scratchpad(name)
         venv, files = pad / "venv", pad / "files"
         files.mkdir(exist_ok=True)
         if self._given:
             # A bind mount needs a source that exists.
             self._given.mkdir(parents=True, exist_ok=True, mode=0o700)
-        jail = Jail(
-            interpreter=this_interpreter(venv),
+        jail = JailOptions(
+            interpreter=get_current_interpreter(venv),
             permissions=self._permissions,
             limits=self._limits,
             folder=files,
             given=self._given,
         )
-        await self._environments.make_own(venv)
-        plan = launch(self._machine, jail, "worker", scratch=files, allow_weaker=self._allow_weaker)
+        await self._environments.create_own_environment(venv)
+        plan = plan_launch(self._machine, jail, "worker", scratch=files, allow_weaker=self._allow_weaker)
         out, their_out = os.pipe()
         err, their_err = os.pipe()
         try:
-            child = await start(plan, self._machine.cgroups, self._limits, give=[their_out, their_err])
+            child = await start_process(plan, self._machine.cgroups, self._limits, inherited_fds=[their_out, their_err])
         except BaseException:
             os.close(out)
             os.close(err)
@@ -84,29 +92,29 @@ class LocalRuntime:
         worker = LocalWorker(child, out, err, files, self._limits)
         try:
             async with asyncio.timeout(_START_S):
-                await worker.greet()
+                await worker.wait_until_ready()
         except BaseException as error:
             why = await worker.close()
             if isinstance(error, TimeoutError):
-                raise Gone(f"no answer within {_START_S:g} s") from error
-            if isinstance(error, Gone):
-                raise Gone(str(error) or why) from error
+                raise ProcessGone(f"no answer within {_START_S:g} s") from error
+            if isinstance(error, ProcessGone):
+                raise ProcessGone(str(error) or why) from error
             raise
         return worker
 
     async def install(self, name: str, requirements: Sequence[str]) -> str:
         """Install packages for a scratchpad and return a sentence about the result."""
-        pad = self._own(name)
-        return await self._environments.install(pad / "venv", requirements)
+        pad = self._lock_scratchpad(name)
+        return await self._environments.install_packages(pad / "venv", requirements)
 
     async def remove(self, name: str) -> None:
         """Delete a scratchpad with its files; `NotFound` if there is none."""
         names = await self.names()
-        if check_name(name) not in names:
+        if check_scratchpad_name(name) not in names:
             raise NotFound(f"No scratchpad '{name}'.", hint=did_you_mean(name, names))
-        pad = self._own(name)
+        pad = self._lock_scratchpad(name)
         # The lock goes last, so that no other process takes a scratchpad that is half deleted.
-        await asyncio.to_thread(folders.remove, str(pad), last="lock")
+        await asyncio.to_thread(folders.remove_folder, str(pad), last="lock")
         if name in self._locks:
             os.close(self._locks.pop(name))
 
@@ -121,13 +129,13 @@ class LocalRuntime:
         while self._locks:
             os.close(self._locks.popitem()[1])
 
-    def _own(self, name: str) -> Path:
+    def _lock_scratchpad(self, name: str) -> Path:
         """Return the scratchpad's folder, locked against every other process until we close."""
-        pad = self._folder / check_name(name)
+        pad = self._folder / check_scratchpad_name(name)
         if name in self._locks:
             return pad
         pad.mkdir(parents=True, exist_ok=True, mode=0o700)
-        held = take(pad / "lock")
+        held = acquire_lock(pad / "lock")
         if held is None:
             owner = (pad / "lock").read_text("utf-8", errors="replace").strip()
             if owner == self._owner:
@@ -146,36 +154,36 @@ class LocalRuntime:
 class LocalWorker:
     """A worker in the local sandbox: messages over a socket, output over two pipes, interrupts by signal."""
 
-    def __init__(self, child: Child, out: int, err: int, files: Path, limits: Limits) -> None:
+    def __init__(self, child: SandboxProcess, out: int, err: int, files: Path, limits: SandboxLimits) -> None:
         self._child = child
         self._limits = limits
-        self._guard = Guard(child, files, limits)
+        self._guard = ResourceGuard(child, files, limits)
         self._files = files
-        self._made: Made | None = None
-        self._taps = (Tap(out, _ignore), Tap(err, _ignore))
+        self._made: MadeFilesTracker | None = None
+        self._taps = (PipeReader(out, _discard_output), PipeReader(err, _discard_output))
         self._pidfd: int | None = None
         self._is_ending = False
 
-    async def greet(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Wait for the first message and start the guard."""
-        _, sender = await self._child.first_message()
+        _, sender = await self._child.receive_first_message()
         with contextlib.suppress(OSError, AttributeError):
             # A pidfd can't hit another process that was later given the same number.
             self._pidfd = os.pidfd_open(sender)
         self._guard.start()
-        self._made = await asyncio.to_thread(Made, self._files)
+        self._made = await asyncio.to_thread(MadeFilesTracker, self._files)
 
     @property
     def is_alive(self) -> bool:
         return self._child.is_alive
 
-    def listen(self, out: Capture | None, err: Capture | None) -> None:
+    def redirect_output(self, out: OutputCapture | None, err: OutputCapture | None) -> None:
         for tap, capture in zip(self._taps, (out, err), strict=True):
-            tap.sink = capture.feed if capture else _ignore
+            tap.sink = capture.feed if capture else _discard_output
         if out:
-            self._guard.work()
+            self._guard.on_cell_started()
         else:
-            self._guard.rest()
+            self._guard.on_cell_finished()
 
     async def send(self, message: Message) -> None:
         await self._child.send(message)
@@ -183,11 +191,11 @@ class LocalWorker:
     async def receive(self) -> Message:
         try:
             return await self._child.receive()
-        except Gone:
+        except ProcessGone:
             self._is_ending = True
             raise
 
-    def settle(self) -> None:
+    def flush_output(self) -> None:
         for tap in self._taps:
             tap.drain()
 
@@ -198,15 +206,15 @@ class LocalWorker:
             else:
                 self._child.process.send_signal(signal.SIGINT)
 
-    async def give(self) -> str:
+    async def sync_given_files(self) -> str:
         """Return "": the folder is mounted, so there is nothing to copy."""
         return ""
 
-    async def keep_made(self, place: Path) -> tuple[str, ...]:
-        return await asyncio.to_thread(self.made_files.keep, place)
+    async def collect_made_files(self, place: Path) -> tuple[str, ...]:
+        return await asyncio.to_thread(self.made_files.copy_new_files, place)
 
     @property
-    def made_files(self) -> Made:
+    def made_files(self) -> MadeFilesTracker:
         """The tracker of files made by cells."""
         assert self._made is not None, "it has not greeted yet"
         return self._made
@@ -218,7 +226,7 @@ class LocalWorker:
                 await asyncio.wait_for(self._child.process.wait(), 1.0)
         code = self._child.process.returncode
         verdict = self._guard.verdict
-        if self._child.group and self._child.group.memory_kills():
+        if self._child.group and self._child.group.count_memory_kills():
             verdict = f"it used more than {self._limits.memory // MIB} MiB of memory"
         self._guard.stop()
         await self._child.close()
@@ -227,8 +235,8 @@ class LocalWorker:
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
-        return verdict or ending(code)
+        return verdict or describe_exit_code(code)
 
 
-def _ignore(data: bytes) -> None:
+def _discard_output(data: bytes) -> None:
     """Discard output printed between cells."""

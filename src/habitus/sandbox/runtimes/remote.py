@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from habitus.errors import HabitusError, UserError
-from habitus.files import checked_path
-from habitus.sandbox.child import Capture, Gone, Message
+from habitus.files import check_inner_path
+from habitus.sandbox.child import Message, OutputCapture, ProcessGone
 from habitus.sandbox.inside.wire import pack, unpack
-from habitus.sandbox.isolation import given_at
-from habitus.sandbox.machine import base_python, probe
-from habitus.sandbox.model import MIB, Limits, Permissions
+from habitus.sandbox.isolation import get_given_path
+from habitus.sandbox.machine import get_base_python, probe_machine
+from habitus.sandbox.model import MIB, Permissions, SandboxLimits
 from habitus.sandbox.runtimes.local import LocalRuntime, LocalWorker
-from habitus.sandbox.venvs import Environments, Venvs
+from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 
 # UTF-8 uses at most four bytes for a character.
 _BYTES_PER_CHARACTER = 4
@@ -35,15 +35,15 @@ GIVEN = ".given"  # no scratchpad has such a name: theirs begin with a letter or
 
 def main() -> None:
     """Serve one order on standard input and output."""
-    asyncio.run(_serve())
+    asyncio.run(_serve_order())
 
 
-async def _serve() -> None:
-    reader, writer = await _standard_streams()
+async def _serve_order() -> None:
+    reader, writer = await _open_standard_streams()
     order = await read_message(reader)
-    runtime = _runtime(order)
+    runtime = _build_runtime(order)
     try:
-        result = await _obey(runtime, order)
+        result = await _execute_order(runtime, order)
     except HabitusError as error:
         hint = error.hint if isinstance(error, UserError) else ""
         text = error.message if isinstance(error, UserError) else str(error)
@@ -51,14 +51,14 @@ async def _serve() -> None:
     else:
         if isinstance(result, LocalWorker):
             writer.write(pack({"ok": True}))
-            await _relay(result, Carried(_given_folder(order)), reader, writer)
+            await _relay_messages(result, SyncedFolder(_get_given_folder(order)), reader, writer)
         else:
             writer.write(pack({"ok": result}))
     await writer.drain()
     await runtime.close()
 
 
-async def _obey(runtime: LocalRuntime, order: Message) -> object:
+async def _execute_order(runtime: LocalRuntime, order: Message) -> object:
     name = order["name"]
     match order["do"]:
         case "start":
@@ -69,12 +69,12 @@ async def _obey(runtime: LocalRuntime, order: Message) -> object:
             await runtime.remove(name)
             return None
         case "given":
-            return given_at(probe(), _given_folder(order))
+            return get_given_path(probe_machine(), _get_given_folder(order))
         case _:
             return await runtime.names()
 
 
-def _runtime(order: Message) -> LocalRuntime:
+def _build_runtime(order: Message) -> LocalRuntime:
     granted = order["permissions"]
     permissions = Permissions(
         network=granted["network"],
@@ -83,32 +83,34 @@ def _runtime(order: Message) -> LocalRuntime:
         env=tuple(granted["env"]),
     )
     return LocalRuntime(
-        probe(),
-        _folder(order),
-        Environments(Path(order["environments"]).expanduser(), Venvs(os.environ, python=base_python(), uv=order["uv"])),
+        probe_machine(),
+        _get_scratchpads_folder(order),
+        EnvironmentCache(
+            Path(order["environments"]).expanduser(), VenvBuilder(os.environ, python=get_base_python(), uv=order["uv"])
+        ),
         permissions=permissions,
-        limits=Limits(**order["limits"]),
+        limits=SandboxLimits(**order["limits"]),
         allow_weaker=order["allow_weaker"],
         owner=order["owner"],
-        given=_given_folder(order),
+        given=_get_given_folder(order),
     )
 
 
-def _folder(order: Message) -> Path:
+def _get_scratchpads_folder(order: Message) -> Path:
     return Path(order["folder"]).expanduser()
 
 
-def _given_folder(order: Message) -> Path:
-    return _folder(order) / GIVEN
+def _get_given_folder(order: Message) -> Path:
+    return _get_scratchpads_folder(order) / GIVEN
 
 
-async def _relay(
-    worker: LocalWorker, given: Carried, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+async def _relay_messages(
+    worker: LocalWorker, given: SyncedFolder, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Relay messages and files both ways until either side ends."""
-    streams = {name: _Forward(name, writer) for name in ("out", "err")}
-    inward = asyncio.ensure_future(_inward(worker, given, reader, writer, streams))
-    outward = asyncio.ensure_future(_outward(worker, writer, streams))
+    streams = {name: _ForwardingCapture(name, writer) for name in ("out", "err")}
+    inward = asyncio.ensure_future(_relay_inward(worker, given, reader, writer, streams))
+    outward = asyncio.ensure_future(_relay_outward(worker, writer, streams))
     await asyncio.wait({inward, outward}, return_when=asyncio.FIRST_COMPLETED)
     inward.cancel()
     outward.cancel()
@@ -117,12 +119,12 @@ async def _relay(
         writer.write(pack({"gone": why}))
 
 
-async def _inward(
+async def _relay_inward(
     worker: LocalWorker,
-    given: Carried,
+    given: SyncedFolder,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
-    streams: dict[str, _Forward],
+    streams: dict[str, _ForwardingCapture],
 ) -> None:
     while True:
         try:
@@ -131,38 +133,40 @@ async def _inward(
             # The near end has hung up.
             return
         if "listen" in message and message["listen"] is None:
-            worker.listen(None, None)
+            worker.redirect_output(None, None)
         elif "listen" in message:
             for stream in streams.values():
-                stream.begin(message["listen"])
-            worker.listen(streams["out"], streams["err"])
+                stream.reset_budget(message["listen"])
+            worker.redirect_output(streams["out"], streams["err"])
         elif "interrupt" in message:
             await worker.interrupt()
         elif "give" in message:
-            await _take(given, message["give"], reader, writer)
+            await _receive_given_files(given, message["give"], reader, writer)
         elif "keep" in message:
-            await _send_made(worker, int(message["keep"]), writer)
+            await _send_made_files(worker, int(message["keep"]), writer)
         else:
             await worker.send(message["to"])
 
 
-async def _take(given: Carried, wanted: Manifest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _receive_given_files(
+    given: SyncedFolder, wanted: FileHashes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     """List the files that are missing here, receive them, and report those that could not be stored."""
-    missing = given.missing(wanted)
+    missing = given.prune_and_list_missing(wanted)
     writer.write(pack({"missing": missing}))
     lost = {path: why for path in missing if (why := await _receive_file(given, path, wanted[path], reader))}
     writer.write(pack({"lost": lost}))
     await writer.drain()
 
 
-async def _receive_file(given: Carried, path: str, digest: str, reader: asyncio.StreamReader) -> str:
+async def _receive_file(given: SyncedFolder, path: str, digest: str, reader: asyncio.StreamReader) -> str:
     """Store one file and return "" or the reason why not.
 
     Its data is always read to the end, because the next file follows it.
     """
     why, file = "", None
     try:
-        file = given.arriving(path, digest)
+        file = given.open_incoming_file(path, digest)
     except OSError as error:
         why = error.strerror or str(error)
     while (data := (await read_message(reader))["data"]) is not None:
@@ -176,8 +180,8 @@ async def _receive_file(given: Carried, path: str, digest: str, reader: asyncio.
     return why
 
 
-async def _send_made(worker: LocalWorker, room: int, writer: asyncio.StreamWriter) -> None:
-    for name, source in worker.made_files.new(room):
+async def _send_made_files(worker: LocalWorker, room: int, writer: asyncio.StreamWriter) -> None:
+    for name, source in worker.made_files.open_new_files(room):
         writer.write(pack({"made": name}))
         while data := source.read(MIB // 4):
             writer.write(pack({"data": base64.b64encode(data).decode()}))
@@ -187,20 +191,22 @@ async def _send_made(worker: LocalWorker, room: int, writer: asyncio.StreamWrite
     await writer.drain()
 
 
-async def _outward(worker: LocalWorker, writer: asyncio.StreamWriter, streams: dict[str, _Forward]) -> None:
+async def _relay_outward(
+    worker: LocalWorker, writer: asyncio.StreamWriter, streams: dict[str, _ForwardingCapture]
+) -> None:
     while True:
         try:
             message = await worker.receive()
-        except Gone:
+        except ProcessGone:
             return
-        worker.settle()
+        worker.flush_output()
         for stream in streams.values():
-            stream.own_up()
+            stream.report_skipped()
         writer.write(pack({"from": message}))
         await writer.drain()
 
 
-class _Forward(Capture):
+class _ForwardingCapture(OutputCapture):
     """Sends output over the connection up to the limit of the other side, then only counts the rest."""
 
     def __init__(self, name: str, writer: asyncio.StreamWriter) -> None:
@@ -210,7 +216,7 @@ class _Forward(Capture):
         self._bytes_left = 0
         self._skipped = 0
 
-    def begin(self, characters: int) -> None:
+    def reset_budget(self, characters: int) -> None:
         """Allow this many characters for the next cell."""
         self._bytes_left = characters * _BYTES_PER_CHARACTER
         self._skipped = 0
@@ -221,18 +227,18 @@ class _Forward(Capture):
         if kept:
             self._writer.write(pack({self._name: base64.b64encode(kept).decode()}))
         # For large data translate is much faster than a loop over bytes.
-        self._skipped += sum(1 for byte in rest if byte & 0xC0 != 0x80) if len(rest) < 4096 else _characters(rest)
+        self._skipped += sum(1 for byte in rest if byte & 0xC0 != 0x80) if len(rest) < 4096 else _count_characters(rest)
         if self._skipped > 1 << 20:
-            self.own_up()
+            self.report_skipped()
 
-    def own_up(self) -> None:
+    def report_skipped(self) -> None:
         """Report how many characters were left out since the last report."""
         if self._skipped:
             self._writer.write(pack({"skipped": self._name, "count": self._skipped}))
             self._skipped = 0
 
 
-def _characters(data: bytes) -> int:
+def _count_characters(data: bytes) -> int:
     """Count the UTF-8 characters that begin in the data."""
     return len(data.translate(None, bytes(range(0x80, 0xC0))))
 
@@ -243,7 +249,7 @@ async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
     return unpack(await reader.readexactly(length))
 
 
-async def _standard_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _open_standard_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 20)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
@@ -251,51 +257,51 @@ async def _standard_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWrite
     return reader, asyncio.StreamWriter(transport, protocol, None, loop)
 
 
-Manifest = Mapping[str, str]  # relative path → hash, with a trailing `x` for an executable
+FileHashes = Mapping[str, str]  # relative path → hash, with a trailing `x` for an executable
 
 
-class Carried:
+class SyncedFolder:
     """A folder of given files that is kept in sync over the connection. Every method blocks on disk access."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._hashes: dict[str, tuple[tuple[int, ...], str]] = {}  # path → file stamp and hash
 
-    def manifest(self) -> Manifest:
+    def compute_manifest(self) -> FileHashes:
         """Return every file with its hash; unchanged files are not read again."""
         known, self._hashes = self._hashes, {}
-        for path, found in self._files():
+        for path, found in self._walk_files():
             stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode)
             before = known.get(path)
             # The file was replaced meanwhile; the next manifest has its successor.
             with suppress(FileNotFoundError):
-                self._hashes[path] = before if before and before[0] == stamp else (stamp, self._hash(path, found))
+                self._hashes[path] = before if before and before[0] == stamp else (stamp, self._hash_file(path, found))
         return {path: digest for path, (_, digest) in self._hashes.items()}
 
-    def missing(self, wanted: Manifest) -> list[str]:
+    def prune_and_list_missing(self, wanted: FileHashes) -> list[str]:
         """Delete files that are no longer wanted and return the paths that are missing or differ."""
-        there = self.manifest()
+        there = self.compute_manifest()
         for path in there.keys() - wanted.keys():
             (self._folder / path).unlink(missing_ok=True)
         return [path for path, digest in wanted.items() if there.get(path) != digest]
 
-    def chunks(self, path: str) -> Iterator[bytes]:
+    def read_chunks(self, path: str) -> Iterator[bytes]:
         """Yield the content of a file in pieces."""
         with (self._folder / path).open("rb") as source:
             while data := source.read(MIB // 4):
                 yield data
 
-    def arriving(self, path: str, digest: str) -> Arriving:
+    def open_incoming_file(self, path: str, digest: str) -> IncomingFile:
         """Open a file for incoming data."""
-        return Arriving(self._folder / checked_path(path), digest)
+        return IncomingFile(self._folder / check_inner_path(path), digest)
 
-    def _hash(self, path: str, found: os.stat_result) -> str:
+    def _hash_file(self, path: str, found: os.stat_result) -> str:
         read = hashlib.sha256()
-        for data in self.chunks(path):
+        for data in self.read_chunks(path):
             read.update(data)
         return read.hexdigest() + ("x" if found.st_mode & stat.S_IXUSR else "")
 
-    def _files(self) -> Iterator[tuple[str, os.stat_result]]:
+    def _walk_files(self) -> Iterator[tuple[str, os.stat_result]]:
         """Yield the regular files with their status; temporary files and hidden folders are skipped."""
         for here, below, names in os.walk(self._folder):
             below[:] = [name for name in below if not name.startswith(".")]
@@ -306,7 +312,7 @@ class Carried:
                         yield path.relative_to(self._folder).as_posix(), found
 
 
-class Arriving:
+class IncomingFile:
     """A file being received. It is moved into place only if its content matches the expected hash."""
 
     def __init__(self, target: Path, digest: str) -> None:

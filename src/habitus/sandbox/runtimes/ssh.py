@@ -28,13 +28,13 @@ import packaging
 
 from habitus import errors
 from habitus.errors import HabitusError, StorageFailed, UserError
-from habitus.sandbox.child import Capture, Gone, Message
-from habitus.sandbox.files import opened_for, room_in
+from habitus.sandbox.child import Message, OutputCapture, ProcessGone
+from habitus.sandbox.files import compute_remaining_room, create_file
 from habitus.sandbox.inside.wire import pack
 from habitus.sandbox.isolation import GIVEN
-from habitus.sandbox.model import Limits, Permissions
-from habitus.sandbox.runtimes.base import check_name
-from habitus.sandbox.runtimes.remote import Carried, Manifest, read_message
+from habitus.sandbox.model import Permissions, SandboxLimits
+from habitus.sandbox.runtimes.base import check_scratchpad_name
+from habitus.sandbox.runtimes.remote import FileHashes, SyncedFolder, read_message
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class SshRuntime:
         python: str = "python3",
         uv: str | None = None,
         permissions: Permissions,
-        limits: Limits,
+        limits: SandboxLimits,
         allow_weaker: bool = False,
         given: Path | None = None,
     ) -> None:
@@ -92,8 +92,8 @@ class SshRuntime:
         if host.startswith("-"):
             raise errors.Invalid(f"'{host}' is not the name of a host.")
         self._host = host
-        self._given = Carried(given) if given else None
-        self._bundle = _bundle()
+        self._given = SyncedFolder(given) if given else None
+        self._bundle = _build_code_bundle()
         home = f"{folder}/.code/{hashlib.sha256(self._bundle).hexdigest()[:16]}"
         remote = shlex.join([python, "-I", "-c", _BOOT, home])
         self._command = ["ssh", *_OPTIONS, *options, "--", host, remote]
@@ -109,13 +109,13 @@ class SshRuntime:
         }
 
     @classmethod
-    def at(
+    def from_address(
         cls,
         address: str,
         below: str,
         *,
         permissions: Permissions,
-        limits: Limits,
+        limits: SandboxLimits,
         allow_weaker: bool,
         given: Path | None = None,
     ) -> SshRuntime:
@@ -139,47 +139,49 @@ class SshRuntime:
             given=given,
         )
 
-    def given_at(self) -> str:
+    def find_given_path(self) -> str:
         """Return the path where remote code finds the given files.
 
         Blocks until the other machine answers, so don't call it on an event loop. Returns the usual path if it does
         not.
         """
         try:
-            return str(asyncio.run(self._do("given", "")))
+            return str(asyncio.run(self._run_order("given", "")))
         except HabitusError as error:
             log.info("Could not ask where files lie: %s", error)
             return GIVEN
 
     async def start(self, name: str) -> SshWorker:
         """Connect and start the worker of a scratchpad."""
-        connection, _ = await self._ask("start", check_name(name))
+        connection, _ = await self._send_order("start", check_scratchpad_name(name))
         return SshWorker(connection, self._given)
 
     async def install(self, name: str, requirements: Sequence[str]) -> str:
         """Install packages for a scratchpad and return a sentence about the result."""
-        return str(await self._do("install", check_name(name), list(requirements)))
+        return str(await self._run_order("install", check_scratchpad_name(name), list(requirements)))
 
     async def remove(self, name: str) -> None:
         """Delete a scratchpad on the other machine."""
-        await self._do("remove", check_name(name))
+        await self._run_order("remove", check_scratchpad_name(name))
 
     async def names(self) -> list[str]:
         """Return the names of the scratchpads on the other machine."""
-        found = await self._do("names", "")
+        found = await self._run_order("names", "")
         return [str(name) for name in found] if isinstance(found, list) else []
 
     async def close(self) -> None:
         """Do nothing: every connection belongs to a worker and ends with it."""
 
-    async def _do(self, what: str, name: str, requirements: Sequence[str] = ()) -> object:
-        connection, answer = await self._ask(what, name, requirements)
-        await connection.end()
+    async def _run_order(self, what: str, name: str, requirements: Sequence[str] = ()) -> object:
+        connection, answer = await self._send_order(what, name, requirements)
+        await connection.hang_up()
         return answer
 
-    async def _ask(self, what: str, name: str, requirements: Sequence[str] = ()) -> tuple[_Connection, object]:
+    async def _send_order(
+        self, what: str, name: str, requirements: Sequence[str] = ()
+    ) -> tuple[_SshConnection, object]:
         """Connect, send our code and the order, and return the connection with the answer."""
-        connection = await _connect(self._command)
+        connection = await _open_connection(self._command)
         order = {**self._order, "do": what, "name": name, "requirements": list(requirements)}
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -189,20 +191,20 @@ class SshRuntime:
                     await connection.to.drain()
                 answer = await read_message(connection.back)
         except BaseException as error:
-            words = await connection.end()
+            words = await connection.hang_up()
             if isinstance(error, asyncio.IncompleteReadError):
                 raise StorageFailed(f"Could not reach '{self._host}' by SSH: {words or 'no answer'}") from error
             if isinstance(error, TimeoutError):
                 raise StorageFailed(f"'{self._host}' did not answer within {_ANSWER_S:g} s.") from error
             raise
         if "error" in answer:
-            await connection.end()
-            raise _same_error(answer["error"])
+            await connection.hang_up()
+            raise _rebuild_error(answer["error"])
         return connection, answer.get("ok")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Connection:
+class _SshConnection:
     """One ssh process with its two streams and its error output."""
 
     process: asyncio.subprocess.Process
@@ -210,7 +212,7 @@ class _Connection:
     back: asyncio.StreamReader
     noise: IO[bytes]
 
-    async def end(self) -> str:
+    async def hang_up(self) -> str:
         """Hang up, wait briefly for the far end to stop its worker, then kill ssh; return ssh's last error line."""
         with contextlib.suppress(ConnectionError):
             self.to.close()
@@ -231,7 +233,7 @@ class _Connection:
         return lines[-1] if lines else ""
 
 
-async def _connect(command: Sequence[str]) -> _Connection:
+async def _open_connection(command: Sequence[str]) -> _SshConnection:
     noise = tempfile.TemporaryFile()  # noqa: SIM115 (the connection owns and closes it)
     pipe = asyncio.subprocess.PIPE
     try:
@@ -241,18 +243,18 @@ async def _connect(command: Sequence[str]) -> _Connection:
         raise StorageFailed("The program 'ssh' is not installed.", hint="Install an SSH client.") from error
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("a process that was given pipes has none")
-    return _Connection(process=process, to=process.stdin, back=process.stdout, noise=noise)
+    return _SshConnection(process=process, to=process.stdin, back=process.stdout, noise=noise)
 
 
 class SshWorker:
     """A worker on the other machine, reached through the SSH connection."""
 
-    def __init__(self, connection: _Connection, given: Carried | None) -> None:
+    def __init__(self, connection: _SshConnection, given: SyncedFolder | None) -> None:
         self._line = connection
         self._given = given
-        self._is_there: Manifest | None = None  # the given files already there
+        self._is_there: FileHashes | None = None  # the given files already there
         self._early: deque[Message] = deque()  # messages received while waiting for another answer
-        self._captures: dict[str, Capture | None] = {"out": None, "err": None}
+        self._captures: dict[str, OutputCapture | None] = {"out": None, "err": None}
         self._why = ""
         self._is_alive = True
 
@@ -260,60 +262,60 @@ class SshWorker:
     def is_alive(self) -> bool:
         return self._is_alive and self._line.process.returncode is None
 
-    def listen(self, out: Capture | None, err: Capture | None) -> None:
+    def redirect_output(self, out: OutputCapture | None, err: OutputCapture | None) -> None:
         self._captures = {"out": out, "err": err}
         if self.is_alive:
             self._line.to.write(pack({"listen": out.limit if out else None}))
 
     async def send(self, message: Message) -> None:
-        await self._tell({"to": message})
+        await self._send_frame({"to": message})
 
     async def receive(self) -> Message:
-        return self._early.popleft() if self._early else dict(await self._next("from"))
+        return self._early.popleft() if self._early else dict(await self._receive_frame("from"))
 
-    async def give(self) -> str:
+    async def sync_given_files(self) -> str:
         if self._given is None:
             return ""
-        now = await asyncio.to_thread(self._given.manifest)
+        now = await asyncio.to_thread(self._given.compute_manifest)
         if now == self._is_there:
             return ""
-        await self._tell({"give": now})
-        for path in await self._next("missing"):
+        await self._send_frame({"give": now})
+        for path in await self._receive_frame("missing"):
             # The file was deleted after it was listed.
             with contextlib.suppress(FileNotFoundError):
-                await self._bring(self._given.chunks(path))
-            await self._tell({"data": None})
-        lost: dict[str, str] = await self._next("lost")
+                await self._send_chunks(self._given.read_chunks(path))
+            await self._send_frame({"data": None})
+        lost: dict[str, str] = await self._receive_frame("lost")
         self._is_there = None if lost else now
         return "".join(f"{path} did not get to the other machine: {why}. " for path, why in lost.items()).strip()
 
-    async def _bring(self, chunks: Iterator[bytes]) -> None:
+    async def _send_chunks(self, chunks: Iterator[bytes]) -> None:
         while data := await asyncio.to_thread(next, chunks, b""):
-            await self._tell({"data": base64.b64encode(data).decode()})
+            await self._send_frame({"data": base64.b64encode(data).decode()})
 
-    async def keep_made(self, place: Path) -> tuple[str, ...]:
+    async def collect_made_files(self, place: Path) -> tuple[str, ...]:
         kept: list[str] = []
         if self.is_alive:
-            with contextlib.suppress(Gone):
-                await self._tell({"keep": await asyncio.to_thread(room_in, place)})
-                while (name := await self._next("made")) is not None:
-                    kept.append(await self._keep_file(str(name), place))
+            with contextlib.suppress(ProcessGone):
+                await self._send_frame({"keep": await asyncio.to_thread(compute_remaining_room, place)})
+                while (name := await self._receive_frame("made")) is not None:
+                    kept.append(await self._receive_made_file(str(name), place))
         return tuple(kept)
 
-    async def _keep_file(self, name: str, place: Path) -> str:
-        with await asyncio.to_thread(opened_for, name, place) as copy:
-            while (data := await self._next("data")) is not None:
+    async def _receive_made_file(self, name: str, place: Path) -> str:
+        with await asyncio.to_thread(create_file, name, place) as copy:
+            while (data := await self._receive_frame("data")) is not None:
                 await asyncio.to_thread(copy.write, base64.b64decode(data))
         return copy.name
 
-    async def _next(self, wanted: str) -> Any:
+    async def _receive_frame(self, wanted: str) -> Any:
         """Return the next frame of a kind. Output frames before it are captured, messages queued."""
         while True:
             try:
                 frame = await read_message(self._line.back)
             except (asyncio.IncompleteReadError, ConnectionError, ValueError) as error:
                 self._is_alive = False
-                raise Gone("the connection was lost") from error
+                raise ProcessGone("the connection was lost") from error
             if wanted in frame:
                 return frame[wanted]
             if "from" in frame:
@@ -321,50 +323,50 @@ class SshWorker:
             elif "gone" in frame:
                 self._why = str(frame["gone"])
                 self._is_alive = False
-                raise Gone(self._why)
+                raise ProcessGone(self._why)
             else:
-                self._hear(frame)
+                self._capture_output(frame)
 
-    def _hear(self, frame: Message) -> None:
+    def _capture_output(self, frame: Message) -> None:
         for name, capture in self._captures.items():
             if capture and name in frame:
                 capture.feed(base64.b64decode(frame[name]))
             if capture and frame.get("skipped") == name:
-                capture.skip(int(frame["count"]))
+                capture.add_skipped(int(frame["count"]))
 
-    def settle(self) -> None:
+    def flush_output(self) -> None:
         """Do nothing: the connection keeps output and messages in order."""
 
     async def interrupt(self) -> None:
-        await self._tell({"interrupt": True})
+        await self._send_frame({"interrupt": True})
 
     async def close(self) -> str:
         self._is_alive = False
-        await self._line.end()
+        await self._line.hang_up()
         return self._why or "the connection was lost"
 
-    async def _tell(self, frame: Message) -> None:
+    async def _send_frame(self, frame: Message) -> None:
         try:
             self._line.to.write(pack(frame))
             await self._line.to.drain()
         except ConnectionError as error:
             self._is_alive = False
-            raise Gone("the connection was lost") from error
+            raise ProcessGone("the connection was lost") from error
 
 
-def _same_error(told: Message) -> HabitusError:
+def _rebuild_error(told: Message) -> HabitusError:
     """Rebuild an error of the far end as if it had been raised here."""
     # Only our own user errors are rebuilt: the far end must not choose which class we create.
     kind = getattr(errors, str(told["kind"]), None)
     if isinstance(kind, type) and issubclass(kind, UserError):
         return kind(str(told["message"]), hint=str(told["hint"]))
-    if told["kind"] == "Gone":
-        return Gone(str(told["message"]))
+    if told["kind"] == "ProcessGone":
+        return ProcessGone(str(told["message"]))
     return errors.ToolFailed(str(told["message"]))
 
 
 @functools.cache
-def _bundle() -> bytes:
+def _build_code_bundle() -> bytes:
     """Return a reproducible zip of the code that runs there: our sandbox and the one library it uses."""
     package = Path(errors.__file__).parent
     beneath = [

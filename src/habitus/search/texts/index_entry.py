@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.model import SHAPE, Document
-from habitus.search.texts.words import codes, content_words
+from habitus.search.model import ENTRY_FORMAT, SearchDocument
+from habitus.search.texts.words import encode_terms, extract_content_words
 
 # `excluded` has terms that occur only where a description says what the document is not for; `excluded_below` the same
 # for a body.
 FIELDS = ("name", "cue", "tags", "description", "excluded", "excluded_below", "body")
 
-_LONGEST_BODY = 12_000
-_MOST_WORDS = 120
+_MAX_BODY_CHARACTERS = 12_000
+_MAX_WORDS = 120
 _SAYS_WHEN = re.compile(
     r"\b(?:use (?:this|it|when|whenever|for|if)\b|when (?:the|an?|you|your|asked|users?)\b|if (?:the|you)\b|when:"
     r"|triggers?:|trigger(?:s|ed)? (?:on|when|for|words|phrases|keywords|include)\b"
@@ -72,23 +72,23 @@ class IndexEntry:
         return self.codes[len(self.codes) - self.lengths[-1] :]
 
 
-def encode(document: Document, content_digest: str = "") -> IndexEntry:
+def encode_document(document: SearchDocument, content_digest: str = "") -> IndexEntry:
     """Encode a document; `content_digest` is its digest, if the caller has computed it."""
     tags = " , ".join(document.tags)
-    texts = (document.name, document.cue, tags, document.description, document.body[:_LONGEST_BODY])
-    fields = [codes(text) for text in texts]
-    fields[4:4] = _excluded_terms(document, texts)
-    of_name = content_words(document.name)
-    others = [word for word in content_words(" ".join(texts[1:4])) if word not in of_name]
+    texts = (document.name, document.when_to_use, tags, document.description, document.body[:_MAX_BODY_CHARACTERS])
+    fields = [encode_terms(text) for text in texts]
+    fields[4:4] = _extract_excluded_terms(document, texts)
+    of_name = extract_content_words(document.name)
+    others = [word for word in extract_content_words(" ".join(texts[1:4])) if word not in of_name]
     return IndexEntry(
         id=document.id,
-        digest=content_digest or digest(document),
-        meaning=text_digest(meaning_of(document)),
+        digest=content_digest or compute_digest(document),
+        meaning=compute_text_digest(build_embedding_text(document)),
         codes=np.frombuffer(b"".join(fields), dtype=np.uint32),
         lengths=tuple(len(field) // 4 for field in fields),
-        words=_intern_words((*of_name, *others)[:_MOST_WORDS]),
-        name_words=min(len(of_name), _MOST_WORDS),
-        says_when=bool(document.cue or _SAYS_WHEN.search(document.description)),
+        words=_intern_words((*of_name, *others)[:_MAX_WORDS]),
+        name_words=min(len(of_name), _MAX_WORDS),
+        says_when=bool(document.when_to_use or _SAYS_WHEN.search(document.description)),
     )
 
 
@@ -97,15 +97,15 @@ def _intern_words(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(sys.intern, words))
 
 
-def _excluded_terms(document: Document, texts: tuple[str, ...]) -> list[bytes]:
+def _extract_excluded_terms(document: SearchDocument, texts: tuple[str, ...]) -> list[bytes]:
     """Return the terms of exclusions in the description and the body that the other fields lack."""
     described = document.description
     excluded = " ".join(found[0] for found in _EXCLUDES.finditer(described)) if _may_exclude(described) else ""
     below = " ".join(found[1] for found in _EXCLUDES_BELOW.finditer(texts[4]))
     if not excluded and not below:
         return [b"", b""]
-    kept = _different(" ".join([*texts[:3], _EXCLUDES.sub(" ", document.description)]))
-    return [np.setdiff1d(_different(text), kept).tobytes() for text in (excluded, below)]
+    kept = _list_unique_codes(" ".join([*texts[:3], _EXCLUDES.sub(" ", document.description)]))
+    return [np.setdiff1d(_list_unique_codes(text), kept).tobytes() for text in (excluded, below)]
 
 
 def _may_exclude(description: str) -> bool:
@@ -115,28 +115,35 @@ def _may_exclude(description: str) -> bool:
     return is_sent_elsewhere or any(word in said for word in _EXCLUDING)
 
 
-def _different(text: str) -> Codes:
-    return np.unique(np.frombuffer(codes(text), dtype=np.uint32))
+def _list_unique_codes(text: str) -> Codes:
+    return np.unique(np.frombuffer(encode_terms(text), dtype=np.uint32))
 
 
-def digest(document: Document) -> str:
+def compute_digest(document: SearchDocument) -> str:
     """Return a digest that is the same for the same content."""
-    content = [SHAPE, document.name, document.cue, document.description, list(document.tags), document.body]
+    content = [
+        ENTRY_FORMAT,
+        document.name,
+        document.when_to_use,
+        document.description,
+        list(document.tags),
+        document.body,
+    ]
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
 
-def meaning_of(document: Document) -> str:
+def build_embedding_text(document: SearchDocument) -> str:
     """Return the text whose vector represents the document, without the body: body vectors improved no test set."""
-    parts = [f"{document.name}.", document.cue, document.description, ", ".join(document.tags)]
+    parts = [f"{document.name}.", document.when_to_use, document.description, ", ".join(document.tags)]
     return " ".join(part for part in parts if part)
 
 
-def text_digest(text: str) -> str:
+def compute_text_digest(text: str) -> str:
     """Return a digest that ignores case and spacing, so equal texts are embedded and learned once."""
     return hashlib.blake2b(" ".join(text.lower().split()).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
-def pack(entry: IndexEntry) -> tuple[bytes, str]:
+def pack_entry(entry: IndexEntry) -> tuple[bytes, str]:
     """Return the stored form: codes after their field lengths, and the words with those of the name on the first
     line.
     """
@@ -145,7 +152,7 @@ def pack(entry: IndexEntry) -> tuple[bytes, str]:
     return lengths.tobytes() + entry.codes.tobytes(), words
 
 
-def unpack(*, id: str, digest: str, meaning: str, codes: bytes, words: str, says_when: bool) -> IndexEntry | None:
+def unpack_entry(*, id: str, digest: str, meaning: str, codes: bytes, words: str, says_when: bool) -> IndexEntry | None:
     """Return the entry of a stored form; None if it is damaged."""
     if len(codes) % 4 or len(codes) < 4 * len(FIELDS) or "\n" not in words:
         return None

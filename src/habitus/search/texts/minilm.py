@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.texts.embedding import Vectors, default_embedder, readable, unit
-from habitus.search.texts.weights import FILES, Unavailable, find_weights
+from habitus.search.texts.embedding import Vectors, get_default_embedder, make_readable, normalize_rows
+from habitus.search.texts.weights import WEIGHT_FILES, ModelUnavailableError, find_weights
 
 _LAYERS, _HEADS, _WIDTH = 6, 12, 384
 # The model was trained on at most so many tokens.
-_LONGEST = 256
+_MAX_TOKENS = 256
 # Tokens per batch; more would not fit into the processor's cache.
-_AT_ONCE = 1024
+_BATCH_TOKENS = 1024
 
 
-class MiniLM:
+class MiniLMEmbedder:
     """A sentence encoder of 22 million weights: about 0.2 ms per token on one core."""
 
     name = "minilm-l6-v2"
@@ -30,55 +30,55 @@ class MiniLM:
 
     def __init__(self, directory: Path | None = None) -> None:
         where = directory or find_weights()
-        self._tokens: Any = _tokenizer(where / "tokenizer.json")
-        self._weights = _load(where / "model.safetensors")
-        self._static = default_embedder()
+        self._tokens: Any = _load_tokenizer(where / "tokenizer.json")
+        self._weights = _load_weights(where / "model.safetensors")
+        self._static = get_default_embedder()
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         different = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        encoded = [self._tokens.encode(readable(text)).ids for text in different]
+        encoded = [self._tokens.encode(make_readable(text)).ids for text in different]
         vectors = np.zeros((len(encoded), _WIDTH), dtype=np.float32)
         start = 0
         while start < len(encoded):
             end, tokens = start, 0
-            while end < len(encoded) and (end == start or tokens + len(encoded[end]) <= _AT_ONCE):
+            while end < len(encoded) and (end == start or tokens + len(encoded[end]) <= _BATCH_TOKENS):
                 tokens += len(encoded[end])
                 end += 1
-            vectors[start:end] = self._forward(encoded[start:end])
+            vectors[start:end] = self._encode_batch(encoded[start:end])
             start = end
         return vectors[[different[text] for text in texts]]
 
-    def words(self, words: Sequence[str]) -> Vectors:
+    def embed_words(self, words: Sequence[str]) -> Vectors:
         """Embed single words with the static model, because a sentence encoder says little about them."""
-        return self._static.words(words)
+        return self._static.embed_words(words)
 
-    def _forward(self, batch: Sequence[Sequence[int]]) -> Vectors:
+    def _encode_batch(self, batch: Sequence[Sequence[int]]) -> Vectors:
         """Encode all texts in one pass with their tokens concatenated, which avoids padding."""
         lengths = np.array([len(ids) for ids in batch])
         starts = np.cumsum(lengths) - lengths
         texts = [slice(start, start + length) for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
         hidden = self._embed_tokens(np.concatenate(batch), np.concatenate([np.arange(length) for length in lengths]))
         for layer in range(_LAYERS):
-            hidden = self._layer(f"encoder.layer.{layer}.", hidden, texts)
-        return unit(np.add.reduceat(hidden, starts, axis=0))
+            hidden = self._apply_layer(f"encoder.layer.{layer}.", hidden, texts)
+        return normalize_rows(np.add.reduceat(hidden, starts, axis=0))
 
     def _embed_tokens(self, ids: NDArray[np.int64], places: NDArray[np.int64]) -> Vectors:
         weights = self._weights
         hidden = weights["embeddings.word_embeddings.weight"][ids]
         hidden = hidden + weights["embeddings.position_embeddings.weight"][places]
         hidden = hidden + weights["embeddings.token_type_embeddings.weight"][0]
-        return self._normalise("embeddings.LayerNorm", hidden)
+        return self._apply_layer_norm("embeddings.LayerNorm", hidden)
 
-    def _layer(self, at: str, hidden: Vectors, texts: Sequence[slice]) -> Vectors:
-        attended = self._dense(at + "attention.output.dense", self._attend(at + "attention.self.", hidden, texts))
-        hidden = self._normalise(at + "attention.output.LayerNorm", hidden + attended)
-        grown = _gelu(self._dense(at + "intermediate.dense", hidden))
-        return self._normalise(at + "output.LayerNorm", hidden + self._dense(at + "output.dense", grown))
+    def _apply_layer(self, at: str, hidden: Vectors, texts: Sequence[slice]) -> Vectors:
+        attended = self._apply_dense(at + "attention.output.dense", self._attend(at + "attention.self.", hidden, texts))
+        hidden = self._apply_layer_norm(at + "attention.output.LayerNorm", hidden + attended)
+        grown = _apply_gelu(self._apply_dense(at + "intermediate.dense", hidden))
+        return self._apply_layer_norm(at + "output.LayerNorm", hidden + self._apply_dense(at + "output.dense", grown))
 
     def _attend(self, at: str, hidden: Vectors, texts: Sequence[slice]) -> Vectors:
         """Apply self-attention within each text."""
         query, key, value = (
-            self._dense(at + part, hidden).reshape(-1, _HEADS, _WIDTH // _HEADS).transpose(1, 0, 2)
+            self._apply_dense(at + part, hidden).reshape(-1, _HEADS, _WIDTH // _HEADS).transpose(1, 0, 2)
             for part in ("query", "key", "value")
         )
         mixed = np.empty_like(value)
@@ -88,42 +88,42 @@ class MiniLM:
             mixed[:, text] = (weights / weights.sum(-1, keepdims=True)) @ value[:, text]
         return np.asarray(mixed.transpose(1, 0, 2).reshape(-1, _WIDTH))
 
-    def _dense(self, at: str, hidden: Vectors) -> Vectors:
+    def _apply_dense(self, at: str, hidden: Vectors) -> Vectors:
         return hidden @ self._weights[at + ".weight"].T + self._weights[at + ".bias"]
 
-    def _normalise(self, at: str, hidden: Vectors) -> Vectors:
+    def _apply_layer_norm(self, at: str, hidden: Vectors) -> Vectors:
         centred = hidden - hidden.mean(-1, keepdims=True)
         spread = np.sqrt((centred * centred).mean(-1, keepdims=True) + 1e-12)
         return np.asarray(centred / spread * self._weights[at + ".weight"] + self._weights[at + ".bias"])
 
 
-def _gelu(x: Vectors) -> Vectors:
+def _apply_gelu(x: Vectors) -> Vectors:
     """Apply GELU in its tanh form: numpy has no erf, and the vectors differ only in the fourth decimal."""
     return np.asarray(0.5 * x * (1 + np.tanh(np.float32(0.7978845608) * (x + np.float32(0.044715) * x * x * x))))
 
 
-def _tokenizer(path: Path) -> Any:
+def _load_tokenizer(path: Path) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        raise Unavailable("the tokenizers library is not installed") from None
+        raise ModelUnavailableError("the tokenizers library is not installed") from None
     if not path.is_file():
-        raise Unavailable(f"{path.name} is missing from {path.parent}")
+        raise ModelUnavailableError(f"{path.name} is missing from {path.parent}")
     tokens = Tokenizer.from_file(str(path))
     tokens.no_padding()
-    tokens.enable_truncation(_LONGEST)
+    tokens.enable_truncation(_MAX_TOKENS)
     return tokens
 
 
-def _load(path: Path) -> dict[str, Vectors]:
+def _load_weights(path: Path) -> dict[str, Vectors]:
     try:
         from safetensors.numpy import load
     except ImportError:
-        raise Unavailable("the safetensors library is not installed") from None
+        raise ModelUnavailableError("the safetensors library is not installed") from None
     if not path.is_file():
-        raise Unavailable(f"{path.name} is missing from {path.parent}")
+        raise ModelUnavailableError(f"{path.name} is missing from {path.parent}")
     content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != FILES[path.name]:
-        raise Unavailable(f"{path} is not the published file")
+    if hashlib.sha256(content).hexdigest() != WEIGHT_FILES[path.name]:
+        raise ModelUnavailableError(f"{path} is not the published file")
     weights: dict[str, Vectors] = load(content)
     return weights

@@ -48,44 +48,44 @@ _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 # Chinese stop words: no pair with one counts.
 _CJK_FUNCTION = re.compile("[我你您他她它们的了帮请这那吗呢吧啊是把篇]+")
-_LONGEST = 40
+_MAX_TERM_CHARACTERS = 40
 
 
 class _Stemmer(Protocol):
     def stemWord(self, word: str) -> str: ...
 
 
-def terms(text: str) -> list[str]:
+def extract_terms(text: str) -> list[str]:
     """Return the terms of a text in reading order, without stop words."""
-    return [term for chunk in _cut(_normalize(text)) for term in _terms_of(chunk)]
+    return [term for chunk in _split_chunks(_normalize_unicode(text)) for term in _extract_chunk_terms(chunk)]
 
 
-def codes(text: str) -> bytes:
+def encode_terms(text: str) -> bytes:
     """Return the term codes of a long text, four bytes each, with a cache because words repeat."""
-    if len(_known_codes) >= _KNOWN_AT_MOST:
+    if len(_known_codes) >= _MAX_CACHED_CHUNKS:
         _known_codes.clear()
-    text = _normalize(text)
-    plain = _plain(text)
-    chunks = _cut(text) if plain is None else plain.translate(_APART).split()
+    text = _normalize_unicode(text)
+    plain = _prepare_ascii(text)
+    chunks = _split_chunks(text) if plain is None else plain.translate(_APART).split()
     return b"".join(map(_known_codes.__getitem__, chunks))
 
 
-def forget_codes() -> None:
+def clear_code_cache() -> None:
     """Clear the cache of `encode_terms`, after a bulk load."""
     _known_codes.clear()
-    _code_of_term.cache_clear()
+    _encode_term.cache_clear()
 
 
-def _normalize(text: str) -> str:
+def _normalize_unicode(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
-def _cut(text: str) -> list[str]:
+def _split_chunks(text: str) -> list[str]:
     """Split a text into runs of letters and digits."""
     return (_ASCII_CHUNK if text.isascii() else _CHUNK).findall(text)
 
 
-def _plain(text: str) -> bytes | None:
+def _prepare_ascii(text: str) -> bytes | None:
     """Prepare a text so `split` yields the same chunks in a fifth of the time; None if it has non-ASCII letters."""
     if not text.isascii():
         beyond_ascii = text.encode("utf-8", "surrogatepass").translate(None, _ASCII)
@@ -107,106 +107,110 @@ def _plain(text: str) -> bytes | None:
 _CAMEL = re.compile(r"[A-Z](?<=[a-z0-9][A-Z])")
 
 
-def content_words(text: str) -> list[str]:
+def extract_content_words(text: str) -> list[str]:
     """Return the distinct words of a text in lower case, unstemmed, for comparison by meaning."""
-    split = _CAMEL.sub(r" \g<0>", _normalize(text)).lower()
-    found = dict.fromkeys(word[:_LONGEST] for word in _cut(split))
+    split = _CAMEL.sub(r" \g<0>", _normalize_unicode(text)).lower()
+    found = dict.fromkeys(word[:_MAX_TERM_CHARACTERS] for word in _split_chunks(split))
     return [word for word in found if word not in STOP_WORDS]
 
 
-def code(term: str) -> int:
+def hash_term(term: str) -> int:
     """Hash a term to 32 bits; in 200,000 words a collision happens now and then."""
     return zlib.crc32(term.encode("utf-8", "surrogatepass"))
 
 
-def word_code(word: str) -> int:
+def hash_content_word(word: str) -> int:
     """Return the code of the term that a content word counts as."""
     if word.isascii() and word.isalpha():
         # A shortcut with the same result as `extract_terms`.
-        return code(_stemmer().stemWord(word))
-    return code((terms(word) or [word])[0])
+        return hash_term(_get_stemmer().stemWord(word))
+    return hash_term((extract_terms(word) or [word])[0])
 
 
 @cache
-def _stemmer() -> _Stemmer:
+def _get_stemmer() -> _Stemmer:
     import Stemmer
 
     stemmer: _Stemmer = Stemmer.Stemmer("english", 0)
     return stemmer
 
 
-class _KnownCodes(dict[str | bytes, bytes]):
+class _CodeCache(dict[str | bytes, bytes]):
     def __missing__(self, chunk: str | bytes) -> bytes:
         if isinstance(chunk, str):
-            found = self[chunk.encode()] if chunk.isascii() else b"".join(map(_code_of_term, _split(chunk)))
-        elif chunk.isalpha() and chunk[1:].islower() and len(chunk) <= _LONGEST:
-            found = _code_of_word(chunk.decode("ascii").lower())
+            found = self[chunk.encode()] if chunk.isascii() else b"".join(map(_encode_term, _split_terms(chunk)))
+        elif chunk.isalpha() and chunk[1:].islower() and len(chunk) <= _MAX_TERM_CHARACTERS:
+            found = _encode_word(chunk.decode("ascii").lower())
         else:
-            found = array("I", map(code, _ascii_terms(_spell(chunk)))).tobytes()
+            found = array("I", map(hash_term, _extract_ascii_terms(_decode_chunk(chunk)))).tobytes()
         self[chunk] = found
         return found
 
 
 # Chinese character pairs are few, but occur in long runs that never repeat.
 @lru_cache(maxsize=50_000)
-def _code_of_term(term: str) -> bytes:
-    return code(term).to_bytes(4, sys.byteorder)
+def _encode_term(term: str) -> bytes:
+    return hash_term(term).to_bytes(4, sys.byteorder)
 
 
-def _code_of_word(word: str) -> bytes:
+def _encode_word(word: str) -> bytes:
     """Encode a lower-case word, as most are: a shortcut with the same result as `_split_terms`."""
-    return b"" if word in STOP_WORDS else _code_of_term(_stemmer().stemWord(word))
+    return b"" if word in STOP_WORDS else _encode_term(_get_stemmer().stemWord(word))
 
 
-def _spell(chunk: bytes) -> str:
+def _decode_chunk(chunk: bytes) -> str:
     text = chunk.decode("ascii")
     return text[:-1] + _MARKS[text[-1]] if text[-1] in _MARKS else text
 
 
-_known_codes = _KnownCodes()
-_KNOWN_AT_MOST = 200_000
+_known_codes = _CodeCache()
+_MAX_CACHED_CHUNKS = 200_000
 
 
 @lru_cache(maxsize=50_000)
-def _terms_of(chunk: str) -> tuple[str, ...]:
-    return tuple(_split(chunk))
+def _extract_chunk_terms(chunk: str) -> tuple[str, ...]:
+    return tuple(_split_terms(chunk))
 
 
-def _split(chunk: str) -> list[str]:
+def _split_terms(chunk: str) -> list[str]:
     if chunk.isascii():
-        return _ascii_terms(chunk)
+        return _extract_ascii_terms(chunk)
     found: list[str] = []
     rest = 0
     for run in _CJK.finditer(chunk):
         if rest < run.start():
-            found += _ascii_terms(_strip_accents(chunk[rest : run.start()]))
-        found += _pairs(run.group())
+            found += _extract_ascii_terms(_strip_accents(chunk[rest : run.start()]))
+        found += _list_character_pairs(run.group())
         rest = run.end()
-    return found + _ascii_terms(_strip_accents(chunk[rest:])) if rest < len(chunk) else found
+    return found + _extract_ascii_terms(_strip_accents(chunk[rest:])) if rest < len(chunk) else found
 
 
 def _strip_accents(text: str) -> str:
     return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
 
 
-def _pairs(run: str) -> list[str]:
+def _list_character_pairs(run: str) -> list[str]:
     if len(run) == 1:
         return [run]
     return [pair for piece in _CJK_FUNCTION.split(run) for pair in map(add, piece, piece[1:])]
 
 
-def _ascii_terms(chunk: str) -> list[str]:
+def _extract_ascii_terms(chunk: str) -> list[str]:
     """Return the terms of a chunk: `parseCSVFile` gives parse, csv, file and the whole, to match either spelling."""
-    whole = chunk.lower()[:_LONGEST]
+    whole = chunk.lower()[:_MAX_TERM_CHARACTERS]
     is_plain = chunk.isascii() and chunk.isalpha() and (chunk[1:].islower() or chunk.isupper())
-    parts = [whole] if is_plain else [part.lower()[:_LONGEST] for part in _PART.findall(chunk)]
+    parts = [whole] if is_plain else [part.lower()[:_MAX_TERM_CHARACTERS] for part in _PART.findall(chunk)]
     words = parts if parts == [whole] else [*parts, whole]
-    stem = _stemmer().stemWord
+    stem = _get_stemmer().stemWord
     is_one = len(parts) == 1
-    return [stem(word) for word in words if word not in STOP_WORDS and (len(word) > 1 or _is_name(word, is_one))]
+    return [
+        stem(word)
+        for word in words
+        if word not in STOP_WORDS and (len(word) > 1 or _is_meaningful_letter(word, is_one))
+    ]
 
 
-def _is_name(letter: str, stands_alone: bool) -> bool:
+def _is_meaningful_letter(letter: str, stands_alone: bool) -> bool:
     """Return whether a letter names something, as in "plot in R"; as part of `x2y` it does not."""
     return not letter.isascii() or (stands_alone and letter.isalpha())
 
@@ -248,7 +252,7 @@ _LONG_PASTE = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SearchRequest:
+class ParsedSearchRequest:
     """A parsed request; the weights of `terms` and `words` say how much their sentence reveals about the wish.
 
     `text` are the asker's own words, without quotations and pasted text.
@@ -262,10 +266,10 @@ class SearchRequest:
     # Somebody asks for something ("help me", "our", "?"), as opposed to a bare topic or statement.
     is_asked: bool
 
-    def texts(self, most: int) -> list[str]:
+    def list_texts(self, max_words: int) -> list[str]:
         """Return the request and then its parts, with at most so many words in all."""
-        text = " ".join(self.text.split()[:most])
-        left = most - len(text.split())
+        text = " ".join(self.text.split()[:max_words])
+        left = max_words - len(text.split())
         parts: list[str] = []
         for part in self.parts:
             left -= len(part.split())
@@ -279,26 +283,30 @@ class SearchRequest:
         return any(char.isalnum() for char in self.text)
 
 
-def read(text: str) -> SearchRequest:
+def parse_request(text: str) -> ParsedSearchRequest:
     """Parse a request for searching."""
-    own, pasted = _split_quotes(_without_paths(shorten_request(text)))
-    weighted = [*_weighted_sentences(own), *((sentence, _PASTED) for sentence in _sentences(pasted))]
-    return SearchRequest(
+    own, pasted = _split_quotes(_shorten_addresses(shorten_request(text)))
+    weighted = [*_weigh_sentences(own), *((sentence, _PASTED) for sentence in _split_sentences(pasted))]
+    return ParsedSearchRequest(
         text=own,
-        terms=_heaviest([(term, weight) for sentence, weight in weighted for term in terms(sentence)], _MOST_TERMS),
-        words=_heaviest([(w, weight) for sentence, weight in weighted for w in content_words(sentence)], _MOST_WORDS),
-        phrases=frozenset(pair for sentence, _ in weighted for pair in pairwise(terms(sentence))),
-        parts=_parts(own),
+        terms=_keep_heaviest(
+            [(term, weight) for sentence, weight in weighted for term in extract_terms(sentence)], _MOST_TERMS
+        ),
+        words=_keep_heaviest(
+            [(w, weight) for sentence, weight in weighted for w in extract_content_words(sentence)], _MOST_WORDS
+        ),
+        phrases=frozenset(pair for sentence, _ in weighted for pair in pairwise(extract_terms(sentence))),
+        parts=_split_parts(own),
         is_asked=_ASKS.search(own) is not None,
     )
 
 
-def _without_paths(text: str) -> str:
+def _shorten_addresses(text: str) -> str:
     """Reduce URLs to the words of their host."""
     return _ADDRESS.sub(lambda at: " " + " ".join(w for w in at[1].split(".") if w not in _PLACE_ENDS) + " ", text)
 
 
-def own_words(text: str) -> str:
+def extract_own_words(text: str) -> str:
     """Return a request without quotations and pasted text; all of it if nothing else remains."""
     return _split_quotes(shorten_request(text))[0].strip()
 
@@ -326,22 +334,22 @@ def shorten_request(text: str, head: int = _HEAD, tail: int = _TAIL) -> str:
     return f"{text[:head]}\n{text[len(text) - tail :]}"
 
 
-def _weighted_sentences(text: str) -> list[tuple[str, float]]:
-    sentences = _sentences(text)
-    return [(sentence, _weight(sentence, place, len(sentences))) for place, sentence in enumerate(sentences)]
+def _weigh_sentences(text: str) -> list[tuple[str, float]]:
+    sentences = _split_sentences(text)
+    return [(sentence, _weigh_sentence(sentence, place, len(sentences))) for place, sentence in enumerate(sentences)]
 
 
-def _sentences(text: str) -> list[str]:
+def _split_sentences(text: str) -> list[str]:
     return [part.strip() for part in _SENTENCE_END.split(text) if part.strip()]
 
 
-def _weight(sentence: str, place: int, count: int) -> float:
+def _weigh_sentence(sentence: str, place: int, count: int) -> float:
     weight = _FIRST if place == 0 else 1.0
     is_background = count > 1 and not sentence.endswith(("?", "？")) and _STATEMENT.match(sentence)
     return weight * _BACKGROUND if is_background else weight
 
 
-def _heaviest(found: list[tuple[str, float]], most: int) -> dict[str, float]:
+def _keep_heaviest(found: list[tuple[str, float]], most: int) -> dict[str, float]:
     weights: dict[str, float] = {}
     for key, weight in found:
         weights[key] = max(weight, weights.get(key, 0.0))
@@ -350,7 +358,7 @@ def _heaviest(found: list[tuple[str, float]], most: int) -> dict[str, float]:
     return dict(sorted(weights.items(), key=lambda item: -item[1])[:most])
 
 
-def _parts(text: str) -> tuple[str, ...]:
+def _split_parts(text: str) -> tuple[str, ...]:
     """Split a request into the things it asks for, keeping the longest; at least the request itself."""
     parts = [part for part in _PART_END.split(text) if len(part.split()) > 1]
     if len(parts) > _MOST_PARTS:

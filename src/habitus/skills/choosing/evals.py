@@ -16,15 +16,15 @@ from habitus import sql
 from habitus.errors import Invalid
 from habitus.files import Tree
 from habitus.skills.model import Stage
-from habitus.sql import Utc, metadata
+from habitus.sql import UtcDateTime, metadata
 
-FILE = "evals/evals.json"
+EVALS_FILE = "evals/evals.json"
 # A skill counts as triggered if it is among this many best matches.
-OFFERED = 3
+OFFERED_COUNT = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EvalCase:
+class TriggerEvalCase:
     """A request, and whether it should bring up the skill."""
 
     query: str
@@ -32,7 +32,7 @@ class EvalCase:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EvalResult:
+class TriggerEvalResult:
     """The result of one trigger eval."""
 
     IN_JSON: ClassVar = ("passed",)
@@ -49,19 +49,19 @@ class EvalResult:
         return self.should_trigger == self.triggered
 
 
-def read(name: str, tree: Tree) -> list[EvalCase]:
+def read_eval_cases(name: str, tree: Tree) -> list[TriggerEvalCase]:
     """Return the eval cases of a skill: a list of {query, should_trigger}, or such a list under 'evals' or
     'cases'.
     """
     # Rows with a 'request' are tasks, which another module reads.
-    found = [row for row in _rows(name, tree)[1] if "request" not in row]
-    return [EvalCase(query=_query(row), should_trigger=row.get("should_trigger", True)) for row in found]
+    found = [row for row in _parse_cases(name, tree)[1] if "request" not in row]
+    return [TriggerEvalCase(query=_get_query(row), should_trigger=row.get("should_trigger", True)) for row in found]
 
 
-def with_case(tree: Tree, name: str, case: EvalCase) -> bytes:
+def add_eval_case(tree: Tree, name: str, case: TriggerEvalCase) -> bytes:
     """Return the file with one more case; a known query is corrected instead. The rest of the file stays."""
-    data, rows = _rows(name, tree)
-    known = next((row for row in rows if _query(row) == case.query), None)
+    data, rows = _parse_cases(name, tree)
+    known = next((row for row in rows if _get_query(row) == case.query), None)
     if known is None:
         rows.append({"query": case.query, "should_trigger": case.should_trigger})
     else:
@@ -69,32 +69,32 @@ def with_case(tree: Tree, name: str, case: EvalCase) -> bytes:
     return (json.dumps(data, ensure_ascii=False, indent=2) + "\n").encode()
 
 
-def _rows(name: str, tree: Tree) -> tuple[object, list[dict[str, Any]]]:
+def _parse_cases(name: str, tree: Tree) -> tuple[object, list[dict[str, Any]]]:
     """Return the content of the file and the list of cases inside it."""
-    file = tree.get(FILE)
+    file = tree.get(EVALS_FILE)
     if file is None or file.content is None:
         rows: list[dict[str, Any]] = []
         return rows, rows
     try:
         data = json.loads(file.content)
     except ValueError as error:
-        raise Invalid(f"{FILE} of '{name}' is not JSON: {error}.", hint="Correct it.") from None
+        raise Invalid(f"{EVALS_FILE} of '{name}' is not JSON: {error}.", hint="Correct it.") from None
     found = data.get("evals", data.get("cases")) if isinstance(data, dict) else data
     if not isinstance(found, list):
         raise Invalid(
-            f"{FILE} of '{name}' has no list of cases.", hint='Write [{"query": "…", "should_trigger": true}].'
+            f"{EVALS_FILE} of '{name}' has no list of cases.", hint='Write [{"query": "…", "should_trigger": true}].'
         )
     if not all(
         isinstance(row, dict)
-        and ("request" in row or _query(row))
+        and ("request" in row or _get_query(row))
         and isinstance(row.get("should_trigger", True), bool)
         for row in found
     ):
-        raise Invalid(f"{FILE} of '{name}' has a case without a 'query' text.", hint="Give each case a query.")
+        raise Invalid(f"{EVALS_FILE} of '{name}' has a case without a 'query' text.", hint="Give each case a query.")
     return data, found
 
 
-def _query(row: Mapping[str, Any]) -> str:
+def _get_query(row: Mapping[str, Any]) -> str:
     query = row.get("query") or row.get("prompt")
     return query if isinstance(query, str) else ""
 
@@ -107,28 +107,28 @@ failed_climbs = sa.Table(
     sa.Column("stage", sa.String(16), primary_key=True),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("tried_on", Utc, nullable=False),
+    sa.Column("tried_on", UtcDateTime, nullable=False),
 )
 
 
-class FailedClimbs:
+class FailedClimbStore:
     """Trials that kept an item from its next stage."""
 
     def __init__(self, engine: sa.Engine, clock: Callable[[], datetime]) -> None:
         self._engine = engine
         self._clock = clock
 
-    def all(self) -> dict[tuple[str, Stage, int], str]:
+    def list_reasons(self) -> dict[tuple[str, Stage, int], str]:
         """Return the reason of each failure, by item, stage and version."""
-        with sql.reading(self._engine) as connection:
+        with sql.read_transaction(self._engine) as connection:
             rows = connection.execute(sa.select(failed_climbs))
             return {(row.item, Stage(row.stage), row.version): row.reason for row in rows}
 
-    def note(self, item: str, stage: Stage, version: int, reason: str) -> None:
+    def record_failure(self, item: str, stage: Stage, version: int, reason: str) -> None:
         """Record a failed climb; it replaces an earlier one of the same item and stage."""
         row = {"item": item, "stage": stage.value, "version": version, "reason": reason, "tried_on": self._clock()}
-        with sql.writing(self._engine, lock="failed_climbs") as connection:
-            sql.upsert(
+        with sql.write_transaction(self._engine, lock="failed_climbs") as connection:
+            sql.upsert_rows(
                 connection,
                 failed_climbs,
                 [row],

@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.errors import DatabaseAway
-from habitus.search import Document, Hit, Results
-from habitus.search.model import SHAPE
-from habitus.skills.layers.listing import Listed, Snapshot
+from habitus.errors import DatabaseUnavailable
+from habitus.search import IndexHit, SearchDocument, SearchResults
+from habitus.search.model import ENTRY_FORMAT
+from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.library import Library
-from habitus.skills.model import Skill, Summary
-from habitus.skills.stores.base import Contents
-from habitus.skills.stores.tables import indexed
+from habitus.skills.model import Skill, SkillSummary
+from habitus.skills.stores.base import LayerContents
+from habitus.skills.stores.tables import indexed_skills
 
 if TYPE_CHECKING:
-    from habitus.search.index import Index
-    from habitus.search.searcher import Searcher
-    from habitus.search.server import Read, ServerIndex
+    from habitus.search.index import SearchIndex
+    from habitus.search.postgres_index import DocumentReader, PostgresIndex
+    from habitus.search.searcher import DocumentSearcher
     from habitus.search.texts.embedding import Embedder
     from habitus.skills.stores.versioned import SkillStore
 
 # Documents at least this similar say the same.
-DUPLICATE = 0.8
+DUPLICATE_THRESHOLD = 0.8
 
 
-class Finder:
+class SkillFinder:
     """Searches the skills of a library. The index opens on first use; a search costs no update while nothing changed.
 
     `at` is the snapshot to search in; without one, the library is read again.
@@ -40,27 +40,27 @@ class Finder:
         self,
         library: Library,
         engine: sa.Engine,
-        open_index: Callable[[], Index],
+        open_index: Callable[[], SearchIndex],
         *,
-        redacted: Callable[[str], str] = lambda text: text,
-        shared: SharedIndex | None = None,
+        redact: Callable[[str], str] = lambda text: text,
+        shared: ServerIndexUpdater | None = None,
         project: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._library = library
         # A skill's files belong to the user and stay as they are; the index must not hold their secrets.
-        self._redacted = redacted
+        self._redact = redact
         self._engine = engine
         self._open_index, self._project = open_index, project
         self._shared = shared
         self._lock = threading.RLock()
-        self._opened: Index | None = None
-        self._seen: tuple[Hashable, ...] | None = None
-        self._seen_elsewhere = ""
-        self._spare: tuple[object, Searcher] | None = (
+        self._opened: SearchIndex | None = None
+        self._indexed_revision: tuple[Hashable, ...] | None = None
+        self._server_layer = ""
+        self._offline_searcher: tuple[object, DocumentSearcher] | None = (
             None  # in-memory search for when the server is unavailable, with its revision
         )
 
-    def _open(self) -> Index:
+    def _create_index(self) -> SearchIndex:
         index = self._open_index()
         index.project = self._project()
         return index
@@ -71,238 +71,258 @@ class Finder:
         *,
         k: int = 10,
         among: Collection[str] | None = None,
-        at: Snapshot | None = None,
+        at: LibrarySnapshot | None = None,
         look: bool = True,
-    ) -> Results:
+    ) -> SearchResults:
         """Return the best matches for a request, each with the parts of its score.
 
         If a search server is unavailable, search the last known summaries instead.
         """
         try:
             with self._lock:
-                return self._index(at).search(query, k=k, among=among, look=look)
-        except DatabaseAway:
+                return self._get_fresh_index(at).search(query, k=k, among=among, refresh=look)
+        except DatabaseUnavailable:
             if self._shared is None:
                 raise
-            return self._without_server(at or self._library.last).search(query, k=k, among=among)
+            return self._build_offline_searcher(at or self._library.last_snapshot).search(query, k=k, among=among)
 
-    def _without_server(self, seen: Snapshot) -> Searcher:
+    def _build_offline_searcher(self, seen: LibrarySnapshot) -> DocumentSearcher:
         """Build an in-memory index of all summaries; the bodies are on the server."""
         with self._lock:
-            if self._spare is None or self._spare[0] != seen.revision:
-                index = self._opened = self._opened or self._open()
+            if self._offline_searcher is None or self._offline_searcher[0] != seen.revision:
+                index = self._opened = self._opened or self._create_index()
                 here = index.known_ids
                 texts = (item.summary for item in seen.listing if item.summary is not None and item.name not in here)
-                documents = [self._clean(document_of(summary, "")) for summary in texts]
-                self._spare = seen.revision, index.without_server(documents)
-            return self._spare[1]
+                documents = [self._redact_document(make_document(summary, "")) for summary in texts]
+                self._offline_searcher = seen.revision, index.with_local_documents(documents)
+            return self._offline_searcher[1]
 
-    def catch_up(self, progress: Progress) -> None:
+    def update_index(self, progress: IndexProgress) -> None:
         """Index new skills, or all of them after an upgrade, reporting progress."""
         with self._lock:
-            self._index(progress=progress)
+            self._get_fresh_index(progress=progress)
 
-    def neighbours(self, least: float = 0.0, *, at: Snapshot | None = None) -> Mapping[str, tuple[Hit, ...]]:
+    def find_neighbours(
+        self, min_similarity: float = 0.0, *, at: LibrarySnapshot | None = None
+    ) -> Mapping[str, tuple[IndexHit, ...]]:
         """Return, for every skill, the few most similar ones with at least this similarity."""
         with self._lock:
-            return self._index(at).neighbours(least)
+            return self._get_fresh_index(at).find_neighbours(min_similarity)
 
-    def similar_to(self, summary: Summary, body: str, *, k: int = 3) -> tuple[Hit, ...]:
+    def find_similar(self, summary: SkillSummary, body: str, *, k: int = 3) -> tuple[IndexHit, ...]:
         """Return the skills most similar to one that is not in the library yet."""
         with self._lock:
             # One more, because the skill may find itself.
-            found = self._index().similar(document_of(summary, body), k=k + 1)
+            found = self._get_fresh_index().find_similar(make_document(summary, body), k=k + 1)
         return tuple(hit for hit in found if hit.id != summary.name)[:k]
 
-    def supposing(self, skills: Sequence[Skill], gone: Sequence[str] = ()) -> Searcher:
+    def build_hypothetical_searcher(self, skills: Sequence[Skill], removed: Sequence[str] = ()) -> DocumentSearcher:
         """Return a searcher over the library with these skills added and those removed; nothing is stored."""
         with self._lock:
-            return self._index().supposing([document_of(skill, skill.body) for skill in skills], gone)
+            return self._get_fresh_index().with_documents(
+                [make_document(skill, skill.body) for skill in skills], removed
+            )
 
-    def learn(self, name: str, request: str, *, weight: float = 1.0, at: Snapshot | None = None) -> None:
+    def learn_request(self, name: str, request: str, *, weight: float = 1.0, at: LibrarySnapshot | None = None) -> None:
         """Remember that this skill served this request well. The caller has redacted the request."""
         with self._lock:
-            self._index(at).learn(name, request, weight=weight)
+            self._get_fresh_index(at).learn_request(name, request, weight=weight)
 
-    def learned_requests(self) -> frozenset[str]:
+    def list_learned_requests(self) -> frozenset[str]:
         """Return the texts of the learned requests."""
         with self._lock:
-            return self._index().learned_texts()
+            return self._get_fresh_index().list_learned_texts()
 
     def forget_learned(self, texts: Collection[str]) -> None:
         """Delete these learned requests."""
         with self._lock:
-            self._index().forget_learned(lambda _, text: text in texts)
+            self._get_fresh_index().forget_requests(lambda _, text: text in texts)
 
-    def describe(self) -> str:
+    def describe_index(self) -> str:
         """Describe the index in one line."""
         with self._lock:
-            report = self._index().describe()
+            report = self._get_fresh_index().describe()
         notes = f"; {'; '.join(report.notes)}" if report.notes else ""
         return f"{report.documents} skills, {report.learned} learned requests, {report.embedding}{notes}"
 
-    def _index(self, at: Snapshot | None = None, *, progress: Progress = lambda done: None) -> Index:
+    def _get_fresh_index(
+        self, at: LibrarySnapshot | None = None, *, progress: IndexProgress = lambda done: None
+    ) -> SearchIndex:
         if self._opened is None:
-            self._opened = self._open()
+            self._opened = self._create_index()
         seen = at or self._library.snapshot()
-        if seen.revision != self._seen:
-            elsewhere = self._elsewhere(self._opened, progress)
-            self._catch_up(self._opened, seen, elsewhere, progress)
+        if seen.revision != self._indexed_revision:
+            elsewhere = self._update_server_index(self._opened, progress)
+            self._update_local_index(self._opened, seen, elsewhere, progress)
             # While another host fills the shared index, the next call must check again.
-            self._seen = seen.revision if self._shared is None or self._shared.is_complete else None
+            self._indexed_revision = seen.revision if self._shared is None or self._shared.is_complete else None
         return self._opened
 
-    def _elsewhere(self, index: Index, progress: Progress) -> str:
+    def _update_server_index(self, index: SearchIndex, progress: IndexProgress) -> str:
         """Bring the server's index up to date; return the layer it holds, or an empty name without a server."""
         if self._shared is None:
             return ""
-        store = self._library.layer(self._shared.layer).store
-        contents = store.contents(look=False)
+        store = self._library.get_layer(self._shared.layer).store
+        contents = store.read_contents(check_disk=False)
 
-        def read(names: Sequence[str]) -> Iterator[Document]:
-            return self._read(
+        def read(names: Sequence[str]) -> Iterator[SearchDocument]:
+            return self._read_layer_documents(
                 store, {name: found for name in names if (found := contents.summaries.get(name)) is not None}
             )
 
-        index.server = self._shared.bring_up(contents, index.embedder, read, progress)
+        index.server = self._shared.update_server(contents, index.embedder, read, progress)
         return self._shared.layer if index.server is not None else ""
 
-    def _catch_up(self, index: Index, seen: Snapshot, elsewhere: str, progress: Progress) -> None:
+    def _update_local_index(
+        self, index: SearchIndex, seen: LibrarySnapshot, server_layer: str, progress: IndexProgress
+    ) -> None:
         """Bring the local index up to date with the visible skills, reading only the changed ones."""
-        is_same_side = elsewhere == self._seen_elsewhere
-        names = seen.changes.since(self._seen) if self._seen is not None and is_same_side else None
-        self._seen_elsewhere = elsewhere
+        is_same_side = server_layer == self._server_layer
+        names = (
+            seen.changes.list_names_since(self._indexed_revision)
+            if self._indexed_revision is not None and is_same_side
+            else None
+        )
+        self._server_layer = server_layer
         hashes = seen.hashes if names is None else {name: seen.hashes[name] for name in seen.hashes.keys() & names}
-        now = {name: mark(tree_hash) for name, tree_hash in hashes.items()}
-        here = [name for name in now if seen.by_name[name].layer != elsewhere] if elsewhere else [*now]
-        query, learned = sa.select(indexed), index.learned_ids()
+        now = {name: compute_index_mark(tree_hash) for name, tree_hash in hashes.items()}
+        here = [name for name in now if seen.by_name[name].layer != server_layer] if server_layer else [*now]
+        query, learned = sa.select(indexed_skills), index.list_learned_ids()
         if names is not None:
-            query, learned = query.where(indexed.c.name.in_(names)), learned & names
-        with sql.reading(self._engine) as connection:
+            query, learned = query.where(indexed_skills.c.name.in_(names)), learned & names
+        with sql.read_transaction(self._engine) as connection:
             known = {row.name: row.tree_hash for row in connection.execute(query)}
         changed = [name for name in here if known.get(name) != now[name]]
-        for done, some in enumerate(chunks(changed)):
-            progress(done * CHUNK)
+        for done, some in enumerate(split_batches(changed)):
+            progress(done * BATCH_SIZE)
             # The in-memory part is rebuilt once, after the last batch.
-            is_last = (done + 1) * CHUNK >= len(changed)
-            index.put(self._documents([seen.by_name[name] for name in some]), look=is_last)
-            self._remember(some, now)
+            is_last = (done + 1) * BATCH_SIZE >= len(changed)
+            index.put_documents(self._read_documents([seen.by_name[name] for name in some]), refresh=is_last)
+            self._record_indexed(some, now)
         # These moved to the server: remove them from the local index but keep their learned requests.
         moved = (known.keys() & now.keys()).difference(here)
         if moved:
-            index.remove(moved, forget=False)
+            index.remove_documents(moved, forget=False)
         gone = (known.keys() | learned) - now.keys()
         if gone:
-            index.remove(gone)
-        self._remember([*moved, *gone], {})
+            index.remove_documents(gone)
+        self._record_indexed([*moved, *gone], {})
 
-    def _remember(self, names: Sequence[str], hashes: Mapping[str, str]) -> None:
+    def _record_indexed(self, names: Sequence[str], hashes: Mapping[str, str]) -> None:
         if not names:
             return
-        with sql.writing(self._engine) as connection:
-            for some in chunks(names):
-                connection.execute(indexed.delete().where(indexed.c.name.in_(some)))
+        with sql.write_transaction(self._engine) as connection:
+            for some in split_batches(names):
+                connection.execute(indexed_skills.delete().where(indexed_skills.c.name.in_(some)))
             rows = [{"name": name, "tree_hash": hashes[name]} for name in names if name in hashes]
             if rows:
-                connection.execute(indexed.insert(), rows)
+                connection.execute(indexed_skills.insert(), rows)
 
-    def _documents(self, items: Sequence[Listed]) -> Iterator[Document]:
+    def _read_documents(self, items: Sequence[ListedSkill]) -> Iterator[SearchDocument]:
         for layer in dict.fromkeys(item.layer for item in items):
             there = {item.name: item.summary for item in items if item.layer == layer and item.summary is not None}
-            yield from self._read(self._library.layer(layer).store, there)
+            yield from self._read_layer_documents(self._library.get_layer(layer).store, there)
 
-    def _read(self, store: SkillStore, summaries: Mapping[str, Summary]) -> Iterator[Document]:
+    def _read_layer_documents(
+        self, store: SkillStore, summaries: Mapping[str, SkillSummary]
+    ) -> Iterator[SearchDocument]:
         """Yield the documents of skills; reading bodies one by one would take most of the time."""
-        bodies = store.bodies(summaries)
+        bodies = store.read_bodies(summaries)
         for name, summary in summaries.items():
-            yield self._clean(document_of(summary, bodies.get(name, "")))
+            yield self._redact_document(make_document(summary, bodies.get(name, "")))
 
-    def _clean(self, document: Document) -> Document:
-        together = "\n\n".join((document.name, document.cue, document.description, *document.tags, document.body))
+    def _redact_document(self, document: SearchDocument) -> SearchDocument:
+        together = "\n\n".join(
+            (document.name, document.when_to_use, document.description, *document.tags, document.body)
+        )
         # One call for all fields: most documents hold no secret, and redacting is slow.
-        if self._redacted(together) == together:
+        if self._redact(together) == together:
             return document
         return replace(
             document,
-            name=self._redacted(document.name),
-            cue=self._redacted(document.cue),
-            description=self._redacted(document.description),
-            tags=tuple(map(self._redacted, document.tags)),
-            body=self._redacted(document.body),
+            name=self._redact(document.name),
+            when_to_use=self._redact(document.when_to_use),
+            description=self._redact(document.description),
+            tags=tuple(map(self._redact, document.tags)),
+            body=self._redact(document.body),
         )
 
 
-def document_of(summary: Summary, body: str) -> Document:
+def make_document(summary: SkillSummary, body: str) -> SearchDocument:
     """Return the search document of a skill."""
-    return Document(
+    return SearchDocument(
         id=summary.name,
         name=f"{summary.name} {summary.title}".strip(),
-        cue=summary.when_to_use,
+        when_to_use=summary.when_to_use,
         description=summary.description,
         tags=summary.tags,
         body=body,
     )
 
 
-CHUNK = 500
+BATCH_SIZE = 500
 
-Progress = Callable[[int], None]
+IndexProgress = Callable[[int], None]
 
 
-class SharedIndex:
+class ServerIndexUpdater:
     """The index of a layer shared by many hosts; above `memory_limit` skills it stays on the server instead of in
     memory.
     """
 
-    def __init__(self, layer: str, *, above: int, open_server: Callable[[Embedder], ServerIndex]) -> None:
+    def __init__(self, layer: str, *, memory_limit: int, open_server: Callable[[Embedder], PostgresIndex]) -> None:
         self.layer = layer
-        self._above = above
+        self._memory_limit = memory_limit
         self._open = open_server
-        self._server: ServerIndex | None = None
+        self._server: PostgresIndex | None = None
         self._filled_at: int | None = None  # the layer's revision when this process last saw it complete there
         self.is_complete = True  # False while another host is filling it
 
-    def bring_up(self, contents: Contents, embedder: Embedder, read: Read, progress: Progress) -> ServerIndex | None:
+    def update_server(
+        self, contents: LayerContents, embedder: Embedder, read: DocumentReader, progress: IndexProgress
+    ) -> PostgresIndex | None:
         """Bring the server's index up to date; None if the layer is small enough for memory."""
         count, self.is_complete = len(contents.summaries), True
         # Half the limit is the lower threshold, so a few skills more or less don't switch hosts back and forth.
-        if 2 * count <= self._above:
+        if 2 * count <= self._memory_limit:
             return None
         server = self._server = self._server or self._open(embedder)
-        complete_at = server.refresh()
-        if count <= self._above and not complete_at:
+        complete_at = server.refresh_counts()
+        if count <= self._memory_limit and not complete_at:
             # An existing index stays in use until the layer shrinks below half the limit.
             return None
         if complete_at < contents.revision:
-            self.is_complete = self._fill(server, contents, read, progress)
+            self.is_complete = self._upload_changes(server, contents, read, progress)
             if self.is_complete:
-                server.is_complete_at(contents.revision)
-            server.refresh()
+                server.mark_complete(contents.revision)
+            server.refresh_counts()
         if self.is_complete:
             self._filled_at = contents.revision
         return server
 
-    def _fill(self, server: ServerIndex, contents: Contents, read: Read, progress: Progress) -> bool:
+    def _upload_changes(
+        self, server: PostgresIndex, contents: LayerContents, read: DocumentReader, progress: IndexProgress
+    ) -> bool:
         """Upload what changed since this process last saw the index complete; False if another host is uploading."""
-        names = None if self._filled_at is None else contents.changes.since(self._filled_at)
+        names = None if self._filled_at is None else contents.changes.list_names_since(self._filled_at)
         found = contents.summaries.keys() if names is None else contents.summaries.keys() & names
-        hashes = {name: mark(contents.hashes[name]) for name in found}
-        known = server.known_hashes(names)
+        hashes = {name: compute_index_mark(contents.hashes[name]) for name in found}
+        known = server.load_hashes(names)
         changed = [name for name in hashes if known.get(name) != hashes[name]]
-        for done, some in enumerate(chunks(changed)):
-            progress(done * CHUNK)
-            if not server.put({name: hashes[name] for name in some}, read):
+        for done, some in enumerate(split_batches(changed)):
+            progress(done * BATCH_SIZE)
+            if not server.put_skills({name: hashes[name] for name in some}, read):
                 return False
         gone = known.keys() - hashes.keys()
-        return not gone or server.remove(gone)
+        return not gone or server.remove_skills(gone)
 
 
-def mark(tree_hash: str) -> str:
+def compute_index_mark(tree_hash: str) -> str:
     """Return the mark of an indexed skill: its files and the version of the document format."""
-    return f"{SHAPE}:{tree_hash}"[:64]
+    return f"{ENTRY_FORMAT}:{tree_hash}"[:64]
 
 
-def chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
+def split_batches(names: Sequence[str]) -> Iterator[Sequence[str]]:
     """Yield the names in batches."""
-    for start in range(0, len(names), CHUNK):
-        yield names[start : start + CHUNK]
+    for start in range(0, len(names), BATCH_SIZE):
+        yield names[start : start + BATCH_SIZE]

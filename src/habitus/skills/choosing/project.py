@@ -15,28 +15,28 @@ from typing import Any
 
 # A project can be huge, so files, words and bytes are bounded.
 _MOST_FILES, _MOST_WORDS, _LARGEST = 500, 60, 1 << 20
-_BY_NAME = {
+_WORDS_BY_FILE_NAME = {
     "pyproject.toml": "python", "requirements.txt": "python", "setup.py": "python", "package.json": "javascript node",
     "tsconfig.json": "typescript", "Cargo.toml": "rust", "go.mod": "golang", "pom.xml": "java", "build.gradle": "java",
     "build.gradle.kts": "kotlin", "Gemfile": "ruby", "composer.json": "php", "mix.exs": "elixir",
     "Package.swift": "swift", "pubspec.yaml": "flutter dart", "Dockerfile": "docker", "components.json": "shadcn",
 }  # fmt: skip
-_BY_SUFFIX = {
+_WORDS_BY_SUFFIX = {
     ".csproj": "dotnet csharp .NET", ".sln": "dotnet csharp .NET", ".slnx": "dotnet csharp .NET", ".tf": "terraform",
     ".bicep": "azure bicep", ".xcodeproj": "swift ios", ".vue": "vue", ".svelte": "svelte", ".R": "R", ".tex": "latex",
 }  # fmt: skip
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 
 
-def project_words(root: Path) -> tuple[str, ...]:
+def list_project_words(root: Path) -> tuple[str, ...]:
     """Return each word once; unreadable files are ignored."""
-    files = list(itertools.islice(_files(root), _MOST_FILES))
-    signs = [_BY_NAME.get(file.name, "") or _BY_SUFFIX.get(file.suffix, "") for file in files]
+    files = list(itertools.islice(_list_project_files(root), _MOST_FILES))
+    signs = [_WORDS_BY_FILE_NAME.get(file.name, "") or _WORDS_BY_SUFFIX.get(file.suffix, "") for file in files]
     words = dict.fromkeys(word for sign in signs for word in sign.split())
-    return tuple(dict.fromkeys([*words, *_dependencies(root)]))[:_MOST_WORDS]
+    return tuple(dict.fromkeys([*words, *_list_dependencies(root)]))[:_MOST_WORDS]
 
 
-def _files(root: Path) -> Iterator[Path]:
+def _list_project_files(root: Path) -> Iterator[Path]:
     """Yield the files of the project's folder and of its direct subfolders, without hidden ones."""
     for folder in (root, *_list_folder(root)):
         yield from _list_folder(folder)
@@ -51,8 +51,8 @@ def _list_folder(folder: Path) -> list[Path]:
         return []
 
 
-def _dependencies(root: Path) -> list[str]:
-    package, project = _read(root / "package.json"), _read(root / "pyproject.toml").get("project")
+def _list_dependencies(root: Path) -> list[str]:
+    package, project = _read_manifest(root / "package.json"), _read_manifest(root / "pyproject.toml").get("project")
     parts = [package.get("dependencies"), package.get("devDependencies")]
     parts.append(project.get("dependencies") if isinstance(project, dict) else None)
     found = [str(name) for part in parts if isinstance(part, (dict, list)) for name in part]
@@ -60,7 +60,7 @@ def _dependencies(root: Path) -> list[str]:
     return [name[0] for text in found if (name := _NAME.search(text.rsplit("/", 1)[-1]))]
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_manifest(file: Path) -> dict[str, Any]:
     try:
         if file.stat().st_size > _LARGEST:
             return {}

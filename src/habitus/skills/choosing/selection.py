@@ -12,19 +12,19 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from habitus.skills import lifecycle, names
-from habitus.skills.layers.layer import OWN
-from habitus.skills.layers.listing import Listed
+from habitus.skills.layers.layer import OWN_LAYERS
+from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.lifecycle import GateContext
-from habitus.skills.model import PLAIN_MANIFEST, Source, State, Summary
+from habitus.skills.model import DEFAULT_MANIFEST, SkillSource, SkillState, SkillSummary
 
 # Only in these does a person continue a conversation, so only here are skills sticky.
-INTERACTIVE = frozenset({"talk", "email", "repl", "web", "chat"})
+INTERACTIVE_SOURCES = frozenset({"talk", "email", "repl", "web", "chat"})
 STICKY_TURNS = 2
 STICKY_FOR = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class User:
+class RequestUser:
     """The user who made the request."""
 
     name: str = "local"
@@ -32,12 +32,12 @@ class User:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class SelectionInput:
     """A request and the circumstances that the selection rules read."""
 
     text: str
     source_type: str = "repl"
-    user: User = User()  # frozen
+    user: RequestUser = RequestUser()  # frozen
     attachments: tuple[str, ...] = ()  # file names
     paths: tuple[str, ...] = ()  # files that the work is about
     resources: frozenset[str] = frozenset()  # kinds of resources that the user has
@@ -46,9 +46,9 @@ class Request:
     features: frozenset[str] = frozenset()
     now: datetime | None = None
 
-    def bare(self) -> Request:
+    def without_details(self) -> SelectionInput:
         """Return the request without anything that differs between requests of one user over one channel."""
-        return Request(text="", source_type=self.source_type, user=self.user, now=self.now)
+        return SelectionInput(text="", source_type=self.source_type, user=self.user, now=self.now)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,10 +62,10 @@ class PriorTurn:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class EagerSkill:
     """A skill included in full, and the reason."""
 
-    summary: Summary
+    summary: SkillSummary
     reason: str
     is_sticky: bool = False  # only here because an earlier turn used it
 
@@ -76,36 +76,36 @@ class Choice:
     @property
     def is_own(self) -> bool:
         """Whether it belongs to the user or the operator."""
-        return self.summary.layer in OWN and self.summary.source is not Source.IMPORTED
+        return self.summary.layer in OWN_LAYERS and self.summary.source is not SkillSource.IMPORTED
 
     def __str__(self) -> str:
         return f"{self.name}({self.reason})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Selection:
+class SkillSelection:
     """The result of the selection: skills in full, skills on the menu, and those left out with the reason."""
 
-    eager: tuple[Choice, ...] = ()
-    menu: tuple[Summary, ...] = ()
+    eager: tuple[EagerSkill, ...] = ()
+    menu: tuple[SkillSummary, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)  # name → reason
 
     @property
-    def drops_lessons(self) -> bool:
+    def excludes_lessons(self) -> bool:
         """Whether a selected skill excludes lessons."""
         return any(choice.summary.manifest.exclude_memory for choice in self.eager)
 
     @property
-    def drops_memory(self) -> bool:
+    def excludes_memory(self) -> bool:
         """Whether rules and profile are excluded too, which only the user's or operator's skills may ask for."""
         return any(choice.is_own and choice.summary.manifest.exclude_memory for choice in self.eager)
 
     @property
-    def drops_persona(self) -> bool:
+    def excludes_persona(self) -> bool:
         """Whether a skill of the user or operator excludes the persona."""
         return any(choice.is_own and choice.summary.manifest.exclude_persona for choice in self.eager)
 
-    def eligible(self) -> set[str]:
+    def list_eligible_names(self) -> set[str]:
         """Return the names of all skills that the model may use, in full or on demand."""
         return {choice.name for choice in self.eager} | {summary.name for summary in self.menu}
 
@@ -114,105 +114,112 @@ class Selection:
         return f"selection count={len(self.eager)}: {chosen}; skills: eager={len(self.eager)} menu={len(self.menu)}"
 
 
-def select(
-    listing: Sequence[Listed],
-    request: Request,
+def select_skills(
+    listing: Sequence[ListedSkill],
+    request: SelectionInput,
     context: GateContext,
     *,
     prior: Sequence[PriorTurn] = (),
     replied_to: PriorTurn | None = None,
-) -> Selection:
+) -> SkillSelection:
     """Select the skills for a request: eager rules in order, then companions, then exclusions; the rest is the
     menu.
     """
-    eligible, left_out = _eligible(listing, _for_request(context, request))
-    eager: dict[str, Choice] = {}
+    eligible, left_out = _split_eligible(listing, _adapt_gate_context(context, request))
+    eager: dict[str, EagerSkill] = {}
     # Most skills have the default manifest and no rule concerns them.
-    asking = [summary for summary in eligible.values() if summary.manifest is not PLAIN_MANIFEST]
-    _by_rules(asking, request, eager)
-    for name, reason in _sticky(request, prior, replied_to).items():
+    asking = [summary for summary in eligible.values() if summary.manifest is not DEFAULT_MANIFEST]
+    _apply_rules(asking, request, eager)
+    for name, reason in _find_sticky_skills(request, prior, replied_to).items():
         if name in eligible and name not in eager:
-            eager[name] = Choice(summary=eligible[name], reason=reason, is_sticky=True)
+            eager[name] = EagerSkill(summary=eligible[name], reason=reason, is_sticky=True)
     # After stickiness, so a sticky skill brings its companions, too.
     _add_companions(eligible, eager)
-    left_out |= _exclude(eligible, eager)
-    left_out |= _off_the_menu(asking, request, eager)
-    menu = _others(eligible, eager.keys() | left_out.keys())
-    return Selection(eager=tuple(eager.values()), menu=menu, left_out=left_out)
+    left_out |= _apply_exclusions(eligible, eager)
+    left_out |= _list_hidden_from_model(asking, request, eager)
+    menu = _list_menu_skills(eligible, eager.keys() | left_out.keys())
+    return SkillSelection(eager=tuple(eager.values()), menu=menu, left_out=left_out)
 
 
-def _for_request(context: GateContext, request: Request) -> GateContext:
+def _adapt_gate_context(context: GateContext, request: SelectionInput) -> GateContext:
     return replace(context, is_admin=request.user.is_admin, features=context.features | request.features)
 
 
-NEVER = frozenset({State.BROKEN, State.UNTRUSTED, State.HELD})
+UNUSABLE_STATES = frozenset({SkillState.BROKEN, SkillState.UNTRUSTED, SkillState.HELD})
 
 
-def _eligible(listing: Sequence[Listed], context: GateContext) -> tuple[dict[str, Summary], dict[str, str]]:
+def _split_eligible(
+    listing: Sequence[ListedSkill], context: GateContext
+) -> tuple[dict[str, SkillSummary], dict[str, str]]:
     """Return the skills whose gates are open for this request, and why the others are not."""
-    eligible: dict[str, Summary] = {}
+    eligible: dict[str, SkillSummary] = {}
     left_out: dict[str, str] = {}
     disabled = context.disabled
-    ok, plain = State.OK, PLAIN_MANIFEST
+    ok, plain = SkillState.OK, DEFAULT_MANIFEST
     for item in listing:
         summary = item.summary
         # The common case first: thousands of plain skills pass with one condition.
         if summary is not None and summary.manifest is plain and item.state is ok and summary.enabled and not disabled:
             eligible[summary.name] = summary
-        elif summary is None or item.state in NEVER:
+        elif summary is None or item.state in UNUSABLE_STATES:
             left_out.setdefault(item.name, f"{item.state.value}: {item.reason}")
-        elif off := lifecycle.disabled_by(summary, context):
+        elif off := lifecycle.explain_disabled(summary, context):
             left_out[summary.name] = f"disabled: {off}"
-        elif closed := lifecycle.closed_gates(summary, context):
+        elif closed := lifecycle.list_closed_gates(summary, context):
             left_out[summary.name] = f"gated: {'; '.join(closed)}"
         else:
             eligible[summary.name] = summary
     return eligible, left_out
 
 
-def _by_rules(asking: Sequence[Summary], request: Request, eager: dict[str, Choice]) -> None:
+def _apply_rules(asking: Sequence[SkillSummary], request: SelectionInput, eager: dict[str, EagerSkill]) -> None:
     """Apply each rule to all skills before the next rule, so the order of rules decides the reason."""
-    endings = {_ending(name) for name in request.attachments}
+    endings = {_get_extension(name) for name in request.attachments}
     for field_name, rule in _RULES:
         for summary in [summary for summary in asking if getattr(summary.manifest, field_name)]:
             reason = rule(summary, request, endings)
             if reason and summary.name not in eager:
-                eager[summary.name] = Choice(summary=summary, reason=reason)
+                eager[summary.name] = EagerSkill(summary=summary, reason=reason)
 
 
-def _always(summary: Summary, request: Request, endings: set[str]) -> str:
+def _match_always_include(summary: SkillSummary, request: SelectionInput, endings: set[str]) -> str:
     return "always_include" if summary.manifest.always_include else ""
 
 
-def _source_type(summary: Summary, request: Request, endings: set[str]) -> str:
+def _match_source_type(summary: SkillSummary, request: SelectionInput, endings: set[str]) -> str:
     return f"source_type={request.source_type}" if request.source_type in summary.manifest.source_types else ""
 
 
-def _file_type(summary: Summary, request: Request, endings: set[str]) -> str:
+def _match_file_type(summary: SkillSummary, request: SelectionInput, endings: set[str]) -> str:
     for kind in summary.manifest.file_types:
         if kind.lower().lstrip(".") in endings:
             return f"file_type={kind.lower().lstrip('.')}"
     return ""
 
 
-def _path(summary: Summary, request: Request, endings: set[str]) -> str:
+def _match_path(summary: SkillSummary, request: SelectionInput, endings: set[str]) -> str:
     for pattern in summary.manifest.paths:
         for path in request.paths:
-            if _glob(pattern).fullmatch(path.removeprefix("./")):
+            if _compile_glob(pattern).fullmatch(path.removeprefix("./")):
                 return f"path={pattern}"
     return ""
 
 
-def _ending(name: str) -> str:
+def _get_extension(name: str) -> str:
     _, dot, ending = name.rpartition("/")[-1].rpartition(".")
     return ending.lower() if dot else ""
 
 
-_RULES = (("always_include", _always), ("source_types", _source_type), ("file_types", _file_type), ("paths", _path))
+_RULES = (
+    ("always_include", _match_always_include),
+    ("source_types", _match_source_type),
+    ("file_types", _match_file_type),
+    ("paths", _match_path),
+)
 
 
 @functools.lru_cache(maxsize=4096)
-def _glob(pattern: str) -> re.Pattern[str]:
+def _compile_glob(pattern: str) -> re.Pattern[str]:
     """Compile a glob: `*` stays in one directory, `**` crosses them; a pattern without a slash matches anywhere."""
     pattern = pattern.removeprefix("./")
     if "/" not in pattern:
@@ -222,9 +229,11 @@ def _glob(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(wild.get(part, re.escape(part)) for part in parts), re.DOTALL)
 
 
-def _sticky(request: Request, prior: Sequence[PriorTurn], replied_to: PriorTurn | None) -> dict[str, str]:
+def _find_sticky_skills(
+    request: SelectionInput, prior: Sequence[PriorTurn], replied_to: PriorTurn | None
+) -> dict[str, str]:
     """Return the skills of the last turns of the conversation, and of the turn that is answered, however old."""
-    if request.source_type not in INTERACTIVE:
+    if request.source_type not in INTERACTIVE_SOURCES:
         return {}
     found: dict[str, str] = {}
     recent = sorted(prior, key=lambda turn: turn.at, reverse=True)[:STICKY_TURNS] if request.conversation else []
@@ -233,22 +242,22 @@ def _sticky(request: Request, prior: Sequence[PriorTurn], replied_to: PriorTurn 
         # A failed turn must not hold on to the skills that may have caused the failure.
         if turn.succeeded and age <= STICKY_FOR:
             for name in turn.skills:
-                found.setdefault(names.canonical(name), f"sticky={turn.id}")
+                found.setdefault(names.canonicalize_name(name), f"sticky={turn.id}")
     if replied_to is not None and replied_to.succeeded:
         for name in replied_to.skills:
-            found.setdefault(names.canonical(name), f"sticky_reply={replied_to.id}")
+            found.setdefault(names.canonicalize_name(name), f"sticky_reply={replied_to.id}")
     return found
 
 
-def _add_companions(eligible: Mapping[str, Summary], eager: dict[str, Choice]) -> None:
+def _add_companions(eligible: Mapping[str, SkillSummary], eager: dict[str, EagerSkill]) -> None:
     """Add the companions of selected skills, one level deep."""
     for choice in list(eager.values()):
-        for name in map(names.canonical, choice.summary.manifest.companion_skills):
+        for name in map(names.canonicalize_name, choice.summary.manifest.companion_skills):
             if name in eligible and name not in eager:
-                eager[name] = Choice(summary=eligible[name], reason=f"companion_of={choice.name}")
+                eager[name] = EagerSkill(summary=eligible[name], reason=f"companion_of={choice.name}")
 
 
-def _exclude(eligible: Mapping[str, Summary], eager: dict[str, Choice]) -> dict[str, str]:
+def _apply_exclusions(eligible: Mapping[str, SkillSummary], eager: dict[str, EagerSkill]) -> dict[str, str]:
     """Remove the skills that selected ones exclude, in order; a companion of a remaining skill is protected."""
     out: dict[str, str] = {}
     for choice in list(eager.values()):
@@ -256,18 +265,20 @@ def _exclude(eligible: Mapping[str, Summary], eager: dict[str, Choice]) -> dict[
         if choice.name not in eager:
             continue
         protected = {
-            names.canonical(companion)
+            names.canonicalize_name(companion)
             for survivor in eager.values()
             for companion in survivor.summary.manifest.companion_skills
         }
-        for name in map(names.canonical, choice.summary.manifest.exclude_skills):
+        for name in map(names.canonicalize_name, choice.summary.manifest.exclude_skills):
             if name in eligible and name not in protected and name != choice.name:
                 eager.pop(name, None)
                 out[name] = f"excluded_by={choice.name}"
     return out
 
 
-def _off_the_menu(asking: Sequence[Summary], request: Request, eager: Mapping[str, Choice]) -> dict[str, str]:
+def _list_hidden_from_model(
+    asking: Sequence[SkillSummary], request: SelectionInput, eager: Mapping[str, EagerSkill]
+) -> dict[str, str]:
     """Return the eligible skills that the model may not choose, with the reason."""
     out: dict[str, str] = {}
     for summary in asking:
@@ -281,13 +292,13 @@ def _off_the_menu(asking: Sequence[Summary], request: Request, eager: Mapping[st
     return out
 
 
-def _others(eligible: Mapping[str, Summary], taken: Iterable[str]) -> tuple[Summary, ...]:
+def _list_menu_skills(eligible: Mapping[str, SkillSummary], taken: Iterable[str]) -> tuple[SkillSummary, ...]:
     others = dict(eligible)
     for name in taken:
         others.pop(name, None)
     return tuple(others.values())
 
 
-def companions_of(summary: Summary, known: Collection[str]) -> tuple[str, ...]:
+def list_companions(summary: SkillSummary, known: Collection[str]) -> tuple[str, ...]:
     """Return the skills that come along when the model loads this one from the menu."""
-    return tuple(name for name in map(names.canonical, summary.manifest.companion_skills) if name in known)
+    return tuple(name for name in map(names.canonicalize_name, summary.manifest.companion_skills) if name in known)

@@ -25,13 +25,13 @@ from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from habitus.files import disk_errors
+from habitus.files import translate_disk_errors
 from habitus.skills import trees
 from habitus.skills.formats import disk
-from habitus.skills.formats.base import CantTake
+from habitus.skills.formats.base import UnreadableEntryError
 
-_ZIP = (".zip", ".skill")
-_TAR = (".tar.gz", ".tgz")
+_ZIP_SUFFIXES = (".zip", ".skill")
+_TAR_SUFFIXES = (".tar.gz", ".tgz")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,63 +46,67 @@ class ArchiveLimits:
     ratio_from: int = 1024 * 1024  # smaller files may have any ratio
     contents: int = 16 * 1024 * 1024  # bytes of headers or central directory
 
-    def too_many(self, members: str) -> CantTake:
+    def too_many_members_error(self, members: str) -> UnreadableEntryError:
         """Return the error for an archive with too many members."""
-        return CantTake(f"It has {members} members; at most {self.members:,} are read.")
+        return UnreadableEntryError(f"It has {members} members; at most {self.members:,} are read.")
 
-    def too_much(self) -> CantTake:
+    def too_large_error(self) -> UnreadableEntryError:
         """Return the error for an archive that is too large unpacked."""
-        return CantTake(f"It comes to more than {self.total:,} bytes unpacked.")
+        return UnreadableEntryError(f"It comes to more than {self.total:,} bytes unpacked.")
 
-    def too_dense(self, what: str) -> CantTake:
+    def ratio_error(self, what: str) -> UnreadableEntryError:
         """Return the error for a suspicious compression ratio."""
-        return CantTake(f"{what} is packed more than {self.ratio} to 1, as in a bomb.")
+        return UnreadableEntryError(f"{what} is packed more than {self.ratio} to 1, as in a bomb.")
 
 
-DEFAULT = ArchiveLimits()
+DEFAULT_LIMITS = ArchiveLimits()
 
 
 def is_archive(path: Path) -> bool:
     """Whether a file is an archive, by its name or first bytes."""
-    return path.is_file() and (path.name.lower().endswith(_ZIP + _TAR) or is_zip(path) or is_packed(path))
+    return path.is_file() and (
+        path.name.lower().endswith(_ZIP_SUFFIXES + _TAR_SUFFIXES) or is_zip(path) or is_gzip(path)
+    )
 
 
-def stem(path: Path) -> str:
+def strip_archive_suffix(path: Path) -> str:
     """Return the file name without its archive suffix."""
-    packed = next((suffix for suffix in _TAR if path.name.lower().endswith(suffix)), path.suffix)
+    packed = next((suffix for suffix in _TAR_SUFFIXES if path.name.lower().endswith(suffix)), path.suffix)
     return path.name[: -len(packed)] if packed else path.name
 
 
 @contextmanager
-def unpack(path: Path, *, name: str = "archive", limits: ArchiveLimits = DEFAULT) -> Iterator[Path]:
+def unpack_archive(path: Path, *, name: str = "archive", limits: ArchiveLimits = DEFAULT_LIMITS) -> Iterator[Path]:
     """Yield a temporary directory called `name` with the archive's files; raise `UnreadableEntryError` if it breaks a
     rule.
 
     All declarations of the archive are checked before the first file is written, and none is believed: sizes are
     counted again while unpacking.
     """
-    with _members(path, limits) as members, tempfile.TemporaryDirectory(prefix="habitus-") as place:
+    with _open_members(path, limits) as members, tempfile.TemporaryDirectory(prefix="habitus-") as place:
         files = check_members(members, limits)
         top = Path(place) / name
-        with disk_errors(top):
+        with translate_disk_errors(top):
             top.mkdir()
-            write(files, top, limits)
+            write_members(files, top, limits)
         yield top
 
 
-def _members(path: Path, limits: ArchiveLimits) -> AbstractContextManager[Iterable[Member]]:
-    is_tar = path.name.lower().endswith(_TAR) or (is_packed(path) and not path.name.lower().endswith(_ZIP))
-    return tar_members(path, limits) if is_tar else zip_members(path, limits)
+def _open_members(path: Path, limits: ArchiveLimits) -> AbstractContextManager[Iterable[ArchiveMember]]:
+    is_tar = path.name.lower().endswith(_TAR_SUFFIXES) or (
+        is_gzip(path) and not path.name.lower().endswith(_ZIP_SUFFIXES)
+    )
+    return open_tar_members(path, limits) if is_tar else open_zip_members(path, limits)
 
 
 # Windows opens these names as devices, in any folder and with any extension.
 _DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$)[ ]*(\..*)?")
 _DRIVE = re.compile(r"[A-Za-z]:")
-_PIECE = 64 * 1024
+_READ_SIZE = 64 * 1024
 # Each of these files makes its folder a skill.
-_MAIN = frozenset({"SKILL.md", "skill.md", "skill.toml", "declarative.md"})
+_SKILL_MARKERS = frozenset({"SKILL.md", "skill.md", "skill.toml", "declarative.md"})
 # Exceptions that reading a damaged archive raises.
-BROKEN = (
+ARCHIVE_ERRORS = (
     zipfile.BadZipFile,
     tarfile.TarError,
     zlib.error,
@@ -115,7 +119,7 @@ BROKEN = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Member:
+class ArchiveMember:
     """A regular file or directory as the archive declares it."""
 
     name: str
@@ -125,63 +129,67 @@ class Member:
     open: Callable[[], AbstractContextManager[IO[bytes]]]
 
 
-def check_members(members: Iterable[Member], limits: ArchiveLimits) -> list[tuple[str, Member]]:
+def check_members(members: Iterable[ArchiveMember], limits: ArchiveLimits) -> list[tuple[str, ArchiveMember]]:
     """Return (path, member) of every file after checking all rules.
 
     Of each version control folder one file is kept, empty, so a reader can report the folder.
     """
     members = list(members)
     # Too many files are refused by name alone, before the costlier checks of each path.
-    _refuse_too_many([one for one in members if not one.is_directory and not _is_junk(one.name)], limits)
+    _refuse_too_many_files(
+        [one for one in members if not one.is_directory and not _is_ignored_member(one.name)], limits
+    )
     seen: dict[str, str] = {}
-    files: list[tuple[str, Member]] = []
+    files: list[tuple[str, ArchiveMember]] = []
     control: set[str] = set()
     total = 0
     for member in members:
-        path = _checked_path(member.name)
+        path = _check_path(member.name)
         # Case-insensitive and normalising file systems would write two such names to one file.
         folded = unicodedata.normalize("NFKC", path).casefold()
         if folded in seen:
             clash = (
                 "twice"
                 if seen[folded] == path
-                else f"beside {show_name(seen[folded])}, which some systems can't tell apart"
+                else f"beside {quote_name(seen[folded])}, which some systems can't tell apart"
             )
-            raise CantTake(f"It holds {show_name(path)} {clash}.")
+            raise UnreadableEntryError(f"It holds {quote_name(path)} {clash}.")
         seen[folded] = path
         if member.size > limits.file:
-            raise CantTake(f"{show_name(path)} has {member.size:,} bytes unpacked; at most {limits.file:,} are read.")
+            raise UnreadableEntryError(
+                f"{quote_name(path)} has {member.size:,} bytes unpacked; at most {limits.file:,} are read."
+            )
         total += member.size
         if total > limits.total:
-            raise limits.too_much()
+            raise limits.too_large_error()
         if member.is_directory:
             continue
-        if not _is_junk(path):
+        if not _is_ignored_member(path):
             files.append((path, member))
-        elif (folder := _control_folder(path)) and folder not in control:
+        elif (folder := _find_version_control_folder(path)) and folder not in control:
             control.add(folder)
             files.append((path, replace(member, size=0, is_executable=False, open=io.BytesIO)))
     # A path that is both a file and a directory would fail halfway through writing.
     directories = {str(parent).casefold() for path, _ in files for parent in Path(path).parents}
     for path, _ in files:
         if path.casefold() in directories:
-            raise CantTake(f"{show_name(path)} is a file and a directory at once.")
+            raise UnreadableEntryError(f"{quote_name(path)} is a file and a directory at once.")
     return files
 
 
-def _refuse_too_many(files: Sequence[Member], limits: ArchiveLimits) -> None:
+def _refuse_too_many_files(files: Sequence[ArchiveMember], limits: ArchiveLimits) -> None:
     """Raise if a skill, or the rest of the archive, has too many files; an empty main file makes no skill."""
     places = [(*file.name.rpartition("/"), file.size) for file in files]
-    skills = {folder for folder, _, name, size in places if name in _MAIN and size}
-    count = Counter(_innermost(folder, skills) for folder, *_ in places)
+    skills = {folder for folder, _, name, size in places if name in _SKILL_MARKERS and size}
+    count = Counter(_find_innermost_skill(folder, skills) for folder, *_ in places)
     for folder, number in count.items():
         if number > limits.files:
-            where = "There are" if folder is None else f"{show_name(folder)} has" if folder else "It has"
+            where = "There are" if folder is None else f"{quote_name(folder)} has" if folder else "It has"
             beside = " that belong to no skill" if folder is None else ""
-            raise CantTake(f"{where} {number:,} files{beside}; at most {limits.files:,} are read.")
+            raise UnreadableEntryError(f"{where} {number:,} files{beside}; at most {limits.files:,} are read.")
 
 
-def _innermost(folder: str, skills: Collection[str]) -> str | None:
+def _find_innermost_skill(folder: str, skills: Collection[str]) -> str | None:
     """Return the innermost skill folder that contains a folder, or None."""
     while folder not in skills:
         if not folder:
@@ -190,42 +198,42 @@ def _innermost(folder: str, skills: Collection[str]) -> str | None:
     return folder
 
 
-def _checked_path(name: str) -> str:
+def _check_path(name: str) -> str:
     if "\0" in name:
-        raise CantTake(f"The member {show_name(name)} has a NUL in its name.")
+        raise UnreadableEntryError(f"The member {quote_name(name)} has a NUL in its name.")
     if any(unicodedata.category(char) in ("Cc", "Cs") for char in name):
-        raise CantTake(f"The member {show_name(name)} has control characters in its name.")
+        raise UnreadableEntryError(f"The member {quote_name(name)} has control characters in its name.")
     if _DRIVE.match(name):
-        raise CantTake(f"The member {show_name(name)} names a drive.")
+        raise UnreadableEntryError(f"The member {quote_name(name)} names a drive.")
     if name.startswith(("/", "\\")):
-        raise CantTake(f"The member {show_name(name)} has an absolute path.")
+        raise UnreadableEntryError(f"The member {quote_name(name)} has an absolute path.")
     if "\\" in name:
-        raise CantTake(f"The member {show_name(name)} has a backslash in its name.")
+        raise UnreadableEntryError(f"The member {quote_name(name)} has a backslash in its name.")
     parts = name.rstrip("/").split("/")
     if ".." in parts:
-        raise CantTake(f"The member {show_name(name)} leads out of the archive.")
+        raise UnreadableEntryError(f"The member {quote_name(name)} leads out of the archive.")
     if any(part in ("", ".") for part in parts):
-        raise CantTake(f"The member {show_name(name)} has an empty part in its path.")
+        raise UnreadableEntryError(f"The member {quote_name(name)} has an empty part in its path.")
     if any(_DEVICE.fullmatch(part) for part in parts):
-        raise CantTake(f"The member {show_name(name)} has the name of a device.")
+        raise UnreadableEntryError(f"The member {quote_name(name)} has the name of a device.")
     if any(len(part.encode()) > 255 for part in parts) or len(name.encode()) > 2_000:
-        raise CantTake(f"The member {show_name(name)} has too long a name.")
+        raise UnreadableEntryError(f"The member {quote_name(name)} has too long a name.")
     return "/".join(parts)
 
 
-def _is_junk(path: str) -> bool:
-    return path.startswith("__MACOSX/") or any(disk.is_skipped(part) for part in path.split("/"))
+def _is_ignored_member(path: str) -> bool:
+    return path.startswith("__MACOSX/") or any(disk.is_skipped_name(part) for part in path.split("/"))
 
 
-def _control_folder(path: str) -> str:
+def _find_version_control_folder(path: str) -> str:
     """Return the version control folder that a file is in; empty if it is in none, or in a skipped folder."""
     parts = path.split("/")
-    first = next((at for at, part in enumerate(parts) if disk.is_skipped(part)), None)
-    is_read = first is not None and trees.is_control(parts[first]) and not path.startswith("__MACOSX/")
+    first = next((at for at, part in enumerate(parts) if disk.is_skipped_name(part)), None)
+    is_read = first is not None and trees.is_version_control_name(parts[first]) and not path.startswith("__MACOSX/")
     return "/".join(parts[: first + 1]) if first is not None and is_read else ""
 
 
-def write(files: Iterable[tuple[str, Member]], top: Path, limits: ArchiveLimits) -> None:
+def write_members(files: Iterable[tuple[str, ArchiveMember]], top: Path, limits: ArchiveLimits) -> None:
     """Write the members, counting their real sizes against the limits."""
     total = 0
     for path, member in files:
@@ -235,28 +243,30 @@ def write(files: Iterable[tuple[str, Member]], top: Path, limits: ArchiveLimits)
         try:
             # Mode "x" fails if the file exists, so no member can overwrite another.
             with member.open() as source, target.open("xb") as out:
-                while piece := source.read(_PIECE):
+                while piece := source.read(_READ_SIZE):
                     size, total = size + len(piece), total + len(piece)
                     if size > limits.file or total > limits.total:
-                        raise CantTake(f"{show_name(path)} is larger than the archive says.")
+                        raise UnreadableEntryError(f"{quote_name(path)} is larger than the archive says.")
                     out.write(piece)
-        except BROKEN as error:
-            raise CantTake(f"{show_name(path)} can't be unpacked: {error}.") from None
+        except ARCHIVE_ERRORS as error:
+            raise UnreadableEntryError(f"{quote_name(path)} can't be unpacked: {error}.") from None
         if size != member.size:
-            raise CantTake(f"{show_name(path)} has {size:,} bytes, not the {member.size:,} the archive says.")
+            raise UnreadableEntryError(
+                f"{quote_name(path)} has {size:,} bytes, not the {member.size:,} the archive says."
+            )
         if member.is_executable:
             target.chmod(0o755)
 
 
-def show_name(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return a member's name in quotes, escaped and shortened."""
     return ascii(name if len(name) <= 80 else name[:77] + "...")
 
 
-_GZIP = b"\x1f\x8b"
+_GZIP_MAGIC = b"\x1f\x8b"
 # Extension headers hold long names; tarfile reads them into memory whole.
-_LONGEST_NOTE = 1024 * 1024
-_NOTES = (
+_MAX_EXTENSION_BYTES = 1024 * 1024
+_EXTENSION_TYPES = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
     tarfile.SOLARIS_XHDTYPE,
@@ -265,105 +275,105 @@ _NOTES = (
 )
 
 
-def is_packed(path: Path) -> bool:
+def is_gzip(path: Path) -> bool:
     """Whether the file starts like gzip."""
     with path.open("rb") as file:
-        return file.read(2) == _GZIP
+        return file.read(2) == _GZIP_MAGIC
 
 
 @contextmanager
-def tar_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[Member]]:
+def open_tar_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[ArchiveMember]]:
     """Open a tar.gz and yield its members."""
     with path.open("rb") as file, tempfile.TemporaryFile(prefix="habitus-") as plain:
-        _unzip(file, plain, limits)
+        _decompress_gzip(file, plain, limits)
         with _open_tar(plain) as archive:
-            yield _find_members(archive, limits)
+            yield _read_tar_members(archive, limits)
 
 
-def _unzip(file: BinaryIO, plain: IO[bytes], limits: ArchiveLimits) -> None:
+def _decompress_gzip(file: BinaryIO, plain: IO[bytes], limits: ArchiveLimits) -> None:
     # Members are read from the plain file later, because seeking in a gzip stream is slow.
     """Decompress into a temporary file within the limits."""
     size = 0
     try:
         with gzip.GzipFile(fileobj=file) as packed:
-            while piece := packed.read(_PIECE):
+            while piece := packed.read(_READ_SIZE):
                 size += len(piece)
                 # Check the ratio while decompressing: a bomb must not reach the disk.
                 if size > limits.ratio_from and size > limits.ratio * file.tell():
-                    raise limits.too_dense("It")
+                    raise limits.ratio_error("It")
                 if size > limits.total + limits.contents:
-                    raise limits.too_much()
+                    raise limits.too_large_error()
                 plain.write(piece)
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise CantTake(f"It is not a gzip file that can be read: {error}.") from None
+        raise UnreadableEntryError(f"It is not a gzip file that can be read: {error}.") from None
     plain.seek(0)
 
 
 @contextmanager
 def _open_tar(plain: IO[bytes]) -> Iterator[tarfile.TarFile]:
     try:
-        archive = _Archive(fileobj=plain)
-    except BROKEN as error:
-        raise CantTake(f"It is not a tar archive that can be read: {error}.") from None
+        archive = _CheckedTarFile(fileobj=plain)
+    except ARCHIVE_ERRORS as error:
+        raise UnreadableEntryError(f"It is not a tar archive that can be read: {error}.") from None
     with archive:
         yield archive
 
 
-class _Header(tarfile.TarInfo):
+class _CheckedTarHeader(tarfile.TarInfo):
     """A tar header with checks that tarfile lacks."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _CheckedTarHeader:
         try:
             header = super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError:
             # tarfile treats a damaged header as the end of the archive and would silently drop the rest.
             if buf.strip(b"\0"):
-                raise CantTake("It is not a tar archive, or it is damaged.") from None
+                raise UnreadableEntryError("It is not a tar archive, or it is damaged.") from None
             raise
         # tarfile would allocate as much memory as an extension header claims.
-        if header.size < 0 or (header.type in _NOTES and header.size > _LONGEST_NOTE):
-            raise CantTake(f"A header in it says that {header.size:,} bytes follow.")
+        if header.size < 0 or (header.type in _EXTENSION_TYPES and header.size > _MAX_EXTENSION_BYTES):
+            raise UnreadableEntryError(f"A header in it says that {header.size:,} bytes follow.")
         return header
 
 
-class _Archive(tarfile.TarFile):
+class _CheckedTarFile(tarfile.TarFile):
     """A tar file that reads checked headers."""
 
-    tarinfo = _Header
+    tarinfo = _CheckedTarHeader
 
 
-def _find_members(archive: tarfile.TarFile, limits: ArchiveLimits) -> Iterator[Member]:
+def _read_tar_members(archive: tarfile.TarFile, limits: ArchiveLimits) -> Iterator[ArchiveMember]:
     try:
         for number, header in enumerate(archive, 1):
             if number > limits.members:
-                raise limits.too_many(f"more than {limits.members:,}")
+                raise limits.too_many_members_error(f"more than {limits.members:,}")
             if header.name not in (".", "./"):
-                yield _tar_member(archive, header)
-    except (*BROKEN, OSError) as error:
-        raise CantTake(f"It can't be read to its end: {error}.") from None
+                yield _make_tar_member(archive, header)
+    except (*ARCHIVE_ERRORS, OSError) as error:
+        raise UnreadableEntryError(f"It can't be read to its end: {error}.") from None
 
 
-def _tar_member(archive: tarfile.TarFile, header: tarfile.TarInfo) -> Member:
+def _make_tar_member(archive: tarfile.TarFile, header: tarfile.TarInfo) -> ArchiveMember:
     name = header.name.removeprefix("./")
     if header.issym() or header.islnk():
-        raise CantTake(f"{show_name(name)} is a link.")
+        raise UnreadableEntryError(f"{quote_name(name)} is a link.")
     if header.issparse():
-        raise CantTake(f"{show_name(name)} is stored with holes in it.")
+        raise UnreadableEntryError(f"{quote_name(name)} is stored with holes in it.")
     if not (header.isreg() or header.isdir()):
-        raise CantTake(f"{show_name(name)} is a device, a socket or a pipe.")
+        raise UnreadableEntryError(f"{quote_name(name)} is a device, a socket or a pipe.")
     if header.size < 0:
-        raise CantTake(f"{show_name(name)} says that it has {header.size:,} bytes.")
-    return Member(
+        raise UnreadableEntryError(f"{quote_name(name)} says that it has {header.size:,} bytes.")
+    return ArchiveMember(
         name=name,
         size=0 if header.isdir() else header.size,
         is_directory=header.isdir(),
         is_executable=bool(header.mode & 0o100),
-        open=partial(_content, archive, header),
+        open=partial(_open_tar_member, archive, header),
     )
 
 
-def _content(archive: tarfile.TarFile, header: tarfile.TarInfo) -> AbstractContextManager[IO[bytes]]:
+def _open_tar_member(archive: tarfile.TarFile, header: tarfile.TarInfo) -> AbstractContextManager[IO[bytes]]:
     content = archive.extractfile(header)
     assert content is not None, header.name  # only called for regular files
     return content
@@ -371,8 +381,8 @@ def _content(archive: tarfile.TarFile, header: tarfile.TarInfo) -> AbstractConte
 
 _END, _END_SIZE = b"PK\x05\x06", 22
 _LOCATOR_64, _LOCATOR_64_SIZE = b"PK\x06\x07", 20
-_LONGEST_COMMENT = 65_535
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_MAX_COMMENT_BYTES = 65_535
+_COMPRESSION_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def is_zip(path: Path) -> bool:
@@ -382,55 +392,57 @@ def is_zip(path: Path) -> bool:
 
 
 @contextmanager
-def zip_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[Member]]:
+def open_zip_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[ArchiveMember]]:
     """Open a zip archive and yield its members."""
     with path.open("rb") as file:
         _check_contents_size(file, limits)
         with _open_zip(file) as archive:
             found = archive.infolist()
             if len(found) > limits.members:
-                raise limits.too_many(f"{len(found):,}")
-            yield [_zip_member(archive, info, limits) for info in found]
+                raise limits.too_many_members_error(f"{len(found):,}")
+            yield [_make_zip_member(archive, info, limits) for info in found]
 
 
 def _check_contents_size(file: BinaryIO, limits: ArchiveLimits) -> None:
     """Check the end record before zipfile reads the central directory."""
     size = file.seek(0, os.SEEK_END)
-    start = max(size - _END_SIZE - _LONGEST_COMMENT - _LOCATOR_64_SIZE, 0)
+    start = max(size - _END_SIZE - _MAX_COMMENT_BYTES - _LOCATOR_64_SIZE, 0)
     file.seek(start)
     tail = file.read()
     file.seek(0)
     # The end record is followed only by a comment, so search backwards from the end.
     at = tail.rfind(_END)
     if at < 0 or len(tail) - at < _END_SIZE:
-        raise CantTake("It is not a zip archive, or it is cut off.")
+        raise UnreadableEntryError("It is not a zip archive, or it is cut off.")
     members, contents = struct.unpack_from("<HI", tail, at + 10)
     if _LOCATOR_64 in tail[max(at - _LOCATOR_64_SIZE, 0) : at] or contents == 0xFFFFFFFF:
-        raise CantTake("It is in the form for archives above 4 GB; skills are smaller.")
+        raise UnreadableEntryError("It is in the form for archives above 4 GB; skills are smaller.")
     if members > limits.members:
-        raise limits.too_many(f"{members:,}")
+        raise limits.too_many_members_error(f"{members:,}")
     if contents > limits.contents:
-        raise CantTake(f"Its table of contents has {contents:,} bytes; at most {limits.contents:,} are read.")
+        raise UnreadableEntryError(
+            f"Its table of contents has {contents:,} bytes; at most {limits.contents:,} are read."
+        )
 
 
 @contextmanager
 def _open_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
     try:
         archive = zipfile.ZipFile(file)
-    except BROKEN as error:
-        raise CantTake(f"It is not a zip archive that can be read: {error}.") from None
+    except ARCHIVE_ERRORS as error:
+        raise UnreadableEntryError(f"It is not a zip archive that can be read: {error}.") from None
     with archive:
         yield archive
 
 
-def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: ArchiveLimits) -> Member:
+def _make_zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: ArchiveLimits) -> ArchiveMember:
     # zipfile cuts `filename` at a NUL; the original name shows it.
     name = info.orig_filename
     mode = info.external_attr >> 16
-    _check_kind(info, name, stat.S_IFMT(mode))
+    _check_zip_member(info, name, stat.S_IFMT(mode))
     if info.file_size > limits.ratio_from and info.file_size > limits.ratio * max(info.compress_size, 1):
-        raise limits.too_dense(show_name(name))
-    return Member(
+        raise limits.ratio_error(quote_name(name))
+    return ArchiveMember(
         name=name,
         size=info.file_size,
         # `is_dir` fails on an empty name.
@@ -440,14 +452,16 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Archive
     )
 
 
-def _check_kind(info: zipfile.ZipInfo, name: str, kind: int) -> None:
+def _check_zip_member(info: zipfile.ZipInfo, name: str, kind: int) -> None:
     if info.header_offset < 0:
-        raise CantTake(f"{show_name(name)} lies before the beginning of the archive, which is cut off.")
+        raise UnreadableEntryError(f"{quote_name(name)} lies before the beginning of the archive, which is cut off.")
     if kind == stat.S_IFLNK:
-        raise CantTake(f"{show_name(name)} is a link.")
+        raise UnreadableEntryError(f"{quote_name(name)} is a link.")
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise CantTake(f"{show_name(name)} is a device, a socket or a pipe.")
+        raise UnreadableEntryError(f"{quote_name(name)} is a device, a socket or a pipe.")
     if info.flag_bits & 0x1:
-        raise CantTake(f"{show_name(name)} is encrypted.")
-    if info.compress_type not in _METHODS:
-        raise CantTake(f"{show_name(name)} is packed in a way that is not read here (method {info.compress_type}).")
+        raise UnreadableEntryError(f"{quote_name(name)} is encrypted.")
+    if info.compress_type not in _COMPRESSION_METHODS:
+        raise UnreadableEntryError(
+            f"{quote_name(name)} is packed in a way that is not read here (method {info.compress_type})."
+        )

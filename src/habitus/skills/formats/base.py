@@ -9,22 +9,22 @@ from datetime import datetime
 from pathlib import Path
 
 from habitus.errors import Invalid
-from habitus.files import Tree, tree_hash
+from habitus.files import Tree, compute_tree_hash
 from habitus.skills import trees
-from habitus.skills.model import Counters, Diagnostic, Json, Severity, Skill, Stage
-from habitus.skills.names import unique_name
-from habitus.text import encodable
+from habitus.skills.model import Diagnostic, DiagnosticSeverity, Json, Skill, Stage, UsageCounters
+from habitus.skills.names import make_unique_name
+from habitus.text import replace_surrogates
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Incoming:
+class IncomingSkill:
     """One skill to import: a SKILL.md folder, and the values that belong in the database."""
 
     name: str
     tree: Tree
     origin: str  # where it was found, as text
     format: str
-    counters: Mapping[Stage, Counters] = field(default_factory=dict)
+    counters: Mapping[Stage, UsageCounters] = field(default_factory=dict)
     enabled: bool = True
     status: str = "active"  # of its tool or recipe: active, degraded, retired or proposed
     version: int = 1
@@ -32,25 +32,27 @@ class Incoming:
     modified_on: datetime | None = None
     changelog: tuple[str, ...] = ()  # the lines of the collection's changelog that name it
     diagnostics: tuple[Diagnostic, ...] = ()
-    place: str = ""  # its exact location; two folders may have the same name
-    control: tuple[str, ...] = ()  # one file of each version control folder, which are not in the tree
+    location: str = ""  # its exact location; two folders may have the same name
+    version_control_files: tuple[str, ...] = ()  # one file of each version control folder, which are not in the tree
 
     @property
-    def run_unasked(self) -> tuple[str, ...]:
+    def auto_executed_files(self) -> tuple[str, ...]:
         """The files in its folder that other tools would execute by themselves."""
-        return tuple(sorted({*self.control, *(path for path in self.tree if trees.runs_unasked(path))}))
+        return tuple(
+            sorted({*self.version_control_files, *(path for path in self.tree if trees.is_auto_executed(path))})
+        )
 
     @property
     def skill(self) -> Skill:
         """The skill in its SKILL.md; formats return only loadable ones."""
-        skill = trees.parse(self.name, self.tree).skill
+        skill = trees.parse_skill_tree(self.name, self.tree).skill
         assert skill is not None
         return skill
 
     def __post_init__(self) -> None:
         """Make the origins storable: a folder name may contain bytes that are not text."""
-        object.__setattr__(self, "origin", encodable(self.origin))
-        object.__setattr__(self, "place", encodable(self.place))
+        object.__setattr__(self, "origin", replace_surrogates(self.origin))
+        object.__setattr__(self, "location", replace_surrogates(self.location))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,47 +77,47 @@ class PlaybookLesson:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NotTaken:
+class SkippedEntry:
     """An entry that was skipped, and the reason in one line."""
 
     origin: str
     name: str
     reason: str
-    is_namesake: bool = False  # another skill of its name came first
+    is_name_conflict: bool = False  # another skill of its name came first
 
 
-Entry = Incoming | PlaybookLesson | NotTaken
+ImportEntry = IncomingSkill | PlaybookLesson | SkippedEntry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outgoing:
+class OutgoingSkill:
     """One skill to export in another format; its files have their contents."""
 
     skill: Skill
     tree: Tree
-    counters: Mapping[Stage, Counters] = field(default_factory=dict)
+    counters: Mapping[Stage, UsageCounters] = field(default_factory=dict)
     status: str = ""  # of its tool or recipe, if known
 
-    def stage(self, stage: Stage) -> Counters:
+    def get_counters(self, stage: Stage) -> UsageCounters:
         """Return the counters of a stage; zeros if it has none."""
-        return self.counters.get(stage, Counters())
+        return self.counters.get(stage, UsageCounters())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Written:
+class FormatExportResult:
     """The files of an export, and the fields that the format can't hold."""
 
     paths: tuple[Path, ...]
-    left_out: tuple[NotTaken, ...] = ()
+    left_out: tuple[SkippedEntry, ...] = ()
 
 
-class CantTake(Exception):
+class UnreadableEntryError(Exception):
     """Raised inside a reader for an entry that can't be read. It becomes a `SkippedEntry` and never leaves the
     package.
     """
 
 
-class Format(ABC):
+class SkillFormat(ABC):
     """One skill format. Reading never raises for bad content: a bad entry becomes a `SkippedEntry` beside the
     others.
     """
@@ -123,30 +125,35 @@ class Format(ABC):
     name: str
 
     @abstractmethod
-    def claims(self, path: Path, inside: Set[str]) -> bool:
+    def can_read(self, path: Path, inside: Set[str]) -> bool:
         """Whether this very file or directory is in the format, judged by names and first lines only.
 
         `inside` holds the names in a directory, `name/` for directories; it is empty for a file.
         """
 
     @abstractmethod
-    def read_one(self, path: Path, origin: str) -> Iterator[Entry]:
+    def read_entries(self, path: Path, origin: str) -> Iterator[ImportEntry]:
         """Yield everything in a path that `can_read` accepted. May raise `UnreadableEntryError`, `Invalid` and
         `OSError`.
         """
 
     @abstractmethod
-    def write(
-        self, skills: Sequence[Outgoing], to: Path, *, lessons: Sequence[PlaybookLesson] = (), overwrite: bool = False
-    ) -> Written:
+    def write_skills(
+        self,
+        skills: Sequence[OutgoingSkill],
+        to: Path,
+        *,
+        lessons: Sequence[PlaybookLesson] = (),
+        overwrite: bool = False,
+    ) -> FormatExportResult:
         """Write to a temporary place, then rename. `overwrite` keeps the replaced files beside the new ones."""
 
-    def read_safely(self, path: Path, origin: str) -> Iterator[Entry]:
+    def read_entries_safely(self, path: Path, origin: str) -> Iterator[ImportEntry]:
         """Yield the entries of a path; an error becomes a `SkippedEntry`."""
         try:
-            yield from self.read_one(path, origin)
-        except (CantTake, Invalid, OSError) as problem:
-            yield NotTaken(
+            yield from self.read_entries(path, origin)
+        except (UnreadableEntryError, Invalid, OSError) as problem:
+            yield SkippedEntry(
                 origin=origin, name=path.stem if path.is_file() else path.name, reason=describe_problem(problem)
             )
 
@@ -158,16 +165,16 @@ def describe_problem(problem: Exception) -> str:
     return str(problem)
 
 
-def without_clashes(entries: Iterable[Entry], *, keep_both: bool = False) -> Iterator[Entry]:
+def resolve_name_conflicts(entries: Iterable[ImportEntry], *, keep_both: bool = False) -> Iterator[ImportEntry]:
     """Yield the entries with unique names: of several skills with one name, the first is kept and the others are
     skipped or, with `keep_both`, renamed. Copies of a kept skill are always skipped.
     """
     seen: dict[str, dict[str, str]] = {}  # name → hash of the files → origin
     for entry in entries:
-        if not isinstance(entry, Incoming):
+        if not isinstance(entry, IncomingSkill):
             yield entry
             continue
-        digest = tree_hash(entry.tree)
+        digest = compute_tree_hash(entry.tree)
         namesakes = seen.setdefault(entry.name, {})
         first = next(iter(namesakes.values()), entry.origin)
         # The origin of the first skill with exactly these files; another origin means that this is a copy.
@@ -175,17 +182,19 @@ def without_clashes(entries: Iterable[Entry], *, keep_both: bool = False) -> Ite
         if entry.origin == first:
             yield entry
         elif entry.origin != copied:
-            yield NotTaken(origin=entry.origin, name=entry.name, reason=f"It is a copy of {copied}.")
+            yield SkippedEntry(origin=entry.origin, name=entry.name, reason=f"It is a copy of {copied}.")
         elif keep_both:
-            name = unique_name(entry.name, seen.__contains__)
+            name = make_unique_name(entry.name, seen.__contains__)
             seen[name] = {digest: entry.origin}
             yield _rename_entry(entry, name, first)
         else:
             reason = f"{first} is called '{entry.name}' too and came first. Rename one of them, or take --keep-both."
-            yield NotTaken(origin=entry.origin, name=entry.name, reason=reason, is_namesake=True)
+            yield SkippedEntry(origin=entry.origin, name=entry.name, reason=reason, is_name_conflict=True)
 
 
-def _rename_entry(entry: Incoming, name: str, first: str) -> Incoming:
+def _rename_entry(entry: IncomingSkill, name: str, first: str) -> IncomingSkill:
     what = f"{first} is called '{entry.name}' too and came first; this one is called '{name}' here."
-    said = Diagnostic(file=entry.origin, what=what, hint="", severity=Severity.WARNING)
-    return replace(entry, name=name, tree=trees.rename_tree(entry.tree, name), diagnostics=(*entry.diagnostics, said))
+    said = Diagnostic(file=entry.origin, message=what, hint="", severity=DiagnosticSeverity.WARNING)
+    return replace(
+        entry, name=name, tree=trees.rename_skill_tree(entry.tree, name), diagnostics=(*entry.diagnostics, said)
+    )

@@ -14,40 +14,46 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, StorageFailed
-from habitus.files import given_path, tree_hash
+from habitus.files import compute_tree_hash, parse_user_path
 from habitus.skills import trees
-from habitus.skills.editable_fields import NAMES
-from habitus.skills.formats import archives, fitting
+from habitus.skills.editable_fields import FIELD_NAMES
+from habitus.skills.formats import archives, conversion
 from habitus.skills.formats.base import (
-    CantTake,
-    Entry,
-    Format,
-    Incoming,
-    NotTaken,
-    Outgoing,
+    ImportEntry,
+    IncomingSkill,
+    OutgoingSkill,
+    SkillFormat,
+    SkippedEntry,
+    UnreadableEntryError,
     describe_problem,
-    without_clashes,
+    resolve_name_conflicts,
 )
-from habitus.skills.formats.disk import is_skipped
+from habitus.skills.formats.disk import is_skipped_name
 from habitus.skills.formats.other_systems import agent_skills_table
-from habitus.skills.formats.other_systems.agent_skills_table import Table
-from habitus.skills.formats.other_systems.anton import Anton
-from habitus.skills.formats.other_systems.ghost import Ghost
-from habitus.skills.formats.other_systems.istota import Istota
-from habitus.skills.formats.skill_folder import Known, SkillFolder
-from habitus.skills.model import Counters, Manifest
-from habitus.text import encodable
+from habitus.skills.formats.other_systems.agent_skills_table import AgentSkillsTableFormat
+from habitus.skills.formats.other_systems.anton import AntonFormat
+from habitus.skills.formats.other_systems.ghost import GhostFormat
+from habitus.skills.formats.other_systems.istota import IstotaFormat
+from habitus.skills.formats.skill_folder import AgentSkillsFormat, DiagnosticsLookup
+from habitus.skills.model import Manifest, UsageCounters
+from habitus.text import replace_surrogates
 
 # Order matters: the plain format accepts what no other one claims.
-FORMATS: tuple[Format, ...] = (Anton(), Ghost(), Istota(), Table(), SkillFolder())
+FORMATS: tuple[SkillFormat, ...] = (
+    AntonFormat(),
+    GhostFormat(),
+    IstotaFormat(),
+    AgentSkillsTableFormat(),
+    AgentSkillsFormat(),
+)
 
 
-def formats_knowing(known: Known) -> tuple[Format, ...]:
+def list_formats_with_known(known: DiagnosticsLookup) -> tuple[SkillFormat, ...]:
     """Return all formats; the plain one skips parsing skills whose diagnostics are already known."""
-    return (*FORMATS[:-1], SkillFolder(known))
+    return (*FORMATS[:-1], AgentSkillsFormat(known))
 
 
-def format_named(name: str) -> Format:
+def get_format(name: str) -> SkillFormat:
     """Return the format of this name; raise `Invalid` otherwise."""
     for format in FORMATS:
         if format.name == name:
@@ -55,83 +61,85 @@ def format_named(name: str) -> Format:
     raise Invalid(f"There is no format '{name}'.", hint=f"Use one of {', '.join(f.name for f in FORMATS)}.")
 
 
-def read(
+def read_skills(
     source: Path | str,
-    formats: Sequence[Format] = FORMATS,
+    formats: Sequence[SkillFormat] = FORMATS,
     *,
     origin: str = "",
-    place: str = "",
+    location: str = "",
     keep_both: bool = False,
-) -> Iterator[Entry]:
+) -> Iterator[ImportEntry]:
     """Yield everything at a path or database URL, in any format; of two skills of one name the first, or both.
 
     `location` is the real location, if it differs from the path. Raise `NotFound` or `StorageFailed` if the source
     can't be reached, but nothing for bad content.
     """
     if isinstance(source, str) and "://" in source:
-        return without_clashes(_read_database(source), keep_both=keep_both)
-    path = _with_name(Path(source))
+        return resolve_name_conflicts(_read_database(source), keep_both=keep_both)
+    path = _resolve_path_name(Path(source))
     check_readable(path)
-    origin, place = origin or path.name, _folder_of(place or str(path.resolve()))
-    placed = (_with_place(entry, origin, place) for entry in _read_path(path, formats, origin))
-    return without_clashes(placed, keep_both=keep_both)
+    origin, location = origin or path.name, _strip_main_file(location or str(path.resolve()))
+    placed = (_set_location(entry, origin, location) for entry in _read_path_entries(path, formats, origin))
+    return resolve_name_conflicts(placed, keep_both=keep_both)
 
 
-def _with_place(entry: Entry, origin: str, place: str) -> Entry:
+def _set_location(entry: ImportEntry, origin: str, location: str) -> ImportEntry:
     """Set the exact location of an entry, including its folder within the source."""
-    if not isinstance(entry, Incoming):
+    if not isinstance(entry, IncomingSkill):
         return entry
-    inside = entry.origin.removeprefix(encodable(origin)).strip("/")
-    return dataclasses.replace(entry, place="/".join(filter(None, (place, inside))))
+    inside = entry.origin.removeprefix(replace_surrogates(origin)).strip("/")
+    return dataclasses.replace(entry, location="/".join(filter(None, (location, inside))))
 
 
-def _folder_of(place: str) -> str:
+def _strip_main_file(location: str) -> str:
     """Return the folder of a main file, or the location unchanged."""
-    folder, _, name = place.rpartition("/")
-    return folder if name in trees.MAIN_FILES else place
+    folder, _, name = location.rpartition("/")
+    return folder if name in trees.MAIN_FILES else location
 
 
-def detect(path: Path) -> tuple[Format, ...]:
+def detect_formats(path: Path) -> tuple[SkillFormat, ...]:
     """Return the formats found at a path, in order of precedence; an archive counts as its contents."""
-    path = _with_name(path)
+    path = _resolve_path_name(path)
     check_readable(path)
     try:
         with _open_archive(path) as top:
-            found = {unit.format.name for unit in find(top, FORMATS) if isinstance(unit, Unit)}
-    except (CantTake, OSError):
+            found = {unit.format.name for unit in find_format_matches(top, FORMATS) if isinstance(unit, FormatMatch)}
+    except (UnreadableEntryError, OSError):
         return ()
     return tuple(format for format in FORMATS if format.name in found)
 
 
-def _with_name(path: Path) -> Path:
-    path = given_path(path)
+def _resolve_path_name(path: Path) -> Path:
+    path = parse_user_path(path)
     return path.resolve() if path.name in ("", "..") else path
 
 
-def _read_path(path: Path, formats: Sequence[Format], origin: str) -> Iterator[Entry]:
+def _read_path_entries(path: Path, formats: Sequence[SkillFormat], origin: str) -> Iterator[ImportEntry]:
     is_empty = True
     try:
         with _open_archive(path) as top:
-            for unit in find(top, formats, origin=origin):
+            for unit in find_format_matches(top, formats, origin=origin):
                 is_empty = False
-                if isinstance(unit, NotTaken):
+                if isinstance(unit, SkippedEntry):
                     yield unit
                 else:
-                    entries = unit.format.read_safely(unit.path, unit.origin)
-                    yield from map(_without_own_control, entries) if unit.path == path else entries
-    except (CantTake, OSError) as problem:
-        yield NotTaken(origin=origin, name=archives.stem(path), reason=describe_problem(problem))
+                    entries = unit.format.read_entries_safely(unit.path, unit.origin)
+                    yield from map(_drop_own_version_control, entries) if unit.path == path else entries
+    except (UnreadableEntryError, OSError) as problem:
+        yield SkippedEntry(origin=origin, name=archives.strip_archive_suffix(path), reason=describe_problem(problem))
     else:
         if is_empty:
-            yield NotTaken(origin=origin, name=archives.stem(path), reason=_nothing(path))
+            yield SkippedEntry(
+                origin=origin, name=archives.strip_archive_suffix(path), reason=_explain_nothing_found(path)
+            )
 
 
-def _without_own_control(entry: Entry) -> Entry:
+def _drop_own_version_control(entry: ImportEntry) -> ImportEntry:
     """Drop the version control folder of a skill that is itself the root of a checkout, where it is expected."""
-    if not isinstance(entry, Incoming) or not entry.control:
+    if not isinstance(entry, IncomingSkill) or not entry.version_control_files:
         return entry
-    inner = (path for path in entry.control if not trees.is_control(path.partition("/")[0]))
-    return dataclasses.replace(entry, control=tuple(inner))
+    inner = (path for path in entry.version_control_files if not trees.is_version_control_name(path.partition("/")[0]))
+    return dataclasses.replace(entry, version_control_files=tuple(inner))
 
 
 @contextmanager
@@ -140,28 +148,28 @@ def _open_archive(path: Path) -> Iterator[Path]:
     if not archives.is_archive(path):
         yield path
         return
-    with archives.unpack(path, name=fitting.legal_name(archives.stem(path))) as top:
+    with archives.unpack_archive(path, name=conversion.make_legal_name(archives.strip_archive_suffix(path))) as top:
         # Archives often hold a single directory of the same name; step into it.
-        inside = [one for one in top.iterdir() if not is_skipped(one.name)]
+        inside = [one for one in top.iterdir() if not is_skipped_name(one.name)]
         yield inside[0] if len(inside) == 1 and inside[0].is_dir() else top
 
 
-def _nothing(path: Path) -> str:
+def _explain_nothing_found(path: Path) -> str:
     if path.is_dir() or archives.is_archive(path):
         return "There is no skill in it: no SKILL.md or skill.md, and no file of another layout that is read here."
     return f"A {path.suffix or 'nameless'} file is nothing that skills are read from. Give .md, .zip, .tar.gz or .db."
 
 
-def _read_database(url: str) -> Iterator[Entry]:
+def _read_database(url: str) -> Iterator[ImportEntry]:
     try:
         for entry in agent_skills_table.read_database(url):
-            yield dataclasses.replace(entry, place=entry.origin) if isinstance(entry, Incoming) else entry
-    except CantTake as problem:
-        yield NotTaken(origin=url.partition("://")[0], name="", reason=str(problem))
+            yield dataclasses.replace(entry, location=entry.origin) if isinstance(entry, IncomingSkill) else entry
+    except UnreadableEntryError as problem:
+        yield SkippedEntry(origin=url.partition("://")[0], name="", reason=str(problem))
 
 
-_SAID = {
-    **{name: name.replace("_", " ") for name in NAMES},
+_FIELD_LABELS = {
+    **{name: name.replace("_", " ") for name in FIELD_NAMES},
     "license": "license",
     "compatibility": "compatibility",
     "allowed_tools": "allowed tools",
@@ -169,31 +177,31 @@ _SAID = {
 }
 
 
-def lost(format: Format, skills: Sequence[Outgoing], to: Path) -> tuple[NotTaken, ...]:
+def list_lost_fields(format: SkillFormat, skills: Sequence[OutgoingSkill], to: Path) -> tuple[SkippedEntry, ...]:
     """Return, for each skill that an export at `to` would not restore completely, the missing parts."""
-    back = _read_back(format, to)
+    back = _read_back_export(format, to)
     found = []
     for item in skills:
-        missing = list(_missing(item, back[item.skill.name])) if item.skill.name in back else []
+        missing = list(_list_missing_parts(item, back[item.skill.name])) if item.skill.name in back else []
         if missing:
             reason = f"'{format.name}' has no place for: {', '.join(missing)}."
-            found.append(NotTaken(origin=item.skill.layer, name=item.skill.name, reason=reason))
+            found.append(SkippedEntry(origin=item.skill.layer, name=item.skill.name, reason=reason))
     return tuple(found)
 
 
-def hashes(format: Format, skills: Sequence[Outgoing]) -> dict[str, str]:
+def hash_exported_skills(format: SkillFormat, skills: Sequence[OutgoingSkill]) -> dict[str, str]:
     """Return the hash over the files of each skill as it would come back from an export."""
     with tempfile.TemporaryDirectory() as folder:
-        format.write(skills, Path(folder) / "out")
-        return {name: tree_hash(entry.tree) for name, entry in _read_back(format, Path(folder)).items()}
+        format.write_skills(skills, Path(folder) / "out")
+        return {name: compute_tree_hash(entry.tree) for name, entry in _read_back_export(format, Path(folder)).items()}
 
 
-def _read_back(format: Format, to: Path) -> dict[str, Incoming]:
-    return {entry.name: entry for entry in read(to, (format,)) if isinstance(entry, Incoming)}
+def _read_back_export(format: SkillFormat, to: Path) -> dict[str, IncomingSkill]:
+    return {entry.name: entry for entry in read_skills(to, (format,)) if isinstance(entry, IncomingSkill)}
 
 
-def _missing(item: Outgoing, back: Incoming) -> Iterator[str]:
-    for field, words in _SAID.items():
+def _list_missing_parts(item: OutgoingSkill, back: IncomingSkill) -> Iterator[str]:
+    for field, words in _FIELD_LABELS.items():
         if getattr(item.skill, field) and not getattr(back.skill, field):
             yield words
     for part in dataclasses.fields(Manifest):
@@ -202,32 +210,32 @@ def _missing(item: Outgoing, back: Incoming) -> Iterator[str]:
     yield from (key for key in item.skill.extra if key not in back.skill.extra)
     if not item.skill.enabled and back.enabled:
         yield "that it is switched off"
-    if any(_numbers(of_stage) and stage not in back.counters for stage, of_stage in item.counters.items()):
+    if any(_has_counts(of_stage) and stage not in back.counters for stage, of_stage in item.counters.items()):
         yield "counters"
     aside = {trees.TOML_FILE, *trees.MAIN_FILES}
     yield from (path for path in sorted(item.tree.keys() - back.tree.keys() - aside))
 
 
-def _numbers(counters: Counters) -> bool:
+def _has_counts(counters: UsageCounters) -> bool:
     return any((counters.recommended, counters.used, counters.succeeded, counters.failed))
 
 
 # Database files are found anywhere in a tree; other single files only if given directly.
-_FILES = (".db", ".sqlite", ".sqlite3")
-_LINK = "It is a link to a skill elsewhere; links are not followed. Import that folder itself."
+_DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+_LINK_REASON = "It is a link to a skill elsewhere; links are not followed. Import that folder itself."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Unit:
+class FormatMatch:
     """A directory or file, and the format that reads it."""
 
-    format: Format
+    format: SkillFormat
     path: Path
     origin: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Place:
+class _SearchLocation:
     """A path still to be searched; `is_inside` is set below a match."""
 
     path: Path
@@ -236,7 +244,7 @@ class _Place:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Inside:
+class _DirectoryListing:
     """The names in a directory (folders with a '/'), and those worth searching."""
 
     names: frozenset[str] = frozenset()
@@ -245,7 +253,9 @@ class _Inside:
     linked_skills: Sequence[str] = ()
 
 
-def find(path: Path, formats: Sequence[Format], *, origin: str = "") -> Iterator[Unit | NotTaken]:
+def find_format_matches(
+    path: Path, formats: Sequence[SkillFormat], *, origin: str = ""
+) -> Iterator[FormatMatch | SkippedEntry]:
     """Yield every part of `path` that a format recognises, in order of path; the first matching format wins.
 
     Inside a match, only folders with a SKILL.md match again, and they come last: a copy inside another skill is
@@ -253,27 +263,32 @@ def find(path: Path, formats: Sequence[Format], *, origin: str = "") -> Iterator
     """
     check_readable(path)
     top = path.resolve()
-    pending, later = [_Place(path=path, origin=origin or path.name)], list[_Place]()
+    pending, later = [_SearchLocation(path=path, origin=origin or path.name)], list[_SearchLocation]()
     while pending or later:
         # Nested skills wait in `later` until everything at the top has been seen.
         if not pending:
             pending, later = later[::-1], []
         place = pending.pop()
         try:
-            inside = _look(place.path, top)
+            inside = _list_directory(place.path, top)
             is_part = not place.is_inside or not inside.names.isdisjoint(trees.MAIN_FILES)
-            claims = (format for format in formats if is_part and format.claims(place.path, inside.names))
+            claims = (format for format in formats if is_part and format.can_read(place.path, inside.names))
             claimed = next(claims, None)
         except OSError as error:
-            yield NotTaken(origin=place.origin, name=place.path.name, reason=f"Can't look into it: {error.strerror}.")
+            yield SkippedEntry(
+                origin=place.origin, name=place.path.name, reason=f"Can't look into it: {error.strerror}."
+            )
             continue
         if claimed is not None:
-            yield Unit(format=claimed, path=place.path, origin=place.origin)
+            yield FormatMatch(format=claimed, path=place.path, origin=place.origin)
         for name in inside.linked_skills:
-            yield NotTaken(origin=f"{place.origin}/{name}", name=name, reason=_LINK)
+            yield SkippedEntry(origin=f"{place.origin}/{name}", name=name, reason=_LINK_REASON)
         is_inside = place.is_inside or claimed is not None
         names = inside.folders if is_inside else sorted([*inside.folders, *inside.files])
-        below = [_Place(path=place.path / name, origin=f"{place.origin}/{name}", is_inside=is_inside) for name in names]
+        below = [
+            _SearchLocation(path=place.path / name, origin=f"{place.origin}/{name}", is_inside=is_inside)
+            for name in names
+        ]
         if is_inside and not place.is_inside:
             later += below
         else:
@@ -288,16 +303,16 @@ def check_readable(path: Path) -> None:
         raise StorageFailed(f"{path} may not be read.", hint="Check its permissions.")
 
 
-def _look(place: Path, top: Path) -> _Inside:
+def _list_directory(place: Path, top: Path) -> _DirectoryListing:
     if not place.is_dir():
-        return _Inside()
+        return _DirectoryListing()
     names: list[str] = []
     folders: list[str] = []
     files: list[str] = []
     links: list[str] = []
     with os.scandir(place) as entries:
         for entry in entries:
-            if is_skipped(entry.name):
+            if is_skipped_name(entry.name):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 names.append(f"{entry.name}/")
@@ -306,10 +321,10 @@ def _look(place: Path, top: Path) -> _Inside:
             names.append(entry.name)
             if entry.is_symlink():
                 links.append(entry.name)
-            elif entry.name.endswith(_FILES) and entry.is_file(follow_symlinks=False):
+            elif entry.name.endswith(_DATABASE_SUFFIXES) and entry.is_file(follow_symlinks=False):
                 files.append(entry.name)
     linked = [name for name in sorted(links) if _is_skill_elsewhere(place / name, top)]
-    return _Inside(names=frozenset(names), folders=sorted(folders), files=files, linked_skills=linked)
+    return _DirectoryListing(names=frozenset(names), folders=sorted(folders), files=files, linked_skills=linked)
 
 
 def _is_skill_elsewhere(link: Path, top: Path) -> bool:

@@ -10,35 +10,48 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from habitus.errors import Refused
-from habitus.files import ASIDE, File, Tree, aside_of, checked_path, disk_errors, file_of
+from habitus.files import (
+    TEMPORARY_PREFIX,
+    Tree,
+    TreeFile,
+    build_file,
+    check_inner_path,
+    get_temporary_path,
+    translate_disk_errors,
+)
 from habitus.skills import trees
-from habitus.skills.formats.base import CantTake, NotTaken, Outgoing, Written
-from habitus.skills.formats.foreign_values import Notes
-from habitus.text import encodable
+from habitus.skills.formats.base import FormatExportResult, OutgoingSkill, SkippedEntry, UnreadableEntryError
+from habitus.skills.formats.foreign_values import DiagnosticCollector
+from habitus.text import replace_surrogates
 
 MAX_FILES = 5_000
 MAX_BYTES = 64 * 1024 * 1024
-_AT_ONCE = 64 * 1024
+_READ_SIZE = 64 * 1024
 
-NEVER_READ = {"node_modules", "__pycache__", ".venv", ".DS_Store"}
+SKIPPED_NAMES = {"node_modules", "__pycache__", ".venv", ".DS_Store"}
 
 
-def is_skipped(name: str) -> bool:
+def is_skipped_name(name: str) -> bool:
     """Whether importing ignores a file or folder of this name."""
-    return name in NEVER_READ or trees.is_control(name) or name.startswith(ASIDE) or name.endswith(".pyc")
+    return (
+        name in SKIPPED_NAMES
+        or trees.is_version_control_name(name)
+        or name.startswith(TEMPORARY_PREFIX)
+        or name.endswith(".pyc")
+    )
 
 
-def read_folder(top: Path, notes: Notes) -> dict[str, File]:
+def read_folder(top: Path, notes: DiagnosticCollector) -> dict[str, TreeFile]:
     """Return every regular file below a folder; links and devices are skipped with a diagnostic."""
-    files: dict[str, File] = {}
+    files: dict[str, TreeFile] = {}
     total = 0
-    for path, full, info in _walk(top, notes):
+    for path, full, info in _walk_folder(top, notes):
         total += info.st_size
         if len(files) >= MAX_FILES:
-            raise CantTake(f"There are more than {MAX_FILES:,} files in it.")
+            raise UnreadableEntryError(f"There are more than {MAX_FILES:,} files in it.")
         if total > MAX_BYTES:
-            raise CantTake(f"It is larger than {MAX_BYTES // 2**20} MB.")
-        files[path] = file_of(read_file(full), executable=bool(info.st_mode & stat.S_IXUSR))
+            raise UnreadableEntryError(f"It is larger than {MAX_BYTES // 2**20} MB.")
+        files[path] = build_file(read_file(full), executable=bool(info.st_mode & stat.S_IXUSR))
     return files
 
 
@@ -49,44 +62,46 @@ def read_file(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
     try:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
-            raise CantTake(f"{Path(path).name} is not a file.")
+            raise UnreadableEntryError(f"{Path(path).name} is not a file.")
         # Read in pieces and count: the size of a file can change after fstat.
         chunks, size = [], 0
-        while size <= limit and (chunk := os.read(handle, _AT_ONCE)):
+        while size <= limit and (chunk := os.read(handle, _READ_SIZE)):
             chunks.append(chunk)
             size += len(chunk)
     finally:
         os.close(handle)
     if size > limit:
-        raise CantTake(f"{Path(path).name} is larger than {limit // 2**20} MB.")
+        raise UnreadableEntryError(f"{Path(path).name} is larger than {limit // 2**20} MB.")
     return b"".join(chunks)
 
 
-def _walk(top: Path, notes: Notes) -> Iterator[tuple[str, str, os.stat_result]]:
+def _walk_folder(top: Path, notes: DiagnosticCollector) -> Iterator[tuple[str, str, os.stat_result]]:
     pending = [("", str(top))]
     while pending:
         base, directory = pending.pop()
         with os.scandir(directory) as entries:
             found = sorted(entries, key=lambda item: item.name)
         for entry in found:
-            if trees.is_control(entry.name):
-                notes.control.append(encodable(f"{base}{_first_file(directory, entry.name)}"))
-            if is_skipped(entry.name):
+            if trees.is_version_control_name(entry.name):
+                notes.version_control_files.append(
+                    replace_surrogates(f"{base}{_find_first_file(directory, entry.name)}")
+                )
+            if is_skipped_name(entry.name):
                 continue
             path = f"{base}{entry.name}"
             info = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(info.st_mode):
                 pending.append((path + "/", entry.path))
-            elif not _is_plain(path):
-                notes.say(f"A file has a name that can't be kept: {entry.name!a}; it was left out.", "Rename it.")
+            elif not _is_storable_path(path):
+                notes.add(f"A file has a name that can't be kept: {entry.name!a}; it was left out.", "Rename it.")
             elif stat.S_ISREG(info.st_mode):
                 yield path, entry.path, info
             else:
                 kind = "a link" if stat.S_ISLNK(info.st_mode) else "no regular file"
-                notes.say(f"{path} is {kind}; it was left out.", "Put the file itself in its place.")
+                notes.add(f"{path} is {kind}; it was left out.", "Put the file itself in its place.")
 
 
-def _first_file(directory: str, name: str) -> str:
+def _find_first_file(directory: str, name: str) -> str:
     """Return the path of a file in a folder, to name the folder by; its own name if it has none."""
     for folder, folders, files in os.walk(f"{directory}/{name}"):
         folders.sort()
@@ -95,7 +110,7 @@ def _first_file(directory: str, name: str) -> str:
     return name
 
 
-def _is_plain(path: str) -> bool:
+def _is_storable_path(path: str) -> bool:
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -107,7 +122,7 @@ def _is_plain(path: str) -> bool:
 
 
 @contextmanager
-def export_place(to: Path, *, overwrite: bool) -> Iterator[Path]:
+def open_export_target(to: Path, *, overwrite: bool) -> Iterator[Path]:
     """Yield a temporary path that becomes `to` when the block succeeds and is deleted when it fails.
 
     `overwrite` keeps the replaced file or directory as `NAME.old`.
@@ -116,21 +131,21 @@ def export_place(to: Path, *, overwrite: bool) -> Iterator[Path]:
     if is_there and not overwrite:
         what = "is not empty" if to.is_dir() else "is there already"
         raise Refused(f"{to} {what}.", hint="Choose another place, or say that it may be overwritten.")
-    aside = aside_of(to)
-    with disk_errors(to):
+    aside = get_temporary_path(to)
+    with translate_disk_errors(to):
         try:
             to.parent.mkdir(parents=True, exist_ok=True)
             yield aside
             if is_there:
-                to.rename(_free_name(to))
+                to.rename(_find_free_name(to))
             elif to.is_dir():
                 to.rmdir()
             aside.rename(to)
         finally:
-            _remove(aside)
+            _remove_path(aside)
 
 
-def _free_name(path: Path) -> Path:
+def _find_free_name(path: Path) -> Path:
     number = 1
     while True:
         old = path.with_name(f"{path.name}.old" + (f"-{number}" if number > 1 else ""))
@@ -139,38 +154,42 @@ def _free_name(path: Path) -> Path:
         number += 1
 
 
-def _remove(path: Path) -> None:
+def _remove_path(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
-def write_folders(
-    skills: Sequence[Outgoing], to: Path, folder_of: Callable[[Outgoing], tuple[str, Tree]], *, overwrite: bool
-) -> Written:
+def write_skill_folders(
+    skills: Sequence[OutgoingSkill],
+    to: Path,
+    build_folder: Callable[[OutgoingSkill], tuple[str, Tree]],
+    *,
+    overwrite: bool,
+) -> FormatExportResult:
     """Write one directory per skill below `to`; a skill that can't be written is skipped with the reason."""
     paths: list[Path] = []
-    left_out: list[NotTaken] = []
-    with export_place(to, overwrite=overwrite) as top:
+    left_out: list[SkippedEntry] = []
+    with open_export_target(to, overwrite=overwrite) as top:
         top.mkdir()
         for item in skills:
-            name, tree = folder_of(item)
-            problem = missing_content(tree)
+            name, tree = build_folder(item)
+            problem = explain_missing_content(tree)
             if not problem and (top / name).exists():
                 problem = f"There is another skill for the directory '{name}'."
             if problem:
-                left_out.append(NotTaken(origin=item.skill.layer, name=item.skill.name, reason=problem))
+                left_out.append(SkippedEntry(origin=item.skill.layer, name=item.skill.name, reason=problem))
             else:
                 write_tree(top / name, tree)
                 paths.append(to / name)
-    return Written(paths=tuple(paths), left_out=tuple(left_out))
+    return FormatExportResult(paths=tuple(paths), left_out=tuple(left_out))
 
 
 def write_tree(top: Path, tree: Tree) -> None:
     """Write the files of a tree below a directory; every file must have its content."""
     for path, file in tree.items():
-        target = top / checked_path(path)
+        target = top / check_inner_path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         assert file.content is not None, path
         target.write_bytes(file.content)
@@ -178,7 +197,7 @@ def write_tree(top: Path, tree: Tree) -> None:
             target.chmod(0o755)
 
 
-def missing_content(tree: Tree) -> str:
+def explain_missing_content(tree: Tree) -> str:
     """Explain why a tree can't be written; empty if it can."""
     absent = next((path for path, file in tree.items() if file.content is None), None)
     return f"{absent} is too large to be kept, and is not at hand." if absent else ""

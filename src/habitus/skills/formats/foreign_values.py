@@ -10,46 +10,46 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from habitus.skills.formats.base import CantTake
-from habitus.skills.model import Counters, Diagnostic, Severity
+from habitus.skills.formats.base import UnreadableEntryError
+from habitus.skills.model import Diagnostic, DiagnosticSeverity, UsageCounters
 
 MAX_COUNT = 2**31 - 1
 MAX_JSON = 64 * 1024 * 1024
 
 
-class Notes:
+class DiagnosticCollector:
     """Collects the diagnostics of one file or folder."""
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self.found: list[Diagnostic] = []
-        self.control: list[str] = []  # one file of each version control folder, none of which is read
+        self.diagnostics: list[Diagnostic] = []
+        self.version_control_files: list[str] = []  # one file of each version control folder, none of which is read
 
-    def say(self, what: str, hint: str = "", severity: Severity = Severity.WARNING) -> None:
+    def add(self, message: str, hint: str = "", severity: DiagnosticSeverity = DiagnosticSeverity.WARNING) -> None:
         """Add a diagnostic."""
-        self.found.append(Diagnostic(file=self.file, what=what, hint=hint, severity=severity))
+        self.diagnostics.append(Diagnostic(file=self.file, message=message, hint=hint, severity=severity))
 
 
 def load_json(content: bytes, file: str) -> Any:
     """Parse JSON into storable values; raise `UnreadableEntryError` if it is invalid or too large."""
     if len(content) > MAX_JSON:
-        raise CantTake(f"{file} has {len(content):,} bytes; at most {MAX_JSON:,} are read.")
+        raise UnreadableEntryError(f"{file} has {len(content):,} bytes; at most {MAX_JSON:,} are read.")
     try:
         # parse_constant maps NaN and Infinity to None, which JSON proper can't hold.
-        return storable(json.loads(content.decode("utf-8-sig"), parse_constant=lambda _: None))
+        return make_storable(json.loads(content.decode("utf-8-sig"), parse_constant=lambda _: None))
     except UnicodeDecodeError as error:
-        raise CantTake(f"{file} is not UTF-8 at byte {error.start}.") from None
+        raise UnreadableEntryError(f"{file} is not UTF-8 at byte {error.start}.") from None
     except json.JSONDecodeError as error:
-        raise CantTake(f"{file} is not valid JSON (line {error.lineno}): {error.msg}.") from None
+        raise UnreadableEntryError(f"{file} is not valid JSON (line {error.lineno}): {error.msg}.") from None
     except (ValueError, RecursionError) as error:
-        raise CantTake(f"{file} can't be read as JSON: {error}.") from None
+        raise UnreadableEntryError(f"{file} can't be read as JSON: {error}.") from None
 
 
 def load_object(content: bytes, file: str) -> dict[str, Any]:
     """Parse a JSON object; raise `UnreadableEntryError` for any other value."""
     value = load_json(content, file)
     if not isinstance(value, dict):
-        raise CantTake(f"{file} holds {_kind(value)}, not an object.")
+        raise UnreadableEntryError(f"{file} holds {_describe_kind(value)}, not an object.")
     return value
 
 
@@ -58,15 +58,15 @@ def dump_json(value: object) -> bytes:
     return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
 
 
-def storable(value: Any) -> Any:
+def make_storable(value: Any) -> Any:
     """Return the value as UTF-8 JSON can hold it: no lone surrogates, no NaN, only plain values."""
     match value:
         case str():
             return value if value.isascii() else value.encode("utf-8", "replace").decode()
         case list() | tuple():
-            return [storable(item) for item in value]
+            return [make_storable(item) for item in value]
         case dict():
-            return {storable(str(key)): storable(item) for key, item in value.items()}
+            return {make_storable(str(key)): make_storable(item) for key, item in value.items()}
         case float() if not math.isfinite(value):
             return None
         case bool() | int() | float() | None:
@@ -74,7 +74,7 @@ def storable(value: Any) -> Any:
     return str(value)
 
 
-def text(value: Any) -> str:
+def to_text(value: Any) -> str:
     """Return any value as text; None is empty."""
     match value:
         case str():
@@ -86,50 +86,50 @@ def text(value: Any) -> str:
     return str(value)
 
 
-def texts(value: Any, field: str, notes: Notes) -> tuple[str, ...]:
+def parse_texts(value: Any, field: str, notes: DiagnosticCollector) -> tuple[str, ...]:
     """Parse a list of texts from a list, a JSON list as text, or words separated by commas."""
     if isinstance(value, str) and value.strip().startswith("["):
         try:
-            value = storable(json.loads(value))
+            value = make_storable(json.loads(value))
         except (ValueError, RecursionError):
-            notes.say(f"'{field}' looks like a JSON list and is none.", "It was cut at its commas.")
+            notes.add(f"'{field}' looks like a JSON list and is none.", "It was cut at its commas.")
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
     if value is None:
         return ()
     if not isinstance(value, (list, tuple)):
-        notes.say(f"'{field}' is {_kind(value)}, not a list; it was left out.")
+        notes.add(f"'{field}' is {_describe_kind(value)}, not a list; it was left out.")
         return ()
-    return tuple(text(item) for item in value)
+    return tuple(to_text(item) for item in value)
 
 
-def count(value: Any, field: str, notes: Notes, default: int = 0) -> int:
+def parse_count(value: Any, field: str, notes: DiagnosticCollector, default: int = 0) -> int:
     """Parse a count within 0 and `MAX_COUNT`, or return the default."""
     if value is None or value == "":
         return default
     try:
         number = int(float(value)) if isinstance(value, str) and not value.strip().isdigit() else int(value)
     except (TypeError, ValueError, OverflowError):
-        notes.say(f"'{field}' is {_show_value(value)}, not a number; {default} was taken.")
+        notes.add(f"'{field}' is {_quote_value(value)}, not a number; {default} was taken.")
         return default
     if not 0 <= number <= MAX_COUNT:
-        notes.say(f"'{field}' is {_show_value(number)}; the nearest possible count was taken.")
+        notes.add(f"'{field}' is {_quote_value(number)}; the nearest possible count was taken.")
     return min(max(number, 0), MAX_COUNT)
 
 
-def share(value: Any, field: str, notes: Notes, default: float) -> float:
+def parse_share(value: Any, field: str, notes: DiagnosticCollector, default: float) -> float:
     """Parse a number from 0 to 1, or return the default."""
     if value is None or value == "":
         return default
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        notes.say(f"'{field}' is {_show_value(value)}, not a number; {default} was taken.")
+        notes.add(f"'{field}' is {_quote_value(value)}, not a number; {default} was taken.")
         return default
     return default if math.isnan(number) else min(max(number, 0.0), 1.0)
 
 
-def flag(value: Any, field: str, notes: Notes, default: bool) -> bool:
+def parse_flag(value: Any, field: str, notes: DiagnosticCollector, default: bool) -> bool:
     """Parse true or false in common spellings, or return the default."""
     match value.strip().lower() if isinstance(value, str) else value:
         case None | "":
@@ -138,11 +138,11 @@ def flag(value: Any, field: str, notes: Notes, default: bool) -> bool:
             return True
         case False | 0 | "false" | "no" | "off" | "0" | "f":
             return False
-    notes.say(f"'{field}' is {_show_value(value)}, not true or false; {str(default).lower()} was taken.")
+    notes.add(f"'{field}' is {_quote_value(value)}, not true or false; {str(default).lower()} was taken.")
     return default
 
 
-def parse_timestamp_field(value: Any, field: str, notes: Notes) -> datetime | None:
+def parse_timestamp_field(value: Any, field: str, notes: DiagnosticCollector) -> datetime | None:
     """Parse a timestamp from ISO 8601, or from seconds or milliseconds since 1970; without a zone it is UTC."""
     if value in (None, "", 0, False):
         return None
@@ -157,33 +157,33 @@ def parse_timestamp_field(value: Any, field: str, notes: Notes) -> datetime | No
             found = datetime.fromtimestamp(seconds / 1000 if abs(seconds) > 1e11 else seconds, UTC)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
     except (TypeError, ValueError, OverflowError, OSError):
-        notes.say(f"'{field}' is {_show_value(value)}, not a date; it was left out.", "Write ISO 8601.")
+        notes.add(f"'{field}' is {_quote_value(value)}, not a date; it was left out.", "Write ISO 8601.")
         return None
 
 
-def iso(value: datetime | None) -> str:
+def format_iso_timestamp(value: datetime | None) -> str:
     """Format a timestamp as ISO 8601 in UTC; None is empty."""
     return "" if value is None else value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def pack_counters(counters: Counters) -> dict[str, Any]:
+def pack_counters(counters: UsageCounters) -> dict[str, Any]:
     """Return every counter under our own names, for formats with fewer."""
     return {
         "recommended": counters.recommended,
         "used": counters.used,
         "succeeded": counters.succeeded,
         "failed": counters.failed,
-        "last_used": iso(counters.last_used),
+        "last_used": format_iso_timestamp(counters.last_used),
     }
 
 
-def unpack_counters(values: Mapping[str, Any], notes: Notes) -> Counters:
+def unpack_counters(values: Mapping[str, Any], notes: DiagnosticCollector) -> UsageCounters:
     """Parse counters that `pack_counters` wrote."""
-    return Counters(
-        recommended=count(values.get("recommended"), "recommended", notes),
-        used=count(values.get("used"), "used", notes),
-        succeeded=count(values.get("succeeded"), "succeeded", notes),
-        failed=count(values.get("failed"), "failed", notes),
+    return UsageCounters(
+        recommended=parse_count(values.get("recommended"), "recommended", notes),
+        used=parse_count(values.get("used"), "used", notes),
+        succeeded=parse_count(values.get("succeeded"), "succeeded", notes),
+        failed=parse_count(values.get("failed"), "failed", notes),
         last_used=parse_timestamp_field(values.get("last_used"), "last_used", notes),
     )
 
@@ -193,11 +193,11 @@ def _is_number(value: str) -> bool:
     return value.strip().replace(".", "", 1).isdecimal() and len(value.strip()) != 8
 
 
-def _kind(value: Any) -> str:
+def _describe_kind(value: Any) -> str:
     kinds = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "nothing"}
     return kinds.get(type(value), "a number")
 
 
-def _show_value(value: Any) -> str:
+def _quote_value(value: Any) -> str:
     shown = str(value) if not isinstance(value, int) or abs(value) < 10**20 else "a huge number"
     return repr(shown[:60])

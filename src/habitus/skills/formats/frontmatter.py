@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from habitus.skills.model import Diagnostic, Unreadable
+from habitus.skills.model import Diagnostic, UnreadableFileError
 
-Fields = dict[str, Any]  # texts, lists and mappings of such
+FrontMatterFields = dict[str, Any]  # texts, lists and mappings of such
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FrontMatter:
+class FrontMatterDocument:
     """A Markdown file in parts, unchanged: joined, they give the same file."""
 
     opening: str = "---\n"
@@ -28,20 +28,20 @@ class FrontMatter:
     body: str = ""
     ending: str = ""  # the line ends after the body
 
-    def join(self) -> str:
+    def join_parts(self) -> str:
         """Return the file."""
         head = self.opening + (self.front or "") + self.closing
         return head + self.gap + self.body + self.ending
 
-    def with_front(self, front: str) -> FrontMatter:
+    def with_front(self, front: str) -> FrontMatterDocument:
         """Return the parts with another block, in the file's line ends."""
-        return replace(self, front=front.replace("\n", _newline_of(self.opening)))
+        return replace(self, front=front.replace("\n", _detect_newline(self.opening)))
 
-    def with_body(self, body: str) -> FrontMatter:
+    def with_body(self, body: str) -> FrontMatterDocument:
         """Return the parts with another body, in the file's line ends."""
         if not body:
             return replace(self, gap="", body="", ending="")
-        newline = _newline_of(self.gap + self.body + self.ending, self.closing, self.opening)
+        newline = _detect_newline(self.gap + self.body + self.ending, self.closing, self.opening)
         closing = self.closing if self.closing.endswith(("\n", "\r")) else self.closing + newline
         return replace(
             self,
@@ -56,71 +56,73 @@ _OPENING = re.compile(r"\ufeff?---[ \t]*(\r\n|\n|\r)")
 _CLOSING = re.compile(r"(?<=[\r\n])---[ \t]*(\r\n|\n|\r|\Z)")
 
 
-def split(text: str, file: str) -> FrontMatter:
+def split_front_matter(text: str, file: str) -> FrontMatterDocument:
     """Split a file; raise `UnreadableFileError` if a block is opened and never closed."""
     opening = _OPENING.match(text)
     if opening is None:
         rest = text.removeprefix("\ufeff")
-        return _with_rest(rest, opening=text[: len(text) - len(rest)], front=None, closing="")
+        return _build_parts(rest, opening=text[: len(text) - len(rest)], front=None, closing="")
     closing = _CLOSING.search(text, opening.end())
     if closing is None:
         what = "The frontmatter is opened with '---' and never closed."
-        raise Unreadable(what, "Put a line '---' after the last field.", file=file)
+        raise UnreadableFileError(what, "Put a line '---' after the last field.", file=file)
     front = text[opening.end() : closing.start()]
-    return _with_rest(text[closing.end() :], opening=opening[0], front=front, closing=closing[0])
+    return _build_parts(text[closing.end() :], opening=opening[0], front=front, closing=closing[0])
 
 
-def _with_rest(rest: str, *, opening: str, front: str | None, closing: str) -> FrontMatter:
+def _build_parts(rest: str, *, opening: str, front: str | None, closing: str) -> FrontMatterDocument:
     body = rest.strip("\r\n")
     start = len(rest) - len(rest.lstrip("\r\n")) if body else len(rest)
     ending = rest[start + len(body) :]
-    return FrontMatter(opening=opening, front=front, closing=closing, gap=rest[:start], body=body, ending=ending)
+    return FrontMatterDocument(
+        opening=opening, front=front, closing=closing, gap=rest[:start], body=body, ending=ending
+    )
 
 
-def _newline_of(*texts: str) -> str:
+def _detect_newline(*texts: str) -> str:
     """Return the line end of the first text that has one."""
     return next((newline for text in texts for newline in ("\r\n", "\n", "\r") if newline in text), "\n")
 
 
-def plain_newlines(text: str) -> str:
+def normalize_newlines(text: str) -> str:
     """Return the text with `\
     ` line ends.
     """
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
-def read(front: str, file: str) -> tuple[Fields, list[Diagnostic]]:
+def read_fields(front: str, file: str) -> tuple[FrontMatterFields, list[Diagnostic]]:
     """Return the fields of a block and its diagnostics. An unquoted colon in a value is accepted with a warning."""
     try:
-        fields, odd = _read(front)
-    except Unreadable as error:
-        raise Unreadable(error.diagnostic.what, error.diagnostic.hint, file=file) from None
+        fields, odd = _parse_fields(front)
+    except UnreadableFileError as error:
+        raise UnreadableFileError(error.diagnostic.message, error.diagnostic.hint, file=file) from None
     return dict(fields), [replace(each, file=file) for each in odd]
 
 
 # A change reads the file, edits some fields and reads the result: the same two texts several times.
 @functools.lru_cache(maxsize=64)
-def _read(front: str) -> tuple[Fields, list[Diagnostic]]:
+def _parse_fields(front: str) -> tuple[FrontMatterFields, list[Diagnostic]]:
     # The YAML parser is slow to import, and a cached read doesn't need it.
-    from habitus.skills.formats.yaml_values import load
+    from habitus.skills.formats.yaml_values import load_yaml
 
     diagnostics: list[Diagnostic] = []
     try:
-        fields = load(front, diagnostics)
-    except Unreadable as error:
+        fields = load_yaml(front, diagnostics)
+    except UnreadableFileError as error:
         # An unquoted colon in a description is a common mistake, so try again with such values quoted.
-        mended = _with_colons_quoted(front)
+        mended = _quote_colons(front)
         if mended == front:
             raise
         try:
-            fields = load(mended, diagnostics)
-        except Unreadable:
+            fields = load_yaml(mended, diagnostics)
+        except UnreadableFileError:
             # Quoting did not help, so report the problem of the original text.
             raise error from None
         diagnostics.append(
             Diagnostic(
                 file="",
-                what="A value has a ': ' in it and no quotes around it; it was read as one text.",
+                message="A value has a ': ' in it and no quotes around it; it was read as one text.",
                 hint="Put the value in double quotes; stricter readers refuse the file.",
             )
         )
@@ -129,14 +131,14 @@ def _read(front: str) -> tuple[Fields, list[Diagnostic]]:
     if not isinstance(fields, dict):
         kind = "a list" if isinstance(fields, list) else "a single text"
         hint = "Write 'name: …' and 'description: …', one a line."
-        raise Unreadable(f"The frontmatter is {kind}, not fields.", hint)
+        raise UnreadableFileError(f"The frontmatter is {kind}, not fields.", hint)
     return fields, diagnostics
 
 
 _SIMPLE_ENTRY = re.compile(r"(?P<key>[A-Za-z_][\w.-]*):[ \t]+(?P<value>[^\s\"'\[{|>&*!%@`#].*)")
 
 
-def _with_colons_quoted(front: str) -> str:
+def _quote_colons(front: str) -> str:
     """Quote the top-level one-line values that contain `: ` or end in a colon."""
     lines = []
     for line in front.split("\n"):
@@ -153,7 +155,7 @@ _PLAIN = re.compile(r"[A-Za-z][\w ./,()'+-]*")
 _SPECIAL = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 
-def scalar(text: str) -> str:
+def format_scalar(text: str) -> str:
     """Render a text as every YAML reader reads it back: plain if that is certain, otherwise quoted."""
     is_plain = (
         _PLAIN.fullmatch(text)
@@ -183,29 +185,33 @@ def _escape_char(char: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-def write(fields: Mapping[str, str | Mapping[str, str]]) -> str:
+def render_fields(fields: Mapping[str, str | Mapping[str, str]]) -> str:
     """Render a block with these fields, in this order."""
-    return "".join(_entry(key, value, "") for key, value in fields.items())
+    return "".join(_render_entry(key, value, "") for key, value in fields.items())
 
 
-def _entry(key: str, value: str | Mapping[str, str], indent: str) -> str:
+def _render_entry(key: str, value: str | Mapping[str, str], indent: str) -> str:
     if isinstance(value, str):
-        return f"{indent}{_key(key)}: {scalar(value)}\n"
-    return f"{indent}{_key(key)}:\n" + "".join(_entry(name, text, indent + "  ") for name, text in value.items())
+        return f"{indent}{_format_key(key)}: {format_scalar(value)}\n"
+    return f"{indent}{_format_key(key)}:\n" + "".join(
+        _render_entry(name, text, indent + "  ") for name, text in value.items()
+    )
 
 
-def _key(key: str) -> str:
+def _format_key(key: str) -> str:
     is_plain = re.fullmatch(r"[A-Za-z_][\w.-]*", key) and key.isascii() and key.lower() not in _SPECIAL
     return key if is_plain and "---" not in key else quote_value(key)
 
 
-Changes = Mapping[str, "str | Mapping[str, str | None] | None"]  # None removes; a mapping changes a nested block
+FrontMatterChanges = Mapping[
+    str, "str | Mapping[str, str | None] | None"
+]  # None removes; a mapping changes a nested block
 _ENTRY = re.compile(
     r"""(?P<indent>[ ]*)(?P<quote>["']?)(?P<key>[^\s"'#:\[\]{},&*!|>%@`-][^"'#]*?)(?P=quote)[ \t]*:(?=[ \t\n]|$)"""
 )
 
 
-def change(front: str, changes: Changes, file: str) -> str:
+def change_fields(front: str, changes: FrontMatterChanges, file: str) -> str:
     """Return the block with the changes applied.
 
     Entries are replaced line by line; if that fails (flow style, anchors), a YAML round trip follows, and as a
@@ -214,13 +220,13 @@ def change(front: str, changes: Changes, file: str) -> str:
     """
     if front and not front.endswith("\n"):
         front += "\n"
-    wanted = _apply_changes(_read_again(front, file), changes)
-    for way in (_operate, _round_trip):
+    wanted = _apply_changes(_reread_fields(front, file), changes)
+    for way in (_edit_lines, _edit_with_ruamel):
         try:
             changed = way(front, changes)
-            if _read_again(changed, file) == wanted:
+            if _reread_fields(changed, file) == wanted:
                 return changed
-        except (Unreadable, _Unfit):
+        except (UnreadableFileError, _UnsupportedBlockError):
             continue
     # Imported late: this is the last resort, and no command should wait for it.
     import yaml
@@ -228,20 +234,20 @@ def change(front: str, changes: Changes, file: str) -> str:
     # Unescaped, characters that end a line only in YAML would be folded away.
     for is_escaped in (False, True):
         changed = yaml.safe_dump(wanted, allow_unicode=not is_escaped, sort_keys=False, width=10_000) if wanted else ""
-        if _read_again(changed, file) == wanted:
+        if _reread_fields(changed, file) == wanted:
             break
     return changed
 
 
-class _Unfit(Exception):
+class _UnsupportedBlockError(Exception):
     """Raised if a block is not made of plain `key: value` lines."""
 
 
-def _read_again(front: str, file: str) -> Fields:
-    return read(front, file)[0]
+def _reread_fields(front: str, file: str) -> FrontMatterFields:
+    return read_fields(front, file)[0]
 
 
-def _apply_changes(fields: Fields, changes: Changes) -> Fields:
+def _apply_changes(fields: FrontMatterFields, changes: FrontMatterChanges) -> FrontMatterFields:
     result = dict(fields)
     for key, value in changes.items():
         if value is None:
@@ -258,8 +264,8 @@ def _apply_changes(fields: Fields, changes: Changes) -> Fields:
     return result
 
 
-def _operate(front: str, changes: Changes, indent: str = "") -> str:
-    entries = _entries(front, indent)
+def _edit_lines(front: str, changes: FrontMatterChanges, indent: str = "") -> str:
+    entries = _split_entries(front, indent)
     pending = dict(changes)
     kept: list[str] = []
     for key, lines in entries:
@@ -268,15 +274,15 @@ def _operate(front: str, changes: Changes, indent: str = "") -> str:
             continue
         # A repeated key: the last one counts for readers, so only its comments stay.
         if key not in pending:
-            kept.append(_comments(_lead(lines)))
+            kept.append(_keep_comments(_get_leading_lines(lines)))
             continue
         value = pending.pop(key)
         if isinstance(value, Mapping):
-            kept.append(_edit_nested(key, lines, value, indent))
+            kept.append(_edit_nested_block(key, lines, value, indent))
         elif value is not None:
-            kept.append(_lead(lines) + _render_key(key, value, indent))
+            kept.append(_get_leading_lines(lines) + _render_key(key, value, indent))
         else:
-            kept.append(_comments(_lead(lines)))
+            kept.append(_keep_comments(_get_leading_lines(lines)))
     for key, value in pending.items():
         if isinstance(value, Mapping):
             value = {name: text for name, text in value.items() if text is not None}
@@ -285,7 +291,7 @@ def _operate(front: str, changes: Changes, indent: str = "") -> str:
     return "".join(kept)
 
 
-def _entries(front: str, indent: str) -> list[tuple[str, str]]:
+def _split_entries(front: str, indent: str) -> list[tuple[str, str]]:
     """Split the block into entries: (key, its lines with the comments and blank lines above them)."""
     entries: list[tuple[str, str]] = []
     above, key, own = "", "", ""
@@ -301,7 +307,7 @@ def _entries(front: str, indent: str) -> list[tuple[str, str]]:
         elif key:
             own, above = own + above + line, ""
         else:
-            raise _Unfit(line)
+            raise _UnsupportedBlockError(line)
     if key:
         entries.append((key, own))
     if above:
@@ -309,7 +315,7 @@ def _entries(front: str, indent: str) -> list[tuple[str, str]]:
     return entries
 
 
-def _lead(lines: str) -> str:
+def _get_leading_lines(lines: str) -> str:
     """Return the comments and blank lines above an entry's first line."""
     lead = ""
     for line in lines.splitlines(keepends=True):
@@ -319,21 +325,21 @@ def _lead(lines: str) -> str:
     return lead
 
 
-def _comments(lead: str) -> str:
+def _keep_comments(lead: str) -> str:
     return lead if lead.strip() else ""
 
 
-def _edit_nested(key: str, lines: str, changes: Mapping[str, str | None], indent: str) -> str:
-    lead = _lead(lines)
+def _edit_nested_block(key: str, lines: str, changes: Mapping[str, str | None], indent: str) -> str:
+    lead = _get_leading_lines(lines)
     head, _, below = lines[len(lead) :].partition("\n")
     opened = head.rstrip()
     if not opened.endswith(":") or not below.strip():
-        raise _Unfit(head)
+        raise _UnsupportedBlockError(head)
     first = next(line for line in below.splitlines() if line.strip() and not line.lstrip().startswith("#"))
     deeper = " " * (len(first) - len(first.lstrip(" ")))
     if len(deeper) <= len(indent):
-        raise _Unfit(head)
-    changed = _operate(below, changes, deeper)
+        raise _UnsupportedBlockError(head)
+    changed = _edit_lines(below, changes, deeper)
     if not any(line.strip() and not line.lstrip().startswith("#") for line in changed.splitlines()):
         return lead
     return f"{lead}{head}\n{changed}"
@@ -341,19 +347,19 @@ def _edit_nested(key: str, lines: str, changes: Mapping[str, str | None], indent
 
 def _render_key(key: str, value: str | Mapping[str, str | None], indent: str) -> str:
     if isinstance(value, str):
-        text = write({key: value})
+        text = render_fields({key: value})
     else:
-        text = write({key: {name: text for name, text in value.items() if text is not None}})
+        text = render_fields({key: {name: text for name, text in value.items() if text is not None}})
     return "".join(indent + line for line in text.splitlines(keepends=True))
 
 
-def _round_trip(front: str, changes: Changes) -> str:
+def _edit_with_ruamel(front: str, changes: FrontMatterChanges) -> str:
     # Only needed for the rare block that is not made of plain lines.
     from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
-    def put(target: CommentedMap, wanted: Changes) -> None:
+    def put(target: CommentedMap, wanted: FrontMatterChanges) -> None:
         for key, value in wanted.items():
             if isinstance(value, str):
                 target[key] = DoubleQuotedScalarString(value)
@@ -376,5 +382,5 @@ def _round_trip(front: str, changes: Changes) -> str:
         editor.dump(tree, out)
     # ruamel's exceptions have no common base class.
     except Exception as error:
-        raise _Unfit(str(error)) from None
+        raise _UnsupportedBlockError(str(error)) from None
     return out.getvalue()

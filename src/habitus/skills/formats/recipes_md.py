@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from habitus.skills.formats.foreign_values import Notes, storable, text
+from habitus.skills.formats.foreign_values import DiagnosticCollector, make_storable, to_text
 
-Step = Mapping[str, Any]  # tool, description, params, save_as, when, on_fail, optional; other keys are kept
+RecipeStep = Mapping[str, Any]  # tool, description, params, save_as, when, on_fail, optional; other keys are kept
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,8 +23,8 @@ class Recipe:
 
     name: str
     prose: str = ""
-    steps: tuple[Step, ...] = ()
-    branches: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
+    steps: tuple[RecipeStep, ...] = ()
+    branches: Mapping[str, tuple[RecipeStep, ...]] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)  # its parameters, each with its meaning or JSON Schema
     mode: str = ""  # "parallel" in some sources: kept as a hint
     line: int = field(default=0, compare=False)  # the line of its heading
@@ -38,27 +38,27 @@ _FENCE = re.compile(r"^(?P<fence>`{3,})[ \t]*(?P<language>\w*)[ \t]*$")
 _SIMPLE_NAME = re.compile(r"[^\s#`\x00-\x1f\x7f-\xa0\u2028\u2029](?:[^\n\r\t\x00-\x1f\x7f-\xa0\u2028\u2029]*\S)?")
 
 
-def render(recipes: Sequence[Recipe], *, title: str = "Recipes") -> bytes:
+def render_recipes(recipes: Sequence[Recipe], *, title: str = "Recipes") -> bytes:
     """Render recipes as chunks.md."""
     parts = [f"# {' '.join(title.split()) or 'Recipes'}\n"]
-    parts += [_section(recipe) for recipe in recipes]
+    parts += [_render_section(recipe) for recipe in recipes]
     return "\n".join(parts).encode()
 
 
-def with_recipe(content: bytes, recipe: Recipe) -> bytes:
+def append_recipe(content: bytes, recipe: Recipe) -> bytes:
     """Return the file with one more recipe at its end; the rest stays unchanged."""
     if not content.strip():
-        return render([recipe])
-    return content.rstrip() + b"\n\n" + _section(recipe).encode()
+        return render_recipes([recipe])
+    return content.rstrip() + b"\n\n" + _render_section(recipe).encode()
 
 
-def _section(recipe: Recipe) -> str:
+def _render_section(recipe: Recipe) -> str:
     heading = recipe.name if _SIMPLE_NAME.fullmatch(recipe.name) else " ".join(ascii(recipe.name).split())
     more: dict[str, Any] = {}
     if heading != recipe.name:
         more["name"] = recipe.name
     prose = recipe.prose
-    if not _is_plain(prose):
+    if not _is_plain_prose(prose):
         more["description"], prose = prose, ""
     if recipe.mode:
         more["mode"] = recipe.mode
@@ -68,13 +68,13 @@ def _section(recipe: Recipe) -> str:
     more["steps"] = steps
     if recipe.branches:
         more["branches"] = {name: [dict(step) for step in branch] for name, branch in recipe.branches.items()}
-    block = yaml.dump(more, Dumper=_Dumper, **_STYLE)
+    block = yaml.dump(more, Dumper=_RecipeYamlDumper, **_STYLE)
     # A fence longer than any run of backticks inside can't be closed by the content.
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", block)), default=0))
     return f"## {heading}\n\n" + (f"{prose}\n\n" if prose else "") + f"{fence}yaml\n{block}{fence}\n"
 
 
-def _is_plain(prose: str) -> bool:
+def _is_plain_prose(prose: str) -> bool:
     """Whether the prose survives a round trip and can't be mistaken for a heading or fence."""
     lines = prose.split("\n")
     return (
@@ -84,34 +84,34 @@ def _is_plain(prose: str) -> bool:
     )
 
 
-def parse(content: bytes, notes: Notes) -> list[Recipe]:
+def parse_recipes(content: bytes, notes: DiagnosticCollector) -> list[Recipe]:
     """Return the recipes of a file; an unreadable section is skipped with a diagnostic."""
     recipes = []
-    for name, start, lines in _sections(content.decode("utf-8", "replace").removeprefix("\ufeff")):
-        prose, block, opening = _taken_apart(lines)
+    for name, start, lines in _split_sections(content.decode("utf-8", "replace").removeprefix("\ufeff")):
+        prose, block, opening = _split_section(lines)
         if block is None:
-            notes.say(f"The recipe '{name[:80]}' has no yaml block.", "Put its steps between ```yaml and ```.")
+            notes.add(f"The recipe '{name[:80]}' has no yaml block.", "Put its steps between ```yaml and ```.")
             continue
         try:
-            recipe = _recipe(name, prose, _load(block))
+            recipe = _build_recipe(name, prose, _load_block(block))
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
             mark = getattr(error, "problem_mark", None)
             where = start + opening + 2 + (mark.line if mark is not None else 0)
-            notes.say(f"The recipe '{name[:80]}' can't be read, line {where}: {first}.", "Correct its yaml block.")
+            notes.add(f"The recipe '{name[:80]}' can't be read, line {where}: {first}.", "Correct its yaml block.")
             continue
-        recipes.append(replace(recipe, line=start, lines=_step_lines(block, start + opening + 2)))
+        recipes.append(replace(recipe, line=start, lines=_find_step_lines(block, start + opening + 2)))
     return recipes
 
 
-def _step_lines(block: str, first: int) -> dict[str, tuple[int, ...]]:
+def _find_step_lines(block: str, first: int) -> dict[str, tuple[int, ...]]:
     """Return the line of the file on which each step begins: "" for the recipe itself, or the name of a branch."""
 
     def of(node: yaml.Node) -> tuple[int, ...]:
         steps = node.value if isinstance(node, yaml.SequenceNode) else []
         return tuple(first + step.start_mark.line for step in steps)
 
-    node = yaml.compose(block, Loader=_Loader)
+    node = yaml.compose(block, Loader=_RecipeYamlLoader)
     if not isinstance(node, yaml.MappingNode):
         return {"": of(node)}
     fields = {key.value: value for key, value in node.value}
@@ -120,7 +120,7 @@ def _step_lines(block: str, first: int) -> dict[str, tuple[int, ...]]:
     return {"": of(fields["steps"]) if "steps" in fields else (), **{key.value: of(value) for key, value in named}}
 
 
-def _sections(document: str) -> list[tuple[str, int, list[str]]]:
+def _split_sections(document: str) -> list[tuple[str, int, list[str]]]:
     """Return (name, line of the heading, lines below it) of each section."""
     sections: list[tuple[str, int, list[str]]] = []
     fence = ""
@@ -139,7 +139,7 @@ def _sections(document: str) -> list[tuple[str, int, list[str]]]:
     return sections
 
 
-def _taken_apart(lines: Sequence[str]) -> tuple[str, str | None, int]:
+def _split_section(lines: Sequence[str]) -> tuple[str, str | None, int]:
     """Return (prose, block, line of the fence): the text above the first fence, and the text in it."""
     for opening, line in enumerate(lines):
         found = _FENCE.match(line)
@@ -150,9 +150,9 @@ def _taken_apart(lines: Sequence[str]) -> tuple[str, str | None, int]:
     return "\n".join(lines).strip(), None, 0
 
 
-def _recipe(name: str, prose: str, value: Any) -> Recipe:
+def _build_recipe(name: str, prose: str, value: Any) -> Recipe:
     if isinstance(value, list):
-        return Recipe(name=name, prose=prose, steps=_steps(value))
+        return Recipe(name=name, prose=prose, steps=_check_steps(value))
     if not isinstance(value, dict):
         raise ValueError("the block is neither a list of steps nor fields")
     branches = value.get("branches") or {}
@@ -162,38 +162,38 @@ def _recipe(name: str, prose: str, value: Any) -> Recipe:
     if not isinstance(params, dict):
         raise ValueError("'params' is not a block of names")
     return Recipe(
-        name=text(value.get("name", name)),
-        prose=text(value.get("description", prose)),
-        steps=_steps(value.get("steps") or []),
-        branches={branch: _steps(steps) for branch, steps in branches.items()},
+        name=to_text(value.get("name", name)),
+        prose=to_text(value.get("description", prose)),
+        steps=_check_steps(value.get("steps") or []),
+        branches={branch: _check_steps(steps) for branch, steps in branches.items()},
         params=params,
-        mode=text(value.get("mode", "")),
+        mode=to_text(value.get("mode", "")),
     )
 
 
-def _steps(value: Any) -> tuple[Step, ...]:
+def _check_steps(value: Any) -> tuple[RecipeStep, ...]:
     if not isinstance(value, list) or not all(isinstance(step, dict) for step in value):
         raise ValueError("a step is not a block of fields")
     return tuple(value)
 
 
-class _Dumper(yaml.SafeDumper):
+class _RecipeYamlDumper(yaml.SafeDumper):
     """Writes YAML without anchors and aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
-def _represent_text(dumper: _Dumper, value: str) -> yaml.Node:
+def _represent_text(dumper: _RecipeYamlDumper, value: str) -> yaml.Node:
     # Quoting and escaping preserves invisible characters.
     style = None if value.replace("\n", "").isprintable() else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
-_Dumper.add_representer(str, _represent_text)
+_RecipeYamlDumper.add_representer(str, _represent_text)
 
 
-class _Loader(yaml.SafeLoader):
+class _RecipeYamlLoader(yaml.SafeLoader):
     """Loads values as JSON has them. Aliases are refused, because a short file could expand to a huge one, and so is
     deep nesting, which takes ever longer to parse.
     """
@@ -203,19 +203,19 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("references (*name) are not allowed here")
-        if self._depth == _DEEPEST:
-            raise yaml.YAMLError(f"it goes more than {_DEEPEST} levels deep")
+        if self._depth == _MAX_DEPTH:
+            raise yaml.YAMLError(f"it goes more than {_MAX_DEPTH} levels deep")
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
 
 
-_DEEPEST = 50
+_MAX_DEPTH = 50
 
 
 # Without these resolvers, dates, `<<` and `=` stay text.
-_Loader.yaml_implicit_resolvers = {
+_RecipeYamlLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":merge", ":value"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
@@ -223,11 +223,11 @@ _STYLE: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 10
 
 
 # Parsing a longer block would delay every command.
-_LONGEST_BLOCK = 256 * 1024
+_MAX_BLOCK_CHARACTERS = 256 * 1024
 
 
-def _load(block: str) -> Any:
-    if len(block) > _LONGEST_BLOCK:
-        raise ValueError(f"it has {len(block):,} characters; at most {_LONGEST_BLOCK:,} are read")
-    value = yaml.load(block, Loader=_Loader)  # derived from SafeLoader
-    return storable(value)
+def _load_block(block: str) -> Any:
+    if len(block) > _MAX_BLOCK_CHARACTERS:
+        raise ValueError(f"it has {len(block):,} characters; at most {_MAX_BLOCK_CHARACTERS:,} are read")
+    value = yaml.load(block, Loader=_RecipeYamlLoader)  # derived from SafeLoader
+    return make_storable(value)

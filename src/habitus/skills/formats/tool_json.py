@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from habitus.skills.formats.base import CantTake
-from habitus.skills.formats.foreign_values import dump_json, load_object, text
+from habitus.skills.formats.base import UnreadableEntryError
+from habitus.skills.formats.foreign_values import dump_json, load_object, to_text
 
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 NO_PERMISSIONS: Mapping[str, Any] = {"network": False, "read": [], "write": [], "env": []}
@@ -30,12 +30,12 @@ class ToolContract:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-def hash_of(code: bytes) -> str:
+def hash_code(code: bytes) -> str:
     """Return the SHA-256 of a tool's code."""
     return hashlib.sha256(code).hexdigest()
 
 
-def render(tool: ToolContract) -> bytes:
+def render_tool_json(tool: ToolContract) -> bytes:
     """Render a contract as tool.json."""
     return dump_json(
         {
@@ -50,26 +50,26 @@ def render(tool: ToolContract) -> bytes:
     )
 
 
-def parse(content: bytes, file: str = "tool.json") -> ToolContract:
+def parse_tool_json(content: bytes, file: str = "tool.json") -> ToolContract:
     """Parse tool.json, with defaults for missing fields; raise `UnreadableEntryError` if it is no contract at all."""
     values = load_object(content, file)
     parameters, permissions = values.pop("parameters", None), values.pop("permissions", None)
     cases = values.pop("cases", None)
     if not isinstance(parameters, (dict, type(None))) or not isinstance(permissions, (dict, type(None))):
-        raise CantTake(f"{file} has parameters or permissions that are no object.")
+        raise UnreadableEntryError(f"{file} has parameters or permissions that are no object.")
     return ToolContract(
-        name=text(values.pop("name", "")),
-        description=text(values.pop("description", "")),
+        name=to_text(values.pop("name", "")),
+        description=to_text(values.pop("description", "")),
         parameters=dict(NO_PARAMETERS) if parameters is None else parameters,
         permissions={**NO_PERMISSIONS, **(permissions or {})},
         cases=tuple(case for case in cases if isinstance(case, dict)) if isinstance(cases, list) else (),
-        hash=text(values.pop("hash", "")),
+        hash=to_text(values.pop("hash", "")),
         extra=values,
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recorder:
+class CaseRecorder:
     """One person as the source of recorded cases: by their conversations, and by payloads contributed outside of
     any.
     """
@@ -77,26 +77,26 @@ class Recorder:
     conversations: Collection[str]
     payloads: Collection[str] = ()  # as `serialize_payload` returns them
 
-    def has_made(self, case: Mapping[str, Any]) -> bool:
+    def has_recorded(self, case: Mapping[str, Any]) -> bool:
         """Whether this person recorded the case."""
         conversation = case.get("conversation")
-        return conversation in self.conversations if conversation else payload_text(case) in self.payloads
+        return conversation in self.conversations if conversation else serialize_payload(case) in self.payloads
 
 
-def payload_text(case: Mapping[str, Any]) -> str:
+def serialize_payload(case: Mapping[str, Any]) -> str:
     """Return the payload of a case as canonical text, which identifies it."""
     return json.dumps(case.get("payload"), sort_keys=True, ensure_ascii=False)
 
 
-def cases_in(content: bytes) -> tuple[Mapping[str, Any], ...]:
+def read_cases(content: bytes) -> tuple[Mapping[str, Any], ...]:
     """Return the recorded cases; empty if the content is not a tool.json."""
     try:
-        return parse(content).cases
-    except CantTake:
+        return parse_tool_json(content).cases
+    except UnreadableEntryError:
         return ()
 
 
-def without_cases(content: bytes, recorder: Recorder) -> bytes:
+def remove_cases(content: bytes, recorder: CaseRecorder) -> bytes:
     """Return the contract without the cases of one person."""
-    tool = parse(content)
-    return render(replace(tool, cases=tuple(case for case in tool.cases if not recorder.has_made(case))))
+    tool = parse_tool_json(content)
+    return render_tool_json(replace(tool, cases=tuple(case for case in tool.cases if not recorder.has_recorded(case))))

@@ -8,21 +8,21 @@ from typing import Any
 
 import yaml
 
-from habitus.plain_data import MAX_DEPTH, height
-from habitus.skills.model import Diagnostic, Unreadable
+from habitus.plain_data import MAX_DEPTH, measure_depth
+from habitus.skills.model import Diagnostic, UnreadableFileError
 
 
-def load(front: str, diagnostics: list[Diagnostic]) -> Any:
+def load_yaml(front: str, diagnostics: list[Diagnostic]) -> Any:
     """Return the value of a YAML text, with every scalar as text; oddities are added to `diagnostics`, without a file
     name.
     """
-    builder = _Builder(front)
+    builder = _YamlValueBuilder(front)
     try:
-        value = builder.document()
+        value = builder.build_document()
     except (yaml.YAMLError, ValueError) as error:
-        raise _unreadable(error) from None
+        raise _make_unreadable_error(error) from None
     diagnostics += [
-        Diagnostic(file="", what=f"The field '{key[:80]}' stands twice; the last one counts.", hint="Remove one.")
+        Diagnostic(file="", message=f"The field '{key[:80]}' stands twice; the last one counts.", hint="Remove one.")
         for key in builder.repeated
     ]
     return value
@@ -33,7 +33,7 @@ _LOADER = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
 _MAX_VALUES = 10_000
 
 
-class _Builder:
+class _YamlValueBuilder:
     """Builds values from parser events. Tags are ignored; nesting and aliases are bounded before they exhaust stack
     or memory.
     """
@@ -44,55 +44,55 @@ class _Builder:
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._count = 0
         # A long text may have many values honestly; the bound only has to stop aliases from multiplying them.
-        self._most = max(_MAX_VALUES, len(front))
+        self._max_values = max(_MAX_VALUES, len(front))
 
-    def document(self) -> Any:
+    def build_document(self) -> Any:
         """Return the value of the only document; raise if there is a second one."""
         next(self._events)  # the stream starts
         if isinstance(next(self._events), yaml.StreamEndEvent):
             return None
-        value = self._value(next(self._events), 0)
+        value = self._build_value(next(self._events), 0)
         next(self._events)  # the document ends
         another = next(self._events)
         if not isinstance(another, yaml.StreamEndEvent):
-            raise _refusal("a second document begins here", another)
+            raise _make_yaml_error("a second document begins here", another)
         return value
 
-    def _value(self, event: Any, depth: int) -> Any:
+    def _build_value(self, event: Any, depth: int) -> Any:
         if isinstance(event, yaml.AliasEvent):
-            return self._repeated_value(event, depth)
+            return self._resolve_alias(event, depth)
         if depth > MAX_DEPTH:
-            raise _refusal(f"values are nested more than {MAX_DEPTH} deep", event)
+            raise _make_yaml_error(f"values are nested more than {MAX_DEPTH} deep", event)
         before = self._count
         self._count += 1
         value: Any
         if isinstance(event, yaml.ScalarEvent):
             value = event.value
         elif isinstance(event, yaml.SequenceStartEvent):
-            value = list(self._items(depth))
+            value = list(self._build_items(depth))
         else:
-            value = self._mapping(depth)
+            value = self._build_mapping(depth)
         if event.anchor is not None:
             self._anchors[event.anchor] = value, self._count - before
         return value
 
-    def _repeated_value(self, event: Any, depth: int) -> Any:
+    def _resolve_alias(self, event: Any, depth: int) -> Any:
         if event.anchor not in self._anchors:
-            raise _refusal(f"nothing before this is called '&{event.anchor}'", event)
+            raise _make_yaml_error(f"nothing before this is called '&{event.anchor}'", event)
         value, count = self._anchors[event.anchor]
         # An alias counts as much as the value it repeats, so nested aliases can't grow exponentially.
         self._count += count
-        if self._count > self._most or depth + height(value) > MAX_DEPTH:
-            raise _refusal("aliases repeat too much", event)
+        if self._count > self._max_values or depth + measure_depth(value) > MAX_DEPTH:
+            raise _make_yaml_error("aliases repeat too much", event)
         return value
 
-    def _items(self, depth: int) -> Iterator[Any]:
+    def _build_items(self, depth: int) -> Iterator[Any]:
         while not isinstance(event := next(self._events), yaml.CollectionEndEvent):
-            yield self._value(event, depth + 1)
+            yield self._build_value(event, depth + 1)
 
-    def _mapping(self, depth: int) -> dict[str, Any]:
+    def _build_mapping(self, depth: int) -> dict[str, Any]:
         fields: dict[str, Any] = {}
-        items = self._items(depth)
+        items = self._build_items(depth)
         for key in items:
             name = key if isinstance(key, str) else json.dumps(key)
             if name in fields:
@@ -101,13 +101,13 @@ class _Builder:
         return fields
 
 
-def _refusal(problem: str, event: Any) -> yaml.MarkedYAMLError:
+def _make_yaml_error(problem: str, event: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
-def _unreadable(error: Exception) -> Unreadable:
+def _make_unreadable_error(error: Exception) -> UnreadableFileError:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     where = f" (line {mark.line + 2})" if mark is not None else ""
     hint = "Quote the value on that line, or correct its indentation."
-    return Unreadable(f"The frontmatter is not valid YAML{where}: {problem}.", hint)
+    return UnreadableFileError(f"The frontmatter is not valid YAML{where}: {problem}.", hint)

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from habitus.skills.editable_fields import NAMES
-from habitus.skills.model import Author, Manifest, Skill, Source, Summary
+from habitus.skills.editable_fields import FIELD_NAMES
+from habitus.skills.model import Author, Manifest, Skill, SkillSource, SkillSummary
 
 if TYPE_CHECKING:
     from habitus.skills.stores.versioned import SkillStore  # imports the database only where one is opened
 
 _MANIFEST_FIELDS = {field.name for field in dataclasses.fields(Manifest)} - {"extends", "unreadable"}
-_PLAIN_FIELDS = {*NAMES, "license", "compatibility", "allowed_tools"}
+_SUMMARY_FIELDS = {*FIELD_NAMES, "license", "compatibility", "allowed_tools"}
 
-USER = "user"
-PROMPT = "prompt"  # texts of the system prompt with a history; never listed
-OWN = frozenset({"bundled", "operator", USER})  # written by the user or by the operator of Habitus
-AGENTS = ("agents", "claude", "codex")  # the skill folders of other agents in the user's home, lowest first
+USER_LAYER = "user"
+PROMPT_LAYER = "prompt"  # texts of the system prompt with a history; never listed
+OWN_LAYERS = frozenset({"bundled", "operator", USER_LAYER})  # written by the user or by the operator of Habitus
+AGENT_LAYERS = ("agents", "claude", "codex")  # the skill folders of other agents in the user's home, lowest first
 # A changelog has its newest lines first, so the beginning is enough.
 _CHANGELOG_BYTES = 256 * 1024
 
@@ -33,7 +33,7 @@ class Layer:
 
     name: str
     store: SkillStore
-    source: Source | None = None  # the source of its skills, if the layer decides that
+    source: SkillSource | None = None  # the source of its skills, if the layer decides that
     trust_root: str = ""  # under which trust in it is stored; empty for the user's own layers
     claims_root: str = ""  # under which trust in its skills' claims is stored, if their text needs none
     fills_placeholders: bool = False
@@ -48,7 +48,7 @@ class Layer:
         """Whether its skills can be changed."""
         return self.store.can_write
 
-    def changes(self) -> str:
+    def read_changelog(self) -> str:
         """Return the beginning of the layer's changelog; empty if it has none."""
         if self.changelog is None or not self.changelog.is_file():
             return ""
@@ -57,17 +57,17 @@ class Layer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProjectPlace:
+class ProjectSkillFolder:
     """A skill folder of a project; `name` distinguishes it from the project's others."""
 
     name: str
     root: Path
 
 
-def project_places(cwd: Path, user_home: Path) -> Iterator[ProjectPlace]:
+def find_project_skill_folders(cwd: Path, user_home: Path) -> Iterator[ProjectSkillFolder]:
     """Yield the skill folders from the git root down to the working directory, nearest last."""
     chain = [cwd, *cwd.parents]
-    top = project_root(cwd)
+    top = find_project_root(cwd)
     for place in reversed(chain[: chain.index(top) + 1]):
         if place == user_home:
             # The folders in the home directory are the user's own layers, not a project's.
@@ -76,22 +76,22 @@ def project_places(cwd: Path, user_home: Path) -> Iterator[ProjectPlace]:
         for kind, name in ((".agents", "project-agents"), (".claude", "project-claude"), (".habitus", "project")):
             root = place / kind / "skills"
             if root.is_dir():
-                yield ProjectPlace(name=name + where, root=root)
+                yield ProjectSkillFolder(name=name + where, root=root)
 
 
-def address(name: str, layer: str) -> str:
+def format_address(name: str, layer: str) -> str:
     """Return the shortest address of a skill: the name alone in the user's layer."""
-    return name if layer in ("", USER) else f"{name}@{layer}"
+    return name if layer in ("", USER_LAYER) else f"{name}@{layer}"
 
 
-def project_root(cwd: Path) -> Path:
+def find_project_root(cwd: Path) -> Path:
     """Return the root of the git checkout around a directory, or the directory itself."""
     return next((place for place in (cwd, *cwd.parents) if (place / ".git").exists()), cwd)
 
 
-def merge_summaries(lower: Summary, higher: Summary) -> Summary:
+def merge_summaries(lower: SkillSummary, higher: SkillSummary) -> SkillSummary:
     """Return the lower summary with the fields that the higher one states."""
-    plain = {name: getattr(higher, name) for name in higher.stated & _PLAIN_FIELDS}
+    plain = {name: getattr(higher, name) for name in higher.stated & _SUMMARY_FIELDS}
     stated = {name: getattr(higher.manifest, name) for name in higher.stated & _MANIFEST_FIELDS}
     # An unreadable gate of either copy keeps the merged skill gated.
     unreadable = tuple({*lower.manifest.unreadable, *higher.manifest.unreadable})
@@ -109,6 +109,6 @@ def merge_summaries(lower: Summary, higher: Summary) -> Summary:
     )
 
 
-def merged_body(lower: Skill, higher: Skill) -> str:
+def merge_bodies(lower: Skill, higher: Skill) -> str:
     """Return the higher body if its file has one, or else the lower body."""
     return higher.body if "body" in higher.stated else lower.body

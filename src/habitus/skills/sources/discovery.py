@@ -23,19 +23,19 @@ from urllib.request import getproxies, proxy_bypass
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed
 from habitus.skills import names
 from habitus.skills.formats import archives
-from habitus.skills.formats.base import CantTake
+from habitus.skills.formats.base import UnreadableEntryError
 
-SCHEMA = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
-PLACE = ".well-known/agent-skills"
-INDEX = f"{PLACE}/index.json"
-_OLD_INDEX = ".well-known/skills/index.json"
-_LARGEST_INDEX = 4 << 20
-_MOST_SKILLS = 1_000
+INDEX_SCHEMA = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
+WELL_KNOWN_PATH = ".well-known/agent-skills"
+INDEX_PATH = f"{WELL_KNOWN_PATH}/index.json"
+_OLD_INDEX_PATH = ".well-known/skills/index.json"
+_MAX_INDEX_BYTES = 4 << 20
+_MAX_SKILLS = 1_000
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Offered:
+class SiteIndexEntry:
     """A skill in a site's index: its name, and the URLs of its files or of one archive."""
 
     name: str
@@ -43,60 +43,62 @@ class Offered:
     digest: str = ""
 
 
-def read_index(address: str, reach: Reach) -> list[Offered] | None:
+def read_site_index(address: str, policy: DownloadPolicy) -> list[SiteIndexEntry] | None:
     """Return the skills that a site publishes; None if it has no index."""
     base = address if address.endswith("/") else f"{address}/"
-    for place in (INDEX, _OLD_INDEX):
+    for place in (INDEX_PATH, _OLD_INDEX_PATH):
         try:
-            found = download(urljoin(base, place), reach, largest=_LARGEST_INDEX)
+            found = download_url(urljoin(base, place), policy, max_bytes=_MAX_INDEX_BYTES)
         except NotFound:
             continue
-        offered = _parse_index(found, is_old=place == _OLD_INDEX)
+        offered = _parse_index(found, is_old=place == _OLD_INDEX_PATH)
         for url in [url for one in offered for url in one.urls.values()]:
-            refuse_elsewhere(found.url, url, reach)
+            refuse_other_host(found.url, url, policy)
         return offered
     return None
 
 
-def fetch(offered: Sequence[Offered], into: Path, reach: Reach) -> dict[str, str]:
+def fetch_site_skills(entries: Sequence[SiteIndexEntry], into: Path, policy: DownloadPolicy) -> dict[str, str]:
     """Download each skill into a folder of its name; return the digest of each."""
     digests: dict[str, str] = {}
-    for one in offered:
+    for one in entries:
         folder = into / one.name
         for path, url in one.urls.items():
-            content = download(url, reach).content
-            digest = digest_of(content)
+            content = download_url(url, policy).content
+            digest = compute_digest(content)
             if one.digest and digest != one.digest:
                 what = f"'{one.name}' is not what the index says: its digest differs."
                 raise Invalid(what, hint="Tell whoever publishes it; nothing was taken.")
             if path:
-                _put(folder, path, content)
+                _write_file(folder, path, content)
             else:
-                _unpack(folder, url, content)
+                _unpack_archive(folder, url, content)
             digests[one.name] = digest
     return digests
 
 
-def digest_of(content: bytes) -> str:
+def compute_digest(content: bytes) -> str:
     """Return the SHA-256 digest of a content, as an index states it."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def index_of(skills: Sequence[tuple[str, str, bytes | None, bytes]]) -> dict[str, bytes]:
+def build_site_files(skills: Sequence[tuple[str, str, bytes | None, bytes]]) -> dict[str, bytes]:
     """Build the files of a site from (name, description, archive or None, SKILL.md), by path."""
     files: dict[str, bytes] = {}
     rows: list[dict[str, str]] = []
     for name, description, archive, text in sorted(skills):
         path = f"{name}.tar.gz" if archive is not None else f"{name}/SKILL.md"
         content = text if archive is None else archive
-        files[f"{PLACE}/{path}"] = content
+        files[f"{WELL_KNOWN_PATH}/{path}"] = content
         kind = "skill-md" if archive is None else "archive"
-        rows.append({"name": name, "type": kind, "description": description, "url": path, "digest": digest_of(content)})
-    index = json.dumps({"$schema": SCHEMA, "skills": rows}, indent=2, ensure_ascii=False)
-    return {**files, INDEX: f"{index}\n".encode()}
+        rows.append(
+            {"name": name, "type": kind, "description": description, "url": path, "digest": compute_digest(content)}
+        )
+    index = json.dumps({"$schema": INDEX_SCHEMA, "skills": rows}, indent=2, ensure_ascii=False)
+    return {**files, INDEX_PATH: f"{index}\n".encode()}
 
 
-def pack(files: Mapping[str, bytes]) -> bytes:
+def pack_archive(files: Mapping[str, bytes]) -> bytes:
     """Return a reproducible tar.gz archive of the files."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as archive:
@@ -108,42 +110,42 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     return gzip.compress(plain.getvalue(), mtime=0)
 
 
-def _parse_index(found: Download, *, is_old: bool) -> list[Offered]:
+def _parse_index(found: DownloadResult, *, is_old: bool) -> list[SiteIndexEntry]:
     try:
         said = json.loads(found.content)
         schema, rows = said.get("$schema"), said["skills"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Invalid(f"The index at {found.url} can't be read.", hint="Tell whoever publishes it.") from None
-    if schema not in (None, SCHEMA):
+    if schema not in (None, INDEX_SCHEMA):
         raise Invalid(f"The index at {found.url} is of a version that is not known here.", hint="Update Habitus.")
-    if not isinstance(rows, list) or len(rows) > _MOST_SKILLS:
+    if not isinstance(rows, list) or len(rows) > _MAX_SKILLS:
         raise Invalid(f"The index at {found.url} lists no or too many skills.", hint="Tell whoever publishes it.")
-    reader = _old_row if is_old or schema is None else _row
+    reader = _parse_old_row if is_old or schema is None else _parse_row
     return [reader(row, found.url) for row in rows]
 
 
-def _row(row: Any, index: str) -> Offered:
+def _parse_row(row: Any, index: str) -> SiteIndexEntry:
     match row:
         case {"name": str(name), "type": "skill-md" | "archive" as kind, "url": str(url), "digest": str(digest)} if (
             _DIGEST.fullmatch(digest)
         ):
             path = "SKILL.md" if kind == "skill-md" else ""
-            return Offered(name=names.check_name(name), urls={path: urljoin(index, url)}, digest=digest)
+            return SiteIndexEntry(name=names.check_name(name), urls={path: urljoin(index, url)}, digest=digest)
         case _:
             raise Invalid(f"The index at {index} has an entry that can't be read.", hint="Tell whoever publishes it.")
 
 
-def _old_row(row: Any, index: str) -> Offered:
+def _parse_old_row(row: Any, index: str) -> SiteIndexEntry:
     match row:
         case {"name": str(name), "files": list(files)} if files and all(isinstance(file, str) for file in files):
             name = names.check_name(name)
             base = urljoin(index, f"{name}/")
-            return Offered(name=name, urls={file: urljoin(base, file) for file in files})
+            return SiteIndexEntry(name=name, urls={file: urljoin(base, file) for file in files})
         case _:
             raise Invalid(f"The index at {index} has an entry that can't be read.", hint="Tell whoever publishes it.")
 
 
-def _put(folder: Path, path: str, content: bytes) -> None:
+def _write_file(folder: Path, path: str, content: bytes) -> None:
     place = (folder / path).resolve()
     # The path comes from the index and may contain `..`.
     if not place.is_relative_to(folder.resolve()):
@@ -152,77 +154,82 @@ def _put(folder: Path, path: str, content: bytes) -> None:
     place.write_bytes(content)
 
 
-def _unpack(folder: Path, url: str, content: bytes) -> None:
+def _unpack_archive(folder: Path, url: str, content: bytes) -> None:
     """Unpack an archive that has SKILL.md at its root."""
-    packed = folder.with_name(f"{folder.name}{_ending(url)}")
+    packed = folder.with_name(f"{folder.name}{_get_archive_suffix(url)}")
     packed.write_bytes(content)
     try:
-        with archives.unpack(packed, name=folder.name) as top:
+        with archives.unpack_archive(packed, name=folder.name) as top:
             if not (top / "SKILL.md").is_file():
-                raise CantTake("There is no SKILL.md at its root.")
+                raise UnreadableEntryError("There is no SKILL.md at its root.")
             shutil.move(top, folder)
-    except CantTake as problem:
+    except UnreadableEntryError as problem:
         raise Invalid(f"The archive of '{folder.name}' can't be taken. {problem}", hint="") from None
     packed.unlink()
 
 
-def _ending(url: str) -> str:
+def _get_archive_suffix(url: str) -> str:
     path = urlsplit(url).path
     return ".zip" if path.endswith(".zip") else ".tar.gz"
 
 
-LARGEST = 50 << 20
-_MOST_REDIRECTS = 5
-_SECONDS = 60
-_REDIRECTS = (301, 302, 303, 307, 308)
+MAX_DOWNLOAD_BYTES = 50 << 20
+_MAX_REDIRECTS = 5
+_TIMEOUT_SECONDS = 60
+_REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 
 
-def _never(here: str, there: str) -> bool:
+def _follow_no_host(here: str, there: str) -> bool:
     return False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reach:
+class DownloadPolicy:
     """Limits of a download. `is_public_only` allows only https to the public internet, for requests from the web;
     `may_follow` is asked before another host.
     """
 
     is_public_only: bool = False
-    may_follow: Callable[[str, str], bool] = _never
+    may_follow: Callable[[str, str], bool] = _follow_no_host
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Download:
+class DownloadResult:
     """The content of a URL."""
 
     url: str  # after redirects
     content: bytes
 
 
-def download(url: str, reach: Reach = Reach(), *, largest: int = LARGEST) -> Download:  # noqa: B008  # frozen
+def download_url(
+    url: str,
+    policy: DownloadPolicy = DownloadPolicy(),  # noqa: B008  # frozen
+    *,
+    max_bytes: int = MAX_DOWNLOAD_BYTES,
+) -> DownloadResult:
     """Download a URL, following allowed redirects; raise `NotFound` if the server doesn't have it."""
-    for _ in range(_MOST_REDIRECTS + 1):
+    for _ in range(_MAX_REDIRECTS + 1):
         at = urlsplit(url)
-        answer = _ask(at, reach, largest)
+        answer = _send_request(at, policy, max_bytes)
         if isinstance(answer, bytes):
-            return Download(url=url, content=answer)
+            return DownloadResult(url=url, content=answer)
         following = urljoin(url, answer)
-        refuse_elsewhere(url, following, reach)
+        refuse_other_host(url, following, policy)
         url = following
     raise StorageFailed(f"{urlsplit(url).hostname} redirects too often.", hint="Give the final address.")
 
 
-def refuse_elsewhere(url: str, following: str, reach: Reach) -> None:
+def refuse_other_host(url: str, following: str, policy: DownloadPolicy) -> None:
     """Raise `Refused` if a URL leads to another host that may not be followed."""
     at, there = urlsplit(url), urlsplit(following)
-    if there.hostname != at.hostname and not _follows(at, there, reach):
+    if there.hostname != at.hostname and not _may_follow(at, there, policy):
         hint = f"If you trust that, add it: {following[:200]}"
         raise Refused(f"{at.hostname} redirects to {there.hostname}.", hint=hint)
 
 
-def public_address(host: str, port: int) -> str:
+def resolve_public_address(host: str, port: int) -> str:
     """Return an IP address of a host; raise `Refused` unless all its addresses are public."""
-    found = _addresses(host, port)
+    found = _resolve_addresses(host, port)
     for address in found:
         # All addresses, because the connection could use any; the zone id of IPv6 doesn't parse.
         if not ipaddress.ip_address(address.partition("%")[0]).is_global:
@@ -231,80 +238,80 @@ def public_address(host: str, port: int) -> str:
     return found[0]
 
 
-def _follows(at: SplitResult, there: SplitResult, reach: Reach) -> bool:
-    if reach.is_public_only:
+def _may_follow(at: SplitResult, there: SplitResult, policy: DownloadPolicy) -> bool:
+    if policy.is_public_only:
         # The new address is checked like the first.
         return there.scheme == "https"
-    return reach.may_follow(at.hostname or "", there.hostname or "")
+    return policy.may_follow(at.hostname or "", there.hostname or "")
 
 
-def _ask(at: SplitResult, reach: Reach, largest: int) -> bytes | str:
+def _send_request(at: SplitResult, policy: DownloadPolicy, max_bytes: int) -> bytes | str:
     """Return the response body, or the location of a redirect."""
     host = at.hostname or ""
     if not host or at.scheme not in ("https", "http"):
         raise Invalid(f"'{at.geturl()[:200]}' is no address that can be fetched.", hint="Give https://….")
-    if at.scheme == "http" and (reach.is_public_only or not _is_here(host)):
+    if at.scheme == "http" and (policy.is_public_only or not _is_loopback(host)):
         raise Refused(f"{host} would be asked without encryption.", hint="Give https://….")
-    connection = _connect(at, host, reach)
+    connection = _open_connection(at, host, policy)
     try:
         path = f"{at.path or '/'}{f'?{at.query}' if at.query else ''}"
         connection.request("GET", path, headers={"User-Agent": "habitus", "Accept": "*/*"})
         answer = connection.getresponse()
-        if answer.status in _REDIRECTS and (place := answer.getheader("Location")):
+        if answer.status in _REDIRECT_STATUSES and (place := answer.getheader("Location")):
             return place
         if answer.status in (404, 410):
             raise NotFound(f"{host} has no {unquote(at.path) or '/'}.", hint="Check the address.")
         if answer.status != 200:
             raise StorageFailed(f"{host} answered {answer.status} {answer.reason}.", hint="Try again later.")
         # One byte more than allowed tells a full response from a cut one.
-        content = answer.read(largest + 1)
+        content = answer.read(max_bytes + 1)
     except (OSError, http.client.HTTPException) as error:
         raise StorageFailed(
             f"{host} can't be read: {str(error) or type(error).__name__}.", hint="Try again later."
         ) from None
     finally:
         connection.close()
-    if len(content) > largest:
-        raise Invalid(f"{host} sends more than {largest >> 20} MB.", hint="Fetch it yourself, and import the file.")
+    if len(content) > max_bytes:
+        raise Invalid(f"{host} sends more than {max_bytes >> 20} MB.", hint="Fetch it yourself, and import the file.")
     return content
 
 
-def _connect(at: SplitResult, host: str, reach: Reach) -> http.client.HTTPConnection:
+def _open_connection(at: SplitResult, host: str, policy: DownloadPolicy) -> http.client.HTTPConnection:
     """Connect to the checked address, whatever the name resolves to a moment later."""
     port = at.port or (443 if at.scheme == "https" else 80)
     # Behind a proxy the address can't be pinned, so public-only requests go direct.
-    proxy = "" if reach.is_public_only or proxy_bypass(host) else getproxies().get(at.scheme, "")
+    proxy = "" if policy.is_public_only or proxy_bypass(host) else getproxies().get(at.scheme, "")
     try:
         if proxy:
-            return _through(urlsplit(proxy), at.scheme, host, port)
-        address = public_address(host, port) if reach.is_public_only else host
-        line = socket.create_connection((address, port), timeout=_SECONDS)
-        connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
-        connection.sock = _encrypt(line, host) if at.scheme == "https" else line
+            return _connect_through_proxy(urlsplit(proxy), at.scheme, host, port)
+        address = resolve_public_address(host, port) if policy.is_public_only else host
+        line = socket.create_connection((address, port), timeout=_TIMEOUT_SECONDS)
+        connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
+        connection.sock = _wrap_tls(line, host) if at.scheme == "https" else line
     except OSError as error:
         raise StorageFailed(f"{host} can't be reached: {error}.", hint="Check the address and the network.") from None
     return connection
 
 
-def _through(proxy: SplitResult, scheme: str, host: str, port: int) -> http.client.HTTPConnection:
+def _connect_through_proxy(proxy: SplitResult, scheme: str, host: str, port: int) -> http.client.HTTPConnection:
     kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
-    connection = kind(proxy.hostname or "", proxy.port or 3128, timeout=_SECONDS)
+    connection = kind(proxy.hostname or "", proxy.port or 3128, timeout=_TIMEOUT_SECONDS)
     connection.set_tunnel(host, port)
     return connection
 
 
-def _encrypt(line: socket.socket, host: str) -> ssl.SSLSocket:
+def _wrap_tls(line: socket.socket, host: str) -> ssl.SSLSocket:
     return ssl.create_default_context().wrap_socket(line, server_hostname=host)
 
 
-def _addresses(host: str, port: int) -> list[str]:
+def _resolve_addresses(host: str, port: int) -> list[str]:
     try:
         return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     except OSError as error:
         raise StorageFailed(f"{host} is not known: {error}.", hint="Check the address.") from None
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -14,25 +14,25 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed
-from habitus.files import given_path
+from habitus.files import parse_user_path
 from habitus.skills.sources import discovery
-from habitus.skills.sources.discovery import Reach, download, public_address
-from habitus.skills.sources.lock import without_login
+from habitus.skills.sources.discovery import DownloadPolicy, download_url, resolve_public_address
+from habitus.skills.sources.lockfiles import remove_credentials
 
 DEFAULT_HOST = "https://github.com/"
 
 _OWNER_REPO = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<folder>.+))?")
-_IN_A_TREE = re.compile(
+_TREE_URL = re.compile(
     r"(?P<repo>(?:https?|file)://.+?)/tree/(?P<branch>[^/]+)(?:/(?P<folder>.+))?"
 )  # as sites write it
-_NEWEST = "HEAD"
-_ARCHIVES = (".zip", ".tar.gz", ".tgz", ".skill")
+_DEFAULT_BRANCH = "HEAD"
+_ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz", ".skill")
 _GIT_SITES = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
-_GIT_SECONDS = 300
+_GIT_TIMEOUT_SECONDS = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fetched:
+class FetchedSource:
     """A fetched source: the path to read from, and the address (without credentials) and commit to lock."""
 
     path: Path
@@ -50,85 +50,87 @@ class Fetched:
         return "/".join([*(owner if self.commit else ()), self.path.name])
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Its exact location, independent of the branch."""
         return "/".join(filter(None, (self.repository or self.address, self.folder))).rstrip("/")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Source:
+class _RepositorySource:
     """A repository, optionally a folder of it on a branch; `address` names all of it."""
 
     repository: str
-    branch: str = _NEWEST
+    branch: str = _DEFAULT_BRANCH
     folder: str = ""
 
     @property
     def address(self) -> str:
-        is_whole = self.branch == _NEWEST and not self.folder
+        is_whole = self.branch == _DEFAULT_BRANCH and not self.folder
         return self.repository if is_whole else f"{self.repository}/tree/{self.branch}/{self.folder}".rstrip("/")
 
 
 @contextmanager
 def fetch_source(
-    wanted: str,
+    address: str,
     *,
     cwd: Path,
     environ: Mapping[str, str],
     host: str = DEFAULT_HOST,
     branch: str = "",
-    reach: Reach = Reach(),  # noqa: B008  # frozen
-) -> Iterator[Fetched]:
+    policy: DownloadPolicy = DownloadPolicy(),  # noqa: B008  # frozen
+) -> Iterator[FetchedSource]:
     """Fetch OWNER/REPO[/FOLDER], an address or a local path; downloads are deleted when the block ends."""
-    if reach.is_public_only:
-        _refuse_private(wanted)
-    local = (cwd / given_path(wanted)).resolve()
+    if policy.is_public_only:
+        _refuse_private(address)
+    local = (cwd / parse_user_path(address)).resolve()
     is_repository = (local / ".git").exists() or _is_bare_repository(local)
-    if not reach.is_public_only and local.exists() and not is_repository:
-        yield Fetched(path=local, address=str(local))
+    if not policy.is_public_only and local.exists() and not is_repository:
+        yield FetchedSource(path=local, address=str(local))
         return
     with tempfile.TemporaryDirectory(prefix="habitus-fetch-") as scratch:
-        if found := _from_web(wanted, Path(scratch), reach):
+        if found := _fetch_from_web(address, Path(scratch), policy):
             yield found
             return
-        source = _source(wanted, None if reach.is_public_only else local, host)
+        source = _parse_source(address, None if policy.is_public_only else local, host)
         source = replace(source, branch=branch or source.branch)
-        yield _clone(source, Path(scratch), environ, reach)
+        yield _clone_repository(source, Path(scratch), environ, policy)
 
 
-def _clone(source: _Source, scratch: Path, environ: Mapping[str, str], reach: Reach) -> Fetched:
+def _clone_repository(
+    source: _RepositorySource, scratch: Path, environ: Mapping[str, str], policy: DownloadPolicy
+) -> FetchedSource:
     """Clone the newest commit of a repository, or of one branch."""
-    about, is_newest = source.repository, source.branch == _NEWEST
-    place = scratch / _repository_name(without_login(about))
+    about, is_newest = source.repository, source.branch == _DEFAULT_BRANCH
+    place = scratch / _extract_repository_name(remove_credentials(about))
     branch = () if is_newest else (f"--branch={source.branch}",)
     # Submodules would fetch from further hosts that were never checked.
     clone = ("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", *branch, "--", about, str(place))
-    _git(*_pin_address(about, reach), *clone, about=about, environ=environ)
-    commit = _git("-C", str(place), "rev-parse", "HEAD", about=about, environ=environ).strip()
-    return Fetched(
-        path=_folder_in(place, source),
-        address=without_login(source.address),
+    _run_git(*_pin_address(about, policy), *clone, about=about, environ=environ)
+    commit = _run_git("-C", str(place), "rev-parse", "HEAD", about=about, environ=environ).strip()
+    return FetchedSource(
+        path=_find_folder(place, source),
+        address=remove_credentials(source.address),
         commit=commit,
-        repository=without_login(about),
+        repository=remove_credentials(about),
         branch="" if is_newest else source.branch,
         folder=source.folder,
     )
 
 
-def _from_web(wanted: str, scratch: Path, reach: Reach) -> Fetched | None:
+def _fetch_from_web(address: str, scratch: Path, policy: DownloadPolicy) -> FetchedSource | None:
     """Fetch an archive or the skills of a site's index; None if the address is a repository's."""
-    at = urlsplit(wanted)
-    if at.scheme not in ("https", "http") or at.username or _IN_A_TREE.fullmatch(wanted.rstrip("/")):
+    at = urlsplit(address)
+    if at.scheme not in ("https", "http") or at.username or _TREE_URL.fullmatch(address.rstrip("/")):
         return None
     name = at.path.rstrip("/").rsplit("/", 1)[-1]
-    if name.lower().endswith(_ARCHIVES):
+    if name.lower().endswith(_ARCHIVE_SUFFIXES):
         path = scratch / name
-        path.write_bytes(download(wanted, reach).content)
-        return Fetched(path=path, address=without_login(wanted))
+        path.write_bytes(download_url(address, policy).content)
+        return FetchedSource(path=path, address=remove_credentials(address))
     if name.endswith(".git") or (at.hostname in _GIT_SITES and at.path.strip("/").count("/") == 1):
         return None
     try:
-        offered = discovery.read_index(wanted, reach)
+        offered = discovery.read_site_index(address, policy)
     except StorageFailed:
         # Leave it to git, which may know another way or gives a better error.
         return None
@@ -136,55 +138,57 @@ def _from_web(wanted: str, scratch: Path, reach: Reach) -> Fetched | None:
         return None
     folder = scratch / (at.hostname or "site")
     folder.mkdir()
-    return Fetched(path=folder, address=without_login(wanted), digests=discovery.fetch(offered, folder, reach))
+    return FetchedSource(
+        path=folder, address=remove_credentials(address), digests=discovery.fetch_site_skills(offered, folder, policy)
+    )
 
 
-def _refuse_private(wanted: str) -> None:
+def _refuse_private(address: str) -> None:
     """Raise `Refused` unless the address is public: OWNER/REPO, or https."""
-    is_plain = _OWNER_REPO.fullmatch(wanted) and not wanted.startswith((".", "-", "/", "~"))
-    if not (is_plain or wanted.startswith("https://")):
+    is_plain = _OWNER_REPO.fullmatch(address) and not address.startswith((".", "-", "/", "~"))
+    if not (is_plain or address.startswith("https://")):
         raise Refused("Only the owner of this home adds from there.", hint="Give https://… or OWNER/REPO.")
 
 
-def _pin_address(repository: str, reach: Reach) -> tuple[str, ...]:
+def _pin_address(repository: str, policy: DownloadPolicy) -> tuple[str, ...]:
     """Return git options that pin the host to its checked address and forbid redirects."""
-    if not reach.is_public_only:
+    if not policy.is_public_only:
         return ()
     at = urlsplit(repository)
     host, port = at.hostname or "", at.port or 443
-    address = public_address(host, port)
+    address = resolve_public_address(host, port)
     return ("-c", f"http.curloptResolve={host}:{port}:{address}", "-c", "http.followRedirects=false")
 
 
-def _source(wanted: str, local: Path | None, host: str) -> _Source:
+def _parse_source(address: str, local: Path | None, host: str) -> _RepositorySource:
     if local is not None and local.exists():
-        return _Source(repository=str(local))
-    if host != without_login(host) and wanted.startswith(without_login(host)):
-        wanted = host + wanted.removeprefix(without_login(host))
-    if "://" in wanted or re.match(r"[\w.-]+@[\w.-]+:", wanted):
+        return _RepositorySource(repository=str(local))
+    if host != remove_credentials(host) and address.startswith(remove_credentials(host)):
+        address = host + address.removeprefix(remove_credentials(host))
+    if "://" in address or re.match(r"[\w.-]+@[\w.-]+:", address):
         # `ext::` makes git run a command, and a leading dash would be read as an option.
-        if wanted.startswith(("-", "ext::")):
+        if address.startswith(("-", "ext::")):
             raise Invalid(
-                f"'{without_login(wanted)}' is no address that can be fetched.",
+                f"'{remove_credentials(address)}' is no address that can be fetched.",
                 hint="Give https://…, ssh://… or a path.",
             )
-        if found := _IN_A_TREE.fullmatch(wanted.rstrip("/")):
-            return _Source(repository=found["repo"], branch=found["branch"], folder=found["folder"] or "")
-        return _Source(repository=wanted)
-    if (found := _OWNER_REPO.fullmatch(wanted.rstrip("/"))) and not wanted.startswith((".", "-", "/", "~")):
-        return _Source(repository=f"{host.rstrip('/')}/{found['repo']}", folder=found["folder"] or "")
+        if found := _TREE_URL.fullmatch(address.rstrip("/")):
+            return _RepositorySource(repository=found["repo"], branch=found["branch"], folder=found["folder"] or "")
+        return _RepositorySource(repository=address)
+    if (found := _OWNER_REPO.fullmatch(address.rstrip("/"))) and not address.startswith((".", "-", "/", "~")):
+        return _RepositorySource(repository=f"{host.rstrip('/')}/{found['repo']}", folder=found["folder"] or "")
     raise NotFound(
-        f"There is no '{without_login(wanted)}' here.",
+        f"There is no '{remove_credentials(address)}' here.",
         hint="Give OWNER/REPO[/FOLDER], an address, an archive or a directory.",
     )
 
 
-def _folder_in(place: Path, source: _Source) -> Path:
+def _find_folder(place: Path, source: _RepositorySource) -> Path:
     path = (place / source.folder).resolve()
     # A folder such as `../..` must not lead out of the clone.
     if not path.is_relative_to(place.resolve()) or not path.exists():
         known = ", ".join(sorted(each.name for each in place.iterdir() if each.is_dir() and each.name != ".git"))
-        repository = without_login(source.repository)
+        repository = remove_credentials(source.repository)
         raise NotFound(f"{repository} has no folder '{source.folder}'.", hint=f"It has: {known or 'none'}.")
     return path
 
@@ -193,12 +197,12 @@ def _is_bare_repository(path: Path) -> bool:
     return path.is_dir() and (path / "HEAD").is_file() and (path / "objects").is_dir()
 
 
-def _repository_name(address: str) -> str:
+def _extract_repository_name(address: str) -> str:
     name = address.rstrip("/").rsplit("/", 1)[-1].rsplit(":", 1)[-1].removesuffix(".git")
     return name or "repository"
 
 
-def _git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
+def _run_git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
     """Run git without password prompts; raise `StorageFailed` with its last line if it fails."""
     quiet = {
         "GIT_TERMINAL_PROMPT": "0",
@@ -214,21 +218,21 @@ def _git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
     try:
         done = subprocess.run(
             ["git", *arguments],
-            env=_git_environment(environ) | quiet,
+            env=_build_git_environment(environ) | quiet,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            timeout=_GIT_SECONDS,
+            timeout=_GIT_TIMEOUT_SECONDS,
         )
     except FileNotFoundError:
         raise StorageFailed("git is not installed.", hint="Install git, or give an archive or a directory.") from None
     except subprocess.TimeoutExpired:
         raise StorageFailed(
-            f"{without_login(about)} did not answer within {_GIT_SECONDS} s.", hint="Try again later."
+            f"{remove_credentials(about)} did not answer within {_GIT_TIMEOUT_SECONDS} s.", hint="Try again later."
         ) from None
     if done.returncode != 0:
-        shown, said = without_login(about), (done.stderr.strip().splitlines() or ["git failed"])[-1]
+        shown, said = remove_credentials(about), (done.stderr.strip().splitlines() or ["git failed"])[-1]
         said = said.removeprefix("fatal: ").replace(about, shown)
         hint = "Check the address."
         if "terminal prompts disabled" in done.stderr or "Authentication" in done.stderr:
@@ -237,7 +241,7 @@ def _git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
     return done.stdout
 
 
-def _git_environment(environ: Mapping[str, str]) -> dict[str, str]:
+def _build_git_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that git needs: search path, home, proxies and certificates."""
     wanted = ("PATH", "HOME", "USER", "LANG", "SSH_AUTH_SOCK", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "GIT_SSL_CAINFO")
     return {name: value for name, value in environ.items() if name in wanted or name.lower().endswith("_proxy")}

@@ -11,27 +11,41 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.files import Tree, tree_hash
+from habitus.files import Tree, compute_tree_hash
 from habitus.skills import lifecycle, trees
-from habitus.skills.formats.base import Entry, Format, Incoming, NotTaken, Outgoing, PlaybookLesson
-from habitus.skills.layers.layer import USER
-from habitus.skills.layers.listing import Listed
+from habitus.skills.formats.base import (
+    ImportEntry,
+    IncomingSkill,
+    OutgoingSkill,
+    PlaybookLesson,
+    SkillFormat,
+    SkippedEntry,
+)
+from habitus.skills.layers.layer import USER_LAYER
+from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
-from habitus.skills.lifecycle import Packages
-from habitus.skills.model import Author, Counters, Diagnostic, Severity, Stage
-from habitus.skills.names import unique_name
-from habitus.skills.review import Action, Change, Proposal, ProposalState, Review
-from habitus.skills.sources.trust import IMPORTED, Origin, Scan, Trust, imports_changed, origins
-from habitus.skills.stores.base import Contents, Facts
+from habitus.skills.lifecycle import InstalledPackages
+from habitus.skills.model import Author, Diagnostic, DiagnosticSeverity, Stage, UsageCounters
+from habitus.skills.names import make_unique_name
+from habitus.skills.review import Proposal, ProposalAction, ProposalState, ReviewQueue, SkillChange
+from habitus.skills.sources.trust import (
+    IMPORTED_ROOT,
+    ImportOrigin,
+    TreeScanner,
+    TrustStore,
+    mark_imports_changed,
+    read_origins,
+)
+from habitus.skills.stores.base import LayerContents, SkillFacts
 from habitus.skills.stores.tables import imports
 from habitus.skills.stores.versioned import SkillStore
 
-_CHUNK = 500
+_BATCH_SIZE = 500
 # Also recognises a pending proposal that only waits because of its name, so the text must not change.
-_DECIDES = "--replace or --keep-both decides beforehand"
+_CONFLICT_HINT = "--replace or --keep-both decides beforehand"
 
 
-class Verdict(StrEnum):
+class ImportVerdict(StrEnum):
     """The outcome of importing one entry."""
 
     IMPORTED = "imported"
@@ -42,30 +56,30 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
+class ImportEntryResult:
     """The result of importing one entry."""
 
     name: str
-    verdict: Verdict
+    verdict: ImportVerdict
     reason: str = ""
     origin: str = ""
     notes: tuple[str, ...] = ()  # oddities, as text
     kind: str = "skill"  # or lesson
-    is_namesake: bool = False  # left out because another entry of its name came first
+    is_name_conflict: bool = False  # left out because another entry of its name came first
 
     @property
     def is_refused(self) -> bool:
         """Whether the entry was refused."""
-        return self.verdict is Verdict.REFUSED
+        return self.verdict is ImportVerdict.REFUSED
 
     @property
-    def is_here_now(self) -> bool:
+    def is_up_to_date(self) -> bool:
         """Whether the skill here now equals the source."""
-        is_new = self.verdict in (Verdict.IMPORTED, Verdict.UPDATED)
-        return is_new or (self.verdict is Verdict.UNCHANGED and not self.reason)
+        is_new = self.verdict in (ImportVerdict.IMPORTED, ImportVerdict.UPDATED)
+        return is_new or (self.verdict is ImportVerdict.UNCHANGED and not self.reason)
 
 
-class Namesake(StrEnum):
+class NameConflictResolution(StrEnum):
     """What to do with a skill whose name belongs to one from another origin."""
 
     HOLD = "hold"
@@ -73,218 +87,252 @@ class Namesake(StrEnum):
     KEEP_BOTH = "keep both"
 
 
-Land = Callable[[PlaybookLesson], Result]
-Choose = Callable[[str, str, str], Namesake]  # (name, origin here, origin of the new one) → decision
+LessonImporter = Callable[[PlaybookLesson], ImportEntryResult]
+ConflictResolver = Callable[
+    [str, str, str], NameConflictResolution
+]  # (name, origin here, origin of the new one) → decision
 
 
-def hold(name: str, here: str, there: str) -> Namesake:
+def hold_for_review(name: str, current_origin: str, new_origin: str) -> NameConflictResolution:
     """Hold the new skill for review if no person can be asked."""
-    return Namesake.HOLD
+    return NameConflictResolution.HOLD
 
 
-class Importer:
+class SkillImporter:
     """Imports entries into a layer of the library."""
 
     def __init__(
         self,
         library: Library,
-        review: Review,
-        trust: Trust,
+        review: ReviewQueue,
+        trust: TrustStore,
         engine: sa.Engine,
         *,
         clock: Callable[[], datetime],
-        scan: Scan,
-        land: Land | None = None,
+        scan: TreeScanner,
+        import_lesson: LessonImporter | None = None,
     ) -> None:
-        self._packages = Packages()
-        self._land = land  # stores the lessons of a playbook; None leaves them out
+        self._packages = InstalledPackages()
+        self._import_lesson = import_lesson  # stores the lessons of a playbook; None leaves them out
         self._library = library
         self._review = review
         self._trust = trust
         self._engine = engine
         self._clock = clock
         self._scan = scan
-        review.when_approved(self._on_approval)
+        review.on_approved(self._record_approved)
 
-    def run(
+    def import_entries(
         self,
-        entries: Iterable[Entry],
+        entries: Iterable[ImportEntry],
         author: Author,
         *,
-        layer: str = USER,
+        layer: str = USER_LAYER,
         overwrite: bool = False,
         is_trusted: bool = False,
-        choose: Choose = hold,
-    ) -> Iterator[Result]:
+        resolve_conflict: ConflictResolver = hold_for_review,
+    ) -> Iterator[ImportEntryResult]:
         """Import the entries in batches; a repeated run continues where an interrupted one stopped.
 
         `overwrite` replaces skills that differ here (their history stays); `is_trusted` skips findings and claims;
         `resolve_conflict` is asked before a skill replaces one from another origin.
         """
-        chunk: list[Incoming] = []
+        chunk: list[IncomingSkill] = []
         for entry in entries:
-            if isinstance(entry, Incoming):
+            if isinstance(entry, IncomingSkill):
                 chunk.append(entry)
-            elif isinstance(entry, NotTaken):
-                yield Result(
+            elif isinstance(entry, SkippedEntry):
+                yield ImportEntryResult(
                     name=entry.name,
-                    verdict=Verdict.REFUSED,
+                    verdict=ImportVerdict.REFUSED,
                     reason=entry.reason,
                     origin=entry.origin,
-                    is_namesake=entry.is_namesake,
+                    is_name_conflict=entry.is_name_conflict,
                 )
-            elif self._land is not None:
-                yield self._land(entry)
-            if len(chunk) == _CHUNK:
-                yield from self._take(chunk, author, layer, choose, overwrite=overwrite, is_trusted=is_trusted)
+            elif self._import_lesson is not None:
+                yield self._import_lesson(entry)
+            if len(chunk) == _BATCH_SIZE:
+                yield from self._import_batch(
+                    chunk, author, layer, resolve_conflict, overwrite=overwrite, is_trusted=is_trusted
+                )
                 chunk = []
-        yield from self._take(chunk, author, layer, choose, overwrite=overwrite, is_trusted=is_trusted)
+        yield from self._import_batch(
+            chunk, author, layer, resolve_conflict, overwrite=overwrite, is_trusted=is_trusted
+        )
 
-    def _take(
-        self, chunk: list[Incoming], author: Author, layer: str, choose: Choose, *, overwrite: bool, is_trusted: bool
-    ) -> Iterator[Result]:
-        store, wanted = self._library.layer(layer).store, [entry.name for entry in chunk]
-        there = store.contents()
-        known, proposals = origins(self._engine, layer, wanted), self._proposals(layer, wanted)
-        digests = [tree_hash(entry.tree) for entry in chunk]
-        both = zip(chunk, digests, strict=True)
-        differing = [one for one, digest in both if _hash(there, one.name) not in (None, digest)]
-        said_there = {} if overwrite else _said_there(store, differing)
-        results: list[Result] = []
-        to_save: dict[str, Incoming] = {}
-        for newcomer, digest in zip(chunk, digests, strict=True):
-            entry, waits, here = newcomer, "", _hash(there, newcomer.name)
-            is_other = _would_replace_another(entry, digest, here, known.get(entry.name))
+    def _import_batch(
+        self,
+        batch: list[IncomingSkill],
+        author: Author,
+        layer: str,
+        resolve_conflict: ConflictResolver,
+        *,
+        overwrite: bool,
+        is_trusted: bool,
+    ) -> Iterator[ImportEntryResult]:
+        store, wanted = self._library.get_layer(layer).store, [entry.name for entry in batch]
+        there = store.read_contents()
+        known, proposals = read_origins(self._engine, layer, wanted), self._find_proposals(layer, wanted)
+        digests = [compute_tree_hash(entry.tree) for entry in batch]
+        both = zip(batch, digests, strict=True)
+        differing = [one for one, digest in both if _get_loadable_hash(there, one.name) not in (None, digest)]
+        said_there = {} if overwrite else _hash_current_exports(store, differing)
+        results: list[ImportEntryResult] = []
+        to_save: dict[str, IncomingSkill] = {}
+        for newcomer, digest in zip(batch, digests, strict=True):
+            entry, waits, here = newcomer, "", _get_loadable_hash(there, newcomer.name)
+            is_other = _would_replace_other_origin(entry, digest, here, known.get(entry.name))
             if is_other and not overwrite:
-                entry, waits = self._namesake(entry, layer, choose, known[entry.name], there.summaries)
+                entry, waits = self._resolve_name_conflict(
+                    entry, layer, resolve_conflict, known[entry.name], there.summaries
+                )
                 # The resolution may have renamed the entry, so look up its new name too.
-                known |= origins(self._engine, layer, [entry.name])
-                proposals |= self._proposals(layer, [entry.name])
-                digest, here = tree_hash(entry.tree), _hash(there, entry.name)
-            result = _judge_entry(entry, digest, here, known.get(entry.name), overwrite=overwrite)
+                known |= read_origins(self._engine, layer, [entry.name])
+                proposals |= self._find_proposals(layer, [entry.name])
+                digest, here = compute_tree_hash(entry.tree), _get_loadable_hash(there, entry.name)
+            result = _decide_without_scan(entry, digest, here, known.get(entry.name), overwrite=overwrite)
             if digest == said_there.get((entry.format, entry.name)):
-                result = Result(name=entry.name, verdict=Verdict.UNCHANGED, origin=entry.origin)
+                result = ImportEntryResult(name=entry.name, verdict=ImportVerdict.UNCHANGED, origin=entry.origin)
             if result is None and here is None and entry.name in there.broken:
                 reason = f"a directory '{entry.name}' is there that can't be loaded; fix or remove it first"
-                result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
-            if result is None and (clash := trees.clash(entry.name, entry.tree)):
-                result = Result(name=entry.name, verdict=Verdict.REFUSED, reason=clash, origin=entry.origin)
+                result = ImportEntryResult(
+                    name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin
+                )
+            if result is None and (clash := trees.find_name_conflict(entry.name, entry.tree)):
+                result = ImportEntryResult(
+                    name=entry.name, verdict=ImportVerdict.REFUSED, reason=clash, origin=entry.origin
+                )
             if not waits and (result is None or entry.name != newcomer.name):
-                self._close_namesake(proposals, newcomer, author, is_decided=is_other)
+                self._close_conflict_proposal(proposals, newcomer, author, is_decided=is_other)
             if result is None and (waits or not is_trusted):
                 findings = (*([waits] if waits else []), *(() if is_trusted else self._scan(entry.tree)))
-                result = self._hold(entry, layer, author, proposals.get((entry.name, digest)), findings)
+                result = self._hold_entry(entry, layer, author, proposals.get((entry.name, digest)), findings)
             if result is None:
                 to_save[entry.name] = entry
-                verdict = Verdict.UPDATED if here is not None else Verdict.IMPORTED
-                result = Result(name=entry.name, verdict=verdict, origin=entry.origin)
+                verdict = ImportVerdict.UPDATED if here is not None else ImportVerdict.IMPORTED
+                result = ImportEntryResult(name=entry.name, verdict=verdict, origin=entry.origin)
             # Notes describe the stored manifest if the files are equal, or else the incoming one.
             says = (there.summaries[entry.name] if digest == here else entry.skill).manifest
-            notes = (*_notes(entry), *lifecycle.missing_packages(says, self._packages))
+            notes = (*_list_notes(entry), *lifecycle.list_missing_packages(says, self._packages))
             results.append(replace(result, notes=notes) if notes else result)
-        self._save(to_save, author, layer, is_trusted=is_trusted)
+        self._save_entries(to_save, author, layer, is_trusted=is_trusted)
         # An interrupted run wrote these but did not finish their counters and switches.
-        unfinished = {entry.name: entry for entry in chunk if _is_unfinished(known.get(entry.name))}
-        self._finish(unfinished, layer, author)
+        unfinished = {entry.name: entry for entry in batch if _is_unfinished(known.get(entry.name))}
+        self._finish_import(unfinished, layer, author)
         seen = self._library.snapshot().by_name if to_save else {}
         for result in results:
             item = seen.get(result.name) if result.name in to_save else None
-            said = _taken_over(item, layer) if item is not None else ""
+            said = _describe_override(item, layer) if item is not None else ""
             yield replace(result, notes=(*result.notes, said)) if said else result
 
-    def adopt(self, found: Sequence[Incoming], layer: str) -> None:
+    def adopt_installed(self, found: Sequence[IncomingSkill], layer: str) -> None:
         """Record skills that another tool installed here as imported from where they were found."""
-        store = self._library.layer(layer).store
-        entries = {entry.name: replace(entry, tree=store.tree(entry.name) or {}) for entry in found}
+        store = self._library.get_layer(layer).store
+        entries = {entry.name: replace(entry, tree=store.read_tree(entry.name) or {}) for entry in found}
         if entries:
-            self._remember(entries, layer)
+            self._record_origins(entries, layer)
 
-    def formats(self, layer: str) -> Sequence[Format]:
+    def list_formats(self, layer: str) -> Sequence[SkillFormat]:
         """Return every format; unchanged skills already in the layer are not parsed again."""
         # Imports every format, which only importing needs.
         from habitus.skills.formats import detect
 
-        store = self._library.layer(layer).store
-        store.contents()
-        rows = {row.name: row for row in store.rows() if row.summary is not None and row.folder == row.name}
+        store = self._library.get_layer(layer).store
+        store.read_contents()
+        rows = {row.name: row for row in store.list_rows() if row.summary is not None and row.folder == row.name}
 
         def known(name: str, tree: Tree) -> Sequence[Diagnostic] | None:
             row = rows.get(name)
-            return row.diagnostics if row is not None and row.tree_hash == tree_hash(tree) else None
+            return row.diagnostics if row is not None and row.tree_hash == compute_tree_hash(tree) else None
 
         # In the folders of other agents, diagnostics say more than parsing does, so nothing is skipped there.
-        return detect.formats_knowing(known) if layer == USER else detect.FORMATS
+        return detect.list_formats_with_known(known) if layer == USER_LAYER else detect.FORMATS
 
-    def _proposals(self, layer: str, names: Sequence[str]) -> dict[tuple[str, str], Proposal]:
+    def _find_proposals(self, layer: str, names: Sequence[str]) -> dict[tuple[str, str], Proposal]:
         """Return the proposals for these names, decided or not, by name and hash of the files."""
         found = [p for p in self._review.list(None, with_contents=False, names=names) if p.change.layer == layer]
-        return {(proposal.change.name, tree_hash(proposal.change.tree)): proposal for proposal in found}
+        return {(proposal.change.name, compute_tree_hash(proposal.change.tree)): proposal for proposal in found}
 
-    def _namesake(
-        self, entry: Incoming, layer: str, choose: Choose, known: Origin, here: Container[str]
-    ) -> tuple[Incoming, str]:
+    def _resolve_name_conflict(
+        self,
+        entry: IncomingSkill,
+        layer: str,
+        resolve_conflict: ConflictResolver,
+        known: ImportOrigin,
+        here: Container[str],
+    ) -> tuple[IncomingSkill, str]:
         """Resolve a name conflict with another origin: return the entry to import, or the reason why it is held."""
-        origin, its_own = _tell_apart(known, entry)
-        match choose(entry.name, origin, its_own):
-            case Namesake.REPLACE:
+        origin, its_own = _describe_origins(known, entry)
+        match resolve_conflict(entry.name, origin, its_own):
+            case NameConflictResolution.REPLACE:
                 return entry, ""
-            case Namesake.HOLD:
+            case NameConflictResolution.HOLD:
                 reason = f"'{entry.name}' here is from {origin}, and this one from {its_own} would take its place"
-                return entry, f"{reason}; {_DECIDES}"
-            case Namesake.KEEP_BOTH:
-                mine = {name for name, one in origins(self._engine, layer).items() if not _is_another(one, entry)}
-                name = unique_name(entry.name, lambda taken: taken in here and taken not in mine)
-                return replace(entry, name=name, tree=trees.rename_tree(entry.tree, name)), ""
+                return entry, f"{reason}; {_CONFLICT_HINT}"
+            case NameConflictResolution.KEEP_BOTH:
+                mine = {
+                    name for name, one in read_origins(self._engine, layer).items() if not _is_other_origin(one, entry)
+                }
+                name = make_unique_name(entry.name, lambda taken: taken in here and taken not in mine)
+                return replace(entry, name=name, tree=trees.rename_skill_tree(entry.tree, name)), ""
 
-    def _close_namesake(
-        self, proposals: dict[tuple[str, str], Proposal], entry: Incoming, author: Author, *, is_decided: bool
+    def _close_conflict_proposal(
+        self, proposals: dict[tuple[str, str], Proposal], entry: IncomingSkill, author: Author, *, is_decided: bool
     ) -> None:
         """Close a proposal that was pending, or rejected, only because of its name, once that is decided."""
-        key = (entry.name, tree_hash(entry.tree))
+        key = (entry.name, compute_tree_hash(entry.tree))
         earlier = proposals.get(key)
-        if earlier is None or len(earlier.reasons) != 1 or not earlier.reasons[0].endswith(_DECIDES):
+        if earlier is None or len(earlier.reasons) != 1 or not earlier.reasons[0].endswith(_CONFLICT_HINT):
             return
-        if earlier.state is ProposalState.WAITING:
+        if earlier.state is ProposalState.PENDING:
             self._review.withdraw(earlier.id, author)
             del proposals[key]
         elif is_decided and earlier.state is ProposalState.REJECTED:
             del proposals[key]
 
-    def _hold(
-        self, entry: Incoming, layer: str, author: Author, earlier: Proposal | None, findings: Sequence[str]
-    ) -> Result | None:
+    def _hold_entry(
+        self, entry: IncomingSkill, layer: str, author: Author, earlier: Proposal | None, findings: Sequence[str]
+    ) -> ImportEntryResult | None:
         """Hold an entry with findings as a proposal; refuse one that was rejected before; None if nothing holds
         it.
         """
         if earlier is not None and earlier.state is ProposalState.REJECTED:
             reason = f"turned down by {earlier.decided_by}: {earlier.decision or 'no reason given'}"
-            return Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
-        if earlier is None or earlier.state is not ProposalState.WAITING:
+            return ImportEntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
+        if earlier is None or earlier.state is not ProposalState.PENDING:
             if not findings:
                 return None
-            change = Change(action=Action.WRITE, name=entry.name, layer=layer, tree=entry.tree, details=_details(entry))
+            change = SkillChange(
+                action=ProposalAction.WRITE,
+                name=entry.name,
+                layer=layer,
+                tree=entry.tree,
+                details=_build_proposal_details(entry),
+            )
             said = replace(author, reason=f"import of {entry.origin}")
             earlier = self._review.propose(change, said, tuple(findings))
         reason = f"{earlier.reasons[0]}; see 'habitus review show {earlier.id}'"
-        return Result(name=entry.name, verdict=Verdict.HELD, reason=reason, origin=entry.origin)
+        return ImportEntryResult(name=entry.name, verdict=ImportVerdict.HELD, reason=reason, origin=entry.origin)
 
-    def _save(self, entries: Mapping[str, Incoming], author: Author, layer: str, *, is_trusted: bool) -> None:
+    def _save_entries(
+        self, entries: Mapping[str, IncomingSkill], author: Author, layer: str, *, is_trusted: bool
+    ) -> None:
         """Record the origins, then write the files."""
         if not entries:
             return
         # In this order, a crash in between leaves skills that count as imported, never as the user's own.
-        self._remember(entries, layer)
+        self._record_origins(entries, layer)
         wanted = {name: entry.tree for name, entry in entries.items()}
-        facts = {name: _facts(entry) for name, entry in entries.items()}
+        facts = {name: _build_facts(entry) for name, entry in entries.items()}
         self._library.write_trees(layer, wanted, replace(author, reason=author.reason or "imported"), facts=facts)
         if is_trusted:
-            self._trust.trust(IMPORTED, wanted, author.name)
-        self._finish(entries, layer, author)
+            self._trust.trust(IMPORTED_ROOT, wanted, author.name)
+        self._finish_import(entries, layer, author)
 
-    def _remember(self, entries: Mapping[str, Incoming], layer: str) -> None:
+    def _record_origins(self, entries: Mapping[str, IncomingSkill], layer: str) -> None:
         """Record where the skills come from; whether their counters were already imported is carried over."""
-        known = origins(self._engine, layer, entries)
-        digests = {name: tree_hash(entry.tree) for name, entry in entries.items()}
+        known = read_origins(self._engine, layer, entries)
+        digests = {name: compute_tree_hash(entry.tree) for name, entry in entries.items()}
         now = self._clock()
         values = [
             {
@@ -295,127 +343,129 @@ class Importer:
                 "written_hash": digests[name],
                 "imported_on": now,
                 "is_finished": name in known and known[name].is_finished,
-                "place": entry.place,
+                "place": entry.location,
             }
             for name, entry in entries.items()
         ]
-        with sql.writing(self._engine) as connection:
+        with sql.write_transaction(self._engine) as connection:
             gone = imports.delete().where(imports.c.layer == layer, imports.c.name.in_(list(entries)))
             connection.execute(gone)
             connection.execute(imports.insert(), values)
-            imports_changed(connection)
+            mark_imports_changed(connection)
 
-    def _finish(self, entries: Mapping[str, Incoming], layer: str, author: Author) -> None:
+    def _finish_import(self, entries: Mapping[str, IncomingSkill], layer: str, author: Author) -> None:
         """Take over counters and disabled states of new skills, which must exist by now."""
-        store, known = self._library.layer(layer).store, origins(self._engine, layer, entries)
+        store, known = self._library.get_layer(layer).store, read_origins(self._engine, layer, entries)
         new = {name: entry for name, entry in entries.items() if _is_unfinished(known.get(name))}
         for name, entry in new.items():
             for stage, counters in entry.counters.items():
-                store.keep_told(name, stage, counters)
+                store.record_imported_counts(name, stage, counters)
             if not entry.enabled:
                 store.set_enabled(name, False, replace(author, reason="as in its source"))
         if new:
-            with sql.writing(self._engine) as connection:
+            with sql.write_transaction(self._engine) as connection:
                 mine = (imports.c.layer == layer, imports.c.name.in_(list(new)))
                 connection.execute(imports.update().where(*mine).values(is_finished=True))
 
-    def _on_approval(self, proposal: Proposal) -> None:
+    def _record_approved(self, proposal: Proposal) -> None:
         """Record an approved skill as imported."""
         change = proposal.change
         if "origin" not in change.details:
             return
-        entry = _entry(change)
-        self._remember({change.name: entry}, change.layer)
-        self._finish({change.name: entry}, change.layer, proposal.author)
+        entry = _rebuild_entry(change)
+        self._record_origins({change.name: entry}, change.layer)
+        self._finish_import({change.name: entry}, change.layer, proposal.author)
 
 
-def _is_unfinished(known: Origin | None) -> bool:
+def _is_unfinished(known: ImportOrigin | None) -> bool:
     return known is not None and not known.is_finished
 
 
-def _taken_over(item: Listed, layer: str) -> str:
+def _describe_override(item: ListedSkill, layer: str) -> str:
     """Describe how an imported skill affects those of its name in other layers; empty if it doesn't."""
-    if layer in item.waiting:
+    if layer in item.awaiting_trust:
         trust = f"habitus trust {item.name}@{layer}"
         return f"'{item.name}@{item.layer}' has this name and stays in its place until you trust this one: {trust}"
     others = [f"'{item.name}@{other}'" for other in item.hidden if item.layer == layer]
     return f"It takes the place of {' and '.join(others)}." if others else ""
 
 
-def _notes(entry: Incoming) -> tuple[str, ...]:
+def _list_notes(entry: IncomingSkill) -> tuple[str, ...]:
     """Return the oddities worth showing; small deviations from the standard are left out."""
-    return tuple(str(found) for found in entry.diagnostics if found.severity is not Severity.NOTE)
+    return tuple(str(found) for found in entry.diagnostics if found.severity is not DiagnosticSeverity.NOTE)
 
 
-def _facts(entry: Incoming) -> Facts:
-    return Facts(version=entry.version, created_on=entry.created_on, modified_on=entry.modified_on)
+def _build_facts(entry: IncomingSkill) -> SkillFacts:
+    return SkillFacts(version=entry.version, created_on=entry.created_on, modified_on=entry.modified_on)
 
 
-def _details(entry: Incoming) -> dict[str, Any]:
+def _build_proposal_details(entry: IncomingSkill) -> dict[str, Any]:
     """Return the details that make an approved import equal to a direct one."""
     counted = {
         stage.value: [counters.recommended, counters.used, counters.succeeded, counters.failed]
         for stage, counters in entry.counters.items()
     }
-    told = {"origin": entry.origin, "place": entry.place, "format": entry.format, "enabled": entry.enabled}
+    told = {"origin": entry.origin, "place": entry.location, "format": entry.format, "enabled": entry.enabled}
     return {**told, "counters": counted}
 
 
-def _entry(change: Change) -> Incoming:
+def _rebuild_entry(change: SkillChange) -> IncomingSkill:
     counters = {
-        Stage(stage): Counters(recommended=numbers[0], used=numbers[1], succeeded=numbers[2], failed=numbers[3])
+        Stage(stage): UsageCounters(recommended=numbers[0], used=numbers[1], succeeded=numbers[2], failed=numbers[3])
         for stage, numbers in change.details.get("counters", {}).items()
     }
-    return Incoming(
+    return IncomingSkill(
         name=change.name,
         tree=change.tree,
         origin=change.details["origin"],
-        place=change.details.get("place", ""),
+        location=change.details.get("place", ""),
         format=change.details.get("format", "skill"),
         counters=counters,
         enabled=change.details.get("enabled", True),
     )
 
 
-def _judge_entry(
-    entry: Incoming, digest: str, here: str | None, known: Origin | None, *, overwrite: bool
-) -> Result | None:
+def _decide_without_scan(
+    entry: IncomingSkill, digest: str, here: str | None, known: ImportOrigin | None, *, overwrite: bool
+) -> ImportEntryResult | None:
     """Return the result if it needs no scan and no write, or None if the entry is to be imported."""
     if here == digest:
-        return Result(name=entry.name, verdict=Verdict.UNCHANGED, origin=entry.origin)
+        return ImportEntryResult(name=entry.name, verdict=ImportVerdict.UNCHANGED, origin=entry.origin)
     if here is not None and known is not None and known.source_hash == digest and not overwrite:
         reason = "edited here since; your edit is kept"
-        return Result(name=entry.name, verdict=Verdict.UNCHANGED, reason=reason, origin=entry.origin)
+        return ImportEntryResult(name=entry.name, verdict=ImportVerdict.UNCHANGED, reason=reason, origin=entry.origin)
     # Unedited since the last import: the hash written then is the hash here now.
     is_theirs = known is not None and known.written_hash == here
     if here is not None and not is_theirs and not overwrite:
         what = "was edited here" if known is not None else "is there already and differs"
         reason = f"'{entry.name}' {what}; --overwrite takes theirs, the one here stays in its history"
-        return Result(name=entry.name, verdict=Verdict.REFUSED, reason=reason, origin=entry.origin)
+        return ImportEntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
     return None
 
 
-def _would_replace_another(entry: Incoming, digest: str, here: str | None, known: Origin | None) -> bool:
+def _would_replace_other_origin(
+    entry: IncomingSkill, digest: str, here: str | None, known: ImportOrigin | None
+) -> bool:
     """Whether an unedited skill of another origin, with other files, is here."""
     is_theirs = known is not None and known.written_hash == here
-    return is_theirs and known is not None and here != digest and _is_another(known, entry)
+    return is_theirs and known is not None and here != digest and _is_other_origin(known, entry)
 
 
-def _is_another(known: Origin, entry: Incoming) -> bool:
+def _is_other_origin(known: ImportOrigin, entry: IncomingSkill) -> bool:
     """Whether the entry comes from another location; old imports without one are compared by origin."""
-    if known.place:
-        return known.place != entry.place
+    if known.location:
+        return known.location != entry.location
     return known.origin != entry.origin or "/" not in entry.origin
 
 
-def _tell_apart(known: Origin, entry: Incoming) -> tuple[str, str]:
+def _describe_origins(known: ImportOrigin, entry: IncomingSkill) -> tuple[str, str]:
     """Describe both origins, with their locations if the descriptions are equal."""
     if known.origin != entry.origin:
         return known.origin, entry.origin
-    return f"{known.origin} ({known.place or 'imported earlier'})", f"{entry.origin} ({entry.place})"
+    return f"{known.origin} ({known.location or 'imported earlier'})", f"{entry.origin} ({entry.location})"
 
 
-def _said_there(store: SkillStore, entries: Sequence[Incoming]) -> dict[tuple[str, str], str]:
+def _hash_current_exports(store: SkillStore, entries: Sequence[IncomingSkill]) -> dict[tuple[str, str], str]:
     """Return the hash of each skill here as its format would export it, by (format, name)."""
     # Imports every format, which only importing needs.
     from habitus.skills.formats import detect
@@ -424,12 +474,17 @@ def _said_there(store: SkillStore, entries: Sequence[Incoming]) -> dict[tuple[st
     found: dict[tuple[str, str], str] = {}
     for format in {entry.format for entry in entries} - {"skill"}:
         names = [entry.name for entry in entries if entry.format == format]
-        read = [(store.load(name, look=False), store.tree(name, look=False)) for name in names]
-        there = [Outgoing(skill=skill, tree=tree) for skill, tree in read if skill is not None and tree is not None]
-        found |= {(format, name): digest for name, digest in detect.hashes(detect.format_named(format), there).items()}
+        read = [(store.load(name, check_disk=False), store.read_tree(name, check_disk=False)) for name in names]
+        there = [
+            OutgoingSkill(skill=skill, tree=tree) for skill, tree in read if skill is not None and tree is not None
+        ]
+        found |= {
+            (format, name): digest
+            for name, digest in detect.hash_exported_skills(detect.get_format(format), there).items()
+        }
     return found
 
 
-def _hash(there: Contents, name: str) -> str | None:
+def _get_loadable_hash(there: LayerContents, name: str) -> str | None:
     """Return the hash of a loadable skill's files, or None."""
     return there.hashes[name] if name in there.summaries else None

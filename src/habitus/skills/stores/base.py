@@ -10,16 +10,16 @@ from typing import Literal, Protocol
 
 from habitus.errors import Refused, Stale
 from habitus.files import Tree
-from habitus.skills.layers.by_name import ByName
+from habitus.skills.layers.name_map import SortedNameMap
 from habitus.skills.model import (
     Diagnostic,
-    Summary,
-    Switched,
+    LifecycleAction,
+    SkillSummary,
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Broken:
+class BrokenSkill:
     """A directory that can't be loaded as a skill, with the reasons. Its name counts as taken."""
 
     name: str
@@ -29,7 +29,7 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class RecentChanges:
     """The last few changes of a layer: the revision before each and the names it changed, oldest first.
 
     A reader that knows an earlier revision reads only those names again.
@@ -37,11 +37,11 @@ class Changes:
 
     steps: tuple[tuple[Hashable, frozenset[str]], ...] = ()
 
-    def then(self, before: Hashable, names: Collection[str]) -> Changes:
+    def append_step(self, before: Hashable, names: Collection[str]) -> RecentChanges:
         """Return the log with one more step; the oldest step drops out."""
-        return Changes((*self.steps[1 - _STEPS :], (before, frozenset(names))))
+        return RecentChanges((*self.steps[1 - _MAX_STEPS :], (before, frozenset(names))))
 
-    def since(self, revision: Hashable) -> frozenset[str] | None:
+    def list_names_since(self, revision: Hashable) -> frozenset[str] | None:
         """Return the names that changed since a revision, or None if that revision is too old or unknown."""
         found: frozenset[str] = frozenset()
         for before, names in reversed(self.steps):
@@ -52,29 +52,31 @@ class Changes:
 
 
 # Enough for readers that refresh every few seconds; others reload everything.
-_STEPS = 8
+_MAX_STEPS = 8
 # Above this many changed names, composing everything again is faster than name by name.
-_FEW = 500
-NO_CHANGES = Changes()
+_MAX_CHANGED_NAMES = 500
+NO_CHANGES = RecentChanges()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Contents:
+class LayerContents:
     """An immutable view of one layer, readable without further queries."""
 
     revision: int
-    summaries: ByName[Summary]
-    broken: ByName[tuple[Broken, ...]]
-    hashes: ByName[str]  # over all files, broken skills included
-    diagnostics: ByName[tuple[Diagnostic, ...]]  # only for skills that have any
-    changes: Changes = NO_CHANGES  # how it differs from earlier revisions
+    summaries: SortedNameMap[SkillSummary]
+    broken: SortedNameMap[tuple[BrokenSkill, ...]]
+    hashes: SortedNameMap[str]  # over all files, broken skills included
+    diagnostics: SortedNameMap[tuple[Diagnostic, ...]]  # only for skills that have any
+    changes: RecentChanges = NO_CHANGES  # how it differs from earlier revisions
 
 
-NO_CONTENTS = Contents(revision=0, summaries=ByName(), broken=ByName(), hashes=ByName(), diagnostics=ByName())
+NO_CONTENTS = LayerContents(
+    revision=0, summaries=SortedNameMap(), broken=SortedNameMap(), hashes=SortedNameMap(), diagnostics=SortedNameMap()
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class RestoreStep:
     """One step of restoring a skill to its state at a timestamp."""
 
     skill: int  # the skill's id
@@ -85,18 +87,18 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Changed:
+class ChangedSkillRecord:
     """A skill that one change touched: the versions it made, if any, and its lifecycle actions."""
 
     skill: int  # the skill's id
     name: str
-    first: int
-    last: int
-    switches: tuple[Switched, ...]
+    first_version: int
+    last_version: int
+    lifecycle_actions: tuple[LifecycleAction, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Written:
+class SkillWriteResult:
     """The outcome of a write: the skill's version, and whether this write created it."""
 
     name: str
@@ -106,11 +108,11 @@ class Written:
 
 
 # Counts reported by another system are stored under this version, apart from our own.
-TOLD = 0
+IMPORTED_COUNTS_VERSION = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
+class SkillFacts:
     """What a backend records about a skill besides its files; a directory records nothing."""
 
     version: int = 0
@@ -119,21 +121,21 @@ class Facts:
     modified_on: datetime | None = None
 
 
-NO_FACTS = Facts()
+NO_FACTS = SkillFacts()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FolderContents:
     """The content of one folder; `problem` is set if it can't be a skill at all."""
 
     tree: Tree
     stamp: str
     problem: Diagnostic | None = None
-    facts: Facts = NO_FACTS
+    facts: SkillFacts = NO_FACTS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Write:
+class FolderWrite:
     """A planned write: the files a folder will hold, and those it held when the write was decided."""
 
     folder: str
@@ -141,13 +143,13 @@ class Write:
     before: Tree
 
 
-class Shelf(Protocol):
+class FileBackend(Protocol):
     """Storage for the current files of one layer; nothing else touches them."""
 
     can_write: bool
     keeps_facts: bool  # whether `record_facts` is supported
 
-    def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
+    def list_stamps(self, known: Mapping[str, str]) -> Mapping[str, str]:
         """Return a stamp for every folder; a stamp equal to the known one means that nothing changed."""
         ...
 
@@ -155,41 +157,41 @@ class Shelf(Protocol):
         """Whether the folder is certainly unchanged since it got this stamp."""
         ...
 
-    def read(self, folder: str) -> Found | None: ...
-    def read_many(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, Found]:
+    def read_folder(self, folder: str) -> FolderContents | None: ...
+    def read_folders(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, FolderContents]:
         """Return the content of the folders that exist; files equal to the expected ones are the expected objects."""
         ...
 
-    def directory(self, folder: str) -> Path | None: ...
+    def find_directory(self, folder: str) -> Path | None: ...
     def read_file(self, folder: str, path: str) -> bytes | None: ...
-    def main_files(self, folders: Collection[str]) -> Mapping[str, bytes]:
+    def read_main_files(self, folders: Collection[str]) -> Mapping[str, bytes]:
         """Return the content of each folder's SKILL.md; folders without one are left out."""
         ...
 
-    def write_many(self, writes: Sequence[Write]) -> None:
+    def write_folders(self, writes: Sequence[FolderWrite]) -> None:
         """Make each folder hold exactly its `tree`, leaving files in neither tree alone. Safe to repeat after a
         crash.
         """
         ...
 
-    def record(self, facts: Mapping[str, Facts]) -> Mapping[str, str]:
+    def record_facts(self, facts: Mapping[str, SkillFacts]) -> Mapping[str, str]:
         """Store facts about each folder; return the new stamps."""
         ...
 
-    def put_away(self, folder: str, archived_as: str) -> None:
+    def archive_folder(self, folder: str, archived_as: str) -> None:
         """Move a folder into the archive. Safe to repeat after a crash."""
         ...
 
-    def bring_back(self, archived_as: str, folder: str) -> bool:
+    def restore_folder(self, archived_as: str, folder: str) -> bool:
         """Move a folder back from the archive; False if it isn't there."""
         ...
 
-    def tidy(self) -> None:
+    def remove_leftovers(self) -> None:
         """Remove the leftovers of an interrupted write."""
         ...
 
 
-def read_only(layer: str, *, hint: str) -> Refused:
+def read_only_error(layer: str, *, hint: str) -> Refused:
     """Return the error for writing to a read-only layer."""
     return Refused(f"The layer '{layer}' is read-only.", hint=hint)
 
@@ -205,8 +207,8 @@ def refuse_stale(name: str, current: int, expected: int | None) -> None:
     )
 
 
-def changed_names(
-    before: tuple[Hashable, ...], now: tuple[Hashable, ...], contents: Sequence[Contents]
+def list_changed_names(
+    before: tuple[Hashable, ...], now: tuple[Hashable, ...], contents: Sequence[LayerContents]
 ) -> frozenset[str] | None:
     """Return the names that differ between two revisions of the layers; None if unknown or too many."""
     # The first element is the trust revision: a change there can affect any skill.
@@ -214,8 +216,8 @@ def changed_names(
         return None
     found: frozenset[str] = frozenset()
     for old, new, content in zip(before[1:], now[1:], contents, strict=True):
-        names = frozenset[str]() if old == new else content.changes.since(old)
-        if names is None or len(names) > _FEW:
+        names = frozenset[str]() if old == new else content.changes.list_names_since(old)
+        if names is None or len(names) > _MAX_CHANGED_NAMES:
             return None
         found |= names
     return found

@@ -13,19 +13,30 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from habitus.errors import StorageFailed
-from habitus.files import ASIDE, KEEP_BYTES, File, Tree, aside_of, disk_errors, file_of, sync, write_new, write_whole
+from habitus.files import (
+    MAX_KEPT_BYTES,
+    TEMPORARY_PREFIX,
+    Tree,
+    TreeFile,
+    build_file,
+    get_temporary_path,
+    sync_to_disk,
+    translate_disk_errors,
+    write_atomically,
+    write_new_file,
+)
 from habitus.skills import trees
-from habitus.skills.model import Diagnostic, Severity
-from habitus.skills.stores.base import Facts, Found, Write
+from habitus.skills.model import Diagnostic, DiagnosticSeverity
+from habitus.skills.stores.base import FolderContents, FolderWrite, SkillFacts
 
 _MAX_FILES = 5_000
-_MAX_KEPT = 64 * 1024 * 1024
+_MAX_KEPT_BYTES = 64 * 1024 * 1024
 # A file modified this shortly before it was read may change again within the same time stamp.
 _YOUNG_NS = 50_000_000
-_YOUNG = "!"
+_YOUNG_MARK = "!"
 
 
-class DirectoryShelf:
+class DirectoryBackend:
     """The skill folders of one directory, with an archive beside it."""
 
     keeps_facts = False
@@ -47,7 +58,7 @@ class DirectoryShelf:
         self.archive = archive
         self._is_durable = is_durable  # whether writes must survive a power failure
         self._syncs = is_durable
-        self._widest = 0o700 if is_private else 0o777  # the widest permissions of written files
+        self._max_mode = 0o700 if is_private else 0o777  # the widest permissions of written files
         self.can_write = can_write
         self.follow_links = follow_links
         self._only = only  # look for this folder only, besides the known ones
@@ -55,10 +66,10 @@ class DirectoryShelf:
 
     # Looking
 
-    def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
+    def list_stamps(self, known: Mapping[str, str]) -> Mapping[str, str]:
         """Return a stamp for every folder; empty for one that changed and must be read."""
         try:
-            folders = sorted(self._folders()) if self.follow_links else _plain_folders(self._root)
+            folders = sorted(self._list_linked_folders()) if self.follow_links else _list_folders(self._root)
             if self._only:
                 folders = [folder for folder in folders if folder in known or folder == self._only]
         except FileNotFoundError:
@@ -68,11 +79,11 @@ class DirectoryShelf:
         # Paths relative to an open directory spare the kernel from resolving the root each time.
         handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            return {folder: self._stamp_now(folder, known.get(folder, ""), handle) for folder in folders}
+            return {folder: self._check_stamp(folder, known.get(folder, ""), handle) for folder in folders}
         finally:
             os.close(handle)
 
-    def _folders(self) -> Iterator[str]:
+    def _list_linked_folders(self) -> Iterator[str]:
         seen: set[str] = set()
         with os.scandir(self.root) as entries:
             for entry in sorted(entries, key=lambda item: item.name) if self.follow_links else entries:
@@ -84,16 +95,16 @@ class DirectoryShelf:
                     if real in seen or Path(real).parent == self.root.resolve():
                         continue
                     seen.add(real)
-                yield _legible(entry.name)
+                yield _decode_name(entry.name)
 
-    def _stamp_now(self, folder: str, known: str, handle: int) -> str:
+    def _check_stamp(self, folder: str, known: str, handle: int) -> str:
         """Return the known stamp if the times and sizes of its paths still match; otherwise an empty one."""
-        if not known or known.endswith(_YOUNG):
+        if not known or known.endswith(_YOUNG_MARK):
             return ""
         cached = self._watched.get(folder)
         if cached is None or cached[0] != known:
             try:
-                cached = (known, tuple(_watch(folder, line) for line in known.split("\n")))
+                cached = (known, tuple(_parse_stamp_line(folder, line) for line in known.split("\n")))
             # A file name with a newline or tab breaks the format, so that folder is read at every check.
             except ValueError:
                 return ""
@@ -115,11 +126,11 @@ class DirectoryShelf:
         except OSError:
             return False
         try:
-            return stamp != "" and self._stamp_now(folder, stamp, handle) == stamp
+            return stamp != "" and self._check_stamp(folder, stamp, handle) == stamp
         finally:
             os.close(handle)
 
-    def directory(self, folder: str) -> Path:
+    def find_directory(self, folder: str) -> Path:
         return self.root / folder
 
     def read_file(self, folder: str, path: str) -> bytes | None:
@@ -128,7 +139,7 @@ class DirectoryShelf:
         except OSError:
             return None
 
-    def main_files(self, folders: Collection[str]) -> Mapping[str, bytes]:
+    def read_main_files(self, folders: Collection[str]) -> Mapping[str, bytes]:
         found: dict[str, bytes] = {}
         for folder in folders:
             read = (self.read_file(folder, main) for main in trees.MAIN_FILES)
@@ -136,68 +147,74 @@ class DirectoryShelf:
                 found[folder] = content
         return found
 
-    def read(self, folder: str, expected: Tree | None = None) -> Found | None:
+    def read_folder(self, folder: str, expected: Tree | None = None) -> FolderContents | None:
         """Return the content of a folder, or None if there is none; errors become its `problem`."""
         top = f"{self._root}/{folder}"
         try:
             # A link out of the directory would let a skill pull in any file of the machine.
             if not self.follow_links and os.path.islink(top) and not _is_inside(Path(top), self.root):
-                return self._broken(folder, "The directory is a link out of the skill directory.", "Import the skill.")
+                return self._make_broken(
+                    folder, "The directory is a link out of the skill directory.", "Import the skill."
+                )
             if not os.path.isdir(top):
-                return self._illegible(folder)
-            return self._read_folder(folder, top, expected or {})
+                return self._report_undecodable_name(folder)
+            return self._read_tree(folder, top, expected or {})
         except OSError as error:
             name = Path(error.filename or top).name
-            return self._broken(folder, f"Can't read {name}: {error.strerror}.", "Check its permissions.")
+            return self._make_broken(folder, f"Can't read {name}: {error.strerror}.", "Check its permissions.")
 
-    def read_many(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, Found]:
-        read = ((folder, self.read(folder, expected.get(folder))) for folder in folders)
+    def read_folders(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, FolderContents]:
+        read = ((folder, self.read_folder(folder, expected.get(folder))) for folder in folders)
         return {folder: found for folder, found in read if found is not None}
 
-    def _illegible(self, folder: str) -> Found | None:
+    def _report_undecodable_name(self, folder: str) -> FolderContents | None:
         """Report a folder whose name is not UTF-8; None if there is no such folder."""
-        if "\\x" not in folder or folder not in self._folders():
+        if "\\x" not in folder or folder not in self._list_linked_folders():
             return None
-        return self._broken(folder, "The name of the folder is not UTF-8.", "Rename it.")
+        return self._make_broken(folder, "The name of the folder is not UTF-8.", "Rename it.")
 
-    def _broken(self, folder: str, what: str, hint: str) -> Found:
-        problem = Diagnostic(file=folder, what=what, hint=hint, severity=Severity.ERROR)
-        return Found(tree={}, stamp="", problem=problem)
+    def _make_broken(self, folder: str, message: str, hint: str) -> FolderContents:
+        problem = Diagnostic(file=folder, message=message, hint=hint, severity=DiagnosticSeverity.ERROR)
+        return FolderContents(tree={}, stamp="", problem=problem)
 
-    def _read_folder(self, folder: str, top: str, expected: Tree) -> Found:
-        tree: dict[str, File] = {}
+    def _read_tree(self, folder: str, top: str, expected: Tree) -> FolderContents:
+        tree: dict[str, TreeFile] = {}
         lines: list[str] = []
         now, newest, kept = time.time_ns(), 0, 0
         problem: Diagnostic | None = None
-        for path, full, found in _walk(top):
-            if path != _legible(path):
-                return self._broken(folder, f"The name of the file '{_legible(path)}' is not UTF-8.", "Rename it.")
+        for path, full, found in _walk_folder(top):
+            if path != _decode_name(path):
+                return self._make_broken(
+                    folder, f"The name of the file '{_decode_name(path)}' is not UTF-8.", "Rename it."
+                )
             if stat.S_ISLNK(found.st_mode):
                 if path in trees.MAIN_FILES and problem is None:
-                    problem = self._broken(folder, f"{path} is a link.", "Replace it with a file.").problem
+                    problem = self._make_broken(folder, f"{path} is a link.", "Replace it with a file.").problem
                 continue
-            lines.append(_stamp_line(path, found))
+            lines.append(_format_stamp_line(path, found))
             newest = max(newest, found.st_mtime_ns, found.st_ctime_ns)
             if stat.S_ISDIR(found.st_mode):
                 if path in trees.MAIN_FILES and problem is None:
-                    problem = self._broken(folder, f"{path} is a directory.", "Put a file in its place.").problem
+                    problem = self._make_broken(folder, f"{path} is a directory.", "Put a file in its place.").problem
             elif stat.S_ISREG(found.st_mode):
-                keep = kept + found.st_size <= _MAX_KEPT and len(tree) < _MAX_FILES
-                tree[path] = _file(full, found, keep=keep, expected=expected.get(path))
+                keep = kept + found.st_size <= _MAX_KEPT_BYTES and len(tree) < _MAX_FILES
+                tree[path] = _read_file(full, found, keep=keep, expected=expected.get(path))
                 kept += found.st_size if tree[path].content is not None else 0
         stamp = "\n".join(lines)
-        return Found(tree=tree, stamp=stamp + _YOUNG if now - newest < _YOUNG_NS else stamp, problem=problem)
+        return FolderContents(
+            tree=tree, stamp=stamp + _YOUNG_MARK if now - newest < _YOUNG_NS else stamp, problem=problem
+        )
 
     # Writing
 
-    def write_many(self, writes: Sequence[Write]) -> None:
+    def write_folders(self, writes: Sequence[FolderWrite]) -> None:
         """Write the folders; a single one is synced file by file, many with one sync at the end."""
         is_alone = len(writes) == 1
         self._syncs = self._is_durable and is_alone
         try:
-            with disk_errors(self.root):
+            with translate_disk_errors(self.root):
                 for each in writes:
-                    self._write(each)
+                    self._write_folder(each)
         finally:
             self._syncs = self._is_durable
             if self._is_durable and not is_alone:
@@ -206,37 +223,37 @@ class DirectoryShelf:
         if not is_alone:
             time.sleep(_YOUNG_NS / 1e9)
 
-    def _write(self, wanted: Write) -> None:
-        top = f"{self._root}/{wanted.folder}"
+    def _write_folder(self, write: FolderWrite) -> None:
+        top = f"{self._root}/{write.folder}"
         if os.path.exists(top):
-            self._change(Path(top).resolve() if self.follow_links else Path(top), wanted.tree, wanted.before)
+            self._update_folder(Path(top).resolve() if self.follow_links else Path(top), write.tree, write.before)
         else:
-            self._create(top, wanted.tree)
+            self._create_folder(top, write.tree)
 
-    def _create(self, top: str, tree: Tree) -> None:
+    def _create_folder(self, top: str, tree: Tree) -> None:
         """Build the folder under a temporary name and rename it into place."""
-        aside = f"{self._root}/{ASIDE}{secrets.token_hex(6)}"
-        _make_directory(aside, self._widest)
+        aside = f"{self._root}/{TEMPORARY_PREFIX}{secrets.token_hex(6)}"
+        _make_directory(aside, self._max_mode)
         for path, file in tree.items():
             if file.content is not None:
                 if "/" in path:
                     os.makedirs(f"{aside}/{path}".rpartition("/")[0], exist_ok=True)
-                mode = (0o755 if file.executable else 0o644) & self._widest
-                write_new(f"{aside}/{path}", file.content, mode, durable=self._syncs)
+                mode = (0o755 if file.executable else 0o644) & self._max_mode
+                write_new_file(f"{aside}/{path}", file.content, mode, durable=self._syncs)
         if self._syncs:
             for directory, _, _ in os.walk(aside):
                 self._sync_directory(directory)
         os.rename(aside, top)
         self._sync_directory(self.root)
 
-    def _change(self, top: Path, tree: Tree, before: Tree) -> None:
+    def _update_folder(self, top: Path, tree: Tree, before: Tree) -> None:
         """Write file by file, the main file last, so a reader in between still sees the old skill."""
         for directory, _, _ in os.walk(top):
-            _remove_ours(Path(directory))
+            _remove_temporary_files(Path(directory))
         for path in sorted(tree, key=lambda name: name in trees.MAIN_FILES):
             file = tree[path]
             target = top / path
-            if file.content is not None and not _holds(target, file):
+            if file.content is not None and not _is_same_on_disk(target, file):
                 self._write_file(target, file.content, file.executable)
         for path in before:
             if path not in tree:
@@ -244,38 +261,38 @@ class DirectoryShelf:
                 _remove_empty_parents(top, path)
         self._sync_directory(top)
 
-    def record(self, facts: Mapping[str, Facts]) -> Mapping[str, str]:
+    def record_facts(self, facts: Mapping[str, SkillFacts]) -> Mapping[str, str]:
         raise NotImplementedError("this shelf has no place for facts")
 
-    def put_away(self, folder: str, archived_as: str) -> None:
+    def archive_folder(self, folder: str, archived_as: str) -> None:
         """Move a folder into the archive; done already if it is gone."""
-        with disk_errors(self.root):
+        with translate_disk_errors(self.root):
             source, target = self.root / folder, self.archive / archived_as
             if not os.path.lexists(source):
                 return
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.exists():
                 # An earlier attempt copied the folder across file systems but did not remove the source.
-                _remove_directory(source)
+                _remove_path(source)
                 return
-            self._move(source, target)
+            self._move_folder(source, target)
             self._sync_directory(self.root)
             self._sync_directory(target.parent)
 
-    def bring_back(self, archived_as: str, folder: str) -> bool:
+    def restore_folder(self, archived_as: str, folder: str) -> bool:
         """Move a folder back from the archive; False if the archive doesn't have it."""
-        with disk_errors(self.root):
+        with translate_disk_errors(self.root):
             source, target = self.archive / archived_as, self.root / folder
             if target.exists():
                 return True
             if not os.path.lexists(source):
                 return False
             self.root.mkdir(parents=True, exist_ok=True)
-            self._move(source, target)
+            self._move_folder(source, target)
             self._sync_directory(self.root)
             return True
 
-    def _move(self, source: Path, target: Path) -> None:
+    def _move_folder(self, source: Path, target: Path) -> None:
         try:
             source.rename(target)
         # The archive may be on another file system, where rename fails with EXDEV.
@@ -283,34 +300,34 @@ class DirectoryShelf:
             if error.errno != errno.EXDEV:
                 raise
             # Copy under a temporary name, so a crash never leaves a partial folder in the archive.
-            aside = aside_of(target)
+            aside = get_temporary_path(target)
             shutil.copytree(source, aside, symlinks=True)
             self._sync_directory(aside)
             aside.rename(target)
-            _remove_directory(source)
+            _remove_path(source)
 
-    def tidy(self) -> None:
-        with disk_errors(self.root):
+    def remove_leftovers(self) -> None:
+        with translate_disk_errors(self.root):
             if self.can_write and self.root.is_dir():
-                _remove_ours(self.root)
+                _remove_temporary_files(self.root)
 
     def _write_file(self, path: Path, content: bytes, executable: bool) -> None:
         if not path.parent.is_dir():
             path.parent.mkdir(parents=True, exist_ok=True)
-        mode = (0o755 if executable else _mode_of(path)) & self._widest
-        write_whole(path, content, mode=mode, durable=self._syncs)
+        mode = (0o755 if executable else _get_file_mode(path)) & self._max_mode
+        write_atomically(path, content, mode=mode, durable=self._syncs)
 
     def _sync_directory(self, path: Path | str) -> None:
         if self._syncs:
-            sync(path)
+            sync_to_disk(path)
 
 
-def _plain_folders(root: str) -> list[str]:
+def _list_folders(root: str) -> list[str]:
     with os.scandir(root) as entries:
-        return sorted([_legible(entry.name) for entry in entries if entry.name[0] != "." and entry.is_dir()])
+        return sorted([_decode_name(entry.name) for entry in entries if entry.name[0] != "." and entry.is_dir()])
 
 
-def _walk(top: str) -> Iterator[tuple[str, str, os.stat_result]]:
+def _walk_folder(top: str) -> Iterator[tuple[str, str, os.stat_result]]:
     """Yield (relative path, full path, stat) of the folder and everything in it, in a fixed order."""
     yield "", top, os.stat(top)
     pending = [("", top)]
@@ -319,7 +336,11 @@ def _walk(top: str) -> Iterator[tuple[str, str, os.stat_result]]:
         with os.scandir(directory) as entries:
             found = sorted(entries, key=lambda item: item.name)
         for entry in found:
-            if entry.name in trees.LEFT_OUT or entry.name.startswith(ASIDE) or entry.name.endswith(".pyc"):
+            if (
+                entry.name in trees.IGNORED_NAMES
+                or entry.name.startswith(TEMPORARY_PREFIX)
+                or entry.name.endswith(".pyc")
+            ):
                 continue
             path = f"{base}{entry.name}"
             info = entry.stat(follow_symlinks=False)
@@ -328,35 +349,35 @@ def _walk(top: str) -> Iterator[tuple[str, str, os.stat_result]]:
                 pending.append((path + "/", entry.path))
 
 
-def _legible(name: str) -> str:
+def _decode_name(name: str) -> str:
     """Return a file name as valid text, with escapes for bytes that are not UTF-8."""
     return name if name.isascii() else os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _stamp_line(path: str, found: os.stat_result) -> str:
+def _format_stamp_line(path: str, found: os.stat_result) -> str:
     size = found.st_size if stat.S_ISREG(found.st_mode) else -1
     return f"{path}\t{found.st_mtime_ns}\t{found.st_ctime_ns}\t{size}"
 
 
-def _watch(folder: str, line: str) -> tuple[str, int, int, int]:
+def _parse_stamp_line(folder: str, line: str) -> tuple[str, int, int, int]:
     path, mtime, ctime, size = line.rsplit("\t", 3)
     return f"{folder}/{path}" if path else folder, int(mtime), int(ctime), int(size)
 
 
-def _file(full: str, found: os.stat_result, *, keep: bool, expected: File | None) -> File:
+def _read_file(full: str, found: os.stat_result, *, keep: bool, expected: TreeFile | None) -> TreeFile:
     executable = bool(found.st_mode & stat.S_IXUSR)
     with open(full, "rb", buffering=0) as file:
-        if keep and found.st_size <= KEEP_BYTES:
+        if keep and found.st_size <= MAX_KEPT_BYTES:
             content = file.readall()
             if expected is not None and expected.content == content and expected.executable == executable:
                 return expected
-            return file_of(content, executable=executable)
+            return build_file(content, executable=executable)
         # Files too large for the history are only hashed, in chunks.
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return File(sha256=digest, size=found.st_size, executable=executable)
+    return TreeFile(sha256=digest, size=found.st_size, executable=executable)
 
 
-def _holds(path: Path, file: File) -> bool:
+def _is_same_on_disk(path: Path, file: TreeFile) -> bool:
     try:
         found = path.lstat()
         return (
@@ -376,7 +397,7 @@ def _make_directory(path: str, mode: int) -> None:
         os.makedirs(path, mode)
 
 
-def _mode_of(path: Path) -> int:
+def _get_file_mode(path: Path) -> int:
     """Return the permissions of an existing file without execute bits, or the default ones."""
     try:
         return stat.S_IMODE(path.lstat().st_mode) & ~0o111
@@ -384,13 +405,13 @@ def _mode_of(path: Path) -> int:
         return 0o644
 
 
-def _remove_ours(top: Path) -> None:
+def _remove_temporary_files(top: Path) -> None:
     """Remove temporary files of an interrupted write from this directory."""
-    for path in list(top.glob(f"{ASIDE}*")):
-        _remove_directory(path)
+    for path in list(top.glob(f"{TEMPORARY_PREFIX}*")):
+        _remove_path(path)
 
 
-def _remove_directory(path: Path) -> None:
+def _remove_path(path: Path) -> None:
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
     else:

@@ -12,16 +12,16 @@ from typing import Literal
 
 import sqlalchemy as sa
 
-from habitus.skills.model import Actor, History, Switched
-from habitus.skills.stores.base import Changed, Step
-from habitus.skills.stores.ledger import Ledger, Row
-from habitus.skills.stores.tables import skills, switches, versions
+from habitus.skills.model import ActorKind, LifecycleAction, SkillChangeHistory
+from habitus.skills.stores.base import ChangedSkillRecord, RestoreStep
+from habitus.skills.stores.layer_database import LayerDatabase, SkillRow
+from habitus.skills.stores.tables import lifecycle_events, skills, versions
 
-_Happened = Sequence[tuple[Switched, datetime]]  # oldest first
+_EventTimes = Sequence[tuple[LifecycleAction, datetime]]  # oldest first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Then:
+class SkillAtTimestamp:
     """A skill as it was at a timestamp, and whether it is enabled now."""
 
     name: str
@@ -31,41 +31,45 @@ class Then:
     is_enabled: bool
 
 
-def changed_in(connection: sa.Connection, layer: str, change: str) -> list[Changed]:
+def list_changed_skills(connection: sa.Connection, layer: str, change: str) -> list[ChangedSkillRecord]:
     """Return every skill that a change touched, present or archived."""
     made = (
         sa.select(versions.c.skill, versions.c.number)
         .join(skills)
-        .where(skills.c.layer == layer, _is_of(versions.c.author, change))
+        .where(skills.c.layer == layer, _has_change_id(versions.c.author, change))
     )
     numbers: dict[int, list[int]] = {}
     for skill, number in connection.execute(made):
         numbers.setdefault(skill, []).append(number)
-    done = sa.select(switches).join(skills).where(skills.c.layer == layer, _is_of(switches.c.author, change))
-    moves: dict[int, list[Switched]] = {}
-    for row in connection.execute(done.order_by(switches.c.id)):
-        moves.setdefault(row.skill, []).append(Switched(row.action))
+    done = (
+        sa.select(lifecycle_events)
+        .join(skills)
+        .where(skills.c.layer == layer, _has_change_id(lifecycle_events.c.author, change))
+    )
+    moves: dict[int, list[LifecycleAction]] = {}
+    for row in connection.execute(done.order_by(lifecycle_events.c.id)):
+        moves.setdefault(row.skill, []).append(LifecycleAction(row.action))
     found = sa.select(skills.c.id, skills.c.name).where(skills.c.layer == layer).order_by(skills.c.id)
     return [
-        Changed(
+        ChangedSkillRecord(
             skill=id,
             name=name,
-            first=min(numbers.get(id, [0])),
-            last=max(numbers.get(id, [0])),
-            switches=tuple(moves.get(id, ())),
+            first_version=min(numbers.get(id, [0])),
+            last_version=max(numbers.get(id, [0])),
+            lifecycle_actions=tuple(moves.get(id, ())),
         )
         for id, name in connection.execute(found)
         if id in numbers or id in moves
     ]
 
 
-def _is_of(author: sa.Column[str], change: str) -> sa.ColumnElement[bool]:
+def _has_change_id(author: sa.Column[str], change: str) -> sa.ColumnElement[bool]:
     """Match authors that carry the id of a change."""
     # The change id is the last element of the author's JSON list.
     return author.endswith(f", {json.dumps(change)}]", autoescape=True)
 
 
-def whole_history(connection: sa.Connection, ledger: Ledger, name: str) -> History:
+def read_change_history(connection: sa.Connection, ledger: LayerDatabase, name: str) -> SkillChangeHistory:
     """Return the history of the skill of this name, or of the most recently archived one."""
     query = (
         sa.select(skills.c.id)
@@ -75,47 +79,54 @@ def whole_history(connection: sa.Connection, ledger: Ledger, name: str) -> Histo
     )
     identity = connection.execute(query).scalars().first()
     if identity is None:
-        return History()
-    versions = tuple(ledger.history(connection, identity))
-    return History(versions=versions, switches=tuple(ledger.switches(connection, identity)))
+        return SkillChangeHistory()
+    versions = tuple(ledger.list_versions(connection, identity))
+    return SkillChangeHistory(
+        versions=versions, lifecycle_events=tuple(ledger.list_lifecycle_events(connection, identity))
+    )
 
 
-def steps_back(
-    connection: sa.Connection, ledger: Ledger, present: Mapping[int, Row], timestamp: datetime, *, keeps_found: bool
-) -> list[Step]:
+def plan_restore_steps(
+    connection: sa.Connection,
+    ledger: LayerDatabase,
+    present: Mapping[int, SkillRow],
+    timestamp: datetime,
+    *,
+    keep_found: bool,
+) -> list[RestoreStep]:
     """Return the steps that restore the skills of a timestamp; with `keep_found`, skills found on disk since then
     stay.
     """
-    steps = _steps(present, known_at(connection, ledger.key, timestamp))
-    return [step for step in steps if not (keeps_found and _was_found(connection, ledger, step, timestamp))]
+    steps = _plan_steps(present, list_skills_at(connection, ledger.key, timestamp))
+    return [step for step in steps if not (keep_found and _was_found_later(connection, ledger, step, timestamp))]
 
 
-def _was_found(connection: sa.Connection, ledger: Ledger, step: Step, timestamp: datetime) -> bool:
+def _was_found_later(connection: sa.Connection, ledger: LayerDatabase, step: RestoreStep, timestamp: datetime) -> bool:
     if step.action != "archive":
         return False
-    first = ledger.history(connection, step.skill)[0]
-    return first.author.actor is Actor.DISK and first.made_on > timestamp
+    first = ledger.list_versions(connection, step.skill)[0]
+    return first.author.actor is ActorKind.DISK and first.made_on > timestamp
 
 
-def _steps(present: Mapping[int, Row], then: Mapping[int, Then]) -> list[Step]:
+def _plan_steps(present: Mapping[int, SkillRow], then: Mapping[int, SkillAtTimestamp]) -> list[RestoreStep]:
     # Archiving comes first: a restored skill may need the name.
     steps = [
-        Step(skill=identity, name=row.name, action="archive", version=0)
+        RestoreStep(skill=identity, name=row.name, action="archive", version=0)
         for identity, row in present.items()
         if identity not in then
     ]
     for identity, was in then.items():
         if identity not in present:
-            steps.append(Step(skill=identity, name=was.name, action="restore", version=was.version))
+            steps.append(RestoreStep(skill=identity, name=was.name, action="restore", version=was.version))
         elif present[identity].tree_hash != was.tree_hash:
-            steps.append(Step(skill=identity, name=was.name, action="rewrite", version=was.version))
+            steps.append(RestoreStep(skill=identity, name=was.name, action="rewrite", version=was.version))
         if was.was_enabled != was.is_enabled:
             action: Literal["enable", "disable"] = "enable" if was.was_enabled else "disable"
-            steps.append(Step(skill=identity, name=was.name, action=action, version=0))
+            steps.append(RestoreStep(skill=identity, name=was.name, action=action, version=0))
     return steps
 
 
-def known_at(connection: sa.Connection, layer: str, timestamp: datetime) -> dict[int, Then]:
+def list_skills_at(connection: sa.Connection, layer: str, timestamp: datetime) -> dict[int, SkillAtTimestamp]:
     """Return the skills that were present at a timestamp, by id."""
     newest = (
         sa.select(versions.c.skill, sa.func.max(versions.c.number).label("number"))
@@ -130,9 +141,9 @@ def known_at(connection: sa.Connection, layer: str, timestamp: datetime) -> dict
         .where(skills.c.layer == layer)
         .order_by(skills.c.id)
     )
-    happened = _switches(connection, layer)
+    happened = _list_lifecycle_events(connection, layer)
     return {
-        row.id: Then(
+        row.id: SkillAtTimestamp(
             name=row.name,
             version=row.number,
             tree_hash=row.tree_hash,
@@ -144,26 +155,26 @@ def known_at(connection: sa.Connection, layer: str, timestamp: datetime) -> dict
     }
 
 
-def _switches(connection: sa.Connection, layer: str) -> dict[int, list[tuple[Switched, datetime]]]:
-    query = sa.select(switches).join(skills).where(skills.c.layer == layer).order_by(switches.c.id)
-    found: dict[int, list[tuple[Switched, datetime]]] = {}
+def _list_lifecycle_events(connection: sa.Connection, layer: str) -> dict[int, list[tuple[LifecycleAction, datetime]]]:
+    query = sa.select(lifecycle_events).join(skills).where(skills.c.layer == layer).order_by(lifecycle_events.c.id)
+    found: dict[int, list[tuple[LifecycleAction, datetime]]] = {}
     for row in connection.execute(query):
-        found.setdefault(row.skill, []).append((Switched(row.action), row.made_on))
+        found.setdefault(row.skill, []).append((LifecycleAction(row.action), row.made_on))
     return found
 
 
-def _was_present(happened: _Happened, timestamp: datetime) -> bool:
+def _was_present(happened: _EventTimes, timestamp: datetime) -> bool:
     """Whether the skill was not archived at the timestamp."""
-    moves = [action for action, when in happened if when <= timestamp and action in _MOVES]
-    return not moves or moves[-1] is Switched.RESTORED
+    moves = [action for action, when in happened if when <= timestamp and action in _ARCHIVE_ACTIONS]
+    return not moves or moves[-1] is LifecycleAction.RESTORED
 
 
-_MOVES = (Switched.REMOVED, Switched.RESTORED)
+_ARCHIVE_ACTIONS = (LifecycleAction.REMOVED, LifecycleAction.RESTORED)
 
 
-def _was_enabled(happened: _Happened, timestamp: datetime, is_enabled: bool) -> bool:
+def _was_enabled(happened: _EventTimes, timestamp: datetime, is_enabled: bool) -> bool:
     """Whether the skill was enabled at the timestamp."""
-    turns = [(action is Switched.ENABLED, when) for action, when in happened if action not in _MOVES]
+    turns = [(action is LifecycleAction.ENABLED, when) for action, when in happened if action not in _ARCHIVE_ACTIONS]
     before = [on for on, when in turns if when <= timestamp]
     if before:
         return before[-1]

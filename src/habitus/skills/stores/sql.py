@@ -17,19 +17,19 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.files import File, Tree, file_of, tree_hash
+from habitus.files import Tree, TreeFile, build_file, compute_tree_hash
 from habitus.skills import names, trees
 from habitus.skills.formats import skill_md
-from habitus.skills.model import Diagnostic, Severity, Skill, Source
+from habitus.skills.model import Diagnostic, DiagnosticSeverity, Skill, SkillSource
 from habitus.skills.stores import records
-from habitus.skills.stores.base import Facts, Found, Write
+from habitus.skills.stores.base import FolderContents, FolderWrite, SkillFacts
 from habitus.skills.stores.tables import agent_skill_files as files
 from habitus.skills.stores.tables import agent_skills as rows
 
-MAIN = "SKILL.md"
+MAIN_FILE = "SKILL.md"
 
 
-class SqlShelf:
+class SqlBackend:
     """Skill folders as database rows. Every method joins the caller's transaction, so a change and its record commit
     together.
     """
@@ -42,58 +42,58 @@ class SqlShelf:
         self._cache = cache
         self._only = only
 
-    def look(self, known: Mapping[str, str]) -> Mapping[str, str]:
-        query = _STAMPS.where(rows.c._id.in_({*known, self._only})) if self._only else _STAMPS
-        with sql.reading(self._engine) as connection:
+    def list_stamps(self, known: Mapping[str, str]) -> Mapping[str, str]:
+        query = _STAMPS_QUERY.where(rows.c._id.in_({*known, self._only})) if self._only else _STAMPS_QUERY
+        with sql.read_transaction(self._engine) as connection:
             return dict(connection.execute(query).all())
 
     def is_fresh(self, folder: str, stamp: str) -> bool:
-        with sql.reading(self._engine) as connection:
-            return self._stamps(connection, [folder]).get(folder) == stamp
+        with sql.read_transaction(self._engine) as connection:
+            return self._read_stamps(connection, [folder]).get(folder) == stamp
 
-    def read(self, folder: str) -> Found | None:
-        return self.read_many([folder], {}).get(folder)
+    def read_folder(self, folder: str) -> FolderContents | None:
+        return self.read_folders([folder], {}).get(folder)
 
-    def read_many(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, Found]:
-        with sql.reading(self._engine) as connection:
-            found = connection.execute(_SOME_ROWS, {"folders": list(folders)}).mappings().all()
-            others = self._files(connection, [row["_id"] for row in found])
-        return {row["_id"]: _folder_of_row(row, row["stamp"], others[row["_id"]]) for row in found}
+    def read_folders(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, FolderContents]:
+        with sql.read_transaction(self._engine) as connection:
+            found = connection.execute(_ROWS_QUERY, {"folders": list(folders)}).mappings().all()
+            others = self._read_files(connection, [row["_id"] for row in found])
+        return {row["_id"]: _parse_row(row, row["stamp"], others[row["_id"]]) for row in found}
 
     def read_file(self, folder: str, path: str) -> bytes | None:
-        found = self.read(folder)
+        found = self.read_folder(folder)
         return found.tree[path].content if found is not None and path in found.tree else None
 
-    def main_files(self, folders: Collection[str]) -> Mapping[str, bytes]:
-        return trees.main_contents({folder: found.tree for folder, found in self.read_many(folders, {}).items()})
+    def read_main_files(self, folders: Collection[str]) -> Mapping[str, bytes]:
+        return trees.read_main_files({folder: found.tree for folder, found in self.read_folders(folders, {}).items()})
 
-    def directory(self, folder: str) -> Path | None:
+    def find_directory(self, folder: str) -> Path | None:
         """Return a directory with a copy of the files, for running scripts; None if there is no such skill."""
-        found = self.read(folder)
+        found = self.read_folder(folder)
         if found is None:
             return None
         # Named by the hash of the files, so a copy never changes while a script runs in it.
-        place = self._cache / tree_hash(found.tree)[:32] / folder
+        place = self._cache / compute_tree_hash(found.tree)[:32] / folder
         if not place.exists():
-            _materialise(found.tree, place)
+            _write_directory(found.tree, place)
         return place
 
-    def write_many(self, writes: Sequence[Write]) -> None:
+    def write_folders(self, writes: Sequence[FolderWrite]) -> None:
         """Write the skills as rows and files."""
         changed: list[dict[str, Any]] = []
         wanted: dict[str, Tree] = {}
-        with sql.writing(self._engine) as connection:
-            there = self._files(connection, [each.folder for each in writes])
+        with sql.write_transaction(self._engine) as connection:
+            there = self._read_files(connection, [each.folder for each in writes])
             for each in writes:
-                skill, others = _taken_apart(each.folder, each.tree)
-                kept = {p: file for p, file in there[each.folder].items() if p not in each.before and p != MAIN}
-                changed.append({"_id": each.folder, **(_NO_VALUES if skill is None else _values(skill))})
+                skill, others = _split_tree(each.folder, each.tree)
+                kept = {p: file for p, file in there[each.folder].items() if p not in each.before and p != MAIN_FILE}
+                changed.append({"_id": each.folder, **(_NO_VALUES if skill is None else _build_column_values(skill))})
                 wanted[each.folder] = {**kept, **others}
-            sql.upsert(connection, rows, changed, _columns_to_replace)
-            self._put_files(connection, wanted, there)
+            sql.upsert_rows(connection, rows, changed, _list_replaced_columns)
+            self._replace_files(connection, wanted, there)
 
-    def record(self, facts: Mapping[str, Facts]) -> Mapping[str, str]:
-        with sql.writing(self._engine) as connection:
+    def record_facts(self, facts: Mapping[str, SkillFacts]) -> Mapping[str, str]:
+        with sql.write_transaction(self._engine) as connection:
             connection.execute(
                 rows.update().where(rows.c._id == sa.bindparam("folder")),
                 [
@@ -101,8 +101,8 @@ class SqlShelf:
                         "folder": folder,
                         "version": known.version,
                         "enabled": int(known.enabled is not False),
-                        "created_on": _iso(known.created_on),
-                        "modified_on": _iso(known.modified_on),
+                        "created_on": _format_timestamp(known.created_on),
+                        "modified_on": _format_timestamp(known.modified_on),
                     }
                     for folder, known in facts.items()
                 ],
@@ -110,32 +110,32 @@ class SqlShelf:
             # The files' version column follows the row, for other systems that join on it.
             versions = sa.select(rows.c.version).where(rows.c._id == files.c.skill).scalar_subquery()
             connection.execute(files.update().where(files.c.skill.in_(list(facts))).values(version=versions))
-            return self._stamps(connection, facts)
+            return self._read_stamps(connection, facts)
 
-    def put_away(self, folder: str, archived_as: str) -> None:
+    def archive_folder(self, folder: str, archived_as: str) -> None:
         """Delete the row; the history has every file."""
-        with sql.writing(self._engine) as connection:
+        with sql.write_transaction(self._engine) as connection:
             connection.execute(files.delete().where(files.c.skill == folder))
             connection.execute(rows.delete().where(rows.c._id == folder))
 
-    def bring_back(self, archived_as: str, folder: str) -> bool:
+    def restore_folder(self, archived_as: str, folder: str) -> bool:
         """Return False: there is no archive, and the history restores the files."""
         return False
 
-    def tidy(self) -> None:
+    def remove_leftovers(self) -> None:
         pass
 
-    def _stamps(self, connection: sa.Connection, folders: Collection[str]) -> dict[str, str]:
-        query = _STAMPS.where(rows.c._id.in_(list(folders)))
+    def _read_stamps(self, connection: sa.Connection, folders: Collection[str]) -> dict[str, str]:
+        query = _STAMPS_QUERY.where(rows.c._id.in_(list(folders)))
         return dict(connection.execute(query).all())
 
-    def _files(self, connection: sa.Connection, folders: Collection[str]) -> dict[str, dict[str, File]]:
-        found: dict[str, dict[str, File]] = {folder: {} for folder in folders}
-        for row in connection.execute(_FILES, {"folders": list(folders)}) if folders else ():
-            found[row.skill][row.path] = file_of(bytes(row.bytes), executable=row.executable)
+    def _read_files(self, connection: sa.Connection, folders: Collection[str]) -> dict[str, dict[str, TreeFile]]:
+        found: dict[str, dict[str, TreeFile]] = {folder: {} for folder in folders}
+        for row in connection.execute(_FILES_QUERY, {"folders": list(folders)}) if folders else ():
+            found[row.skill][row.path] = build_file(bytes(row.bytes), executable=row.executable)
         return found
 
-    def _put_files(self, connection: sa.Connection, wanted: Mapping[str, Tree], there: Mapping[str, Tree]) -> None:
+    def _replace_files(self, connection: sa.Connection, wanted: Mapping[str, Tree], there: Mapping[str, Tree]) -> None:
         if any(there.values()):
             connection.execute(files.delete().where(files.c.skill.in_(list(wanted))))
         values = [
@@ -155,48 +155,48 @@ class SqlShelf:
             connection.execute(files.insert(), values)
 
 
-_STAMPED = (
+_STAMP_COLUMNS = (
     *(rows.c[name] for name in ("_id", "version", "enabled", "modified_on")),
     *(sa.func.length(rows.c[name]) for name in ("title", "description", "content", "tags", "source", "fields")),
 )
 # One text per row, built by the database: building a hundred thousand of them in Python takes seconds.
-_TEXTS: list[sa.ColumnElement[str]] = [sa.func.coalesce(sa.cast(value, sa.Text), "") for value in _STAMPED]
-_STAMP = functools.reduce(lambda said, one: said + "|" + one, _TEXTS)
-_STAMPS = sa.select(rows.c._id, _STAMP).order_by(rows.c._id)
+_STAMP_TEXTS: list[sa.ColumnElement[str]] = [sa.func.coalesce(sa.cast(value, sa.Text), "") for value in _STAMP_COLUMNS]
+_STAMP = functools.reduce(lambda said, one: said + "|" + one, _STAMP_TEXTS)
+_STAMPS_QUERY = sa.select(rows.c._id, _STAMP).order_by(rows.c._id)
 # Built once: building the statement takes longer than reading the row.
-_FOLDERS: sa.BindParameter[str] = sa.bindparam("folders", expanding=True)
-_SOME_ROWS = sa.select(rows, _STAMP.label("stamp")).where(rows.c._id.in_(_FOLDERS))
-_FILES = sa.select(files).where(files.c.skill.in_(_FOLDERS)).order_by(files.c.path)
+_FOLDERS_PARAMETER: sa.BindParameter[str] = sa.bindparam("folders", expanding=True)
+_ROWS_QUERY = sa.select(rows, _STAMP.label("stamp")).where(rows.c._id.in_(_FOLDERS_PARAMETER))
+_FILES_QUERY = sa.select(files).where(files.c.skill.in_(_FOLDERS_PARAMETER)).order_by(files.c.path)
 
 
-def _folder_of_row(row: Mapping[Any, Any], stamp: str, others: Tree) -> Found:
+def _parse_row(row: Mapping[Any, Any], stamp: str, others: Tree) -> FolderContents:
     """Return a row and its files as the content of one folder."""
     try:
-        main = file_of(_main_content(_skill(row), others.get(MAIN)))
+        main = build_file(_render_main_file(_parse_skill(row), others.get(MAIN_FILE)))
     except ValueError as error:
         problem = Diagnostic(
             file=f"agent_skills/{row['_id']}",
-            what=f"The row can't be read: {error}.",
+            message=f"The row can't be read: {error}.",
             hint="Correct its columns.",
-            severity=Severity.ERROR,
+            severity=DiagnosticSeverity.ERROR,
         )
-        return Found(tree=others, stamp=stamp, problem=problem, facts=_facts(row))
-    return Found(tree={**others, MAIN: main}, stamp=stamp, facts=_facts(row))
+        return FolderContents(tree=others, stamp=stamp, problem=problem, facts=_parse_facts(row))
+    return FolderContents(tree={**others, MAIN_FILE: main}, stamp=stamp, facts=_parse_facts(row))
 
 
-def _taken_apart(folder: str, tree: Tree) -> tuple[Skill | None, Tree]:
+def _split_tree(folder: str, tree: Tree) -> tuple[Skill | None, Tree]:
     """Split a tree into the skill for the columns and the files to store beside them."""
-    skill, main = trees.parse(folder, tree).skill, trees.main_file(tree)
+    skill, main = trees.parse_skill_tree(folder, tree).skill, trees.find_main_file(tree)
     content = tree[main].content if main is not None else None
     others = {path: file for path, file in tree.items() if path != main}
-    if content is not None and (skill is None or skill_md.render(skill, is_checked=False) != content):
+    if content is not None and (skill is None or skill_md.render_skill_md(skill, is_checked=False) != content):
         # The columns can't hold the comments, order and unknown keys of a hand-written file.
-        others[MAIN] = file_of(content)
+        others[MAIN_FILE] = build_file(content)
     return skill, others
 
 
-def _facts(row: Mapping[Any, Any]) -> Facts:
-    return Facts(
+def _parse_facts(row: Mapping[Any, Any]) -> SkillFacts:
+    return SkillFacts(
         version=row["version"] or 0,
         enabled=None if row["enabled"] is None else bool(row["enabled"]),
         created_on=_parse_timestamp(row["created_on"]),
@@ -204,7 +204,7 @@ def _facts(row: Mapping[Any, Any]) -> Facts:
     )
 
 
-def _skill(row: Mapping[Any, Any]) -> Skill:
+def _parse_skill(row: Mapping[Any, Any]) -> Skill:
     """Parse the skill from its columns; raise ValueError for an invalid one."""
     fields = json.loads(row["fields"] or "{}")
     tags = json.loads(row["tags"] or "[]")
@@ -212,28 +212,28 @@ def _skill(row: Mapping[Any, Any]) -> Skill:
         raise ValueError("'tags' must be a JSON list and 'fields' a JSON object")
     values = {**fields, "title": row["title"] or "", "description": row["description"] or ""}
     summary = records.unpack_summary(values, name=names.slugify(row["_id"]))
-    source = Source(row["source"]) if row["source"] in list(Source) else Source.USER
-    skill = records.with_body(summary, skill_md.normal_body(row["content"] or ""))
+    source = SkillSource(row["source"]) if row["source"] in list(SkillSource) else SkillSource.USER
+    skill = records.add_body(summary, skill_md.normalize_body(row["content"] or ""))
     return replace(skill, tags=tuple(str(tag) for tag in tags), source=source)
 
 
-def _main_content(skill: Skill, raw: File | None) -> bytes:
+def _render_main_file(skill: Skill, raw: TreeFile | None) -> bytes:
     """Render SKILL.md from the row, based on the hand-written text if there is one."""
     if raw is not None and raw.content is not None:
-        return skill_md.update(raw.content, skill, is_checked=False)
-    return skill_md.render(skill, is_checked=False)
+        return skill_md.update_skill_md(raw.content, skill, is_checked=False)
+    return skill_md.render_skill_md(skill, is_checked=False)
 
 
 _NO_VALUES: Mapping[str, Any] = dict.fromkeys(("title", "description", "content", "tags", "source", "fields"))
 
 
-def _columns_to_replace(new: sa.ColumnCollection[str, Any]) -> dict[str, Any]:
+def _list_replaced_columns(new: sa.ColumnCollection[str, Any]) -> dict[str, Any]:
     """Return the columns that a write replaces; NULL in the new row keeps the old title and the like."""
     kept = {name: sa.func.coalesce(new[name], rows.c[name]) for name in ("title", "description", "tags", "source")}
     return {**kept, "content": new["content"], "fields": new["fields"]}
 
 
-def _values(skill: Skill) -> dict[str, Any]:
+def _build_column_values(skill: Skill) -> dict[str, Any]:
     fields = json.loads(records.pack_summary(skill))
     for column in ("title", "description", "tags", "source", "stages", "stated"):
         fields.pop(column, None)
@@ -247,7 +247,7 @@ def _values(skill: Skill) -> dict[str, Any]:
     }
 
 
-def _iso(timestamp: datetime | None) -> str | None:
+def _format_timestamp(timestamp: datetime | None) -> str | None:
     return None if timestamp is None else timestamp.astimezone(UTC).isoformat()
 
 
@@ -260,7 +260,7 @@ def _parse_timestamp(text: str | None) -> datetime | None:
     return timestamp if timestamp is None or timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
 
 
-def _materialise(tree: Tree, place: Path) -> None:
+def _write_directory(tree: Tree, place: Path) -> None:
     """Write the files to a temporary directory and rename it into place."""
     aside = place.parent.with_name(f".{secrets.token_hex(6)}")
     for path, file in tree.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from habitus.sql import Utc, metadata
+from habitus.sql import UtcDateTime, metadata
 
 # One row per skill that is or was in a layer. Bodies and files are blobs, referenced by the tree of each version.
 skills = sa.Table(
@@ -20,10 +20,10 @@ skills = sa.Table(
     sa.Column("stamp", sa.Text, nullable=False),
     sa.Column("summary", sa.Text),  # JSON; NULL when the skill is broken
     sa.Column("diagnostics", sa.Text, nullable=False),
-    sa.Column("created_on", Utc, nullable=False),
-    sa.Column("modified_on", Utc, nullable=False),
+    sa.Column("created_on", UtcDateTime, nullable=False),
+    sa.Column("modified_on", UtcDateTime, nullable=False),
     sa.Column("generation", sa.Integer, nullable=False),
-    sa.Column("archived_on", Utc),
+    sa.Column("archived_on", UtcDateTime),
     sa.Column("archived_as", sa.String),  # its directory in the archive, if it has one
     sa.Column("archived_by", sa.Text),
     sa.Index("skills_by_generation", "layer", "generation"),
@@ -46,18 +46,18 @@ versions = sa.Table(
     sa.Column("tree", sa.Text, nullable=False),  # JSON: path → [sha256, size, executable]
     sa.Column("tree_hash", sa.String(64), nullable=False),
     sa.Column("author", sa.Text, nullable=False),
-    sa.Column("made_on", Utc, nullable=False),
+    sa.Column("made_on", UtcDateTime, nullable=False),
 )
 
 # Lifecycle events: who enabled, disabled, archived or restored a skill.
-switches = sa.Table(
+lifecycle_events = sa.Table(
     "skill_switches",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("skill", sa.Integer, sa.ForeignKey("skills.id"), nullable=False),
     sa.Column("action", sa.String(16), nullable=False),
     sa.Column("author", sa.Text, nullable=False),
-    sa.Column("made_on", Utc, nullable=False),
+    sa.Column("made_on", UtcDateTime, nullable=False),
     sa.Index("skill_switches_by_skill", "skill", "id"),
 )
 
@@ -78,12 +78,12 @@ counters = sa.Table(
     sa.Column("used", sa.Integer, nullable=False, server_default="0"),
     sa.Column("succeeded", sa.Integer, nullable=False, server_default="0"),
     sa.Column("failed", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("last_used", Utc),
-    sa.Column("by_presence_until", Utc),  # before then, standing in the prompt counted as a use
+    sa.Column("last_used", UtcDateTime),
+    sa.Column("by_presence_until", UtcDateTime),  # before then, standing in the prompt counted as a use
 )
 
 # Write-ahead records. After a crash, the next process that takes the write lock completes them.
-intents = sa.Table(
+write_ahead_records = sa.Table(
     "skill_intents",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),
@@ -142,12 +142,12 @@ proposals = sa.Table(
     sa.Column("reasons", sa.Text, nullable=False),  # JSON: why it needs review
     sa.Column("details", sa.Text, nullable=False),  # JSON: what else applying it needs
     sa.Column("conversation", sa.String, nullable=False, server_default=""),
-    sa.Column("made_on", Utc, nullable=False),
+    sa.Column("made_on", UtcDateTime, nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("decided_on", Utc),
+    sa.Column("decided_on", UtcDateTime),
     sa.Column("decided_by", sa.String),
     sa.Column("decision", sa.Text),
-    sa.Column("told_on", Utc),  # when the agent was told about the rejection
+    sa.Column("told_on", UtcDateTime),  # when the agent was told about the rejection
     sa.Column(
         "host", sa.String, nullable=False, server_default=""
     ),  # whose directory it changes; empty for shared skills
@@ -165,25 +165,25 @@ imports = sa.Table(
     sa.Column("origin", sa.Text, nullable=False),
     sa.Column("source_hash", sa.String(64), nullable=False),  # of the files as fetched
     sa.Column("written_hash", sa.String(64), nullable=False),  # of the files as saved
-    sa.Column("imported_on", Utc, nullable=False),
+    sa.Column("imported_on", UtcDateTime, nullable=False),
     sa.Column("is_finished", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("place", sa.Text, nullable=False, server_default=""),  # exact location, for programs; empty in old rows
 )
 
 # Trusted content: one row per skill of a trusted root, and one with an empty name for the root itself.
-trusted = sa.Table(
+trusted_skills = sa.Table(
     "trusted_skills",
     metadata,
     sa.Column("root", sa.String, primary_key=True),
     sa.Column("name", sa.String, primary_key=True),
     sa.Column("tree_hash", sa.String(64), nullable=False),
     sa.Column("powers", sa.Text, nullable=False),  # JSON: the powers it had then
-    sa.Column("trusted_on", Utc, nullable=False),
+    sa.Column("trusted_on", UtcDateTime, nullable=False),
     sa.Column("trusted_by", sa.String, nullable=False),
 )
 
 # The skills in the search index, with the content that was indexed.
-indexed = sa.Table(
+indexed_skills = sa.Table(
     "indexed_skills",
     metadata,
     sa.Column("name", sa.String, primary_key=True),

@@ -14,31 +14,41 @@ from typing import assert_never
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.errors import Invalid, NotFound, Refused, StorageFailed, no_version
-from habitus.files import Tree, checked_path, is_same
+from habitus.errors import Invalid, NotFound, Refused, StorageFailed, build_no_version_error
+from habitus.files import Tree, check_inner_path, has_same_files
 from habitus.skills import names, trees
 from habitus.skills.formats import frontmatter, skill_md
-from habitus.skills.model import Archived, Author, Counters, Diagnostic, History, Skill, Stage, Summary, Version
+from habitus.skills.model import (
+    ArchivedSkill,
+    Author,
+    Diagnostic,
+    Skill,
+    SkillChangeHistory,
+    SkillSummary,
+    SkillVersion,
+    Stage,
+    UsageCounters,
+)
 from habitus.skills.stores import history, records
 from habitus.skills.stores.base import (
-    TOLD,
-    Broken,
-    Changed,
-    Contents,
-    Facts,
-    Found,
-    Shelf,
-    Step,
-    Write,
-    Written,
-    read_only,
+    IMPORTED_COUNTS_VERSION,
+    BrokenSkill,
+    ChangedSkillRecord,
+    FileBackend,
+    FolderContents,
+    FolderWrite,
+    LayerContents,
+    RestoreStep,
+    SkillFacts,
+    SkillWriteResult,
+    read_only_error,
     refuse_stale,
 )
-from habitus.skills.stores.ledger import Ledger, Row
-from habitus.skills.stores.recording import Inspect, Intent, Recorder, pending
-from habitus.skills.stores.row_index import CHUNK, KnownLayer
+from habitus.skills.stores.layer_cache import BATCH_SIZE, LayerCache
+from habitus.skills.stores.layer_database import LayerDatabase, SkillRow
+from habitus.skills.stores.recording import ChangeRecorder, RiskInspector, WriteAheadRecord, make_pending_error
 
-MakeTree = Callable[[str, Tree], Tree]  # from the folder and its files
+TreeFunction = Callable[[str, Tree], Tree]  # from the folder and its files
 
 
 class SkillStore:
@@ -46,274 +56,288 @@ class SkillStore:
 
     def __init__(
         self,
-        shelf: Shelf,
+        backend: FileBackend,
         engine: sa.Engine,
         *,
         layer: str,
         key: str = "",
         only: str = "",
         clock: Callable[[], datetime],
-        look_every: float = 2.0,
-        inspect: Inspect = lambda tree: (),
-        heard: Callable[[], Hashable] = lambda: None,
+        check_interval: float = 2.0,
+        inspect: RiskInspector = lambda tree: (),
+        read_change_marker: Callable[[], Hashable] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
-        completes: bool = True,
+        recover_on_open: bool = True,
     ) -> None:
         self.layer = layer
-        self.can_write = shelf.can_write
-        self.shelf = self._shelf = shelf
+        self.can_write = backend.can_write
+        self.backend = self._backend = backend
         self._engine = engine
-        self._ledger = Ledger(key or layer, layer, only)
-        self._recorder = Recorder(shelf, self._ledger, clock, inspect)
-        self._known = KnownLayer(
+        self._database = LayerDatabase(key or layer, layer, only)
+        self._recorder = ChangeRecorder(backend, self._database, clock, inspect)
+        self._cache = LayerCache(
             engine,
-            shelf,
-            self._ledger,
+            backend,
+            self._database,
             self._recorder,
-            look_every=look_every,
-            heard=heard,
+            check_interval=check_interval,
+            read_change_marker=read_change_marker,
             monotonic=monotonic,
         )
         self._clock = clock
-        with sql.reading(engine) as connection:
-            self._is_unfinished = bool(self._ledger.list_intents(connection))
-        if completes:
-            self.complete()
+        with sql.read_transaction(engine) as connection:
+            self._has_pending_writes = bool(self._database.list_write_ahead_records(connection))
+        if recover_on_open:
+            self.complete_pending_writes()
 
-    def complete(self) -> None:
+    def complete_pending_writes(self) -> None:
         """Complete the writes of a process that was killed. This writes, so no read transaction may be open."""
-        if self._is_unfinished:
-            with self._known.writing() as connection:
-                self._recorder.recover(connection)
-            self._is_unfinished = False
+        if self._has_pending_writes:
+            with self._cache.open_write_transaction() as connection:
+                self._recorder.complete_pending_writes(connection)
+            self._has_pending_writes = False
 
     # Reading
 
-    def reading(self) -> AbstractContextManager[sa.Connection]:
+    def open_read_transaction(self) -> AbstractContextManager[sa.Connection]:
         """Open one read transaction for several queries."""
-        return sql.reading(self._engine)
+        return sql.read_transaction(self._engine)
 
-    def is_in(self, engine: sa.Engine) -> bool:
+    def uses_engine(self, engine: sa.Engine) -> bool:
         """Whether this database holds the store's rows."""
         return self._engine is engine
 
-    def look(self, *, now: bool = False) -> bool:
+    def refresh_from_disk(self, *, force: bool = False) -> bool:
         """Read manual edits from disk if the last check is old enough; return whether anything changed."""
-        return self._known.look(now=now)
+        return self._cache.refresh_from_disk(force=force)
 
-    def contents(self, *, look: bool = True) -> Contents:
+    def read_contents(self, *, check_disk: bool = True) -> LayerContents:
         """Return the layer's contents, up to date with the database and, with `check_disk`, with manual edits."""
-        return self._known.fresh(look=None if look else False).contents
+        return self._cache.refresh(check_disk=None if check_disk else False).contents
 
-    def rows(self) -> list[Row]:
+    def list_rows(self) -> list[SkillRow]:
         """Return the rows as last read."""
-        return list(self._known.rows.values())
+        return list(self._cache.rows.values())
 
-    def list_summaries(self) -> list[Summary]:
+    def list_summaries(self) -> list[SkillSummary]:
         """Return the summaries of the loadable skills, by name."""
-        return list(self.contents().summaries.in_order())
+        return list(self.read_contents().summaries.iterate_values())
 
-    def list_broken(self) -> list[Broken]:
+    def list_broken(self) -> list[BrokenSkill]:
         """Return the directories that can't be loaded."""
-        return list(chain.from_iterable(self.contents().broken.in_order()))
+        return list(chain.from_iterable(self.read_contents().broken.iterate_values()))
 
-    def list_all(self) -> list[Skill]:
+    def load_all(self) -> list[Skill]:
         """Load every skill with its body."""
         found = (self.load(summary.name) for summary in self.list_summaries())
         return [skill for skill in found if skill is not None]
 
-    def load(self, name: str, *, look: bool = True, tree: Tree | None = None) -> Skill | None:
+    def load(self, name: str, *, check_disk: bool = True, tree: Tree | None = None) -> Skill | None:
         """Return the skill with its body, or None; without `check_disk`, as last read and without a database query.
 
         `tree` holds its files, if already read.
         """
-        if look:
-            self._known.fresh()
-            self.notice(name)
-        row = self._known.index.loadable.get(names.canonical(name))
+        if check_disk:
+            self._cache.refresh()
+            self.refresh_skill(name)
+        row = self._cache.index.loadable.get(names.canonicalize_name(name))
         if row is None or row.summary is None:
             return None
         if tree is not None:
-            return records.with_body(row.summary, _body(trees.main_contents({row.name: tree}).get(row.name, b""), name))
-        return records.with_body(row.summary, self.bodies([row.name]).get(row.name, ""))
+            return records.add_body(
+                row.summary, _extract_body(trees.read_main_files({row.name: tree}).get(row.name, b""), name)
+            )
+        return records.add_body(row.summary, self.read_bodies([row.name]).get(row.name, ""))
 
-    def notice(self, name: str) -> bool:
+    def refresh_skill(self, name: str) -> bool:
         """Read the skill's folder again if it was edited by hand; return whether it was."""
-        row = self._known.index.loadable.get(names.canonical(name))
-        if row is None or self._known.is_told_all():
+        row = self._cache.index.loadable.get(names.canonicalize_name(name))
+        if row is None or self._cache.is_marker_unchanged():
             return False
-        if self._shelf.is_fresh(row.folder, self._known.rows.get(row.id, row).stamp):
+        if self._backend.is_fresh(row.folder, self._cache.rows.get(row.id, row).stamp):
             return False
-        return self._known.look_at([row.folder])
+        return self._cache.refresh_folders([row.folder])
 
-    def summary(self, name: str, *, look: bool = True) -> Summary | None:
+    def get_summary(self, name: str, *, check_disk: bool = True) -> SkillSummary | None:
         """Return the summary of a skill, or None."""
-        row = (self._known.fresh() if look else self._known.index).loadable.get(names.canonical(name))
+        row = (self._cache.refresh() if check_disk else self._cache.index).loadable.get(names.canonicalize_name(name))
         return None if row is None else row.summary
 
-    def is_taken(self, name: str) -> bool:
+    def is_name_taken(self, name: str) -> bool:
         """Whether a skill or a broken directory has this name."""
-        return names.canonical(name) in self._known.fresh().taken
+        return names.canonicalize_name(name) in self._cache.refresh().rows_by_name
 
-    def diagnostics(self, name: str) -> tuple[Diagnostic, ...]:
+    def get_diagnostics(self, name: str) -> tuple[Diagnostic, ...]:
         """Return the diagnostics of a skill; empty if it has none."""
-        return self.contents().diagnostics.get(names.canonical(name), ())
+        return self.read_contents().diagnostics.get(names.canonicalize_name(name), ())
 
-    def closest_match(self, name: str, *, cutoff: float = names.CUTOFF) -> str | None:
+    def find_closest_name(self, name: str, *, cutoff: float = names.MATCH_CUTOFF) -> str | None:
         """Return the loadable name closest to a misspelt one, or None."""
-        return names.closest_match(name, self._known.fresh().loadable, cutoff=cutoff)
+        return names.find_closest_name(name, self._cache.refresh().loadable, cutoff=cutoff)
 
-    def directory(self, name: str, *, look: bool = True) -> Path | None:
+    def find_directory(self, name: str, *, check_disk: bool = True) -> Path | None:
         """Return the directory of the skill's files, or None if they aren't on disk."""
-        row = (self._known.fresh() if look else self._known.index).taken.get(names.canonical(name))
-        return None if row is None else self._shelf.directory(row.folder)
+        row = (self._cache.refresh() if check_disk else self._cache.index).rows_by_name.get(
+            names.canonicalize_name(name)
+        )
+        return None if row is None else self._backend.find_directory(row.folder)
 
-    def bodies(self, wanted: Collection[str]) -> dict[str, str]:
+    def read_bodies(self, skill_names: Collection[str]) -> dict[str, str]:
         """Return the bodies of many skills at once, by name, as last read."""
         rows = {
-            row.folder: row.name for name in wanted if (row := self._known.index.loadable.get(names.canonical(name)))
+            row.folder: row.name
+            for name in skill_names
+            if (row := self._cache.index.loadable.get(names.canonicalize_name(name)))
         }
-        mains = {rows[folder]: main for folder, main in self._shelf.main_files(rows).items()}
-        return {name: _body(main, name) for name, main in mains.items()}
+        mains = {rows[folder]: main for folder, main in self._backend.read_main_files(rows).items()}
+        return {name: _extract_body(main, name) for name, main in mains.items()}
 
     # Changing
 
     def save(self, skill: Skill, author: Author, *, expected_version: int | None = None) -> Skill:
         """Create a skill, or change the one of that name; its other files and its counters stay."""
         name = names.check_name(skill.name)
-        skill = replace(skill, name=name, body=skill_md.normal_body(skill.body))
-        self._write(name, lambda folder, tree: trees.with_skill(tree, skill), author, expected_version)
-        saved = self.load(name, look=False)
+        skill = replace(skill, name=name, body=skill_md.normalize_body(skill.body))
+        self._write_files(name, lambda folder, tree: trees.update_main_file(tree, skill), author, expected_version)
+        saved = self.load(name, check_disk=False)
         if saved is None:
             raise StorageFailed(f"'{name}' was saved and can't be read back.", hint="Run 'habitus skills lint'.")
         return saved
 
-    def change(
+    def update_skill(
         self, name: str, change: Callable[[Skill], Skill], author: Author, *, expected_version: int | None = None
-    ) -> Written:
+    ) -> SkillWriteResult:
         """Change an existing skill; `change` receives its state under the write lock."""
-        name = names.canonical(name)
+        name = names.canonicalize_name(name)
 
         def make(folder: str, tree: Tree) -> Tree:
-            skill = trees.parse(folder, tree).skill
+            skill = trees.parse_skill_tree(folder, tree).skill
             if skill is None:
                 raise Invalid(
                     f"'{name}' is broken and can't be edited this way.", hint="Fix its file, or roll it back."
                 )
-            return trees.with_skill(tree, change(skill))
+            return trees.update_main_file(tree, change(skill))
 
-        return self._write(name, make, author, expected_version)
+        return self._write_files(name, make, author, expected_version)
 
     def save_tree(
         self, name: str, tree: Tree, author: Author, *, expected_version: int | None = None, is_exact: bool = False
-    ) -> Written:
+    ) -> SkillWriteResult:
         """Replace a skill's files; its tasks and cases stay unless `is_exact` is set."""
         name = names.check_name(name)
         for path in tree:
-            checked_path(path)
+            check_inner_path(path)
 
         def make(folder: str, old: Tree) -> Tree:
-            return dict(tree) if is_exact else trees.examined_as(tree, old)
+            return dict(tree) if is_exact else trees.keep_examination_files(tree, old)
 
-        return self._write(name, make, author, expected_version)
+        return self._write_files(name, make, author, expected_version)
 
-    def save_many(
-        self, wanted: Mapping[str, Tree], author: Author, *, facts: Mapping[str, Facts] | None = None
+    def save_trees(
+        self, trees_by_name: Mapping[str, Tree], author: Author, *, facts: Mapping[str, SkillFacts] | None = None
     ) -> dict[str, int]:
         """Replace the files of many skills at once; return the version of each.
 
         `facts` holds the versions and dates of skills that are new here.
         """
         self._refuse_if_read_only()
-        checked = {names.check_name(name): tree for name, tree in wanted.items()}
+        checked = {names.check_name(name): tree for name, tree in trees_by_name.items()}
         for tree in checked.values():
             for path in tree:
-                checked_path(path)
+                check_inner_path(path)
         everything = list(checked)
-        for start in range(0, len(everything), CHUNK):
-            self._save_chunk({name: checked[name] for name in everything[start : start + CHUNK]}, author, facts or {})
-        return {name: self._known.index.taken[name].version for name in checked}
+        for start in range(0, len(everything), BATCH_SIZE):
+            self._save_batch(
+                {name: checked[name] for name in everything[start : start + BATCH_SIZE]}, author, facts or {}
+            )
+        return {name: self._cache.index.rows_by_name[name].version for name in checked}
 
-    def _save_chunk(self, wanted: Mapping[str, Tree], author: Author, facts: Mapping[str, Facts]) -> None:
-        with self._known.writing(durable=True) as connection:
-            self._recorder.recover(connection)
-            folders = {name: name for name in wanted} | self._ledger.folders_of(connection, list(wanted))
-            there = self._recorder.notice(connection, list(folders.values()))
-            writes: list[Write] = []
-            for name, tree in wanted.items():
+    def _save_batch(self, trees_by_name: Mapping[str, Tree], author: Author, facts: Mapping[str, SkillFacts]) -> None:
+        with self._cache.open_write_transaction(durable=True) as connection:
+            self._recorder.complete_pending_writes(connection)
+            folders = {name: name for name in trees_by_name} | self._database.find_folders(
+                connection, list(trees_by_name)
+            )
+            there = self._recorder.record_folders(connection, list(folders.values()))
+            writes: list[FolderWrite] = []
+            for name, tree in trees_by_name.items():
                 found = there.get(folders[name])
                 before: Tree = {} if found is None else found.tree
-                tree = trees.examined_as(tree, before)
-                if found is None or not is_same(before, tree):
-                    writes.append(Write(folder=folders[name], tree=tree, before=before))
-            own = {folders[name]: facts[name] for name in wanted if name in facts}
-            intent = self._recorder.write(connection, writes, author, own) if writes else None
+                tree = trees.keep_examination_files(tree, before)
+                if found is None or not has_same_files(before, tree):
+                    writes.append(FolderWrite(folder=folders[name], tree=tree, before=before))
+            own = {folders[name]: facts[name] for name in trees_by_name if name in facts}
+            intent = self._recorder.plan_writes(connection, writes, author, own) if writes else None
         if intent is not None:
-            self._perform(intent, {each.folder: each.tree for each in writes})
+            self._apply_write_ahead_record(intent, {each.folder: each.tree for each in writes})
 
-    def tree_hashes(self) -> dict[str, str]:
+    def list_tree_hashes(self) -> dict[str, str]:
         """Return the hash over all files of every loadable skill, by name."""
-        return {name: row.tree_hash for name, row in self._known.fresh().loadable.items()}
+        return {name: row.tree_hash for name, row in self._cache.refresh().loadable.items()}
 
     def delete(self, name: str, author: Author) -> bool:
         """Archive a skill or a broken directory; False if there is none of that name."""
         self._refuse_if_read_only()
-        with self._known.writing(durable=True) as connection:
-            row, _ = self._current(connection, names.canonical(name))
+        with self._cache.open_write_transaction(durable=True) as connection:
+            row, _ = self._read_current(connection, names.canonicalize_name(name))
             if row is None:
                 return False
-            intent = self._recorder.remove(connection, row, author)
-        self._perform(intent)
+            intent = self._recorder.plan_removal(connection, row, author)
+        self._apply_write_ahead_record(intent)
         return True
 
     def restore(self, archived: int, author: Author, *, new_name: str | None = None) -> str:
         """Restore an archived skill by its id, optionally under a new name; return the name."""
         self._refuse_if_read_only()
-        with self._known.writing(durable=True) as connection:
-            found = next((item for item, _ in self._ledger.list_archived(connection) if item.id == archived), None)
+        with self._cache.open_write_transaction(durable=True) as connection:
+            found = next((item for item, _ in self._database.list_archived(connection) if item.id == archived), None)
             if found is None:
                 raise NotFound(f"The archive has no entry {archived}.", hint="See 'habitus skills restore --list'.")
             name = names.check_name(new_name or found.name)
-            if self._current(connection, name)[0] is not None:
+            if self._read_current(connection, name)[0] is not None:
                 raise Refused(
                     f"There is a skill '{name}' already.", hint="Give another name with --as, or remove that one first."
                 )
             if new_name is not None:
-                trees.refuse_clash(name, self._ledger.tree(connection, archived, found.version) or {})
-            intent = self._recorder.restore(connection, archived, name, author)
-        self._perform(intent)
-        if new_name is not None and self.summary(name) is not None:
-            self._write(name, lambda folder, tree: trees.rename_tree(tree, name), author, None)
+                trees.refuse_name_conflict(name, self._database.load_tree(connection, archived, found.version) or {})
+            intent = self._recorder.plan_restore(connection, archived, name, author)
+        self._apply_write_ahead_record(intent)
+        if new_name is not None and self.get_summary(name) is not None:
+            self._write_files(name, lambda folder, tree: trees.rename_skill_tree(tree, name), author, None)
         return name
 
     def set_enabled(self, name: str, enabled: bool, author: Author) -> bool:
         """Enable or disable a skill without making a version; False if there is none of that name."""
-        with self._known.writing() as connection:
-            row, _ = self._current(connection, names.canonical(name))
+        with self._cache.open_write_transaction() as connection:
+            row, _ = self._read_current(connection, names.canonicalize_name(name))
             if row is None:
                 return False
             if row.enabled != enabled:
-                self._ledger.enable(connection, row.id, enabled, author, self._clock())
-                self._recorder.settle(connection, [row.folder])
+                self._database.set_enabled(connection, row.id, enabled, author, self._clock())
+                self._recorder.write_back_facts(connection, [row.folder])
         return True
 
-    def rollback(self, name: str, to: int, author: Author) -> Written:
+    def rollback(self, name: str, to: int, author: Author) -> SkillWriteResult:
         """Make an earlier version current, as a new version."""
-        wanted = self.tree(name, to)
+        wanted = self.read_tree(name, to)
         if wanted is None:
-            raise no_version(name, to, [version.number for version in self.history(name)])
-        return self._write(names.canonical(name), lambda folder, old: trees.with_kept(wanted, old), author, None)
+            raise build_no_version_error(name, to, [version.number for version in self.list_versions(name)])
+        return self._write_files(
+            names.canonicalize_name(name), lambda folder, old: trees.restore_version_files(wanted, old), author, None
+        )
 
-    def return_to(
-        self, timestamp: datetime, author: Author, *, dry_run: bool = False, keeps_found: bool = False
-    ) -> list[Step]:
+    def restore_state_at(
+        self, timestamp: datetime, author: Author, *, dry_run: bool = False, keep_found: bool = False
+    ) -> list[RestoreStep]:
         """Return every skill to its state at a timestamp: rewritten, restored, or archived if it did not exist yet.
 
         `keep_found` leaves skills found on disk since then alone: they may be older than their first reading.
         """
-        self._known.fresh(look=True)
-        with sql.reading(self._engine) as connection:
-            steps = history.steps_back(connection, self._ledger, self._known.rows, timestamp, keeps_found=keeps_found)
+        self._cache.refresh(check_disk=True)
+        with sql.read_transaction(self._engine) as connection:
+            steps = history.plan_restore_steps(
+                connection, self._database, self._cache.rows, timestamp, keep_found=keep_found
+            )
         for step in steps if not dry_run else ():
             match step.action:
                 case "archive":
@@ -330,129 +354,139 @@ class SkillStore:
 
     # History
 
-    def history(self, name: str, *, look: bool = True) -> list[Version]:
+    def list_versions(self, name: str, *, check_disk: bool = True) -> list[SkillVersion]:
         """Return the versions of a skill, oldest first; empty if there is no such skill."""
-        row = (self._known.fresh(look=True) if look else self._known.index).taken.get(names.canonical(name))
+        row = (self._cache.refresh(check_disk=True) if check_disk else self._cache.index).rows_by_name.get(
+            names.canonicalize_name(name)
+        )
         if row is None:
             return []
-        with sql.reading(self._engine) as connection:
-            return self._ledger.history(connection, row.id)
+        with sql.read_transaction(self._engine) as connection:
+            return self._database.list_versions(connection, row.id)
 
-    def whole_history(self, name: str) -> History:
+    def read_change_history(self, name: str) -> SkillChangeHistory:
         """Return versions and lifecycle events of a skill, or of the most recently archived one of that name."""
-        self._known.fresh(look=True)
-        with sql.reading(self._engine) as connection:
-            return history.whole_history(connection, self._ledger, names.canonical(name))
+        self._cache.refresh(check_disk=True)
+        with sql.read_transaction(self._engine) as connection:
+            return history.read_change_history(connection, self._database, names.canonicalize_name(name))
 
-    def changed_in(self, change: str) -> list[Changed]:
+    def list_changed_skills(self, change_id: str) -> list[ChangedSkillRecord]:
         """Return every skill that one command touched."""
-        with sql.reading(self._engine) as connection:
-            return history.changed_in(connection, self._ledger.key, change)
+        with sql.read_transaction(self._engine) as connection:
+            return history.list_changed_skills(connection, self._database.key, change_id)
 
-    def tree(self, name: str, version: int | None = None, *, look: bool = True) -> Tree | None:
+    def read_tree(self, name: str, version: int | None = None, *, check_disk: bool = True) -> Tree | None:
         """Return the files of the current or of one version, or None; files too large to store have no content."""
-        row = (self._known.fresh() if look else self._known.index).taken.get(names.canonical(name))
+        row = (self._cache.refresh() if check_disk else self._cache.index).rows_by_name.get(
+            names.canonicalize_name(name)
+        )
         if row is None:
             return None
         if version is None:
-            found = self._shelf.read(row.folder)
+            found = self._backend.read_folder(row.folder)
             return None if found is None else found.tree
-        with sql.reading(self._engine) as connection:
-            return self._ledger.tree(connection, row.id, version)
+        with sql.read_transaction(self._engine) as connection:
+            return self._database.load_tree(connection, row.id, version)
 
-    def list_archived(self) -> list[Archived]:
+    def list_archived(self) -> list[ArchivedSkill]:
         """Return the archived skills, newest first."""
-        self._known.fresh(look=True)
-        with sql.reading(self._engine) as connection:
-            return [archived for archived, _ in self._ledger.list_archived(connection)]
+        self._cache.refresh(check_disk=True)
+        with sql.read_transaction(self._engine) as connection:
+            return [archived for archived, _ in self._database.list_archived(connection)]
 
     # Counters
 
     def increment_recommended(self, name: str, *, stage: Stage = Stage.STEPS) -> None:
         """Count that the skill was recommended."""
-        self._known.count([name], stage, {"recommended": 1}, last_used=None)
+        self._cache.add_counts([name], stage, {"recommended": 1}, last_used=None)
 
     def record_use(self, *wanted: str, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None:
         """Count one use of each skill; `succeeded` is None without feedback."""
         plus = {"used": 1}
         if succeeded is not None:
             plus["succeeded" if succeeded else "failed"] = 1
-        self._known.count(wanted, stage, plus, last_used=self._clock())
+        self._cache.add_counts(wanted, stage, plus, last_used=self._clock())
 
-    def keep_told(self, name: str, stage: Stage, counted: Counters) -> None:
+    def record_imported_counts(self, name: str, stage: Stage, counted: UsageCounters) -> None:
         """Store the counts of another system, apart from our own."""
         numbers = {each: getattr(counted, each) for each in ("recommended", "used", "succeeded", "failed")}
-        self._known.count([name], stage, numbers, last_used=counted.last_used, version=TOLD)
+        self._cache.add_counts([name], stage, numbers, last_used=counted.last_used, version=IMPORTED_COUNTS_VERSION)
 
-    def counters(self, name: str, *, version: int | None = None) -> dict[Stage, Counters]:
+    def read_counters(self, name: str, *, version: int | None = None) -> dict[Stage, UsageCounters]:
         """Return the counters by stage, over all versions or of one; `IMPORTED_COUNTS_VERSION` selects those of
         another system.
         """
-        counted, told = self.counted_and_told(name, version=version)
-        return told if version == TOLD else counted
+        counted, told = self.read_own_and_imported_counters(name, version=version)
+        return told if version == IMPORTED_COUNTS_VERSION else counted
 
-    def counted_and_told(
+    def read_own_and_imported_counters(
         self, name: str, *, version: int | None = None
-    ) -> tuple[dict[Stage, Counters], dict[Stage, Counters]]:
+    ) -> tuple[dict[Stage, UsageCounters], dict[Stage, UsageCounters]]:
         """Return our own counters by stage, over all versions or of one, and those of another system."""
-        return self._known.counted_and_told(name, version)
+        return self._cache.read_own_and_imported_counters(name, version)
 
-    def all_counters(
-        self, *, with_told: bool = False, among: Sequence[str] | None = None
-    ) -> dict[str, dict[Stage, Counters]]:
+    def read_all_counters(
+        self, *, with_imported: bool = False, among: Sequence[str] | None = None
+    ) -> dict[str, dict[Stage, UsageCounters]]:
         """Return the counters by name and stage, over all versions; skills without any are left out."""
-        return self._known.all_counters(with_told=with_told, among=among)
+        return self._cache.read_all_counters(with_imported=with_imported, among=among)
 
     # In one transaction with the write lock, or two
 
-    def _current(self, connection: sa.Connection, name: str) -> tuple[Row | None, Found | None]:
+    def _read_current(self, connection: sa.Connection, name: str) -> tuple[SkillRow | None, FolderContents | None]:
         """Return the row and folder of a name, after completing pending writes and reading the folder."""
-        self._recorder.recover(connection)
-        folder = self._ledger.folders_of(connection, [name]).get(name, name)
-        found = self._recorder.notice(connection, [folder]).get(folder)
-        return self._ledger.row(connection, folder), found
+        self._recorder.complete_pending_writes(connection)
+        folder = self._database.find_folders(connection, [name]).get(name, name)
+        found = self._recorder.record_folders(connection, [folder]).get(folder)
+        return self._database.read_row(connection, folder), found
 
-    def _write(self, name: str, make: MakeTree, author: Author, expected_version: int | None) -> Written:
+    def _write_files(
+        self, name: str, make_tree: TreeFunction, author: Author, expected_version: int | None
+    ) -> SkillWriteResult:
         """Replace a skill's files with the result of `make_tree`; equal files keep the version."""
         self._refuse_if_read_only()
-        with self._known.writing(durable=True) as connection:
-            row, found = self._current(connection, name)
+        with self._cache.open_write_transaction(durable=True) as connection:
+            row, found = self._read_current(connection, name)
             refuse_stale(name, 0 if row is None else row.version, expected_version)
             folder = name if row is None else row.folder
             if found is not None and found.problem is not None:
                 raise Refused(str(found.problem), hint="Then repeat the change.")
             before: Tree = {} if found is None else found.tree
-            after = make(folder, before)
-            if row is not None and is_same(before, after):
-                return Written(name=name, layer=self.layer, version=row.version, is_changed=False)
-            write = Write(folder=folder, tree=after, before=before)
-            intent = self._recorder.write(connection, [write], author, {})
-        version = self._perform(intent, {folder: after}).get(folder)
+            after = make_tree(folder, before)
+            if row is not None and has_same_files(before, after):
+                return SkillWriteResult(name=name, layer=self.layer, version=row.version, is_changed=False)
+            write = FolderWrite(folder=folder, tree=after, before=before)
+            intent = self._recorder.plan_writes(connection, [write], author, {})
+        version = self._apply_write_ahead_record(intent, {folder: after}).get(folder)
         # Another process has completed this write, and may have changed more since.
         if version is None:
-            version = max((v.number for v in self.history(name, look=False) if v.author == author), default=0)
-        return Written(name=name, layer=self.layer, version=version, is_changed=True)
+            version = max(
+                (v.number for v in self.list_versions(name, check_disk=False) if v.author == author), default=0
+            )
+        return SkillWriteResult(name=name, layer=self.layer, version=version, is_changed=True)
 
-    def _perform(self, intent: Intent, at_hand: Mapping[str, Tree] | None = None) -> Mapping[str, int]:
+    def _apply_write_ahead_record(
+        self, record: WriteAheadRecord, known_trees: Mapping[str, Tree] | None = None
+    ) -> Mapping[str, int]:
         """Apply a write-ahead record, or roll it back if the disk fails; return the versions written by this call."""
         try:
-            with self._known.writing() as connection:
-                return self._recorder.perform(connection, intent, at_hand or {})
+            with self._cache.open_write_transaction() as connection:
+                return self._recorder.apply_record(connection, record, known_trees or {})
         except StorageFailed as error:
             try:
-                with self._known.writing() as connection:
-                    if not self._recorder.abandon(connection, intent):
+                with self._cache.open_write_transaction() as connection:
+                    if not self._recorder.roll_back(connection, record):
                         # It was applied; only the confirmation was lost.
                         return {}
             # Neither applied nor rolled back: the record stays, and the next process completes it.
             except StorageFailed:
-                raise pending(error, intent[1]) from error
+                raise make_pending_error(error, record[1]) from error
             raise
 
     def _refuse_if_read_only(self) -> None:
-        if not self._shelf.can_write:
-            raise read_only(self.layer, hint="Edit the skill without '@' to override it.")
+        if not self._backend.can_write:
+            raise read_only_error(self.layer, hint="Edit the skill without '@' to override it.")
 
 
-def _body(main: bytes, name: str) -> str:
-    return frontmatter.split(main.decode("utf-8", "replace"), name).body
+def _extract_body(main: bytes, name: str) -> str:
+    return frontmatter.split_front_matter(main.decode("utf-8", "replace"), name).body

@@ -3,7 +3,7 @@
 Valid Python passes byte for byte; truncated code is never turned into something that merely parses.
 """
 
-from habitus.tools.code_repair.repair import Repaired, repair
-from habitus.tools.code_repair.source import CodeRefused, Defect
+from habitus.tools.code_repair.repair import RepairedCode, repair_code
+from habitus.tools.code_repair.source import CodeDefect, CodeRefused
 
-__all__ = ["CodeRefused", "Defect", "Repaired", "repair"]
+__all__ = ["CodeDefect", "CodeRefused", "RepairedCode", "repair_code"]

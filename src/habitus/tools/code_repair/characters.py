@@ -9,7 +9,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from habitus.tools.code_repair.source import LITERAL, code_lines, has_definite_code, outside_literals, parse, pieces
+from habitus.tools.code_repair.source import (
+    LITERAL,
+    find_code_lines,
+    has_definite_code,
+    map_outside_literals,
+    parse_module,
+    split_literals,
+)
 
 _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "nbsp": " ", "newline": "\n", "tab": "\t"}
 _NAMED |= {"lbrace": "{", "rbrace": "}", "lpar": "(", "rpar": ")", "lsqb": "[", "rsqb": "]", "colon": ":", "num": "#"}
@@ -54,7 +61,7 @@ _QUOTED = re.compile(
 )
 
 
-def without_entities(text: str) -> Iterator[tuple[str, bool]]:
+def decode_entities(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text with HTML entities decoded once.
 
     If a bare `<` or `&` shows that not everything was escaped, the first candidate leaves strings alone.
@@ -62,20 +69,20 @@ def without_entities(text: str) -> Iterator[tuple[str, bool]]:
     if not _ENTITY.search(text):
         return
     if _BARE.search(text):
-        yield outside_literals(text, _decode), False
-    yield _decode(text), False
+        yield map_outside_literals(text, _decode_text), False
+    yield _decode_text(text), False
 
 
 def has_entities_in_code(text: str) -> bool:
     """Whether code contains entities: `a &lt; b` parses as `a & lt` and `b`, which is never meant."""
-    return any(not literal and _CODE_ENTITY.search(piece) for literal, piece in pieces(text))
+    return any(not literal and _CODE_ENTITY.search(piece) for literal, piece in split_literals(text))
 
 
-def _decode(text: str) -> str:
-    return _ENTITY.sub(_character, text)
+def _decode_text(text: str) -> str:
+    return _ENTITY.sub(_decode_entity, text)
 
 
-def _character(match: re.Match[str]) -> str:
+def _decode_entity(match: re.Match[str]) -> str:
     decimal, hexadecimal, name = match.groups()
     if name:
         return _NAMED.get(name.lower(), match.group())
@@ -85,25 +92,25 @@ def _character(match: re.Match[str]) -> str:
     return chr(code) if 0 < code < 0x110000 and not 0xD800 <= code < 0xE000 else match.group()
 
 
-def without_escapes(text: str) -> Iterator[tuple[str, bool]]:
+def decode_escapes(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text with escaped line breaks decoded; all escapes are decoded if one encoder made them."""
     body = text.strip("\n")
     if "\\n" not in body and '\\"' not in body:
         return
-    if body.count("\\n") <= body.count("\n") and not _all_quotes_escaped(body):
+    if body.count("\\n") <= body.count("\n") and not _has_only_escaped_quotes(body):
         return
     # A lone backslash at the end is what remains of a cut-off escape.
     body = body.removesuffix("\\") if body.endswith("n\\") else body
-    if _ODD_ESCAPE.fullmatch(body) or _all_quotes_escaped(body):
-        yield _ESCAPE.sub(_unescape, body), False
-    yield _ESCAPED_CODE.sub(_unescaped_in_code, body), False
+    if _ODD_ESCAPE.fullmatch(body) or _has_only_escaped_quotes(body):
+        yield _ESCAPE.sub(_decode_escape, body), False
+    yield _ESCAPED_CODE.sub(_decode_code_token, body), False
 
 
-def _all_quotes_escaped(text: str) -> bool:
+def _has_only_escaped_quotes(text: str) -> bool:
     return '\\"' in text and text.count('"') == text.count('\\"')
 
 
-def _unescape(match: re.Match[str]) -> str:
+def _decode_escape(match: re.Match[str]) -> str:
     plain, unicode = match.groups()
     if unicode:
         # Half of a surrogate pair has no character of its own.
@@ -111,7 +118,7 @@ def _unescape(match: re.Match[str]) -> str:
     return _PLAIN.get(plain, plain)
 
 
-def _unescaped_in_code(match: re.Match[str]) -> str:
+def _decode_code_token(match: re.Match[str]) -> str:
     r"""Decode `\n` between tokens; inside a one-line string it is what the author wrote."""
     token = match.group()
     if token.startswith(('"""', "'''")):
@@ -121,25 +128,25 @@ def _unescaped_in_code(match: re.Match[str]) -> str:
     return {"\\\\n": "\\\n", "\\t": "\t", '\\"': '"', "\\'": "'"}.get(token, "\n")
 
 
-def without_markdown_escapes(text: str) -> Iterator[tuple[str, bool]]:
+def strip_markdown_escapes(text: str) -> Iterator[tuple[str, bool]]:
     r"""Yield the text without Markdown escapes, as in `hello\_world`.
 
     If no Markdown character stands unescaped, strings were escaped with the rest.
     """
-    if not any(not literal and _MARKDOWN.search(piece) for literal, piece in pieces(text)):
+    if not any(not literal and _MARKDOWN.search(piece) for literal, piece in split_literals(text)):
         return
     if not _BARE_MARKDOWN.search(text):
         yield _MARKDOWN.sub(r"\1", text), False
-    yield outside_literals(text, lambda piece: _MARKDOWN.sub(r"\1", piece)), False
+    yield map_outside_literals(text, lambda piece: _MARKDOWN.sub(r"\1", piece)), False
 
 
-def without_control_characters(text: str) -> Iterator[tuple[str, bool]]:
+def strip_control_characters(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text without invisible characters outside strings, then also inside them."""
     if not _UNPRINTABLE.search(text):
         return
     clean = _ANSI.sub("", text).replace("\0", "")
     clean = _MARGIN.sub(lambda margin: _INVISIBLE.sub("", margin.group()), clean)
-    clean = outside_literals(clean, lambda piece: _INVISIBLE.sub("", piece))
+    clean = map_outside_literals(clean, lambda piece: _INVISIBLE.sub("", piece))
     if clean != text:
         yield clean, False
     everywhere = _INVISIBLE.sub("", clean)
@@ -147,23 +154,23 @@ def without_control_characters(text: str) -> Iterator[tuple[str, bool]]:
         yield everywhere, False
 
 
-def without_typography(original: str) -> Iterator[tuple[str, bool]]:
+def replace_typography(original: str) -> Iterator[tuple[str, bool]]:
     """Yield the text with typographic quotes, spaces and full-width signs replaced by plain ones."""
     if original.isascii():
         return
     text = _MARGIN.sub(lambda margin: _SPACES.sub(" ", margin.group()), original)
-    plain = _QUOTED.sub(_plainly_quoted, text)
-    plain = outside_literals(plain, _plain_signs)
+    plain = _QUOTED.sub(_replace_quotes, text)
+    plain = map_outside_literals(plain, _replace_symbols)
     if plain != original:
         yield plain, False
 
 
-def _plain_signs(piece: str) -> str:
+def _replace_symbols(piece: str) -> str:
     spaced = _BREAKS.sub("\n", _SPACES.sub(" ", piece))
     return spaced.translate(_FULL_WIDTH).translate(_SYMBOLS)
 
 
-def _plainly_quoted(match: re.Match[str]) -> str:
+def _replace_quotes(match: re.Match[str]) -> str:
     if match["plain"]:
         return match["plain"]
     if match["triple"]:
@@ -173,7 +180,7 @@ def _plainly_quoted(match: re.Match[str]) -> str:
     return f"'{match['single']}'"
 
 
-def with_line_feeds(text: str) -> str:
+def normalize_line_endings(text: str) -> str:
     """Return the text with line feeds as line endings."""
     return text.replace("\r\r\n", "\n").replace("\r\n", "\n").replace("\r", "\n")
 
@@ -188,19 +195,19 @@ _MARKS = ">|│┃+"
 _TOP_LEVEL = re.compile(r"(?:def|class|async[ ]+def|import|from|@)\b|@|if[ ]+__name__|#")
 
 
-def without_line_prefixes(text: str) -> Iterator[tuple[str, bool]]:
+def strip_line_prefixes(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text without consecutive numbers, or one mark, in front of every line."""
     lines = text.strip("\n").split("\n")
-    if numbered := _without_numbers(lines):
+    if numbered := _strip_line_numbers(lines):
         yield numbered, False
     filled = [line.lstrip() for line in lines if line.strip()]
     mark = filled[0][0] if filled else ""
     if mark and mark in _MARKS and not _PROMPT.match(filled[0]) and all(line[0] == mark for line in filled):
         bare = [line.lstrip()[1:] for line in lines]
-        yield _dedent(bare) + "\n", False
+        yield _dedent_lines(bare) + "\n", False
 
 
-def _without_numbers(lines: list[str]) -> str | None:
+def _strip_line_numbers(lines: list[str]) -> str | None:
     rest: list[str] = []
     expected: int | None = None
     separators: set[str] = set()
@@ -214,12 +221,12 @@ def _without_numbers(lines: list[str]) -> str | None:
         expected = int(match[1]) + 1
         separators |= {match[2].strip(" ")} if match.end() < len(line) else set()
         rest.append(line[match.end() :])
-    return _dedent(rest) + "\n" if len(separators) == 1 and (len(rest) > 1 or expected == 2) else None
+    return _dedent_lines(rest) + "\n" if len(separators) == 1 and (len(rest) > 1 or expected == 2) else None
 
 
-def without_prompts(text: str) -> Iterator[tuple[str, bool]]:
+def strip_prompts(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the input of an interactive session without its output."""
-    lines = _dedent(text.strip("\n").split("\n")).split("\n")
+    lines = _dedent_lines(text.strip("\n").split("\n")).split("\n")
     if not _PROMPT.match(lines[0]):
         return
     kept: list[str] = []
@@ -233,7 +240,7 @@ def without_prompts(text: str) -> Iterator[tuple[str, bool]]:
         yield "\n".join(kept) + "\n", False
 
 
-def without_diff(text: str) -> Iterator[tuple[str, bool]]:
+def extract_from_diff(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the new file from a diff with a single hunk at line 1; other diffs show only part of a file."""
     lines = text.strip("\n").split("\n")
     hunks = [match for line in lines if (match := _HUNK.match(line))]
@@ -247,52 +254,52 @@ def without_diff(text: str) -> Iterator[tuple[str, bool]]:
         yield "\n".join(line[1:] for line in body if not line.startswith("-")) + "\n", False
 
 
-def without_margin(text: str) -> Iterator[tuple[str, bool]]:
+def strip_margin(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text without a common margin of all lines, of all code lines, or of all but the first."""
     lines = text.split("\n")
-    if _margin(lines):
-        yield _dedent(lines), False
-    counts = code_lines(text)
-    margin = _margin([line for line, is_code in zip(lines, counts, strict=True) if is_code])
-    if margin > _margin(lines):
-        yield _cut(lines, [True] * len(lines), margin), False
+    if _measure_margin(lines):
+        yield _dedent_lines(lines), False
+    counts = find_code_lines(text)
+    margin = _measure_margin([line for line, is_code in zip(lines, counts, strict=True) if is_code])
+    if margin > _measure_margin(lines):
+        yield _cut_margin(lines, [True] * len(lines), margin), False
     first = next((number for number, line in enumerate(lines) if line.strip()), 0)
     rest = [line for line, is_code in zip(lines[first + 1 :], counts[first + 1 :], strict=True) if is_code]
-    if (margin := _margin(rest)) and not lines[first][:1].isspace():
+    if (margin := _measure_margin(rest)) and not lines[first][:1].isspace():
         at_margin = [line[margin:] for line in rest if line.strip() and not line[margin : margin + 1].isspace()]
         if all(_TOP_LEVEL.match(line) for line in at_margin):
-            yield _cut(lines, [number > first for number in range(len(lines))], margin), False
+            yield _cut_margin(lines, [number > first for number in range(len(lines))], margin), False
 
 
-def _dedent(lines: list[str]) -> str:
+def _dedent_lines(lines: list[str]) -> str:
     """Dedent like `textwrap.dedent`, but keep blank lines beyond the margin, as they may be in a string."""
-    margin = _margin(lines)
+    margin = _measure_margin(lines)
     return "\n".join(line[margin:] for line in lines)
 
 
-def is_part_of_diff(text: str) -> bool:
+def has_diff_hunk(text: str) -> bool:
     """Whether the text contains a diff hunk."""
     return any(_HUNK.match(line) for line in text.split("\n"))
 
 
-def _margin(lines: list[str]) -> int:
+def _measure_margin(lines: list[str]) -> int:
     return min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
 
 
-def _cut(lines: list[str], chosen: list[bool], margin: int) -> str:
+def _cut_margin(lines: list[str], chosen: list[bool], margin: int) -> str:
     return "\n".join(
         line[min(margin, len(line) - len(line.lstrip())) :] if is_chosen else line
         for line, is_chosen in zip(lines, chosen, strict=True)
     )
 
 
-def without_mixed_tabs(text: str) -> Iterator[tuple[str, bool]]:
+def expand_mixed_tabs(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text with tabs expanded, if every width that parses gives the same program.
 
     A guess could move a line into another block.
     """
     lines = text.split("\n")
-    counts = code_lines(text)
+    counts = find_code_lines(text)
     starts = [line[0] for line, is_code in zip(lines, counts, strict=True) if is_code and line[:1] in ("\t", " ")]
     if "\t" not in text or len(set(starts)) == 0:
         return
@@ -300,19 +307,19 @@ def without_mixed_tabs(text: str) -> Iterator[tuple[str, bool]]:
     # The most common widths first: the first reading is the one returned.
     for width in (4, 8, 2):
         expanded = "\n".join(
-            _expand(line, width) if is_code else line for line, is_code in zip(lines, counts, strict=True)
+            _expand_tabs(line, width) if is_code else line for line, is_code in zip(lines, counts, strict=True)
         )
-        if module := parse(expanded):
-            readings.setdefault(_shape(module), expanded)
+        if module := parse_module(expanded):
+            readings.setdefault(_describe_block_structure(module), expanded)
     if len(readings) == 1:
         yield from ((expanded, False) for expanded in readings.values())
 
 
-def _shape(module: ast.Module) -> str:
+def _describe_block_structure(module: ast.Module) -> str:
     """Describe which block each statement belongs to, which is all that indentation can change."""
     return " ".join(f"{type(node).__name__}{len(list(ast.iter_child_nodes(node)))}" for node in ast.walk(module))
 
 
-def _expand(line: str, width: int) -> str:
+def _expand_tabs(line: str, width: int) -> str:
     body = line.lstrip(" \t")
     return line[: len(line) - len(body)].expandtabs(width) + body

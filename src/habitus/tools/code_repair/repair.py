@@ -16,14 +16,14 @@ from enum import Enum, auto
 
 from habitus.tools.code_repair import characters, wrappers
 from habitus.tools.code_repair.source import (
+    CodeDefect,
     CodeRefused,
-    Defect,
-    does_something,
     has_definite_code,
+    has_effect,
     is_lone_literal,
     is_prose,
-    parse,
-    read,
+    parse_module,
+    parse_or_error,
 )
 
 MAX_ATTEMPTS = 40
@@ -38,46 +38,46 @@ MAX_REPEATS = 3
 """How often one defect may be found in another of its kind, as in entities that were escaped twice."""
 
 
-Rule = Callable[[str], Iterator[tuple[str, bool]]]
+RepairRule = Callable[[str], Iterator[tuple[str, bool]]]
 # The order matters: a wrapper must be removed before the text inside it can be repaired.
-RULES: tuple[tuple[Defect, Rule], ...] = (
-    (Defect.CONTROL_CHARACTERS, characters.without_control_characters),
-    (Defect.CDATA, wrappers.without_cdata),
-    (Defect.XML_TAGS, wrappers.without_tags),
-    (Defect.END_TOKENS, wrappers.without_tokens),
-    (Defect.JSON, wrappers.without_json),
-    (Defect.FENCE, wrappers.without_fences),
-    (Defect.DIFF, characters.without_diff),
-    (Defect.PROMPTS, characters.without_prompts),
-    (Defect.LINE_PREFIXES, characters.without_line_prefixes),
-    (Defect.ESCAPES, characters.without_escapes),
-    (Defect.ENTITIES, characters.without_entities),
-    (Defect.MARKDOWN, characters.without_markdown_escapes),
-    (Defect.TYPOGRAPHY, characters.without_typography),
-    (Defect.INDENTATION, characters.without_margin),
-    (Defect.MIXED_TABS, characters.without_mixed_tabs),
-    (Defect.CHAT, wrappers.without_chat),
+RULES: tuple[tuple[CodeDefect, RepairRule], ...] = (
+    (CodeDefect.CONTROL_CHARACTERS, characters.strip_control_characters),
+    (CodeDefect.CDATA, wrappers.unwrap_cdata),
+    (CodeDefect.XML_TAGS, wrappers.unwrap_tags),
+    (CodeDefect.END_TOKENS, wrappers.strip_template_tokens),
+    (CodeDefect.JSON, wrappers.unwrap_json),
+    (CodeDefect.FENCE, wrappers.unwrap_fences),
+    (CodeDefect.DIFF, characters.extract_from_diff),
+    (CodeDefect.PROMPTS, characters.strip_prompts),
+    (CodeDefect.LINE_PREFIXES, characters.strip_line_prefixes),
+    (CodeDefect.ESCAPES, characters.decode_escapes),
+    (CodeDefect.ENTITIES, characters.decode_entities),
+    (CodeDefect.MARKDOWN, characters.strip_markdown_escapes),
+    (CodeDefect.TYPOGRAPHY, characters.replace_typography),
+    (CodeDefect.INDENTATION, characters.strip_margin),
+    (CodeDefect.MIXED_TABS, characters.expand_mixed_tabs),
+    (CodeDefect.CHAT, wrappers.strip_chat),
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Repaired:
+class RepairedCode:
     """The code with the defects that were repaired."""
 
     code: str
-    defects: tuple[Defect, ...] = ()
+    defects: tuple[CodeDefect, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Attempt:
+class _RepairAttempt:
     """A candidate text with the repairs that led to it; `is_closed` if the end of a wrapper was seen."""
 
     text: str
-    defects: tuple[Defect, ...] = ()
+    defects: tuple[CodeDefect, ...] = ()
     is_closed: bool = False
 
 
-class _Verdict(Enum):
+class _AttemptVerdict(Enum):
     """What to do with an attempt."""
 
     ACCEPT = auto()
@@ -85,25 +85,25 @@ class _Verdict(Enum):
     CUT = auto()
 
 
-def repair(text: str) -> Repaired:
+def repair_code(text: str) -> RepairedCode:
     """Return the author's code and the repaired defects, or raise `CodeRefused`. Text that parses is returned as is."""
-    module = parse(text)
+    module = parse_module(text)
     if module is None:
-        return _search(_Attempt(text=text))
-    if is_lone_literal(module) and (inner := _inner_code(text)):
+        return _search_repairs(_RepairAttempt(text=text))
+    if is_lone_literal(module) and (inner := _repair_inner_code(text)):
         return inner
-    return Repaired(code=text)
+    return RepairedCode(code=text)
 
 
-def _inner_code(text: str) -> Repaired | None:
+def _repair_inner_code(text: str) -> RepairedCode | None:
     """Return the program inside a literal. A damaged one is repaired only in JSON, which no docstring is."""
-    for value, _ in wrappers.without_json(text):
-        attempt = _Attempt(text=value, defects=(Defect.JSON,), is_closed=True)
-        if _judge(attempt, read(value)) is _Verdict.ACCEPT:
-            return Repaired(code=value, defects=attempt.defects)
+    for value, _ in wrappers.unwrap_json(text):
+        attempt = _RepairAttempt(text=value, defects=(CodeDefect.JSON,), is_closed=True)
+        if _judge_attempt(attempt, parse_or_error(value)) is _AttemptVerdict.ACCEPT:
+            return RepairedCode(code=value, defects=attempt.defects)
         if _is_json(text):
             try:
-                return _search(attempt)
+                return _search_repairs(attempt)
             except CodeRefused:
                 if "\n" in value and has_definite_code(value):
                     raise
@@ -118,94 +118,96 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _search(first: _Attempt) -> Repaired:
+def _search_repairs(first: _RepairAttempt) -> RepairedCode:
     """Search with the fewest repairs first, so the author's strings are decoded no further than needed."""
     queue = deque([first])
     seen = {first.text}
     furthest, is_cut = first, False
     while queue and len(seen) <= MAX_ATTEMPTS:
-        for attempt in _hint(queue.popleft()):
+        for attempt in _apply_rules(queue.popleft()):
             if attempt.text in seen:
                 # Different repairs often lead to the same text.
                 continue
             seen.add(attempt.text)
-            outcome = read(attempt.text)
-            match _judge(attempt, outcome):
-                case _Verdict.ACCEPT:
-                    return Repaired(code=attempt.text, defects=attempt.defects)
-                case _Verdict.CUT:
-                    raise CodeRefused(Defect.TRUNCATED)
-                case _Verdict.GO_ON:
+            outcome = parse_or_error(attempt.text)
+            match _judge_attempt(attempt, outcome):
+                case _AttemptVerdict.ACCEPT:
+                    return RepairedCode(code=attempt.text, defects=attempt.defects)
+                case _AttemptVerdict.CUT:
+                    raise CodeRefused(CodeDefect.TRUNCATED)
+                case _AttemptVerdict.GO_ON:
                     queue.append(attempt)
-            is_cut |= _is_cut(attempt.text, outcome)
+            is_cut |= _is_truncated(attempt.text, outcome)
             if len(attempt.defects) > len(furthest.defects):
                 furthest = attempt
-    raise CodeRefused(Defect.TRUNCATED) if is_cut else _refusal(furthest)
+    raise CodeRefused(CodeDefect.TRUNCATED) if is_cut else _build_refusal(furthest)
 
 
-def _hint(attempt: _Attempt) -> Iterator[_Attempt]:
+def _apply_rules(attempt: _RepairAttempt) -> Iterator[_RepairAttempt]:
     """Yield every text that one more repair produces; line endings and thoughts are unambiguous and come first."""
     if "\r" in attempt.text:
         yield replace(
-            attempt, text=characters.with_line_feeds(attempt.text), defects=(*attempt.defects, Defect.LINE_ENDINGS)
+            attempt,
+            text=characters.normalize_line_endings(attempt.text),
+            defects=(*attempt.defects, CodeDefect.LINE_ENDINGS),
         )
         return
-    spoken = wrappers.without_thinking(attempt.text)
+    spoken = wrappers.strip_thinking(attempt.text)
     if spoken is not None:
-        yield replace(attempt, text=spoken, defects=(*attempt.defects, Defect.CHAT))
+        yield replace(attempt, text=spoken, defects=(*attempt.defects, CodeDefect.CHAT))
         return
     for defect, rule in RULES:
         if attempt.defects.count(defect) == MAX_REPEATS:
             continue
         for text, end_was_seen in rule(attempt.text):
             is_closed = attempt.is_closed or end_was_seen
-            yield _Attempt(text=text, defects=(*attempt.defects, defect), is_closed=is_closed)
+            yield _RepairAttempt(text=text, defects=(*attempt.defects, defect), is_closed=is_closed)
 
 
-def _judge(attempt: _Attempt, outcome: ast.Module | SyntaxError) -> _Verdict:
-    if isinstance(outcome, SyntaxError) or not does_something(outcome) or is_lone_literal(outcome):
-        return _Verdict.GO_ON
+def _judge_attempt(attempt: _RepairAttempt, outcome: ast.Module | SyntaxError) -> _AttemptVerdict:
+    if isinstance(outcome, SyntaxError) or not has_effect(outcome) or is_lone_literal(outcome):
+        return _AttemptVerdict.GO_ON
     # These parse by accident, so parsing is no proof.
     if characters.has_entities_in_code(attempt.text) or wrappers.has_tilde_in_code(attempt.text):
-        return _Verdict.GO_ON
-    if not attempt.is_closed and looks_cut(outcome, attempt.text):
-        return _Verdict.CUT
-    return _Verdict.ACCEPT
+        return _AttemptVerdict.GO_ON
+    if not attempt.is_closed and has_truncated_end(outcome, attempt.text):
+        return _AttemptVerdict.CUT
+    return _AttemptVerdict.ACCEPT
 
 
-def _is_cut(text: str, outcome: ast.Module | SyntaxError) -> bool:
-    return isinstance(outcome, SyntaxError) and stops_early(outcome, text) and has_definite_code(text)
+def _is_truncated(text: str, outcome: ast.Module | SyntaxError) -> bool:
+    return isinstance(outcome, SyntaxError) and has_missing_end(outcome, text) and has_definite_code(text)
 
 
-def _refusal(attempt: _Attempt) -> CodeRefused:
+def _build_refusal(attempt: _RepairAttempt) -> CodeRefused:
     """Return the error for the most repaired text: truncated, no code, or a remaining defect."""
-    text, outcome = attempt.text, read(attempt.text)
-    if _is_cut(text, outcome):
-        return CodeRefused(Defect.TRUNCATED)
+    text, outcome = attempt.text, parse_or_error(attempt.text)
+    if _is_truncated(text, outcome):
+        return CodeRefused(CodeDefect.TRUNCATED)
     if not text.strip() or (not has_definite_code(text) and all(map(is_prose, text.strip().splitlines()))):
-        return CodeRefused(Defect.NO_CODE)
+        return CodeRefused(CodeDefect.NO_CODE)
     detail = f"line {outcome.lineno}: {outcome.msg}" if isinstance(outcome, SyntaxError) and outcome.lineno else ""
-    return CodeRefused(attempt.defects[0] if attempt.defects else _describe_defect(text, outcome), detail)
+    return CodeRefused(attempt.defects[0] if attempt.defects else _classify_defect(text, outcome), detail)
 
 
-def _describe_defect(text: str, outcome: ast.Module | SyntaxError) -> Defect:
+def _classify_defect(text: str, outcome: ast.Module | SyntaxError) -> CodeDefect:
     """Classify a text that no rule could change: the repair would be a guess, or the mistake is the author's."""
     if isinstance(outcome, TabError):
-        return Defect.MIXED_TABS
-    if characters.is_part_of_diff(text):
-        return Defect.DIFF
+        return CodeDefect.MIXED_TABS
+    if characters.has_diff_hunk(text):
+        return CodeDefect.DIFF
     if isinstance(outcome, SyntaxError):
         for sign, defect in _PARSER_SIGNS:
             if outcome.msg.startswith(sign):
                 return defect
-    return Defect.SYNTAX
+    return CodeDefect.SYNTAX
 
 
 _PARSER_SIGNS = (
-    ("unexpected indent", Defect.INDENTATION),
-    ("unindent does not match", Defect.INDENTATION),
-    ("invalid character", Defect.TYPOGRAPHY),
-    ("invalid non-printable character", Defect.CONTROL_CHARACTERS),
+    ("unexpected indent", CodeDefect.INDENTATION),
+    ("unindent does not match", CodeDefect.INDENTATION),
+    ("invalid character", CodeDefect.TYPOGRAPHY),
+    ("invalid non-printable character", CodeDefect.CONTROL_CHARACTERS),
 )
 _OPEN_AT_END = ("was never closed", "unterminated triple-quoted", "unexpected EOF", "EOF in multi-line")
 _UNFINISHED = ("unterminated string", "expected an indented block", "expected ")
@@ -214,7 +216,7 @@ _ALWAYS_KNOWN = frozenset((*dir(builtins), "lambda", "await", "yield", "not"))
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def stops_early(error: SyntaxError, text: str) -> bool:
+def has_missing_end(error: SyntaxError, text: str) -> bool:
     """Whether a text fails to parse because its end is missing."""
     if any(sign in error.msg for sign in _OPEN_AT_END):
         return True
@@ -224,28 +226,28 @@ def stops_early(error: SyntaxError, text: str) -> bool:
     return error.msg.startswith(_UNFINISHED) or max(error.offset or 0, error.end_offset or 0) > len(lines[-1])
 
 
-def looks_cut(module: ast.Module, text: str) -> bool:
+def has_truncated_end(module: ast.Module, text: str) -> bool:
     """Whether code that parses, but whose wrapper was never closed, seems to be missing its end."""
     last = module.body[-1]
-    if _last_name_is_half(module, text):
+    if _has_half_last_name(module, text):
         return True
-    for statement in _last_statements(last):
-        if isinstance(statement, Function) and _does_nothing(statement):
+    for statement in _walk_last_statements(last):
+        if isinstance(statement, Function) and _has_no_effect(statement):
             return True
-    return last is not (innermost := _innermost(last)) and _is_idle(innermost)
+    return last is not (innermost := _find_innermost(last)) and _is_unused_expression(innermost)
 
 
-def _last_name_is_half(module: ast.Module, text: str) -> bool:
+def _has_half_last_name(module: ast.Module, text: str) -> bool:
     """Whether the last name is cut off, like `return cou` if only `count` exists."""
     found = _LAST_NAME.search(text[-200:])
     if found is None:
         return False
-    name, known = found.group(), {*_bound_names(module), *_ALWAYS_KNOWN}
+    name, known = found.group(), {*_list_bound_names(module), *_ALWAYS_KNOWN}
     is_read = any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(module))
     return is_read and name not in known and any(other.startswith(name) for other in known)
 
 
-def _bound_names(module: ast.Module) -> Iterator[str]:
+def _list_bound_names(module: ast.Module) -> Iterator[str]:
     for node in ast.walk(module):
         match node:
             case ast.Name(id=name, ctx=ast.Store()):
@@ -264,25 +266,25 @@ def _bound_names(module: ast.Module) -> Iterator[str]:
                 yield from names
 
 
-def _last_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
+def _walk_last_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
     """Yield the last statement, the last one inside it, and so on."""
     current: ast.stmt | None = statement
     while current is not None:
         yield current
-        current = _last_child(current)
+        current = _find_last_child(current)
 
 
-def _innermost(statement: ast.stmt) -> ast.stmt:
-    *_, innermost = _last_statements(statement)
+def _find_innermost(statement: ast.stmt) -> ast.stmt:
+    *_, innermost = _walk_last_statements(statement)
     return innermost
 
 
-def _last_child(statement: ast.stmt) -> ast.stmt | None:
-    children = _child_statements(statement)
+def _find_last_child(statement: ast.stmt) -> ast.stmt | None:
+    children = _list_child_statements(statement)
     return max(children, key=lambda child: (child.lineno, child.col_offset), default=None)
 
 
-def _child_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
+def _list_child_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
     for child in ast.iter_child_nodes(statement):
         if isinstance(child, ast.stmt):
             yield child
@@ -290,7 +292,7 @@ def _child_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
             yield from child.body
 
 
-def _is_idle(statement: ast.stmt) -> bool:
+def _is_unused_expression(statement: ast.stmt) -> bool:
     """Whether an expression's value is unused: half of an assignment or of a call."""
     if not isinstance(statement, ast.Expr):
         return False
@@ -300,7 +302,7 @@ def _is_idle(statement: ast.stmt) -> bool:
     return not any(isinstance(node, ast.Call | ast.Await | ast.Yield | ast.YieldFrom) for node in ast.walk(value))
 
 
-def _does_nothing(function: Function) -> bool:
+def _has_no_effect(function: Function) -> bool:
     """Whether a function has neither a result nor a visible effect, so that its end is missing."""
     fresh = {
         target.id
@@ -309,11 +311,11 @@ def _does_nothing(function: Function) -> bool:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    if _promises_result(function) and not any(
-        isinstance(node, (*_RESULTS, ast.Pass)) or _is_dots(node) for node in ast.walk(function)
+    if _has_result_annotation(function) and not any(
+        isinstance(node, (*_RESULTS, ast.Pass)) or _is_ellipsis(node) for node in ast.walk(function)
     ):
         return True
-    return not any(_is_visible(node, fresh) for statement in function.body for node in ast.walk(statement))
+    return not any(_is_visible_effect(node, fresh) for statement in function.body for node in ast.walk(statement))
 
 
 _PLAIN_VALUES = (ast.Constant, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp, ast.SetComp)
@@ -321,27 +323,29 @@ _RESULTS = (ast.Return, ast.Yield, ast.YieldFrom, ast.Raise)
 _EFFECTS = (*_RESULTS, ast.Pass, ast.Assert, ast.Delete, ast.Global, ast.Nonlocal, ast.With, ast.AsyncWith, ast.Await)
 
 
-def _promises_result(function: Function) -> bool:
+def _has_result_annotation(function: Function) -> bool:
     returns = function.returns
     return returns is not None and not (isinstance(returns, ast.Constant) and returns.value is None)
 
 
-def _is_visible(node: ast.AST, fresh: set[str]) -> bool:
+def _is_visible_effect(node: ast.AST, fresh: set[str]) -> bool:
     """Whether a node is a result, a write or a bare call, except on a container created in the function."""
     if isinstance(node, _EFFECTS):
         return True
     if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-        return _root(node) not in fresh
+        return _find_root_name(node) not in fresh
     if isinstance(node, ast.Expr):
-        return _is_dots(node) or (isinstance(node.value, ast.Call) and _root(node.value.func) not in fresh)
+        return _is_ellipsis(node) or (
+            isinstance(node.value, ast.Call) and _find_root_name(node.value.func) not in fresh
+        )
     return False
 
 
-def _is_dots(node: ast.AST) -> bool:
+def _is_ellipsis(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is Ellipsis
 
 
-def _root(node: ast.expr) -> str:
+def _find_root_name(node: ast.expr) -> str:
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""

@@ -32,7 +32,7 @@ _BULLET = re.compile(r"(?:[-*•]|\d{1,3}[.)])[ \t]+(?=\S)")
 _SHORT_SENTENCE = re.compile(r"[A-Z][\w'’ ,\-]*[.!?:]")
 
 
-def read(text: str) -> ast.Module | SyntaxError:
+def parse_or_error(text: str) -> ast.Module | SyntaxError:
     """Return the syntax tree, or the error. Warnings about escapes in strings are suppressed."""
     try:
         # Odd escapes in strings are valid Python and none of our business.
@@ -45,18 +45,18 @@ def read(text: str) -> ast.Module | SyntaxError:
         return SyntaxError(str(error))
 
 
-def parse(text: str) -> ast.Module | None:
+def parse_module(text: str) -> ast.Module | None:
     """Return the syntax tree, or None."""
-    module = read(text)
+    module = parse_or_error(text)
     return module if isinstance(module, ast.Module) else None
 
 
-def outside_literals(text: str, change: Callable[[str], str]) -> str:
+def map_outside_literals(text: str, change: Callable[[str], str]) -> str:
     """Apply `change` to everything outside strings and comments."""
-    return "".join(piece if literal else change(piece) for literal, piece in pieces(text))
+    return "".join(piece if literal else change(piece) for literal, piece in split_literals(text))
 
 
-def pieces(text: str) -> Iterator[tuple[bool, str]]:
+def split_literals(text: str) -> Iterator[tuple[bool, str]]:
     """Yield the text in order as pairs: whether the piece is a string or comment, and the piece."""
     end = 0
     for match in LITERAL.finditer(text):
@@ -68,10 +68,10 @@ def pieces(text: str) -> Iterator[tuple[bool, str]]:
         yield False, text[end:]
 
 
-def code_lines(text: str) -> list[bool]:
+def find_code_lines(text: str) -> list[bool]:
     """Return for each line whether it begins outside any string, so that its indentation counts."""
     begins = [True]
-    for literal, piece in pieces(text):
+    for literal, piece in split_literals(text):
         begins.extend([not literal] * piece.count("\n"))
     return begins
 
@@ -93,7 +93,7 @@ def is_lone_literal(module: ast.Module) -> bool:
     )
 
 
-def does_something(module: ast.Module) -> bool:
+def has_effect(module: ast.Module) -> bool:
     """Whether there is more than bare names and constants, which plain words would parse to as well."""
     return any(
         not isinstance(statement, ast.Expr) or isinstance(statement.value, ast.Call | ast.Await)
@@ -127,7 +127,7 @@ def _has_words_side_by_side(sentence: str) -> bool:
     return False
 
 
-class Defect(StrEnum):
+class CodeDefect(StrEnum):
     """A kind of damage, or the reason for a refusal."""
 
     TRUNCATED = "truncated"
@@ -153,33 +153,33 @@ class Defect(StrEnum):
 
 
 ADVICE = {
-    Defect.TRUNCATED: "The code stops in the middle. Send all of it again, to the last line; split it if it is long.",
-    Defect.NO_CODE: "There is no Python code in this text. Send the source of the tool and nothing else.",
-    Defect.SYNTAX: "The code is not valid Python. Correct it and send all of it again.",
-    Defect.CDATA: "The code is wrapped in a CDATA section. Send it without `<![CDATA[` and `]]>`.",
-    Defect.XML_TAGS: "XML tags are mixed into the code. Send only the source, without tags around or after it.",
-    Defect.END_TOKENS: "Chat template tokens such as `<|im_end|>` are mixed into the code. Send only the source.",
-    Defect.FENCE: "The code is in Markdown fences. Send one source without ``` lines.",
-    Defect.CHAT: "There are sentences around the code. Send only the source; put explanations in comments.",
-    Defect.JSON: "The code is wrapped in JSON that holds no readable code. Send the source itself as the string.",
-    Defect.ESCAPES: "Line breaks or quotes are escaped twice. Send real line breaks and plain quotes.",
-    Defect.ENTITIES: "The code contains HTML entities. Send `<`, `>`, `&` and quotes as plain characters.",
-    Defect.MARKDOWN: "The code has backslashes in front of plain signs, as in hello\\_world. Send it without them.",
-    Defect.CONTROL_CHARACTERS: "The code contains invisible or control characters. Type it anew as plain text.",
-    Defect.TYPOGRAPHY: "The code contains typographic quotes or spaces. Use plain ' and \" and ordinary spaces.",
-    Defect.LINE_ENDINGS: "The line endings are broken. Send plain line feeds.",
-    Defect.LINE_PREFIXES: "The lines carry numbers or marks in front. Send the source without them.",
-    Defect.PROMPTS: "This is an interactive session. Send the source without prompts and output.",
-    Defect.DIFF: "This is a diff, not a whole file. Send the complete source.",
-    Defect.INDENTATION: "The indentation is inconsistent. Start at column 0 and indent by 4 spaces.",
-    Defect.MIXED_TABS: "Tabs and spaces are mixed in the indentation. Indent by 4 spaces everywhere.",
+    CodeDefect.TRUNCATED: "The code stops in the middle. Send all of it again, to the last line; split long code.",
+    CodeDefect.NO_CODE: "There is no Python code in this text. Send the source of the tool and nothing else.",
+    CodeDefect.SYNTAX: "The code is not valid Python. Correct it and send all of it again.",
+    CodeDefect.CDATA: "The code is wrapped in a CDATA section. Send it without `<![CDATA[` and `]]>`.",
+    CodeDefect.XML_TAGS: "XML tags are mixed into the code. Send only the source, without tags around or after it.",
+    CodeDefect.END_TOKENS: "Chat template tokens such as `<|im_end|>` are mixed into the code. Send only the source.",
+    CodeDefect.FENCE: "The code is in Markdown fences. Send one source without ``` lines.",
+    CodeDefect.CHAT: "There are sentences around the code. Send only the source; put explanations in comments.",
+    CodeDefect.JSON: "The code is wrapped in JSON that holds no readable code. Send the source itself as the string.",
+    CodeDefect.ESCAPES: "Line breaks or quotes are escaped twice. Send real line breaks and plain quotes.",
+    CodeDefect.ENTITIES: "The code contains HTML entities. Send `<`, `>`, `&` and quotes as plain characters.",
+    CodeDefect.MARKDOWN: "The code has backslashes in front of plain signs, as in hello\\_world. Send it without them.",
+    CodeDefect.CONTROL_CHARACTERS: "The code contains invisible or control characters. Type it anew as plain text.",
+    CodeDefect.TYPOGRAPHY: "The code contains typographic quotes or spaces. Use plain ' and \" and ordinary spaces.",
+    CodeDefect.LINE_ENDINGS: "The line endings are broken. Send plain line feeds.",
+    CodeDefect.LINE_PREFIXES: "The lines carry numbers or marks in front. Send the source without them.",
+    CodeDefect.PROMPTS: "This is an interactive session. Send the source without prompts and output.",
+    CodeDefect.DIFF: "This is a diff, not a whole file. Send the complete source.",
+    CodeDefect.INDENTATION: "The indentation is inconsistent. Start at column 0 and indent by 4 spaces.",
+    CodeDefect.MIXED_TABS: "Tabs and spaces are mixed in the indentation. Indent by 4 spaces everywhere.",
 }
 
 
 class CodeRefused(ToolFailed):
     """The code can't be used as sent; `defect` says why, and the message says what to send instead."""
 
-    def __init__(self, defect: Defect, detail: str = "") -> None:
+    def __init__(self, defect: CodeDefect, detail: str = "") -> None:
         self.defect = defect
         self.detail = detail
         super().__init__(f"{ADVICE[defect]} ({detail})" if detail else ADVICE[defect])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from habitus.tools.code_repair.source import LITERAL, has_definite_code, is_prose, parse, pieces
+from habitus.tools.code_repair.source import LITERAL, has_definite_code, is_prose, parse_module, split_literals
 
 _CDATA_OPEN = re.compile(r"(?:<|&lt;)!\[CDATA\[?")
 _CDATA_CLOSE = re.compile(r"\]\](?:>|&gt;)")
@@ -31,7 +31,7 @@ _ROLE = re.compile(r"(?:assistant|python|code)[ \t]*\n")
 _FIELDS = ("python_code", "code", "source_code", "source", "script", "content", "arguments", "input", "parameters")
 
 
-def without_thinking(text: str) -> str | None:
+def strip_thinking(text: str) -> str | None:
     """Return the text after the model's thoughts; None if there are none, "" if they never end."""
     if opening := _THINKING.match(text):
         return text.partition(f"</{opening.group(1)}>")[2]
@@ -40,7 +40,7 @@ def without_thinking(text: str) -> str | None:
     return None
 
 
-def without_cdata(text: str) -> Iterator[tuple[str, bool]]:
+def unwrap_cdata(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the content of a CDATA section."""
     opened = _CDATA_OPEN.search(text)
     if opened and has_definite_code(text[: opened.start()]):
@@ -57,12 +57,12 @@ def without_cdata(text: str) -> Iterator[tuple[str, bool]]:
         yield (head, True) if tail.strip() in ("]]", "]") else (body, False)
 
 
-def without_tags(text: str) -> Iterator[tuple[str, bool]]:
+def unwrap_tags(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text without tags at both ends, the parameter that holds the code, or all up to a closing line."""
     stripped, is_closed = _strip_tags(text)
     if stripped != text:
         yield stripped, is_closed
-    if opening := _code_tag(text):
+    if opening := _find_code_tag(text):
         inner = text[opening.end() :]
         end = f"</{opening['name']}>"
         for cut in (inner.rfind(end), inner.find(end)):
@@ -72,7 +72,7 @@ def without_tags(text: str) -> Iterator[tuple[str, bool]]:
         yield stripped[: closing.start()], True
 
 
-def _code_tag(text: str) -> re.Match[str] | None:
+def _find_code_tag(text: str) -> re.Match[str] | None:
     for match in _CODE_TAG.finditer(text):
         if not match["name"].endswith(("parameter", "param", "argument", "arg")):
             return match
@@ -85,7 +85,7 @@ def _strip_tags(text: str) -> tuple[str, bool]:
     start, end, is_closed = 0, len(text.rstrip()), False
     while match := _TAG.match(text, _skip_space(text, start)):
         start = match.end()
-    while (at := _last_opening(text, start, end)) >= 0 and (
+    while (at := _find_last_opening(text, start, end)) >= 0 and (
         _TAG.fullmatch(text, at, end) or _HALF_TAG.fullmatch(text, at, end)
     ):
         end, is_closed = _skip_space_back(text, at), True
@@ -94,7 +94,7 @@ def _strip_tags(text: str) -> tuple[str, bool]:
     return (text[start:end].lstrip("\n") + "\n", True) if is_closed else (text[start:].lstrip("\n"), False)
 
 
-def _last_opening(text: str, start: int, end: int) -> int:
+def _find_last_opening(text: str, start: int, end: int) -> int:
     """Return where the last tag may begin, searching only the end because tags are short."""
     # A longer stretch would make this quadratic on texts full of `<`.
     near = max(start, end - 300)
@@ -113,7 +113,7 @@ def _skip_space_back(text: str, at: int) -> int:
     return at
 
 
-def without_tokens(text: str) -> Iterator[tuple[str, bool]]:
+def strip_template_tokens(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text without leading template tokens and everything after the first trailing one."""
     start = 0
     while match := _TOKEN.match(text, _skip_space(text, start)):
@@ -131,7 +131,7 @@ def _is_in_comment(text: str, at: int) -> bool:
     return any(match.group().startswith("#") for match in LITERAL.finditer(line))
 
 
-def without_json(text: str) -> Iterator[tuple[str, bool]]:
+def unwrap_json(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the decoded string, or the code field of an object or tool call."""
     stripped = text.strip().rstrip(",;").rstrip()
     if stripped[:1] not in ('"', "'", "{", "[") and stripped[:2] not in ('r"', "r'"):
@@ -141,29 +141,29 @@ def without_json(text: str) -> Iterator[tuple[str, bool]]:
             value = json.loads(spelled, strict=False)
         except (ValueError, RecursionError):
             continue
-        found = _code_in(value)
+        found = _find_code(value)
         if found is not None:
             yield found, True
         return
-    module = parse(stripped)
+    module = parse_module(stripped)
     if module and len(module.body) == 1 and isinstance(module.body[0], ast.Expr):
-        found = _code_in(_literal(module.body[0].value))
+        found = _find_code(_evaluate_literal(module.body[0].value))
         if found is not None:
             yield found, True
 
 
-def _literal(node: ast.expr) -> Any:
+def _evaluate_literal(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
 
 
-def _code_in(value: Any, depth: int = 0) -> str | None:
+def _find_code(value: Any, depth: int = 0) -> str | None:
     match value:
         case str() if depth and value.lstrip().startswith("{"):
             try:
-                return _code_in(json.loads(value, strict=False), depth + 1) or value
+                return _find_code(json.loads(value, strict=False), depth + 1) or value
             except (ValueError, RecursionError):
                 return value
         case str():
@@ -172,11 +172,11 @@ def _code_in(value: Any, depth: int = 0) -> str | None:
             return "".join(line if line.endswith("\n") else f"{line}\n" for line in value)
         case dict() if depth < 5:
             known = (value[field] for field in (*_FIELDS, "function") if field in value)
-            return next((code for inner in known if (code := _code_in(inner, depth + 1)) is not None), None)
+            return next((code for inner in known if (code := _find_code(inner, depth + 1)) is not None), None)
     return None
 
 
-def without_chat(text: str) -> Iterator[tuple[str, bool]]:
+def strip_chat(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the text without sentences before and after the code, where no fence separates them."""
     lines = text.split("\n")
     before = sum(1 for _ in takewhile(_is_chat, lines))
@@ -212,7 +212,7 @@ MAX_FENCES = 400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
+class FencedBlock:
     """A fenced block with its language tag."""
 
     tag: str
@@ -229,22 +229,22 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Fence:
+class _FenceLine:
     line: int
     indent: int
     mark: str
     tag: str
     prose: str = ""
 
-    def may_close(self, opening: _Fence) -> bool:
+    def may_close(self, opening: _FenceLine) -> bool:
         return not self.tag and self.mark.startswith(opening.mark) and self.indent <= opening.indent
 
 
-def without_fences(text: str) -> Iterator[tuple[str, bool]]:
+def unwrap_fences(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the code in the fences, likeliest reading first."""
-    yield from _one_line(text)
+    yield from _unwrap_inline_fence(text)
     lines = text.split("\n")
-    fences = list(_fences(lines))
+    fences = list(_find_fences(lines))
     if not fences or len(fences) > MAX_FENCES or _THOUGHTS.search(text):
         return
     first, last = fences[0], fences[-1]
@@ -254,15 +254,15 @@ def without_fences(text: str) -> Iterator[tuple[str, bool]]:
     if len(fences) % 2 and not last.tag and not "".join(lines[last.line + 1 :]).strip():
         yield "\n".join(lines[: last.line]) + "\n", True
     for opened_before in (True, False):
-        if opened_before and not _may_end_code(first, lines, fences):
+        if opened_before and not _is_lone_closing_fence(first, lines, fences):
             continue
-        blocks, outside = _split(lines, fences, opened_before=opened_before)
-        chosen = _choose(blocks)
-        if chosen is not None and _is_only_talk(outside, chosen):
+        blocks, outside = _split_blocks(lines, fences, opened_before=opened_before)
+        chosen = _choose_block(blocks)
+        if chosen is not None and _is_only_prose(outside, chosen):
             yield chosen.text, chosen.is_closed
 
 
-def _one_line(text: str) -> Iterator[tuple[str, bool]]:
+def _unwrap_inline_fence(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the code of a fence that opens and closes on one line, with only prose around it."""
     found = _ONE_LINE.search(text) if text.count("```") == 2 else None
     if found is None or has_definite_code(text[: found.start()] + text[found.end() :]):
@@ -273,7 +273,7 @@ def _one_line(text: str) -> Iterator[tuple[str, bool]]:
         yield f"{code}\n", True
 
 
-def _may_end_code(first: _Fence, lines: list[str], fences: list[_Fence]) -> bool:
+def _is_lone_closing_fence(first: _FenceLine, lines: list[str], fences: list[_FenceLine]) -> bool:
     """Whether this is a closing fence whose opening one was lost or part of the prompt."""
     before = [line for line in lines[: first.line] if line.strip()]
     if first.tag or not before:
@@ -281,73 +281,73 @@ def _may_end_code(first: _Fence, lines: list[str], fences: list[_Fence]) -> bool
     return has_definite_code("\n".join(before)) or (len(fences) % 2 == 1 and not all(map(is_prose, before)))
 
 
-def _is_only_talk(outside: str, chosen: Block) -> bool:
+def _is_only_prose(outside: str, chosen: FencedBlock) -> bool:
     """Whether no code would be lost with the text outside the block."""
     return not has_definite_code(outside) and set(_MENTIONED.findall(outside)) <= set(_MENTIONED.findall(chosen.text))
 
 
 def has_tilde_in_code(text: str) -> bool:
     """Whether code contains `~~~`: `~~~python` parses as a triple inversion, which is never meant."""
-    return "~~~" in text and any(not literal and "~~~" in piece for literal, piece in pieces(text))
+    return "~~~" in text and any(not literal and "~~~" in piece for literal, piece in split_literals(text))
 
 
-def _fences(lines: list[str]) -> Iterator[_Fence]:
+def _find_fences(lines: list[str]) -> Iterator[_FenceLine]:
     for number, line in enumerate(lines):
         if match := _FENCE_LINE.fullmatch(line):
             tag = _LANGUAGE.match(match["info"])
             name = tag.group(1).lower() if tag else ""
-            yield _Fence(line=number, indent=len(match["indent"]), mark=match["mark"], tag=name)
+            yield _FenceLine(line=number, indent=len(match["indent"]), mark=match["mark"], tag=name)
         elif line.count("`") == 3 and (match := _OPENS_AFTER_PROSE.search(line)):
-            yield _Fence(line=number, indent=0, mark="```", tag=match["tag"].lower(), prose=line[: match.start()])
+            yield _FenceLine(line=number, indent=0, mark="```", tag=match["tag"].lower(), prose=line[: match.start()])
 
 
-def _split(lines: list[str], fences: list[_Fence], *, opened_before: bool) -> tuple[list[Block], str]:
+def _split_blocks(lines: list[str], fences: list[_FenceLine], *, opened_before: bool) -> tuple[list[FencedBlock], str]:
     """Return the blocks, and the text outside of them."""
-    blocks: list[Block] = []
+    blocks: list[FencedBlock] = []
     outside: list[str] = []
     start = 0
-    opening: _Fence | None = None
+    opening: _FenceLine | None = None
     if opened_before:
-        opening = _Fence(line=-1, indent=fences[0].indent, mark=fences[0].mark, tag="python")
+        opening = _FenceLine(line=-1, indent=fences[0].indent, mark=fences[0].mark, tag="python")
     for fence in fences:
         if opening is None:
             outside += [*lines[start : fence.line], fence.prose]
             opening = fence
         elif fence.may_close(opening):
-            blocks.append(_block(opening, lines[opening.line + 1 : fence.line], is_closed=True))
+            blocks.append(_build_block(opening, lines[opening.line + 1 : fence.line], is_closed=True))
             opening, start = None, fence.line + 1
         elif fence.tag and fence.indent <= opening.indent:
-            blocks.append(_block(opening, lines[opening.line + 1 : fence.line], is_closed=False))
+            blocks.append(_build_block(opening, lines[opening.line + 1 : fence.line], is_closed=False))
             opening = fence
     if opening is None:
         outside += lines[start:]
     else:
-        blocks.append(_last_block(opening, lines[opening.line + 1 :]))
+        blocks.append(_build_last_block(opening, lines[opening.line + 1 :]))
     return blocks, "\n".join(outside)
 
 
-def _block(opening: _Fence, lines: list[str], *, is_closed: bool) -> Block:
+def _build_block(opening: _FenceLine, lines: list[str], *, is_closed: bool) -> FencedBlock:
     if opening.line >= 0 and opening.indent and all(not line[: opening.indent].strip() for line in lines):
         lines = [line[opening.indent :] for line in lines]
     if not opening.tag and lines and lines[0].strip().lower() in _PYTHON_TAGS:
-        return Block(tag="python", text="\n".join(lines[1:]), is_closed=is_closed)
-    return Block(tag=opening.tag, text="\n".join(lines), is_closed=is_closed)
+        return FencedBlock(tag="python", text="\n".join(lines[1:]), is_closed=is_closed)
+    return FencedBlock(tag=opening.tag, text="\n".join(lines), is_closed=is_closed)
 
 
-def _last_block(opening: _Fence, lines: list[str]) -> Block:
+def _build_last_block(opening: _FenceLine, lines: list[str]) -> FencedBlock:
     """Return a block without a proper closing fence; one may be glued to the last line."""
     text = "\n".join(lines).rstrip()
     if text.endswith(opening.mark):
-        return _block(opening, text[: -len(opening.mark)].rstrip("`~").split("\n"), is_closed=True)
-    return _block(opening, lines, is_closed=False)
+        return _build_block(opening, text[: -len(opening.mark)].rstrip("`~").split("\n"), is_closed=True)
+    return _build_block(opening, lines, is_closed=False)
 
 
-def _choose(blocks: list[Block]) -> Block | None:
+def _choose_block(blocks: list[FencedBlock]) -> FencedBlock | None:
     """Choose a block: Python before untagged, definitions before usage, long before short; later revisions win."""
     filled = [block for block in blocks if block.text.strip()]
     if not filled:
         return None
-    best = max(filled, key=_weight)
+    best = max(filled, key=_rank_block)
     for block in filled[filled.index(best) + 1 :]:
         if best.defined_names and block.defined_names >= best.defined_names:
             best = block
@@ -358,6 +358,6 @@ def _choose(blocks: list[Block]) -> Block | None:
     return best
 
 
-def _weight(block: Block) -> tuple[int, bool, int]:
+def _rank_block(block: FencedBlock) -> tuple[int, bool, int]:
     rank = 2 if block.is_python else 1 if not block.tag else 0
     return rank, has_definite_code(block.text), len(block.text)

@@ -5,80 +5,93 @@ from __future__ import annotations
 from fastapi import Request, Response, UploadFile
 
 from habitus.access import Access
-from habitus.agent.background import in_thread
-from habitus.app import json_shapes
+from habitus.agent.background import run_in_thread
+from habitus.app import json_results
 from habitus.app.library import uploading
-from habitus.app.library.updating import TakenIn
-from habitus.app.operating.idempotency import Attempt, once
-from habitus.app.use_cases.skills import read_file
+from habitus.app.library.importing import ImportResult
+from habitus.app.operating.idempotency import RequestAttempt, answer_once
+from habitus.app.use_cases.skills import read_skill_file
 from habitus.errors import Refused
-from habitus.files import file_of
+from habitus.files import build_file
 from habitus.jobs.model import Job
-from habitus.skills.trees import runs_unasked
-from habitus.web.api.requests_and_answers import (
-    AsMade,
-    IfMatch,
-    Json,
-    Line,
-    OnceKey,
-    Opened,
-    answer,
-    as_json,
-    expected_version,
+from habitus.skills.trees import is_auto_executed
+from habitus.web.api.schemas import (
+    IdempotencyKeyHeader,
+    IfMatchHeader,
+    JsonObject,
+    RequestHome,
+    ShortText,
+    UnvalidatedRoute,
+    make_response_model,
     read_upload,
+    require_expected_version,
+    to_json_value,
 )
-from habitus.web.api.use_case_routes import shape_of
-from habitus.web.routing import LARGE, Router
+from habitus.web.api.use_case_routes import get_response_model
+from habitus.web.routing import LARGE_BODY_BYTES, AccessRouter
 
-router = Router(tags=["skills"], route_class_override=AsMade)
+router = AccessRouter(tags=["skills"], route_class_override=UnvalidatedRoute)
 
-Taken = shape_of(TakenIn)
+ImportResultModel = get_response_model(ImportResult)
 
 
 @router.get("/skills/{name}/files/{path:path}", access=Access.OPEN_READING, response_class=Response)
-def file(habitus: Opened, name: str, path: str) -> Response:
+def download_skill_file(habitus: RequestHome, name: str, path: str) -> Response:
     """Return one of the skill's files as a download."""
     # Sent as an attachment: a skill's HTML shown by the browser could act in the page's name.
-    content = read_file(habitus, name, path)
+    content = read_skill_file(habitus, name, path)
     return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})
 
 
 @router.put(
-    "/skills/{name}/files/{path:path}", access=Access.ADMIN, response_model=answer("WrittenFile", name=str, version=int)
+    "/skills/{name}/files/{path:path}",
+    access=Access.ADMIN,
+    response_model=make_response_model("WrittenFile", name=str, version=int),
 )
-async def put_file(
-    habitus: Opened, name: str, path: str, request: Request, if_match: IfMatch = None, reason: Line = ""
-) -> Json:
+async def replace_skill_file(
+    habitus: RequestHome, name: str, path: str, request: Request, if_match: IfMatchHeader = None, reason: ShortText = ""
+) -> JsonObject:
     """Replace one of the skill's files with the request body."""
     content = await request.body()
-    return await in_thread(lambda: _put_file(habitus, name, path, content, if_match, reason))
+    return await run_in_thread(lambda: _write_skill_file(habitus, name, path, content, if_match, reason))
 
 
-def _put_file(habitus: Opened, name: str, path: str, content: bytes, if_match: str | None, reason: str) -> Json:
+def _write_skill_file(
+    habitus: RequestHome, name: str, path: str, content: bytes, if_match: str | None, reason: str
+) -> JsonObject:
     """Write the file at the expected version; raise `Refused` for a file that tools run unasked, unless
     the owner asks.
     """
-    if habitus.settings.is_guest and runs_unasked(path):
+    if habitus.settings.is_guest and is_auto_executed(path):
         hint = "Tools run it unasked, so only the owner of this home changes it."
         raise Refused(f"'{path}' is not for you to change.", hint=hint)
-    author, version = habitus.person(reason), expected_version(if_match, habitus.skills.find(name).layer)
+    author, version = habitus.build_author(reason), require_expected_version(if_match, habitus.skills.find(name).layer)
     made = habitus.skills.edit_file(name, path, content, author, expected_version=version)
     return {"name": name, "version": made.version}
 
 
-@router.post("/uploads", access=Access.ADMIN, max_bytes=LARGE, response_model=uploading.Looked | Taken | Job)
-def upload(habitus: Opened, file: UploadFile, save: bool = False, overwrite: bool = False, key: OnceKey = "") -> Json:
+@router.post(
+    "/uploads",
+    access=Access.ADMIN,
+    max_bytes=LARGE_BODY_BYTES,
+    response_model=uploading.ImportPreview | ImportResultModel | Job,
+)
+def upload_skills(
+    habitus: RequestHome, file: UploadFile, save: bool = False, overwrite: bool = False, key: IdempotencyKeyHeader = ""
+) -> JsonObject:
     """Preview the skills in a .md, .zip or .tar.gz with the findings of a scan; with `save`, import them, a large file
     as a job.
     """
     sent = read_upload(file)
 
-    def make(attempt: Attempt) -> Json:
-        taken = uploading.take(habitus, sent, overwrite=overwrite, id=attempt.id)
-        answer: Json = as_json(json_shapes.result(taken))
+    def make(attempt: RequestAttempt) -> JsonObject:
+        taken = uploading.import_upload(habitus, sent, overwrite=overwrite, id=attempt.id)
+        answer: JsonObject = to_json_value(json_results.serialize_result(taken))
         return answer
 
     if save:
-        return once(habitus, key, ["uploads", as_json(sent.name), file_of(sent.content).sha256, overwrite], make)
-    answer: Json = as_json(uploading.look(habitus.skills, habitus.screening, sent))
+        return answer_once(
+            habitus, key, ["uploads", to_json_value(sent.name), build_file(sent.content).sha256, overwrite], make
+        )
+    answer: JsonObject = to_json_value(uploading.preview_upload(habitus.skills, habitus.screening, sent))
     return answer

@@ -13,29 +13,29 @@ from fastapi.responses import HTMLResponse
 from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
-from habitus.app.conversations.secrets import Standing
+from habitus.app.conversations.secrets import SecretStatus
 from habitus.app.library import trusting
-from habitus.app.library.layers import places
+from habitus.app.library.layers import list_layer_summaries
 from habitus.app.operating import configuring
-from habitus.app.operating.configuring import SOMEBODY_ELSE, Origin
-from habitus.app.operating.people import Role, is_team
+from habitus.app.operating.configuring import REQUIRE_OTHER_APPROVER, SettingOrigin
+from habitus.app.operating.people import UserRole, has_other_approver
 from habitus.app.use_cases import agents, users
-from habitus.app.use_cases.declaration import Nothing
-from habitus.app.use_cases.users import InvitedUser
+from habitus.app.use_cases.declaration import EmptyPayload
+from habitus.app.use_cases.users import AddUserResult
 from habitus.events import OutcomeKind
-from habitus.sandbox.credentials.grants import Call, GrantKind
-from habitus.skills.sources.trust import APPROVED, IMPORTED
-from habitus.web.api.requests_and_answers import Opened
-from habitus.web.homes_by_person import desks_of, habitus_of
-from habitus.web.pages.lists import Line
-from habitus.web.rendering import Said, format_timestamp, fragment, page
-from habitus.web.routing import Router
+from habitus.sandbox.credentials.grants import CommandLineCall, GrantKind
+from habitus.skills.sources.trust import APPROVED_ROOT, IMPORTED_ROOT
+from habitus.web.api.schemas import RequestHome
+from habitus.web.home_pool import get_home_pool, get_request_home
+from habitus.web.pages.lists import ListRow
+from habitus.web.rendering import FlashMessage, format_timestamp, render_fragment, render_page
+from habitus.web.routing import AccessRouter
 
-router = Router()
+router = AccessRouter()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class SettingDescription:
     """A setting's label and hint; `choices` maps its values to labels."""
 
     label: str
@@ -43,15 +43,17 @@ class Setting:
     choices: Mapping[str, str] | None = None
 
 
-GROUPS: Mapping[str, Mapping[str, Setting]] = {
+SETTING_GROUPS: Mapping[str, Mapping[str, SettingDescription]] = {
     "Models": {
-        "model": Setting(
+        "model": SettingDescription(
             label="The model that answers", hint="Written as provider:model. Its key stays in the environment."
         ),
-        "cheap_model": Setting(label="The model that drafts and draws lessons", hint="Without one, the same."),
+        "cheap_model": SettingDescription(
+            label="The model that drafts and draws lessons", hint="Without one, the same."
+        ),
     },
     "Learning": {
-        "memory": Setting(
+        "memory": SettingDescription(
             label="What agents learn",
             choices={
                 "autopilot": "is kept at once",
@@ -59,7 +61,7 @@ GROUPS: Mapping[str, Mapping[str, Setting]] = {
                 "off": "is not kept",
             },
         ),
-        "acc_mode": Setting(
+        "acc_mode": SettingDescription(
             label="What goes wrong while an agent works",
             choices={
                 "passive": "becomes a lesson",
@@ -67,176 +69,189 @@ GROUPS: Mapping[str, Mapping[str, Setting]] = {
                 "off": "is not looked at",
             },
         ),
-        "learning_tokens": Setting(
+        "learning_tokens": SettingDescription(
             label="The most that learning may spend a day", hint="Counted about as words; 0 is nothing."
         ),
     },
     "Review": {
-        "review.auto": Setting(
+        "review.auto": SettingDescription(
             label="Harmless text of agents",
             choices={"false": "waits for you", "true": "is used at once"},
             hint="Code, new powers and deletions always wait.",
         ),
     },
     "What helps": {
-        "evidence.withhold": Setting(
+        "evidence.withhold": SettingDescription(
             label="Share of offers held back at random",
             hint="From 0 to 0.5. With 0.1 you learn what helps; 0 is off.",
         ),
-        "reliable": Setting(
+        "reliable": SettingDescription(
             label="How sure a tool must be before it is tried first",
             hint="From 0 to 1.",
         ),
     },
     "Skills": {
-        "layers": Setting(
+        "layers": SettingDescription(
             label="Offer only the skills of these places", hint="Their names with commas between; none means all."
         ),
-        "disabled_skills": Setting(label="Skills that are off for everybody", hint="Their names with commas between."),
-        "search.encoder": Setting(label="Search", choices={"static": "quick", "minilm": "understands more, slower"}),
-        "bot_name": Setting(label="What the agent is called"),
+        "disabled_skills": SettingDescription(
+            label="Skills that are off for everybody", hint="Their names with commas between."
+        ),
+        "search.encoder": SettingDescription(
+            label="Search", choices={"static": "quick", "minilm": "understands more, slower"}
+        ),
+        "bot_name": SettingDescription(label="What the agent is called"),
     },
     "How long things are kept": {
-        "retention.turn_days": Setting(label="Days that conversations are kept"),
-        "retention.lessons": Setting(label="Lessons in one place"),
-        "retention.degraded_tool_days": Setting(label="Days until a tool that fails is put away"),
+        "retention.turn_days": SettingDescription(label="Days that conversations are kept"),
+        "retention.lessons": SettingDescription(label="Lessons in one place"),
+        "retention.degraded_tool_days": SettingDescription(label="Days until a tool that fails is put away"),
     },
 }
-_ORIGINS = {Origin.DEFAULT: "", Origin.FILE: "set here", Origin.ENVIRONMENT: "set by the environment"}
-_ROOTS = {IMPORTED: "Imported skills", APPROVED: "Code of your own skills"}
+_ORIGIN_LABELS = {
+    SettingOrigin.DEFAULT: "",
+    SettingOrigin.FILE: "set here",
+    SettingOrigin.ENVIRONMENT: "set by the environment",
+}
+_ROOT_LABELS = {IMPORTED_ROOT: "Imported skills", APPROVED_ROOT: "Code of your own skills"}
 
 
 @router.get("/settings", access=Access.VIEWER)
-def show(request: Request, habitus: Opened) -> HTMLResponse:
-    return _show_page(request, habitus)
+def show_settings(request: Request, habitus: RequestHome) -> HTMLResponse:
+    return _render_settings(request, habitus)
 
 
-def _show_page(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
-    values = {one.key: one for one in configuring.values(habitus.settings, os.environ)}
-    known = {key for settings in GROUPS.values() for key in settings}
-    trusted = [(_ROOTS.get(one.root, one.root), one) for one in trusting.list_trusted(habitus)]
-    return page(
+def _render_settings(request: Request, habitus: Habitus, said: FlashMessage | None = None) -> HTMLResponse:
+    values = {one.key: one for one in configuring.list_settings(habitus.settings, os.environ)}
+    known = {key for settings in SETTING_GROUPS.values() for key in settings}
+    trusted = [(_ROOT_LABELS.get(one.root, one.root), one) for one in trusting.list_trusted(habitus)]
+    return render_page(
         request,
         "settings.html",
         said=said,
-        groups=GROUPS,
+        groups=SETTING_GROUPS,
         values=values,
         others=[one for key, one in values.items() if key not in known],
-        origins=_ORIGINS,
+        origins=_ORIGIN_LABELS,
         trusted=trusted,
         file=habitus.settings.home / "habitus.toml",
     )
 
 
 @router.post("/settings/value", access=Access.ADMIN)
-def put(
-    request: Request, habitus: Opened, key: Annotated[str, Form()], value: Annotated[str, Form()] = ""
+def change_setting(
+    request: Request, habitus: RequestHome, key: Annotated[str, Form()], value: Annotated[str, Form()] = ""
 ) -> HTMLResponse:
     """Change a setting; an empty value resets it to its default."""
-    with desks_of(request).changing_settings():
-        done = configuring.put_remotely(habitus, key, value.strip() or None)
+    with get_home_pool(request).reopen_on_settings_change():
+        done = configuring.set_setting_remotely(habitus, key, value.strip() or None)
     told = "Saved." if done.is_changed else "Nothing was changed."
     if done.is_overruled:
         told = "It is written down; the environment has another value, which wins."
     # The home was reopened with the new setting, so it is looked up again.
-    return _show_page(request, habitus_of(request), Said(text=told, undo=done.undo))
+    return _render_settings(request, get_request_home(request), FlashMessage(text=told, undo=done.undo))
 
 
 @router.get("/connections", access=Access.VIEWER)
-def show_connections(request: Request, habitus: Opened) -> HTMLResponse:
-    return _show_connections(request, habitus)
+def show_connections(request: Request, habitus: RequestHome) -> HTMLResponse:
+    return _render_connections(request, habitus)
 
 
-def _show_connections(request: Request, habitus: Habitus, said: Said | None = None) -> HTMLResponse:
-    listed = agents.list_agents(habitus, Nothing())
+def _render_connections(request: Request, habitus: Habitus, said: FlashMessage | None = None) -> HTMLResponse:
+    listed = agents.list_agents(habitus, EmptyPayload())
     found, known = listed.agents, {one.name for one in listed.agents if one.is_used or one.is_connected}
-    return page(
+    return render_page(
         request,
         "connections.html",
         said=said,
         here=[one for one in found if one.name in known],
         others=[one for one in found if one.name not in known],
-        last_heard={one.name: one.last_heard for one in listed.heard},
-        elsewhere=[one for one in listed.heard if one.name not in known],
-        places=places(habitus.skills),
+        last_heard={one.name: one.last_seen_on for one in listed.activity},
+        elsewhere=[one for one in listed.activity if one.name not in known],
+        places=list_layer_summaries(habitus.skills),
         is_owner=request.state.access is Access.OWNER,
     )
 
 
 @router.get("/connections/{agent}/changes", access=Access.ADMIN)
-def changes(habitus: Opened, agent: str, leaving: bool = False) -> HTMLResponse:
+def preview_agent_changes(habitus: RequestHome, agent: str, leaving: bool = False) -> HTMLResponse:
     """Preview what connecting or disconnecting would change in an agent's files."""
-    plan = agents.changes(habitus, agents.AgentChange(agent=agent, leaving=leaving))
-    return fragment("connection_changes.html", plan=plan, leaving=leaving)
+    plan = agents.preview_agent_changes(habitus, agents.PreviewAgentChangesRequest(agent=agent, disconnecting=leaving))
+    return render_fragment("connection_changes.html", plan=plan, leaving=leaving)
 
 
 @router.post("/connections/{agent}/connect", access=Access.ADMIN)
-def connect(request: Request, habitus: Opened, agent: str) -> HTMLResponse:
-    done = agents.connect(habitus, agents.OneAgent(agent=agent))
+def connect_agent(request: Request, habitus: RequestHome, agent: str) -> HTMLResponse:
+    done = agents.connect_agent(habitus, agents.AgentRequest(agent=agent))
     text = " ".join(part for part in (f"{done.title} is connected. Start it anew.", done.note) if part)
-    return _show_connections(request, habitus, Said(text=text))
+    return _render_connections(request, habitus, FlashMessage(text=text))
 
 
 @router.post("/connections/{agent}/disconnect", access=Access.ADMIN)
-def disconnect(request: Request, habitus: Opened, agent: str) -> HTMLResponse:
-    done = agents.disconnect(habitus, agents.OneAgent(agent=agent))
-    return _show_connections(request, habitus, Said(text=f"{done.title} is disconnected; its files are as they were."))
+def disconnect_agent(request: Request, habitus: RequestHome, agent: str) -> HTMLResponse:
+    done = agents.disconnect_agent(habitus, agents.AgentRequest(agent=agent))
+    return _render_connections(
+        request, habitus, FlashMessage(text=f"{done.title} is disconnected; its files are as they were.")
+    )
 
 
 @router.get("/team", access=Access.VIEWER)
-def show_team(request: Request, habitus: Opened) -> HTMLResponse:
-    return _show_team(request, habitus)
+def show_team(request: Request, habitus: RequestHome) -> HTMLResponse:
+    return _render_team(request, habitus)
 
 
-def _show_team(
-    request: Request, habitus: Habitus, said: Said | None = None, invited: InvitedUser | None = None
+def _render_team(
+    request: Request, habitus: Habitus, said: FlashMessage | None = None, invited: AddUserResult | None = None
 ) -> HTMLResponse:
-    found = users.list_users(habitus, Nothing())
-    return page(
+    found = users.list_users(habitus, EmptyPayload())
+    return render_page(
         request,
         "team.html",
         said=said,
         members=found.users,
         invited=invited,
-        roles=[role.value for role in Role],
+        roles=[role.value for role in UserRole],
         needs_somebody_else=habitus.settings.review.somebody_else,
-        is_team=is_team(habitus),
+        is_team=has_other_approver(habitus),
     )
 
 
 @router.post("/team/invite", access=Access.ADMIN)
-def invite(
-    request: Request, habitus: Opened, name: Annotated[str, Form(max_length=100)], role: Annotated[Role, Form()]
+def invite_user(
+    request: Request,
+    habitus: RequestHome,
+    name: Annotated[str, Form(max_length=100)],
+    role: Annotated[UserRole, Form()],
 ) -> HTMLResponse:
     """Invite a user, or give a known one another role and a new link."""
     at = f"{request.url.scheme}://{request.headers['host']}"
-    made = users.add(habitus, users.Invitation(name=name.strip().lower(), role=role, at=at))
-    return _show_team(request, habitus, invited=made)
+    made = users.add_user(habitus, users.AddUserRequest(name=name.strip().lower(), role=role, at=at))
+    return _render_team(request, habitus, invited=made)
 
 
 @router.post("/team/{name}/remove", access=Access.ADMIN)
-def remove(request: Request, habitus: Opened, name: str) -> HTMLResponse:
-    done = users.remove(habitus, users.OneUser(name=name))
-    return _show_team(request, habitus, Said(text=f"{done.removed} can no longer sign in."))
+def remove_user(request: Request, habitus: RequestHome, name: str) -> HTMLResponse:
+    done = users.remove_user(habitus, users.RemoveUserRequest(name=name))
+    return _render_team(request, habitus, FlashMessage(text=f"{done.removed} can no longer sign in."))
 
 
 @router.post("/team/somebody-else", access=Access.ADMIN)
-def somebody_else(request: Request, habitus: Opened, on: Annotated[bool, Form()]) -> HTMLResponse:
+def require_other_reviewer(request: Request, habitus: RequestHome, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Require, or stop requiring, that another person approves one's own changes."""
-    with desks_of(request).changing_settings():
-        done = configuring.put_remotely(habitus, SOMEBODY_ELSE, "true" if on else None)
+    with get_home_pool(request).reopen_on_settings_change():
+        done = configuring.set_setting_remotely(habitus, REQUIRE_OTHER_APPROVER, "true" if on else None)
     text = "Somebody else must approve from now on." if on else "Everybody may approve what is their own."
-    return _show_team(request, habitus_of(request), Said(text=text, undo=done.undo))
+    return _render_team(request, get_request_home(request), FlashMessage(text=text, undo=done.undo))
 
 
-_STANDINGS = {
-    Standing.GRANTED: ("may have it", "good"),
-    Standing.NOT_SET: ("has no value yet", "warn"),
-    Standing.WAITING: ("waits for you", "warn"),
-    Standing.CHANGED: ("changed since", "warn"),
-    Standing.UNTRUSTED: ("not trusted yet", "warn"),
+_SECRET_BADGES = {
+    SecretStatus.GRANTED: ("may have it", "good"),
+    SecretStatus.NOT_SET: ("has no value yet", "warn"),
+    SecretStatus.WAITING: ("waits for you", "warn"),
+    SecretStatus.CHANGED: ("changed since", "warn"),
+    SecretStatus.UNTRUSTED: ("not trusted yet", "warn"),
 }
-_OUTCOMES = {
+_OUTCOME_BADGES = {
     OutcomeKind.OK: ("went well", "good"),
     OutcomeKind.FAILED: ("failed", "bad"),
     OutcomeKind.INFRA: ("could not run", "warn"),
@@ -244,23 +259,23 @@ _OUTCOMES = {
 
 
 @router.get("/secrets", access=Access.VIEWER)
-def show_secrets(request: Request, habitus: Opened) -> HTMLResponse:
+def show_secrets(request: Request, habitus: RequestHome) -> HTMLResponse:
     """Show the secrets by name, the skills that ask for them, and the calls that used them."""
-    found = secrets.overview(habitus)
-    kept = [Line(name=one.name, text=f"For {', '.join(one.granted_to) or 'nobody yet'}") for one in found.secrets]
+    found = secrets.read_secrets_overview(habitus)
+    kept = [ListRow(name=one.name, text=f"For {', '.join(one.granted_to) or 'nobody yet'}") for one in found.secrets]
     asked = [
-        Line(
+        ListRow(
             name=one.secret,
             text=f"{one.skill} asks for it",
             note=f"In a terminal: {one.hint}" if one.hint else "",
             href=f"/skills/{one.skill}",
-            mark=_STANDINGS[one.standing][0],
-            kind=_STANDINGS[one.standing][1],
+            badge=_SECRET_BADGES[one.status][0],
+            badge_kind=_SECRET_BADGES[one.status][1],
         )
         for one in found.requests
     ]
     reached = [
-        Line(
+        ListRow(
             name=one.what,
             text=f"{one.skill} may reach it",
             note=f"Granted by {one.granted_by}, {format_timestamp(one.granted_on)}",
@@ -268,11 +283,11 @@ def show_secrets(request: Request, habitus: Opened) -> HTMLResponse:
         for one in found.grants
         if one.kind is GrantKind.HOST
     ]
-    called = [_describe_call(one) for one in found.calls]
+    called = [_make_call_row(one) for one in found.calls]
     lead = "Passwords and keys for skills that act on real accounts. No agent sees them, and neither does this page."
     empty = "A secret is kept where Habitus runs, in a terminal, so that it never goes through a page."
     below = (("What skills ask for", asked), ("What they may reach", reached), ("What was called", called))
-    return page(
+    return render_page(
         request,
         "secrets.html",
         title="Secrets",
@@ -284,14 +299,14 @@ def show_secrets(request: Request, habitus: Opened) -> HTMLResponse:
     )
 
 
-def _describe_call(call: Call) -> Line:
+def _make_call_row(call: CommandLineCall) -> ListRow:
     """Return a row about a call of a skill's command line."""
-    mark, kind = ("refused", "bad") if call.is_refused else _OUTCOMES[call.outcome.kind]
+    mark, kind = ("refused", "bad") if call.is_refused else _OUTCOME_BADGES[call.outcome.kind]
     given = f", with {', '.join(call.secrets)}" if call.secrets else ""
-    return Line(
+    return ListRow(
         name=" ".join([call.skill, *call.arguments]),
-        text=f"{call.who}, {format_timestamp(call.when)}{given}",
+        text=f"{call.caller}, {format_timestamp(call.timestamp)}{given}",
         note=call.outcome.reason,
-        mark=mark,
-        kind=kind,
+        badge=mark,
+        badge_kind=kind,
     )

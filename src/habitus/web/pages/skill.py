@@ -16,31 +16,31 @@ from habitus.app import Habitus
 from habitus.app.conversations import running_code
 from habitus.app.learning import insights
 from habitus.app.library import content, explaining, trusting
-from habitus.app.library.browsing import Uses, rows_of, uses_of
+from habitus.app.library.browsing import SkillUsageCounts, build_skill_rows, read_skill_usage
 from habitus.app.library.content import FileChange
-from habitus.app.library.undoing import of_written
+from habitus.app.library.undoing import build_write_undo
 from habitus.app.use_cases import improving, tasks, writing
-from habitus.app.use_cases.improving import Improvements
-from habitus.app.use_cases.skills import OneSkill, locate, read, read_file
-from habitus.app.use_cases.skills import show as show_skill
+from habitus.app.use_cases.improving import ListImprovementsResult
+from habitus.app.use_cases.skills import ShowSkillRequest, locate_skill, read_skill_details, read_skill_file
+from habitus.app.use_cases.skills import show_skill as show_skill
 from habitus.errors import Invalid, Stale
 from habitus.skills import names
-from habitus.skills.editable_fields import EDITABLE, Fields
-from habitus.skills.layers.listing import ShownSkill
-from habitus.skills.model import Skill, Source, Stage
-from habitus.skills.sources.trust import powers
+from habitus.skills.editable_fields import EDITABLE_FIELDS, FieldChanges
+from habitus.skills.layers.listing import SkillDetails
+from habitus.skills.model import Skill, SkillSource, Stage
+from habitus.skills.sources.trust import list_powers
 from habitus.skills.trees import MAIN_FILES
-from habitus.text import count_of
-from habitus.tools.model import asked_for
-from habitus.web import charts, words
-from habitus.web.api.requests_and_answers import Opened
+from habitus.text import format_count
+from habitus.tools.model import describe_permissions
+from habitus.web import charts, labels
+from habitus.web.api.schemas import RequestHome
 from habitus.web.pages import skills
-from habitus.web.rendering import Compared, Said, draw_diffs, markdown, page
-from habitus.web.routing import Router
+from habitus.web.rendering import FileComparison, FlashMessage, build_file_comparisons, render_markdown, render_page
+from habitus.web.routing import AccessRouter
 
-router = Router()
+router = AccessRouter()
 # Longer files are offered as a download only.
-_READABLE = 100_000
+_MAX_SHOWN_CHARS = 100_000
 TABS = (
     ("read", "Read"),
     ("edit", "Edit"),
@@ -56,27 +56,36 @@ TABS = (
 
 
 @router.get("/skills/{name}", access=Access.OPEN_READING)
-def show(
-    request: Request, habitus: Opened, name: str, tab: str = "", version: str = "", old: str = "", file: str = ""
+def show_skill_page(
+    request: Request, habitus: RequestHome, name: str, tab: str = "", version: str = "", old: str = "", file: str = ""
 ) -> HTMLResponse:
     """Show a skill with the requested tab."""
     text = request.query_params.get("request", "")[:10_000]
-    return shown_page(request, habitus, name, tab, version=_number(version), old=_number(old), text=text, file=file)
+    return render_skill_page(
+        request,
+        habitus,
+        name,
+        tab,
+        version=_parse_version_number(version),
+        old=_parse_version_number(old),
+        text=text,
+        file=file,
+    )
 
 
-def _number(text: str) -> int:
+def _parse_version_number(text: str) -> int:
     """Return a version number from the address, or 0 if it is none."""
     # A longer number would not fit the database's integer.
     return int(text) if text.isdecimal() and len(text) < 9 else 0
 
 
-def shown_page(
+def render_skill_page(
     request: Request,
     habitus: Habitus,
     name: str,
     tab: str = "",
     *,
-    said: Said | None = None,
+    said: FlashMessage | None = None,
     version: int = 0,
     old: int = 0,
     text: str = "",
@@ -84,40 +93,40 @@ def shown_page(
     **values: Any,
 ) -> HTMLResponse:
     """Return a skill's page with the given tab, or its first."""
-    located = locate(habitus, name)
-    with located.reading(habitus):
-        shown = read(habitus, located)
-        tabs = _tabs(shown)
+    located = locate_skill(habitus, name)
+    with located.open_transaction(habitus):
+        shown = read_skill_details(habitus, located)
+        tabs = _list_tabs(shown)
         tab = tab if tab in tabs else next(iter(tabs))
-        uses = uses_of(habitus, shown) if tab == "read" else None
+        uses = read_skill_usage(habitus, shown) if tab == "read" else None
     if tab == "history":
-        found = _history(habitus, shown.item.name, old, version)
+        found = _load_history_tab(habitus, shown.item.name, old, version)
     elif uses is not None:
-        found = _facts(habitus, shown, uses)
+        found = _load_facts(habitus, shown, uses)
     else:
-        found = _of_tab(habitus, shown, tab, text, file) | values
-    return page(request, "skill.html", said=said, shown=shown, tab=tab, tabs=tabs, **found)
+        found = _load_tab(habitus, shown, tab, text, file) | values
+    return render_page(request, "skill.html", said=said, shown=shown, tab=tab, tabs=tabs, **found)
 
 
-def _history(habitus: Habitus, name: str, old: int, version: int) -> dict[str, Any]:
+def _load_history_tab(habitus: Habitus, name: str, old: int, version: int) -> dict[str, Any]:
     """Return all versions and the diff between two of them, by default to the previous one."""
-    versions = habitus.skills.history(name)[::-1]
+    versions = habitus.skills.list_versions(name)[::-1]
     made = None
     if version and old:
-        changes = content.versions(habitus.skills, name, old, version)
+        changes = content.list_version_changes(habitus.skills, name, old, version)
         made = content.VersionChange(before=old, after=version, files=changes)
     elif version:
-        made = content.made_by(habitus.skills, name, version)
-    shown = content.readable(made.files if made else (), is_admin=habitus.settings.is_admin)
-    return {"versions": versions, "made": made, "drawn": draw_diffs(shown)}
+        made = content.get_version_change(habitus.skills, name, version)
+    shown = content.filter_readable_changes(made.files if made else (), is_admin=habitus.settings.is_admin)
+    return {"versions": versions, "made": made, "drawn": build_file_comparisons(shown)}
 
 
-def _tabs(shown: ShownSkill) -> dict[str, str]:
+def _list_tabs(shown: SkillDetails) -> dict[str, str]:
     """Return the tabs that have something to show; a skill that can't be read gets an editor for its source."""
     summary = shown.item.summary
     if summary is None:
         return {"raw": "Fix", "files": "Files", "history": "History"}
-    is_foreign = summary.source is Source.IMPORTED or bool(shown.item.inert)
+    is_foreign = summary.source is SkillSource.IMPORTED or bool(shown.item.inert)
     has = {
         "recipes": Stage.CHUNKS in summary.stages,
         "code": Stage.CODE in summary.stages,
@@ -126,61 +135,73 @@ def _tabs(shown: ShownSkill) -> dict[str, str]:
     return {key: label for key, label in TABS if has.get(key, True)}
 
 
-def _of_tab(habitus: Habitus, shown: ShownSkill, tab: str, text: str, file: str) -> dict[str, Any]:
+def _load_tab(habitus: Habitus, shown: SkillDetails, tab: str, text: str, file: str) -> dict[str, Any]:
     """Return the template values of a tab."""
     name = shown.item.name
     match tab:
         case "raw":
-            return _raw(habitus, shown)
+            return _load_raw_tab(habitus, shown)
         case "edit":
-            return {"draft": draft_with(shown.skill), "reason": "", "conflict": ()}
+            return {"draft": make_skill_form(shown.skill), "reason": "", "conflict": ()}
         case "recipes":
-            return {"recipes": [recipe for recipe in habitus.recipes.all() if recipe.skill == name]}
+            return {"recipes": [recipe for recipe in habitus.recipes.list_recipes() if recipe.skill == name]}
         case "code":
-            whole = running_code.show_tool(habitus, name)
-            return {"whole": whole, "tool": whole.tool, "may": asked_for(whole.tool.permissions)}
+            whole = running_code.get_tool_details(habitus, name)
+            return {"whole": whole, "tool": whole.tool, "may": describe_permissions(whole.tool.permissions)}
         case "files":
-            return {"file": file, "text": _text(habitus, shown, file) if file else None}
+            return {"file": file, "text": _read_text_file(habitus, shown, file) if file else None}
         case "fared":
-            found = insights.record_of(habitus, shown.item)
-            effects = charts.of_findings(found.items)
-            return {"charts": charts.of_uses(found), "findings": found.items, "effects": effects}
+            found = insights.read_skill_usage(habitus, shown.item)
+            effects = charts.render_version_effects(found.items)
+            return {"charts": charts.render_usage_charts(found), "findings": found.items, "effects": effects}
         case "improve":
-            tried = improving.improvements(habitus, improving.OneSkill(name=name))
-            drawn_ones = charts.of_candidates(tried.candidates)
-            return {"improvements": tried, "candidates": drawn_ones, "diffs": _diff_of(habitus, name, tried)}
+            tried = improving.list_improvements(habitus, improving.ListImprovementsRequest(name=name))
+            drawn_ones = charts.render_candidate_effects(tried.candidates)
+            return {
+                "improvements": tried,
+                "candidates": drawn_ones,
+                "diffs": _build_candidate_diffs(habitus, name, tried),
+            }
         case "trust":
-            target = trusting.trustable_skill(habitus.skills, name)
-            dangers = trusting.dangers(habitus.scan, target)
+            target = trusting.resolve_skill_target(habitus.skills, name)
+            dangers = trusting.list_skill_risks(habitus.scan_tree, target)
             return {"dangers": dangers, "is_trusted": trusting.is_trusted(habitus.trust, habitus.approvals, target)}
         case "fits":
-            why = explaining.why(habitus, name, explaining.request_of(habitus, text)) if text.strip() else None
+            why = (
+                explaining.explain_skill(habitus, name, explaining.build_request(habitus, text))
+                if text.strip()
+                else None
+            )
             return {"why": why, "request_text": text}
         case _:
             return {}
 
 
-def _facts(habitus: Habitus, shown: ShownSkill, uses: Uses) -> dict[str, Any]:
+def _load_facts(habitus: Habitus, shown: SkillDetails, uses: SkillUsageCounts) -> dict[str, Any]:
     """Return the facts beside a skill's text: effect, uses, trust and capabilities."""
     item = shown.item
-    (row,) = rows_of(habitus, [item], uses)
-    may = {words.power(str(one)) for one in powers(item.name, shown.tree)}
-    if "trust" in _tabs(shown):
-        target = trusting.trustable_skill(habitus.skills, item.name)
+    (row,) = build_skill_rows(habitus, [item], uses)
+    may = {labels.remove_fingerprint(str(one)) for one in list_powers(item.name, shown.tree)}
+    if "trust" in _list_tabs(shown):
+        target = trusting.resolve_skill_target(habitus.skills, item.name)
         is_trusted = trusting.is_trusted(habitus.trust, habitus.approvals, target)
     else:
         is_trusted = None
-    effect = None if row.effect is None else charts.intervals("Of a hundred conversations", {"": row.effect}, long=230)
+    effect = (
+        None
+        if row.effect is None
+        else charts.render_intervals("Of a hundred conversations", {"": row.effect}, long=230)
+    )
     return {
         "row": row,
         "effect": effect,
         "may": sorted(may),
         "is_trusted": is_trusted,
-        "line": charts.sparkline(row.days),
+        "line": charts.render_sparkline(row.days),
     }
 
 
-def _raw(habitus: Habitus, shown: ShownSkill, text: str | None = None, problem: str = "") -> dict[str, Any]:
+def _load_raw_tab(habitus: Habitus, shown: SkillDetails, text: str | None = None, problem: str = "") -> dict[str, Any]:
     """Return the source of a skill that can't be read, with the lines around the error."""
     problems = [problem] if problem else [str(one) for one in shown.item.diagnostics] or [shown.item.reason]
     found = re.search(r"\(line (\d+)\)", " ".join(problems))
@@ -188,202 +209,218 @@ def _raw(habitus: Habitus, shown: ShownSkill, text: str | None = None, problem: 
         text = (shown.text or b"").decode("utf-8", "replace")
     line = int(found[1]) if found else 0
     marked = [(at, one, at == line) for at, one in enumerate(text.splitlines(), 1) if abs(at - line) < 3]
-    versions = habitus.skills.history(shown.item.name)
+    versions = habitus.skills.list_versions(shown.item.name)
     version = versions[-1].number if versions else 0
     return {"raw": text, "problems": problems, "line": line, "marked": marked if line else (), "newest": version}
 
 
 @router.post("/skills/{name}/raw", access=Access.ADMIN)
-def hint(
-    request: Request, habitus: Opened, name: str, text: Annotated[str, Form()], version: Annotated[int, Form()]
+def save_raw_file(
+    request: Request, habitus: RequestHome, name: str, text: Annotated[str, Form()], version: Annotated[int, Form()]
 ) -> HTMLResponse:
     """Save a skill's source; if it still can't be read, nothing is saved and the text stays in the form."""
-    shown = show_skill(habitus, OneSkill(name=name))
+    shown = show_skill(habitus, ShowSkillRequest(name=name))
     text = text.replace("\r\n", "\n")
     path = next((path for path in shown.files if path in MAIN_FILES), MAIN_FILES[0])
     try:
         done = habitus.skills.edit_file(
-            name, path, text.encode(), habitus.person("fixed by hand"), expected_version=version or None
+            name, path, text.encode(), habitus.build_author("fixed by hand"), expected_version=version or None
         )
     except Invalid as error:
-        said = Said(text="It still can't be read; nothing was saved.", is_bad=True)
-        values = _raw(habitus, shown, text, error.message)
-        return shown_page(request, habitus, name, "raw", said=said, **values)
-    said = Said(text=f"Saved as version {done.version}.", undo=of_written(done))
-    return shown_page(request, habitus, name, said=said)
+        said = FlashMessage(text="It still can't be read; nothing was saved.", is_bad=True)
+        values = _load_raw_tab(habitus, shown, text, error.message)
+        return render_skill_page(request, habitus, name, "raw", said=said, **values)
+    said = FlashMessage(text=f"Saved as version {done.version}.", undo=build_write_undo(done))
+    return render_skill_page(request, habitus, name, said=said)
 
 
-def _diff_of(habitus: Habitus, name: str, found: Improvements) -> dict[str, tuple[Compared, ...]]:
+def _build_candidate_diffs(
+    habitus: Habitus, name: str, found: ListImprovementsResult
+) -> dict[str, tuple[FileComparison, ...]]:
     """Return each candidate's changes to its base version; candidates whose base is gone are left out."""
-    kept = {version.number for version in habitus.skills.history(name)}
+    kept = {version.number for version in habitus.skills.list_versions(name)}
     return {
-        one.candidate.id: draw_diffs(content.candidate(habitus.skills, name, one.candidate.base, one.candidate.text))
+        one.candidate.id: build_file_comparisons(
+            content.list_candidate_changes(habitus.skills, name, one.candidate.base, one.candidate.text)
+        )
         for one in found.candidates
         if one.candidate.base in kept
     }
 
 
-def _text(habitus: Habitus, shown: ShownSkill, path: str) -> str | None:
+def _read_text_file(habitus: Habitus, shown: SkillDetails, path: str) -> str | None:
     """Return the text of a file, or None if it is binary or too long."""
     try:
-        text = read_file(habitus, shown.item.name, path).decode()
+        text = read_skill_file(habitus, shown.item.name, path).decode()
     except UnicodeDecodeError:
         return None
-    return text if len(text) <= _READABLE and "\0" not in text else None
+    return text if len(text) <= _MAX_SHOWN_CHARS and "\0" not in text else None
 
 
 @router.post("/preview", access=Access.VIEWER)
-def preview(body: Annotated[str, Form()] = "") -> HTMLResponse:
-    return HTMLResponse(str(markdown(body)))
+def preview_markdown(body: Annotated[str, Form()] = "") -> HTMLResponse:
+    return HTMLResponse(str(render_markdown(body)))
 
 
 @router.post("/skills/{name}/edit", access=Access.ADMIN)
-def edit(
+def save_skill_form(
     request: Request,
-    habitus: Opened,
+    habitus: RequestHome,
     name: str,
-    draft: Drafted,
+    draft: SubmittedSkillForm,
     version: Annotated[int, Form()],
     reason: Annotated[str, Form()] = "",
 ) -> HTMLResponse:
     """Save the form; if another person saved first, keep the text and show the difference."""
-    wanted = writing.SkillEdit(name=name, body=draft.body, expect=str(version), reason=reason, **draft.given_fields)
+    wanted = writing.EditSkillRequest(
+        name=name, body=draft.body, expect=str(version), reason=reason, **draft.input_fields
+    )
     try:
-        done = writing.edit(habitus, wanted)
+        done = writing.edit_skill(habitus, wanted)
     except Stale:
-        theirs = draft_with(show_skill(habitus, OneSkill(name=name)).skill).body
-        conflict = draw_diffs([FileChange(path="Theirs, and yours", before=theirs, after=draft.body)])
-        said = Said(text="Somebody else saved this skill first.", is_bad=True)
-        return shown_page(request, habitus, name, "edit", said=said, draft=draft, reason=reason, conflict=conflict)
-    said = Said(text=f"Saved as version {done.version}." if done.undo else "Nothing was changed.", undo=done.undo)
-    return shown_page(request, habitus, name, said=said)
+        theirs = make_skill_form(show_skill(habitus, ShowSkillRequest(name=name)).skill).body
+        conflict = build_file_comparisons([FileChange(path="Theirs, and yours", before=theirs, after=draft.body)])
+        said = FlashMessage(text="Somebody else saved this skill first.", is_bad=True)
+        return render_skill_page(
+            request, habitus, name, "edit", said=said, draft=draft, reason=reason, conflict=conflict
+        )
+    said = FlashMessage(
+        text=f"Saved as version {done.version}." if done.undo else "Nothing was changed.", undo=done.undo
+    )
+    return render_skill_page(request, habitus, name, said=said)
 
 
 @router.post("/skills/{name}/improve", access=Access.ADMIN)
-def improve(
+def start_improvement(
     request: Request,
-    habitus: Opened,
+    habitus: RequestHome,
     name: str,
     budget: Annotated[str, Form()] = "",
     shorter: Annotated[bool, Form()] = False,
 ) -> HTMLResponse:
     """Queue an improvement run."""
-    improving.improve(habitus, improving.Improvement(name=name, budget=budget, shorter=shorter))
-    said = Said(text="It is left to the next worker that is free; Automation shows how far it is.")
-    return shown_page(request, habitus, name, "improve", said=said)
+    improving.start_improvement(habitus, improving.StartImprovementRequest(name=name, budget=budget, shorter=shorter))
+    said = FlashMessage(text="It is left to the next worker that is free; Automation shows how far it is.")
+    return render_skill_page(request, habitus, name, "improve", said=said)
 
 
 @router.post("/skills/{name}/tasks", access=Access.ADMIN)
 def add_task(
-    request: Request, habitus: Opened, name: str, asked: Annotated[str, Form()], expect: Annotated[str, Form()]
+    request: Request, habitus: RequestHome, name: str, asked: Annotated[str, Form()], expect: Annotated[str, Form()]
 ) -> HTMLResponse:
     """Add a task: a request with what a good answer contains."""
-    done = tasks.add(habitus, tasks.NewTask(name=name, request=asked.strip(), expect=(expect.strip(),)))
-    return shown_page(request, habitus, name, "improve", said=Said(text="The task is kept.", undo=done.undo))
+    done = tasks.add_task(habitus, tasks.AddTaskRequest(name=name, request=asked.strip(), expect=(expect.strip(),)))
+    return render_skill_page(
+        request, habitus, name, "improve", said=FlashMessage(text="The task is kept.", undo=done.undo)
+    )
 
 
 @router.post("/skills/{name}/tasks/mine", access=Access.ADMIN)
-def mine_tasks(request: Request, habitus: Opened, name: str) -> HTMLResponse:
+def mine_tasks(request: Request, habitus: RequestHome, name: str) -> HTMLResponse:
     """Propose tasks from requests that recurred and succeeded."""
-    found = tasks.mine(habitus, tasks.TaskMining(skill=name, apply=True)).found
-    waits = f"{count_of(len(found), 'task')} found; see the Inbox."
+    found = tasks.mine_tasks(habitus, tasks.MineTasksRequest(skill=name, apply=True)).found
+    waits = f"{format_count(len(found), 'task')} found; see the Inbox."
     nothing = "Nothing yet was asked of it again and again, and came to a result that was accepted."
-    return shown_page(request, habitus, name, "improve", said=Said(text=waits if found else nothing))
+    return render_skill_page(request, habitus, name, "improve", said=FlashMessage(text=waits if found else nothing))
 
 
 @router.post("/skills/{name}/turn", access=Access.ADMIN)
-def turn(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
+def switch_skill(request: Request, habitus: RequestHome, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Switch a skill on or off."""
-    done = writing.switch(habitus, [name], on=on)
-    return shown_page(request, habitus, name, said=Said(text=f"It is {'on' if on else 'off'} now.", undo=done.undo))
+    done = writing.switch_skills(habitus, [name], on=on)
+    return render_skill_page(
+        request, habitus, name, said=FlashMessage(text=f"It is {'on' if on else 'off'} now.", undo=done.undo)
+    )
 
 
 @router.post("/skills/{name}/trust", access=Access.ADMIN)
-def trust(request: Request, habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
+def set_skill_trust(request: Request, habitus: RequestHome, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Trust a skill as it is now, or revoke that."""
-    target = trusting.trustable_skill(habitus.skills, name)
+    target = trusting.resolve_skill_target(habitus.skills, name)
     if on:
-        trusting.trust(habitus, target)
+        trusting.trust_target(habitus, target)
     else:
-        trusting.revoke(habitus.trust, habitus.approvals, target)
+        trusting.untrust_target(habitus.trust, habitus.approvals, target)
     told = "You trust it as it is now." if on else "It is no longer trusted."
-    return shown_page(request, habitus, name, "trust", said=Said(text=told))
+    return render_skill_page(request, habitus, name, "trust", said=FlashMessage(text=told))
 
 
 @router.post("/skills/{name}/back", access=Access.ADMIN)
-def back(request: Request, habitus: Opened, name: str, to: Annotated[int, Form()]) -> HTMLResponse:
+def rollback_skill(request: Request, habitus: RequestHome, name: str, to: Annotated[int, Form()]) -> HTMLResponse:
     """Roll back to an earlier version."""
-    done = writing.rollback(habitus, writing.EarlierVersion(name=name, to=to))
-    said = Said(text=f"Back to version {to}, as version {done.version}.", undo=done.undo)
-    return shown_page(request, habitus, name, "history", said=said)
+    done = writing.rollback_skill(habitus, writing.RollbackSkillRequest(name=name, to=to))
+    said = FlashMessage(text=f"Back to version {to}, as version {done.version}.", undo=done.undo)
+    return render_skill_page(request, habitus, name, "history", said=said)
 
 
 @router.post("/skills/{name}/away", access=Access.ADMIN)
-def away(request: Request, habitus: Opened, name: str) -> HTMLResponse:
+def archive_skill(request: Request, habitus: RequestHome, name: str) -> HTMLResponse:
     """Archive a skill and return to the list."""
-    (gone,) = writing.remove(habitus, writing.SkillRemoval(names=(name,))).skills
-    said = Said(text=f"{gone.name} is put away.", undo=gone.undo)
-    answer = skills.show_list(request, habitus, skills.filters_of(), said=said)
+    (gone,) = writing.remove_skills(habitus, writing.RemoveSkillsRequest(names=(name,))).skills
+    said = FlashMessage(text=f"{gone.name} is put away.", undo=gone.undo)
+    answer = skills.render_list_page(request, habitus, skills.make_skill_filters(), said=said)
     answer.headers["HX-Push-Url"] = "/skills"
     return answer
 
 
-_STEPS = """1. Say what to look at first, and how to tell that this fits.
+_STEPS_TEMPLATE = """1. Say what to look at first, and how to tell that this fits.
 2. Give the steps in order, with the decisions in them.
 3. Say how to check the result, and what to do when the check fails.
 """
 
 
 @router.get("/new", access=Access.VIEWER)
-def show_new(request: Request) -> HTMLResponse:
-    return page(request, "new.html", draft=Draft(body=_STEPS))
+def show_new_skill_form(request: Request) -> HTMLResponse:
+    return render_page(request, "new.html", draft=SkillForm(body=_STEPS_TEMPLATE))
 
 
 @router.post("/new/write", access=Access.ADMIN)
-def write(request: Request, habitus: Opened, draft: Drafted) -> HTMLResponse:
+def create_skill(request: Request, habitus: RequestHome, draft: SubmittedSkillForm) -> HTMLResponse:
     """Create a skill under a name made from its title."""
-    title = draft.texts["title"]
+    title = draft.field_texts["title"]
     if not title:
         raise Invalid("The skill has no title.", hint="Say in a few words what it is about.")
-    name = names.unique_name(names.slugify(title), habitus.skills.is_taken)
-    made = writing.new(habitus, writing.SkillDraft(name=name, body=draft.body, **draft.given_fields))
-    answer = shown_page(request, habitus, made.name, said=Said(text="Saved.", undo=made.undo))
+    name = names.make_unique_name(names.slugify(title), habitus.skills.is_name_taken)
+    made = writing.create_skill(habitus, writing.CreateSkillRequest(name=name, body=draft.body, **draft.input_fields))
+    answer = render_skill_page(request, habitus, made.name, said=FlashMessage(text="Saved.", undo=made.undo))
     answer.headers["HX-Push-Url"] = f"/skills/{made.name}"
     return answer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Draft:
+class SkillForm:
     """The form of a skill: the texts of its fields, and the steps."""
 
-    texts: Mapping[str, str] = field(default_factory=dict)
+    field_texts: Mapping[str, str] = field(default_factory=dict)
     body: str = ""
 
     @property
-    def given_fields(self) -> dict[str, Any]:
+    def input_fields(self) -> dict[str, Any]:
         """The field values as the use case takes them."""
-        return dict(Fields(**self.texts).values)
+        return dict(FieldChanges(**self.field_texts).values)
 
 
-def draft_with(skill: Skill | None) -> Draft:
+def make_skill_form(skill: Skill | None) -> SkillForm:
     """Return the form filled with a skill's texts; empty for a skill that can't be read."""
     return (
-        Draft() if skill is None else Draft(texts={each.name: each.text(skill) for each in EDITABLE}, body=skill.body)
+        SkillForm()
+        if skill is None
+        else SkillForm(field_texts={each.name: each.format_value(skill) for each in EDITABLE_FIELDS}, body=skill.body)
     )
 
 
-def _read_form(body: Annotated[str, Form()] = "", **texts: str) -> Draft:
+def _parse_skill_form(body: Annotated[str, Form()] = "", **texts: str) -> SkillForm:
     """Return the submitted form with normalised line endings."""
-    return Draft(texts={name: text.strip() for name, text in texts.items()}, body=body.replace("\r\n", "\n"))
+    return SkillForm(field_texts={name: text.strip() for name, text in texts.items()}, body=body.replace("\r\n", "\n"))
 
 
 # FastAPI reads the fields from the signature, which is built from the list of editable fields.
-_read_form.__dict__["__signature__"] = inspect.Signature(
+_parse_skill_form.__dict__["__signature__"] = inspect.Signature(
     [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=Annotated[str, Form(max_length=most)]
         )
-        for name, most in {"body": None, **{each.name: each.longest for each in EDITABLE}}.items()
+        for name, most in {"body": None, **{each.name: each.max_length for each in EDITABLE_FIELDS}}.items()
     ]
 )
-Drafted = Annotated[Draft, Depends(_read_form)]
+SubmittedSkillForm = Annotated[SkillForm, Depends(_parse_skill_form)]

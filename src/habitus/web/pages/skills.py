@@ -15,82 +15,92 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from habitus.access import Access
-from habitus.app.conversations.running_code import check_tools, run_tool
-from habitus.app.library.browsing import Order, Row, browse, map_skills
+from habitus.app.conversations.running_code import run_tool, run_tool_cases
+from habitus.app.library.browsing import SkillListRow, SkillOrder, browse_skills, build_skill_map
 from habitus.app.use_cases import recipes, writing
-from habitus.app.use_cases.recipes import RecipeRun
-from habitus.app.use_cases.skills import SkillList
+from habitus.app.use_cases.recipes import RunRecipeRequest
+from habitus.app.use_cases.skills import ListSkillsRequest
 from habitus.errors import Invalid
 from habitus.evidence.findings import Verdict
-from habitus.skills.layers.listing import Listed
-from habitus.skills.model import Counters, Source, Stage, State
-from habitus.text import count_of
+from habitus.skills.layers.listing import ListedSkill
+from habitus.skills.model import SkillSource, SkillState, Stage, UsageCounters
+from habitus.text import format_count
 from habitus.web import charts
-from habitus.web.api.requests_and_answers import Opened
-from habitus.web.rendering import Said, fragment, page, part
-from habitus.web.routing import Router
+from habitus.web.api.schemas import RequestHome
+from habitus.web.rendering import FlashMessage, render_fragment, render_page, render_template
+from habitus.web.routing import AccessRouter
 
 if TYPE_CHECKING:
     from habitus.evidence.estimation import Effect
 
-router = Router()
-_PAGE = 50
+router = AccessRouter()
+_PAGE_SIZE = 50
 _FILTERS = ("q", "tag", "source", "stage", "state")
 
 
-async def chosen_filters(q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = "") -> SkillList:
+async def parse_filter_query(
+    q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = ""
+) -> ListSkillsRequest:
     """Return the filters in the address; a coroutine, because FastAPI runs functions in a thread."""
-    return filters_of(q, tag, source, stage, state)
+    return make_skill_filters(q, tag, source, stage, state)
 
 
-def filters_of(q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = "") -> SkillList:
+def make_skill_filters(
+    q: str = "", tag: str = "", source: str = "", stage: str = "", state: str = ""
+) -> ListSkillsRequest:
     """Return the filters; unknown values are ignored."""
-    return SkillList(
+    return ListSkillsRequest(
         q=q[:1000],
         tag=tag,
-        source=Source(source) if source in list(Source) else None,
+        source=SkillSource(source) if source in list(SkillSource) else None,
         stage=Stage(stage) if stage in list(Stage) else None,
-        state=State(state) if state in list(State) else None,
+        state=SkillState(state) if state in list(SkillState) else None,
     )
 
 
-Chosen = Annotated[SkillList, Depends(chosen_filters)]
+FilterQuery = Annotated[ListSkillsRequest, Depends(parse_filter_query)]
 
 
 @router.get("/skills", access=Access.OPEN_READING)
-def list_skills(
-    request: Request, habitus: Opened, filters: Chosen, sort: str = "", page: str = "", view: str = ""
+def show_skills(
+    request: Request, habitus: RequestHome, filters: FilterQuery, sort: str = "", page: str = "", view: str = ""
 ) -> HTMLResponse:
     if view == "map":
-        return show_map(request, habitus)
+        return render_map_page(request, habitus)
     # The page comes from the address, where anything can stand.
     number = int(page) if page.isdecimal() and len(page) < 6 else 1
-    return show_list(request, habitus, filters, sort=sort, number=max(number, 1))
+    return render_list_page(request, habitus, filters, sort=sort, number=max(number, 1))
 
 
-def show_map(request: Request, habitus: Opened) -> HTMLResponse:
-    found = map_skills(habitus)
-    return page(request, "skills_map.html", found=found, drawn=charts.skill_map(found) if found.dots else None)
+def render_map_page(request: Request, habitus: RequestHome) -> HTMLResponse:
+    found = build_skill_map(habitus)
+    return render_page(
+        request, "skills_map.html", found=found, drawn=charts.render_skill_map(found) if found.dots else None
+    )
 
 
-def show_list(
+def render_list_page(
     request: Request,
-    habitus: Opened,
-    filters: SkillList,
+    habitus: RequestHome,
+    filters: ListSkillsRequest,
     *,
     sort: str = "",
     number: int = 1,
-    said: Said | None = None,
+    said: FlashMessage | None = None,
 ) -> HTMLResponse:
     """Return a page of the list; an unknown order is ignored."""
     name = sort.removeprefix("-")
-    order = Order(name) if name in list(Order) else None
+    order = SkillOrder(name) if name in list(SkillOrder) else None
     sort = sort if order else ""
-    found = browse(
-        habitus, replace(filters, limit=_PAGE), order, turned=sort.startswith("-"), skip=_PAGE * (number - 1)
+    found = browse_skills(
+        habitus,
+        replace(filters, limit=_PAGE_SIZE),
+        order,
+        is_reversed=sort.startswith("-"),
+        skip=_PAGE_SIZE * (number - 1),
     )
     given = {name: getattr(filters, name) or "" for name in _FILTERS}
-    return page(
+    return render_page(
         request,
         "skills.html",
         said=said,
@@ -98,59 +108,59 @@ def show_list(
         filters=given,
         sort=sort,
         number=number,
-        pages=max(1, -(-found.found // _PAGE)),
-        address=partial(_address, {**given, "sort": sort}),
-        draw_row=_draw_row,
+        pages=max(1, -(-found.found // _PAGE_SIZE)),
+        address=partial(_build_list_url, {**given, "sort": sort}),
+        draw_row=_render_row,
     )
 
 
-class _Same:
+class _IdentityKey:
     """A cache key that compares by identity, which is faster than comparing a skill's texts."""
 
-    __slots__ = ("it",)
+    __slots__ = ("item",)
 
-    def __init__(self, it: Listed) -> None:
-        self.it = it
+    def __init__(self, item: ListedSkill) -> None:
+        self.item = item
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.it is other.it
+        return isinstance(other, _IdentityKey) and self.item is other.item
 
     def __hash__(self) -> int:
-        return id(self.it)
+        return id(self.item)
 
 
-def _draw_row(row: Row) -> Markup:
-    return _draw(_Same(row.item), row.counters, row.days, row.verdict, row.effect)
+def _render_row(row: SkillListRow) -> Markup:
+    return _render_cached_row(_IdentityKey(row.item), row.counters, row.days, row.verdict, row.effect)
 
 
 # About 2 MB; a listing keeps its objects until a skill changes, so identity works as a key.
 @functools.lru_cache(maxsize=2000)
-def _draw(
-    item: _Same, counters: Counters, days: tuple[int, ...], verdict: Verdict | None, effect: Effect | None
+def _render_cached_row(
+    item: _IdentityKey, counters: UsageCounters, days: tuple[int, ...], verdict: Verdict | None, effect: Effect | None
 ) -> Markup:
-    row = Row(item=item.it, counters=counters, days=days, verdict=verdict, effect=effect)
-    return Markup(part("skill_row.html", row=row))
+    row = SkillListRow(item=item.item, counters=counters, days=days, verdict=verdict, effect=effect)
+    return Markup(render_template("skill_row.html", row=row))
 
 
-def _address(given: Mapping[str, object], **changed: object) -> str:
+def _build_list_url(given: Mapping[str, object], **changed: object) -> str:
     """Return the address of the same list in another order or on another page."""
     told = {key: value for key, value in {**given, **changed}.items() if value}
     return f"/skills?{urlencode(told)}" if told else "/skills"
 
 
 @router.post("/skills/{name}/switch", access=Access.ADMIN)
-def switch(habitus: Opened, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
+def switch_listed_skill(habitus: RequestHome, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Switch a skill on or off in its row."""
-    done = writing.switch(habitus, [name], on=on)
+    done = writing.switch_skills(habitus, [name], on=on)
     item = habitus.skills.find(name)
-    said = Said(text=f"{item.name} is {'on' if on else 'off'}.", undo=done.undo)
-    return fragment("switch.html", item=item, said=said)
+    said = FlashMessage(text=f"{item.name} is {'on' if on else 'off'}.", undo=done.undo)
+    return render_fragment("switch.html", item=item, said=said)
 
 
 @router.post("/skills/bulk", access=Access.ADMIN)
-def bulk(
+def change_selected_skills(
     request: Request,
-    habitus: Opened,
+    habitus: RequestHome,
     act: Annotated[str, Form()],
     names: Annotated[list[str] | None, Form()] = None,
     q: Annotated[str, Form()] = "",
@@ -161,45 +171,49 @@ def bulk(
     sort: Annotated[str, Form()] = "",
 ) -> HTMLResponse:
     """Switch or archive the selected skills."""
-    said = _done_to(habitus, act, names or [])
-    return show_list(request, habitus, filters_of(q, tag, source, stage, state), sort=sort, said=said)
+    said = _apply_bulk_action(habitus, act, names or [])
+    return render_list_page(request, habitus, make_skill_filters(q, tag, source, stage, state), sort=sort, said=said)
 
 
-def _done_to(habitus: Opened, act: str, names: list[str]) -> Said:
+def _apply_bulk_action(habitus: RequestHome, act: str, names: list[str]) -> FlashMessage:
     if not names:
-        return Said(text="Choose some skills first.", is_bad=True)
+        return FlashMessage(text="Choose some skills first.", is_bad=True)
     if act == "away":
-        gone = writing.remove(habitus, writing.SkillRemoval(names=tuple(names)))
-        return Said(text=f"Put away: {count_of(len(gone.skills), 'skill')}.", undo=gone.undo)
-    done = writing.switch(habitus, names, on=act == "on")
-    return Said(text=f"Switched {'on' if act == 'on' else 'off'}: {count_of(len(names), 'skill')}.", undo=done.undo)
+        gone = writing.remove_skills(habitus, writing.RemoveSkillsRequest(names=tuple(names)))
+        return FlashMessage(text=f"Put away: {format_count(len(gone.skills), 'skill')}.", undo=gone.undo)
+    done = writing.switch_skills(habitus, names, on=act == "on")
+    return FlashMessage(
+        text=f"Switched {'on' if act == 'on' else 'off'}: {format_count(len(names), 'skill')}.", undo=done.undo
+    )
 
 
-Given = Annotated[str, Form(max_length=200_000)]
+PayloadField = Annotated[str, Form(max_length=200_000)]
 
 
 @router.post("/skills/{name}/run", access=Access.ADMIN)
-def run(habitus: Opened, name: str, payload: Given = "{}") -> HTMLResponse:
+def run_skill_tool(habitus: RequestHome, name: str, payload: PayloadField = "{}") -> HTMLResponse:
     """Run the skill's tool; that counts as a use."""
     ran = run_tool(habitus, name, payload)
     printed = "\n".join(text for text in (ran.stdout, ran.stderr) if text.strip())
-    return fragment("ran.html", outcome=ran.outcome, printed=printed, notice=ran.notice)
+    return render_fragment("ran.html", outcome=ran.outcome, printed=printed, notice=ran.notice)
 
 
 @router.post("/skills/{name}/test", access=Access.ADMIN)
-def test(habitus: Opened, name: str) -> HTMLResponse:
+def test_skill_tool(habitus: RequestHome, name: str) -> HTMLResponse:
     """Run the tool's recorded cases again."""
-    return fragment("tested.html", report=check_tools(habitus, [name])[name])
+    return render_fragment("tested.html", report=run_tool_cases(habitus, [name])[name])
 
 
 @router.post("/skills/{name}/recipes/{recipe}", access=Access.ADMIN)
-def run_recipe(habitus: Opened, name: str, recipe: str, payload: Given = "{}") -> HTMLResponse:
+def run_skill_recipe(habitus: RequestHome, name: str, recipe: str, payload: PayloadField = "{}") -> HTMLResponse:
     """Run a recipe in a turn of its own, which the journal records."""
-    result = recipes.run(habitus, RecipeRun(recipe=recipe, payload=_object(payload), name=name))
-    return fragment("ran.html", outcome=result.outcome, printed=result.content, notice="")
+    result = recipes.run_recipe(
+        habitus, RunRecipeRequest(recipe=recipe, payload=_parse_json_object(payload), name=name)
+    )
+    return render_fragment("ran.html", outcome=result.outcome, printed=result.content, notice="")
 
 
-def _object(payload: str) -> dict[str, Any]:
+def _parse_json_object(payload: str) -> dict[str, Any]:
     """Return the payload as a JSON object; raise `Invalid` if it is none."""
     try:
         given = json.loads(payload or "{}")

@@ -6,7 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import Talk, as_list, mapping, objects, string, text_of
+from habitus.learning.transcripts.lines import (
+    TranscriptBuilder,
+    as_list,
+    as_mapping,
+    as_string,
+    join_text,
+    read_objects,
+)
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -14,35 +21,35 @@ SOURCE = "amp"
 
 
 def looks_like(row: dict[str, object]) -> bool:
-    return isinstance(row.get("messages"), list) and "created" in row and string(row.get("id")).startswith("T-")
+    return isinstance(row.get("messages"), list) and "created" in row and as_string(row.get("id")).startswith("T-")
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
-    talk = Talk(path.stem, SOURCE, redactor)
-    for thread in objects(path, unread):
-        trees = as_list(mapping(mapping(thread.get("env")).get("initial")).get("trees"))
-        talk.locate(next((string(mapping(tree).get("uri")) for tree in trees), ""))
-        for message in map(mapping, as_list(thread.get("messages"))):
-            _take(talk, message)
-            yield from talk.pieces()
+    talk = TranscriptBuilder(path.stem, SOURCE, redactor)
+    for thread in read_objects(path, unread):
+        trees = as_list(as_mapping(as_mapping(thread.get("env")).get("initial")).get("trees"))
+        talk.set_project(next((as_string(as_mapping(tree).get("uri")) for tree in trees), ""))
+        for message in map(as_mapping, as_list(thread.get("messages"))):
+            _add_message(talk, message)
+            yield from talk.take_pieces()
     yield talk.finish(unread)
 
 
-def _take(talk: Talk, message: Mapping[str, object]) -> None:
-    parts = [mapping(part) for part in as_list(message.get("content"))]
+def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None:
+    parts = [as_mapping(part) for part in as_list(message.get("content"))]
     if message.get("role") == "user" and not any(part.get("type") == "tool_result" for part in parts):
-        talk.hear(text_of(message.get("content")))
+        talk.add_request(join_text(message.get("content")))
     for part in parts:
         match part.get("type"):
             case "tool_use":
-                talk.call(string(part.get("id")), string(part.get("name")), part.get("input"))
+                talk.add_call(as_string(part.get("id")), as_string(part.get("name")), part.get("input"))
             case "tool_result":
-                run = mapping(part.get("run"))
-                status, result = string(run.get("status")), run.get("result")
-                error = string(mapping(run.get("error")).get("message")) or string(run.get("error"))
-                text = error or string(result) or string(mapping(result).get("output"))
+                run = as_mapping(part.get("run"))
+                status, result = as_string(run.get("status")), run.get("result")
+                error = as_string(as_mapping(run.get("error")).get("message")) or as_string(run.get("error"))
+                text = error or as_string(result) or as_string(as_mapping(result).get("output"))
                 refused = {"status": "rejected"} if status.startswith(("rejected", "cancelled")) else {}
                 has_failed = True if status == "error" else None
-                talk.answer(string(part.get("toolUseID")), text, has_failed=has_failed, fields=(refused, result))
+                talk.add_result(as_string(part.get("toolUseID")), text, has_failed=has_failed, fields=(refused, result))

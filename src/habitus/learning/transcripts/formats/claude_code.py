@@ -9,17 +9,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.events import EventKind, event
-from habitus.learning.transcripts.lines import objects, string, text_of
+from habitus.events import EventKind, build_event
+from habitus.learning.transcripts.lines import as_string, join_text, read_objects
 from habitus.learning.transcripts.model import (
     OpenCall,
     SkillUse,
-    Stop,
     Transcript,
     TranscriptDraft,
     TurnDraft,
-    came_to,
-    said_no,
+    UserStopKind,
+    infer_outcome,
+    parse_user_refusal,
 )
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -28,12 +28,19 @@ _CONVERSATION = frozenset({"user", "assistant"})
 _WITHOUT_EVENTS = frozenset(
     {"summary", "system", "progress", "attachment", "file-history-snapshot", "queue-operation", "last-prompt", "mode"}
 )
-_INTERRUPTED = "[Request interrupted"
-_NOT_A_REQUEST = (_INTERRUPTED, "<local-command", "<command-", "<system-reminder", "<task-notification", "Caveat: ")
+_INTERRUPTED_PREFIX = "[Request interrupted"
+_NON_REQUEST_PREFIXES = (
+    _INTERRUPTED_PREFIX,
+    "<local-command",
+    "<command-",
+    "<system-reminder",
+    "<task-notification",
+    "Caveat: ",
+)
 
 
 def looks_like(row: dict[str, object]) -> bool:
-    kind = string(row.get("type"))
+    kind = as_string(row.get("type"))
     if kind in _CONVERSATION:
         return "message" in row
     return "sessionId" in row or "leafUuid" in row or kind in _WITHOUT_EVENTS
@@ -42,21 +49,21 @@ def looks_like(row: dict[str, object]) -> bool:
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
-    session = _Session(path.stem, redactor)
-    for row in objects(path, unread):
-        session.take(row)
+    session = _ClaudeCodeSession(path.stem, redactor)
+    for row in read_objects(path, unread):
+        session.add_row(row)
         if session.draft.is_large:
-            yield session.piece()
+            yield session.take_piece()
     session.draft.unread.update(unread)
     yield session.finish()
 
 
 # In lines: a subagent that was silent for longer has ended.
-_STILL_OPEN = 1_000
-_LINES_REMEMBERED = 200_000
+_OPEN_LINES = 1_000
+_MAX_SEEN_LINES = 200_000
 
 
-class _Session:
+class _ClaudeCodeSession:
     def __init__(self, session_id: str, redactor: Redactor) -> None:
         self.draft = TranscriptDraft(id=session_id, source=SOURCE, redactor=redactor)
         self._redactor = redactor
@@ -70,22 +77,22 @@ class _Session:
         self._skills: dict[str, str] = {}
         self._seen_lines: dict[int, None] = {}  # hashes, oldest first
         # How the user stopped the agent, until their next message.
-        self._stopped: Stop | None = None
+        self._stopped: UserStopKind | None = None
         # The last directory as written, and redacted.
         self._cwd = "", ""
         self._line = 0
 
-    def take(self, row: Mapping[str, object]) -> None:
+    def add_row(self, row: Mapping[str, object]) -> None:
         """Add a line of the file."""
         self._line += 1
-        if self._is_repeated(string(row.get("uuid"))):
+        if self._is_repeated_line(as_string(row.get("uuid"))):
             return
-        self.draft.project = self.draft.project or self._place(row)
+        self.draft.project = self.draft.project or self._read_directory(row)
         match row.get("type"):
             case "user":
-                self._user(row)
+                self._add_user_row(row)
             case "assistant":
-                self._assistant(row)
+                self._add_assistant_row(row)
             case "result":
                 self._add_end(row)
             case str(kind) if kind in _WITHOUT_EVENTS:
@@ -93,30 +100,30 @@ class _Session:
             case _:
                 self.draft.unread["unknown line"] += 1
 
-    def _place(self, row: Mapping[str, object]) -> str:
+    def _read_directory(self, row: Mapping[str, object]) -> str:
         """Return the redacted directory of a line; the last one is cached, because it hardly ever changes."""
-        given = string(row.get("cwd"))[:1000]
+        given = as_string(row.get("cwd"))[:1000]
         if given != self._cwd[0]:
             self._cwd = given, self._redactor.redact(given).text
         return self._cwd[1]
 
-    def _is_repeated(self, uuid: str) -> bool:
+    def _is_repeated_line(self, uuid: str) -> bool:
         """Whether the line was seen before: a resumed session repeats the lines of the old one."""
         if not uuid:
             return False
         if hash(uuid) in self._seen_lines:
             return True
         self._seen_lines[hash(uuid)] = None
-        if len(self._seen_lines) > _LINES_REMEMBERED:
+        if len(self._seen_lines) > _MAX_SEEN_LINES:
             del self._seen_lines[next(iter(self._seen_lines))]
         return False
 
-    def piece(self) -> Transcript:
+    def take_piece(self) -> Transcript:
         """Return the turns that have ended, and drop all state about them."""
         going_on = [
-            turn for turn in self.draft.turns if turn is self._main or self._line - turn.last_line < _STILL_OPEN
+            turn for turn in self.draft.turns if turn is self._main or self._line - turn.last_line < _OPEN_LINES
         ]
-        piece = self.draft.piece(without=going_on)
+        piece = self.draft.take_piece(without=going_on)
         self.draft.calls = {id: call for id, call in self.draft.calls.items() if not call.turn.is_handed_on}
         self._sides = {root: turn for root, turn in self._sides.items() if not turn.is_handed_on}
         self._roots = {line: root for line, root in self._roots.items() if root in self._sides}
@@ -129,41 +136,41 @@ class _Session:
                 self._note_skill(call, None)
         return self.draft.finish()
 
-    def _user(self, row: Mapping[str, object]) -> None:
-        blocks = self._blocks(row)
-        is_asked = not row.get("isSidechain") and (words := _request(row, blocks))
+    def _add_user_row(self, row: Mapping[str, object]) -> None:
+        blocks = self._read_blocks(row)
+        is_asked = not row.get("isSidechain") and (words := _read_request(row, blocks))
         if is_asked:
-            self._main = self.draft.open()
-        turn = self._turn(row)
+            self._main = self.draft.open_turn()
+        turn = self._find_turn(row)
         if is_asked:
-            self.draft.hear(turn, words, after=self._stopped, at=_at(row))
+            self.draft.add_utterance(turn, words, after=self._stopped, at=_read_timestamp(row))
             self._stopped = None
-        elif any(string(block.get("text")).startswith(_INTERRUPTED) for block in blocks):
-            self._stopped = self._stopped or Stop.INTERRUPTED
+        elif any(as_string(block.get("text")).startswith(_INTERRUPTED_PREFIX) for block in blocks):
+            self._stopped = self._stopped or UserStopKind.INTERRUPTED
         for block in blocks:
             if block.get("type") == "tool_result":
                 self._add_result(turn, row, block)
 
-    def _assistant(self, row: Mapping[str, object]) -> None:
-        turn = self._turn(row)
+    def _add_assistant_row(self, row: Mapping[str, object]) -> None:
+        turn = self._find_turn(row)
         message = row.get("message")
-        answer = string(message.get("id")) if isinstance(message, Mapping) else ""
+        answer = as_string(message.get("id")) if isinstance(message, Mapping) else ""
         # One answer may be spread over several lines.
         if not answer or self._answers.get(turn.id) != answer:
             self._answers[turn.id] = answer
             turn.round_idx += 1
-        for block in self._blocks(row):
+        for block in self._read_blocks(row):
             if block.get("type") in ("tool_use", "server_tool_use"):
                 self._add_call(turn, row, block)
 
     def _add_call(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
-        call_id, name = string(block.get("id")), string(block.get("name")) or "unknown"
+        call_id, name = as_string(block.get("id")), as_string(block.get("name")) or "unknown"
         if call_id and call_id in self.draft.calls:
             return
         args = block.get("input")
         if name == "Skill":
-            self._skills[call_id] = _skill(args, self._redactor)
-        self.draft.call(turn, call_id, name, args, at=_at(row), cwd=self._place(row))
+            self._skills[call_id] = _read_skill_name(args, self._redactor)
+        self.draft.add_call(turn, call_id, name, args, at=_read_timestamp(row), cwd=self._read_directory(row))
 
     def _note_skill(self, call: OpenCall, success: bool | None) -> None:
         if skill := self._skills.pop(call.id, ""):
@@ -171,40 +178,40 @@ class _Session:
             self.draft.skill_uses.append(use)
 
     def _add_result(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object]) -> None:
-        call = self.draft.calls.get(string(block.get("tool_use_id")))
+        call = self.draft.calls.get(as_string(block.get("tool_use_id")))
         if call is None:
             self.draft.unread["result without a call"] += 1
             return
         if call.is_answered:
             return
-        text = text_of(block.get("content"))
+        text = join_text(block.get("content"))
         structured = row.get("toolUseResult")
-        reading = came_to(
+        reading = infer_outcome(
             call.args,
             text,
             fields=(structured, block, row),
             has_failed=block.get("is_error") is True,
-            spoken=(string(structured),),
+            spoken=(as_string(structured),),
         )
         if reading.success is None:
             self._add_refusal(turn, row, block, text)
-        self.draft.answer(call, reading, text, at=_at(row))
+        self.draft.add_result(call, reading, text, at=_read_timestamp(row))
         self._note_skill(call, reading.success)
 
     def _add_refusal(self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object], text: str) -> None:
         structured = row.get("toolUseResult")
-        is_person, words = said_no(row, block, texts=(text, string(structured)))
+        is_person, words = parse_user_refusal(row, block, texts=(text, as_string(structured)))
         if is_person and words:
-            self.draft.hear(turn, words, after=Stop.REFUSED, at=_at(row))
+            self.draft.add_utterance(turn, words, after=UserStopKind.REFUSED, at=_read_timestamp(row))
         elif is_person:
-            self._stopped = Stop.REFUSED
+            self._stopped = UserStopKind.REFUSED
 
     def _add_end(self, row: Mapping[str, object]) -> None:
         if row.get("subtype") == "error_max_turns":
-            turn = self._turn(row)
-            self.draft.add(turn, event(EventKind.CAP_EXHAUSTED, {}, round_idx=turn.round_idx))
+            turn = self._find_turn(row)
+            self.draft.add_event(turn, build_event(EventKind.CAP_EXHAUSTED, {}, round_idx=turn.round_idx))
 
-    def _blocks(self, row: Mapping[str, object]) -> list[Mapping[str, object]]:
+    def _read_blocks(self, row: Mapping[str, object]) -> list[Mapping[str, object]]:
         message = row.get("message")
         content = message.get("content") if isinstance(message, Mapping) else None
         if isinstance(content, str):
@@ -214,44 +221,44 @@ class _Session:
             return []
         return [block for block in content if isinstance(block, Mapping)]
 
-    def _turn(self, row: Mapping[str, object]) -> TurnDraft:
+    def _find_turn(self, row: Mapping[str, object]) -> TurnDraft:
         if row.get("isSidechain"):
-            turn = self._side(row)
+            turn = self._find_side_turn(row)
         else:
-            self._main = turn = self._main or self.draft.open()
+            self._main = turn = self._main or self.draft.open_turn()
         turn.last_line = self._line
         return turn
 
-    def _side(self, row: Mapping[str, object]) -> TurnDraft:
-        uuid, parent = string(row.get("uuid")), string(row.get("parentUuid"))
-        root = string(row.get("agentId")) or self._roots.get(parent) or uuid
+    def _find_side_turn(self, row: Mapping[str, object]) -> TurnDraft:
+        uuid, parent = as_string(row.get("uuid")), as_string(row.get("parentUuid"))
+        root = as_string(row.get("agentId")) or self._roots.get(parent) or uuid
         self._roots[uuid] = root
         if root not in self._sides:
-            self._sides[root] = self.draft.open(is_sidechain=True)
+            self._sides[root] = self.draft.open_turn(is_sidechain=True)
         return self._sides[root]
 
 
-def _request(row: Mapping[str, object], blocks: list[Mapping[str, object]]) -> str:
+def _read_request(row: Mapping[str, object], blocks: list[Mapping[str, object]]) -> str:
     """Return the user's request in this line; empty if it has none."""
     if row.get("isMeta") or row.get("isCompactSummary") or any(block.get("type") == "tool_result" for block in blocks):
         return ""
     origin = row.get("origin")
     if isinstance(origin, Mapping) and origin.get("kind") not in (None, "human"):
         return ""
-    texts = [string(block.get("text")) for block in blocks if block.get("type") == "text"]
-    return "\n".join(text for text in texts if text.strip() and not text.lstrip().startswith(_NOT_A_REQUEST))
+    texts = [as_string(block.get("text")) for block in blocks if block.get("type") == "text"]
+    return "\n".join(text for text in texts if text.strip() and not text.lstrip().startswith(_NON_REQUEST_PREFIXES))
 
 
-def _at(row: Mapping[str, object]) -> str:
-    return string(row.get("timestamp"))[:40]
+def _read_timestamp(row: Mapping[str, object]) -> str:
+    return as_string(row.get("timestamp"))[:40]
 
 
-def _skill(args: object, redactor: Redactor) -> str:
+def _read_skill_name(args: object, redactor: Redactor) -> str:
     """Return the name of the loaded skill.
 
     Versions call the argument `skill` or `command`, and it may carry its plugin.
     """
     if not isinstance(args, Mapping):
         return "unknown"
-    name = string(args.get("skill")) or string(args.get("command")) or string(args.get("name"))
+    name = as_string(args.get("skill")) or as_string(args.get("command")) or as_string(args.get("name"))
     return redactor.redact(name.strip().lstrip("/").split(" ")[0][:200]).text or "unknown"

@@ -10,8 +10,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import mapping, objects, string, text_of
-from habitus.learning.transcripts.model import Stop, Transcript, TranscriptDraft, came_to, said_no
+from habitus.learning.transcripts.lines import as_mapping, as_string, join_text, read_objects
+from habitus.learning.transcripts.model import (
+    Transcript,
+    TranscriptDraft,
+    UserStopKind,
+    infer_outcome,
+    parse_user_refusal,
+)
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "codex"
@@ -21,61 +27,61 @@ _RESULTS = frozenset({"function_call_output", "custom_tool_call_output", "local_
 
 
 def looks_like(row: dict[str, object]) -> bool:
-    return string(row.get("type")) in _KINDS and isinstance(row.get("payload"), dict)
+    return as_string(row.get("type")) in _KINDS and isinstance(row.get("payload"), dict)
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
-    rollout = _Rollout(path.stem, redactor)
-    for row in objects(path, unread):
-        rollout.take(row)
+    rollout = _CodexRollout(path.stem, redactor)
+    for row in read_objects(path, unread):
+        rollout.add_row(row)
         if rollout.draft.is_large:
-            yield rollout.draft.piece(without=rollout.draft.turns[-1:])
+            yield rollout.draft.take_piece(without=rollout.draft.turns[-1:])
     rollout.draft.unread.update(unread)
     yield rollout.draft.finish()
 
 
-class _Rollout:
+class _CodexRollout:
     def __init__(self, id: str, redactor: Redactor) -> None:
         self.draft = TranscriptDraft(id=id, source=SOURCE, redactor=redactor)
         self._redactor = redactor
         self._cwd = ""
-        self._stopped: Stop | None = None
+        self._stopped: UserStopKind | None = None
 
-    def take(self, row: Mapping[str, object]) -> None:
-        payload, at = mapping(row.get("payload")), string(row.get("timestamp"))[:40]
+    def add_row(self, row: Mapping[str, object]) -> None:
+        payload, at = as_mapping(row.get("payload")), as_string(row.get("timestamp"))[:40]
         match row.get("type"):
             case "session_meta" | "turn_context":
-                self._place(string(payload.get("cwd")))
+                self._set_directory(as_string(payload.get("cwd")))
             case "response_item":
-                self._item(payload, at)
+                self._add_item(payload, at)
             case "event_msg":
-                self._event(payload, at)
+                self._add_event(payload, at)
             case "compacted" | "world_state" | "token_usage_record":
                 pass
             case _:
                 self.draft.unread["unknown line"] += 1
 
-    def _place(self, cwd: str) -> None:
+    def _set_directory(self, cwd: str) -> None:
         if cwd:
             self._cwd = self._redactor.redact(cwd[:1000]).text
             self.draft.project = self.draft.project or self._cwd
 
-    def _event(self, payload: Mapping[str, object], at: str) -> None:
+    def _add_event(self, payload: Mapping[str, object], at: str) -> None:
         match payload.get("type"):
             case "user_message":
-                self._hear(string(payload.get("message")), at)
-            case "item_completed" if mapping(payload.get("item")).get("type") == "UserMessage":
-                self._hear(text_of(mapping(payload.get("item")).get("content")), at)
+                self._add_request(as_string(payload.get("message")), at)
+            case "item_completed" if as_mapping(payload.get("item")).get("type") == "UserMessage":
+                self._add_request(join_text(as_mapping(payload.get("item")).get("content")), at)
             case "turn_aborted":
-                self._stopped = self._stopped or Stop.INTERRUPTED
+                self._stopped = self._stopped or UserStopKind.INTERRUPTED
 
-    def _hear(self, words: str, at: str) -> None:
-        self.draft.hear(self.draft.open(), words, after=self._stopped, at=at)
+    def _add_request(self, words: str, at: str) -> None:
+        self.draft.add_utterance(self.draft.open_turn(), words, after=self._stopped, at=at)
         self._stopped = None
 
-    def _item(self, item: Mapping[str, object], at: str) -> None:
+    def _add_item(self, item: Mapping[str, object], at: str) -> None:
         kind = item.get("type")
         if kind in _CALLS:
             self._add_call(item, at)
@@ -85,17 +91,17 @@ class _Rollout:
     def _add_call(self, item: Mapping[str, object], at: str) -> None:
         turn, args = self.draft.turn, item.get("arguments") or item.get("input") or item.get("action")
         turn.round_idx += 1
-        name = string(item.get("name")) or "shell"
-        self.draft.call(turn, string(item.get("call_id")), name, args, at=at, cwd=self._cwd)
+        name = as_string(item.get("name")) or "shell"
+        self.draft.add_call(turn, as_string(item.get("call_id")), name, args, at=at, cwd=self._cwd)
 
     def _add_result(self, item: Mapping[str, object], at: str) -> None:
-        call = self.draft.calls.pop(string(item.get("call_id")), None)
+        call = self.draft.calls.pop(as_string(item.get("call_id")), None)
         if call is None:
             self.draft.unread["result without a call"] += 1
             return
         output = item.get("output")
-        text = text_of(mapping(output).get("content")) if isinstance(output, dict) else text_of(output)
-        reading = came_to(call.args, text, fields=(item, output))
-        if reading.success is None and said_no(item, texts=(text,))[0]:
-            self._stopped = Stop.REFUSED
-        self.draft.answer(call, reading, text, at=at)
+        text = join_text(as_mapping(output).get("content")) if isinstance(output, dict) else join_text(output)
+        reading = infer_outcome(call.args, text, fields=(item, output))
+        if reading.success is None and parse_user_refusal(item, texts=(text,))[0]:
+            self._stopped = UserStopKind.REFUSED
+        self.draft.add_result(call, reading, text, at=at)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import Talk, mapping, objects, string, text_of
+from habitus.learning.transcripts.lines import TranscriptBuilder, as_mapping, as_string, join_text, read_objects
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -18,18 +18,18 @@ _QUERY = re.compile(r"<user_query>(.*?)</user_query>", re.DOTALL)
 def looks_like(row: dict[str, object]) -> bool:
     if row.get("type") == "turn_ended":
         return True
-    return isinstance(row.get("role"), str) and "content" in mapping(row.get("message")) and "type" not in row
+    return isinstance(row.get("role"), str) and "content" in as_mapping(row.get("message")) and "type" not in row
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file."""
     unread: Counter[str] = Counter()
-    talk = Talk(path.stem, SOURCE, redactor)
-    for row in objects(path, unread):
+    talk = TranscriptBuilder(path.stem, SOURCE, redactor)
+    for row in read_objects(path, unread):
         if row.get("role") == "user":
-            text = text_of(mapping(row.get("message")).get("content"))
+            text = join_text(as_mapping(row.get("message")).get("content"))
             asked = _QUERY.findall(text)
-            talk.hear("\n".join(asked) if asked else text)
-        elif row.get("type") == "turn_ended" and string(row.get("status")) in ("aborted", "cancelled"):
-            talk.stop()
+            talk.add_request("\n".join(asked) if asked else text)
+        elif row.get("type") == "turn_ended" and as_string(row.get("status")) in ("aborted", "cancelled"):
+            talk.mark_interrupted()
     yield talk.finish(unread)

@@ -6,12 +6,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import Talk, as_list, mapping, objects, string, text_of
+from habitus.learning.transcripts.lines import (
+    TranscriptBuilder,
+    as_list,
+    as_mapping,
+    as_string,
+    join_text,
+    read_objects,
+)
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "gemini"
-_FAILED = {"success": False, "error": True}
+_FAILED_BY_STATUS = {"success": False, "error": True}
 
 
 def looks_like(row: dict[str, object]) -> bool:
@@ -23,26 +30,26 @@ def looks_like(row: dict[str, object]) -> bool:
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
-    talk = Talk(path.stem, SOURCE, redactor)
-    for row in objects(path, unread):
+    talk = TranscriptBuilder(path.stem, SOURCE, redactor)
+    for row in read_objects(path, unread):
         # Only some versions write the directory; the folder's name, set below, replaces it otherwise.
-        talk.locate(next(filter(None, map(string, as_list(row.get("directories")))), ""))
+        talk.set_project(next(filter(None, map(as_string, as_list(row.get("directories")))), ""))
         messages = row.get("messages")
         for message in messages if isinstance(messages, list) else (row,):
-            _take(talk, mapping(message))
-            yield from talk.pieces()
-    talk.locate(path.parent.parent.name if path.parent.name == "chats" else "")
+            _add_message(talk, as_mapping(message))
+            yield from talk.take_pieces()
+    talk.set_project(path.parent.parent.name if path.parent.name == "chats" else "")
     yield talk.finish(unread)
 
 
-def _take(talk: Talk, message: Mapping[str, object]) -> None:
-    at = string(message.get("timestamp"))[:40]
+def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None:
+    at = as_string(message.get("timestamp"))[:40]
     match message.get("type"):
         case "user":
-            talk.hear(text_of(message.get("content")), at=at)
+            talk.add_request(join_text(message.get("content")), at=at)
         case "gemini":
-            for call in map(mapping, as_list(message.get("toolCalls"))):
-                _call(talk, call, string(call.get("timestamp"))[:40] or at)
+            for call in map(as_mapping, as_list(message.get("toolCalls"))):
+                _add_call(talk, call, as_string(call.get("timestamp"))[:40] or at)
         case None if "projectHash" in message:
             pass
         case "info" | "error" | "warning":
@@ -51,16 +58,20 @@ def _take(talk: Talk, message: Mapping[str, object]) -> None:
             talk.draft.unread["unknown message"] += 1
 
 
-def _call(talk: Talk, call: Mapping[str, object], at: str) -> None:
-    id, status = string(call.get("id")), string(call.get("status")).lower()
-    talk.call(id, string(call.get("name")), call.get("args"), at=at)
-    talk.answer(id, _result(call.get("result")), fields=(call,), has_failed=_FAILED.get(status), at=at)
+def _add_call(talk: TranscriptBuilder, call: Mapping[str, object], at: str) -> None:
+    id, status = as_string(call.get("id")), as_string(call.get("status")).lower()
+    talk.add_call(id, as_string(call.get("name")), call.get("args"), at=at)
+    talk.add_result(
+        id, _join_results(call.get("result")), fields=(call,), has_failed=_FAILED_BY_STATUS.get(status), at=at
+    )
 
 
-def _result(value: object) -> str:
+def _join_results(value: object) -> str:
     """Return a tool's result: a text, or the `output` or `error` of its function responses."""
     if isinstance(value, str):
         return value
-    responses = [mapping(mapping(mapping(part).get("functionResponse")).get("response")) for part in as_list(value)]
-    said = [string(response.get("output")) or string(response.get("error")) for response in responses]
-    return "\n".join(filter(None, said)) or text_of(value)
+    responses = [
+        as_mapping(as_mapping(as_mapping(part).get("functionResponse")).get("response")) for part in as_list(value)
+    ]
+    said = [as_string(response.get("output")) or as_string(response.get("error")) for response in responses]
+    return "\n".join(filter(None, said)) or join_text(value)

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from habitus.learning.transcripts.lines import (
-    Talk,
+    TranscriptBuilder,
     as_list,
+    as_mapping,
+    as_string,
+    format_timestamp,
     has_tables,
-    iso_timestamp,
-    mapping,
+    join_text,
     open_database,
     parse_json,
-    string,
-    text_of,
 )
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -37,37 +37,37 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     try:
         with open_database(path) as database:
             for row in database.execute("SELECT * FROM sessions ORDER BY rowid").fetchall():
-                yield _session(database, row, redactor)
+                yield _read_session(database, row, redactor)
     except sqlite3.Error as error:
         yield Transcript(id=path.stem, source=SOURCE, unread={f"database: {error}": 1})
 
 
-def _session(database: sqlite3.Connection, row: sqlite3.Row, redactor: Redactor) -> Transcript:
-    talk, columns = Talk(str(row["id"]), SOURCE, redactor), row.keys()
-    talk.locate(string(row["working_dir"]) if "working_dir" in columns else "")
+def _read_session(database: sqlite3.Connection, row: sqlite3.Row, redactor: Redactor) -> Transcript:
+    talk, columns = TranscriptBuilder(str(row["id"]), SOURCE, redactor), row.keys()
+    talk.set_project(as_string(row["working_dir"]) if "working_dir" in columns else "")
     query = (
         "SELECT role, content_json, created_timestamp FROM messages WHERE session_id = ? ORDER BY created_timestamp, id"
     )
     for message in database.execute(query, (row["id"],)):
-        at = iso_timestamp(message["created_timestamp"])
-        parts = [mapping(part) for part in as_list(parse_json(message["content_json"]))]
-        said = "\n".join(string(part.get("text")) for part in parts if part.get("type") == "text")
+        at = format_timestamp(message["created_timestamp"])
+        parts = [as_mapping(part) for part in as_list(parse_json(message["content_json"]))]
+        said = "\n".join(as_string(part.get("text")) for part in parts if part.get("type") == "text")
         if message["role"] == "user" and not any(part.get("type") == "toolResponse" for part in parts):
-            talk.hear(said, at=at)
+            talk.add_request(said, at=at)
         for part in parts:
-            _take(talk, part, at)
+            _add_part(talk, part, at)
     return talk.finish()
 
 
-def _take(talk: Talk, part: Mapping[str, object], at: str) -> None:
-    id = string(part.get("id"))
+def _add_part(talk: TranscriptBuilder, part: Mapping[str, object], at: str) -> None:
+    id = as_string(part.get("id"))
     match part.get("type"):
         case "toolRequest":
-            wanted = mapping(mapping(part.get("toolCall")).get("value"))
-            talk.call(id, string(wanted.get("name")), wanted.get("arguments"), at=at)
+            wanted = as_mapping(as_mapping(part.get("toolCall")).get("value"))
+            talk.add_call(id, as_string(wanted.get("name")), wanted.get("arguments"), at=at)
         case "toolResponse":
-            result = mapping(part.get("toolResult"))
+            result = as_mapping(part.get("toolResult"))
             value = result.get("value")
-            content = mapping(value).get("content") if isinstance(value, Mapping) else value
-            has_failed = True if result.get("status") == "error" or mapping(value).get("isError") is True else None
-            talk.answer(id, string(result.get("error")) or text_of(content), has_failed=has_failed, at=at)
+            content = as_mapping(value).get("content") if isinstance(value, Mapping) else value
+            has_failed = True if result.get("status") == "error" or as_mapping(value).get("isError") is True else None
+            talk.add_result(id, as_string(result.get("error")) or join_text(content), has_failed=has_failed, at=at)

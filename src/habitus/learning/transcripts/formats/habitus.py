@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from habitus.events import Event, EventKind
-from habitus.learning.transcripts.lines import objects
+from habitus.events import AgentEvent, EventKind
+from habitus.learning.transcripts.lines import read_objects
 from habitus.learning.transcripts.model import Transcript, TranscriptDraft
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -23,8 +23,8 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     """Yield one transcript per run of lines with the same session, in pieces."""
     unread: Counter[str] = Counter()
     draft: TranscriptDraft | None = None
-    for row in objects(path, unread):
-        event = _event(row, redactor) if looks_like(row) else None
+    for row in read_objects(path, unread):
+        event = _parse_event(row, redactor) if looks_like(row) else None
         if event is None:
             unread["unknown event"] += 1
             continue
@@ -34,19 +34,19 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
                 yield draft.finish()
             draft = TranscriptDraft(id=session, source=SOURCE)
         if not draft.turns or draft.turns[-1].id != turn:
-            draft.open(id=turn)
+            draft.open_turn(id=turn)
         draft.unread.update(unread)
         unread.clear()
-        draft.add(draft.turns[-1], event)
+        draft.add_event(draft.turns[-1], event)
         if draft.is_large:
-            yield draft.piece(without=draft.turns[-1:])
+            yield draft.take_piece(without=draft.turns[-1:])
     if draft or unread:
         last = draft or TranscriptDraft(id=path.stem, source=SOURCE)
         last.unread.update(unread)
         yield last.finish()
 
 
-def write(transcript: Transcript) -> Iterator[str]:
+def write_lines(transcript: Transcript) -> Iterator[str]:
     """Yield the lines of a transcript, with line ends; reading them returns the same turns."""
     for turn in transcript.turns:
         for event in turn.events:
@@ -61,7 +61,7 @@ def write(transcript: Transcript) -> Iterator[str]:
             yield json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def _event(row: dict[str, object], redactor: Redactor) -> Event | None:
+def _parse_event(row: dict[str, object], redactor: Redactor) -> AgentEvent | None:
     kind, detail = row.get("kind"), row.get("detail", {})
     severity, round_idx = row.get("severity", 1), row.get("round", 0)
     if not isinstance(kind, str) or kind not in set(EventKind) or not isinstance(detail, dict):
@@ -70,4 +70,4 @@ def _event(row: dict[str, object], redactor: Redactor) -> Event | None:
         return None
     clean = redactor.redact_value(detail)
     assert isinstance(clean, dict)
-    return Event(kind=EventKind(kind), detail=clean, severity=severity, round_idx=round_idx)
+    return AgentEvent(kind=EventKind(kind), detail=clean, severity=severity, round_idx=round_idx)

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import OpenCall, Transcript, TranscriptDraft, came_to
+from habitus.learning.transcripts.lines import read_objects
+from habitus.learning.transcripts.model import OpenCall, Transcript, TranscriptDraft, infer_outcome
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "openai"
-_ITEMS = frozenset(
+_ITEM_TYPES = frozenset(
     {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning"}
 )
 
@@ -23,32 +23,32 @@ _ITEMS = frozenset(
 def looks_like(row: dict[str, object]) -> bool:
     if isinstance(row.get("messages"), list) or row.get("type") == "response_item":
         return True
-    return isinstance(row.get("role"), str) or (str(row.get("type")) in _ITEMS and "sessionId" not in row)
+    return isinstance(row.get("role"), str) or (str(row.get("type")) in _ITEM_TYPES and "sessionId" not in row)
 
 
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per conversation; messages on lines of their own form one conversation, in pieces."""
     unread: Counter[str] = Counter()
-    loose: _Conversation | None = None
-    for number, row in enumerate(objects(path, unread), 1):
-        messages = _conversation_of(row)
+    loose: _OpenAIConversation | None = None
+    for number, row in enumerate(read_objects(path, unread), 1):
+        messages = _read_messages(row)
         if messages is None:
-            loose = loose or _Conversation(path.stem, redactor)
-            loose.take(row)
+            loose = loose or _OpenAIConversation(path.stem, redactor)
+            loose.add_message(row)
             if loose.draft.is_large:
-                yield loose.piece()
+                yield loose.take_piece()
             continue
-        conversation = _Conversation(str(row.get("id") or f"{path.stem}-{number}"), redactor)
+        conversation = _OpenAIConversation(str(row.get("id") or f"{path.stem}-{number}"), redactor)
         for message in messages:
-            conversation.take(message)
+            conversation.add_message(message)
         yield conversation.draft.finish()
     if loose or unread:
-        last = loose or _Conversation(path.stem, redactor)
+        last = loose or _OpenAIConversation(path.stem, redactor)
         last.draft.unread.update(unread)
         yield last.draft.finish()
 
 
-def _conversation_of(row: Mapping[str, object]) -> list[object] | None:
+def _read_messages(row: Mapping[str, object]) -> list[object] | None:
     """Return the messages of a whole conversation, including the response in a request log; None if the row is none."""
     inner = row.get("request")
     request = inner if isinstance(inner, Mapping) else row
@@ -62,15 +62,15 @@ def _conversation_of(row: Mapping[str, object]) -> list[object] | None:
     return [*messages, *(choice.get("message") for choice in choices if isinstance(choice, Mapping))]
 
 
-class _Conversation:
+class _OpenAIConversation:
     def __init__(self, conversation_id: str, redactor: Redactor) -> None:
         self.draft = TranscriptDraft(id=conversation_id, source=SOURCE, redactor=redactor)
 
-    def piece(self) -> Transcript:
+    def take_piece(self) -> Transcript:
         """Return all turns but the last, which may go on."""
-        return self.draft.piece(without=self.draft.turns[-1:])
+        return self.draft.take_piece(without=self.draft.turns[-1:])
 
-    def take(self, message: object) -> None:
+    def add_message(self, message: object) -> None:
         payload = message.get("payload") if isinstance(message, Mapping) else None
         message = payload if isinstance(payload, Mapping) else message
         if not isinstance(message, Mapping):
@@ -78,9 +78,9 @@ class _Conversation:
             return
         match message.get("role") or message.get("type"):
             case "user":
-                self.draft.open()
+                self.draft.open_turn()
             case "assistant":
-                self._answer(message)
+                self._add_answer(message)
             case "function_call" | "custom_tool_call":
                 self._add_call(
                     message.get("call_id"), message.get("name"), message.get("arguments") or message.get("input")
@@ -92,7 +92,7 @@ class _Conversation:
             case _:
                 self.draft.unread["unknown message"] += 1
 
-    def _answer(self, message: Mapping[str, object]) -> None:
+    def _add_answer(self, message: Mapping[str, object]) -> None:
         self.draft.turn.round_idx += 1
         calls = message.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
@@ -106,19 +106,19 @@ class _Conversation:
             self._add_call("", legacy.get("name"), legacy.get("arguments"))
 
     def _add_call(self, call_id: object, name: object, args: object) -> None:
-        self.draft.call(self.draft.turn, str(call_id or ""), str(name or "unknown"), args)
+        self.draft.add_call(self.draft.turn, str(call_id or ""), str(name or "unknown"), args)
 
     def _add_result(self, message: Mapping[str, object]) -> None:
         """Add a result to the current turn; its call need not be known."""
         turn, id = self.draft.turn, str(message.get("tool_call_id") or message.get("call_id") or "")
         call = self.draft.calls.get(id)
         name, args = str(message.get("name") or (call.name if call else "unknown")), call.args if call else None
-        text = _text(message.get("content", message.get("output")))
+        text = _join_text(message.get("content", message.get("output")))
         came = OpenCall(id=id, name=name, args=args, turn=turn, round_idx=turn.round_idx)
-        self.draft.answer(came, came_to(args, text, fields=(message,)), text, weak=True)
+        self.draft.add_result(came, infer_outcome(args, text, fields=(message,)), text, weak=True)
 
 
-def _text(content: object) -> str:
+def _join_text(content: object) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):

@@ -6,7 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import Talk, as_list, mapping, objects, string, text_of
+from habitus.learning.transcripts.lines import (
+    TranscriptBuilder,
+    as_list,
+    as_mapping,
+    as_string,
+    join_text,
+    read_objects,
+)
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -22,26 +29,26 @@ def looks_like(row: dict[str, object]) -> bool:
 def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
-    live = _live(path)
-    talk = Talk(path.stem, SOURCE, redactor)
-    for row in objects(path, unread):
+    live = _find_live_branch(path)
+    talk = TranscriptBuilder(path.stem, SOURCE, redactor)
+    for row in read_objects(path, unread):
         if row.get("type") == "session":
-            talk.locate(string(row.get("cwd")))
-        elif row.get("type") == "message" and (not live or string(row.get("id")) in live):
-            _take(talk, mapping(row.get("message")), string(row.get("timestamp"))[:40])
-            yield from talk.pieces()
+            talk.set_project(as_string(row.get("cwd")))
+        elif row.get("type") == "message" and (not live or as_string(row.get("id")) in live):
+            _add_message(talk, as_mapping(row.get("message")), as_string(row.get("timestamp"))[:40])
+            yield from talk.take_pieces()
     yield talk.finish(unread)
 
 
-def _live(path: Path) -> set[str]:
+def _find_live_branch(path: Path) -> set[str]:
     """Return the ids of the last entry and its ancestors.
 
     Empty if the entries have no parents, as in older versions.
     """
     parents: dict[str, str] = {}
-    for row in objects(path, Counter()):
-        if id := string(row.get("id")):
-            parents[id] = string(row.get("parentId"))
+    for row in read_objects(path, Counter()):
+        if id := as_string(row.get("id")):
+            parents[id] = as_string(row.get("parentId"))
     found: set[str] = set()
     at = next(reversed(parents), "")
     while at and at not in found:
@@ -50,18 +57,18 @@ def _live(path: Path) -> set[str]:
     return found if any(parents.values()) else set()
 
 
-def _take(talk: Talk, message: Mapping[str, object], at: str) -> None:
+def _add_message(talk: TranscriptBuilder, message: Mapping[str, object], at: str) -> None:
     content = message.get("content")
     match message.get("role"):
         case "user":
-            talk.hear(text_of(content), at=at)
+            talk.add_request(join_text(content), at=at)
         case "assistant":
-            for part in map(mapping, as_list(content)):
+            for part in map(as_mapping, as_list(content)):
                 if part.get("type") == "toolCall":
-                    talk.call(string(part.get("id")), string(part.get("name")), part.get("arguments"), at=at)
+                    talk.add_call(as_string(part.get("id")), as_string(part.get("name")), part.get("arguments"), at=at)
             if message.get("stopReason") == "aborted":
-                talk.stop()
+                talk.mark_interrupted()
         case "toolResult":
             failed = message.get("isError")
-            id = string(message.get("toolCallId"))
-            talk.answer(id, text_of(content), has_failed=failed if isinstance(failed, bool) else None, at=at)
+            id = as_string(message.get("toolCallId"))
+            talk.add_result(id, join_text(content), has_failed=failed if isinstance(failed, bool) else None, at=at)

@@ -26,7 +26,7 @@ from habitus.learning.transcripts.formats import (
     vscode,
     zed,
 )
-from habitus.learning.transcripts.lines import objects
+from habitus.learning.transcripts.lines import read_objects
 from habitus.learning.transcripts.model import Transcript, join_pieces
 from habitus.redact import PATTERNS_ONLY, Redactor
 
@@ -35,7 +35,7 @@ UNKNOWN = "unknown"
 _LINES_TRIED, _LINES_ENOUGH = 50, 8
 
 
-class Reader(Protocol):
+class TranscriptReader(Protocol):
     """A module that reads one format, in pieces."""
 
     SOURCE: str
@@ -44,46 +44,58 @@ class Reader(Protocol):
     def read(self, path: Path, redactor: Redactor) -> Iterator[Transcript]: ...
 
 
-class FileReader(Reader, Protocol):
+class OwningTranscriptReader(TranscriptReader, Protocol):
     """A reader that recognizes its files by their name or database tables."""
 
     def owns(self, path: Path) -> bool: ...
 
 
-_BY_FILE: tuple[FileReader, ...] = (cline, goose, zed, opencode)
-_BY_ROWS: tuple[Reader, ...] = (rows, habitus, codex, gemini, claude_code, copilot, pi, vscode, amp, cursor, openai)
-FORMATS: Mapping[str, Reader] = {reader.SOURCE: reader for reader in (*_BY_ROWS, *_BY_FILE)}
+_OWNING_READERS: tuple[OwningTranscriptReader, ...] = (cline, goose, zed, opencode)
+_ROW_READERS: tuple[TranscriptReader, ...] = (
+    rows,
+    habitus,
+    codex,
+    gemini,
+    claude_code,
+    copilot,
+    pi,
+    vscode,
+    amp,
+    cursor,
+    openai,
+)
+FORMATS: Mapping[str, TranscriptReader] = {reader.SOURCE: reader for reader in (*_ROW_READERS, *_OWNING_READERS)}
 
 
-def read(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") -> Iterator[Transcript]:
+def read_transcripts(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") -> Iterator[Transcript]:
     """Yield every transcript of a file as a whole; an unknown file yields one empty transcript that says so."""
     waiting: list[Transcript] = []
-    for piece in pieces(path, redactor, source=source):
+    for piece in read_pieces(path, redactor, source=source):
         waiting.append(piece)
         if not piece.goes_on:
             yield join_pieces(waiting)
             waiting = []
 
 
-def pieces(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") -> Iterator[Transcript]:
+def read_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY, *, source: str = "") -> Iterator[Transcript]:
     """Yield every transcript of a file in pieces of finished turns, for files of any size."""
     if not path.is_file():
         raise NotFound(f"No transcript at '{path}'.", hint="Give the path of a file.")
-    source = source or format_of(path)
+    source = source or detect_format(path)
     if source in FORMATS:
         yield from FORMATS[source].read(path, redactor)
     else:
         unread: Counter[str] = Counter()
-        unread["unknown line"] = sum(1 for _ in objects(path, unread))
+        unread["unknown line"] = sum(1 for _ in read_objects(path, unread))
         yield Transcript(id=path.stem, source=UNKNOWN, unread={why: count for why, count in unread.items() if count})
 
 
-def format_of(path: Path) -> str:
+def detect_format(path: Path) -> str:
     """Return the format that most of the first lines look like; `unknown` if none does."""
-    if owner := next((reader for reader in _BY_FILE if reader.owns(path)), None):
+    if owner := next((reader for reader in _OWNING_READERS if reader.owns(path)), None):
         return owner.SOURCE
     votes: Counter[str] = Counter()
-    for row in islice(objects(path, Counter()), _LINES_TRIED):
+    for row in islice(read_objects(path, Counter()), _LINES_TRIED):
         votes.update(name for name, known in FORMATS.items() if known.looks_like(row))
         if len(votes) == 1 and votes.total() >= _LINES_ENOUGH:
             break

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import Reading, Transcript, TranscriptDraft, came_to
+from habitus.learning.transcripts.lines import read_objects
+from habitus.learning.transcripts.model import CallOutcome, Transcript, TranscriptDraft, infer_outcome
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "rows"
@@ -24,7 +24,7 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     """Yield one transcript per run of rows with the same trace."""
     unread: Counter[str] = Counter()
     draft: TranscriptDraft | None = None
-    for row in objects(path, unread):
+    for row in read_objects(path, unread):
         if not looks_like(row):
             unread["unknown row"] += 1
             continue
@@ -35,19 +35,19 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
             draft = TranscriptDraft(id=trace, source=SOURCE, redactor=redactor)
         draft.unread.update(unread)
         unread.clear()
-        _take(draft, row)
+        _add_row(draft, row)
     if draft or unread:
         last = draft or TranscriptDraft(id=path.stem, source=SOURCE)
         last.unread.update(unread)
         yield last.finish()
 
 
-def _take(draft: TranscriptDraft, row: dict[str, object]) -> None:
+def _add_row(draft: TranscriptDraft, row: dict[str, object]) -> None:
     turn, given = draft.turn, row.get("turn")
     turn.round_idx = given if isinstance(given, int) else 0
     success, error = row.get("success"), row.get("error")
-    reading = Reading(success=None)
+    reading = CallOutcome(success=None)
     if isinstance(success, bool):
         said = error if isinstance(error, str) else ""
-        reading = came_to(row.get("args"), said, fields=(row,), has_failed=not success)
-    draft.answer(draft.call(turn, "", str(row["tool"]), row.get("args")), reading, None)
+        reading = infer_outcome(row.get("args"), said, fields=(row,), has_failed=not success)
+    draft.add_result(draft.add_call(turn, "", str(row["tool"]), row.get("args")), reading, None)

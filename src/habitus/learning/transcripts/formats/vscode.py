@@ -12,14 +12,14 @@ from typing import Any
 from urllib.parse import unquote
 
 from habitus.learning.transcripts.lines import (
-    Talk,
+    TranscriptBuilder,
     as_list,
-    iso_timestamp,
-    mapping,
-    objects,
+    as_mapping,
+    as_string,
+    format_timestamp,
+    join_text,
     parse_json,
-    string,
-    text_of,
+    read_objects,
 )
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -38,22 +38,22 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
     """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
     state: Any = {}
-    for row in objects(path, unread):
+    for row in read_objects(path, unread):
         if "kind" not in row:
             state = row
         elif row["kind"] == 0:
             state = row.get("v")
-        elif not _apply(state, row):
+        elif not _apply_operation(state, row):
             unread["operation that does not fit"] += 1
-    talk = Talk(path.stem, SOURCE, redactor)
-    talk.locate(_project(path))
-    for number, request in enumerate(map(mapping, as_list(mapping(state).get("requests")))):
-        _take(talk, request, str(number))
-        yield from talk.pieces()
+    talk = TranscriptBuilder(path.stem, SOURCE, redactor)
+    talk.set_project(_read_project(path))
+    for number, request in enumerate(map(as_mapping, as_list(as_mapping(state).get("requests")))):
+        _add_request(talk, request, str(number))
+        yield from talk.take_pieces()
     yield talk.finish(unread)
 
 
-def _apply(state: Any, row: Mapping[str, object]) -> bool:
+def _apply_operation(state: Any, row: Mapping[str, object]) -> bool:
     keys = as_list(row.get("k"))
     try:
         for key in keys[:-1]:
@@ -73,34 +73,36 @@ def _apply(state: Any, row: Mapping[str, object]) -> bool:
     return True
 
 
-def _project(path: Path) -> str:
+def _read_project(path: Path) -> str:
     beside = path.parent.parent / "workspace.json"
-    return unquote(string(mapping(parse_json(beside.read_bytes())).get("folder"))) if beside.is_file() else ""
+    return unquote(as_string(as_mapping(parse_json(beside.read_bytes())).get("folder"))) if beside.is_file() else ""
 
 
-def _take(talk: Talk, request: Mapping[str, object], number: str) -> None:
-    at = iso_timestamp(request.get("timestamp"))
+def _add_request(talk: TranscriptBuilder, request: Mapping[str, object], number: str) -> None:
+    at = format_timestamp(request.get("timestamp"))
     if not request.get("isSystemInitiated"):
-        talk.hear(string(mapping(request.get("message")).get("text")), at=at)
-    for place, part in enumerate(map(mapping, as_list(request.get("response")))):
+        talk.add_request(as_string(as_mapping(request.get("message")).get("text")), at=at)
+    for place, part in enumerate(map(as_mapping, as_list(request.get("response")))):
         if part.get("kind") == "toolInvocationSerialized":
-            _call(talk, part, string(part.get("toolCallId")) or f"{number}.{place}", at)
+            _add_call(talk, part, as_string(part.get("toolCallId")) or f"{number}.{place}", at)
     if request.get("isCanceled"):
-        talk.stop()
+        talk.mark_interrupted()
 
 
-def _call(talk: Talk, part: Mapping[str, object], id: str, at: str) -> None:
-    details, data = mapping(part.get("resultDetails")), mapping(part.get("toolSpecificData"))
+def _add_call(talk: TranscriptBuilder, part: Mapping[str, object], id: str, at: str) -> None:
+    details, data = as_mapping(part.get("resultDetails")), as_mapping(part.get("toolSpecificData"))
     line = data.get("commandLine")
-    command = string(mapping(line).get("toolEdited")) or string(mapping(line).get("original")) or string(line)
+    command = (
+        as_string(as_mapping(line).get("toolEdited")) or as_string(as_mapping(line).get("original")) or as_string(line)
+    )
     args = {"command": command} if command else parse_json(details.get("input")) or details.get("input")
-    talk.call(id, string(part.get("toolId")), args, at=at)
-    code = mapping(data.get("terminalCommandState")).get("exitCode")
-    text = string(mapping(data.get("terminalCommandOutput")).get("text"))
-    text = text or "\n".join(string(mapping(one).get("value")) for one in as_list(details.get("output")))
+    talk.add_call(id, as_string(part.get("toolId")), args, at=at)
+    code = as_mapping(data.get("terminalCommandState")).get("exitCode")
+    text = as_string(as_mapping(data.get("terminalCommandOutput")).get("text"))
+    text = text or "\n".join(as_string(as_mapping(one).get("value")) for one in as_list(details.get("output")))
     fields: list[Mapping[str, object]] = [{"exit_code": code, "output": text}] if isinstance(code, int) else []
     # Versions write the user's refusal as a flag or as an object.
-    if part.get("isConfirmed") is False or mapping(part.get("isConfirmed")).get("type") == 0:
+    if part.get("isConfirmed") is False or as_mapping(part.get("isConfirmed")).get("type") == 0:
         fields.append({"status": "rejected"})
     has_failed = True if details.get("isError") is True else None
-    talk.answer(id, text or text_of(part.get("pastTenseMessage")), has_failed=has_failed, fields=fields, at=at)
+    talk.add_result(id, text or join_text(part.get("pastTenseMessage")), has_failed=has_failed, fields=fields, at=at)

@@ -8,12 +8,20 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from habitus.learning.transcripts.lines import Talk, as_list, has_tables, mapping, open_database, parse_json, string
+from habitus.learning.transcripts.lines import (
+    TranscriptBuilder,
+    as_list,
+    as_mapping,
+    as_string,
+    has_tables,
+    open_database,
+    parse_json,
+)
 from habitus.learning.transcripts.model import Transcript
 from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "zed"
-_LARGEST = 64 << 20
+_MAX_THREAD_BYTES = 64 << 20
 
 
 def owns(path: Path) -> bool:
@@ -33,37 +41,39 @@ def read(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]
             side = "parent_id" if "parent_id" in keys else "NULL"
             query = f"SELECT id, {side} AS parent, data_type, data FROM threads ORDER BY rowid"
             for row in database.execute(query):
-                yield _thread(row, redactor)
+                yield _read_thread(row, redactor)
     except sqlite3.Error as error:
         yield Transcript(id=path.stem, source=SOURCE, unread={f"database: {error}": 1})
 
 
-def _thread(row: sqlite3.Row, redactor: Redactor) -> Transcript:
-    talk = Talk(str(row["id"]), SOURCE, redactor, is_side=bool(row["parent"]))
-    thread = mapping(_unpack(row["data_type"], row["data"]))
-    trees = as_list(mapping(thread.get("initial_project_snapshot")).get("worktree_snapshots"))
-    talk.locate(next((string(mapping(tree).get("worktree_path")) for tree in trees), ""))
-    for message in map(mapping, as_list(thread.get("messages"))):
-        if said := mapping(message.get("User")):
-            talk.hear("\n".join(string(mapping(part).get("Text")) for part in as_list(said.get("content"))))
-        _take(talk, mapping(message.get("Agent")))
+def _read_thread(row: sqlite3.Row, redactor: Redactor) -> Transcript:
+    talk = TranscriptBuilder(str(row["id"]), SOURCE, redactor, is_side=bool(row["parent"]))
+    thread = as_mapping(_unpack_thread(row["data_type"], row["data"]))
+    trees = as_list(as_mapping(thread.get("initial_project_snapshot")).get("worktree_snapshots"))
+    talk.set_project(next((as_string(as_mapping(tree).get("worktree_path")) for tree in trees), ""))
+    for message in map(as_mapping, as_list(thread.get("messages"))):
+        if said := as_mapping(message.get("User")):
+            talk.add_request(
+                "\n".join(as_string(as_mapping(part).get("Text")) for part in as_list(said.get("content")))
+            )
+        _add_message(talk, as_mapping(message.get("Agent")))
     return talk.finish({} if thread else {"thread that can't be unpacked": 1})
 
 
-def _take(talk: Talk, message: Mapping[str, object]) -> None:
-    for part in map(mapping, as_list(message.get("content"))):
-        if use := mapping(part.get("ToolUse")):
-            talk.call(string(use.get("id")), string(use.get("name")), use.get("input"))
-    for id, result in mapping(message.get("tool_results")).items():
-        fields = mapping(result)
+def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None:
+    for part in map(as_mapping, as_list(message.get("content"))):
+        if use := as_mapping(part.get("ToolUse")):
+            talk.add_call(as_string(use.get("id")), as_string(use.get("name")), use.get("input"))
+    for id, result in as_mapping(message.get("tool_results")).items():
+        fields = as_mapping(result)
         content = fields.get("content")
-        text = string(mapping(content).get("Text")) or string(content)
-        text = text or "\n".join(string(mapping(part).get("Text")) for part in as_list(content))
+        text = as_string(as_mapping(content).get("Text")) or as_string(content)
+        text = text or "\n".join(as_string(as_mapping(part).get("Text")) for part in as_list(content))
         failed = fields.get("is_error")
-        talk.answer(id, text, has_failed=True if failed is True else None)
+        talk.add_result(id, text, has_failed=True if failed is True else None)
 
 
-def _unpack(kind: object, data: object) -> object:
+def _unpack_thread(kind: object, data: object) -> object:
     """Return the document of a thread; None if it is damaged or too large."""
     if kind != "zstd" or not isinstance(data, bytes):
         return parse_json(data)
@@ -74,6 +84,6 @@ def _unpack(kind: object, data: object) -> object:
 
     unpacking = zstd.ZstdDecompressor()
     try:
-        return json.loads(unpacking.decompress(data, max_length=_LARGEST))
+        return json.loads(unpacking.decompress(data, max_length=_MAX_THREAD_BYTES))
     except (zstd.ZstdError, EOFError, ValueError, RecursionError):
         return None

@@ -15,30 +15,30 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import Invalid, NotFound
-from habitus.skills.formats import disk, fitting
+from habitus.skills.formats import conversion, disk
 from habitus.skills.formats.base import (
-    CantTake,
-    Entry,
-    Format,
-    Incoming,
-    NotTaken,
-    Outgoing,
+    FormatExportResult,
+    ImportEntry,
+    IncomingSkill,
+    OutgoingSkill,
     PlaybookLesson,
-    Written,
+    SkillFormat,
+    SkippedEntry,
+    UnreadableEntryError,
     describe_problem,
 )
 from habitus.skills.formats.foreign_values import (
-    Notes,
-    count,
-    flag,
-    iso,
+    DiagnosticCollector,
+    format_iso_timestamp,
     load_json,
+    make_storable,
+    parse_count,
+    parse_flag,
+    parse_texts,
     parse_timestamp_field,
-    storable,
-    text,
-    texts,
+    to_text,
 )
-from habitus.skills.model import Severity, Skill, Source
+from habitus.skills.model import DiagnosticSeverity, Skill, SkillSource
 
 TABLE = "agent_skills"
 COLUMNS = {
@@ -54,59 +54,64 @@ COLUMNS = {
     "modified_on": "TEXT",
 }
 SUFFIXES = (".db", ".sqlite", ".sqlite3")
-_DUMPS = (".json", ".jsonl", ".csv")
+_DUMP_SUFFIXES = (".json", ".jsonl", ".csv")
 _MAX_ROWS = 1_000_000
 
-Row = Mapping[str, Any]
+TableRow = Mapping[str, Any]
 
 
-class Table(Format):
+class AgentSkillsTableFormat(SkillFormat):
     """Reads and writes the `agent_skills` table."""
 
     name = "table"
 
-    def claims(self, path: Path, inside: Set[str]) -> bool:
+    def can_read(self, path: Path, inside: Set[str]) -> bool:
         if inside or not path.is_file():
             return False
-        if path.suffix.lower() in _DUMPS:
+        if path.suffix.lower() in _DUMP_SUFFIXES:
             return True
         # Judged by content, because SQLite files have any suffix.
         return _is_sqlite(path) and _has_table(path)
 
-    def read_one(self, path: Path, origin: str) -> Iterator[Entry]:
+    def read_entries(self, path: Path, origin: str) -> Iterator[ImportEntry]:
         if path.suffix.lower() == ".csv":
-            yield from _entries(_from_csv(disk.read_file(path)), origin)
-        elif path.suffix.lower() in _DUMPS:
-            yield from _entries(_from_json(disk.read_file(path), path.name), origin)
+            yield from _read_rows(_read_csv_rows(disk.read_file(path)), origin)
+        elif path.suffix.lower() in _DUMP_SUFFIXES:
+            yield from _read_rows(_read_json_rows(disk.read_file(path), path.name), origin)
         else:
-            yield from _from_sqlite(path, origin)
+            yield from _read_sqlite(path, origin)
 
-    def write(
-        self, skills: Sequence[Outgoing], to: Path, *, lessons: Sequence[PlaybookLesson] = (), overwrite: bool = False
-    ) -> Written:
+    def write_skills(
+        self,
+        skills: Sequence[OutgoingSkill],
+        to: Path,
+        *,
+        lessons: Sequence[PlaybookLesson] = (),
+        overwrite: bool = False,
+    ) -> FormatExportResult:
         """Write a SQLite file: `to` itself, or `agent_skills.db` in it if `to` is a directory."""
         target = to if to.suffix.lower() in SUFFIXES else to / f"{TABLE}.db"
-        rows = {item.skill.name: _row(item.skill) for item in skills}
-        with disk.export_place(target, overwrite=overwrite) as place, closing(sqlite3.connect(place)) as database:
+        rows = {item.skill.name: _build_row(item.skill) for item in skills}
+        with disk.open_export_target(target, overwrite=overwrite) as place, closing(sqlite3.connect(place)) as database:
             columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
             database.execute(f"CREATE TABLE {TABLE} ({columns})")
             marks = ", ".join("?" * len(COLUMNS))
             database.executemany(f"INSERT INTO {TABLE} VALUES ({marks})", rows.values())
             database.commit()
-        return Written(paths=(target,))
+        return FormatExportResult(paths=(target,))
 
 
-def read_database(url: str) -> Iterator[Entry]:
+def read_database(url: str) -> Iterator[ImportEntry]:
     """Yield the rows at a database URL; raise `StorageFailed` if it can't be reached."""
     engine = sql.create_engine(url)
     origin = engine.url.render_as_string(hide_password=True)
     try:
-        with sql.reading(engine) as connection:
+        with sql.read_transaction(engine) as connection:
             if not sa.inspect(connection).has_table(TABLE):
                 raise NotFound(f"There is no table {TABLE} in {origin}.", hint="Check the address.")
             columns = [column["name"] for column in sa.inspect(connection).get_columns(TABLE)]
             rows = connection.execute(sa.select(sa.text("*")).select_from(sa.table(TABLE)).limit(_MAX_ROWS)).mappings()
-            yield from _entries((dict(row) for row in rows), origin, columns)
+            yield from _read_rows((dict(row) for row in rows), origin, columns)
     finally:
         engine.dispose()
 
@@ -123,7 +128,7 @@ def _has_table(path: Path) -> bool:
     """Whether the table exists; True for a damaged database, so the user hears about it."""
     try:
         with closing(_open_database(path)) as database:
-            return TABLE in _tables(database)
+            return TABLE in _list_tables(database)
     except sqlite3.Error:
         return True
 
@@ -141,138 +146,144 @@ def _open_database(path: Path) -> sqlite3.Connection:
     return database
 
 
-def _tables(database: sqlite3.Connection) -> set[str]:
+def _list_tables(database: sqlite3.Connection) -> set[str]:
     return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-def _from_sqlite(path: Path, origin: str) -> Iterator[Entry]:
+def _read_sqlite(path: Path, origin: str) -> Iterator[ImportEntry]:
     try:
         with closing(_open_database(path)) as database:
-            if TABLE not in _tables(database):
-                raise CantTake(f"There is no table {TABLE} in it.")
+            if TABLE not in _list_tables(database):
+                raise UnreadableEntryError(f"There is no table {TABLE} in it.")
             cursor = database.execute(f"SELECT * FROM {TABLE} LIMIT {_MAX_ROWS}")
             columns = [column[0] for column in cursor.description]
-            yield from _entries((dict(zip(columns, row, strict=True)) for row in cursor), origin, columns)
+            yield from _read_rows((dict(zip(columns, row, strict=True)) for row in cursor), origin, columns)
     except sqlite3.Error as error:
-        yield NotTaken(origin=origin, name="", reason=f"The database can't be read: {error}.")
+        yield SkippedEntry(origin=origin, name="", reason=f"The database can't be read: {error}.")
 
 
-def _from_json(content: bytes, file: str) -> list[Any]:
+def _read_json_rows(content: bytes, file: str) -> list[Any]:
     if file.lower().endswith(".jsonl"):
-        return [_json_line(line) for line in content.splitlines() if line.strip()]
+        return [_read_json_line(line) for line in content.splitlines() if line.strip()]
     value = load_json(content, file)
     if isinstance(value, dict):
         value = next((found for key in (TABLE, "rows", "skills") if isinstance(found := value.get(key), list)), None)
     if not isinstance(value, list):
-        raise CantTake(f"It holds no list of rows of {TABLE}.")
+        raise UnreadableEntryError(f"It holds no list of rows of {TABLE}.")
     return value
 
 
-def _json_line(line: bytes) -> Any:
+def _read_json_line(line: bytes) -> Any:
     try:
         return load_json(line, "It")
-    except CantTake as problem:
+    except UnreadableEntryError as problem:
         # Reported in its turn, so the other lines are still read.
         return problem
 
 
-def _from_csv(content: bytes) -> list[Any]:
+def _read_csv_rows(content: bytes) -> list[Any]:
     try:
         # The default limit of 128 KB is shorter than many skills.
         csv.field_size_limit(2**30)
         reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         rows = [{key: value for key, value in row.items() if key is not None} for row in reader]
     except UnicodeDecodeError as error:
-        raise CantTake(f"It is not UTF-8 at byte {error.start}.") from None
+        raise UnreadableEntryError(f"It is not UTF-8 at byte {error.start}.") from None
     except csv.Error as error:
-        raise CantTake(f"It is not valid CSV: {error}.") from None
+        raise UnreadableEntryError(f"It is not valid CSV: {error}.") from None
     return list(rows)
 
 
-def _entries(rows: Iterator[Any] | list[Any], origin: str, columns: Sequence[str] | None = None) -> Iterator[Entry]:
+def _read_rows(
+    rows: Iterator[Any] | list[Any], origin: str, columns: Sequence[str] | None = None
+) -> Iterator[ImportEntry]:
     if columns is not None and not {"_id", "content"} <= set(columns):
         missing = " and ".join(name for name in ("_id", "content") if name not in columns)
-        raise CantTake(f"The table {TABLE} has no column {missing}.")
+        raise UnreadableEntryError(f"The table {TABLE} has no column {missing}.")
     for number, row in enumerate(rows, 1):
         place = f"{origin}, row {number}"
         try:
-            yield _incoming(row, place)
-        except (CantTake, Invalid) as problem:
-            name = text(row.get("_id")) if isinstance(row, dict) else ""
-            yield NotTaken(origin=place, name=name, reason=describe_problem(problem))
+            yield _build_incoming(row, place)
+        except (UnreadableEntryError, Invalid) as problem:
+            name = to_text(row.get("_id")) if isinstance(row, dict) else ""
+            yield SkippedEntry(origin=place, name=name, reason=describe_problem(problem))
 
 
-def _incoming(row: Any, origin: str) -> Incoming:
-    notes = Notes(origin)
-    if isinstance(row, CantTake):
+def _build_incoming(row: Any, origin: str) -> IncomingSkill:
+    notes = DiagnosticCollector(origin)
+    if isinstance(row, UnreadableEntryError):
         raise row
     if not isinstance(row, dict):
-        raise CantTake("It is not an object.")
-    values = {key: _plain(value) for key, value in row.items()}
-    called, content = text(values.get("_id")), values.get("content")
+        raise UnreadableEntryError("It is not an object.")
+    values = {key: _decode_value(value) for key, value in row.items()}
+    called, content = to_text(values.get("_id")), values.get("content")
     if not called.strip():
-        raise CantTake("It has no _id.")
+        raise UnreadableEntryError("It has no _id.")
     if content is None:
-        raise CantTake("It has no content.")
+        raise UnreadableEntryError("It has no content.")
     missing = [column for column in COLUMNS if column not in values]
     if missing:
-        notes.say(f"There is no column {', '.join(missing)}; the usual values were taken.", severity=Severity.NOTE)
-    skill = _skill(values, called, notes)
-    return Incoming(
+        notes.add(
+            f"There is no column {', '.join(missing)}; the usual values were taken.", severity=DiagnosticSeverity.NOTE
+        )
+    skill = _build_skill(values, called, notes)
+    return IncomingSkill(
         name=skill.name,
-        tree=fitting.folder(skill, {}),
+        tree=conversion.build_skill_folder(skill, {}),
         origin=origin,
         format="table",
-        enabled=flag(values.get("enabled"), "enabled", notes, True),
-        version=max(count(values.get("version"), "version", notes, 1), 1),
+        enabled=parse_flag(values.get("enabled"), "enabled", notes, True),
+        version=max(parse_count(values.get("version"), "version", notes, 1), 1),
         created_on=parse_timestamp_field(values.get("created_on"), "created_on", notes),
         modified_on=parse_timestamp_field(values.get("modified_on"), "modified_on", notes),
-        diagnostics=tuple(notes.found),
+        diagnostics=tuple(notes.diagnostics),
     )
 
 
-def _plain(value: Any) -> Any:
+def _decode_value(value: Any) -> Any:
     if isinstance(value, (bytes, memoryview)):
         try:
             return bytes(value).decode()
         except UnicodeDecodeError:
-            raise CantTake("It has bytes that are not text.") from None
-    return value if value is None or isinstance(value, (bool, int, float)) else storable(value)
+            raise UnreadableEntryError("It has bytes that are not text.") from None
+    return value if value is None or isinstance(value, (bool, int, float)) else make_storable(value)
 
 
-def _skill(values: Row, called: str, notes: Notes) -> Skill:
-    source = text(values.get("source")).strip().lower()
-    if source not in (*Source, ""):
-        notes.say(f"'{source[:40]}' is not a source.", f"Use one of {', '.join(Source)}.", Severity.NOTE)
+def _build_skill(values: TableRow, called: str, notes: DiagnosticCollector) -> Skill:
+    source = to_text(values.get("source")).strip().lower()
+    if source not in (*SkillSource, ""):
+        notes.add(f"'{source[:40]}' is not a source.", f"Use one of {', '.join(SkillSource)}.", DiagnosticSeverity.NOTE)
     raw = Skill(
-        name=fitting.legal_name(called),
-        title=text(values.get("title")),
-        description=text(values.get("description")),
-        when_to_use=text(values.get("when_to_use")),
-        tags=texts(values.get("tags"), "tags", notes),
-        source=Source(source) if source in tuple(Source) else Source.IMPORTED,
-        body=text(values.get("content")),
+        name=conversion.make_legal_name(called),
+        title=to_text(values.get("title")),
+        description=to_text(values.get("description")),
+        when_to_use=to_text(values.get("when_to_use")),
+        tags=parse_texts(values.get("tags"), "tags", notes),
+        source=SkillSource(source) if source in tuple(SkillSource) else SkillSource.IMPORTED,
+        body=to_text(values.get("content")),
     )
-    return fitting.fit(raw, format="table", called=called, frame=fitting.PLAIN_TEXT, notes=notes, kept={})
+    return conversion.fit_skill(
+        raw, format="table", original_name=called, frame=conversion.PLAIN_TEXT_FRAME, notes=notes, remembered={}
+    )
 
 
-def _row(skill: Skill) -> tuple[Any, ...]:
-    tags = fitting.original(skill, "tags", "table")
+def _build_row(skill: Skill) -> tuple[Any, ...]:
+    tags = conversion.get_original_value(skill, "tags", "table")
     return (
-        _id(skill),
-        fitting.original(skill, "title", "table"),
-        fitting.original(skill, "description", "table"),
-        fitting.original_body(skill, "table", fitting.PLAIN_TEXT),
+        _get_row_id(skill),
+        conversion.get_original_value(skill, "title", "table"),
+        conversion.get_original_value(skill, "description", "table"),
+        conversion.get_original_body(skill, "table", conversion.PLAIN_TEXT_FRAME),
         json.dumps(tags, ensure_ascii=False),
         skill.source.value,
         max(skill.version, 1),
         int(skill.enabled),
-        iso(skill.created_on),
-        iso(skill.modified_on),
+        format_iso_timestamp(skill.created_on),
+        format_iso_timestamp(skill.modified_on),
     )
 
 
-def _id(skill: Skill) -> str:
-    called = fitting.memory_of(skill, "table").get("name")
-    is_still_its_name = isinstance(called, str) and fitting.legal_name(called) == skill.name
+def _get_row_id(skill: Skill) -> str:
+    called = conversion.get_remembered_values(skill, "table").get("name")
+    is_still_its_name = isinstance(called, str) and conversion.make_legal_name(called) == skill.name
     return called if isinstance(called, str) and is_still_its_name else skill.name

@@ -9,24 +9,24 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from habitus.skills.formats.base import CantTake, NotTaken, PlaybookLesson
+from habitus.skills.formats.base import PlaybookLesson, SkippedEntry, UnreadableEntryError
 from habitus.skills.formats.foreign_values import (
-    Notes,
-    count,
-    flag,
-    iso,
+    DiagnosticCollector,
+    format_iso_timestamp,
     pack_counters,
+    parse_count,
+    parse_flag,
+    parse_share,
+    parse_texts,
     parse_timestamp_field,
-    share,
-    text,
-    texts,
+    to_text,
     unpack_counters,
 )
-from habitus.skills.formats.recipes_md import Recipe, Step
-from habitus.skills.model import Counters, Severity
+from habitus.skills.formats.recipes_md import Recipe, RecipeStep
+from habitus.skills.model import DiagnosticSeverity, UsageCounters
 
 # Our field → the source's spellings; the first one is written.
-_STEP = {
+_STEP_SPELLINGS = {
     "tool": ("tool_name", "tool", "name", "action"),
     "description": ("description", "desc"),
     "params": ("param_template", "params", "parameters", "args", "arguments"),
@@ -35,8 +35,8 @@ _STEP = {
     "on_fail": ("on_fail", "on_error"),
     "optional": ("optional",),
 }
-_SPELT = {spelling for spellings in _STEP.values() for spelling in spellings}
-_FAILURES = {"error", "errors", "fail", "failed", "failure", "exception"}
+_KNOWN_STEP_KEYS = {spelling for spellings in _STEP_SPELLINGS.values() for spelling in spellings}
+_FAILURE_WORDS = {"error", "errors", "fail", "failed", "failure", "exception"}
 _KNOWN_OF_COMPOSED = {
     *("name", "trigger_description", "description", "steps", "branches", "execution_mode", "status", "usage_count"),
     *("success_count", "success_rate", "last_used", "created_at", "habitus"),
@@ -44,68 +44,68 @@ _KNOWN_OF_COMPOSED = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ComposedSkill:
+class GhostComposedSkill:
     """One entry: a recipe and its counters."""
 
     recipe: Recipe
     skill: str  # the name of its skill
     status: str = "active"
-    counters: Counters = field(default_factory=Counters)
+    counters: UsageCounters = field(default_factory=UsageCounters)
     created_on: datetime | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-def entries(values: Any) -> list[tuple[str, Any]]:
+def list_entries(values: Any) -> list[tuple[str, Any]]:
     """Return (name, entry) pairs of a file that is an object by name, or a list."""
     if isinstance(values, dict) and isinstance(values.get("skills"), (dict, list)):
         values = values["skills"]
     if isinstance(values, dict):
         return list(values.items())
     if isinstance(values, list):
-        return [(text(value.get("name")) if isinstance(value, dict) else "", value) for value in values]
-    raise CantTake("It holds no entries.")
+        return [(to_text(value.get("name")) if isinstance(value, dict) else "", value) for value in values]
+    raise UnreadableEntryError("It holds no entries.")
 
 
-def read_composed(name: str, value: Any, notes: Notes) -> ComposedSkill:
+def parse_composed_skill(name: str, value: Any, notes: DiagnosticCollector) -> GhostComposedSkill:
     """Parse one entry; raise `UnreadableEntryError` if it has no name or no steps."""
     if not isinstance(value, dict):
-        raise CantTake("The entry is not an object.")
-    name = name or text(value.get("name"))
+        raise UnreadableEntryError("The entry is not an object.")
+    name = name or to_text(value.get("name"))
     if not name.strip():
-        raise CantTake("The entry has no name.")
+        raise UnreadableEntryError("The entry has no name.")
     branches = value.get("branches") or {}
     if not isinstance(branches, dict):
-        raise CantTake("Its branches are no object.")
-    mode = text(value.get("execution_mode"))
+        raise UnreadableEntryError("Its branches are no object.")
+    mode = to_text(value.get("execution_mode"))
     recipe = Recipe(
         name=name,
-        prose=text(value.get("trigger_description") or value.get("description")),
-        steps=_steps(value.get("steps"), notes),
-        branches={branch: _steps(steps, notes) for branch, steps in branches.items()},
+        prose=to_text(value.get("trigger_description") or value.get("description")),
+        steps=_parse_steps(value.get("steps"), notes),
+        branches={branch: _parse_steps(steps, notes) for branch, steps in branches.items()},
         mode="" if mode == "sequential" else mode,
     )
     if not recipe.steps:
-        raise CantTake("It has no steps.")
+        raise UnreadableEntryError("It has no steps.")
     ours = value.get("habitus")
-    return ComposedSkill(
+    return GhostComposedSkill(
         recipe=recipe,
-        skill=text(ours.get("skill")) if isinstance(ours, dict) and ours.get("skill") else name,
-        status=text(value.get("status")) or "active",
-        counters=_counters(value, ours, notes),
+        skill=to_text(ours.get("skill")) if isinstance(ours, dict) and ours.get("skill") else name,
+        status=to_text(value.get("status")) or "active",
+        counters=_parse_counters(value, ours, notes),
         created_on=parse_timestamp_field(value.get("created_at"), "created_at", notes),
         extra={key: item for key, item in value.items() if key not in _KNOWN_OF_COMPOSED},
     )
 
 
-def write_entry(entry: ComposedSkill) -> dict[str, Any]:
+def render_composed_skill(entry: GhostComposedSkill) -> dict[str, Any]:
     """Render one entry as Ghost reads it."""
     recipe, counters = entry.recipe, entry.counters
     used, succeeded = counters.used, min(counters.succeeded, counters.used)
     return {
         "name": recipe.name,
         "trigger_description": recipe.prose,
-        "steps": [_written_step(step) for step in recipe.steps],
-        "branches": {name: [_written_step(step) for step in steps] for name, steps in recipe.branches.items()},
+        "steps": [_render_step(step) for step in recipe.steps],
+        "branches": {name: [_render_step(step) for step in steps] for name, steps in recipe.branches.items()},
         "execution_mode": recipe.mode or "sequential",
         "status": entry.status,
         "usage_count": used,
@@ -118,54 +118,54 @@ def write_entry(entry: ComposedSkill) -> dict[str, Any]:
     }
 
 
-def _counters(value: Mapping[str, Any], ours: Any, notes: Notes) -> Counters:
-    used = count(value.get("usage_count"), "usage_count", notes)
-    succeeded = min(count(value.get("success_count"), "success_count", notes), used)
+def _parse_counters(value: Mapping[str, Any], ours: Any, notes: DiagnosticCollector) -> UsageCounters:
+    used = parse_count(value.get("usage_count"), "usage_count", notes)
+    succeeded = min(parse_count(value.get("success_count"), "success_count", notes), used)
     last_used = parse_timestamp_field(value.get("last_used"), "last_used", notes)
     if isinstance(ours, dict):
         # Our own counters are more detailed; they hold as long as the source has not counted further.
         mine = unpack_counters(ours, notes)
         if (mine.used, min(mine.succeeded, mine.used)) == (used, succeeded):
             return mine
-    return Counters(used=used, succeeded=succeeded, failed=used - succeeded, last_used=last_used)
+    return UsageCounters(used=used, succeeded=succeeded, failed=used - succeeded, last_used=last_used)
 
 
-def _steps(value: Any, notes: Notes) -> tuple[Step, ...]:
+def _parse_steps(value: Any, notes: DiagnosticCollector) -> tuple[RecipeStep, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise CantTake("Its steps are no list.")
-    return tuple(_step(number, step, notes) for number, step in enumerate(value, 1))
+        raise UnreadableEntryError("Its steps are no list.")
+    return tuple(_parse_step(number, step, notes) for number, step in enumerate(value, 1))
 
 
-def _step(number: int, value: Any, notes: Notes) -> Step:
+def _parse_step(number: int, value: Any, notes: DiagnosticCollector) -> RecipeStep:
     if isinstance(value, str):
         value = {"tool": value}
     if not isinstance(value, dict):
-        raise CantTake(f"Step {number} is not an object.")
+        raise UnreadableEntryError(f"Step {number} is not an object.")
     step: dict[str, Any] = {}
-    for ours, spellings in _STEP.items():
+    for ours, spellings in _STEP_SPELLINGS.items():
         found = next((value[key] for key in spellings if value.get(key) not in (None, "")), None)
         if found is not None:
             step[ours] = found
     if not isinstance(step.get("tool"), str):
-        raise CantTake(f"Step {number} names no tool.")
-    rest = {key: item for key, item in value.items() if key not in _SPELT}
-    condition, target = text(rest.get("branch_condition")), rest.get("branch_target")
-    if condition.lower() in _FAILURES and target and "on_fail" not in step:
+        raise UnreadableEntryError(f"Step {number} names no tool.")
+    rest = {key: item for key, item in value.items() if key not in _KNOWN_STEP_KEYS}
+    condition, target = to_text(rest.get("branch_condition")), rest.get("branch_target")
+    if condition.lower() in _FAILURE_WORDS and target and "on_fail" not in step:
         step["on_fail"] = target
         del rest["branch_condition"], rest["branch_target"]
     elif condition:
-        notes.say(
+        notes.add(
             f"Step {number} branches when the result says '{condition[:40]}'; results are not read for words here.",
             "Write a 'when' on an outcome or a saved value.",
-            Severity.WARNING,
+            DiagnosticSeverity.WARNING,
         )
     return {**step, **rest}
 
 
-def _written_step(step: Step) -> dict[str, Any]:
-    written = {_STEP[key][0] if key in _STEP else key: value for key, value in step.items()}
+def _render_step(step: RecipeStep) -> dict[str, Any]:
+    written = {_STEP_SPELLINGS[key][0] if key in _STEP_SPELLINGS else key: value for key, value in step.items()}
     written.setdefault("description", "")
     written.setdefault("param_template", {})
     target = written.get("on_fail")
@@ -176,7 +176,7 @@ def _written_step(step: Step) -> dict[str, Any]:
 
 
 # Our field → the source's spellings; the first one is written.
-_SPELLINGS = {
+_LESSON_SPELLINGS = {
     "trigger": ("trigger", "task"),
     "anti_pattern": ("anti_pattern", "mistake"),
     "correct_pattern": ("correct_pattern", "solution"),
@@ -184,58 +184,61 @@ _SPELLINGS = {
     "last_retrieved": ("last_retrieved_at", "last_retrieved"),
     "created_on": ("timestamp", "created_at"),
 }
-_PLAIN = ("domains", "confidence", "source", "source_challenge_hash", "frequency", "retrievals", "verified")
-_KNOWN_OF_LESSON = {*_PLAIN, *(spelling for spellings in _SPELLINGS.values() for spelling in spellings)}
+_PLAIN_LESSON_KEYS = ("domains", "confidence", "source", "source_challenge_hash", "frequency", "retrievals", "verified")
+_KNOWN_OF_LESSON = {
+    *_PLAIN_LESSON_KEYS,
+    *(spelling for spellings in _LESSON_SPELLINGS.values() for spelling in spellings),
+}
 
 
-def read_playbook(values: Any, origin: str) -> Iterator[PlaybookLesson | NotTaken]:
+def parse_playbook(values: Any, origin: str) -> Iterator[PlaybookLesson | SkippedEntry]:
     """Yield the lessons of a playbook; invalid ones are skipped with the reason."""
     if isinstance(values, dict):
         values = next((found for key in ("lessons", "playbook") if isinstance(found := values.get(key), list)), None)
     if not isinstance(values, list):
-        yield NotTaken(origin=origin, name="", reason="It holds no list of lessons.")
+        yield SkippedEntry(origin=origin, name="", reason="It holds no list of lessons.")
         return
     for number, value in enumerate(values, 1):
-        yield _lesson(value, f"{origin}, lesson {number}")
+        yield _parse_lesson(value, f"{origin}, lesson {number}")
 
 
-def _lesson(value: Any, origin: str) -> PlaybookLesson | NotTaken:
+def _parse_lesson(value: Any, origin: str) -> PlaybookLesson | SkippedEntry:
     if not isinstance(value, dict):
-        return NotTaken(origin=origin, name="", reason="It is not an object.")
-    trigger, fix = text(_spelt(value, "trigger")), text(_spelt(value, "correct_pattern"))
+        return SkippedEntry(origin=origin, name="", reason="It is not an object.")
+    trigger, fix = to_text(_get_by_spelling(value, "trigger")), to_text(_get_by_spelling(value, "correct_pattern"))
     if not trigger.strip() or not fix.strip():
         missing = "when it applies (trigger)" if not trigger.strip() else "what to do (correct_pattern)"
-        return NotTaken(origin=origin, name=trigger[:60], reason=f"It does not say {missing}.")
-    notes = Notes(origin)
+        return SkippedEntry(origin=origin, name=trigger[:60], reason=f"It does not say {missing}.")
+    notes = DiagnosticCollector(origin)
     return PlaybookLesson(
         origin=origin,
         trigger=trigger,
-        anti_pattern=text(_spelt(value, "anti_pattern")),
+        anti_pattern=to_text(_get_by_spelling(value, "anti_pattern")),
         correct_pattern=fix,
-        domains=texts(value.get("domains"), "domains", notes),
-        confidence=share(value.get("confidence"), "confidence", notes, 0.5),
-        source=text(value.get("source")),
-        source_challenge_hash=text(value.get("source_challenge_hash")),
-        frequency=count(value.get("frequency"), "frequency", notes, 1),
-        retrievals=count(value.get("retrievals"), "retrievals", notes),
-        helpful=count(_spelt(value, "helpful"), "helpful", notes),
-        last_retrieved=parse_timestamp_field(_spelt(value, "last_retrieved"), "last_retrieved", notes),
-        verified=flag(value.get("verified"), "verified", notes, False),
-        created_on=parse_timestamp_field(_spelt(value, "created_on"), "created_on", notes),
+        domains=parse_texts(value.get("domains"), "domains", notes),
+        confidence=parse_share(value.get("confidence"), "confidence", notes, 0.5),
+        source=to_text(value.get("source")),
+        source_challenge_hash=to_text(value.get("source_challenge_hash")),
+        frequency=parse_count(value.get("frequency"), "frequency", notes, 1),
+        retrievals=parse_count(value.get("retrievals"), "retrievals", notes),
+        helpful=parse_count(_get_by_spelling(value, "helpful"), "helpful", notes),
+        last_retrieved=parse_timestamp_field(_get_by_spelling(value, "last_retrieved"), "last_retrieved", notes),
+        verified=parse_flag(value.get("verified"), "verified", notes, False),
+        created_on=parse_timestamp_field(_get_by_spelling(value, "created_on"), "created_on", notes),
         extra={key: item for key, item in value.items() if key not in _KNOWN_OF_LESSON},
     )
 
 
-def _spelt(value: Mapping[str, Any], field: str) -> Any:
-    return next((found for key in _SPELLINGS[field] if (found := value.get(key)) not in (None, "")), None)
+def _get_by_spelling(value: Mapping[str, Any], field: str) -> Any:
+    return next((found for key in _LESSON_SPELLINGS[field] if (found := value.get(key)) not in (None, "")), None)
 
 
-def write_lessons(lessons: Sequence[PlaybookLesson]) -> list[dict[str, Any]]:
+def render_lessons(lessons: Sequence[PlaybookLesson]) -> list[dict[str, Any]]:
     """Render the lessons as Ghost reads them."""
     return [
         {
             # Older readers know only task, mistake and solution, so both spellings are written.
-            "timestamp": iso(lesson.created_on),
+            "timestamp": format_iso_timestamp(lesson.created_on),
             "task": lesson.trigger,
             "mistake": lesson.anti_pattern,
             "solution": lesson.correct_pattern,
@@ -249,7 +252,7 @@ def write_lessons(lessons: Sequence[PlaybookLesson]) -> list[dict[str, Any]]:
             "frequency": lesson.frequency,
             "retrievals": lesson.retrievals,
             "helpful_retrievals": lesson.helpful,
-            "last_retrieved_at": iso(lesson.last_retrieved),
+            "last_retrieved_at": format_iso_timestamp(lesson.last_retrieved),
             "verified": lesson.verified,
             **lesson.extra,
         }

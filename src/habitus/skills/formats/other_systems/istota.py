@@ -13,28 +13,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from habitus.files import File, Tree, file_of
+from habitus.files import Tree, TreeFile, build_file
 from habitus.skills import names, trees
-from habitus.skills.formats import disk, fitting, frontmatter, frontmatter_fields, skill_md
+from habitus.skills.formats import conversion, disk, frontmatter, frontmatter_fields, skill_md
 from habitus.skills.formats.base import (
-    CantTake,
-    Entry,
-    Format,
-    Incoming,
-    NotTaken,
-    Outgoing,
+    FormatExportResult,
+    ImportEntry,
+    IncomingSkill,
+    OutgoingSkill,
     PlaybookLesson,
-    Written,
+    SkillFormat,
+    SkippedEntry,
+    UnreadableEntryError,
     describe_problem,
 )
-from habitus.skills.formats.foreign_values import Notes
-from habitus.skills.model import PLAIN_MANIFEST, Manifest, Severity, Skill, Source
+from habitus.skills.formats.foreign_values import DiagnosticCollector
+from habitus.skills.model import DEFAULT_MANIFEST, DiagnosticSeverity, Manifest, Skill, SkillSource
 from habitus.skills.trees import CLI_CODE, TOML_FILE
 
-MAIN, CHANGELOG, INDEX = "skill.md", "CHANGELOG.md", "_index.toml"
-MODULE, RUNNER = "__init__.py", "__main__.py"
+MAIN_FILE, CHANGELOG_FILE, INDEX_FILE = "skill.md", "CHANGELOG.md", "_index.toml"
+MODULE_FILE, RUNNER_FILE = "__init__.py", "__main__.py"
 
-_OURS = {
+_HABITUS_ONLY_FIELDS = {
     "extends",
     "placeholders",
     "disable_model_invocation",
@@ -45,108 +45,132 @@ _OURS = {
 }
 # An older name of our triggers, and the field that is still spelt this way.
 _OLD_TRIGGERS, _CAPABILITY = "keywords", "requires_capability"
-MANIFEST = tuple(field.name for field in dataclasses.fields(Manifest) if field.name not in _OURS)
-_HEAD = 16 * 1024
+MANIFEST_FIELDS = tuple(field.name for field in dataclasses.fields(Manifest) if field.name not in _HABITUS_ONLY_FIELDS)
+_HEAD_BYTES = 16 * 1024
 # A directory is judged by some of its neighbours; reading all of a large one would be slow.
-_NEIGHBOURS = 50
+_MAX_NEIGHBOURS = 50
 
 
-class Istota(Format):
+class IstotaFormat(SkillFormat):
     """Reads and writes Istota's skills."""
 
     name = "istota"
 
-    def claims(self, path: Path, inside: Set[str]) -> bool:
-        if INDEX in inside:
+    def can_read(self, path: Path, inside: Set[str]) -> bool:
+        if INDEX_FILE in inside:
             return any(name.endswith(".md") for name in inside)
-        if "SKILL.md" in inside or not inside & {MAIN, TOML_FILE}:
+        if "SKILL.md" in inside or not inside & {MAIN_FILE, TOML_FILE}:
             return False
-        return _is_own(path) or (MAIN in inside and any(_is_own(place) for place in _neighbours(path)))
+        return _is_istota_folder(path) or (
+            MAIN_FILE in inside and any(_is_istota_folder(place) for place in _list_neighbours(path))
+        )
 
-    def read_one(self, path: Path, origin: str) -> Iterator[Entry]:
-        if (path / INDEX).is_file():
-            yield from _from_index(path, origin)
+    def read_entries(self, path: Path, origin: str) -> Iterator[ImportEntry]:
+        if (path / INDEX_FILE).is_file():
+            yield from _read_index(path, origin)
             return
-        notes = Notes(origin)
+        notes = DiagnosticCollector(origin)
         files = disk.read_folder(path, notes)
-        main, toml = files.pop(MAIN, None), files.pop(TOML_FILE, None)
-        yield _take_skill(path, path.name, main, toml, files, origin, notes)
+        main, toml = files.pop(MAIN_FILE, None), files.pop(TOML_FILE, None)
+        yield _build_incoming(path, path.name, main, toml, files, origin, notes)
 
-    def write(
-        self, skills: Sequence[Outgoing], to: Path, *, lessons: Sequence[PlaybookLesson] = (), overwrite: bool = False
-    ) -> Written:
-        return disk.write_folders(skills, to, _folder, overwrite=overwrite)
+    def write_skills(
+        self,
+        skills: Sequence[OutgoingSkill],
+        to: Path,
+        *,
+        lessons: Sequence[PlaybookLesson] = (),
+        overwrite: bool = False,
+    ) -> FormatExportResult:
+        return disk.write_skill_folders(skills, to, _build_export_folder, overwrite=overwrite)
 
 
-def _from_index(path: Path, origin: str) -> Iterator[Entry]:
+def _read_index(path: Path, origin: str) -> Iterator[ImportEntry]:
     """Read the oldest form: one file per skill, and all manifests in one index."""
     try:
-        index = tomllib.loads(disk.read_file(path / INDEX, limit=2**20).decode())
+        index = tomllib.loads(disk.read_file(path / INDEX_FILE, limit=2**20).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CantTake(f"{INDEX} is not valid TOML: {error}.") from None
+        raise UnreadableEntryError(f"{INDEX_FILE} is not valid TOML: {error}.") from None
     for name, fields in index.items():
         here = f"{origin}/{name}.md"
         try:
-            if not isinstance(fields, dict) or not fitting.is_one_part(name):
-                raise CantTake(f"Its entry in {INDEX} is not a table of fields, or no file can have its name.")
-            main = file_of(disk.read_file(path / f"{name}.md", limit=frontmatter_fields.MAX_BYTES))
-            toml = file_of(_toml(fields).encode("utf-8", "replace"))
-            yield _take_skill(path / name, name, main, toml, {}, here, Notes(here))
-        except (CantTake, OSError) as problem:
-            yield NotTaken(origin=here, name=name, reason=describe_problem(problem))
+            if not isinstance(fields, dict) or not conversion.is_safe_file_name(name):
+                raise UnreadableEntryError(
+                    f"Its entry in {INDEX_FILE} is not a table of fields, or no file can have its name."
+                )
+            main = build_file(disk.read_file(path / f"{name}.md", limit=frontmatter_fields.MAX_BYTES))
+            toml = build_file(_render_toml(fields).encode("utf-8", "replace"))
+            yield _build_incoming(path / name, name, main, toml, {}, here, DiagnosticCollector(here))
+        except (UnreadableEntryError, OSError) as problem:
+            yield SkippedEntry(origin=here, name=name, reason=describe_problem(problem))
 
 
-def _take_skill(
-    path: Path, called: str, main: File | None, toml: File | None, files: Tree, origin: str, notes: Notes
-) -> Incoming:
-    parsed = skill_md.parse(
-        called,
+def _build_incoming(
+    path: Path,
+    original_name: str,
+    main: TreeFile | None,
+    toml: TreeFile | None,
+    files: Tree,
+    origin: str,
+    notes: DiagnosticCollector,
+) -> IncomingSkill:
+    parsed = skill_md.parse_skill_md(
+        original_name,
         main.content or b"" if main else b"",
-        file=f"{origin}/{MAIN if main else TOML_FILE}",
+        file=f"{origin}/{MAIN_FILE if main else TOML_FILE}",
         toml=toml.content if toml else None,
     )
     if parsed.skill is None:
-        raise CantTake("; ".join(f"{problem.what} {problem.hint}" for problem in parsed.diagnostics[-1:]))
-    skill = _fit_skill(parsed.skill, called, toml, notes)
-    return Incoming(
+        raise UnreadableEntryError(
+            "; ".join(f"{problem.message} {problem.hint}" for problem in parsed.diagnostics[-1:])
+        )
+    skill = _fit_skill(parsed.skill, original_name, toml, notes)
+    return IncomingSkill(
         name=skill.name,
-        tree=fitting.folder(skill, _with_cli(files, called, notes) if skill.manifest.cli else files),
+        tree=conversion.build_skill_folder(
+            skill, _add_cli(files, original_name, notes) if skill.manifest.cli else files
+        ),
         origin=origin,
         format="istota",
-        changelog=_changes(path.parent / CHANGELOG, called),
+        changelog=_find_changelog_lines(path.parent / CHANGELOG_FILE, original_name),
         # Notes are about the standard, which the rewritten file follows.
-        diagnostics=(*(d for d in parsed.diagnostics if d.severity is not Severity.NOTE), *notes.found),
-        control=tuple(notes.control),
+        diagnostics=(*(d for d in parsed.diagnostics if d.severity is not DiagnosticSeverity.NOTE), *notes.diagnostics),
+        version_control_files=tuple(notes.version_control_files),
     )
 
 
-def _is_own(path: Path) -> bool:
+def _is_istota_folder(path: Path) -> bool:
     """Whether a directory shows the format by itself, not only through its neighbours."""
     if (path / TOML_FILE).is_file():
         return True
-    if not (path / MAIN).is_file():
+    if not (path / MAIN_FILE).is_file():
         return False
-    if (path / MODULE).is_file() or (path / RUNNER).is_file():
+    if (path / MODULE_FILE).is_file() or (path / RUNNER_FILE).is_file():
         return True
     try:
-        with (path / MAIN).open("rb") as file:
-            head = file.read(_HEAD).decode("utf-8", "replace").partition("\n---")[0]
+        with (path / MAIN_FILE).open("rb") as file:
+            head = file.read(_HEAD_BYTES).decode("utf-8", "replace").partition("\n---")[0]
     except OSError:
         return False
-    return re.search(rf"^({'|'.join((*MANIFEST, _OLD_TRIGGERS, _CAPABILITY))})[ \t]*:", head, re.MULTILINE) is not None
+    return (
+        re.search(rf"^({'|'.join((*MANIFEST_FIELDS, _OLD_TRIGGERS, _CAPABILITY))})[ \t]*:", head, re.MULTILINE)
+        is not None
+    )
 
 
-def _neighbours(path: Path) -> list[Path]:
-    return [place for place in sorted(path.parent.iterdir())[:_NEIGHBOURS] if place != path and place.is_dir()]
+def _list_neighbours(path: Path) -> list[Path]:
+    return [place for place in sorted(path.parent.iterdir())[:_MAX_NEIGHBOURS] if place != path and place.is_dir()]
 
 
-def _fit_skill(skill: Skill, folder: str, toml: File | None, notes: Notes) -> Skill:
-    raw = replace(skill, source=Source.IMPORTED, manifest=replace(skill.manifest, placeholders=True))
-    kept = {"toml": _toml_keys(toml)}
-    return fitting.fit(raw, format="istota", called=folder, frame=fitting.PLAIN_TEXT, notes=notes, kept=kept)
+def _fit_skill(skill: Skill, folder: str, toml: TreeFile | None, notes: DiagnosticCollector) -> Skill:
+    raw = replace(skill, source=SkillSource.IMPORTED, manifest=replace(skill.manifest, placeholders=True))
+    kept = {"toml": _list_toml_keys(toml)}
+    return conversion.fit_skill(
+        raw, format="istota", original_name=folder, frame=conversion.PLAIN_TEXT_FRAME, notes=notes, remembered=kept
+    )
 
 
-def _toml_keys(toml: File | None) -> list[str]:
+def _list_toml_keys(toml: TreeFile | None) -> list[str]:
     if toml is None:
         return []
     values = tomllib.loads((toml.content or b"").decode())
@@ -154,11 +178,11 @@ def _toml_keys(toml: File | None) -> list[str]:
     return sorted(section) if isinstance(section, dict) else []
 
 
-def _changes(path: Path, folder: str) -> tuple[str, ...]:
+def _find_changelog_lines(path: Path, folder: str) -> tuple[str, ...]:
     """Return the lines of the collection's changelog that name this skill."""
     try:
         content = disk.read_file(path, limit=2**20).decode("utf-8", "replace")
-    except (OSError, CantTake):
+    except (OSError, UnreadableEntryError):
         return ()
     spelt = re.escape(folder).replace("_", "[-_ ]").replace(r"\-", "[-_ ]")
     pattern = re.compile(rf"(?<![\w-]){spelt}(?![\w-])", re.IGNORECASE)
@@ -198,20 +222,20 @@ _LOAD_RUNNER = """def main():
     runpy.run_path(str(TOP / "__main__.py"), run_name="__main__")"""
 
 
-def _with_cli(files: Tree, folder: str, notes: Notes) -> dict[str, File]:
-    shim = _shim(files, folder)
+def _add_cli(files: Tree, folder: str, notes: DiagnosticCollector) -> dict[str, TreeFile]:
+    shim = _render_shim(files, folder)
     if CLI_CODE in files or shim is None:
         if CLI_CODE not in files:
-            notes.say("The manifest says 'cli: true', and there is no Python module for it.", "Add scripts/cli.py.")
+            notes.add("The manifest says 'cli: true', and there is no Python module for it.", "Add scripts/cli.py.")
         return dict(files)
-    missing = _imports_from_elsewhere(files, folder)
+    missing = _find_foreign_imports(files, folder)
     if missing:
-        notes.say(f"Its command line imports {', '.join(missing)}, which did not come along.", "Rewrite those imports.")
-    return {**files, CLI_CODE: file_of(shim)}
+        notes.add(f"Its command line imports {', '.join(missing)}, which did not come along.", "Rewrite those imports.")
+    return {**files, CLI_CODE: build_file(shim)}
 
 
-def _shim(files: Tree, folder: str) -> bytes | None:
-    module, runner = _source(files.get(MODULE)), _source(files.get(RUNNER))
+def _render_shim(files: Tree, folder: str) -> bytes | None:
+    module, runner = _decode_source(files.get(MODULE_FILE)), _decode_source(files.get(RUNNER_FILE))
     package = json.dumps(f"istota.skills.{folder}")
     if module is not None and re.search(r"^(?:async )?def main\b|^from .* import .*\bmain\b", module, re.MULTILINE):
         return _SHIM.format(package=package, load=_LOAD_MODULE, run="main()").encode()
@@ -221,65 +245,68 @@ def _shim(files: Tree, folder: str) -> bytes | None:
     return None
 
 
-def _source(file: File | None) -> str | None:
+def _decode_source(file: TreeFile | None) -> str | None:
     return None if file is None or file.content is None else file.content.decode("utf-8", "replace")
 
 
-def _imports_from_elsewhere(files: Tree, folder: str) -> list[str]:
+def _find_foreign_imports(files: Tree, folder: str) -> list[str]:
     own = f"istota.skills.{folder}"
     found: set[str] = set()
     for path, file in files.items():
         if path.endswith(".py"):
-            found |= set(re.findall(r"^\s*(?:from|import)\s+(istota[\w.]*)", _source(file) or "", re.MULTILINE))
-            found |= set(re.findall(r"^\s*from\s+(\.\.[\w.]*)\s+import", _source(file) or "", re.MULTILINE))
+            found |= set(re.findall(r"^\s*(?:from|import)\s+(istota[\w.]*)", _decode_source(file) or "", re.MULTILINE))
+            found |= set(re.findall(r"^\s*from\s+(\.\.[\w.]*)\s+import", _decode_source(file) or "", re.MULTILINE))
     return sorted(name for name in found if name != own and not name.startswith(own + "."))
 
 
 # Writing
 
 
-def _folder(item: Outgoing) -> tuple[str, Tree]:
-    folder = fitting.name_there(item.skill, "istota", names.callable_name(item.skill.name))
-    main = trees.main_file(item.tree)
+def _build_export_folder(item: OutgoingSkill) -> tuple[str, Tree]:
+    folder = conversion.get_original_name(item.skill, "istota", names.to_tool_name(item.skill.name))
+    main = trees.find_main_file(item.tree)
     files = {path: file for path, file in item.tree.items() if path not in (main, TOML_FILE)}
     cli = files.get(CLI_CODE)
     # Our own shim is generated again on import, so the export leaves it out.
-    if cli is not None and cli.content == _shim(files, folder):
+    if cli is not None and cli.content == _render_shim(files, folder):
         del files[CLI_CODE]
-    elif cli is not None and item.skill.manifest.cli and MODULE not in files:
-        files[MODULE] = replace(cli, executable=False)
-        files.setdefault(RUNNER, file_of(b"import sys\n\nfrom . import main\n\nsys.exit(main())\n"))
-    fields = _fields(item.skill, folder)
-    memory = fitting.memory_of(item.skill, "istota").get("toml")
-    in_toml = _moved_to_toml(fields, item.skill.manifest, memory) if isinstance(memory, list) else {}
+    elif cli is not None and item.skill.manifest.cli and MODULE_FILE not in files:
+        files[MODULE_FILE] = replace(cli, executable=False)
+        files.setdefault(RUNNER_FILE, build_file(b"import sys\n\nfrom . import main\n\nsys.exit(main())\n"))
+    fields = _build_fields(item.skill, folder)
+    memory = conversion.get_remembered_values(item.skill, "istota").get("toml")
+    in_toml = _move_to_toml(fields, item.skill.manifest, memory) if isinstance(memory, list) else {}
     if in_toml:
-        files[TOML_FILE] = file_of(_toml(in_toml).encode())
-    body = fitting.original_body(item.skill, "istota", fitting.TEXT_FILE)
-    front = "".join(f"{_key(key)}: {_yaml(value)}\n" for key, value in fields.items())
-    files[MAIN] = file_of((f"---\n{front}---\n{body}" if fields else body).encode())
+        files[TOML_FILE] = build_file(_render_toml(in_toml).encode())
+    body = conversion.get_original_body(item.skill, "istota", conversion.TEXT_FILE_FRAME)
+    front = "".join(f"{_format_key(key)}: {_format_yaml_value(value)}\n" for key, value in fields.items())
+    files[MAIN_FILE] = build_file((f"---\n{front}---\n{body}" if fields else body).encode())
     return folder, files
 
 
-def _moved_to_toml(fields: dict[str, Any], manifest: Manifest, keys: list[str]) -> dict[str, Any]:
+def _move_to_toml(fields: dict[str, Any], manifest: Manifest, keys: list[str]) -> dict[str, Any]:
     """Remove and return the fields that skill.toml used to state, including explicit defaults."""
-    usual = {key: getattr(manifest, key) for key in keys if key in MANIFEST and key not in fields}
+    usual = {key: getattr(manifest, key) for key in keys if key in MANIFEST_FIELDS and key not in fields}
     return {key: fields.pop(key, usual.get(key)) for key in keys if key in fields or key in usual}
 
 
-def _fields(skill: Skill, folder: str) -> dict[str, Any]:
-    fields: dict[str, Any] = {"name": folder, "description": fitting.original(skill, "description", "istota")}
+def _build_fields(skill: Skill, folder: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "name": folder,
+        "description": conversion.get_original_value(skill, "description", "istota"),
+    }
     own = {
-        "title": fitting.original(skill, "title", "istota"),
-        "when_to_use": fitting.original(skill, "when_to_use", "istota"),
-        "tags": list(fitting.original(skill, "tags", "istota")),
+        "title": conversion.get_original_value(skill, "title", "istota"),
+        "when_to_use": conversion.get_original_value(skill, "when_to_use", "istota"),
+        "tags": list(conversion.get_original_value(skill, "tags", "istota")),
         "license": skill.license,
         "compatibility": skill.compatibility,
         "allowed-tools": skill.allowed_tools,
     }
     fields |= {key: value for key, value in own.items() if value}
-    for name in MANIFEST:
+    for name in MANIFEST_FIELDS:
         value = getattr(skill.manifest, name)
-        if value != getattr(PLAIN_MANIFEST, name):
+        if value != getattr(DEFAULT_MANIFEST, name):
             fields[name] = list(value) if isinstance(value, tuple) else value
     if skill.manifest.requires_tools:
         fields[_CAPABILITY] = list(skill.manifest.requires_tools)
@@ -291,42 +318,46 @@ def _fields(skill: Skill, folder: str) -> dict[str, Any]:
 _BARE = re.compile(r"[A-Za-z0-9_.][\w./ +-]*")
 
 
-def _key(key: str) -> str:
+def _format_key(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z_][\w.-]*", key) and key.isascii() else frontmatter.quote_value(key)
 
 
-def _yaml(value: Any) -> str:
+def _format_yaml_value(value: Any) -> str:
     """Render a value on one line as Istota does: plain words, lists in brackets, objects as JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return f"[{', '.join(_word(item) for item in value)}]"
+        return f"[{', '.join(_format_word(item) for item in value)}]"
     if isinstance(value, str):
-        return _word(value) if value else '""'
+        return _format_word(value) if value else '""'
     return frontmatter.quote_value(value)
 
 
-def _word(text: str) -> str:
+def _format_word(text: str) -> str:
     is_bare = _BARE.fullmatch(text) and text.isascii() and text == text.strip() and "---" not in text
     return text if is_bare else frontmatter.quote_value(text)
 
 
-def _toml(fields: Mapping[str, Any]) -> str:
-    return "".join(f"{_toml_key(key)} = {_toml_value(value)}\n" for key, value in fields.items())
+def _render_toml(fields: Mapping[str, Any]) -> str:
+    return "".join(f"{_format_toml_key(key)} = {_format_toml_value(value)}\n" for key, value in fields.items())
 
 
-def _toml_key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_value(key)
+def _format_toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _format_toml_value(key)
 
 
-def _toml_value(value: Any) -> str:
+def _format_toml_value(value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"
         case list() | tuple():
-            return f"[{', '.join(_toml_value(item) for item in value)}]"
+            return f"[{', '.join(_format_toml_value(item) for item in value)}]"
         case dict():
-            return "{" + ", ".join(f"{_toml_key(key)} = {_toml_value(item)}" for key, item in value.items()) + "}"
+            return (
+                "{"
+                + ", ".join(f"{_format_toml_key(key)} = {_format_toml_value(item)}" for key, item in value.items())
+                + "}"
+            )
         case int() | float():
             return json.dumps(value)
         case None:

@@ -1,0 +1,252 @@
+"""Chats over the web: conversations that stay open, and turns that continue whether or not a client listens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack, aclosing, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from habitus.agent.background import EventLoopThread, run_in_thread
+from habitus.agent.session import Session, generate_id
+from habitus.agent.stream import Consent, ConsentQuestion, TurnEvent, TurnResult, defer_consent
+from habitus.app.conversations.hosting import KeyedResourcePool
+from habitus.app.conversations.models import open_models, refuse_agent_model, resolve_model_names
+from habitus.app.conversations.running_code import open_tools
+from habitus.app.conversations.sessions import open_session
+from habitus.app.home import Home
+from habitus.app.library.uploading import UploadedFile, write_temporary_files
+from habitus.errors import HabitusError, Invalid, NotFound
+from habitus.memory.model import Engram
+
+# Open conversations per home; each may hold a sandbox process.
+MAX_OPEN = 20
+# How long a question waits for a person who may have left.
+_ANSWER_TIMEOUT_S = 600.0
+# How long the end of a turn waits for its lessons.
+_LEARNING_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConsentRequested:
+    """The turn asks a person for consent."""
+
+    number: int
+    question: ConsentQuestion
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TurnEnd:
+    """The end of a turn, sent exactly once: its id if it was recorded, and its lessons."""
+
+    turn: str = ""
+    # Why there is no reply.
+    reason: str = ""
+    learned: tuple[Engram, ...] = ()
+
+
+ChatEvent = TurnEvent | ConsentRequested | TurnEnd
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActiveTurn:
+    """The request being answered, the names of its attachments, and the index of its first event."""
+
+    request: str = ""
+    attached: tuple[str, ...] = ()
+    began_at: int = 0
+
+
+_opening = threading.Lock()
+_opened: WeakKeyDictionary[Home, ChatSessions] = WeakKeyDictionary()
+
+
+def open_chats(home: Home) -> ChatSessions:
+    """Return the chats of this home, opened on first use; they end before the home closes."""
+    with _opening:
+        if home not in _opened:
+            _opened[home] = ChatSessions(home)
+            home.exit_stack.callback(_opened[home].close)
+        return _opened[home]
+
+
+class ChatSessions:
+    """The chats of one person, on an event loop in a thread of its own. Safe to call from any thread."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._models = open_models(home.settings, os.environ)
+        # Not the home's tools: processes belong to the event loop that started them.
+        self._tools = open_tools(home)
+        self._loop = EventLoopThread("habitus-talks")
+        self._open: KeyedResourcePool[str, _ChatSession] = KeyedResourcePool(
+            lambda talk: talk.session.close(), max_open=MAX_OPEN, is_idle=lambda talk: not talk.is_running
+        )
+
+    def check_model(self) -> None:
+        """Raise an error if no usable model is configured."""
+        refuse_agent_model(resolve_model_names(self._home.settings, os.environ)[0], os.environ)
+        self._models.main  # noqa: B018  # opening it is the check
+
+    def send_message(self, text: str, id: str = "", files: Sequence[UploadedFile] = ()) -> str:
+        """Start a turn in a new conversation, or in one from the journal; return the conversation's id."""
+        if not text.strip() and not files:
+            raise Invalid("There is nothing to answer.", hint="Write something first, or attach a file.")
+        return self._loop.run_and_wait(self._send_message(text, id, files))
+
+    def get_active_turn(self, id: str) -> ActiveTurn | None:
+        """Return the turn being answered; None if nothing runs."""
+        talk = self._open.get(id)
+        return None if talk is None or not talk.is_running else talk.active_turn
+
+    def require_chat(self, id: str) -> None:
+        """Raise `NotFound` if no chat is open under this id."""
+        self._get_chat(id)
+
+    async def wait_for_events(self, id: str, after: int) -> tuple[ChatEvent, ...]:
+        """Wait until there are events after this index, and return them. The last one of a turn is `TurnEnd`."""
+        return await self._loop.run_async(self._get_chat(id).wait_for_events(after))
+
+    def stop_turn(self, id: str) -> None:
+        """Stop the running turn; the conversation stays open."""
+        talk = self._get_chat(id)
+        self._loop.run_and_wait(_wrap_as_coroutine(talk.session.cancel))
+
+    def answer_question(self, id: str, number: int, consent: Consent) -> None:
+        """Pass on a person's answer; ignored if the turn no longer waits for it."""
+        talk = self._get_chat(id)
+        self._loop.run_and_wait(_wrap_as_coroutine(partial(talk.answer_question, number, consent)))
+
+    def close(self) -> None:
+        """Close every chat, then the tools, the models and the loop."""
+        try:
+            self._loop.run_and_wait(self._close_all())
+        finally:
+            self._loop.close()
+
+    async def _send_message(self, text: str, id: str, files: Sequence[UploadedFile]) -> str:
+        conversation = id or generate_id()
+        opening = partial(run_in_thread, lambda: self._open_chat(conversation, resume=bool(id)))
+        async with self._open.hold(conversation, opening) as talk:
+            talk.start_turn(text, files)
+        await self._open.evict_idle()
+        return conversation
+
+    def _open_chat(self, id: str, *, resume: bool) -> _ChatSession:
+        self.check_model()
+        talk = _ChatSession()
+        talk.session = open_session(
+            self._home,
+            self._models.main,
+            id=id,
+            resume=resume,
+            user=self._home.get_user(),
+            source_type="web",
+            ask=talk.ask_person,
+            observers=(),
+            cheap=self._models.cheap,
+            learner=None,
+            read=(),
+            tools=self._tools,
+        )
+        return talk
+
+    def _get_chat(self, id: str) -> _ChatSession:
+        if (talk := self._open.get(id)) is None:
+            raise NotFound("Nothing is being answered here.", hint="Say something first.")
+        return talk
+
+    async def _close_all(self) -> None:
+        await self._open.close()
+        await self._tools.close()
+        await self._models.close()
+
+
+class _ChatSession:
+    """One chat, on the shared loop; its events are numbered from its first turn on."""
+
+    session: Session
+
+    def __init__(self) -> None:
+        self.active_turn = ActiveTurn()
+        self._happened: list[ChatEvent] = []
+        self._news = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._asked: dict[int, asyncio.Future[Consent]] = {}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a turn is running."""
+        return self._running is not None and not self._running.done()
+
+    def start_turn(self, text: str, files: Sequence[UploadedFile]) -> None:
+        """Start a turn. Raises `Invalid` if one is still running."""
+        if self.is_running:
+            raise Invalid("An answer is still being written.", hint="Wait for it, or stop it.")
+        names = tuple(file.name for file in files)
+        self.active_turn = ActiveTurn(request=text, attached=names, began_at=len(self._happened))
+        self._running = asyncio.create_task(self._run_turn(text, files))
+
+    async def _run_turn(self, text: str, files: Sequence[UploadedFile]) -> None:
+        reason, laid = "It was stopped.", ExitStack()
+        try:
+            paths = await run_in_thread(lambda: laid.enter_context(write_temporary_files(files)))
+            async with aclosing(self.session.turn_stream(text, paths)) as stream:
+                async for event in stream:
+                    self._publish_event(event)
+                    reason = "" if isinstance(event, TurnResult) else reason
+        except HabitusError as error:
+            reason = str(error)
+        finally:
+            await run_in_thread(laid.close)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.session.wait_for_learning(), _LEARNING_TIMEOUT_S)
+            taught = (encoded.engram for encoded in self.session.take_new_lessons())
+            last = self.session.last
+            learned = tuple(engram for engram in taught if engram is not None)
+            self._publish_event(TurnEnd(turn=last.id if last is not None else "", reason=reason, learned=learned))
+
+    def _publish_event(self, happening: ChatEvent) -> None:
+        """Append an event, and wake every listener."""
+        self._happened.append(happening)
+        # A fresh event per wake-up: listeners of the next event can't see this one's flag.
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def wait_for_events(self, after: int) -> tuple[ChatEvent, ...]:
+        """Wait until there are events after this index, and return them."""
+        while len(self._happened) <= after:
+            await self._news.wait()
+        return tuple(self._happened[after:])
+
+    async def ask_person(self, question: ConsentQuestion) -> Consent:
+        """Ask the person and wait for the answer; no answer in time is a no."""
+        number = len(self._happened)
+        self._asked[number] = answer = asyncio.get_running_loop().create_future()
+        self._publish_event(ConsentRequested(number=number, question=question))
+        try:
+            return await asyncio.wait_for(answer, _ANSWER_TIMEOUT_S)
+        except TimeoutError:
+            return await defer_consent(question)
+        finally:
+            del self._asked[number]
+
+    def answer_question(self, number: int, consent: Consent) -> None:
+        """Pass on the answer, unless the question has timed out."""
+        answer = self._asked.get(number)
+        if answer is not None and not answer.done():
+            answer.set_result(consent)
+
+
+def _wrap_as_coroutine(step: Callable[[], None]) -> Coroutine[Any, Any, None]:
+    """Wrap a function that must run on the loop as a coroutine."""
+
+    async def call() -> None:
+        step()
+
+    return call()

@@ -1,0 +1,477 @@
+"""Import skills once, or add them with a lock for later updates; and export them.
+
+Lessons from another system's playbook are imported too, each only once; its own counts are kept as hearsay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from habitus.app.home import Home
+from habitus.app.library import locking
+from habitus.app.library.content import find_near_duplicates
+from habitus.app.library.locking import TrackedSkill
+from habitus.app.library.undoing import build_change_undo, build_lesson_targets
+from habitus.app.tasks.storing import add_new_tasks
+from habitus.errors import Invalid, NotFound
+from habitus.files import Tree, drop_eval_files, read_content, translate_disk_errors
+from habitus.memory.model import (
+    MEDIUM_CONFIDENCE,
+    EncodeStatus,
+    LessonDraft,
+    LessonKind,
+    LessonProducer,
+    LessonProvenance,
+    LessonScope,
+    SelfPlayLessonBody,
+)
+from habitus.plain_data import INLINE
+from habitus.settings import Settings
+from habitus.skills import names, trees
+from habitus.skills.choosing.finding import SkillFinder
+from habitus.skills.edits import diff_trees
+from habitus.skills.formats import detect
+from habitus.skills.formats.base import ImportEntry, IncomingSkill, OutgoingSkill, PlaybookLesson, SkippedEntry
+from habitus.skills.layers.layer import USER_LAYER
+from habitus.skills.layers.listing import ListedSkill
+from habitus.skills.library import Library
+from habitus.skills.model import Diagnostic, DiagnosticSeverity, SkillState, Stage, UsageCounters
+from habitus.skills.sources import fetching
+from habitus.skills.sources.discovery import DownloadPolicy
+from habitus.skills.sources.importing import (
+    ConflictResolver,
+    ImportEntryResult,
+    ImportVerdict,
+    NameConflictResolution,
+    hold_for_review,
+)
+from habitus.skills.sources.lockfiles import get_project_lockfile
+
+# Called with the number done so far.
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportOptions:
+    """How skills are imported; `is_trusted` means that a person has read them."""
+
+    overwrite: bool = False
+    is_trusted: bool = False
+    # The origin, if the path doesn't tell.
+    place: str = ""
+    # Import all skills of the same name instead of the first.
+    keep_both: bool = False
+    # Asked before a skill replaces one from another origin.
+    choose: ConflictResolver = hold_for_review
+    # Which addresses a download may reach.
+    reach: DownloadPolicy = field(default_factory=DownloadPolicy)
+    progress: Progress = lambda count: None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportResult:
+    """The result for each skill and lesson, and the command that undoes all of it."""
+
+    results: tuple[ImportEntryResult, ...]
+    undo: tuple[str, ...] = ()
+
+    @property
+    def new_skills(self) -> tuple[str, ...]:
+        """Return the names of the skills that were imported or updated."""
+        return tuple(result.name for result in self.results if _is_newly_imported(result) and result.kind == "skill")
+
+    @property
+    def name_conflicts(self) -> int:
+        """Return how many were skipped because another skill of that name came first."""
+        return sum(result.is_name_conflict for result in self.results)
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether there was something to import and all of it was refused."""
+        return bool(self.results) and all(result.verdict is ImportVerdict.REFUSED for result in self.results)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SkillDiff:
+    name: str
+    diff: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateResult:
+    """The updates found and their results, skills missing at the source, and what could not be checked."""
+
+    changes: tuple[SkillDiff, ...]
+    imported: ImportResult = field(metadata=INLINE)
+    missing: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    # Only checked; nothing was imported.
+    is_check: bool = False
+
+    @property
+    def undo(self) -> tuple[str, ...]:
+        """Return the command that undoes the import."""
+        return self.imported.undo
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether a check found changes, or nothing could be imported."""
+        return bool(self.changes) if self.is_check else self.imported.is_failed
+
+    def merge_with(self, other: UpdateResult) -> UpdateResult:
+        """Return this result combined with that of another source."""
+        # Both start with the word "undo"; the targets after it are joined.
+        undo = (*self.imported.undo[1:], *other.imported.undo[1:])
+        taken = ImportResult(
+            results=(*self.imported.results, *other.imported.results), undo=("undo", *undo) if undo else ()
+        )
+        return replace(
+            self, changes=(*self.changes, *other.changes), imported=taken, missing=(*self.missing, *other.missing)
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportResult:
+    """The files written, the skills that the format can't hold, and those it holds only in part."""
+
+    count: int
+    format: str
+    written: tuple[Path, ...]
+    left_out: tuple[SkippedEntry, ...]
+    lost: tuple[SkippedEntry, ...]
+
+
+def import_skills(
+    home: Home, source: Path | str, only: Sequence[str], layer: str, options: ImportOptions
+) -> ImportResult:
+    """Import skills of any known layout, or only those named."""
+    found = detect.read_skills(
+        source, home.importer.list_formats(layer), location=options.place, keep_both=options.keep_both
+    )
+    entries = _select_entries(found, only)
+    return _import_entries(home, entries, layer, options)
+
+
+def build_upload_origin(path: Path) -> str:
+    """Return an origin for an uploaded file."""
+    # By content, not by name: anyone could send another file with the same name.
+    with translate_disk_errors(path), path.open("rb") as file:
+        return f"upload {hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
+
+
+def add_skills(home: Home, source: str, only: Sequence[str], options: ImportOptions) -> ImportResult:
+    """Fetch and import skills, and lock their origin and commit."""
+    with _fetch_source(home.settings, source, options.reach) as fetched:
+        entries = _read_fetched_entries(fetched, only, options)
+        taken = _import_entries(home, entries, USER_LAYER, options)
+        locking.record_in_home(home, taken.results, _filter_skills(entries), fetched)
+    return taken
+
+
+def add_skills_to_project(home: Home, source: str, only: Sequence[str], options: ImportOptions) -> ImportResult:
+    """Fetch skills into the project's `.agents/skills`, and lock them in the file of `npx skills`."""
+    place = locking.find_project_skills_root(home.settings)
+    file = get_project_lockfile(place)
+    # Raises for a damaged lockfile before anything is fetched.
+    file.read_entries()
+    with (
+        _fetch_source(home.settings, source, options.reach) as fetched,
+        translate_disk_errors(place / locking.SHARED_SKILLS_DIR),
+    ):
+        entries = _read_fetched_entries(fetched, only, options)
+        (place / locking.SHARED_SKILLS_DIR).mkdir(parents=True, exist_ok=True)
+        there = home.with_cwd(place)
+        layer = next(
+            one.name for one in there.skills.layers if one.trust_root == str(place / locking.SHARED_SKILLS_DIR)
+        )
+        taken = _import_entries(there, entries, layer, options)
+        locking.record_in_project(there.skills, file, layer, taken.results, _filter_skills(entries), fetched)
+    return taken
+
+
+def _read_fetched_entries(
+    fetched: fetching.FetchedSource, only: Sequence[str], options: ImportOptions
+) -> list[ImportEntry]:
+    found = detect.read_skills(
+        fetched.path, origin=fetched.origin, location=fetched.location, keep_both=options.keep_both
+    )
+    return list(_select_entries(found, only))
+
+
+def _filter_skills(entries: Iterable[ImportEntry]) -> list[IncomingSkill]:
+    return [entry for entry in entries if isinstance(entry, IncomingSkill)]
+
+
+def add_skills_from_web(home: Home, source: str, *, overwrite: bool = False) -> ImportResult:
+    """Add skills for a remote caller, or for a worker on its behalf: from public addresses only."""
+    return add_skills(home, source, (), ImportOptions(overwrite=overwrite, reach=DownloadPolicy(is_public_only=True)))
+
+
+def update_skills(
+    home: Home, selected: Sequence[str], options: ImportOptions, *, is_check: bool = False
+) -> UpdateResult:
+    """Fetch added skills again and import what changed; `is_check` only reports it."""
+    tracked, notes = locking.list_tracked_skills(home)
+    known = {one.name for one in tracked} | {f"{one.name}@{one.layer}" for one in tracked}
+    for name in selected:
+        if name not in known:
+            names = ", ".join(dict.fromkeys(one.name for one in tracked))
+            raise NotFound(f"'{name}' was not added from anywhere.", hint=f"Added: {names or 'none'}.")
+    groups: dict[Hashable, list[TrackedSkill]] = {}
+    for one in tracked:
+        if selected and one.name not in selected and f"{one.name}@{one.layer}" not in selected:
+            continue
+        if not selected and _is_untrusted(home.skills, one):
+            notes.append(f"{one.name}@{one.layer} is not trusted; name it to update it from {one.address}.")
+            continue
+        groups.setdefault(one.source, []).append(one)
+    done = UpdateResult(
+        changes=(), imported=ImportResult(results=()), missing=(), notes=tuple(notes), is_check=is_check
+    )
+    for group in groups.values():
+        done = done.merge_with(_update_from_source(home, group, options, is_check=is_check))
+    return done
+
+
+def _is_untrusted(skills: Library, one: TrackedSkill) -> bool:
+    """Whether the skill is in an untrusted project."""
+    # Addresses in an untrusted project's lockfile must not be fetched without being asked for.
+    return one.file is not None and skills.find(f"{one.name}@{one.layer}").state is SkillState.UNTRUSTED
+
+
+def _update_from_source(
+    home: Home, group: Sequence[TrackedSkill], options: ImportOptions, *, is_check: bool
+) -> UpdateResult:
+    mine, first = {one.name: one for one in group}, group[0]
+    with _fetch_source(home.settings, first.address, options.reach, first.branch) as fetched:
+        found = detect.read_skills(fetched.path, origin=fetched.origin, location=fetched.location, keep_both=True)
+        entries = [entry for entry in found if isinstance(entry, IncomingSkill) and entry.name in mine]
+        moved = [entry for entry in entries if locking.has_changed_upstream(mine[entry.name], entry, fetched)]
+        diffs = ((entry.name, _diff_entry(home.skills, entry, first.layer)) for entry in moved)
+        changes = tuple(SkillDiff(name=name, diff=diff) for name, diff in diffs if diff)
+        gone = tuple(sorted(mine.keys() - {entry.name for entry in entries}))
+        if is_check:
+            return UpdateResult(changes=changes, imported=ImportResult(results=()), missing=gone)
+        if first.file:
+            as_installed = [entry for entry in moved if locking.is_unmodified(home.skills, mine[entry.name])]
+            home.importer.adopt_installed(as_installed, first.layer)
+        # `npx skills` omits some files when it installs, so an unchanged source would still look different here.
+        wanted = entries if first.file is None or options.overwrite else moved
+        taken = _import_entries(home, wanted, first.layer, options)
+        same = [entry for entry in entries if entry not in wanted]
+        left = tuple(
+            ImportEntryResult(name=one.name, verdict=ImportVerdict.UNCHANGED, origin=one.origin) for one in same
+        )
+        taken = replace(taken, results=(*taken.results, *left))
+        locking.record_imported_skills(home, group, taken.results, entries, fetched)
+    return UpdateResult(changes=changes, imported=taken, missing=gone)
+
+
+def export_skills(
+    skills: Library,
+    name: str | None,
+    format_name: str,
+    to: Path,
+    *,
+    overwrite: bool,
+    tasks: Callable[[str], Tree] = lambda name: {},
+    progress: Progress = lambda count: None,
+) -> ExportResult:
+    """Write one skill, or all of the user's, in another system's layout; `tasks` returns the exam files to include."""
+    form = detect.get_format(format_name)
+    library = skills
+    chosen = [library.find(name)] if name else [item for item in library.list_skills() if _is_exportable(item)]
+    if not chosen or chosen[0].summary is None:
+        raise Invalid("There is nothing to export.", hint="See 'habitus skills list'.")
+    counters = library.read_all_counters(with_imported=True)
+    outgoing = []
+    for item in chosen:
+        one = _build_outgoing(skills, item, counters.get((item.layer, item.name), {}))
+        outgoing.append(replace(one, tree={**drop_eval_files(one.tree), **tasks(item.name)}))
+        progress(len(outgoing))
+    written = form.write_skills(outgoing, to, overwrite=overwrite)
+    return ExportResult(
+        count=len(chosen) - len(written.left_out),
+        format=form.name,
+        written=written.paths,
+        left_out=written.left_out,
+        lost=tuple(detect.list_lost_fields(form, outgoing, to)),
+    )
+
+
+def list_similar_skills(skills: Library, finder: SkillFinder, imported: ImportResult) -> list[tuple[str, str]]:
+    """Return (name, similar skill) for newly imported skills; empty for large imports."""
+    # Each comparison is a search, which adds up to minutes for a large import.
+    new = imported.new_skills if len(imported.new_skills) <= 50 else ()
+    return [(name, found) for name in new for found in find_near_duplicates(finder, name, skills.read_tree(name))]
+
+
+def _is_exportable(item: ListedSkill) -> bool:
+    """Whether a skill is exported by default: loadable, trusted and not bundled."""
+    return item.summary is not None and item.layer != "bundled" and item.state is not SkillState.UNTRUSTED
+
+
+def _build_outgoing(skills: Library, item: ListedSkill, counters: Mapping[Stage, UsageCounters]) -> OutgoingSkill:
+    store = skills.get_layer(item.layer).store
+    skill, tree = store.load(item.name, check_disk=False), store.read_tree(item.name, check_disk=False)
+    if skill is None or tree is None:
+        raise Invalid(f"'{item.name}' can't be loaded.", hint="See 'habitus skills lint'.")
+    return OutgoingSkill(skill=skill, tree=_load_large_files(tree, store.find_directory(item.name)), counters=counters)
+
+
+def _load_large_files(tree: Tree, folder: Path | None) -> Tree:
+    """Return the tree including files too large for the database, as far as they can be read."""
+    found = dict(tree)
+    for path, file in tree.items():
+        with suppress(OSError):
+            found[path] = replace(file, content=read_content(path, file, folder))
+    return found
+
+
+def _select_entries(entries: Iterable[ImportEntry], only: Sequence[str]) -> Iterator[ImportEntry]:
+    """Yield the entries with these names, or all. Raises `NotFound` at the end if one is missing."""
+    wanted = {names.canonicalize_name(name) for name in only}
+    seen: set[str] = set()
+    known: list[str] = []
+    for entry in entries:
+        if isinstance(entry, PlaybookLesson):
+            if not wanted:
+                yield entry
+            continue
+        known.append(entry.name)
+        if not wanted or names.canonicalize_name(entry.name) in wanted:
+            seen.add(names.canonicalize_name(entry.name))
+            yield entry
+    missing = sorted(wanted - seen)
+    if missing:
+        shown = ", ".join(known[:12]) + (" …" if len(known) > 12 else "")
+        raise NotFound(f"There is no skill '{missing[0]}' in it.", hint=f"There are: {shown or 'none'}.")
+
+
+def _strip_autorun_files(entry: ImportEntry) -> ImportEntry:
+    """Return the entry without files that other tools execute automatically, with a warning for each."""
+    unasked = entry.auto_executed_files if isinstance(entry, IncomingSkill) else ()
+    if not isinstance(entry, IncomingSkill) or not unasked:
+        return entry
+    what = "It was left out: other tools run it by themselves."
+    notes = [Diagnostic(file=path, message=what, hint="", severity=DiagnosticSeverity.WARNING) for path in unasked]
+    tree = {path: file for path, file in entry.tree.items() if path not in unasked}
+    return replace(entry, tree=tree, diagnostics=(*entry.diagnostics, *notes))
+
+
+def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, options: ImportOptions) -> ImportResult:
+    """Import the entries, and return their results with one undo command for all of them."""
+    results: list[ImportEntryResult] = []
+    author = home.build_author("imported")
+    tasks: dict[str, bytes] = {}
+
+    def note_tasks(entry: ImportEntry) -> ImportEntry:
+        file = entry.tree.get(trees.TASKS_FILE) if isinstance(entry, IncomingSkill) else None
+        if isinstance(entry, IncomingSkill) and file is not None and file.content is not None:
+            tasks[entry.name] = file.content
+        return _strip_autorun_files(entry)
+
+    with home.memory.record_changes() as lessons:
+        for result in home.importer.import_entries(
+            map(note_tasks, entries),
+            author,
+            layer=layer,
+            overwrite=options.overwrite,
+            is_trusted=options.is_trusted,
+            resolve_conflict=(lambda name, here, there: NameConflictResolution.KEEP_BOTH)
+            if options.keep_both
+            else options.choose,
+        ):
+            text = tasks.pop(result.name, None)
+            if text is not None and result.verdict in (ImportVerdict.UNCHANGED, ImportVerdict.UPDATED):
+                said = add_new_tasks(home, f"{result.name}@{layer}", text.decode("utf-8", "replace"))
+                result = replace(result, notes=(*result.notes, said)) if said else result
+            results.append(result)
+            options.progress(len(results))
+    taken = ImportResult(results=tuple(results))
+    targets = (*build_change_undo(author)[1:],) if taken.new_skills else ()
+    undo = (*targets, *build_lesson_targets(lessons))
+    return replace(taken, undo=("undo", *undo) if undo else ())
+
+
+def _is_newly_imported(result: ImportEntryResult) -> bool:
+    return result.verdict in (ImportVerdict.IMPORTED, ImportVerdict.UPDATED)
+
+
+def _fetch_source(
+    settings: Settings, source: str, reach: DownloadPolicy, branch: str = ""
+) -> AbstractContextManager[fetching.FetchedSource]:
+    host = settings.git_host or fetching.DEFAULT_HOST
+    return fetching.fetch_source(source, cwd=settings.cwd, environ=os.environ, host=host, branch=branch, policy=reach)
+
+
+def _diff_entry(skills: Library, entry: IncomingSkill, layer: str) -> str:
+    here = skills.get_layer(layer).store.read_tree(entry.name) or {}
+    return diff_trees(here, entry.tree, f"{entry.name} here", f"{entry.name} there")
+
+
+_VERDICT_BY_STATUS = {
+    EncodeStatus.STORED: ImportVerdict.IMPORTED,
+    EncodeStatus.REINFORCED: ImportVerdict.UPDATED,
+    EncodeStatus.WAITING: ImportVerdict.HELD,
+    EncodeStatus.REFUSED: ImportVerdict.REFUSED,
+    EncodeStatus.OFF: ImportVerdict.REFUSED,
+    EncodeStatus.PAUSED: ImportVerdict.REFUSED,
+}
+
+
+def import_playbook_lesson(home: Home, lesson: PlaybookLesson) -> ImportEntryResult:
+    """Store a lesson from another system's playbook, once."""
+    lesson = replace(lesson, trigger=home.redact(lesson.trigger))
+    done = ImportEntryResult(
+        name=_shorten_title(lesson.trigger), verdict=ImportVerdict.UNCHANGED, origin=lesson.origin, kind="lesson"
+    )
+    digest = _hash_lesson(lesson)
+    if home.memory.has_imported(digest):
+        return done
+    body = SelfPlayLessonBody(
+        trigger=lesson.trigger,
+        anti_pattern=lesson.anti_pattern,
+        correct_pattern=lesson.correct_pattern,
+        domains=lesson.domains,
+        source_challenge_hash=lesson.source_challenge_hash,
+    )
+    encoded = home.memory.encode(
+        LessonDraft(
+            text=body.text,
+            kind=LessonKind.LESSON,
+            scope=LessonScope.GLOBAL,
+            # Another system's confidence is a claim: it never starts above medium here.
+            confidence=min(lesson.confidence, MEDIUM_CONFIDENCE),
+            source=lesson.source or "self-play",
+            evidence=LessonProvenance(imported=(digest,), told=_describe_playbook_counts(lesson)),
+            body=body,
+            produced_by=LessonProducer.IMPORT,
+            created_on=lesson.created_on,
+        )
+    )
+    reason = "" if encoded.status is EncodeStatus.STORED else encoded.reason
+    return replace(done, verdict=_VERDICT_BY_STATUS[encoded.status], reason=reason)
+
+
+def _describe_playbook_counts(lesson: PlaybookLesson) -> str:
+    """Return the playbook's own counts as text; they are not verified here."""
+    said = f"seen {lesson.frequency} times, shown {lesson.retrievals}, helped {lesson.helpful}"
+    return f"{said}, verified" if lesson.verified else said
+
+
+def _shorten_title(trigger: str) -> str:
+    plain = " ".join(trigger.split())
+    return plain if len(plain) <= 60 else f"{plain[:59]}…"
+
+
+def _hash_lesson(lesson: PlaybookLesson) -> str:
+    """Return a hash of the lesson's content, which stays the same as its counts grow."""
+    said = [lesson.trigger, lesson.anti_pattern, lesson.correct_pattern, lesson.source_challenge_hash]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]

@@ -1,0 +1,312 @@
+"""Exposures and outcomes without any text, which outlive their turns until the user is erased.
+
+Also counts requests per day, skill uses, and the last request of each kind of agent.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Self
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.events import OutcomeKind
+from habitus.journal.model import (
+    SYNTHETIC_SOURCE_TYPES,
+    CachedEvidenceSums,
+    Exposure,
+    RecordedExposure,
+    TrialVariantCounts,
+    Turn,
+    TurnOrigin,
+    TurnOutcome,
+    classify_origin,
+)
+from habitus.journal.tables import evidence_seed, evidence_sums, exposures, lasting_outcomes, outcomes, turns
+
+# An outcome of at least this weight is explicit feedback from a person or a validator.
+EXPLICIT_WEIGHT = 1.0
+_EXPOSURE_FIELDS = tuple(Exposure.__dataclass_fields__)
+# Younger conversations still change often, so they are left out of the cached sums.
+SETTLING_PERIOD = timedelta(days=3)
+# Shorter than the settling period, because the clocks of two hosts may differ by up to a day.
+_SUMS_RESET_AGE = timedelta(days=2)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgedTurn:
+    """The facts of a turn that its outcomes carry, available even after the turn itself was pruned."""
+
+    turn: str
+    unit: str
+    user: str
+    caller_id: str
+    began_on: datetime
+    origin: str
+
+    @classmethod
+    def from_turn(cls, turn: Turn) -> Self:
+        """Return the facts of a turn from the journal."""
+        return cls(
+            turn=turn.id,
+            unit=turn.session,
+            user=turn.user,
+            caller_id=turn.caller_id,
+            began_on=turn.started_on,
+            origin=classify_origin(turn.source_type).value,
+        )
+
+
+def record_turn_evidence(connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome], now: datetime) -> None:
+    """Record a turn's outcomes and the exposures that began or were used in it; recording it twice changes nothing."""
+    known = JudgedTurn.from_turn(turn)
+    belongs = {name: getattr(known, name) for name in ("unit", "turn", "user", "origin")} | {"at": turn.started_on}
+    rows = [belongs | {name: getattr(one, name) for name in _EXPOSURE_FIELDS} for one in turn.exposures]
+    sql.upsert_rows(
+        connection,
+        exposures,
+        rows,
+        lambda new: {
+            "is_used": sa.or_(exposures.c.is_used, new.is_used),
+            # A later turn may use what an earlier one ignored, so a use overrides `is_ignored`.
+            "is_ignored": sa.case((new.is_used, new.is_ignored), else_=exposures.c.is_ignored),
+        },
+    )
+    record_outcomes(connection, known, judged, now)
+
+
+def record_outcomes(connection: sa.Connection, turn: JudgedTurn, judged: Iterable[TurnOutcome], now: datetime) -> None:
+    """Record outcomes of a turn; a later outcome from the same source replaces the earlier one."""
+    rows = [
+        {**asdict(turn), "source": one.source, "kind": one.kind.value, "weight": one.weight, "at": one.at or now}
+        for one in judged
+    ]
+    sql.upsert_rows(
+        connection, lasting_outcomes, rows, lambda new: {name: new[name] for name in ("kind", "weight", "at")}
+    )
+    # Only conversations old enough to be in the cached sums invalidate them.
+    first = sa.select(sa.func.min(exposures.c.at)).where(exposures.c.unit == turn.unit).scalar_subquery()
+    reset_evidence_sums(connection, first <= now - _SUMS_RESET_AGE)
+
+
+def find_judged_turn(connection: sa.Connection, turn: str, user: str | None) -> JudgedTurn | None:
+    """Return the latest turn with this id or caller id, or None if no outcome of it was recorded."""
+    table = lasting_outcomes.c
+    whose = sa.true() if user is None else table.user == user
+    query = sa.select(lasting_outcomes).where(sa.or_(table.turn == turn, table.caller_id == turn), whose)
+    row = connection.execute(query.order_by(table.began_on.desc()).limit(1)).mappings().first()
+    return None if row is None else JudgedTurn(**{name: row[name] for name in JudgedTurn.__dataclass_fields__})
+
+
+def load_turn_exposures(connection: sa.Connection, turn: str) -> tuple[Exposure, ...]:
+    """Return the exposures that began in a turn, in a fixed order."""
+    table = exposures.c
+    query = sa.select(exposures).where(table.turn == turn).order_by(table.is_steady.desc(), table.kind, table.item)
+    return tuple(map(_exposure_from_row, connection.execute(query).mappings()))
+
+
+def load_exposures(
+    connection: sa.Connection, items: Sequence[str] | None = None, *, since: datetime | None = None
+) -> list[RecordedExposure]:
+    """Return the exposures of these items (or all), oldest first, each with its conversation's later scores.
+
+    Includes real turns and the random assignments of trials; practice and replays do not count.
+    """
+    table = exposures.c
+    is_arm = sa.and_(table.origin == TurnOrigin.TRIAL.value, table.propensity < 1)
+    counts = sa.or_(table.origin == TurnOrigin.REAL.value, is_arm)
+    some = sa.true() if items is None else table.item.in_(items)
+    late = sa.true() if since is None else table.at > since
+    columns = [table[name] for name in _EXPOSURE_FIELDS]
+    query = sa.select(table.unit, table.turn, table.at, table.origin, *columns).where(counts, some, late)
+    rows = connection.execute(query.order_by(table.at, table.unit)).all()
+    if not rows:
+        return []
+    # A subquery over every unit is slower than reading all outcomes once.
+    is_all = items is None and since is None
+    went = _load_outcomes_by_unit(connection, None if is_all else sa.select(table.unit).where(counts, some, late))
+    found = []
+    for unit, turn, at, origin, *values in rows:
+        said, seemed = _score_turns(judged for began_on, judged in went[unit].values() if began_on >= at)
+        exposure = Exposure(**dict(zip(_EXPOSURE_FIELDS, values, strict=True)))
+        kept = RecordedExposure(
+            exposure=exposure,
+            origin=TurnOrigin(origin),
+            explicit_scores=said,
+            inferred_scores=seemed,
+            unit=unit,
+            turn=turn,
+            at=at,
+        )
+        found.append(kept)
+    return found
+
+
+def has_explicit_outcome(connection: sa.Connection) -> bool:
+    """Return whether any conversation has explicit feedback."""
+    return connection.execute(_EXPLICIT_OUTCOME_QUERY).first() is not None
+
+
+_EXPLICIT_OUTCOME_QUERY = (
+    sa.select(lasting_outcomes.c.turn).where(lasting_outcomes.c.weight >= EXPLICIT_WEIGHT).limit(1)
+)
+
+
+def count_sums_resets(connection: sa.Connection) -> int:
+    """Return how often the cached sums were reset; -1 if there never were any."""
+    found = connection.execute(sa.select(evidence_sums.c.changes)).scalar()
+    return CachedEvidenceSums().changes if found is None else int(found)
+
+
+def load_evidence_sums(connection: sa.Connection) -> CachedEvidenceSums:
+    """Return the cached sums; empty ones if none were saved."""
+    row = connection.execute(sa.select(evidence_sums)).mappings().first()
+    return (
+        CachedEvidenceSums(changes=row["changes"], until=row["until"], sums=row["sums"])
+        if row
+        else CachedEvidenceSums()
+    )
+
+
+def save_evidence_sums(connection: sa.Connection, new: CachedEvidenceSums) -> None:
+    """Save the sums unless they were reset since `changes` was read; the first call only starts the count of resets."""
+    sql.insert_missing_rows(connection, evidence_sums, [{"id": 1, "changes": 0}])
+    unchanged = evidence_sums.c.changes == new.changes
+    connection.execute(evidence_sums.update().where(unchanged).values(until=new.until, sums=new.sums))
+
+
+def reset_evidence_sums(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> None:
+    """Reset the cached sums; call this with every change to conversations that they may count."""
+    emptied = {"changes": evidence_sums.c.changes + 1, "until": None, "sums": None}
+    connection.execute(evidence_sums.update().where(*where).values(emptied))
+
+
+def count_trial_variants(connection: sa.Connection, kind: str, item: str | None = None) -> list[TrialVariantCounts]:
+    """Count the conversations of paired trials with and without each item, by version."""
+    table = exposures.c
+    with_it = sa.func.sum(sa.case((table.is_offered, 1), else_=0))
+    query = sa.select(table.item, table.version, with_it, sa.func.count() - with_it)
+    query = query.where(table.origin == TurnOrigin.TRIAL.value, table.propensity < 1, table.kind == kind)
+    query = query.group_by(table.item, table.version).order_by(table.item, table.version)
+    rows = connection.execute(query if item is None else query.where(table.item == item))
+    return [TrialVariantCounts(item=name, version=number, offered=on, withheld=off) for name, number, on, off in rows]
+
+
+# Outcome rows by turn, with the time at which the turn began.
+_OutcomesByTurn = dict[str, tuple[datetime, list[Mapping[Any, Any]]]]
+
+
+def _load_outcomes_by_unit(connection: sa.Connection, units: sa.Select[Any] | None) -> Mapping[str, _OutcomesByTurn]:
+    """Return the recorded outcomes by unit and turn, of these units or of all."""
+    found: defaultdict[str, _OutcomesByTurn] = defaultdict(dict)
+    query = sa.select(lasting_outcomes)
+    some = query if units is None else query.where(lasting_outcomes.c.unit.in_(units))
+    for row in connection.execute(some).mappings():
+        found[row["unit"]].setdefault(row["turn"], (row["began_on"], []))[1].append(row)
+    return found
+
+
+def _score_turns(turns: Iterable[Sequence[Mapping[Any, Any]]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Score turns by explicit feedback, and the rest by weak signals; outages count neither way."""
+    said: list[float] = []
+    seemed: list[float] = []
+    for judged in turns:
+        heaviest = max(judged, key=_outcome_sort_key)
+        if heaviest["kind"] != OutcomeKind.INFRA.value:
+            score = float(heaviest["kind"] == OutcomeKind.OK.value)
+            (said if heaviest["weight"] >= EXPLICIT_WEIGHT else seemed).append(score)
+    return tuple(said), tuple(seemed)
+
+
+def _outcome_sort_key(judged: Mapping[Any, Any]) -> tuple[float, bool, datetime, str]:
+    """Sort key of an outcome row: by weight, then a known result before an outage, then the later one."""
+    return judged["weight"], judged["kind"] != OutcomeKind.INFRA.value, judged["at"], judged["source"]
+
+
+def erase_user_evidence(connection: sa.Connection, user: str) -> int:
+    """Delete every exposure and outcome of a user; return how many there were."""
+    tables = (exposures, lasting_outcomes)
+    reset_evidence_sums(connection)
+    return sum(connection.execute(table.delete().where(table.c.user == user)).rowcount for table in tables)
+
+
+def load_random_seed(connection: sa.Connection) -> str:
+    """Return the random seed of this installation, created on first use."""
+    # Two hosts may ask at once: the first insert wins and both read the same seed.
+    sql.insert_missing_rows(connection, evidence_seed, [{"id": 1, "seed": secrets.token_hex(16)}])
+    return str(connection.execute(sa.select(evidence_seed.c.seed)).scalar_one())
+
+
+def _exposure_from_row(row: Mapping[Any, Any]) -> Exposure:
+    return Exposure(**{name: row[name] for name in _EXPOSURE_FIELDS})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DailyRequestCounts:
+    """The requests of one day by outcome; `skills` has one entry per use in a conversation of that day."""
+
+    day: date
+    good: int = 0
+    bad: int = 0
+    unknown: int = 0
+    skills: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        return self.good + self.bad + self.unknown
+
+
+def count_daily_requests(connection: sa.Connection, now: datetime, number: int) -> tuple[DailyRequestCounts, ...]:
+    """Return the counts of the last days, oldest first, including days without requests."""
+    today = now.astimezone(UTC).date()
+    all_days = [today - timedelta(days=back) for back in range(number - 1, -1, -1)]
+    since = datetime.combine(all_days[0], datetime.min.time(), tzinfo=UTC)
+    went: dict[date, dict[str, int]] = {day: {} for day in all_days}
+    for began, kind in _list_request_outcomes(connection, since):
+        counted = went.setdefault(began.astimezone(UTC).date(), {})
+        counted[kind] = counted.get(kind, 0) + 1
+    used: dict[date, list[str]] = {}
+    for item, at in list_skill_uses(connection, since):
+        used.setdefault(at.astimezone(UTC).date(), []).append(item)
+    return tuple(DailyRequestCounts(day=day, skills=tuple(used.get(day, ())), **went[day]) for day in all_days)
+
+
+def _list_request_outcomes(connection: sa.Connection, since: datetime) -> list[tuple[datetime, str]]:
+    """Return when each real request since then began, and its effective outcome."""
+    is_asked = sa.and_(turns.c.started_on >= since, turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES))
+    judged = sa.select(outcomes.c.turn, outcomes.c.kind).join(turns, turns.c.id == outcomes.c.turn).where(is_asked)
+    by_weight = judged.order_by(outcomes.c.weight, outcomes.c.at, outcomes.c.number)
+    # Rows are sorted by weight, so the dictionary keeps the heaviest outcome of each turn.
+    last = {row.turn: row.kind for row in connection.execute(by_weight)}
+    names = {OutcomeKind.OK.value: "good", OutcomeKind.FAILED.value: "bad"}
+    asked = connection.execute(sa.select(turns.c.id, turns.c.started_on).where(is_asked))
+    return [(began, names.get(last.get(id, ""), "unknown")) for id, began in asked]
+
+
+def list_skill_uses(
+    connection: sa.Connection, since: datetime, skill: str | None = None
+) -> Sequence[tuple[str, datetime]]:
+    """Return each use of a skill (or of all skills) in a real conversation, with its time."""
+    query = _SKILL_USES_QUERY if skill is None else _USES_OF_SKILL_QUERY
+    return [(item, at) for item, at in connection.execute(query, {"since": since, "of": skill})]
+
+
+_SKILL_USES_QUERY = sa.select(exposures.c.item, exposures.c.at).where(
+    exposures.c.kind == "skill",
+    exposures.c.is_used,
+    exposures.c.at >= sa.bindparam("since"),
+    exposures.c.origin == TurnOrigin.REAL.value,
+)
+_USES_OF_SKILL_QUERY = _SKILL_USES_QUERY.where(exposures.c.item == sa.bindparam("of"))
+
+
+def load_last_request_times(connection: sa.Connection) -> dict[str, datetime]:
+    """Return the time of the last real request, by kind of agent."""
+    query = sa.select(turns.c.source_type, sa.func.max(turns.c.started_on).label("last")).group_by(turns.c.source_type)
+    rows = connection.execute(query.where(turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES)))
+    return {row.source_type: row.last for row in rows}

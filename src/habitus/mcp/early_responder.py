@@ -1,0 +1,272 @@
+"""Answers an MCP client's first requests from a cache, before anything heavy is imported.
+
+An agent goes on without the tools of a server that takes a second to start. The server gets the same requests later; if
+its answer differs by then, the client is notified of a change. Only the standard library is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_LISTEN, _LISTENS = "subscriptions/listen", "notifications/subscriptions/acknowledged"
+_CACHED_METHODS = ("initialize", "server/discover", _LISTEN, "tools/list", "prompts/list", "resources/list")
+# The server must have answered these before it gets the next request.
+_HANDSHAKE_METHODS = _CACHED_METHODS[:2]
+_PREFIX = "io.modelcontextprotocol/"
+_VERSION, _SUBSCRIPTION = f"{_PREFIX}protocolVersion", f"{_PREFIX}subscriptionId"
+_META = {"clientInfo": "clientInfo", "capabilities": "clientCapabilities"}
+# Protocol versions in which a client starts with `initialize`.
+_INITIALIZE_VERSIONS = ("2025-06-18", "2025-11-25")
+_CHANGES = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
+# The protocol versions that today's agents speak.
+PROTOCOL_VERSIONS = (*_INITIALIZE_VERSIONS, "2026-07-28")
+# Start the server after this long without a further request.
+_IDLE_BEFORE_START_S = 1.0
+# The same, if a request is waiting that only the server can answer.
+_PENDING_BEFORE_START_S = 0.2
+# The longest wait for the server's own handshake.
+_MAX_WAIT_S = 60.0
+# Options that don't prevent caching, with the number of words that follow each.
+_CACHEABLE_OPTIONS = {"--tools": 1, "--user": 1, "--read-only": 0}
+
+
+def get_answers_file(arguments: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Return the cache file for `habitus ARGUMENTS…`, by home, user and profile; empty if the answers
+    are not cached.
+    """
+    rest, home = list(arguments), environ.get("HABITUS_HOME") or "~/.habitus"
+    if rest[:1] == ["--home"]:
+        home, rest = rest[1] if len(rest) > 1 else home, rest[2:]
+    if rest[:1] != ["mcp"]:
+        return ""
+    left = rest[1:]
+    while left:
+        if left[0] not in _CACHEABLE_OPTIONS:
+            return ""
+        left = left[1 + _CACHEABLE_OPTIONS[left[0]] :]
+    whose = json.dumps([*rest, environ.get("HABITUS_USER", "")]).encode()
+    # A checksum keeps the file name short whatever the options are.
+    return os.path.abspath(os.path.join(os.path.expanduser(home), "cache", f"mcp-{zlib.crc32(whose):08x}.json"))
+
+
+class EarlyResponder:
+    """The client's end of the pipe as the server sees it.
+
+    Requests answered early are passed on first, and the server's answers to them are dropped.
+    """
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._in, self._out = 0, 1
+        self._answers: dict[str, Any] = _load_answers(file)
+        self._early: list[bytes] = []
+        # Ids of requests that the client already has an answer to.
+        self._is_answered: set[str] = set()
+        # Request keys by id, as passed on to the server.
+        self._asked: dict[str, str] = {}
+        # The protocol version, if the client starts with `initialize`.
+        self._version = ""
+        # The id of the client's subscription to changes, in the later protocol.
+        self._listens: Any = None
+        self._first_is_answered = threading.Event()
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether answers are cached."""
+        return bool(self._answers)
+
+    def answer_early_requests(self) -> None:
+        """Answer cached requests until the client has its tools or asks for something else."""
+        limit: float | None = None
+        while self.has_answers and select.select([self._in], [], [], limit)[0]:
+            line = self._read_line_unbuffered()
+            self._early.append(line)
+            message = _parse_message(line)
+            key = self._get_request_key(message)
+            if answer := self._find_cached_answer(key, message):
+                self._is_answered.add(json.dumps(message["id"]))
+                # The client has gone; the server will notice by itself.
+                with contextlib.suppress(BrokenPipeError):
+                    self._write_line(json.dumps({"jsonrpc": "2.0", **answer}).encode() + b"\n")
+                limit = limit or (_IDLE_BEFORE_START_S if message["method"] == "tools/list" else None)
+            elif "id" in message and message.get("method") in _CACHED_METHODS:
+                limit = _PENDING_BEFORE_START_S
+            elif "id" in message or not message:
+                return
+
+    def _find_cached_answer(self, key: str, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the cached answer to a request, or an empty dict."""
+        if key not in self._answers:
+            return {}
+        if message["method"] != _LISTEN:
+            return {"id": message["id"], "result": self._answers[key]}
+        wanted = message["params"].get("notifications")
+        # The cache knows the answer only for subscriptions that the server confirmed before.
+        if not isinstance(wanted, dict) or not wanted.items() <= self._answers[key].items():
+            return {}
+        about = {"_meta": {_SUBSCRIPTION: message["id"]}, "notifications": wanted}
+        return {"method": _LISTENS, "params": about}
+
+    def take_over_streams(self) -> None:
+        """Take the standard streams over, as the SDK does, so stray prints can't corrupt the protocol."""
+        self._in, self._out = os.dup(0), os.dup(1)
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(2, 1)
+        self._lines = os.fdopen(self._in, "rb", closefd=False)
+
+    def readline(self) -> str:
+        """Return the next line for the server."""
+        # The SDK rejects requests that arrive before it has answered the handshake.
+        if self._early and any(key.startswith(_HANDSHAKE_METHODS) for key in list(self._asked.values())):
+            self._first_is_answered.wait(_MAX_WAIT_S)
+        line = self._early.pop(0) if self._early else self._read_next_line()
+        if any(method.encode() in line for method in _CACHED_METHODS):
+            self._record_request(_parse_message(line))
+        return line.decode("utf-8", "replace")
+
+    def _read_next_line(self) -> bytes:
+        return self._lines.readline()
+
+    def write(self, line: str) -> None:
+        """Pass a line of the server on to the client, unless it was answered early."""
+        if (said := self._filter_server_line(line) if self._asked else line) is not None:
+            self._write_line(said.encode())
+
+    def flush(self) -> None:
+        """Do nothing: each line is written at once."""
+
+    def _record_request(self, message: dict[str, Any]) -> None:
+        """Remember which request the server gets under which id."""
+        if message.get("method") == _LISTEN:
+            self._listens = message.get("id")
+        if key := self._get_request_key(message):
+            self._first_is_answered.clear()
+            self._asked[json.dumps(message["id"])] = key
+
+    def _filter_server_line(self, line: str) -> str | None:
+        """Return the line for the client: an answer, a change notification, or None if it is answered already."""
+        message = _parse_message(line.encode())
+        id, result = json.dumps(message.get("id")), message.get("result")
+        if message.get("method") == _LISTENS:
+            id, result = json.dumps(message["params"]["_meta"][_SUBSCRIPTION]), message["params"]["notifications"]
+        if not (key := self._asked.pop(id, "")):
+            return line
+        if key.startswith(_HANDSHAKE_METHODS):
+            self._first_is_answered.set()
+        is_news = bool(result) and self._answers.get(key) != result
+        # A narrower subscription must not replace the widest one known.
+        if is_news and result and not (key.startswith(_LISTEN) and len(result) < len(self._answers.get(key, ()))):
+            self._answers[key] = result
+            self._save_answers()
+        if id not in self._is_answered:
+            return line
+        return self._make_change_notification(key) if is_news else None
+
+    def _make_change_notification(self, key: str) -> str | None:
+        """Return a notification that a list changed, or None if the client didn't subscribe."""
+        what, _, kind = key.partition(" ")[0].partition("/")
+        if kind != "list" or not (self._version or self._listens):
+            return None
+        about = {} if self._listens is None else {"params": {"_meta": {_SUBSCRIPTION: self._listens}}}
+        return json.dumps({"jsonrpc": "2.0", "method": f"notifications/{what}/list_changed", **about}) + "\n"
+
+    def _save_answers(self) -> None:
+        """Save the answers atomically; skipped if the home doesn't exist."""
+        if not self._file or not os.path.isdir(os.path.dirname(os.path.dirname(self._file))):
+            return
+        aside = f"{self._file}.{os.getpid()}"
+        try:
+            os.makedirs(os.path.dirname(self._file), mode=0o700, exist_ok=True)
+            with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+                json.dump({"by": _get_installation_mark(), "answers": self._answers}, file)
+            os.replace(aside, self._file)
+        except OSError:
+            # A read-only home; the next client waits for the server.
+            pass
+
+    def _get_request_key(self, message: dict[str, Any]) -> str:
+        """Return a request's method and protocol version as cache key; empty if its answer is not cached."""
+        method, params = message.get("method"), message.get("params") or {}
+        if method not in _CACHED_METHODS or "id" not in message or not isinstance(params, dict) or params.get("cursor"):
+            return ""
+        if method == "initialize":
+            self._version = str(params.get("protocolVersion", ""))
+        told = params.get("_meta")
+        return f"{method} {(told.get(_VERSION) if isinstance(told, dict) else '') or self._version}"
+
+    def _read_line_unbuffered(self) -> bytes:
+        """Read a line byte by byte and leave everything after it unread."""
+        found = bytearray()
+        # A buffered reader would swallow bytes that belong to the server.
+        while not found.endswith(b"\n") and (byte := os.read(self._in, 1)):
+            found += byte
+        return bytes(found)
+
+    def _write_line(self, line: bytes) -> None:
+        # A pipe can take fewer bytes than offered.
+        while line:
+            line = line[os.write(self._out, line) :]
+
+
+class WarmUpClient(EarlyResponder):
+    """A client that sends the usual first requests, to cache the answers before a real one connects."""
+
+    def __init__(self, file: str, version: str) -> None:
+        super().__init__(file)
+        about = {"clientInfo": {"name": "habitus", "version": "0"}, "capabilities": {}}
+        greets = version in _INITIALIZE_VERSIONS
+        meta = (
+            {} if greets else {"_meta": {_VERSION: version, **{f"{_PREFIX}{_META[key]}": about[key] for key in about}}}
+        )
+        first = {"method": "initialize", "params": {"protocolVersion": version, **about}}
+        asked = [first if greets else {"method": "server/discover", "params": meta}]
+        if not greets:
+            asked.append({"method": _LISTEN, "params": {**meta, "notifications": dict.fromkeys(_CHANGES, True)}})
+        asked += [{"method": method, "params": meta} for method in _CACHED_METHODS[3:]]
+        lines = [{"jsonrpc": "2.0", "id": number, **each} for number, each in enumerate(asked)]
+        if greets:
+            lines.insert(1, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+        self._early = [json.dumps(line).encode() + b"\n" for line in lines]
+        self._is_over = threading.Event()
+
+    def _read_next_line(self) -> bytes:
+        """Wait until everything is answered and return the end of input."""
+        self._is_over.wait(_MAX_WAIT_S)
+        return b""
+
+    def write(self, line: str) -> None:
+        self._filter_server_line(line)
+        if not self._early and not self._asked:
+            self._is_over.set()
+
+
+def _parse_message(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _get_installation_mark() -> int:
+    """Return a mark that changes with each installation, which may answer differently."""
+    return os.stat(__file__).st_mtime_ns
+
+
+def _load_answers(file: str) -> dict[str, Any]:
+    """Return the cached answers of this installation, or an empty dict."""
+    try:
+        with open(file, "rb") as kept:
+            found = _parse_message(kept.read())
+    except OSError:
+        return {}
+    answers = found.get("answers")
+    return answers if found.get("by") == _get_installation_mark() and isinstance(answers, dict) else {}

@@ -1,0 +1,258 @@
+"""A cached view of one layer: in step with the database, checked against the files every few seconds."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.errors import NotFound
+from habitus.files import compute_tree_hash
+from habitus.skills import names
+from habitus.skills.layers.name_map import SortedNameMap
+from habitus.skills.model import Diagnostic, DiagnosticSeverity, Stage, UsageCounters
+from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, NO_CONTENTS, BrokenSkill, FileBackend, LayerContents
+from habitus.skills.stores.layer_database import LayerChanges, LayerDatabase, SkillRow
+from habitus.skills.stores.recording import ChangeRecorder
+
+# Folders stored in one transaction: long ones would block other writers.
+BATCH_SIZE = 500
+# Wait this many times the duration of the last check: a large directory must not slow down every call.
+_CHECK_PAUSE_FACTOR = 20
+# This few folders are first read without the write lock, in case nothing has changed.
+_PRE_READ_LIMIT = 20
+
+
+class LayerCache:
+    """The rows and contents of one layer. Thread-safe.
+
+    A thread may wait for the database while holding this object's lock, but never the other way round.
+    """
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        backend: FileBackend,
+        database: LayerDatabase,
+        recorder: ChangeRecorder,
+        *,
+        check_interval: float,
+        read_change_marker: Callable[[], Hashable],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.rows: dict[int, SkillRow] = {}  # by id
+        self.index = LayerRowIndex(database.layer)
+        self._lock = threading.RLock()
+        self._engine = engine
+        self._backend = backend
+        self._database = database
+        self._recorder = recorder
+        self._generation = 0
+        self._check_interval = self._next_check_after = check_interval
+        self._last_check: float | None = None
+        # Changes when the files were touched; None if no notification would arrive.
+        self._read_change_marker = read_change_marker
+        self._last_change_marker: Hashable = None
+        self._monotonic = monotonic
+
+    def refresh(self, *, check_disk: bool | None = None) -> LayerRowIndex:
+        """Return the current index; `check_disk` forces (True) or skips (False) a check of the files."""
+        with self._lock:
+            self.sync_from_database()
+            if check_disk is not False:
+                self.refresh_from_disk(force=bool(check_disk))
+            return self.index
+
+    def refresh_from_disk(self, *, force: bool = False) -> bool:
+        """Check the files if a check is due or forced; return whether anything changed."""
+        with self._lock:
+            began = self._monotonic()
+            is_due = self._last_check is None or began - self._last_check >= self._next_check_after
+            heard = self._read_change_marker()
+            if not force and (not is_due or (heard is not None and heard == self._last_change_marker)):
+                return False
+            self._last_change_marker = heard
+            known = {row.folder: row.stamp for row in self.rows.values()}
+            stamps = self._backend.list_stamps(known)
+            changed = [folder for folder, stamp in stamps.items() if not stamp or known.get(folder) != stamp]
+            changed += [folder for folder in known if folder not in stamps]
+            self._last_check = self._monotonic()
+            if self._check_interval:
+                self._next_check_after = max(self._check_interval, _CHECK_PAUSE_FACTOR * (self._last_check - began))
+            return self.refresh_folders(changed)
+
+    def is_marker_unchanged(self) -> bool:
+        """Whether notifications are available and none arrived since the last check."""
+        heard = self._read_change_marker()
+        return heard is not None and heard == self._last_change_marker
+
+    def refresh_folders(self, folders: Sequence[str]) -> bool:
+        """Read these folders and store the changes; return whether there were any."""
+        if len(folders) <= _PRE_READ_LIMIT:
+            folders = self._find_changed_folders(folders)
+        for start in range(0, len(folders), BATCH_SIZE):
+            with self.open_write_transaction() as connection:
+                self._recorder.complete_pending_writes(connection)
+                self._recorder.record_folders(connection, folders[start : start + BATCH_SIZE])
+        return bool(folders)
+
+    def _find_changed_folders(self, folders: Sequence[str]) -> list[str]:
+        """Return the folders whose content differs from the known rows; the others only get a new stamp."""
+        changed = list(folders)
+        with self._lock:
+            known = {row.folder: row for row in self.rows.values() if row.folder in folders and row.summary}
+            for folder, found in self._backend.read_folders(known, {}).items() if known else ():
+                row = known[folder]
+                is_switched = found.facts.enabled not in (None, row.enabled)
+                if found.problem is None and not is_switched and compute_tree_hash(found.tree) == row.tree_hash:
+                    self.rows[row.id] = replace(row, stamp=found.stamp)
+                    changed.remove(folder)
+        return changed
+
+    def sync_from_database(self) -> None:
+        """Apply what this or another process has written to the database."""
+        with self._lock, sql.read_transaction(self._engine) as connection:
+            self._apply_changes(self._database.list_changes_since(connection, self._generation))
+
+    @contextmanager
+    def open_write_transaction(self, *, durable: bool = False) -> Iterator[sa.Connection]:
+        """Open a transaction with the write lock; on commit its changes are applied here."""
+        if not self._generation:
+            # Load a large layer before taking the lock, so no other writer waits for it.
+            self.sync_from_database()
+        with sql.write_transaction(self._engine, durable=durable, lock=self._database.key) as connection:
+            yield connection
+            changes = self._database.list_changes_since(connection, self._generation)
+        self._apply_changes(changes)
+
+    def _apply_changes(self, changes: LayerChanges) -> None:
+        with self._lock:
+            # Another thread has already applied newer changes.
+            if changes.generation <= self._generation:
+                return
+            old = [self.rows.pop(id) for id in (*changes.gone, *(row.id for row in changes.present)) if id in self.rows]
+            self.rows |= {row.id: row for row in changes.present}
+            self._generation = changes.generation
+            self.index = self.index.with_changes(old, changes.present, changes.generation)
+
+    # Counters
+
+    def add_counts(
+        self,
+        skill_names: Sequence[str],
+        stage: Stage,
+        plus: dict[str, int],
+        last_used: datetime | None,
+        version: int | None = None,
+    ) -> None:
+        """Add to the counters of these skills, at their current or a given version; raise `NotFound` for an unknown
+        name.
+        """
+        loadable = self.index.loadable
+        if any(names.canonicalize_name(name) not in loadable for name in skill_names):
+            loadable = self.refresh(check_disk=False).loadable
+        rows = [row for name in skill_names if (row := loadable.get(names.canonicalize_name(name))) is not None]
+        if len(rows) < len(skill_names):
+            unknown = next(name for name in skill_names if names.canonicalize_name(name) not in loadable)
+            raise NotFound(f"No skill '{unknown}' to count for.", hint="See 'habitus skills list'.")
+        if not rows:
+            return
+        with sql.write_transaction(self._engine) as connection:
+            counted = {row.id: row.version if version is None else version for row in rows}
+            self._database.add_counts(connection, counted, stage, plus, last_used)
+
+    def read_own_and_imported_counters(
+        self, name: str, version: int | None
+    ) -> tuple[dict[Stage, UsageCounters], dict[Stage, UsageCounters]]:
+        """Return our own counters by stage, and those of another system; both empty for an unknown name."""
+        known = names.canonicalize_name(name)
+        row = self.index.rows_by_name.get(known) or self.refresh().rows_by_name.get(known)
+        counted: dict[Stage, UsageCounters] = {}
+        told: dict[Stage, UsageCounters] = {}
+        if row is None:
+            return counted, told
+        with sql.read_transaction(self._engine) as connection:
+            found = self._database.read_counters(connection, row.id)
+        for (number, stage), counters in found.items():
+            if number == IMPORTED_COUNTS_VERSION or version in (None, number):
+                result = told if number == IMPORTED_COUNTS_VERSION else counted
+                result[stage] = result.get(stage, UsageCounters()) + counters
+        return counted, told
+
+    def read_all_counters(
+        self, *, with_imported: bool, among: Sequence[str] | None
+    ) -> dict[str, dict[Stage, UsageCounters]]:
+        """Return the counters by name and stage, over all versions."""
+        if among is None:
+            self.refresh(check_disk=False)
+        rows = None if among is None else [row.id for name in among if (row := self.index.rows_by_name.get(name))]
+        with sql.read_transaction(self._engine) as connection:
+            found = self._database.read_all_counters(connection, with_imported=with_imported, among=rows)
+        return {self.rows[identity].name: stages for identity, stages in found.items() if identity in self.rows}
+
+
+class LayerRowIndex:
+    """A layer's rows by name. If two folders spell the same name, the first one loads and the other is broken."""
+
+    def __init__(self, layer: str) -> None:
+        self._layer = layer
+        self._spellings = SortedNameMap[tuple[SkillRow, ...]]()  # by folder
+        self.rows_by_name = SortedNameMap[SkillRow]()
+        self.loadable = SortedNameMap[SkillRow]()
+        self.contents = NO_CONTENTS
+
+    def with_changes(self, gone: Sequence[SkillRow], present: Sequence[SkillRow], revision: int) -> LayerRowIndex:
+        """Return the index with these rows removed and those added; the rest is shared, not copied."""
+        left, found = {row.id for row in gone}, defaultdict[str, list[SkillRow]](list)
+        # Sorted once here, so the maps built from it need no sorting.
+        for row in sorted(present, key=lambda row: row.name):
+            found[row.name].append(row)
+        names = found.keys() | {row.name for row in gone}
+        for name in names if self._spellings else ():
+            found[name] += [row for row in self._spellings.get(name, ()) if row.id not in left]
+        spellings = {name: tuple(sorted(rows, key=lambda row: row.folder)) for name, rows in found.items() if rows}
+        taken = {name: rows[0] for name, rows in spellings.items()}
+        summaries = {name: row.summary for name, row in taken.items() if row.summary is not None}
+        made, before = LayerRowIndex(self._layer), self.contents
+        made._spellings = self._spellings.with_changes(names, spellings)
+        made.rows_by_name = self.rows_by_name.with_changes(names, taken)
+        made.loadable = self.loadable.with_changes(names, {name: taken[name] for name in summaries})
+        made.contents = LayerContents(
+            revision=revision,
+            summaries=before.summaries.with_changes(names, summaries),
+            broken=before.broken.with_changes(names, self._find_broken(spellings)),
+            hashes=before.hashes.with_changes(names, {name: row.tree_hash for name, row in taken.items()}),
+            diagnostics=before.diagnostics.with_changes(
+                names, {name: row.diagnostics for name, row in taken.items() if row.diagnostics}
+            ),
+            changes=before.changes.append_step(before.revision, names) if before.revision else before.changes,
+        )
+        return made
+
+    def _find_broken(self, spellings: Mapping[str, Sequence[SkillRow]]) -> dict[str, tuple[BrokenSkill, ...]]:
+        broken = defaultdict[str, tuple[BrokenSkill, ...]](tuple)
+        for name, rows in spellings.items():
+            for row in rows:
+                if row is not rows[0] or row.summary is None:
+                    found = (
+                        row.diagnostics
+                        if row is rows[0]
+                        else (*row.diagnostics, _make_spelling_diagnostic(row, rows[0]))
+                    )
+                    broken[name] += (BrokenSkill(name=name, folder=row.folder, layer=self._layer, diagnostics=found),)
+        return broken
+
+
+def _make_spelling_diagnostic(row: SkillRow, first: SkillRow) -> Diagnostic:
+    return Diagnostic(
+        file=row.folder,
+        message=f"'{row.folder}' spells the same name as '{first.folder}', which is loaded.",
+        hint="Rename or remove one of the two directories.",
+        severity=DiagnosticSeverity.ERROR,
+    )

@@ -1,0 +1,107 @@
+"""Texts of the inbox: who wants what, why it is pending, and the decision."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from habitus.app.library.content import FileChange
+from habitus.app.review.inbox import InboxItem
+from habitus.memory.model import Engram
+from habitus.skills.review import Proposal, ProposalAction, ProposalState
+from habitus.text import format_count
+from habitus.web.labels import ACTIONS, capitalise_first, describe_author, describe_pending_reason, remove_fingerprint
+
+_IMPORT_PREFIX = "import of "
+# The form in which the scan writes a finding: path:line: reason, and N more places (rule).
+_FINDING_PATTERN = re.compile(
+    r"(?P<path>\S.*?):(?P<line>\d+): (?P<why>.+?)(?:, and (?P<more>\d+) more places?)? \([\w.]+\)"
+)
+
+
+def describe_item(item: InboxItem, reader: str = "") -> str:
+    """Return an item as one sentence; `reader` is the name of the person who reads it."""
+    match item.subject:
+        case Engram(text=text):
+            return f"Remember: {text}"
+        case Proposal() as proposal:
+            change, by = proposal.change, describe_author(proposal.author)
+            where = f" in {change.layer} on {proposal.host}" if proposal.host else ""
+            if get_import_origin(proposal):
+                return (
+                    f"You import {change.name}{where}"
+                    if by in (reader, "you")
+                    else f"{by} imports {change.name}{where}"
+                )
+            if change.action is ProposalAction.WRITE and not proposal.base_hash:
+                return f"{capitalise_first(by)} wants to add the skill {change.name}{where}"
+            return f"{capitalise_first(by)} wants to {ACTIONS[change.action]} {change.name}{where}"
+
+
+def describe_item_briefly(item: InboxItem) -> str:
+    """Return an item in a few words, for a row."""
+    match item.subject:
+        case Engram(text=text):
+            return f"Remember: {text}"
+        case Proposal() as proposal:
+            action = "add" if proposal.is_new else ACTIONS[proposal.change.action]
+            return f"{capitalise_first(action)} {proposal.change.name}"
+
+
+def get_headline(item: InboxItem, reader: str = "") -> tuple[str, str]:
+    """Return an item's name and the wanted change, for a row of a list."""
+    match item.subject:
+        case Engram(text=text):
+            return text, "to remember"
+        case Proposal() as proposal:
+            name = proposal.change.name
+            said = describe_item(item, reader).replace(f" the skill {name}", " it").replace(f" {name}", " it")
+            return name, said
+
+
+def get_import_origin(proposal: Proposal) -> str:
+    """Return the source of a person's import, or nothing if the proposal is no import."""
+    is_import = not proposal.author.is_automatic and proposal.author.reason.startswith(_IMPORT_PREFIX)
+    return proposal.author.reason.removeprefix(_IMPORT_PREFIX) if is_import else ""
+
+
+def list_concerns(reasons: Sequence[str]) -> list[str]:
+    """Return why an item is pending, one sentence per reason; a finding in several places is said once."""
+    kinds: dict[str, list[re.Match[str]]] = {}
+    said: list[str] = []
+    for reason in reasons:
+        if (found := _FINDING_PATTERN.fullmatch(reason)) is not None:
+            kinds.setdefault(found["why"], []).append(found)
+        elif reason:
+            said.append(capitalise_first(remove_fingerprint(describe_pending_reason(reason))).rstrip(".") + ".")
+    for why, places in kinds.items():
+        more = len(places) - 1 + sum(int(one["more"] or 0) for one in places)
+        others = f", and in {format_count(more, 'more place')}" if more else ""
+        said.append(f"{capitalise_first(why.rstrip('.'))}: {places[0]['path']}, line {places[0]['line']}{others}.")
+    return list(dict.fromkeys(said))
+
+
+def describe_file_change(change: FileChange) -> str:
+    """Return a file's change in a few words."""
+    if not change.is_text:
+        return "no text"
+    if change.before is None:
+        return f"new, {format_count(len((change.after or '').splitlines()), 'line')}"
+    return "taken away" if change.after is None else "changed"
+
+
+def describe_decision(item: InboxItem) -> str:
+    """Return the decision in words."""
+    match item.state:
+        case ProposalState.REJECTED:
+            return "turned down"
+        case ProposalState.APPROVED:
+            return "approved"
+    return "approved, its host carries it out"
+
+
+def get_item_reason(item: InboxItem) -> str:
+    """Return the agent's reason for the proposal, or else why it is pending."""
+    if isinstance(item.subject, Proposal) and item.subject.author.reason:
+        return item.subject.author.reason
+    return "; ".join(describe_pending_reason(reason) for reason in item.reasons if reason)

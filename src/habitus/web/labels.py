@@ -1,0 +1,365 @@
+"""Labels and phrases of the web page for states, sources, outcomes and results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from habitus.agent.choosing import SkillExplanation
+from habitus.agent.stream import Consent
+from habitus.events import OutcomeKind
+from habitus.evidence.estimation import Effect
+from habitus.evidence.findings import Plan, Verdict
+from habitus.jobs.model import Job, JobState
+from habitus.journal.journal import get_effective_outcome
+from habitus.journal.model import SelectionSlot, Turn
+from habitus.memory.model import Engram, LessonKind, LessonProducer, LessonScope, TrustLevel
+from habitus.recipes.catalogue import RecipeCounts, RecipeStatus
+from habitus.recipes.execution import RecipeParameter
+from habitus.settings import DAYS, SCHEDULE_PATTERN
+from habitus.skills.layers.listing import ListedSkill
+from habitus.skills.model import ActorKind, Author, SkillSource, SkillState, Stage, UsageCounters
+from habitus.skills.proposals import AGENT_INITIATED
+from habitus.skills.review import ProposalAction
+from habitus.skills.sources.importing import ImportVerdict as ImportVerdict
+from habitus.text import format_count
+from habitus.tools.model import ToolStatus
+from habitus.web.site_map import remove_commands
+
+STATES = {
+    SkillState.OK: "on",
+    SkillState.DISABLED: "off",
+    SkillState.GATED: "needs something",
+    SkillState.HELD: "waits for you",
+    SkillState.UNTRUSTED: "not trusted yet",
+    SkillState.BROKEN: "broken",
+}
+SOURCES = {
+    SkillSource.USER: "yours",
+    SkillSource.AGENT: "learned",
+    SkillSource.BUNDLED: "came with Habitus",
+    SkillSource.OPERATOR: "from your operator",
+    SkillSource.IMPORTED: "imported",
+}
+STAGES = {Stage.STEPS: "steps", Stage.CHUNKS: "recipes", Stage.CODE: "tested tool"}
+KINDS = {kind: kind.label for kind in LessonKind}
+SCOPES = {
+    LessonScope.USER: "for you",
+    LessonScope.PROJECT: "for one project",
+    LessonScope.WORKSPACE: "for this place",
+    LessonScope.GLOBAL: "for everybody",
+}
+PRODUCERS = {
+    LessonProducer.USER: "you said it",
+    LessonProducer.MODEL: "an agent noted it",
+    LessonProducer.DETECTOR: "noticed while an agent worked",
+    LessonProducer.CEREBELLUM: "learned from an error",
+    LessonProducer.DREAM: "learned by practice",
+    LessonProducer.IMPORT: "imported",
+    LessonProducer.TRANSCRIPTS: "learned from past conversations",
+}
+TRUSTS = {
+    TrustLevel.USER: "you said or confirmed it",
+    TrustLevel.VERIFIED: "a trial showed that it helps",
+    TrustLevel.AUTOMATIC: "nobody has checked it",
+}
+OUTCOMES = {OutcomeKind.OK: "went well", OutcomeKind.FAILED: "went wrong", OutcomeKind.INFRA: "was interrupted"}
+ROLES = {"viewer": "viewer: looks", "reviewer": "reviewer: decides too", "admin": "admin: changes everything"}
+AGENTS = {
+    "repl": "chat in a terminal",
+    "web": "chat on this page",
+    "mcp": "an agent over MCP",
+    "api": "a program",
+    "claude-code": "Claude Code",
+    "cli": "the command line",
+}
+PLACES = {
+    SelectionSlot.EAGER: "was read in full",
+    SelectionSlot.STICKY: "was kept from the turn before",
+    SelectionSlot.MENU: "was offered by name",
+    SelectionSlot.CUT: "fitted, but there was no room",
+    SelectionSlot.LEFT_OUT: "was left out",
+    SelectionSlot.LOADED: "was opened by the agent",
+    SelectionSlot.WITHHELD: "was held back at random, to learn whether it helps",
+}
+CONSENTS = {
+    Consent.YES: "Yes",
+    Consent.NO: "No",
+    Consent.LATER: "Later, in the Inbox",
+    Consent.ALWAYS: "Always for this project",
+}
+IMPORTED = {
+    ImportVerdict.IMPORTED: ("imported", "good"),
+    ImportVerdict.UPDATED: ("updated", "good"),
+    ImportVerdict.UNCHANGED: ("already here", ""),
+    ImportVerdict.HELD: ("waits for you", "warn"),
+    ImportVerdict.REFUSED: ("refused", "bad"),
+}
+JOB_STATES = {
+    JobState.WAITING: ("waits", ""),
+    JobState.RUNNING: ("running", "good"),
+    JobState.DONE: ("done", "good"),
+    JobState.FAILED: ("failed", "bad"),
+    JobState.CANCELLED: ("ended", "warn"),
+    JobState.PARKED: ("set aside after too many failures", "bad"),
+}
+TOOL_STATES = {
+    ToolStatus.ACTIVE: ("ready", "good"),
+    ToolStatus.DEGRADED: ("failed three times", "bad"),
+    ToolStatus.UNAPPROVED: ("waits for your approval", "warn"),
+    ToolStatus.OFF: ("off", ""),
+    ToolStatus.BROKEN: ("broken", "bad"),
+}
+RECIPE_STATES = {
+    RecipeStatus.ACTIVE: "ready",
+    RecipeStatus.BROKEN: "broken",
+    RecipeStatus.INERT: "not trusted yet",
+    RecipeStatus.OFF: "off",
+    RecipeStatus.TAKEN: "its name is taken",
+    RecipeStatus.ARCHIVED: "archived for better ones",
+}
+PLACES_OF_SKILLS = {
+    "user": "Your own",
+    "project": "The project Habitus was started in",
+    "bundled": "Came with Habitus",
+    "operator": "Your operator’s",
+    "claude": "Claude’s folder in your home",
+    "codex": "Codex’ folder in your home",
+    "agents": "The folder that agents share in your home",
+}
+CHECKS = {
+    "command lines": "Skills that bring a program along",
+    "database": "Where everything is written down",
+    "disk": "Room on the disk",
+    "evidence": "Finding out what helps",
+    "git": "Skills from the net",
+    "home": "The folder of Habitus",
+    "jobs": "Work in the background",
+    "learning": "Learning",
+    "learning tokens": "What learning spends",
+    "memory": "Lessons",
+    "model": "The model that answers",
+    "search": "Search",
+    "settings": "Settings",
+    "user": "You",
+    "vault": "Secrets",
+}
+CHECK_PAGES = {
+    "jobs": "/automation",
+    "layer user": "/skills?state=broken",
+    "learning": "/settings",
+    "learning tokens": "/settings#learning_tokens",
+    "memory": "/lessons",
+    "model": "/settings#model",
+    "settings": "/settings",
+    "vault": "/secrets",
+}
+VERDICTS = {
+    Verdict.PROMOTE: ("helps", "good"),
+    Verdict.KEEP: ("does no harm", ""),
+    Verdict.DEGRADE: ("helps too little", "warn"),
+    Verdict.RETIRE: ("does harm", "bad"),
+    Verdict.UNKNOWN: ("not known yet", ""),
+}
+ACTIONS = {
+    ProposalAction.WRITE: "change",
+    ProposalAction.REMOVE: "archive",
+    ProposalAction.ENABLE: "switch on",
+    ProposalAction.DISABLE: "switch off",
+    ProposalAction.TASKS: "keep tasks to examine",
+}
+
+
+def get_source_label(source_type: str) -> tuple[str, str]:
+    """Return the id and the label of the place where a request came from."""
+    return source_type, AGENTS.get(source_type, source_type)
+
+
+def describe_turn_outcome(turn: Turn) -> tuple[str, str] | None:
+    """Return a turn's outcome as label and CSS class, or None without feedback."""
+    judged = get_effective_outcome(turn.outcomes)
+    if judged is None:
+        return None
+    return OUTCOMES[judged.kind], "good" if judged.kind is OutcomeKind.OK else "bad"
+
+
+def describe_effect(effect: Effect) -> str:
+    """Return the effect of offering an item as a sentence."""
+    value, low, high = (f"{round(100 * each):+d}" for each in (effect.value, effect.low, effect.high))
+    sure = "helps so far" if effect.low > 0 else "does harm so far" if effect.high < 0 else "not known yet"
+    return f"{value} of 100 go well, {low} to {high}: {sure}"
+
+
+_DURATIONS = (("day", 86_400), ("hour", 3_600), ("minute", 60))
+
+
+def estimate_time_left(job: Job) -> str:
+    """Return about how long a job still takes; empty until its worker has finished a part."""
+    # Only parts of the current run count: earlier ones may have run on another machine.
+    done = job.parts_done - job.parts_done_at_start
+    if not (job.parts_total and done > 0 and job.begun_on and job.changed_on and job.state is JobState.RUNNING):
+        return ""
+    seconds = (job.changed_on - job.begun_on).total_seconds() / done * (job.parts_total - job.parts_done)
+    name, length = next(((name, length) for name, length in _DURATIONS if seconds >= length), ("minute", 60))
+    return f"about {format_count(max(1, round(seconds / length)), name)} left"
+
+
+def split_schedule(when: str) -> tuple[str, str]:
+    """Return a schedule as form values: off, hourly, daily or a weekday, and the time."""
+    found = re.fullmatch(SCHEDULE_PATTERN, when)
+    at = f"{int(found['hour'] or 0):02}:{int(found['minute'] or 0):02}" if found and found["hour"] else "03:00"
+    if when.startswith("weekly"):
+        return (found["day"] if found and found["day"] else DAYS[0]), at
+    return when.partition(" ")[0], at
+
+
+def get_check_label(name: str) -> str:
+    """Return the label of a doctor check; parts of the sandbox keep their names."""
+    kind, _, part = name.partition(" ")
+    match kind:
+        case "layer":
+            return f"Skills: {PLACES_OF_SKILLS.get(part, part).lower()}"
+        case "sandbox:":
+            return f"Code is locked in: {part}"
+    return CHECKS.get(name, name.capitalize())
+
+
+def describe_job_result(result: object) -> str:
+    """Return a job's result in words."""
+    if not isinstance(result, Mapping):
+        return str(result)
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in result.items())
+
+
+def describe_author(author: Author) -> str:
+    """Return who made a change."""
+    match author.actor:
+        case ActorKind.DISK:
+            return "found in its folder"
+        case ActorKind.USER:
+            return author.name or "you"
+        case ActorKind.AGENT | ActorKind.JOB:
+            return f"an agent ({author.name})" if author.name else "an agent"
+
+
+def describe_skill_uses(counters: UsageCounters) -> str:
+    """Return how often a skill was used and how often it succeeded."""
+    if not counters.used:
+        return "not used yet"
+    judged = counters.succeeded + counters.failed
+    return f"used {format_count(counters.used, 'time')}" + (
+        f", {counters.succeeded} of {judged} went well" if judged else ""
+    )
+
+
+def describe_interval(effect: Effect) -> str:
+    """Return a skill's effect with its confidence interval as a sentence."""
+    value, low, high = (_format_share_difference(share) for share in (effect.value, effect.low, effect.high))
+    return f"Of 100 conversations {value} go well with it; between {low} and {high}"
+
+
+def _format_share_difference(share: float) -> str:
+    return f"{abs(100 * share):.0f} {'fewer' if share < 0 else 'more'}"
+
+
+def remove_token_cost(sentence: str) -> str:
+    """Return a sentence about a skill without its token cost."""
+    return re.sub(r" Costs [\d,.]+ tokens a turn\.", "", sentence)
+
+
+def remove_fingerprint(told: str) -> str:
+    """Return a capability without the fingerprint of its file."""
+    return re.sub(r" \([0-9a-f]{16}\)$", "", told)
+
+
+def describe_evidence_plan(plan: Plan) -> str:
+    """Return how long it takes until an item's effect is known."""
+    if plan.missing is None:
+        return "As long as every conversation gets it, nobody can tell; Settings can hold it back now and then."
+    about = f"It takes about {format_count(plan.missing, 'more conversation')} that somebody judges"
+    return (
+        f"{about}."
+        if plan.days is None
+        else f"{about}: some {format_count(max(1, round(plan.days)), 'day')} at this pace."
+    )
+
+
+def describe_recipe_runs(counts: RecipeCounts) -> str:
+    """Return how often a recipe ran and succeeded."""
+    return f"run {format_count(counts.used, 'time')}, {counts.succeeded} went well"
+
+
+def make_recipe_arguments(parameters: Sequence[RecipeParameter]) -> dict[str, object]:
+    """Return a recipe's parameters as arguments to fill in."""
+    return {one.name: "" if one.default is None else one.default for one in parameters}
+
+
+def summarise_skill(item: ListedSkill) -> str:
+    """Return when to use a skill, or why it can't be used."""
+    if item.state in (SkillState.OK, SkillState.DISABLED) and item.summary is not None:
+        return item.summary.when_to_use_line
+    return describe_pending_reason(remove_commands(item.reason))
+
+
+def capitalise_first(text: str) -> str:
+    """Return a text with its first letter in upper case."""
+    return text[:1].upper() + text[1:]
+
+
+def describe_lesson_scope(engram: Engram) -> str:
+    """Return who a lesson applies to."""
+    owner = f" ({engram.owner})" if engram.owner and engram.scope is LessonScope.PROJECT else ""
+    return SCOPES[engram.scope] + owner
+
+
+def describe_selection_reason(reason: str) -> str:
+    """Return why a skill was selected, with selection rules in words."""
+    kind, _, value = reason.partition("=")
+    said = {
+        "always_include": "it is always read",
+        "source_type": f"the request comes from {value}",
+        "file_type": f"a .{value} file is attached",
+        "path": f"the work is about {value}",
+        "sticky": "it was used just before",
+        "sticky_reply": "it was used in the turn that is answered",
+        "companion_of": f"{value} brings it along",
+        "excluded_by": f"{value} excludes it",
+    }
+    return said.get(kind, reason)
+
+
+def explain_selection(why: SkillExplanation) -> list[str]:
+    """Return whether a request would select a skill, and why, one sentence each."""
+    lines = [_summarise_selection(why)]
+    if why.place in (SelectionSlot.EAGER, SelectionSlot.STICKY, SelectionSlot.LEFT_OUT):
+        lines.append(f"Because {describe_selection_reason(why.reason)}.")
+    if why.rank is not None:
+        lines.append(f"Of all skills it is number {why.rank} for this request.")
+    elif why.place is not SelectionSlot.LEFT_OUT:
+        lines.append("Nothing in it matches this request. Say in “When to use it” what somebody would ask.")
+    return lines
+
+
+def _summarise_selection(why: SkillExplanation) -> str:
+    """Return in one sentence how likely the agent uses the skill."""
+    match why.place:
+        case SelectionSlot.EAGER | SelectionSlot.STICKY:
+            return "Yes: the agent reads it in full."
+        case SelectionSlot.LEFT_OUT | SelectionSlot.WITHHELD:
+            return "No: it is left out."
+        case SelectionSlot.CUT:
+            return "Hardly: it fits the rules, and there was no room to offer it."
+        case SelectionSlot.MENU | SelectionSlot.LOADED if why.rank == 1 and why.fits:
+            return "Very likely: it fits best, and the agent is pointed to it."
+        case SelectionSlot.MENU | SelectionSlot.LOADED if why.rank is not None and why.rank <= 3 and why.fits:
+            return "Perhaps: the agent is offered it, and others fit better."
+        case SelectionSlot.MENU | SelectionSlot.LOADED:
+            return "Hardly: the agent can open it, and nothing points to it."
+
+
+def describe_pending_reason(reason: str) -> str:
+    """Return why an item is pending, with internal reasons in words."""
+    if reason == AGENT_INITIATED:
+        return "the agent suggests this by itself"
+    near = reason.removeprefix("near-duplicate of ")
+    return reason if near == reason else f"says much the same as {near.partition(' ')[0]}"

@@ -1,0 +1,100 @@
+"""Routes behind every page: sign-in links, search, the pause switch, undo, and redirects from old addresses."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+from urllib.parse import quote, urlencode
+
+from fastapi import Form, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from habitus.access import Access
+from habitus.app.use_cases import pausing, undoing
+from habitus.app.use_cases.declaration import EmptyPayload
+from habitus.app.use_cases.overview import SearchEverythingRequest, search_everything
+from habitus.errors import Refused
+from habitus.web import site_map
+from habitus.web.api.schemas import RequestHome
+from habitus.web.home_pool import get_home_pool
+from habitus.web.rendering import FlashMessage, make_error_notice, render_fragment, render_standalone_problem
+from habitus.web.routing import AccessRouter
+from habitus.web.security import SESSION_SECONDS, SignInKeys
+
+router = AccessRouter()
+# The rest of the path is kept.
+_MOVED_PATHS = {"review": "/inbox", "more/jobs": "/automation", "today": "", "more": ""}
+_RESULT_PATHS = {"skill": "/skills", "lesson": "/lessons", "conversation": "/activity"}
+
+
+@router.get("/find", access=Access.VIEWER)
+def find_anything(request: Request, habitus: RequestHome, q: str = "") -> HTMLResponse:
+    """Return matching skills, lessons, conversations and commands for the search dialog."""
+    found = [
+        (one.kind, f"{_RESULT_PATHS[one.kind]}/{quote(one.id)}", one.title, one.text)
+        for one in search_everything(habitus, SearchEverythingRequest(q=q[:200])).found
+    ]
+    commands = site_map.find_palette_entries(q, is_admin=request.state.access >= Access.ADMIN)
+    if q.strip():
+        commands.append((f"/try?{urlencode({'request': q})}", f"Try the request “{q.strip()[:80]}”"))
+    return render_fragment("sought.html", found=found, commands=commands)
+
+
+@router.post("/pause", access=Access.ADMIN)
+def switch_pause(habitus: RequestHome, on: Annotated[bool, Form()]) -> HTMLResponse:
+    """Pause or resume all automatic change and return the switch with its banner."""
+    done = (pausing.pause_learning if on else pausing.resume_learning)(habitus, EmptyPayload())
+    text = "Learning is paused: nothing changes by itself." if on else "Agents may learn again."
+    said = FlashMessage(text=text, undo=done.undo)
+    return render_fragment("pause_swapped.html", said=said, is_paused=on, is_admin=True, oob=True)
+
+
+@router.post("/undo", access=Access.ADMIN)
+def undo_change(request: Request, habitus: RequestHome, undo: Annotated[list[str], Form()]) -> Response:
+    """Undo the change that a notice is about, then reload the page."""
+    with get_home_pool(request).reopen_on_settings_change():
+        done = undoing.run_undo_command(habitus, undo)
+    if done.failures:
+        return make_error_notice(done.failures[0], "", HTTPStatus.CONFLICT)
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Refresh": "true"})
+
+
+@router.post("/inbox/undo", access=Access.REVIEWER)
+def undo_decision(request: Request, habitus: RequestHome, undo: Annotated[list[str], Form()]) -> Response:
+    """Undo a review decision; reviewers may do this without being admins."""
+    if undo[:2] != ["review", "reopen"]:
+        raise Refused("That is not a decision about what waits.", hint="Ask an admin to take it back.")
+    return undo_change(request, habitus, undo)
+
+
+@router.get("/more", access=Access.OPEN_READING)
+@router.get("/more/{rest:path}", access=Access.OPEN_READING)
+@router.get("/review", access=Access.OPEN_READING)
+@router.get("/review/{rest:path}", access=Access.OPEN_READING)
+@router.get("/today", access=Access.OPEN_READING)
+@router.get("/today/{rest:path}", access=Access.OPEN_READING)
+def redirect_moved(request: Request) -> RedirectResponse:
+    """Redirect an old address to its new one, with the rest of the path and the query."""
+    path = request.url.path.lstrip("/")
+    old = next(old for old in _MOVED_PATHS if path == old or path.startswith(f"{old}/"))
+    target = f"{_MOVED_PATHS[old]}/{path.removeprefix(old).lstrip('/')}".rstrip("/")
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/{target.lstrip('/')}{query}", status_code=HTTPStatus.PERMANENT_REDIRECT)
+
+
+@router.get("/enter", access=Access.PUBLIC)
+def sign_in(request: Request, key: str = "") -> Response:
+    """Exchange a one-time link for a session cookie."""
+    # Login CSRF: another site must not sign a person in under a different account.
+    if request.state.csrf and request.headers.get("sec-fetch-site") == "cross-site":
+        hint = "To become somebody else here, copy the link into the address line."
+        return render_standalone_problem(HTTPStatus.FORBIDDEN, "You are signed in already.", hint)
+    keys: SignInKeys = request.app.state.keys
+    cookie = keys.redeem_sign_in_key(key)
+    if cookie is None:
+        hint = "A link works once. Start 'habitus up' again for a new one; whoever is signed in stays so."
+        return render_standalone_problem(HTTPStatus.FORBIDDEN, "This link was used already.", hint)
+    answer = RedirectResponse("/", status_code=HTTPStatus.SEE_OTHER)
+    # Lax, not strict: following a link from a mail should find the person signed in.
+    answer.set_cookie(keys.cookie, cookie, max_age=SESSION_SECONDS, httponly=True, samesite="lax")
+    return answer
