@@ -23,70 +23,71 @@ ROOT = Path(__file__).parents[2]
 _ADDED = {  # file → what stands there, and what is put in front of it
     "memory/model.py": (
         '    LESSON = "lesson", ',
-        '    CAUTION = "caution", Part.RULES, "Caution", "what to mind", "mind this"\n',
+        '    CAUTION = "caution", PromptPart.RULES, "Caution", "what to mind", "mind this"\n',
     ),
     "skills/model.py": ('    when_to_use: str = ""\n', "    audience: tuple[str, ...] = ()\n"),
     "skills/editable_fields.py": (
-        ")\nNAMES = ",
+        ")\nFIELD_NAMES = ",
         '    EditableField(name="audience", noun="for", label="For whom", help="Who does it.", is_list=True),\n',
     ),
     "settings.py": ("    lessons: int = Field(", '    naps: int = Field(default=4, description="Naps a day.")\n'),
     "llm/providers/known_providers.py": (
-        '    "anthropic": Provider(',
-        '    "acme": Provider(dialect=Dialect.CHAT, keys=("ACME_KEY",), example="acme:small", main="large", '
-        'cheap="small", address="http://127.0.0.1:9/v1"),\n',
+        '    "anthropic": ProviderSpec(',
+        '    "acme": ProviderSpec(dialect=ProviderDialect.CHAT, keys=("ACME_KEY",), example="acme:small", '
+        'main="large", cheap="small", address="http://127.0.0.1:9/v1"),\n',
     ),
     # A tool is declared in the list of its subject; its name is kept from the code of skills.
     "agent/tools/builtin_tools.py": (
-        "    return [report_outcome(), ",
-        "    greet = Tool(name='greet', description='Greets.', arguments=Arguments, access=Access.VIEWER, "
-        "reach=Reach.NOTHING, is_default=True, run=lambda given, running: ToolResult(content='hello'))\n",
+        "    return [build_report_outcome_tool(), ",
+        "    greet = Tool(name='greet', description='Greets.', arguments=ToolArguments, access=Access.VIEWER, "
+        "reach=ToolReach.NOTHING, is_default=True, run=lambda given, running: ToolResult(content='hello'))\n",
     ),
     "agent/tools/memory_tools.py": (
-        "    return [memorize(",
-        "    wipe = Tool(name='wipe', description='Wipes.', arguments=Arguments, access=Access.ADMIN, "
-        "takes_away=True, is_repeatable=True, run=lambda given, running: ToolResult(content='gone'))\n",
+        "    return [\n        build_memorize_tool(",
+        "    wipe = Tool(name='wipe', description='Wipes.', arguments=ToolArguments, access=Access.ADMIN, "
+        "is_destructive=True, is_repeatable=True, run=lambda given, running: ToolResult(content='gone'))\n",
     ),
     "app/operating/job_kinds.py": (
-        "_Any = Curate | ",
-        "class Nap(_Kind):\n    title = 'Take a nap'\n\n"
-        "    def do(self, part, key, before):\n        return {'naps': 1}\n\n\n",
+        "_AnyJobKind = CurateJob | ",
+        "class NapJob(_JobKind):\n    title = 'Take a nap'\n\n"
+        "    def run_part(self, part, key, before):\n        return {'naps': 1}\n\n\n",
     ),
-    "learning/transcripts/formats/registry.py": ("_BY_ROWS: ", "from habitus.learning.transcripts import diary\n"),
+    "learning/transcripts/formats/registry.py": ("_ROW_READERS: ", "from habitus.learning.transcripts import diary\n"),
     "skills/names.py": ('        *("scratchpad", ', '        *("greet", "wipe"),\n'),
     "skills/formats/detect.py": (
-        "FORMATS: tuple[Format, ...] = (",
-        "from habitus.skills.formats.notebook import Notebook\n",
+        "FORMATS: tuple[SkillFormat, ...] = (",
+        "from habitus.skills.formats.notebook import NotebookFormat\n",
     ),
 }
 _NOTEBOOK = '''
-from habitus.files import file_of
-from habitus.skills.formats.base import Format, Incoming, Written
+from habitus.files import build_file
+from habitus.skills.formats.base import FormatExportResult, IncomingSkill, SkillFormat
 
 
-class Notebook(Format):
+class NotebookFormat(SkillFormat):
     """One skill a file: its description on the first line, then its steps."""
 
     name = "notebook"
 
-    def claims(self, path, inside):
+    def can_read(self, path, inside):
         return path.suffix == ".book"
 
-    def read_one(self, path, origin):
+    def read_entries(self, path, origin):
         said, _, steps = path.read_text().partition("\\n")
         text = f"---\\nname: {path.stem}\\ndescription: {said}\\n---\\n\\n{steps}"
-        yield Incoming(name=path.stem, tree={"SKILL.md": file_of(text.encode())}, origin=origin, format="notebook")
+        tree = {"SKILL.md": build_file(text.encode())}
+        yield IncomingSkill(name=path.stem, tree=tree, origin=origin, format="notebook")
 
-    def write(self, skills, to, *, lessons=(), overwrite=False):
+    def write_skills(self, skills, to, *, lessons=(), overwrite=False):
         paths = [to / f"{out.skill.name}.book" for out in skills]
         for path, out in zip(paths, skills):
             path.write_text(f"{out.skill.description}\\n{out.skill.body}")
-        return Written(paths=tuple(paths))
+        return FormatExportResult(paths=tuple(paths))
 '''
 _DIARY = '''
 from habitus.learning.transcripts.model import TranscriptDraft
-from habitus.learning.transcripts.lines import objects
-from habitus.learning.transcripts.model import came_to
+from habitus.learning.transcripts.lines import read_objects
+from habitus.learning.transcripts.model import infer_outcome
 from collections import Counter
 
 SOURCE = "diary"
@@ -99,8 +100,9 @@ def looks_like(row):
 def read(path, redactor):
     """One call a line, with what came of it."""
     draft = TranscriptDraft(id=path.stem, source=SOURCE, redactor=redactor)
-    for row in objects(path, Counter()):
-        draft.answer(draft.call(draft.turn, "", row["did"], {}), came_to({}, row["came"]), row["came"])
+    for row in read_objects(path, Counter()):
+        call = draft.add_call(draft.turn, "", row["did"], {})
+        draft.add_result(call, infer_outcome({}, row["came"]), row["came"])
     yield draft.finish()
 '''
 _USE = """
@@ -111,8 +113,8 @@ from mcp.client import Client
 from habitus.app import Habitus, read_settings
 from habitus.cli import main
 from habitus.llm.scripted import ScriptedModel, says
-from habitus.mcp.scope import Scope
-from habitus.mcp.server import Behind, make_server
+from habitus.mcp.scope import McpServerOptions
+from habitus.mcp.server import LazyHome, make_mcp_server
 
 NEW = ("greet", "wipe")
 
@@ -136,28 +138,28 @@ async def talk():
 
 
 async def serve(profile, read_only):
-    scope = Scope(profile=profile, read_only=read_only)
-    behind = Behind(scope)
-    async with Client(make_server(behind)) as client:
+    options = McpServerOptions(profile=profile, read_only=read_only)
+    lazy_home = LazyHome(options)
+    async with Client(make_mcp_server(lazy_home)) as client:
         found = [tool for tool in (await client.list_tools()).tools if tool.name in NEW]
-    await behind.close()
+    await lazy_home.close()
     return {tool.name: tool.annotations.model_dump(exclude_none=True, by_alias=True) for tool in found}
 
 
 def browse():
     from fastapi.testclient import TestClient
-    from habitus.web.app import make_app
-    from habitus.web.home_pool import Desks
-    from habitus.web.security import keys_of
+    from habitus.web.app import make_web_app
+    from habitus.web.home_pool import HomePool
+    from habitus.web.security import load_sign_in_keys
 
     host, pages = "127.0.0.1:8765", {}
     with Habitus.open() as habitus:
-        desks, keys = Desks(habitus), keys_of(habitus)
-        client = TestClient(make_app(desks, keys, {host}), base_url=f"http://{host}")
-        cookie = keys.enter(keys.new_link())
+        homes, keys = HomePool(habitus), load_sign_in_keys(habitus)
+        client = TestClient(make_web_app(homes, keys, {host}), base_url=f"http://{host}")
+        cookie = keys.redeem_sign_in_key(keys.create_sign_in_key())
         client.cookies.set(keys.cookie, cookie)
-        client.headers.update({"X-CSRF": keys.csrf(cookie), "Origin": f"http://{host}"})
-        sent = {"Authorization": f"Bearer {keys.bearer}"}
+        client.headers.update({"X-CSRF": keys.make_csrf_token(cookie), "Origin": f"http://{host}"})
+        sent = {"Authorization": f"Bearer {keys.owner_token}"}
         sent["If-Match"] = client.get("/api/v1/skills/brew-tea", headers=sent).headers["ETag"]
         lesson = habitus.memory.list_lessons("all", limit=1)[0].id
         form = {"title": "Make cocoa", "description": "How cocoa is made.", "audience": "cooks, kids", "body": "Stir."}
@@ -167,7 +169,7 @@ def browse():
         shown += ("/skills/make-cocoa", "/skills/make-cocoa?tab=edit", "/api/v1/lessons", "/api/v1/skills/brew-tea")
         for path in shown:
             pages[path.replace(lesson, "ID")] = client.get(path, headers=sent if "api" in path else {})
-        desks.close()
+        homes.close()
     return {path: [answer.status_code, answer.text] for path, answer in pages.items()}
 
 
@@ -221,15 +223,18 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         assert text.count(before) == 1, name
         (copy / name).write_text(text.replace(before, added + before))
     detect = copy / "skills" / "formats" / "detect.py"
-    detect.write_text(detect.read_text().replace("= (Anton(), ", "= (Notebook(), Anton(), "))
+    detect.write_text(detect.read_text().replace("    AntonFormat(),", "    NotebookFormat(),\n    AntonFormat(),", 1))
     detect.with_name("notebook.py").write_text(_NOTEBOOK)
     (copy / "learning" / "transcripts" / "diary.py").write_text(_DIARY)
     for name, (before, after) in {
-        "learning/transcripts/formats/registry.py": ("] = (rows, ", "] = (diary, rows, "),
-        "app/operating/job_kinds.py": ('    "curate": Curate,', '    "nap": Nap,\n    "curate": Curate,'),
+        "learning/transcripts/formats/registry.py": ("] = (\n    rows,", "] = (\n    diary,\n    rows,"),
+        "app/operating/job_kinds.py": ('    "curate": CurateJob,', '    "nap": NapJob,\n    "curate": CurateJob,'),
     }.items():
         (copy / name).write_text((copy / name).read_text().replace(before, after, 1))
-    for name, first, tool in (("builtin_tools", "report_outcome", "greet"), ("memory_tools", "memorize", "wipe")):
+    for name, first, tool in (
+        ("builtin_tools", "build_report_outcome_tool(), ", "greet"),
+        ("memory_tools", "\n        build_memorize_tool(", "wipe"),
+    ):
         listed = copy / "agent" / "tools" / f"{name}.py"
         listed.write_text(listed.read_text().replace(f"    return [{first}", f"    return [{tool}, {first}", 1))
     environ = {
