@@ -384,6 +384,7 @@ class Habitus:
     ) -> None: ...
     settings: Settings
     clock: Callable[[], datetime]
+    host: Any
     open_stores: Any
     exit_stack: ExitStack
     has_pages: Any

@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, get_args
 
 from habitus.errors import Invalid, ToolFailed, did_you_mean
+from habitus.tasks.patterns import compile_pattern
 from habitus.tasks.schema import Json, check_shape
 
 _RUBRIC = 0.25  # of the weight that a check has which no model judges
@@ -191,9 +192,9 @@ def _problem(check: Check) -> str:
             return path_problem(path) or ("" if rows_of(table) else "'table' has no header")
         case Matches(pattern=pattern):
             try:
-                re.compile(pattern)
-            except re.error as error:
-                return f"'{pattern}' is not a pattern: {error}"
+                compile_pattern(pattern)
+            except Invalid as error:
+                return f"{error.message} {error.hint}".rstrip(".")
             return "" if pattern else "'pattern' is empty"
         case Shape(schema=schema):
             try:

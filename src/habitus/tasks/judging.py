@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
@@ -30,6 +29,7 @@ from habitus.tasks.checks import (
     weight_of,
 )
 from habitus.tasks.model import Submission, Task, Workspace
+from habitus.tasks.patterns import find_match
 from habitus.tasks.schema import Json
 
 AskModel = Callable[[Task, Rubric, Submission], Awaitable[Outcome]]
@@ -101,7 +101,7 @@ def _of_reply(check: Contains | Matches | Equals | Shape | Called, submission: S
         case Contains(text=text):
             return _claim(_plain(text) in _plain(reply), f"it does not say '{short(text)}'")
         case Matches(pattern=pattern):
-            return _claim(re.search(pattern, reply) is not None, f"nothing in it fits '{short(pattern)}'")
+            return _claim(find_match(pattern, reply), f"nothing in it fits '{short(pattern)}'")
         case Shape(schema=schema):
             return _claim(has_shape(schema, reply), f"it has another shape than expected: {short(reply.strip())}")
         case Equals():

@@ -86,12 +86,17 @@ def _validator(schema: str) -> Validator:
 
     try:
         return jsonschema_rs.validator_for(
-            json.loads(schema), offline=True, pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000)
+            # The linear-time engine, because a schema may come from a stranger.
+            json.loads(schema),
+            offline=True,
+            pattern_options=jsonschema_rs.RegexOptions(),
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         place = "/".join(str(part) for part in getattr(error, "instance_path", ()))
         at = f" at '{place}'" if place else ""
         problem = getattr(error, "message", None) or str(error)
+        if problem.endswith('is not a "regex"'):
+            problem += ": look-around and back-references are not supported"
         raise ToolFailed(f"The parameters are not valid JSON Schema{at}: {_one_line(problem)}.") from None
 
 

@@ -17,6 +17,7 @@ from habitus.app.home_directory import get_weights_dir
 from habitus.app.learning import mining, studying
 from habitus.app.learning.mining import MAX_TURNS
 from habitus.app.tasks.storing import tasks_of
+from habitus.errors import Refused
 from habitus.files import build_file
 from habitus.journal.model import Turn
 from habitus.learning.transcripts.study import StudiedTurn, study_file
@@ -25,8 +26,8 @@ from habitus.recipes.mining import group_similar_requests
 from habitus.recipes.sequences import MIN_SESSIONS, ObservedTurn
 from habitus.redact import MARKER
 from habitus.search.index import get_encoder
-from habitus.settings import Settings
 from habitus.skills import names, trees
+from habitus.skills.layers.layer import find_project_root
 from habitus.skills.model import ActorKind, Author, SkillState
 from habitus.skills.review import ProposalAction, ProposalState, ReviewQueue, SkillChange
 from habitus.tasks.checks import Called, Check, Contains
@@ -61,6 +62,7 @@ class _Served:
     turn: Turn
     done: ObservedTurn
     skills: frozenset[str]
+    project: Path
     reply: str = ""
 
 
@@ -112,11 +114,13 @@ def _in_journal(home: Home) -> Iterator[_Served]:
             )
             reply = next((one.text for one in reversed(list(answers)) if one.text.strip()), "")
             kept = replace(turn, messages=(), events=())  # all that was said would fill the memory
-            yield _Served(turn=kept, done=done, skills=frozenset(mining.list_chosen_skills(turn)), reply=reply)
+            skills = frozenset(mining.list_chosen_skills(turn))
+            yield _Served(turn=kept, done=done, skills=skills, project=Path(home.project), reply=reply)
 
 
 def _in_transcripts(home: Home) -> Iterator[_Served]:
     """Turns of other agents whose last call worked, and after which the person went on without correcting it."""
+    home.host.files.require("whose transcripts are read")
     turns: list[StudiedTurn] = []
     for path in studying.find_transcripts(()):
         study_file(path, home.redactor, turns.append)
@@ -125,7 +129,9 @@ def _in_transcripts(home: Home) -> Iterator[_Served]:
         turn, done = mining.observe_transcript_turn(one, home.clock())
         if goes_on and done.ok and turn.request.strip() and not is_correction(after.turn.utterances[0].text):
             used = frozenset(names.canonicalize_name(use.skill) for use in one.skill_uses)
-            yield _Served(turn=replace(turn, user=home.settings.user), done=done, skills=used)
+            project = find_project_root(Path(one.project)) if one.project else Path(home.project)
+            turn = replace(turn, user=home.settings.user)
+            yield _Served(turn=turn, done=done, skills=used, project=project)
 
 
 def _task_of_group(home: Home, members: Sequence[_Served], origin: OriginKind) -> MinedTask | None:
@@ -136,7 +142,7 @@ def _task_of_group(home: Home, members: Sequence[_Served], origin: OriginKind) -
     if item is None or item.state is not SkillState.OK or len({one.turn.session for one in members}) < MIN_SESSIONS:
         return None
     last = members[-1]
-    request, files = _with_files(home.settings, last.turn.request)
+    request, files = _with_files(home, last.project, last.turn.request)
     checks = _drawn_checks([one for one in members if one.turn.request == last.turn.request] or [last], members)
     texts = (request, last.reply, *files.values())
     if not checks or not request or any(MARKER.search(text) or len(text) > LONGEST_FIELD for text in texts):
@@ -160,22 +166,28 @@ def _task_of_group(home: Home, members: Sequence[_Served], origin: OriginKind) -
     return MinedTask(skill=item.name, task=task, evidence=evidence)
 
 
-def _with_files(settings: Settings, request: str) -> tuple[str, dict[str, str]]:
-    """The request with the files it names, laid out beside it; no request where one of them is not there any more."""
+def _with_files(home: Home, project: Path, request: str) -> tuple[str, dict[str, str]]:
+    """Return the request and the files of the project that it names, redacted; no request if one can't be read."""
     files: dict[str, str] = {}
     for found in dict.fromkeys(_PATH.findall(request)):
-        path = Path(found).expanduser()
-        path = path if path.is_absolute() else settings.cwd / path
-        if not path.is_file():
+        text = _read_named_file(home, project, found)
+        if text is None:
             if "/" in found:
                 return "", {}
             continue  # a name with a point in it is not always that of a file
-        try:
-            files[path.name] = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError):
-            return "", {}
-        request = request.replace(found, path.name)
+        name = Path(found).name
+        files[name] = home.redact(text)
+        request = request.replace(found, name)
     return request, files
+
+
+def _read_named_file(home: Home, project: Path, named: str) -> str | None:
+    # A conversation that was held in the home directory or above has no project, only everything the person has.
+    is_project = not home.settings.user_home.resolve().is_relative_to(project.resolve())
+    try:
+        return home.host.files.read_text_below(project, named) if is_project else None
+    except Refused:
+        return None
 
 
 def _drawn_checks(same: Sequence[_Served], members: Sequence[_Served]) -> tuple[Check, ...]:

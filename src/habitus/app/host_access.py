@@ -1,0 +1,96 @@
+"""What a home may reach of the machine it is on: files, programs and the network.
+
+The owner's home reaches what a request names. A guest's home has objects that refuse, so a use case that forgets to ask
+who is calling reaches nothing either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from habitus.errors import Refused
+from habitus.files import open_regular_file
+
+if TYPE_CHECKING:
+    from habitus.skills.sources.discovery import DownloadPolicy
+
+_MAX_READ_BYTES = 1 << 20
+
+
+class HostFiles:
+    """Files of this machine that a request or a conversation names."""
+
+    def require(self, what: str = "which files are read") -> None:
+        """Raise `Refused` unless the caller may name files of this machine."""
+
+    def read_text_below(self, root: Path, named: str) -> str | None:
+        """Return the text of a file in a folder; None if it is missing, elsewhere, hidden, too large or not text."""
+        self.require()
+        top = root.resolve()
+        path = (top / Path(named).expanduser()).resolve()
+        # Hidden files hold credentials and the state of programs, even inside a project.
+        if not path.is_relative_to(top) or any(part.startswith(".") for part in path.relative_to(top).parts):
+            return None
+        try:
+            with open_regular_file(path) as file:
+                content = file.read(_MAX_READ_BYTES + 1)
+            return content.decode("utf-8") if len(content) <= _MAX_READ_BYTES else None
+        except (OSError, UnicodeDecodeError):
+            return None
+
+
+class NoFiles(HostFiles):
+    """The files of a guest's home: none."""
+
+    def require(self, what: str = "which files are read") -> None:
+        """Refuse."""
+        raise Refused(f"Only the owner of this home decides {what}.", hint="Ask them to do it where Habitus runs.")
+
+
+class HostPrograms:
+    """Programs of this machine that a request names, which run with the owner's rights."""
+
+    def require(self, name: str) -> None:
+        """Raise `Refused` unless the caller may have this program started."""
+
+
+class NoPrograms(HostPrograms):
+    """The programs of a guest's home: none."""
+
+    def require(self, name: str) -> None:
+        """Refuse."""
+        raise Refused("Only the owner starts programs of this machine.", hint=f"Leave '{name[:80]}' out.")
+
+
+class HostNetwork:
+    """The network as this machine reaches it."""
+
+    def limit(self, policy: DownloadPolicy) -> DownloadPolicy:
+        """Return the policy within which the caller may download."""
+        return policy
+
+
+class PublicNetwork(HostNetwork):
+    """The network of a guest's home: https to public addresses."""
+
+    def limit(self, policy: DownloadPolicy) -> DownloadPolicy:
+        """Return a policy that refuses this machine's own network."""
+        return replace(policy, is_public_only=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostAccess:
+    """The files, programs and network that a home may reach."""
+
+    files: HostFiles
+    programs: HostPrograms
+    network: HostNetwork
+
+
+def make_host_access(*, is_guest: bool) -> HostAccess:
+    """Return the access of a guest's home, or of the owner's."""
+    if is_guest:
+        return HostAccess(files=NoFiles(), programs=NoPrograms(), network=PublicNetwork())
+    return HostAccess(files=HostFiles(), programs=HostPrograms(), network=HostNetwork())

@@ -1,0 +1,69 @@
+"""Patterns of checks: a stranger's can't hold up the process, and they mean what they mean in Python."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from habitus.errors import Invalid, ToolFailed
+from habitus.tasks.checks import check_of
+from habitus.tasks.judging import judge
+from habitus.tasks.model import Submission, Task
+from habitus.tasks.patterns import find_match
+from habitus.tasks.schema import check_shape, fits
+
+_PARTS = (
+    *("a", "é", "x", "1", "$", ".", "\n", r"\d", r"\w", r"\s", r"\W", r"\S", r"\D", r"\Z", r"\$", r"\\", r"\u00e9"),
+    *("[a-z]", "[^a]", "[$]", "[]a]", r"[\w-]", r"[\d.]", "(?:a|x)", "(a)", "a*", "a+?", "x?", "a{2,3}", "^", "|"),
+)
+# Boundaries are those of ASCII, and look-around has no linear-time form.
+_TEXTS = st.text(alphabet="aéx1 $.\n-_]\\٣", max_size=12)
+
+
+@pytest.mark.req("IM-01")
+async def test_a_pattern_that_backtracks_for_ever_is_answered_at_once() -> None:
+    began = time.monotonic()
+    for pattern in ("(a+)+$", "(a|aa)+$", "^(a|a?)+$", "(.*a){20}$"):
+        check = check_of({"kind": "matches", "pattern": pattern}, "the test")
+        judged = await judge(Task(id="1", request="x", checks=(check,)), Submission(reply="a" * 5_000 + "!"))
+        assert not judged.outcome.is_ok
+    assert not fits({"type": "string", "pattern": "^(a|aa)+$"}, "a" * 5_000 + "!")
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.req("IM-01")
+@pytest.mark.parametrize("pattern", ["(?=a)b", "(?<!a)b", r"(a)\1", "(?P<x>a)(?P=x)"])
+def test_what_has_no_linear_time_form_is_refused_with_a_hint(pattern: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Invalid, match="Look-around and back-references are not supported"):
+        check_of({"kind": "matches", "pattern": pattern}, "the test")
+    with pytest.raises(ToolFailed, match="look-around and back-references are not supported"):
+        check_shape({"type": "string", "pattern": pattern.replace("?P<", "?<").replace("?P=x", "?=x")})
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.req("IM-01")
+@given(st.lists(st.sampled_from(_PARTS), min_size=1, max_size=4).map("".join), _TEXTS)
+def test_a_pattern_means_what_it_means_in_python(pattern: str, text: str) -> None:
+    try:
+        expected = re.search(pattern, text) is not None
+    except re.error:
+        return
+    # What follows `$` would have to match the newline that it left.
+    if re.search(r"(?<!\\)\$(?!$)", pattern.replace("[$]", "")):
+        return
+    try:
+        assert find_match(pattern, text) is expected
+    except Invalid:
+        assert re.search(r"\*\?|\+\?|[*+?}^$|][*+?{]|\\Z[*+?{]", pattern)  # which the engine reads more strictly
+
+
+@pytest.mark.req("IM-01")
+def test_the_engine_is_loaded_only_for_patterns() -> None:
+    code = "import sys, habitus.tasks.judging; print('re2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

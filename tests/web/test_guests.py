@@ -1,0 +1,89 @@
+"""What an admin who is not the owner of the machine can't reach: its files, its programs and its network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from habitus.agent.history import pack_message
+from habitus.agent.recorder import judge_explicitly
+from habitus.app import Habitus
+from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.events import OutcomeKind
+from habitus.journal.model import SelectedSkill, SelectionSlot, Turn
+from habitus.llm.model import AssistantMessage
+from tests.planted import KEYS
+
+API = "/api/v1"
+SECRET = "the-owner-has-4711-apples"
+
+
+@pytest.fixture
+def guest(stranger: TestClient, habitus: Habitus) -> TestClient:
+    """An admin of the page who is not the owner of the machine."""
+    stranger.headers["Authorization"] = f"Bearer {open_user_accounts(habitus).add('eve', UserRole.ADMIN).token}"
+    return stranger
+
+
+def ask_three_times(habitus: Habitus, user: str, request: str) -> None:
+    """Record a request that was served with a skill in three conversations, and accepted."""
+    for number in range(3):
+        turn = Turn(
+            id=f"{user}{number}",
+            session=f"{user}-s{number}",
+            request=request,
+            started_on=habitus.clock(),
+            ended_on=habitus.clock(),
+            user=user,
+            messages=(pack_message(AssistantMessage(text="They come to 4242.")),),
+            selected=(SelectedSkill(name="brew-tea", place=SelectionSlot.LOADED, reason="asked for"),),
+            outcomes=(judge_explicitly(OutcomeKind.OK, "user"),),
+        )
+        habitus.journal.record_turn(turn)
+
+
+@pytest.mark.req("CL-04", "IM-02")
+def test_mining_opens_no_file_for_a_guest(guest: TestClient, habitus: Habitus, tmp_path: Path) -> None:
+    credentials = tmp_path / ".claude" / ".credentials.json"
+    credentials.parent.mkdir()
+    credentials.write_text(SECRET)
+    in_project = habitus.settings.cwd / "numbers.csv"
+    in_project.write_text(SECRET)
+    for number, path in enumerate((credentials, in_project)):
+        ask_three_times(habitus.as_user("eve"), "eve", f"Please add up the numbers in {path} ({number})")
+    answer = guest.post(f"{API}/tasks/mine", json={})
+    assert (answer.status_code, answer.json()["found"]) == (200, [])
+    refused = guest.post(f"{API}/tasks/mine", json={"source": "transcripts"})
+    assert (refused.status_code, SECRET in refused.text) == (409, False)
+
+
+@pytest.mark.req("IM-02")
+@pytest.mark.parametrize("where", ["../elsewhere.csv", "{tmp}/elsewhere.csv", "./.env/keys.csv", "./link.csv"])
+def test_mining_opens_only_files_of_the_project_for_the_owner(
+    api: TestClient, habitus: Habitus, tmp_path: Path, where: str
+) -> None:
+    project = tmp_path / "work" / "project"
+    (project / ".env").mkdir(parents=True)
+    for path in (tmp_path / "elsewhere.csv", project.parent / "elsewhere.csv", project / ".env" / "keys.csv"):
+        path.write_text(SECRET)
+    (project / "link.csv").symlink_to(tmp_path / "elsewhere.csv")
+    habitus.settings.__dict__["cwd"] = project  # as if it had been started there
+    ask_three_times(habitus, habitus.settings.user, f"Please add up the numbers in {where.format(tmp=tmp_path)}")
+    assert SECRET not in api.post(f"{API}/tasks/mine", json={}).text
+
+
+@pytest.mark.req("IM-02", "SE-01")
+def test_a_mined_file_is_redacted(api: TestClient, habitus: Habitus, tmp_path: Path) -> None:
+    project = tmp_path / "work" / "project"
+    project.mkdir(parents=True)
+    habitus.settings.__dict__["cwd"] = project
+    ask_three_times(habitus, habitus.settings.user, "Please add up the numbers in ./data/sales.csv")
+    (project / "data").mkdir()
+    file = project / "data" / "sales.csv"
+    file.write_text("1\n2\n")
+    (found,) = api.post(f"{API}/tasks/mine", json={}).json()["found"]
+    assert found["task"]["files"] == {"sales.csv": "1\n2\n"}
+    file.write_text(KEYS["openai"])
+    assert KEYS["openai"] not in api.post(f"{API}/tasks/mine", json={}).text
