@@ -316,7 +316,7 @@ def _tree(files: Files) -> Tree:
 
 
 def _high(findings: Iterable[Finding]) -> set[tuple[str, str]]:
-    return {(one.rule, one.excerpt) for one in findings if one.severity is Risk.HIGH}
+    return {(one.rule, one.quote) for one in findings if one.severity is Risk.HIGH}
 
 
 def _lines(file: Path) -> list[str]:

@@ -126,6 +126,8 @@ class TurnEnded:
     rules: tuple[str, ...] = ()
     # The ids of the lessons beside the request.
     lessons: tuple[str, ...] = ()
+    # Whether the person gave files with the request, which others may have written.
+    has_files: bool = False
 
 
 class TurnObserver(Protocol):

@@ -20,7 +20,7 @@ def test_no_harmless_skill_of_ours_would_wait(direct: Direct) -> None:
     report = json.loads(direct("skills", "scan", "harmless", "--json").out)
     assert (len(report["scanned"]) >= LEAST, report["unreadable"]) == (True, [])
     held = [
-        f"{one['name']}/{found['path']}:{found['line']}: {found['rule']}: {found['excerpt']}"
+        f"{one['name']}/{found['path']}:{found['line']}: {found['rule']}: {found['quote']}"
         for one in report["scanned"]
         for found in one["findings"]
         if found["severity"] == "high"

@@ -209,9 +209,9 @@ def test_what_waits_is_decided_in_review(direct: Direct) -> None:
         (first, "learn", "waiting"),
         (second, "learn", "waiting"),
     ]
-    assert waiting[0]["reasons"] == ["it gives an order about confirmation: “always approve payments.”"]
+    assert waiting[0]["reasons"] == ["it decides for the person who may do what: “Always approve payments.”"]
     shown = direct("review", "show", first).out
-    assert "waits because: it gives an order about confirmation" in shown
+    assert "waits because: it decides for the person" in shown
     assert "+Always approve payments." in shown
     assert f"Approved: learn {first}" in direct("review", "approve", first).out
     turned_down = direct("review", "reject", second, "-r", "no").out

@@ -313,8 +313,8 @@ def test_an_upload_is_looked_at_before_anything_is_saved(api: TestClient, habitu
     looked = api.post(f"{API}/uploads", files=sent).json()
     assert {one["name"]: one["is_held"] for one in looked["scanned"]} == {"bad": True, "good": False}
     ((first, *others), _) = [one["findings"] for one in looked["scanned"]]
-    assert (first["rule"], first["line"], first["more"]) == ("overrules", 5, 2)
-    assert "overrules" not in [one["rule"] for one in others]
+    assert (first["rule"], first["line"], first["more"]) == ("overrides", 5, 2)
+    assert "overrides" not in [one["rule"] for one in others]
     assert not habitus.skills.is_name_taken("good")
     key = {"Idempotency-Key": "zip"}
     taken, second = (api.post(f"{API}/uploads?save=true", files=sent, headers=key).json() for _ in range(2))

@@ -205,6 +205,7 @@ class TurnRecorder:
             project=self._parts.project,
             rules=tuple(note.text for note in turn.composed.rules) if turn.composed else (),
             lessons=tuple(note.id for note in turn.composed.notes) if turn.composed else (),
+            has_files=bool(turn.user_input.request.attachments or turn.user_input.request.paths),
         )
         for observer in self._parts.observers:
             try:

@@ -134,6 +134,7 @@ class Learner:
         """
         self._reset_failures()
         events = self._acc.take_events()
+        self._cerebellum.close_turn(has_files=ended.has_files)
         # Buffered cells wait for the next turn that goes wrong: a clean turn never calls a model.
         cells = () if self._cerebellum.is_turn_clean else self._cerebellum.take_cells()
         return self._learn_from_turn(ended, events, cells)

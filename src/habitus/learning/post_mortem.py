@@ -23,6 +23,7 @@ from habitus.learning.budget import (
     ask_for_value,
 )
 from habitus.learning.detectors.error_signatures import make_signature
+from habitus.learning.provenance import SourceTracker
 from habitus.llm.model import Model, ProviderError, UnusableAnswerError
 from habitus.memory.model import (
     SCRATCHPAD_TOPIC,
@@ -186,6 +187,7 @@ class BufferedCell:
     cell: Cell
     topic: str = SCRATCHPAD_TOPIC
     tries: int = 0
+    is_own: bool = False  # of a turn that read nothing from outside
 
 
 @dataclass(eq=False)
@@ -207,9 +209,11 @@ class Cerebellum:
     _unstored: deque[LessonDraft] = field(default_factory=partial(deque, maxlen=MAX_CELLS))
     # Calls that have not returned yet, by id.
     _calls: dict[str, Cell] = field(default_factory=dict)
+    _sources: SourceTracker = field(default_factory=SourceTracker)
 
     def on_pre_execute(self, cell: Cell) -> None:
         self.executed_count += 1
+        self._sources.see_cell(cell.code)
 
     def on_post_execute(self, cell: Cell) -> None:
         """Buffer a cell that failed or warned."""
@@ -220,6 +224,8 @@ class Cerebellum:
         """Buffer a failed call of any tool; its stated intent, or its arguments, stand for the description."""
         detail = {key: str(value) for key, value in event.detail.items()}
         id, name = detail.get("id", ""), detail.get("name", "")
+        if event.kind is EventKind.TOOL_CALL:
+            self._sources.see_call(name)
         if not id or name == SCRATCHPAD_TOPIC or self.model is None:
             return
         if event.kind is EventKind.TOOL_CALL:
@@ -244,6 +250,12 @@ class Cerebellum:
         """Drop the cells of a cancelled turn; those of earlier turns stay buffered."""
         self._turn.clear()
         self._calls.clear()
+        self._sources.is_own_turn(has_files=False)
+
+    def close_turn(self, *, has_files: bool) -> None:
+        """The turn is over: say of its cells whether it read anything from outside."""
+        is_own = self._sources.is_own_turn(has_files=has_files)
+        self._turn = deque((replace(waiting, is_own=is_own) for waiting in self._turn), maxlen=MAX_CELLS)
 
     def take_cells(self) -> tuple[BufferedCell, ...]:
         """Take all buffered cells; later ones belong to the next turn."""
@@ -293,7 +305,10 @@ class Cerebellum:
         error = self.redactor.redact(find_main_signature(cells)).text
         evidence = LessonProvenance(trace=ended.turn, session=ended.session, error_signature=error)
         drafts = tuple(
-            draft_post_mortem_lesson(text, evidence=evidence, topic=topic, user=ended.user, project=ended.project)
+            replace(
+                draft_post_mortem_lesson(text, evidence=evidence, topic=topic, user=ended.user, project=ended.project),
+                is_own=all(waiting.is_own for waiting in taken),
+            )
             for text in found.lessons
         )
         await asyncio.to_thread(self._store_drafts, drafts)

@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from anyascii import anyascii
 
@@ -34,10 +33,9 @@ from habitus.memory.model import (
 )
 from habitus.memory.repository import EngramRepository
 from habitus.redact import Redactor
-from habitus.screening.findings import Policy, Risk, excerpt_of, held_texts
+from habitus.screening.findings import Policy, Risk
 from habitus.screening.readable import plain
-from habitus.screening.rules import found_commands, intents, lesson_intents, neighbourhood
-from habitus.screening.sentences import sentences
+from habitus.screening.scanner import scan_text
 from habitus.settings import MemoryMode
 from habitus.text import to_one_line
 
@@ -66,7 +64,8 @@ def find_review_reason(
         return ""
     # A detector's texts are our own, so there is nothing to screen.
     if draft.produced_by is not LessonProducer.DETECTOR:
-        found = (find_objection(text, screening) for text in _list_draft_texts(draft))
+        needs_screening = not (_is_of_own_errors(draft) or _is_proved_by_trial(draft))
+        found = (find_objection(text, screening) for text in _list_draft_texts(draft) if needs_screening)
         if first := next(filter(None, found), None):
             return first.reason
         if kind.is_rule:
@@ -76,6 +75,15 @@ def find_review_reason(
     if is_shared and draft.produced_by in _MODEL_PRODUCERS:
         return "a model wrote it, and this database is shared"
     return ""
+
+
+def _is_of_own_errors(draft: LessonDraft) -> bool:
+    """Whether nobody else could have put the words there: redaction and undo are enough then."""
+    return draft.is_own and draft.produced_by is LessonProducer.CEREBELLUM
+
+
+def _is_proved_by_trial(draft: LessonDraft) -> bool:
+    return draft.verified and draft.produced_by is LessonProducer.DREAM
 
 
 def _list_draft_texts(draft: LessonDraft) -> list[str]:
@@ -292,17 +300,15 @@ def normalize_topic(text: str) -> str:
 
 
 _MAX_CHARACTERS = 4_000
-_MAX_SENTENCES = 24
-_NO_NEIGHBOURHOOD = neighbourhood((), "")
 _SPACED_OUT = re.compile(r"(?:\b\w[ .·_-]){4,}\w\b")
 _LEET = re.compile(r"[a-z][013457@$][a-z]|\b[013457@$][a-z]{3}")
 _LEET_LETTERS = str.maketrans("013457@$", "oieastas")
-_MIXED = re.compile(r"\b(?=\w*[a-z])(?=\w*[\u0370-\u04ff])\w+\b")
+_MIXED = re.compile(r"\b(?=\w*[A-Za-z])(?=\w*[\u0370-\u04ff])\w+\b")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScreeningObjection:
-    """A reason why a text needs review: the rule, the concern and the excerpt that matched."""
+    """A reason why a text needs review: what it would do, and the words that say so."""
 
     rule: str
     concern: str
@@ -318,38 +324,19 @@ def find_objection(text: str, policy: Policy = Policy()) -> ScreeningObjection |
     """Return the first objection to storing this text without review; None for an ordinary one."""
     # Bounded, because a text of any length arrives here before it is refused for its length.
     for reading in _deobfuscate_text(text[:_MAX_CHARACTERS]):
-        if found := next((one for one in _iterate_objections(reading, policy) if one.rule not in policy.silence), None):
-            return found
+        for found in scan_text(reading, policy):
+            if found.severity is Risk.HIGH:
+                concern = f"it {found.why[:1].lower()}{found.why[1:].rstrip('.')}"
+                return ScreeningObjection(rule=found.rule, concern=concern, excerpt=found.quote)
     return None
-
-
-def _iterate_objections(text: str, policy: Policy) -> Iterator[ScreeningObjection]:
-    """Yield objections by the user's hold words, harmful commands and intents."""
-    lower = text.lower()
-    for _, held, why in held_texts(lower, policy):
-        yield ScreeningObjection(rule="hold", concern=why, excerpt=held)
-    for match in found_commands(lower):
-        is_forged = match.rule.name == "forged_turn"
-        # Commands that need a network are harmless in a lesson without an address.
-        if is_forged or (match.rule.in_code is Risk.HIGH and (not match.rule.needs or "://" in lower)):
-            why = f"it holds a command. {match.rule.why.rstrip('.')}"
-            yield ScreeningObjection(
-                rule=match.rule.name, concern=why, excerpt=excerpt_of(lower[match.start : match.end])
-            )
-    for table, asked in (("words", intents()), ("lessons", lesson_intents())):
-        for sentence in islice(sentences(text, _NO_NEIGHBOURHOOD.kind, table), _MAX_SENTENCES):
-            for intent in asked:
-                if intent.concern and intent.is_met(sentence.words, sentence.own, sentence.around):
-                    yield ScreeningObjection(
-                        rule=intent.name, concern=intent.concern, excerpt=excerpt_of(sentence.text)
-                    )
 
 
 def _deobfuscate_text(text: str) -> Iterator[str]:
     """Yield the text as a model would read it, with each kind of obfuscation undone."""
-    seen = _MIXED.sub(lambda word: anyascii(word.group()), plain(text).casefold())
+    seen = _MIXED.sub(lambda word: anyascii(word.group()), plain(text))
     yield seen
-    if _SPACED_OUT.search(seen):
-        yield re.sub(r"(?<=\b\w)[ .·_-](?=\w\b)", "", seen)
-    if _LEET.search(seen):
-        yield seen.translate(_LEET_LETTERS)
+    lower = seen.casefold()
+    if _SPACED_OUT.search(lower):
+        yield re.sub(r"(?<=\b\w)[ .·_-](?=\w\b)", "", lower)
+    if _LEET.search(lower):
+        yield lower.translate(_LEET_LETTERS)

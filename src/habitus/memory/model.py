@@ -290,6 +290,7 @@ class LessonDraft:
     verified: bool = False
     counters: LessonCounters = field(default_factory=LessonCounters)
     created_on: datetime | None = None
+    is_own: bool = False  # learned from the session's own errors, in a turn that read nothing from outside
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,6 +23,8 @@ _LEGAL = re.compile(
 )
 _LEGAL_PAGE = re.compile(rf"{_LEGAL_WORDS}\.md")
 
+_INSTRUCTS = re.compile(r"(?:^|/)(?:skill|claude|agents|gemini)\.md$|\.cursorrules$|copilot-instructions\.md$")
+
 _FILE = r"[\"'`]?(?:[\w.~${}@-]{0,60}/){0,8}([\w.-]{1,80})"
 _BY_NAME = r"(?:ba|da|z|k)?sh|python[\d.]{0,4}|node|deno|bun|perl|ruby|php|pwsh|powershell|chmod(?=\s[+\w,=]{0,8}x)"
 _RUN = re.compile(
@@ -43,7 +45,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Orders:
+class FileReferences:
     """The names of files that a skill has run, by what runs them, those it says to run, and those it says to read."""
 
     run: Mapping[str, str]
@@ -51,7 +53,7 @@ class Orders:
     read: frozenset[str]
 
     @classmethod
-    def of(cls, texts: Iterable[str], paths: Iterable[str]) -> Orders:
+    def of_texts(cls, texts: Iterable[str], paths: Iterable[str]) -> FileReferences:
         """What the texts of a skill, in small letters, order about the files that are no scripts by their names."""
         names = {_name(path) for path in paths if _is_no_script(path)}
         run: dict[str, str] = {}
@@ -65,25 +67,30 @@ class Orders:
                 read |= {_end(name) for name in _SAID_TO_READ.findall(text)}
         return cls(run=run, said_to_run=frozenset(said), read=frozenset(read))
 
-    def has_run(self, path: str) -> bool:
+    def is_run(self, path: str) -> bool:
         return _name(path) in self.run
 
-    def has_run_as_python(self, path: str) -> bool:
+    def is_run_as_python(self, path: str) -> bool:
         return self.run.get(_name(path), "").startswith("python")
 
 
-def kinds_of(path: str, text: str, *, is_executable: bool, orders: Orders) -> tuple[Kind, ...]:
+def kinds_of(path: str, text: str, *, is_executable: bool, references: FileReferences) -> tuple[Kind, ...]:
     """The ways in which a file is to be read; a page that is run is both prose and code."""
-    kind, is_run = _kind_by_name(path), text.startswith("#!") or orders.has_run(path)
+    kind, is_run = _kind_by_name(path), text.startswith("#!") or references.is_run(path)
     match kind:
         case Kind.PROSE:
             return (Kind.PROSE, Kind.CODE) if is_run else (Kind.PROSE,)
-        case Kind.DATA if is_run or is_executable or _name(path) in orders.said_to_run:
+        case Kind.DATA if is_run or is_executable or _name(path) in references.said_to_run:
             return (Kind.CODE,)
-        case Kind.DATA if _is_legal(path) and _name(path) in orders.read:
+        case Kind.DATA if _is_legal(path) and _name(path) in references.read:
             return (Kind.PROSE,)
         case _:
             return (kind,)
+
+
+def is_instruction_file(path: str, tree: Iterable[str]) -> bool:
+    """Whether a model follows the page when the skill is used, rather than opening it for reference."""
+    return _INSTRUCTS.search(path.lower()) is not None or not any(_INSTRUCTS.search(other.lower()) for other in tree)
 
 
 def is_script(path: str, content: bytes) -> bool:

@@ -13,14 +13,18 @@ from pathlib import Path
 from habitus.errors import Invalid
 
 
-class Category(StrEnum):
-    PROMPT_INJECTION = "prompt_injection"
-    EXFILTRATION = "exfiltration"
-    CREDENTIAL_ACCESS = "credential_access"
-    OBFUSCATION = "obfuscation"
-    DANGEROUS_CODE = "dangerous_code"
-    HIDDEN_TEXT = "hidden_text"
-    EXCESSIVE_PERMISSION = "excessive_permission"
+class Deed(StrEnum):
+    """What content would do to the person who trusts it; each is also the name of the rule that a user may silence."""
+
+    SENDS_SECRETS = "sends_secrets"
+    SENDS_PRIVATE_DATA = "sends_private_data"
+    RUNS_DOWNLOADS = "runs_downloads"
+    DESTROYS = "destroys"
+    STARTS_ITSELF = "starts_itself"
+    CONCEALS = "conceals"
+    OVERRIDES = "overrides"
+    OPENS_ACCESS = "opens_access"
+    WEAKENS = "weakens"
 
 
 class Risk(StrEnum):
@@ -31,7 +35,7 @@ class Risk(StrEnum):
 _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ue000-\uf8ff\U000e0000-\U000fffff]+"
 )
-_EXCERPT_CHARACTERS = 120
+_QUOTE_CHARACTERS = 160
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,17 +43,17 @@ class Finding:
     """One suspicious place in one file; it may stand for more of its kind."""
 
     rule: str
-    category: Category
     severity: Risk
     path: str
     line: int
-    excerpt: str
-    why: str
+    quote: str  # the line of the file, safe to print
+    why: str  # the deed in one sentence
     more: int = 0  # places of the same kind in the skill
 
     def __str__(self) -> str:
         more = f", and {self.more} more place{'s' * (self.more > 1)}" if self.more else ""
-        return f"{self.path}:{self.line}: {self.why.rstrip('.')}{more} ({self.rule})"
+        quote = f"“{self.quote}” " if self.quote and self.quote != self.path else ""
+        return f"{self.path}:{self.line}: {quote}{self.why.rstrip('.')}{more} ({self.rule})"
 
 
 def by_kind(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -69,10 +73,10 @@ def worse_first(finding: Finding) -> tuple[bool, str, int, str]:
     return finding.severity is not Risk.HIGH, finding.path, finding.line, finding.rule
 
 
-def excerpt_of(text: str) -> str:
+def quote_of(text: str) -> str:
     """A short piece that is safe to print: no control or invisible characters."""
-    plain = " ".join(_CONTROL.sub(" ", text[: 4 * _EXCERPT_CHARACTERS]).split())
-    return plain if len(plain) <= _EXCERPT_CHARACTERS else plain[: _EXCERPT_CHARACTERS - 1] + "…"
+    plain = " ".join(_CONTROL.sub(" ", text[: 4 * _QUOTE_CHARACTERS]).split())
+    return plain if len(plain) <= _QUOTE_CHARACTERS else plain[: _QUOTE_CHARACTERS - 1] + "…"
 
 
 FILE = "screening.toml"

@@ -35,10 +35,7 @@ _TAGS = re.compile("[\U000e0020-\U000e007e]+\U000e007f?")
 _FLAG = re.compile("\U0001f3f4[\U000e0061-\U000e007a\U000e0030-\U000e0039]{2,7}\U000e007f")
 _SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}")
 _ZERO_WIDTH = re.compile("[\u200b-\u200f\u2060-\u2064\ufeff\u180e]{3,}")
-_INSIDE_WORD = re.compile("[A-Za-z][\u00ad\u200b-\u200d\u2060-\u2064\ufeff]+[A-Za-z]")
 _OVERRIDE = re.compile("[\u202d\u202e]")
-_DIRECTION = re.compile("[\u202a\u202b\u2066-\u2068]")
-_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff]")
 
 _RUNS = bytes(97 if code < 128 and (chr(code).isalnum() or chr(code) in "+/") else 32 for code in range(256))
 _LONG_RUN = 24 * b"a"
@@ -57,7 +54,7 @@ _NUMBERS = re.compile(r"\d{2,3}(?: ?, ?\d{2,3}){11,}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hidden:
+class HiddenText:
     """Something a reader does not see, where it is, and what it says when it can be read."""
 
     rule: str
@@ -84,7 +81,7 @@ def plain(text: str, *, strange: bool = True) -> str:
     return _WORD_WITH_OTHERS.sub(_fold, seen) if _OTHER_LETTERS.search(seen) else seen
 
 
-def invisible(text: str) -> Iterator[Hidden]:
+def invisible(text: str) -> Iterator[HiddenText]:
     """Characters that carry text past a reader's eyes."""
     if not _INVISIBLE.search(text):
         return
@@ -104,31 +101,14 @@ def invisible(text: str) -> Iterator[Hidden]:
         yield _hidden("bidi_override", "The text is shown in another order than it is read.", rest, place)
 
 
-def doubtful(text: str) -> Iterator[Hidden]:
-    """Characters that hide nothing for certain but have little reason to be there."""
-    is_any_invisible = _INVISIBLE.search(text) is not None
-    if is_any_invisible and (place := _INSIDE_WORD.search(text)):
-        why = "Invisible characters split a word, as if to slip past a filter."
-        yield _hidden("split_word", why, text, place, risk=Risk.NOTE)
-    if is_any_invisible and (place := _DIRECTION.search(text)) and not _RIGHT_TO_LEFT.search(text):
-        why = "Direction marks without right-to-left text can reorder what is shown."
-        yield _hidden("bidi_control", why, text, place, risk=Risk.NOTE)
-    for place in _WORD_WITH_OTHERS.finditer(text) if _OTHER_LETTERS.search(text) else ():
-        folded = _fold(place)
-        if folded != place.group() and len(folded) > 3:
-            why = f"A word that looks like '{folded[:40]}' is written with letters of another script."
-            yield _hidden("look_alike_letters", why, text, place, risk=Risk.NOTE)
-            return
-
-
-def find_encoded(text: str) -> Iterator[Hidden]:
+def find_encoded(text: str) -> Iterator[HiddenText]:
     """Readable text inside base64, hex, escapes, entities or lists of character codes; decoded once."""
     line, counted = 1, 0
     for start, says in _decodings(text):
         line += text.count("\n", counted, start) if start >= counted else -text.count("\n", start, counted)
         counted = start
         why = "An encoded block holds readable text."
-        yield Hidden(rule="encoded_text", severity=Risk.NOTE, why=why, line=line, says=says)
+        yield HiddenText(rule="encoded_text", severity=Risk.NOTE, why=why, line=line, says=says)
 
 
 def _decodings(text: str) -> Iterator[tuple[int, str]]:
@@ -158,9 +138,11 @@ def _long_runs(letters: bytes) -> Iterator[tuple[int, int]]:
         start = runs.find(_LONG_RUN, end)
 
 
-def _hidden(rule: str, why: str, text: str, place: re.Match[str], says: str = "", *, risk: Risk = Risk.HIGH) -> Hidden:
+def _hidden(
+    rule: str, why: str, text: str, place: re.Match[str], says: str = "", *, risk: Risk = Risk.HIGH
+) -> HiddenText:
     line = text.count("\n", 0, place.start()) + 1
-    return Hidden(rule=rule, severity=risk, why=why, line=line, says=says)
+    return HiddenText(rule=rule, severity=risk, why=why, line=line, says=says)
 
 
 def _fold(word: re.Match[str]) -> str:

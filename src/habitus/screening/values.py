@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from habitus.screening.rules import services_of
+from habitus.screening.code_context import patterns
+from habitus.screening.hosts import services_of
 
 
 class ValueOrigin(StrEnum):
@@ -17,42 +18,22 @@ class ValueOrigin(StrEnum):
     FETCHED = "fetched"
     DECODED = "decoded"
     SECRET = "secret"
+    KEY = "key"  # one key from the environment, as every client of an API needs
     GIVEN = "given"  # a parameter, an argument, typed input
+    PERSONAL = "personal"  # the names of the person's files, one by one
 
 
 ValueOrigins = frozenset[ValueOrigin]
 NONE: ValueOrigins = frozenset()
 
-FETCHES = re.compile(
-    r"(?:requests|httpx|session|client|aiohttp)\.(?:get|post|put|request|stream)|urllib\.request\.(?:urlopen|urlretrieve)|"
-    r"urllib2\.urlopen|urlopen|http\.client\.\w+|.*\.(?:recv|recvfrom)|ftplib\..*|wget\.download|urllib3\..*"
-)
-DECODES = re.compile(
-    r"base64\.\w*decode|bytes\.fromhex|binascii\.(?:unhexlify|a2b_\w+)|codecs\.decode|b64decode|unhexlify|"
-    r"(?:zlib|gzip|bz2|lzma)\.decompress|marshal\.loads|.*\.decrypt"
-)
-SPIES = re.compile(
-    r"(?:pyperclip|clipboard)\.paste|(?:PIL\.)?ImageGrab\.grab|pyautogui\.screenshot|mss\.mss|pynput\..*|"
-    r"keyboard\.(?:on_press|hook|record)|cv2\.VideoCapture|sounddevice\.rec|pyaudio\..*|browser_cookie3\..*|keyring\.get_password"
-)
-_SECRET_PATH = re.compile(
-    r"\.(?:ssh|aws|kube|azure)(?:/|\\|$)|id_rsa|id_ed25519|\.(?:netrc|pgpass|git-credentials|gnupg|npmrc|pypirc|docker/config)|"
-    r"gcloud|/etc/(?:passwd|shadow)|/proc/self/environ|Login Data|Cookies$|key4\.db|logins\.json|wallet\.dat|"
-    r"\.(?:bash|zsh)_history|"
-    r"Google/Chrome|google-chrome|BraveSoftware|Firefox/Profiles|\.mozilla|Keychains|\.config/gh/hosts"
-)
-_DOTENV = re.compile(r"(?:^|/)\.env(?:\.\w+)?\s*$")
 _KEY_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL|AUTH|PRIVATE", re.IGNORECASE)
-_SQL = re.compile(
-    r"\s*(?:SELECT\s.{0,200}\sFROM|INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|DROP\s+TABLE)\b",
-    re.IGNORECASE | re.DOTALL,
-)
 _PATH_MAKERS = frozenset({"Path", "PurePath", "join", "expanduser", "expandvars", "str"})
 _TEXT_METHODS = frozenset({"expanduser", "joinpath", "format", "resolve", "encode", "strip", "lower"})
 _OPENERS = (".read_text", ".read_bytes", ".open", ".copy", ".copyfile", ".copytree")
 _MOST_DEPTH = 60
 _LONGEST_KEY_NAME = 60
 _MOST_TEXT = 4096
+_MOST_WRITTEN = 20
 
 _Binding = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.For | ast.withitem | ast.comprehension
 
@@ -65,8 +46,8 @@ class Values:
     origins: dict[str, ValueOrigins] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     secret_paths: set[str] = field(default_factory=set)
-    built_queries: set[str] = field(default_factory=set)
     services: dict[str, frozenset[str]] = field(default_factory=dict)  # whose keys a name holds
+    written: list[str] = field(default_factory=list)  # the texts that are handed to `write`
 
     def learn(self, tree: ast.AST) -> None:
         bindings: list[_Binding] = []
@@ -87,6 +68,15 @@ class Values:
         for _ in range(2):  # once more for what is bound above from what is bound below
             for binding in bindings:
                 self._bind(binding)
+        self.written = [
+            text[:_MOST_TEXT]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("write", "writelines")
+            for text in map(self.text_of, node.args[:1])
+            if text
+        ][:_MOST_WRITTEN]
 
     def _bind(self, node: _Binding) -> None:
         match node:
@@ -104,7 +94,7 @@ class Values:
             return
         origins, text = self.origins_of(value), self.text_of(value)
         services = self.services_in(value)
-        is_secret, is_query = self.is_secret_path(value), self.is_built_query(value)
+        is_secret = self.is_secret_path(value)
         for name in (name for target in targets for name in bound_names(target)):
             self.origins[name] = self.origins.get(name, NONE) | origins
             if services:
@@ -113,8 +103,6 @@ class Values:
                 self.texts[name] = text
             if is_secret:
                 self.secret_paths.add(name)
-            if is_query:
-                self.built_queries.add(name)
 
     def name_of(self, node: ast.AST) -> str:
         """The dotted name that is called, with imports resolved: `sp.run` is `subprocess.run`."""
@@ -191,7 +179,7 @@ class Values:
             case ast.Name(id=name):
                 return self.origins.get(name, NONE)
             case ast.Subscript(value=ast.Attribute() as inner, slice=key) if self.name_of(inner) == "os.environ":
-                return _secret_if(_KEY_NAME.search(self.text_of(key)) is not None)
+                return _origin_if(ValueOrigin.KEY, _KEY_NAME.search(self.text_of(key)) is not None)
             case ast.Attribute(attr="environ") if self.name_of(node) == "os.environ":
                 return frozenset({ValueOrigin.SECRET})
             case ast.Attribute(attr="argv") if self.name_of(node) == "sys.argv":
@@ -208,14 +196,24 @@ class Values:
 
     def _origin_of_call(self, name: str, node: ast.Call) -> ValueOrigins:
         if name in ("os.getenv", "os.environ.get"):
-            return _secret_if(bool(node.args) and _KEY_NAME.search(self.text_of(node.args[0])) is not None)
-        if FETCHES.fullmatch(name):
+            return _origin_if(
+                ValueOrigin.KEY, bool(node.args) and _KEY_NAME.search(self.text_of(node.args[0])) is not None
+            )
+        if patterns()["python_fetches"].fullmatch(name):
             return frozenset({ValueOrigin.FETCHED})
-        if DECODES.fullmatch(name):
+        if patterns()["python_decodes"].fullmatch(name):
             return frozenset({ValueOrigin.DECODED})
+        if patterns()["python_lists"].fullmatch(name):
+            owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+            roots = [self.text_of(part) for part in [*owner, *node.args]]
+            is_theirs = any(patterns()["personal_root"].fullmatch(root) for root in roots)
+            return _origin_if(ValueOrigin.PERSONAL, is_theirs and "cache" not in "".join(roots))
         if name == "input":
             return frozenset({ValueOrigin.GIVEN})
-        return _secret_if(SPIES.fullmatch(name) is not None or (opens(name) and self.is_secret_path(node)))
+        return _origin_if(
+            ValueOrigin.SECRET,
+            patterns()["python_spies"].fullmatch(name) is not None or (opens(name) and self.is_secret_path(node)),
+        )
 
     def services_in(self, node: ast.AST) -> frozenset[str]:
         """The services whose keys an expression holds, by the names of the keys."""
@@ -235,30 +233,7 @@ class Values:
             texts += [self.text_of(node.func.value)] if isinstance(node.func, ast.Attribute) else []
         if isinstance(node, ast.Name) and node.id in self.secret_paths:
             return True
-        return any(_SECRET_PATH.search(text) or _DOTENV.search(text) for text in texts)
-
-    def is_built_query(self, node: ast.AST) -> bool:
-        """A database query that is put together rather than given parameters."""
-        match node:
-            case ast.Name(id=name):
-                return name in self.built_queries
-            case ast.JoinedStr(values=values):
-                is_built = any(isinstance(value, ast.FormattedValue) for value in values)
-            case ast.BinOp(right=right):
-                is_built = not isinstance(right, ast.Constant)
-            case ast.Call(func=ast.Attribute(attr="format")):
-                is_built = True
-            case _:
-                is_built = False
-        return is_built and _SQL.match(self.text_of(node)) is not None
-
-    def is_built_path(self, node: ast.AST) -> bool:
-        """A path made of a directory and something given."""
-        is_built = isinstance(node, ast.JoinedStr) or (
-            isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Div)
-        )
-        is_built = is_built or (isinstance(node, ast.Call) and self.name_of(node.func) == "os.path.join")
-        return is_built and ValueOrigin.GIVEN in self.origins_of(node) and bool(self.text_of(node).strip("/"))
+        return any(patterns()["secret_path"].search(text) for text in texts)
 
 
 def opens(name: str) -> bool:
@@ -276,5 +251,5 @@ def bound_names(target: ast.AST) -> Iterator[str]:
                 yield from bound_names(item)
 
 
-def _secret_if(is_secret: bool) -> ValueOrigins:
-    return frozenset({ValueOrigin.SECRET}) if is_secret else NONE
+def _origin_if(origin: ValueOrigin, is_it: bool) -> ValueOrigins:
+    return frozenset({origin}) if is_it else NONE

@@ -13,9 +13,9 @@ from habitus.text import format_count
 from habitus.web.labels import ACTIONS, capitalise_first, describe_author, describe_pending_reason, remove_fingerprint
 
 _IMPORT_PREFIX = "import of "
-# The form in which the scan writes a finding: path:line: reason, and N more places (rule).
+# The form in which the scan writes a finding: path:line: “quote” reason, and N more places (rule).
 _FINDING_PATTERN = re.compile(
-    r"(?P<path>\S.*?):(?P<line>\d+): (?P<why>.+?)(?:, and (?P<more>\d+) more places?)? \([\w.]+\)"
+    r"(?P<path>\S.*?):(?P<line>\d+): (?:(?P<quote>“.*”) )?(?P<why>.+?)(?:, and (?P<more>\d+) more places?)? \([\w.]+\)"
 )
 
 
@@ -77,7 +77,9 @@ def list_concerns(reasons: Sequence[str]) -> list[str]:
     for why, places in kinds.items():
         more = len(places) - 1 + sum(int(one["more"] or 0) for one in places)
         others = f", and in {format_count(more, 'more place')}" if more else ""
-        said.append(f"{capitalise_first(why.rstrip('.'))}: {places[0]['path']}, line {places[0]['line']}{others}.")
+        quote = f": {places[0]['quote']}" if places[0]["quote"] else ""
+        where = f"{places[0]['path']}, line {places[0]['line']}{others}"
+        said.append(f"{capitalise_first(why.rstrip('.'))} ({where}){quote}.")
     return list(dict.fromkeys(said))
 
 

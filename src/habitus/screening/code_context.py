@@ -1,0 +1,109 @@
+"""What the readers of code share: one finding in code, and what they know of the skill while they read."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from habitus.screening.findings import Risk
+from habitus.screening.hosts import HostClassifier, HostKind, is_of_another, read_table, services_of
+
+_MOST_NESTED = 3  # scripts inside of scripts
+_MOST_TEXT = 2_000
+_KEY_NAME = re.compile(r"(?:KEY|SECRET|TOKEN|PASSW(?:OR)?D|CREDENTIALS?|PAT)$")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CodeFinding:
+    """What the code does in one line of it."""
+
+    rule: str
+    severity: Risk
+    line: int
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CodeContext:
+    """The hosts of the skill, and the way to read code in another language that stands in this one."""
+
+    hosts: HostClassifier
+    read: Callable[[str, str, CodeContext], tuple[CodeFinding, ...]]
+    nested: int = 0
+
+    def is_foreign(self, host: str) -> bool:
+        return bool(host) and self.hosts.classify(host) is HostKind.FOREIGN
+
+    def judge_sending(self, secret: str, host: str) -> tuple[str, Risk]:
+        """Return what sending a secret to a host is, in one sentence, and how bad that is."""
+        kind = self.hosts.classify(host) if host else HostKind.FOREIGN
+        what = secret if secret.startswith(("all ", "the ")) else f"the contents of {secret}"
+        risk = Risk.HIGH if kind in (HostKind.FOREIGN, HostKind.PLACEHOLDER) else Risk.NOTE
+        return f"Sends {what} to {host or 'a server'}.", risk
+
+    def misplaced_keys(self, keys: frozenset[str], host: str) -> list[str]:
+        """Return the keys that are named after another service than the host's."""
+        services = {key: services_of(key) for key in sorted(keys)} if self.is_foreign(host) else {}
+        return [key for key, named in services.items() if any(is_of_another(service, host) for service in named)]
+
+    def read_inner(self, code: str, language: str) -> tuple[CodeFinding, ...]:
+        """Return what a script inside of this one does; scripts nested deeper than anybody writes are left."""
+        return self.read(code, language, replace(self, nested=self.nested + 1)) if self.nested < _MOST_NESTED else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What a stream, a variable or a file holds, as far as it matters."""
+
+    secret: str = ""  # the file or store that it was read from
+    keys: frozenset[str] = frozenset()  # the names of single keys in it
+    fetched: str = ""  # the host that it was downloaded from
+    decoded: bool = False
+    personal: str = ""  # the person's folder whose files it lists
+    shell: bool = False  # what an interactive shell answers
+    text: str = ""
+
+    def __or__(self, other: Flow) -> Flow:
+        if other is NOTHING or self is NOTHING:
+            return self if other is NOTHING else other
+        return Flow(
+            secret=self.secret or other.secret,
+            keys=self.keys | other.keys,
+            fetched=self.fetched or other.fetched,
+            decoded=self.decoded or other.decoded,
+            personal=self.personal or other.personal,
+            shell=self.shell or other.shell,
+            text=f"{self.text}\n{other.text}".strip()[:_MOST_TEXT],
+        )
+
+
+NOTHING = Flow()
+
+
+def union(flows: Iterable[Flow]) -> Flow:
+    return functools.reduce(lambda a, b: a | b, flows, NOTHING)
+
+
+def with_text(flow: Flow, text: str) -> Flow:
+    return replace(flow, text=text)
+
+
+@functools.cache
+def patterns() -> dict[str, re.Pattern[str]]:
+    """Return the patterns of `rules/commands.toml` by name."""
+    table = read_table("commands")
+    return {
+        name: re.compile(text) for name, text in {**table["pieces"], **table["javascript"], **table["python"]}.items()
+    }
+
+
+@functools.cache
+def names(kind: str) -> frozenset[str]:
+    """Return the commands of a kind."""
+    return frozenset(read_table("commands")["names"][kind].split())
+
+
+def is_key_name(name: str) -> bool:
+    return _KEY_NAME.search(name.upper()) is not None
