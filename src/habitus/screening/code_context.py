@@ -12,7 +12,7 @@ from habitus.screening.hosts import HostClassifier, HostKind, is_of_another, rea
 
 _MOST_NESTED = 3  # scripts inside of scripts
 _MOST_TEXT = 2_000
-_KEY_NAME = re.compile(r"(?:KEY|SECRET|TOKEN|PASSW(?:OR)?D|CREDENTIALS?|PAT)$")
+_EITHER = ("secret", "token", "fetched", "decoded", "personal", "shell")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +57,7 @@ class CodeContext:
 class Flow:
     """What a stream, a variable or a file holds, as far as it matters."""
 
+    token: str = ""  # what a login prints, which belongs into a header
     secret: str = ""  # the file or store that it was read from
     keys: frozenset[str] = frozenset()  # the names of single keys in it
     fetched: str = ""  # the host that it was downloaded from
@@ -68,15 +69,9 @@ class Flow:
     def __or__(self, other: Flow) -> Flow:
         if other is NOTHING or self is NOTHING:
             return self if other is NOTHING else other
-        return Flow(
-            secret=self.secret or other.secret,
-            keys=self.keys | other.keys,
-            fetched=self.fetched or other.fetched,
-            decoded=self.decoded or other.decoded,
-            personal=self.personal or other.personal,
-            shell=self.shell or other.shell,
-            text=f"{self.text}\n{other.text}".strip()[:_MOST_TEXT],
-        )
+        either = {name: getattr(self, name) or getattr(other, name) for name in _EITHER}
+        text = f"{self.text}\n{other.text}".strip()[:_MOST_TEXT]
+        return Flow(keys=self.keys | other.keys, text=text, **either)
 
 
 NOTHING = Flow()
@@ -103,7 +98,3 @@ def patterns() -> dict[str, re.Pattern[str]]:
 def names(kind: str) -> frozenset[str]:
     """Return the commands of a kind."""
     return frozenset(read_table("commands")["names"][kind].split())
-
-
-def is_key_name(name: str) -> bool:
-    return _KEY_NAME.search(name.upper()) is not None

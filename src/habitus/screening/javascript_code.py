@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from habitus.screening.code_context import (
-    NOTHING,
-    CodeContext,
-    CodeFinding,
-    Flow,
-    is_key_name,
-    patterns,
-    union,
-    with_text,
-)
+from habitus.screening.code_context import NOTHING, CodeContext, CodeFinding, Flow, patterns, union, with_text
 from habitus.screening.findings import Deed, Risk
 from habitus.screening.hosts import find_hosts, is_throwaway
 
@@ -25,6 +17,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 _MOST_DEPTH = 150
+_MOST_CALLS = 200
 _FUNCTIONS = ("arrow_function", "function_expression", "function")
 
 
@@ -40,7 +33,8 @@ def find_javascript_deeds(source: str, context: CodeContext) -> tuple[CodeFindin
     """Return what a script does that a person should know of."""
     root = _parser().parse(source.encode("utf-8", "replace")).root_node
     foreign = context.hosts.foreign_host(source)
-    script = _Script(context=context, foreign=foreign)
+    is_made = re.search(r"chmod(?:Sync)?\(", source) is not None
+    script = _Script(context=context, foreign=foreign, makes_executable=is_made)
     try:
         for script.is_judging in (False, True):  # once more for what is bound above from what is bound below
             script.value(root, 0)
@@ -60,6 +54,10 @@ class _Script:
     is_judging: bool = False
     line: int = 1
     has_shell: bool = False
+    makes_executable: bool = False
+    functions: dict[str, Node] = field(default_factory=dict)
+    entered: set[str] = field(default_factory=set)
+    calls: int = 0
 
     def value(self, node: Node, depth: int) -> Flow:
         """Return what an expression holds; statements are gone through on the way."""
@@ -93,6 +91,8 @@ class _Script:
                 return replace(self._of(node, "value", depth), secret="")
             case "pair":
                 return self._of(node, "value", depth)
+            case "function_declaration":
+                self.functions[_text(node.child_by_field_name("name"))] = node
             case "comment":
                 return NOTHING
         return union(self.value(child, depth + 1) for child in node.named_children)
@@ -108,7 +108,9 @@ class _Script:
         if found := re.fullmatch(r"process\.env\.(\w+)", dotted):
             home = found[1].upper() in ("HOME", "USERPROFILE")
             return (
-                Flow(text="~") if home else Flow(keys=frozenset({found[1]}) if is_key_name(found[1]) else frozenset())
+                Flow(text="~")
+                if home
+                else Flow(keys=frozenset({found[1]}) if patterns()["key_name"].search(found[1]) else frozenset())
             )
         return with_text(self._of(node, "object", depth), "")
 
@@ -122,7 +124,7 @@ class _Script:
             self._import_names(target, module[1])
         elif self._dotted(value) == "process.env" and target.type == "object_pattern":
             keys = re.findall(r"\w+", _text(target))
-            flow = Flow(keys=frozenset(filter(is_key_name, keys)))
+            flow = Flow(keys=frozenset(filter(patterns()["key_name"].search, keys)))
         self._name(target, flow)
         return flow
 
@@ -179,25 +181,36 @@ class _Script:
         name = ("new " if node.type == "new_expression" else "") + self._dotted(called).lower()
         listed = node.child_by_field_name("arguments")
         given = [child for child in listed.named_children if child.type != "comment"] if listed is not None else []
-        owner = NOTHING
-        if called is not None and called.type != "identifier":
-            owner = (
-                self._of(called, "object", depth)
-                if called.type == "member_expression"
-                else self.value(called, depth + 1)
-            )
+        if called is None or called.type == "identifier":
+            owner = NOTHING
+        else:
+            is_method = called.type == "member_expression"
+            owner = self._of(called, "object", depth) if is_method else self.value(called, depth + 1)
         plain = [one for one in given if one.type not in _FUNCTIONS]
         flows = [self.value(one, depth + 1) for one in plain]
         self.line = node.start_point[0] + 1
-        result = self._act(name, owner, flows, plain)
+        result = self._act(name, owner, flows, plain) | self._enter(_text(called), flows, depth)
         for one in given:
             if one.type in _FUNCTIONS:  # what a callback is given comes from what is called
                 self._name(
-                    one.child_by_field_name("parameters") or one.child_by_field_name("parameter"),
-                    with_text(owner | result, ""),
+                    one.child_by_field_name("parameters") or one.child_by_field_name("parameter"), owner | result
                 )
                 result = result | self.value(one, depth + 1)
         return result
+
+    def _enter(self, name: str, flows: Sequence[Flow], depth: int) -> Flow:
+        """What a function of the script returns for what it is given."""
+        function = self.functions.get(name)
+        if function is None or name in self.entered or self.calls > _MOST_CALLS:
+            return NOTHING
+        self.calls += 1
+        self.entered.add(name)
+        parameters = function.child_by_field_name("parameters")
+        for parameter, flow in zip(parameters.named_children if parameters is not None else (), flows, strict=False):
+            self._name(parameter, flow)
+        returned = self._of(function, "body", depth)
+        self.entered.discard(name)
+        return returned
 
     def _act(self, name: str, owner: Flow, flows: Sequence[Flow], plain: Sequence[Node]) -> Flow:
         first = flows[0] if flows else NOTHING
@@ -258,17 +271,13 @@ class _Script:
         return Flow(fetched=target if target and self.context.is_foreign(target) else "")
 
     def _run_command(self, name: str, flows: Sequence[Flow], plain: Sequence[Node]) -> None:
-        command = (
-            " ".join(flow.text for flow in flows[:1])
-            + " "
-            + " ".join(re.findall(r"['\"]([^'\"]+)['\"]", _text(plain[1]) if plain[1:] else ""))
-        )
+        listed = re.findall(r"['\"`]([^'\"`]+)['\"`]", _text(plain[1])) if plain[1:] else []
+        command = " ".join([*(flow.text for flow in flows[:1]), *map(shlex.quote, listed)])
+        if self.makes_executable and self.foreign:
+            self._saw(Deed.RUNS_DOWNLOADS, f"Runs a program that it downloads from {self.foreign}.")
         if any(flow.fetched or flow.decoded for flow in flows):
             self._saw(Deed.RUNS_DOWNLOADS, "Runs a command that was downloaded or decoded.")
-        self.has_shell = (
-            self.has_shell
-            or re.fullmatch(r"(?:/\w+)*/?(?:ba|z)?sh|cmd(?:\.exe)?|powershell", command.strip()) is not None
-        )
+        self.has_shell |= re.fullmatch(r"(?:/\w+)*/?(?:ba|z)?sh|cmd(?:\.exe)?|powershell", command.strip()) is not None
         self._inner(command)
 
     def _write(self, path: Flow, content: Flow) -> None:

@@ -16,40 +16,8 @@ from habitus.screening.findings import Deed, Risk
 from habitus.screening.hosts import HostClassifier, find_hosts, read_table
 from habitus.screening.statements import Statement
 
-_WINDOW = 2  # statements before, in which a secret was read that "it" stands for
-_CUES = (
-    "secret",
-    "private",
-    "belongings",
-    "startup",
-    "access",
-    "protection",
-    "override",
-    "falsify",
-    "conceal",
-    "hostile",
-    "hides_from_person",
-    "stranger",
-    "other_override",
-    "other_conceal",
-    "other_secrets",
-)
-_LESSON_WORDS = (
-    *(
-        "credentials",
-        "money",
-        "approval",
-        "safety",
-        "people",
-        "agent",
-        "sources",
-        "licenses",
-        "denies",
-        "every",
-        "gives",
-    ),
-    *("obeys", "identity", "silent"),
-)
+_FORBIDS = re.compile(r"\b(?:never|not|no|avoid)\b|n't\b")
+_WINDOW = 3  # statements before, in which a secret was read that "it" stands for
 _HARMFUL_VERBS = ("destroy", "send", "run", "open", "weaken")
 _OBEYS = re.compile(r"obey|follow|execute|carry out|act on|do\b")
 _NEAR = 110  # characters between a verb and its object
@@ -60,7 +28,7 @@ def lexicon() -> dict[str, re.Pattern[str]]:
     """Return the patterns of `rules/prose.toml` by name."""
     table = dict(read_table("prose"))
     words = {f"{name}s_verb": rf"(?<![\w./~$-])(?:{text})(?![\w-]|\.\w)" for name, text in table.pop("verbs").items()}
-    for part in table.values():
+    for part in (part for part in table.values() if isinstance(part, dict)):
         words |= {name: text for name, text in part.items() if isinstance(text, str)}
     return {name: re.compile(text) for name, text in words.items()}
 
@@ -78,7 +46,7 @@ def find_prose_deeds(
 ) -> Iterator[ProseFinding]:
     """Return the deeds that the statements order; `is_prompt` says that a model reads them unasked."""
     whole = "\n".join(one.text for one in statements).lower().replace("’", "'")
-    names = [name for name in _CUES if lexicon()[name].search(whole)]
+    names = [name for name in read_table("prose")["cues"].split() if lexicon()[name].search(whole)]
     if not names and "." not in whole and not is_prompt:
         return
     read = [ReadStatement(one, hosts, is_prompt or one.is_description, names) for one in statements]
@@ -277,11 +245,16 @@ class ReadStatement:
             yield Deed.SENDS_PRIVATE_DATA, f"Reads {what} and hides it from the person.", True
 
     def _read_before(self, before: Sequence[ReadStatement], kind: str = "secret") -> str:
-        """The secret that "it" stands for: read in this sentence or just before."""
-        sends = [act for act in self.acts("send") if lexicon()["pronoun"].search(self.lower, act.end(), act.end() + 50)]
-        for one in (self, *reversed(before)) if sends else ():
-            if what := one.act_on("read", kind):
-                return what
+        """The thing that "it" stands for: read in this sentence or before; with a foreign host, only named there."""
+        sends = self.acts("send")
+        is_it = any(lexicon()["pronoun"].search(self.lower, act.end(), act.end() + 50) for act in sends)
+        read = (one.act_on("read", kind) for one in (self, *reversed(before)) if is_it)
+        if what := next(filter(None, read), ""):
+            return what
+        for one in (self, *reversed(before)) if self.host and sends else ():
+            found = lexicon()[kind].search(one.lower)
+            if found and not _FORBIDS.search(one.lower) and (one is self or kind == "secret"):
+                return one.statement.text[found.start() : found.end()].strip()
         return ""
 
     def _running(self, before: Sequence[ReadStatement], hides: bool) -> Iterator[tuple[Deed, str, bool]]:
@@ -291,6 +264,8 @@ class ReadStatement:
         is_far = bool(host) or self._has("stranger")
         if runs and fetched and (is_far or (self.is_unasked and self.orders("run"))):
             yield Deed.RUNS_DOWNLOADS, f"Runs what it downloads from {host or 'a stranger'}.", True
+        elif host and self.acts("download") and self.is_unasked:
+            yield Deed.RUNS_DOWNLOADS, f"Installs what it downloads from {host}, without asking.", True
         elif is_far and lexicon()["obeys_stranger"].search(self.lower):
             yield Deed.RUNS_DOWNLOADS, f"Does whatever {host or 'a stranger'} says.", True
         elif runs and re.search(
@@ -311,13 +286,14 @@ class ReadStatement:
             found[0]
             for act in self.acts("weaken")
             if (found := lexicon()["protection"].search(self.lower, act.end(), act.end() + 60))
-            and lexicon()["ordered"].search(self.lower, max(0, act.start() - 30), act.start())
+            and (self.is_prompt or lexicon()["ordered"].search(self.lower, max(0, act.start() - 30), act.start()))
         ]
         off = lexicon()["switched_off"].search(self.lower)
         if weakened or off:
             is_whole = any(re.match(r"(?:all|every|any)\b", one) or f"all {one}" in self.lower for one in weakened)
             is_safety = self.is_prompt and any(lexicon()["agent_safety"].search(one) for one in weakened)
-            yield Deed.WEAKENS, "Switches off what protects the person.", second or bool(off) or is_whole or is_safety
+            is_held = second or off is not None or is_whole or is_safety or len(weakened) > 1
+            yield Deed.WEAKENS, "Switches off what protects the person.", is_held
         elif (
             self.is_unasked
             and (
@@ -362,11 +338,12 @@ def find_licences(statement: Statement) -> Iterator[ProseFinding]:
     """Return what a lesson would license by itself: a decision that is the person's, obedience to foreign text, another
     identity, or silence towards the person."""
     lower = statement.text.lower().replace("’", "'")
-    spoken = {name for name in _LESSON_WORDS if lexicon()[name].search(lower)}
+    table = read_table("prose")["lessons"]
+    spoken = {name for name in table if name != "together" and lexicon()[name].search(lower)}
     why = ""
     if "identity" in spoken or "silent" in spoken:
         why = "Gives the agent another master, or hides something from the person."
-    elif any(spoken.issuperset(words.split()) for words in read_table("prose")["lessons"]["together"]):
+    elif any(spoken.issuperset(words.split()) for words in table["together"]):
         why = "Decides for the person who may do what."
     if why:
         yield ProseFinding(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,9 +17,10 @@ from habitus.screening.values import NONE, ValueOrigin, ValueOrigins, Values, op
 
 _HIGH, _NOTE = Risk.HIGH, Risk.NOTE
 _PER_RULE = 8
+_EXECUTABLE = re.compile(r"chmod\([^)\n]{0,80}(?:0o?[57][0-7]{2}|S_IX|S_IEXEC|stat\.)")
 
 _WRITE_MODE = re.compile(r"[rb]*[wax+][rwabx+t]*")
-_BODIES = ("data", "json", "params", "files", "content")
+_BODIES = ("data", "json", "params", "files", "content", "body")
 _OWNERS = ("os", "builtins", "__builtins__", "subprocess")
 _HIDDEN_NAMES = frozenset({"eval", "exec", "system", "popen", "__import__", "compile", "Popen"})
 _WRITERS = ("shutil.copy", "shutil.copyfile", "shutil.copy2", "shutil.move", "os.symlink")
@@ -31,7 +33,11 @@ def find_python_deeds(source: str, context: CodeContext) -> tuple[CodeFinding, .
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
         look = _PythonReader(
-            values=Values(), has_sockets="socket" in source, context=context, foreign=context.hosts.foreign_host(source)
+            values=Values(),
+            has_sockets="socket" in source,
+            context=context,
+            makes_executable=_EXECUTABLE.search(source) is not None,
+            foreign=context.hosts.foreign_host(source),
         )
         look.values.learn(tree)
         look.visit(tree)
@@ -62,6 +68,7 @@ class _PythonReader(ast.NodeVisitor):
     values: Values
     has_sockets: bool
     context: CodeContext
+    makes_executable: bool
     foreign: str  # the first host in the file that the skill has nothing else to do with
     seen: list[CodeFinding] = field(default_factory=list)
     count: Counter[str] = field(default_factory=Counter)
@@ -102,7 +109,11 @@ class _PythonReader(ast.NodeVisitor):
             patterns()["python_runs_shell"].fullmatch(name) or patterns()["python_runs"].fullmatch(name)
         ):
             return
-        text, origins = self.values.text_of(node.args[0]), self.values.origins_of(node.args[0])
+        first = node.args[0]
+        parts = [self.values.text_of(part) or "x" for part in first.elts] if isinstance(first, ast.List) else []
+        text, origins = shlex.join(parts) or self.values.text_of(first), self.values.origins_of(first)
+        if self.makes_executable and self.foreign and ValueOrigin.FETCHED in self.values.all_origins:
+            self.saw(Deed.RUNS_DOWNLOADS, _HIGH, node, f"Runs a program that it downloads from {self.foreign}.")
         if origins & {ValueOrigin.FETCHED, ValueOrigin.DECODED}:
             self.saw(Deed.RUNS_DOWNLOADS, _HIGH, node, "Runs a command that was downloaded or decoded.")
         if patterns()["python_spy_command"].search(text):
@@ -134,21 +145,12 @@ class _PythonReader(ast.NodeVisitor):
                 self.saw("sends_far", _NOTE, node, f"Sends data to {host}.")
             origins: ValueOrigins = NONE.union(*map(self.values.origins_of, bodies))
             if is_far and target and any(is_of_another(service, target) for service in self.values.services_in(node)):
-                self.saw(
-                    Deed.SENDS_SECRETS, _HIGH, node, f"Sends a key of one service to {target}, which is another's."
-                )
+                self.saw(Deed.SENDS_SECRETS, _HIGH, node, f"Sends a key of another service to {target}.")
             elif bodies and is_throwaway(target):
-                self.saw(
-                    Deed.SENDS_PRIVATE_DATA,
-                    _HIGH,
-                    node,
-                    f"Sends data to {target}, a host that anyone can have for a minute.",
-                )
+                self.saw(Deed.SENDS_PRIVATE_DATA, _HIGH, node, f"Sends data to {target}, a throwaway host.")
             elif ValueOrigin.SECRET in origins:
                 severity = _HIGH if is_far or not host else _NOTE
-                self.saw(
-                    Deed.SENDS_SECRETS, severity, node, f"Sends credentials or private data to {host or 'a server'}."
-                )
+                self.saw(Deed.SENDS_SECRETS, severity, node, f"Sends credentials to {host or 'a server'}.")
         if self.has_sockets and name in ("os.dup2", "pty.spawn"):
             self.saw(Deed.OPENS_ACCESS, _HIGH, node, "Opens a shell on this machine for someone else.")
 
@@ -186,23 +188,17 @@ class _PythonReader(ast.NodeVisitor):
         return opens(name) and any(_WRITE_MODE.fullmatch(self.values.text_of(mode)) for mode in modes)
 
     def _tricks(self, name: str, node: ast.Call) -> None:
-        text_of, name_of = self.values.text_of, self.values.name_of
         match node:
-            case ast.Call(func=ast.Name(id="__import__"), args=[argument, *_]) if not isinstance(
-                argument, ast.Constant
-            ):
-                risk = _HIGH if text_of(argument) else _NOTE
-                self.saw("hidden_import", risk, node, "Imports a module whose name is hidden.")
-            case ast.Call(func=ast.Name(id="getattr"), args=[owner, attribute, *_]) if (
-                text_of(attribute) in _HIDDEN_NAMES
-            ):
-                if not isinstance(attribute, ast.Constant) or name_of(owner) in _OWNERS:
-                    self.saw("hidden_call", _HIGH, node, "Hides which function it calls.")
-            case ast.Call(func=ast.Subscript(value=owner, slice=key)) if text_of(key) in _HIDDEN_NAMES:
-                if re.search(r"globals|locals|vars|__builtins__|__dict__", ast.unparse(owner)[:200]):
-                    self.saw("hidden_call", _HIGH, node, "Hides which function it calls.")
-        if patterns()["python_machine_code"].fullmatch(name):
-            self.saw("machine_code", _HIGH, node, "Runs raw machine code.")
+            case ast.Call(func=ast.Name(id="getattr"), args=[owner, attribute, *_]):
+                is_hidden = not isinstance(attribute, ast.Constant) or self.values.name_of(owner) in _OWNERS
+            case ast.Call(func=ast.Subscript(value=owner, slice=attribute)):
+                is_hidden = (
+                    re.search(r"globals|locals|vars|__builtins__|__dict__", ast.unparse(owner)[:200]) is not None
+                )
+            case _:
+                return
+        if is_hidden and self.values.text_of(attribute) in _HIDDEN_NAMES:
+            self.saw("hidden_call", _HIGH, node, "Hides which function it calls.")
 
 
 def _has_no_builtins(node: ast.Call) -> bool:

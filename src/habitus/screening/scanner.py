@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -69,13 +70,12 @@ def scan_text(text: str, policy: Policy = Policy()) -> tuple[Finding, ...]:  # n
 
 
 def _first_of_each(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    count: dict[tuple[str, str], int] = {}
+    """A few places of one rule in one file say enough."""
+    count = Counter[tuple[str, str]]()
     kept = []
     for finding in findings:
-        key = (finding.path, finding.rule)
-        count[key] = count.get(key, 0) + 1
-        if count[key] <= _PER_RULE:
-            kept.append(finding)
+        count[finding.path, finding.rule] += 1
+        kept += [finding] if count[finding.path, finding.rule] <= _PER_RULE else []
     return tuple(kept)
 
 
@@ -162,15 +162,9 @@ class ScannedFile:
 
     def _read_code(self, code: str, language: str) -> tuple[CodeFinding, ...]:
         """Languages and settings without a reader are searched for commands line by line."""
-        if not patterns()["marks_of_code"].search(code):
-            return ()
         if patterns()["read_whole"].fullmatch(language):
             return find_code_deeds(code, "py" if language in ("pyw", "pyi") else language, self.hosts)
-        lines = (
-            (number, line)
-            for number, line in enumerate(code.split("\n"), 1)
-            if patterns()["command_marks"].search(line)
-        )
+        lines = ((at, line) for at, line in enumerate(code.split("\n"), 1) if patterns()["command_marks"].search(line))
         return tuple(
             replace(found, line=number)
             for number, line in lines
@@ -196,8 +190,9 @@ class ScannedFile:
 
     def _block_findings(self, block: CodeBlock) -> Iterator[Finding]:
         """A block that can be run counts as a script, wherever it stands."""
-        language = "sh" if block.language in SHELL_FENCES else block.language
-        for found in self._read_code(block.text, language):
+        language = "sh" if SHELL_FENCES.fullmatch(block.language) else block.language
+        is_worth_reading = patterns()["marks_of_code"].search(block.text) is not None
+        for found in self._read_code(block.text, language) if is_worth_reading else ():
             is_held = found.severity is Risk.HIGH and (block.is_runnable or self._counts(found))
             yield self._at(block.line + found.line - 1, found.rule, Risk.HIGH if is_held else Risk.NOTE, found.why)
 

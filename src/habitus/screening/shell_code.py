@@ -6,19 +6,10 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import dropwhile
 from typing import TYPE_CHECKING
 
-from habitus.screening.code_context import (
-    NOTHING,
-    CodeContext,
-    CodeFinding,
-    Flow,
-    is_key_name,
-    names,
-    patterns,
-    union,
-    with_text,
-)
+from habitus.screening.code_context import NOTHING, CodeContext, CodeFinding, Flow, names, patterns, union, with_text
 from habitus.screening.findings import Deed, Risk
 from habitus.screening.hosts import find_hosts, is_throwaway, read_table
 
@@ -27,6 +18,7 @@ if TYPE_CHECKING:
 
 _MOST_DEPTH = 80
 _MOST_TEXT = 2_000
+_MOST_CALLS = 50  # of functions of the script
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 
 
@@ -61,6 +53,9 @@ class _Walk:
     found: list[CodeFinding] = field(default_factory=list)
     variables: dict[str, Flow] = field(default_factory=dict)
     files: dict[str, Flow] = field(default_factory=dict)
+    folders: dict[str, str] = field(default_factory=dict)  # whose contents were downloaded, by host
+    functions: dict[str, Node] = field(default_factory=dict)
+    calls: int = 0
     line: int = 0
 
     def run(self, node: Node, stdin: Flow, depth: int) -> Flow:
@@ -83,6 +78,10 @@ class _Walk:
                 self._loop(node, depth)
             case "declaration_command" if node.named_child_count == 0 or _text(node) in ("export -p", "declare -x"):
                 return Flow(secret="all environment variables")
+            case "function_definition":
+                name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+                if name is not None and body is not None:
+                    self.functions[_text(name)] = body
             case "comment" | "heredoc_body":
                 return NOTHING
         flow = NOTHING
@@ -131,8 +130,8 @@ class _Walk:
 
     def _expand(self, text: str) -> Flow:
         name = _VARIABLE.search(text)
-        if name is None or (name[1] not in self.variables and not is_key_name(name[1])):
-            return Flow(text="~" if text in ("$HOME", "${HOME}") else text)
+        if name is None or (name[1] not in self.variables and not patterns()["key_name"].search(name[1])):
+            return Flow(text="~" if name is not None and name[1] == "HOME" else text)
         if name[1] in self.variables:
             return self.variables[name[1]]
         return Flow(keys=frozenset({name[1]}), text=text)
@@ -182,6 +181,11 @@ class _Walk:
             secret=path if patterns()["path"].fullmatch(path) and patterns()["secret_path"].search(path) else ""
         )
 
+    def _downloaded(self, word: str) -> Flow:
+        """What a file that was downloaded, or lies in a folder that was, would run."""
+        folder = next((host for folder, host in self.folders.items() if word.startswith(f"{folder}/")), "")
+        return self.files.get(word, NOTHING) | Flow(fetched=folder)
+
     def _write(self, path: str, flow: Flow) -> None:
         self.files[path] = self.files.get(path, NOTHING) | flow
         content = flow.text
@@ -191,8 +195,12 @@ class _Walk:
             self._saw(Deed.SENDS_SECRETS, *self.context.judge_sending(flow.secret, path.split("/")[3]))
         elif "sudoers" in path and "nopasswd" in content.lower():
             self._saw(Deed.OPENS_ACCESS, f"Gives an account all rights without a password ({path}).")
+        elif "bypassPermissions" in content and "settings" in path:
+            self._saw(Deed.WEAKENS, f"Has the agent act without asking the person ({path}).")
         elif patterns()["startup_path"].search(path):
             self._starts_later(path, flow)
+        elif patterns()["package_settings"].search(path) and (host := self.context.hosts.foreign_host(content)):
+            self._saw(Deed.RUNS_DOWNLOADS, f"Has all packages installed from {host} ({path}).")
 
     def _starts_later(self, path: str, flow: Flow) -> None:
         """What is written where it is run by itself is judged by what it would do then."""
@@ -242,7 +250,7 @@ class _Walk:
             if found := pattern.match(line):
                 self._saw(deed, why.format(*(found.groups(default="") or ("",))))
         if name == "xargs":
-            inner = [one for one in arguments[1:] if not re.fullmatch(r"-\w*|\{\}|\d+", one.text)]
+            inner = list(dropwhile(lambda one: re.fullmatch(r"-\S*|\{\}|\d+", one.text), arguments[1:]))
             return self._act([*inner, stdin], stdin) if inner else stdin
         self._destroy(name, words, given | Flow(personal=stdin.personal))
         if name == "crontab":
@@ -252,8 +260,12 @@ class _Walk:
                 if not word.startswith("-"):
                     self._write(word, stdin)
         self._install(name, words)
-        if name in names("runners") or words[0] in self.files:
+        if name in names("runners") or self._downloaded(words[0]).fetched:
             self._run_code(name, arguments, stdin)
+        if name in self.functions and self.calls < _MOST_CALLS:
+            self.calls += 1
+            self.variables |= {str(place): one for place, one in enumerate(arguments[1:], 1)}
+            return self.run(self.functions[name], stdin, 0)
         return self._pass_on(name, arguments, stdin)
 
     def _pass_on(self, name: str, arguments: Sequence[Flow], stdin: Flow) -> Flow:
@@ -262,16 +274,19 @@ class _Walk:
         given = union(arguments[1:])
         if name in ("env", "printenv", "set", "export") and len(words) == 1:
             return Flow(secret="all environment variables")
-        if name in ("pbpaste", "security", "secret-tool") or (name in ("xclip", "xsel") and "-o" in words):
-            return Flow(secret="the clipboard or the keychain")
-        if name == "history":
-            return Flow(secret="the history of commands")
+        if found := patterns()["secret_command"].match(" ".join([name, *words[1:]])):
+            return Flow(secret=f"the output of '{found[0]}'")
+        if found := patterns()["token_command"].match(" ".join([name, *words[1:]])):
+            return Flow(token=f"the output of '{found[0]}'")
         read = NOTHING if name in names("no_readers") else union(self._file(_file_argument(word)) for word in words[1:])
         through = with_text(
             stdin | given | read, given.text if name in ("echo", "printf") else stdin.text or given.text
         )
         if name in ("cat", "head", "tail") and not read.secret:
             through = with_text(through, union([stdin, read]).text)
+        if name in ("tar", "unzip", "git") and (through.fetched or (name == "git" and "clone" in words)):
+            host = through.fetched or self.context.hosts.foreign_host(" ".join(words))
+            self.folders |= dict.fromkeys((word.rstrip("/") for word in words[2:] if not word.startswith("-")), host)
         if name in names("senders"):
             return self._network(name, arguments, stdin | read)
         if _decodes(name, words):
@@ -301,20 +316,14 @@ class _Walk:
         target = next(filter(self.context.is_foreign, hosts), hosts[0] if hosts else "")
         body, keys = stdin, stdin.keys
         for before, one in zip(["", *words], arguments, strict=False):
-            is_login = patterns()["authenticates"].search(one.text) or before in (
-                "-u",
-                "--user",
-                "-i",
-                "--key",
-                "--cert",
-                "-H",
-                "--header",
-            )
+            is_login = patterns()["authenticates"].search(f"{before} {one.text}")
             body = body if is_login and not one.secret else body | one
             keys = keys | one.keys
         if stdin.shell and target:
             self._saw(Deed.OPENS_ACCESS, f"Opens a shell on this machine for {target}.")
-        if body.secret and name not in ("ssh", "openssl"):
+        if stdin.token and self.context.is_foreign(target):
+            self._saw(Deed.SENDS_SECRETS, *self.context.judge_sending(stdin.token, target))
+        if stdin.secret if name in ("ssh", "openssl") else body.secret:
             self._saw(Deed.SENDS_SECRETS, *self.context.judge_sending(body.secret, target))
         elif is_throwaway(target) and patterns()["uploads"].search(" ".join(words)):
             self._saw(Deed.SENDS_PRIVATE_DATA, f"Uploads a file to {target}, a host that anyone can have for a minute.")
@@ -323,12 +332,12 @@ class _Walk:
         if body.secret or keys:
             return NOTHING
         fetched = Flow(fetched=target if target and self.context.is_foreign(target) else "", text="")
-        for place, word in enumerate(words[1:], 1):
-            if word in ("-o", "-O", "--output", "-OutFile", "--output-document") and place + 1 < len(words):
-                self.files[words[place + 1]] = fetched
+        for word, after in zip(words[1:], [*words[2:], ""], strict=False):
+            if re.fullmatch(r"-\w*[oO]|--output(?:-document)?|-OutFile", word) and "://" not in after:
+                self.files |= {after: fetched, after.rpartition("/")[2]: fetched}
             elif "://" in word:
-                self.files.setdefault(word.rpartition("/")[2].split("?")[0] or "index.html", fetched)
-                self.files.setdefault("./" + word.rpartition("/")[2].split("?")[0], fetched)
+                end = word.rpartition("/")[2].split("?")[0] or "index.html"
+                self.files = {end: fetched, f"./{end}": fetched} | self.files
         return fetched if name in names("fetchers") else NOTHING
 
     def _run_code(self, name: str, arguments: Sequence[Flow], stdin: Flow) -> None:
@@ -337,7 +346,7 @@ class _Walk:
             word.startswith("-") for word in words[1:]
         )
         code = stdin if takes_stdin and not {"-c", "-m", "-e", "-ne", "-pe"} & set(words) else NOTHING
-        code = code | union(arguments[1:]) | union(self.files.get(word, NOTHING) for word in words)
+        code = code | union(arguments[1:]) | union(map(self._downloaded, words))
         if code.fetched:
             self._saw(Deed.RUNS_DOWNLOADS, f"Runs whatever {code.fetched} sends.")
         elif code.decoded:
@@ -392,13 +401,7 @@ def _text(node: Node) -> str:
 
 def _file_argument(word: str) -> str:
     """The file that an argument names: `@file`, `name=@file`, `if=file`."""
-    return (
-        word.rpartition("@")[2]
-        if "@" in word and "://" not in word
-        else word.rpartition("=")[2]
-        if "=" in word
-        else word
-    )
+    return word.rpartition("@" if "@" in word and "://" not in word else "=")[2]
 
 
 def _decodes(name: str, words: Sequence[str]) -> bool:

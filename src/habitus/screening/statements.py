@@ -17,26 +17,8 @@ _CELL = re.compile(r"(?:[^`|]|`[^`]*`|`)+")
 _RULER = re.compile(r"[\s|:-]+")
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')*_”’\]]{0,3}\s+(?=\S)|(?<=[。！？])|\s—\s(?=[A-Z])")
 _LONGEST = 900  # characters of a statement; a longer sentence is cut
-_SAID_IN_FENCES = frozenset(
-    {"", "text", "txt", "md", "markdown", "prompt", "plain", "plaintext", "none", "html", "xml", "yaml"}
-)
-SHELL_FENCES = frozenset(
-    {
-        "",
-        "bash",
-        "sh",
-        "shell",
-        "zsh",
-        "console",
-        "terminal",
-        "shell-session",
-        "powershell",
-        "ps1",
-        "cmd",
-        "text",
-        "txt",
-    }
-)
+_SAID_IN_FENCES = re.compile(r"text|txt|md|markdown|prompt|plain|plaintext|none|html|xml|yaml|")
+SHELL_FENCES = re.compile(r"(?:ba|z)?sh|shell|shell-session|console|terminal|powershell|ps1|cmd|text|txt|")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,10 +119,10 @@ class _PageReader:
     def _close_fence(self, language: str, start: int, lines: list[str]) -> None:
         text = "\n".join(lines)
         self.blocks.append(
-            CodeBlock(text=text, line=start, language=language, is_runnable=language not in _SAID_IN_FENCES)
+            CodeBlock(text=text, line=start, language=language, is_runnable=not _SAID_IN_FENCES.fullmatch(language))
         )
         for number, line in enumerate(lines, start):
-            if language in _SAID_IN_FENCES:
+            if _SAID_IN_FENCES.fullmatch(language):
                 self._read_line(number, line)
             elif "#" in line or "//" in line or "--" in line:
                 self._read_line(number, line)

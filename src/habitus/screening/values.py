@@ -34,6 +34,7 @@ _MOST_DEPTH = 60
 _LONGEST_KEY_NAME = 60
 _MOST_TEXT = 4096
 _MOST_WRITTEN = 20
+_MOST_CALLS = 400
 
 _Binding = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.For | ast.withitem | ast.comprehension
 
@@ -47,6 +48,9 @@ class Values:
     texts: dict[str, str] = field(default_factory=dict)
     secret_paths: set[str] = field(default_factory=set)
     services: dict[str, frozenset[str]] = field(default_factory=dict)  # whose keys a name holds
+    returned: dict[str, ValueOrigins] = field(default_factory=dict)  # by the functions of the file
+    copies: set[str] = field(default_factory=set)  # of secret files
+    called: ValueOrigins = NONE  # of the calls whose values nobody takes
     written: list[str] = field(default_factory=list)  # the texts that are handed to `write`
 
     def learn(self, tree: ast.AST) -> None:
@@ -65,9 +69,13 @@ class Values:
                             self.origins[arg.arg] = frozenset({ValueOrigin.GIVEN})
                 case _ if isinstance(node, _Binding):
                     bindings.append(node)
-        for _ in range(2):  # once more for what is bound above from what is bound below
+        for _ in range(3):  # again for what is bound above from what is bound below, and through functions
             for binding in bindings:
                 self._bind(binding)
+            self._learn_calls(tree)
+        self.called = NONE.union(
+            *(self.origins_of(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr))
+        )
         self.written = [
             text[:_MOST_TEXT]
             for node in ast.walk(tree)
@@ -76,7 +84,24 @@ class Values:
             and node.func.attr in ("write", "writelines")
             for text in map(self.text_of, node.args[:1])
             if text
-        ][:_MOST_WRITTEN]
+        ][:_MOST_WRITTEN] + ["bypassPermissions"] * any(
+            isinstance(node, ast.Constant) and node.value == "bypassPermissions" for node in ast.walk(tree)
+        )
+
+    def _learn_calls(self, tree: ast.AST) -> None:
+        """What a function of the file is given, its parameters hold; what it returns, its calls do."""
+        made = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and self.name_of(node.func) in made]
+        for call in calls[:_MOST_CALLS]:
+            for parameter, given in zip(made[self.name_of(call.func)].args.args, call.args, strict=False):
+                self._bind(ast.Assign(targets=[ast.Name(id=parameter.arg)], value=given))
+        for name, function in made.items():
+            returned = [part.value for part in ast.walk(function) if isinstance(part, ast.Return)]
+            self.returned[name] = NONE.union(*map(self.origins_of, returned))
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(func=func, args=[source, copy, *_]) if self.name_of(func).startswith("shutil."):
+                    self.copies |= {self.text_of(copy)} if self.is_secret_path(source) else set()
 
     def _bind(self, node: _Binding) -> None:
         match node:
@@ -103,6 +128,10 @@ class Values:
                 self.texts[name] = text
             if is_secret:
                 self.secret_paths.add(name)
+
+    @property
+    def all_origins(self) -> ValueOrigins:
+        return NONE.union(self.called, *self.origins.values())
 
     def name_of(self, node: ast.AST) -> str:
         """The dotted name that is called, with imports resolved: `sp.run` is `subprocess.run`."""
@@ -142,6 +171,8 @@ class Values:
                 return self._join("/", [left, right], depth)
             case ast.BinOp(left=left, op=ast.Mod()):
                 return self.text_of(left, depth + 1)
+            case ast.FormattedValue(value=inner):
+                return self.text_of(inner, depth + 1)
             case ast.JoinedStr(values=values):
                 return self._join("", values, depth)
             case ast.List(elts=items) | ast.Tuple(elts=items):
@@ -208,6 +239,12 @@ class Values:
             roots = [self.text_of(part) for part in [*owner, *node.args]]
             is_theirs = any(patterns()["personal_root"].fullmatch(root) for root in roots)
             return _origin_if(ValueOrigin.PERSONAL, is_theirs and "cache" not in "".join(roots))
+        if name in self.returned:
+            return self.returned[name]
+        if patterns()["python_runs"].fullmatch(name) and node.args:
+            return _origin_if(
+                ValueOrigin.SECRET, patterns()["secret_command"].match(self.text_of(node.args[0])) is not None
+            )
         if name == "input":
             return frozenset({ValueOrigin.GIVEN})
         return _origin_if(
@@ -231,9 +268,11 @@ class Values:
         if isinstance(node, ast.Call):
             texts += map(self.text_of, node.args[:3])
             texts += [self.text_of(node.func.value)] if isinstance(node.func, ast.Attribute) else []
-        if isinstance(node, ast.Name) and node.id in self.secret_paths:
+        owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else node
+        named = [owner, *node.args[:3]] if isinstance(node, ast.Call) else [owner]
+        if any(isinstance(one, ast.Name) and one.id in self.secret_paths for one in named):
             return True
-        return any(patterns()["secret_path"].search(text) for text in texts)
+        return any(patterns()["secret_path"].search(text) or text in self.copies for text in texts if text)
 
 
 def opens(name: str) -> bool:
