@@ -13,7 +13,7 @@ from habitus.app.learning.learning import find_remedy
 from habitus.app.wiring import open_home
 from habitus.events import build_tool_call_event, build_tool_result_event
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.findings import findings
+from habitus.learning.remedies.findings import collect_findings
 from habitus.learning.remedies.sessions import SessionFacts, SessionReader
 from habitus.learning.transcripts.model import TranscriptTurn
 
@@ -76,7 +76,7 @@ def facts(kind: Kind, number: int, project: str) -> SessionFacts:
         events.append(
             build_tool_result_event(step.tool, success=not step.error, error=step.error, call_id=str(at), at=when)
         )
-    reader.take(TranscriptTurn(id="1", events=tuple(events)))
+    reader.add_turn(TranscriptTurn(id="1", events=tuple(events)))
     return reader.facts()
 
 
@@ -105,8 +105,8 @@ def score_remedies(kinds: Sequence[Kind]) -> Found:
     """Each kind in a project of its own, learned from its first two sessions."""
     right, wrong, missed, found = 0, [], [], 0
     for kind in kinds:
-        lessons = findings(facts(kind, number, f"/srv/{kind.name}") for number in LEARNED_FROM).lessons
-        texts = [wording.lesson(held) for held in lessons]
+        lessons = collect_findings(facts(kind, number, f"/srv/{kind.name}") for number in LEARNED_FROM).lessons
+        texts = [wording.describe_lesson(held) for held in lessons]
         good = [text for text in texts if kind.is_right(text)]
         right += len(good)
         wrong += [f"{kind.name}: {text}" for text in texts if text not in good]
@@ -121,7 +121,9 @@ def score_hints(kinds: Sequence[Kind], place: Path) -> Found:
     right, wrong, missed = 0, [], []
     settings = read_settings(place / "home", {"HOME": str(place), "USER": "ann"})
     with closing(open_home(settings.model_copy(update={"cwd": place}))) as home:
-        for held in findings(facts(kind, number, str(place)) for kind in kinds for number in LEARNED_FROM).lessons:
+        for held in collect_findings(
+            facts(kind, number, str(place)) for kind in kinds for number in LEARNED_FROM
+        ).lessons:
             home.memory.encode(wording.draft_lesson(held, now=home.clock(), user=settings.user, project=str(place)))
         for kind in kinds:
             failed = next(step for step in kind.sessions[HELPED] if step.error)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.evidence.model import Item, ItemKind, Observation
+from habitus.evidence.model import EvidenceItem, ItemKind, Observation
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 COUNT, EFFECTIVE, CHOSEN, KINDS = 50, 25, 5, 8  # the first 25 items have an effect
-ITEMS = [Item(kind=ItemKind.LESSON, name=f"item {number:02}") for number in range(COUNT)]
+ITEMS = [EvidenceItem(kind=ItemKind.LESSON, name=f"item {number:02}") for number in range(COUNT)]
 _A_DAY = 50  # episodes
 _TOKENS = 300
 _HARDNESS = 0.15  # what one standard deviation of hardness takes from the chance of success

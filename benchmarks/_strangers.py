@@ -16,14 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.evidence.model import Item, ItemKind, Observation
+from habitus.evidence.model import EvidenceItem, ItemKind, Observation
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 COUNT, EFFECTLESS, KINDS = 30, 10, 8  # the last ten items have no effect
-ITEMS = [Item(kind=ItemKind.LESSON, name=f"item {number:02}") for number in range(COUNT)]
+ITEMS = [EvidenceItem(kind=ItemKind.LESSON, name=f"item {number:02}") for number in range(COUNT)]
 A_DAY = 50  # episodes
 _LATELY = 0.2  # of the episodes: those that today's truth is the mean of
 WORLDS = ("hard", "users", "teams")

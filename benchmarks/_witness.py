@@ -7,44 +7,55 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from habitus.evidence.bounds import ERROR, Game, Plays, expect
-from habitus.evidence.findings import sums_of
-from habitus.evidence.model import Item, Observation
-from habitus.evidence.running import NO_GAME, Running
-from habitus.evidence.sums import Floats, Table
+from habitus.evidence.bounds import ERROR, BettingState, RandomizedExposures, predict_success
+from habitus.evidence.findings import add_observations
+from habitus.evidence.model import EvidenceItem, Observation
+from habitus.evidence.regression import Floats, ObservationTable
+from habitus.evidence.sums import NO_BETTING, EvidenceSums
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Witness(Game):
+class Witness(BettingState):
     """A game that remembers each play."""
 
-    plays: tuple[Plays, ...] = ()
+    plays: tuple[RandomizedExposures, ...] = ()
 
-    def after(self, rows: Table) -> Witness:
-        expected, went = expect(rows, self.went)
-        return Witness(capitals=self.capitals, went=went, plays=(*self.plays, Plays.of(rows, expected)))
+    def with_exposures(self, rows: ObservationTable) -> Witness:
+        expected, went = predict_success(rows, self.outcomes_by_kind)
+        return Witness(
+            log_capitals=self.log_capitals,
+            outcomes_by_kind=went,
+            plays=(*self.plays, RandomizedExposures.of(rows, expected)),
+        )
 
     def fortunes_at_every_look(self, *, up: bool) -> Floats:
         """The logarithm of the capital that was staked against no effect."""
         columns = {
-            name: [getattr(each, name) for each in self.plays] for name in ("pays", "adds", "most_up", "most_down")
+            name: [getattr(each, name) for each in self.plays]
+            for name in ("payoffs", "assignment_variances", "max_stake_up", "max_stake_down")
         }
-        whole = Plays(**{name: np.concatenate(each) for name, each in columns.items()})
-        return whole.fortunes(0, up=up)
+        whole = RandomizedExposures(**{name: np.concatenate(each) for name, each in columns.items()})
+        return whole.log_evidence_after_each(0, up=up)
 
 
-def witnesses(rows: Iterable[Observation], items: Sequence[Item]) -> dict[Item, Witness]:
-    new = Running(games=dict.fromkeys(items, Witness(capitals=NO_GAME.capitals, went=NO_GAME.went)))
-    return {item: game for item, game in sums_of(rows, settled=new).games.items() if isinstance(game, Witness)}
+def witnesses(rows: Iterable[Observation], items: Sequence[EvidenceItem]) -> dict[EvidenceItem, Witness]:
+    new = EvidenceSums(
+        betting=dict.fromkeys(
+            items, Witness(log_capitals=NO_BETTING.log_capitals, outcomes_by_kind=NO_BETTING.outcomes_by_kind)
+        )
+    )
+    return {
+        item: game for item, game in add_observations(rows, settled=new).betting.items() if isinstance(game, Witness)
+    }
 
 
-def first_sides(rows: Iterable[Observation], items: Sequence[Item]) -> tuple[Floats, Floats]:
+def first_sides(rows: Iterable[Observation], items: Sequence[EvidenceItem]) -> tuple[Floats, Floats]:
     """Of each item 1, -1, or 0 where it never was decided; and after which share of its draws."""
     side, when = np.zeros(len(items)), np.full(len(items), np.inf)
     for number, game in enumerate(witnesses(rows, items).values()):
         for sign in (1, -1) if game.plays else ():
             crossed = np.flatnonzero(game.fortunes_at_every_look(up=sign > 0) >= np.log(2 / ERROR))
-            share = (crossed[0] + 1) / sum(len(each.pays) for each in game.plays) if len(crossed) else np.inf
+            share = (crossed[0] + 1) / sum(len(each.payoffs) for each in game.plays) if len(crossed) else np.inf
             if share < when[number]:
                 side[number], when[number] = sign, share
     return side, when

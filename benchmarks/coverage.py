@@ -25,7 +25,7 @@ from _strangers import COUNT, ITEMS, WORLDS, Drawn, draw
 from _witness import first_sides
 from habitus import sql
 from habitus.app.learning.evidence import EvidenceService
-from habitus.evidence.findings import findings
+from habitus.evidence.findings import collect_findings
 from habitus.evidence.model import Observation
 from habitus.journal import tables
 from habitus.journal.journal import Journal
@@ -55,7 +55,7 @@ def main() -> None:
 
 def _scores(drawn: Drawn) -> dict[str, float]:
     rows = list(drawn.observations())
-    found = {finding.item: finding for finding in findings(rows, withhold=0.1).items}
+    found = {finding.item: finding for finding in collect_findings(rows, withhold=0.1).items}
     effects = [found[item].estimate.offering for item in ITEMS]
     bounds = [found[item].bound for item in ITEMS]
     values, lows, highs = np.array([(each.value, each.low, each.high) for each in effects if each]).T

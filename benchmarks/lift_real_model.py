@@ -27,8 +27,8 @@ import numpy as np
 
 import _report
 from _ranks import correlation, ranks
-from habitus.evidence.findings import Finding, findings
-from habitus.evidence.model import Item, ItemKind, Observation
+from habitus.evidence.findings import ItemFinding, collect_findings
+from habitus.evidence.model import EvidenceItem, ItemKind, Observation
 
 WITHHELD = 0.1
 CLEAR = 0.1  # an effect whose sign should be recovered
@@ -222,8 +222,8 @@ def _stream(went_well: Mapping[Task, np.ndarray[Any, Any]], episodes: int, seed:
     return seen
 
 
-def _item(lesson: str) -> Item:
-    return Item(kind=ItemKind.LESSON, name=lesson)
+def _item(lesson: str) -> EvidenceItem:
+    return EvidenceItem(kind=ItemKind.LESSON, name=lesson)
 
 
 def _recovered(
@@ -233,8 +233,8 @@ def _recovered(
     clear = np.abs(truth) >= CLEAR
     rows = []
     for seed in range(seeds):
-        told = findings(_stream(went_well, episodes, seed), withhold=WITHHELD).items
-        found: dict[str, Finding] = {finding.item.name: finding for finding in told}
+        told = collect_findings(_stream(went_well, episodes, seed), withhold=WITHHELD).items
+        found: dict[str, ItemFinding] = {finding.item.name: finding for finding in told}
         effects = [finding.estimate.offering if (finding := found.get(lesson)) else None for lesson in LESSONS]
         values = np.array([effect.value if effect else 0.0 for effect in effects])
         covered = [

@@ -29,7 +29,7 @@ from _failures import FAMILIES, read_kinds, score_remedies
 from _planted import Maker, Plant, World
 from _report import progress, show
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.findings import Findings, findings
+from habitus.learning.remedies.findings import RemedyFindings, collect_findings
 from habitus.learning.remedies.sessions import SessionFacts, SessionReader
 from habitus.learning.transcripts import read_pieces
 from habitus.sandbox.machine import probe_machine
@@ -73,7 +73,9 @@ def _quality(makers: Sequence[Maker], options: argparse.Namespace) -> dict[str, 
                 world = World(Path(folder), bubblewrap)
                 world.furnish(plant)
                 files = [_written(world, steps, number) for number, steps in enumerate(plant.sessions)]
-                _score(plant, findings(_facts(file) for file in files), tally[plant.kind], len(files), options.show)
+                _score(
+                    plant, collect_findings(_facts(file) for file in files), tally[plant.kind], len(files), options.show
+                )
         progress(f"{plant.kind}: {dict(tally[plant.kind])}")
     planted = [counts for counts in tally.values() if counts["planted"]]
     total = sum(tally.values(), Counter())
@@ -98,8 +100,8 @@ def _share(part: int, whole: int) -> float:
     return round(part / whole, 3) if whole else 1.0
 
 
-def _score(plant: Plant, found: Findings, tally: Counter[str], files: int, is_shown: bool) -> None:
-    texts = [wording.lesson(held) for held in found.lessons]
+def _score(plant: Plant, found: RemedyFindings, tally: Counter[str], files: int, is_shown: bool) -> None:
+    texts = [wording.describe_lesson(held) for held in found.lessons]
     right = [text for text in texts if plant.says and all(part in text for part in plant.says)]
     tally["transcripts"] += files
     tally["planted"] += not plant.is_decoy
@@ -111,7 +113,9 @@ def _score(plant: Plant, found: Findings, tally: Counter[str], files: int, is_sh
             if text not in right:
                 progress(f"  wrong: {text}")
         if plant.says and not right:
-            progress(f"  missed: {plant.says} candidates: {[wording.lesson(held) for held in found.candidates]}")
+            progress(
+                f"  missed: {plant.says} candidates: {[wording.describe_lesson(held) for held in found.candidates]}"
+            )
 
 
 def _written(world: World, steps: Iterable[tuple[str, object]], number: int) -> Path:
@@ -146,7 +150,7 @@ def _facts(path: Path) -> SessionFacts:
     for piece in read_pieces(path):
         reader = reader or SessionReader(session=piece.id, project=piece.project, file=path.name)
         for turn in piece.turns:
-            reader.take(turn)
+            reader.add_turn(turn)
     assert reader is not None
     return reader.facts()
 
@@ -157,7 +161,7 @@ def _speed(megabytes: int) -> dict[str, object]:
         home = Path(folder)
         files = _bulk(home / ".claude" / "projects" / "shop", megabytes * 1_000_000)
         began = time.perf_counter(), time.process_time()
-        found = findings([_facts(file) for file in files])
+        found = collect_findings([_facts(file) for file in files])
         wall, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
         began_wc = time.perf_counter()
         subprocess.run(["wc", *map(str, files)], check=True, capture_output=True)

@@ -22,11 +22,11 @@ import _report
 from _ranks import correlation, ranks
 from _simulated_use import COUNT, EFFECTIVE, ITEMS, SCENARIOS, Floats, Use, simulate
 from _witness import first_sides
-from habitus.evidence.estimation import WIDTH, estimates
-from habitus.evidence.findings import sums_of
-from habitus.evidence.model import Item, Observation
-from habitus.evidence.running import Running
-from habitus.evidence.sums import looks
+from habitus.evidence.estimation import INTERVAL_WIDTH, estimate_items
+from habitus.evidence.findings import add_observations
+from habitus.evidence.model import EvidenceItem, Observation
+from habitus.evidence.regression import score_effects
+from habitus.evidence.sums import EvidenceSums
 from habitus.memory import model
 from habitus.memory.model import Engram, LessonCounters, LessonKind, LessonScope
 
@@ -78,7 +78,7 @@ def _scenario(name: str, episodes: int, seeds: int) -> dict[str, dict[str, Any]]
 
 
 def _guesses(use: Use, observations: list[Observation]) -> dict[str, Guess]:
-    running = sums_of(observations)
+    running = add_observations(observations)
     drawn, seen = _alone(running)
     offered = np.bincount(use.chosen[use.is_offered], minlength=COUNT)
     worked = np.bincount(use.chosen[use.is_offered], weights=_whole(use), minlength=COUNT)
@@ -98,34 +98,36 @@ def _whole(use: Use) -> Floats:
     return np.broadcast_to(use.success[:, None], use.chosen.shape)[use.is_offered]
 
 
-def _habitus(running: Running) -> Guess:
-    found = estimates(running, 0.0)
+def _habitus(running: EvidenceSums) -> Guess:
+    found = estimate_items(running, 0.0)
     effects = [found[item].offering if item in found else None for item in ITEMS]
     columns = [[effect.value, effect.low, effect.high] if effect else [np.nan] * 3 for effect in effects]
     values, lows, highs = np.array(columns).T
     return Guess(values=values, lows=lows, highs=highs)
 
 
-def _alone(running: Running) -> tuple[Guess, Guess]:
+def _alone(running: EvidenceSums) -> tuple[Guess, Guess]:
     """The randomised contrast, and the association, over all periods."""
     items = list(running.counts)
     columns = np.array([running.columns[item] for item in items])
     kinds = np.array([column for feature, column in running.columns.items() if isinstance(feature, int)])
-    games = [running.games.get(item) for item in items]
-    both = looks(running.explicit, columns, kinds, np.array([bool(g and g.offered and g.withheld) for g in games]))
+    games = [running.betting.get(item) for item in items]
+    both = score_effects(
+        running.explicit, columns, kinds, np.array([bool(g and g.offered and g.withheld) for g in games])
+    )
     return (
-        _normal(items, both.noise, both.drawn, both.drawn_information, both.drawn_spread),
-        _normal(items, both.noise, both.seen, both.seen_information, both.seen_spread),
+        _normal(items, both.noise, both.randomized, both.randomized_information, both.randomized_information),
+        _normal(items, both.noise, both.association, both.association_information, both.association_spread),
     )
 
 
-def _normal(items: list[Item], noise: float, *scores: Floats) -> Guess:
+def _normal(items: list[EvidenceItem], noise: float, *scores: Floats) -> Guess:
     score, information, spread = (each.sum(0) for each in scores)
     known = information > 0
     places = np.array([ITEMS.index(item) for item in items])[known]
     values, margins = np.full(COUNT, np.nan), np.full(COUNT, np.nan)
     values[places] = score[known] / information[known]
-    margins[places] = WIDTH * np.sqrt(noise * spread[known]) / information[known]
+    margins[places] = INTERVAL_WIDTH * np.sqrt(noise * spread[known]) / information[known]
     return Guess(values=values, lows=values - margins, highs=values + margins)
 
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from habitus.app.learning.evidence import EvidenceService
     from habitus.errors import HabitusError, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
     from habitus.events import Outcome, OutcomeKind, ToolResult
-    from habitus.evidence.estimation import Effect, Estimate
-    from habitus.evidence.findings import Finding, Findings, Verdict
-    from habitus.evidence.model import Item, ItemKind
+    from habitus.evidence.estimation import EffectEstimate, ItemEstimate
+    from habitus.evidence.findings import EvidenceFindings, ItemFinding, ItemVerdict
+    from habitus.evidence.model import EvidenceItem, ItemKind
     from habitus.journal.model import Turn, TurnOutcome
     from habitus.llm.model import Image
     from habitus.llm.scripted import ScriptedModel, calls, says
@@ -49,21 +49,22 @@ __all__ = [
     "Consent",
     "ConsentQuestion",
     "Cortex",
-    "Effect",
+    "EffectEstimate",
     "EncodeResult",
     "Engram",
-    "Estimate",
+    "EvidenceFindings",
+    "EvidenceItem",
     "EvidenceService",
-    "Finding",
-    "Findings",
     "Habitus",
     "HabitusError",
     "HostTurn",
     "Image",
     "InMemorySkillStore",
     "Invalid",
-    "Item",
+    "ItemEstimate",
+    "ItemFinding",
     "ItemKind",
+    "ItemVerdict",
     "LessonDraft",
     "LessonProducer",
     "Library",
@@ -93,7 +94,6 @@ __all__ = [
     "TurnOutcome",
     "TurnResult",
     "UserError",
-    "Verdict",
     "calls",
     "read_settings",
     "says",
@@ -139,16 +139,16 @@ _HOMES = {
         "ToolResult",
     ),
     "habitus.evidence.findings": (
-        "Finding",
-        "Findings",
-        "Verdict",
+        "ItemFinding",
+        "EvidenceFindings",
+        "ItemVerdict",
     ),
     "habitus.evidence.estimation": (
-        "Effect",
-        "Estimate",
+        "EffectEstimate",
+        "ItemEstimate",
     ),
     "habitus.evidence.model": (
-        "Item",
+        "EvidenceItem",
         "ItemKind",
     ),
     "habitus.journal.model": (

@@ -27,21 +27,22 @@ __all__ = [
     "Consent",
     "ConsentQuestion",
     "Cortex",
-    "Effect",
+    "EffectEstimate",
     "EncodeResult",
     "Engram",
-    "Estimate",
+    "EvidenceFindings",
+    "EvidenceItem",
     "EvidenceService",
-    "Finding",
-    "Findings",
     "Habitus",
     "HabitusError",
     "HostTurn",
     "Image",
     "InMemorySkillStore",
     "Invalid",
-    "Item",
+    "ItemEstimate",
+    "ItemFinding",
     "ItemKind",
+    "ItemVerdict",
     "LessonDraft",
     "LessonProducer",
     "Library",
@@ -71,7 +72,6 @@ __all__ = [
     "TurnOutcome",
     "TurnResult",
     "UserError",
-    "Verdict",
     "calls",
     "read_settings",
     "says",
@@ -221,7 +221,7 @@ class Cortex:
     def get_page_texts(self) -> dict[str, str]: ...
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Effect:
+class EffectEstimate:
     value: float
     low: float
     high: float
@@ -271,21 +271,15 @@ class Engram:
     def with_counts(self, **counts: int | datetime | None) -> Engram: ...
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Estimate:
-    item: Item
-    basis: Any
-    offering: Effect | None
-    using: Effect | None
-    weak: Effect | None
-    uptake: Effect | None
-    offered: Any
-    withheld: Any
-    tokens: int
-    used: int
-    ignored: int
+class EvidenceFindings:
+    items: tuple[ItemFinding, ...] = ...
+    rollbacks: tuple[Any, ...] = ...
 
-    @property
-    def per_1000_tokens(self) -> float | None: ...
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class EvidenceItem:
+    kind: ItemKind
+    name: str
+    version: int = ...
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvidenceService:
@@ -296,27 +290,11 @@ class EvidenceService:
     cache_threshold: int = ...
 
     def list_exposures(self) -> list[Any]: ...
-    def compute_findings(self) -> Findings: ...
-    def compute_findings_and_chosen(self) -> tuple[Findings, frozenset[tuple[str, str]]]: ...
-    def find_item(self, name: str) -> tuple[Finding, ...]: ...
-    def find_skill(self, item: Any) -> tuple[Finding, ...]: ...
+    def compute_findings(self) -> EvidenceFindings: ...
+    def compute_findings_and_chosen(self) -> tuple[EvidenceFindings, frozenset[tuple[str, str]]]: ...
+    def find_item(self, name: str) -> tuple[ItemFinding, ...]: ...
+    def find_skill(self, item: Any) -> tuple[ItemFinding, ...]: ...
     def erase_user(self, user: str) -> int: ...
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    item: Item
-    estimate: Estimate
-    bound: Any
-    judgement: Any
-    plan: Any
-    sentence: str
-    trial_offered: int = ...
-    trial_withheld: int = ...
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Findings:
-    items: tuple[Finding, ...] = ...
-    rollbacks: tuple[Any, ...] = ...
 
 class Habitus:
     @classmethod
@@ -546,17 +524,46 @@ class InMemorySkillStore:
         self, *, with_imported: bool = ..., among: Sequence[str] | None = ...
     ) -> dict[str, dict[Stage, Any]]: ...
 
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class Item:
-    kind: ItemKind
-    name: str
-    version: int = ...
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ItemEstimate:
+    item: EvidenceItem
+    basis: Any
+    offering: EffectEstimate | None
+    using: EffectEstimate | None
+    weak: EffectEstimate | None
+    uptake: EffectEstimate | None
+    offered: Any
+    withheld: Any
+    tokens: int
+    used: int
+    ignored: int
+
+    @property
+    def per_1000_tokens(self) -> float | None: ...
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ItemFinding:
+    item: EvidenceItem
+    estimate: ItemEstimate
+    bound: Any
+    decision: Any
+    plan: Any
+    sentence: str
+    trial_offered: int = ...
+    trial_withheld: int = ...
 
 class ItemKind(StrEnum):
     SKILL = "skill"
     LESSON = "lesson"
     RECIPE = "recipe"
     TOOL = "tool"
+
+class ItemVerdict(StrEnum):
+    PROMOTE = "promote"
+    KEEP = "keep"
+    DEGRADE = "degrade"
+    RETIRE = "retire"
+    UNKNOWN = "not known yet"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LessonDraft:
@@ -952,13 +959,6 @@ class TurnResult:
     rounds: int
     seconds: float
     pending: int = ...
-
-class Verdict(StrEnum):
-    PROMOTE = "promote"
-    KEEP = "keep"
-    DEGRADE = "degrade"
-    RETIRE = "retire"
-    UNKNOWN = "not known yet"
 
 def calls(tool: str, arguments: Mapping[str, object] | str | None = ..., *, text: str = ...) -> Any: ...
 def read_settings(home: Path | None = ..., environ: Mapping[str, str] | None = ...) -> Settings: ...

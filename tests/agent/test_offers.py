@@ -9,7 +9,7 @@ import pytest
 
 from habitus.agent.session import Session
 from habitus.app import Habitus
-from habitus.evidence.model import Item, ItemKind, Lots
+from habitus.evidence.model import EvidenceItem, ItemKind, UnitRandomizer
 from habitus.journal.model import Exposure, SelectionSlot
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import LessonDraft, LessonProducer
@@ -31,19 +31,19 @@ def withholding(habitus: Habitus) -> None:
     )
 
 
-def unit_where(habitus: Habitus, offered: bool, *items: Item) -> str:
+def unit_where(habitus: Habitus, offered: bool, *items: EvidenceItem) -> str:
     """A conversation whose lot decides so about all of these."""
     seed = habitus.journal.get_random_seed()
     ids = (f"c{n}" for n in range(10_000))
     return next(
         id
         for id in ids
-        if all(Lots(unit=id, seed=seed, share=SHARE).assign(item).is_offered is offered for item in items)
+        if all(UnitRandomizer(unit=id, seed=seed, share=SHARE).assign(item).is_offered is offered for item in items)
     )
 
 
-def tea(version: int = 1) -> Item:
-    return Item(kind=ItemKind.SKILL, name="brew-tea", version=version)
+def tea(version: int = 1) -> EvidenceItem:
+    return EvidenceItem(kind=ItemKind.SKILL, name="brew-tea", version=version)
 
 
 def of(habitus: Habitus, item: str) -> list[Exposure]:
@@ -123,8 +123,8 @@ async def test_rules_lessons_and_tools_are_drawn_but_never_what_a_person_wants_t
     learned = lessons[LessonProducer.CEREBELLUM]
     drawn = (
         tea(),
-        Item(kind=ItemKind.LESSON, name=learned.id),
-        Item(kind=ItemKind.TOOL, name="add-up"),
+        EvidenceItem(kind=ItemKind.LESSON, name=learned.id),
+        EvidenceItem(kind=ItemKind.TOOL, name="add-up"),
     )
     (tmp_path / "a.csv").write_text("x\n1\n")
     for is_offered in (True, False):

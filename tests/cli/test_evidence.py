@@ -15,7 +15,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.library.browsing import browse_skills
 from habitus.app.use_cases.skills import ListSkillsRequest
 from habitus.events import OutcomeKind
-from habitus.evidence.model import Item, ItemKind, Lots
+from habitus.evidence.model import EvidenceItem, ItemKind, UnitRandomizer
 from habitus.journal.model import Exposure, Turn, TurnOutcome
 from habitus.memory.model import LessonDraft, LessonProducer, LessonScope
 from habitus.settings import Settings, get_account_name
@@ -26,7 +26,7 @@ from tests.homes import furnish
 
 SHARE = 0.5
 PAIRS = 9  # conversations of each version, offered and withheld
-TEA = Item(kind=ItemKind.SKILL, name="brew-tea")
+TEA = EvidenceItem(kind=ItemKind.SKILL, name="brew-tea")
 
 
 def settings_of(home: Path, share: float = SHARE) -> Settings:
@@ -38,7 +38,7 @@ def settings_of(home: Path, share: float = SHARE) -> Settings:
 def pairs(habitus: Habitus, prefix: str) -> Iterator[tuple[str, bool]]:
     """Ids of conversations, one to which the lot offers the skill after one from which it withholds it."""
     seed = habitus.journal.get_random_seed()
-    lots = ((f"{prefix}-{n}", Lots(unit=f"{prefix}-{n}", seed=seed, share=SHARE)) for n in range(10_000))
+    lots = ((f"{prefix}-{n}", UnitRandomizer(unit=f"{prefix}-{n}", seed=seed, share=SHARE)) for n in range(10_000))
     drawn = [(id, lot.assign(TEA).is_offered) for id, lot in lots]
     arms = ([one for one in drawn if one[1] is arm] for arm in (True, False))
     for pair in list(zip(*arms, strict=False))[:PAIRS]:
@@ -154,7 +154,7 @@ def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_
 def test_corrections_lost_words_odd_clocks_and_forgotten_people_are_followed(judged: Path, tmp_path: Path) -> None:
     home = shutil.copytree(judged, tmp_path / "home")
     with Habitus.open(settings_of(home), clock=lambda: datetime(2001, 1, 1, tzinfo=UTC)) as habitus:  # set back
-        assert [one.judgement.verdict for one in habitus.evidence.find_item("brew-tea")] == ["promote", "retire"]
+        assert [one.decision.verdict for one in habitus.evidence.find_item("brew-tea")] == ["promote", "retire"]
         with habitus.turn("and now?", conversation=next(pairs(habitus, "v2"))[0]) as turn:
             turn.done("Like this.", ok=True)
         assert {(1.0, 0.0), (0.0, 1.0)} & {one.explicit_scores for one in habitus.journal.load_exposures(["brew-tea"])}
@@ -181,8 +181,8 @@ def test_without_withholding_the_same_is_said_to_be_association(tmp_path: Path) 
             with habitus.turn("how do I brew tea?", conversation=f"c{n}") as turn:
                 turn.done("Like this.", ok=True)
         (found,) = habitus.evidence.find_item("brew-tea")
-        assert (found.judgement.verdict, found.estimate.basis) == ("not known yet", "associational")
-        assert found.judgement.reason == "It was never withheld at random."
+        assert (found.decision.verdict, found.estimate.basis) == ("not known yet", "associational")
+        assert found.decision.reason == "It was never withheld at random."
 
 
 @pytest.mark.req("LA-05")

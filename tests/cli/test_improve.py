@@ -9,7 +9,7 @@ import pytest
 
 from habitus.app.learning.improving import open_improve_store
 from habitus.skills.trees import TASKS_FILE
-from habitus.tasks.checks import Matches
+from habitus.tasks.checks import MatchesCheck
 from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import TaskSplit
@@ -29,7 +29,7 @@ def _furnished(direct: Direct, tasks: int) -> None:
     folder = direct.home / "skills" / "name-a-town"
     (folder / TASKS_FILE).parent.mkdir(parents=True)
     (folder / "SKILL.md").write_text(SKILL)
-    checks = (Matches(pattern="^[A-Z]+$"),)
+    checks = (MatchesCheck(pattern="^[A-Z]+$"),)
     made = [Task(id=f"t{n}", request=f"Which town has number {n:03}?", checks=checks) for n in range(tasks)]
     (folder / TASKS_FILE).write_text(write_tasks(made))
 
@@ -76,7 +76,9 @@ def test_the_three_commands_of_the_guide_lead_to_a_proved_change(
     assert "Candidate 1: Small letters fail." in said
     assert f"accepted: 0 → 100 of 100 on {gate} tasks" in said
     assert "Proposed: habitus review show 1" in said
-    assert f"exam: 0 → 100 of 100 on {exam} tasks, {rounds} tries each" in direct.ok("review", "show", "1")
+    assert f"exam: 0 → 100 of 100 on {exam} tasks, {'2 rounds' if rounds > 1 else '1 round'}:" in direct.ok(
+        "review", "show", "1"
+    )
     direct.ok(*approve)
     assert "2. Use capitals." in direct.skill_file("name-a-town").read_text()
     found = direct.json("skills", "improvements", "name-a-town")
@@ -101,17 +103,27 @@ def test_a_run_is_left_to_a_worker(direct: Direct, tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.req("IM-04")
-def test_a_shorter_version_needs_nobody_who_drafts(direct: Direct, tmp_path: Path) -> None:
+def test_a_shorter_version_is_refused_where_no_run_could_show_that_it_is_not_worse(
+    direct: Direct, tmp_path: Path
+) -> None:
     _furnished(direct, 4)
     direct.skill_file("name-a-town").write_text(SKILL + "2. Write it with a capital letter in front.\n" * 2)
     (tmp_path / "model.json").write_text(json.dumps([{"say": "ALTBERG"}] * 4))
     words = ("--shorter", "--rounds", "1", "-n", "1", "--yes", "-m", f"script:{tmp_path / 'model.json'}")
-    said = direct("skills", "improve", "name-a-town", *words).out
-    assert "Candidate 1: Some 10 tokens say things twice" in said
-    assert "Not shown" in said
-    assert "4 rollouts" in said
-    (one,) = direct.json("skills", "improvements", "name-a-town")["candidates"]
-    assert (one["candidate"]["source"], one["candidate"]["text"].count("capital letter")) == ("rule", 1)
+    refused = direct("skills", "improve", "name-a-town", *words)
+    assert refused.code == 1
+    assert "not worse by 3 points takes 158 gate tasks or more, and there are 2" in refused.err
+
+
+@pytest.mark.req("IM-04")
+def test_a_candidate_that_is_refused_says_why_and_is_an_error(direct: Direct, tmp_path: Path) -> None:
+    _furnished(direct, 16)
+    (tmp_path / "same.md").write_text(SKILL)
+    (tmp_path / "model.json").write_text("[]")
+    words = ("--candidate", str(tmp_path / "same.md"), "--yes", "-m", f"script:{tmp_path / 'model.json'}")
+    said = direct("skills", "improve", "name-a-town", *words)
+    assert said.code == 1
+    assert "Not tried: it changes nothing." in said.out
 
 
 @pytest.mark.req("IM-04")

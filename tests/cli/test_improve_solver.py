@@ -10,7 +10,7 @@ import pytest
 
 from habitus.app.learning.improving import open_improve_store
 from habitus.skills.trees import TASKS_FILE
-from habitus.tasks.checks import Called, Matches, Validator
+from habitus.tasks.checks import CalledCheck, MatchesCheck, ValidatorCheck
 from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
@@ -27,9 +27,12 @@ WRITE = Task(
     id="write",
     request="Write the town of hint.txt into town.txt.",
     files={"hint.txt": "Altberg"},
-    checks=(Validator(code="assert open('town.txt').read().strip() == 'ALT' + 'BERG'"), Called(command="hint.txt")),
+    checks=(
+        ValidatorCheck(code="assert open('town.txt').read().strip() == 'ALT' + 'BERG'"),
+        CalledCheck(command="hint.txt"),
+    ),
 )
-SAY = Task(id="say", request="Which town is it?", checks=(Matches(pattern="^[A-Z]+$"),))
+SAY = Task(id="say", request="Which town is it?", checks=(MatchesCheck(pattern="^[A-Z]+$"),))
 
 
 def furnish(direct: Direct) -> list[str]:

@@ -15,7 +15,7 @@ from habitus import sql
 from habitus.app.learning.evidence import EvidenceService, list_chosen_items, make_observations
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
-from habitus.evidence.findings import Findings, findings
+from habitus.evidence.findings import EvidenceFindings, collect_findings
 from habitus.journal.journal import Journal
 from habitus.journal.model import Exposure, Turn, TurnMessage, TurnOrigin, TurnOutcome
 from habitus.journal.tables import evidence_sums, exposures, lasting_outcomes, turns
@@ -130,20 +130,20 @@ def evidence(book: Journal, now: datetime) -> EvidenceService:
     return EvidenceService(journal=book, clock=lambda: now, share=0.1, refuse_changes=lambda: None, cache_threshold=2)
 
 
-def numbers(found: Findings) -> dict[str, object]:
+def numbers(found: EvidenceFindings) -> dict[str, object]:
     """Every verdict, count, bound and interval; rounded, because sums are not added in the same order."""
     told: dict[str, object] = {}
     for one in found.items:
         estimate, name = one.estimate, f"{one.item.name} {one.item.version}"
-        told[name] = (one.judgement, estimate.offered, estimate.withheld, estimate.used, estimate.ignored)
+        told[name] = (one.decision, estimate.offered, estimate.withheld, estimate.used, estimate.ignored)
         parts = [(each.low, each.high) for each in (one.bound, estimate.offering, estimate.weak) if each]
         told[f"{name} is"] = [round(end, 6) for part in (*parts, (one.plan.a_day, 0.0)) for end in part]
     return told
 
 
-def in_one_pass(book: Journal, now: datetime) -> Findings:
+def in_one_pass(book: Journal, now: datetime) -> EvidenceFindings:
     kept = book.load_exposures()
-    return findings(make_observations(kept, list_chosen_items(kept), now), withhold=0.1)
+    return collect_findings(make_observations(kept, list_chosen_items(kept), now), withhold=0.1)
 
 
 @st.composite

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from habitus.evidence.model import Item, ItemKind, Observation
+from habitus.evidence.model import EvidenceItem, ItemKind, Observation
 
-SKILL = Item(kind=ItemKind.SKILL, name="csv-summary", version=1)
+SKILL = EvidenceItem(kind=ItemKind.SKILL, name="csv-summary", version=1)
 
 
 def drawn(
-    item: Item = SKILL,
+    item: EvidenceItem = SKILL,
     *,
     units: int = 400,
     withheld: float = 0.5,

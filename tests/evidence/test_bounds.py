@@ -11,39 +11,59 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.evidence.bounds import ERROR, Bound, Game, Plays, expect, find_bound, is_worse
-from habitus.evidence.findings import NOTHING, findings, sums_of
+from habitus.evidence.bounds import (
+    ERROR,
+    BettingState,
+    EffectBound,
+    RandomizedExposures,
+    find_bound,
+    is_worse,
+    predict_success,
+)
+from habitus.evidence.findings import NO_SUMS, add_observations, collect_findings
 from habitus.evidence.model import Observation
-from habitus.evidence.running import NO_GAME, Running, pack, unpack
-from habitus.evidence.sums import Floats, Table
+from habitus.evidence.regression import Floats, ObservationTable
+from habitus.evidence.sums import NO_BETTING, EvidenceSums, pack_sums, unpack_sums
 from tests.evidence.observed import SKILL, drawn
 
 ENOUGH = math.log(2 / ERROR)
 
 
-def bound_of(observations: list[Observation]) -> Bound:
-    return find_bound(sums_of(observations).games.get(SKILL, NO_GAME))
+def bound_of(observations: list[Observation]) -> EffectBound:
+    return find_bound(add_observations(observations).betting.get(SKILL, NO_BETTING))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Witness(Game):
+class Witness(BettingState):
     """A game that remembers each play."""
 
-    plays: tuple[Plays, ...] = ()
+    plays: tuple[RandomizedExposures, ...] = ()
 
-    def after(self, rows: Table) -> Witness:
-        expected, went = expect(rows, self.went)
-        return Witness(capitals=self.capitals, went=went, plays=(*self.plays, Plays.of(rows, expected)))
+    def with_exposures(self, rows: ObservationTable) -> Witness:
+        expected, went = predict_success(rows, self.outcomes_by_kind)
+        return Witness(
+            log_capitals=self.log_capitals,
+            outcomes_by_kind=went,
+            plays=(*self.plays, RandomizedExposures.of(rows, expected)),
+        )
 
 
 def fortunes(observations: Iterable[Observation], effect: float) -> list[Floats]:
     """Our capital after every exposure, staked on either side."""
-    kept = sums_of(observations, settled=Running(games={SKILL: Witness(capitals=NO_GAME.capitals, went=NO_GAME.went)}))
-    game = kept.games[SKILL]
+    kept = add_observations(
+        observations,
+        settled=EvidenceSums(
+            betting={SKILL: Witness(log_capitals=NO_BETTING.log_capitals, outcomes_by_kind=NO_BETTING.outcomes_by_kind)}
+        ),
+    )
+    game = kept.betting[SKILL]
     assert isinstance(game, Witness)
-    columns = {name: [getattr(each, name) for each in game.plays] for name in ("pays", "adds", "most_up", "most_down")}
-    whole = Plays(**{name: np.concatenate(each) for name, each in columns.items()})
-    return [whole.fortunes(effect, up=up) for up in (True, False)]
+    columns = {
+        name: [getattr(each, name) for each in game.plays]
+        for name in ("payoffs", "assignment_variances", "max_stake_up", "max_stake_down")
+    }
+    whole = RandomizedExposures(**{name: np.concatenate(each) for name, each in columns.items()})
+    return [whole.log_evidence_after_each(effect, up=up) for up in (True, False)]
 
 
 @pytest.mark.full
@@ -104,23 +124,23 @@ def test_sums_that_are_kept_and_added_to_are_those_of_one_pass(ends: list[int]) 
         for n, one in enumerate(drawn(item, units=400, with_it=0.7))
         if item is SKILL or n > 150
     ]
-    kept, begins = NOTHING, 0
+    kept, begins = NO_SUMS, 0
     for end in (*sorted(ends), 400):
-        part = sums_of([one for one in rows if begins <= int(one.unit[1:]) < end], settled=kept)
-        packed = pack(part, {"end": end})
-        unpacked = unpack(packed)
+        part = add_observations([one for one in rows if begins <= int(one.unit[1:]) < end], settled=kept)
+        packed = pack_sums(part, {"end": end})
+        unpacked = unpack_sums(packed)
         assert unpacked is not None
         assert unpacked[1]["end"] == end
         kept, begins = unpacked[0], end
-        assert unpack(packed[:-30]) is None  # a damaged file is no file
-    once, added = (found(running) for running in (sums_of(rows), kept))
+        assert unpack_sums(packed[:-30]) is None  # a damaged file is no file
+    once, added = (found(running) for running in (add_observations(rows), kept))
     assert added == pytest.approx(once)
 
 
-def found(running: Running) -> dict[str, float]:
+def found(running: EvidenceSums) -> dict[str, float]:
     """Every number that is found, by a name."""
     numbers: dict[str, float] = {}
-    for one in findings([], withhold=0.1, settled=running).items:
+    for one in collect_findings([], withhold=0.1, settled=running).items:
         for part in (one.estimate.offering, one.estimate.using, one.estimate.weak, one.bound, one.plan):
             values = asdict(part) if part else {}
             numbers |= {f"{one.item.version} {type(part)} {name}": value or 0.0 for name, value in values.items()}
@@ -141,7 +161,7 @@ def test_a_version_is_worse_only_where_both_were_drawn_often_enough() -> None:
         return list(drawn(item, units=units, with_it=with_it, seed=number))
 
     def worse(first: list[Observation], second: list[Observation]) -> bool:
-        found = sums_of([*first, *second]).games
+        found = add_observations([*first, *second]).betting
         return is_worse(found[replace(SKILL, version=2)], found[SKILL])
 
     assert worse(version(1, 400, 0.8), version(2, 400, 0.3))

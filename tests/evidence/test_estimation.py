@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence import estimation
-from habitus.evidence.estimation import Arm, Basis, Estimate
-from habitus.evidence.findings import findings, sums_of
-from habitus.evidence.model import Item, ItemKind, Observation
+from habitus.evidence.estimation import EstimateBasis, ItemEstimate, VariantCounts
+from habitus.evidence.findings import add_observations, collect_findings
+from habitus.evidence.model import EvidenceItem, ItemKind, Observation
 from tests.evidence.observed import SKILL, drawn
 
-OTHER = Item(kind=ItemKind.LESSON, name="other")
+OTHER = EvidenceItem(kind=ItemKind.LESSON, name="other")
 
 
-def estimates(observations: Iterable[Observation]) -> dict[Item, Estimate]:
-    return estimation.estimates(sums_of(observations), 0.0)
+def estimates(observations: Iterable[Observation]) -> dict[EvidenceItem, ItemEstimate]:
+    return estimation.estimate_items(add_observations(observations), 0.0)
 
 
 anything = st.builds(
@@ -43,7 +43,7 @@ anything = st.builds(
 @pytest.mark.req("LA-05")
 @given(st.lists(anything, max_size=40))
 def test_whatever_was_observed_every_number_is_one(observations: list[Observation]) -> None:
-    found = findings(observations, withhold=0.1)
+    found = collect_findings(observations, withhold=0.1)
     assert [finding.item for finding in found.items] == sorted({one.item for one in observations})
     for finding in found.items:
         estimate = finding.estimate
@@ -52,14 +52,14 @@ def test_whatever_was_observed_every_number_is_one(observations: list[Observatio
         assert -1 <= finding.bound.low <= finding.bound.high <= 1
         numbers = [*dataclasses.astuple(finding.plan), estimate.per_1000_tokens]
         assert all(number is None or math.isfinite(number) for number in numbers)
-        assert "nan" not in f"{finding.sentence}{finding.judgement.reason}"
+        assert "nan" not in f"{finding.sentence}{finding.decision.reason}"
 
 
 @pytest.mark.req("LA-05")
 def test_an_effect_is_found_where_half_were_withheld() -> None:
-    found = estimates([*drawn(with_it=0.8, without=0.5), *drawn(OTHER)])
+    found = estimates([*drawn(with_it=0.8, without=0.5), *drawn(OTHER, seed=2)])
     skill, other = found[SKILL], found[OTHER]
-    assert skill.basis is Basis.RANDOMISED
+    assert skill.basis is EstimateBasis.RANDOMISED
     assert skill.offering is not None
     assert other.offering is not None
     assert 0.15 < skill.offering.low < 0.3 < skill.offering.high < 0.45
@@ -95,7 +95,7 @@ def test_without_any_withheld_an_estimate_is_associational_and_unsure() -> None:
     offered = [one for one in drawn(with_it=0.9, without=0.5, withheld=0.3) if one.is_offered]
     others = [replace(one, item=OTHER, unit=f"other {one.unit}") for one in drawn(with_it=0.4, withheld=0.0)]
     estimate = estimates([*offered, *others])[SKILL]
-    assert (estimate.basis, estimate.withheld, estimate.using) == (Basis.ASSOCIATIONAL, Arm(), None)
+    assert (estimate.basis, estimate.withheld, estimate.using) == (EstimateBasis.ASSOCIATIONAL, VariantCounts(), None)
     both = estimates(drawn(with_it=0.9, without=0.5, withheld=0.3))[SKILL]
     assert estimate.offering is not None
     assert both.offering is not None
@@ -107,7 +107,7 @@ def test_the_association_s_bias_is_learned_from_the_items_that_were_withheld() -
     """Chosen for hard requests, which nobody sees: the association says harm where the draw says nothing."""
     rows: list[Observation] = []
     for number in range(12):
-        item = Item(kind=ItemKind.LESSON, name=f"hard {number}")
+        item = EvidenceItem(kind=ItemKind.LESSON, name=f"hard {number}")
         rows += drawn(item, with_it=0.35, without=0.35, units=200, seed=number)
     rows += [
         replace(one, item=OTHER, unit=f"easy {one.unit}", propensity=1.0)
@@ -120,11 +120,11 @@ def test_the_association_s_bias_is_learned_from_the_items_that_were_withheld() -
 @pytest.mark.req("LA-05")
 def test_weak_outcomes_are_estimated_apart_and_decide_nothing() -> None:
     weak = [replace(one, is_explicit=False) for one in drawn(with_it=1.0, without=0.0)]
-    (finding,) = findings(weak, withhold=0.1).items
+    (finding,) = collect_findings(weak, withhold=0.1).items
     assert finding.estimate.offering is None
     assert finding.estimate.weak is not None
     assert finding.estimate.weak.low > 0.7
-    assert finding.judgement.verdict == "not known yet"
+    assert finding.decision.verdict == "not known yet"
     mixed = estimates([*weak, *drawn(OTHER)])
     beside, alone = mixed[OTHER].offering, estimates(drawn(OTHER))[OTHER].offering
     assert mixed[SKILL].offering is None
@@ -138,8 +138,11 @@ def test_missing_outcomes_are_counted_by_arm() -> None:
     rows = [replace(one, success=None) if one.is_offered else one for one in drawn(units=100)]
     estimate = estimates(rows)[SKILL]
     withheld = sum(not one.is_offered for one in rows)
-    assert (estimate.offered, estimate.withheld) == (Arm(missing=100 - withheld), Arm(explicit=withheld))
-    assert estimate.basis is Basis.ASSOCIATIONAL
+    assert (estimate.offered, estimate.withheld) == (
+        VariantCounts(missing=100 - withheld),
+        VariantCounts(explicit=withheld),
+    )
+    assert estimate.basis is EstimateBasis.ASSOCIATIONAL
 
 
 @pytest.mark.req("LA-05")

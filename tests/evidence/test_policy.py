@@ -8,29 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from habitus.evidence.bounds import Bound
-from habitus.evidence.estimation import Arm, Basis, Effect, Estimate
-from habitus.evidence.findings import Finding, Verdict, findings, judge, sentence
+from habitus.evidence.bounds import EffectBound
+from habitus.evidence.estimation import EffectEstimate, EstimateBasis, ItemEstimate, VariantCounts
+from habitus.evidence.findings import ItemFinding, ItemVerdict, collect_findings, decide_verdict, describe_finding
 from habitus.evidence.model import Observation
 from tests.evidence.observed import SKILL, drawn
 
-HELPS = Estimate(
+HELPS = ItemEstimate(
     item=SKILL,
-    basis=Basis.RANDOMISED,
-    offering=Effect(value=0.08, low=0.01, high=0.15),
+    basis=EstimateBasis.RANDOMISED,
+    offering=EffectEstimate(value=0.08, low=0.01, high=0.15),
     using=None,
     weak=None,
     uptake=None,
-    offered=Arm(explicit=190),
-    withheld=Arm(explicit=22),
+    offered=VariantCounts(explicit=190),
+    withheld=VariantCounts(explicit=22),
     tokens=310,
     used=40,
     ignored=2,
 )
 
 
-def finding(observations: list[Observation]) -> Finding:
-    (found,) = findings(observations, withhold=0.1).items
+def finding(observations: list[Observation]) -> ItemFinding:
+    (found,) = collect_findings(observations, withhold=0.1).items
     return found
 
 
@@ -38,16 +38,16 @@ def finding(observations: list[Observation]) -> Finding:
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [
-        (0.02, 0.2, Verdict.PROMOTE),
-        (-0.2, -0.01, Verdict.RETIRE),
-        (-0.2, 0.04, Verdict.DEGRADE),
-        (-0.04, 0.3, Verdict.KEEP),
-        (-0.2, 0.3, Verdict.UNKNOWN),
-        (-1.0, 1.0, Verdict.UNKNOWN),
+        (0.02, 0.2, ItemVerdict.PROMOTE),
+        (-0.2, -0.01, ItemVerdict.RETIRE),
+        (-0.2, 0.04, ItemVerdict.DEGRADE),
+        (-0.04, 0.3, ItemVerdict.KEEP),
+        (-0.2, 0.3, ItemVerdict.UNKNOWN),
+        (-1.0, 1.0, ItemVerdict.UNKNOWN),
     ],
 )
-def test_the_bound_decides(low: float, high: float, verdict: Verdict) -> None:
-    judgement = judge(HELPS, Bound(low=low, high=high, offered=190, withheld=22))
+def test_the_bound_decides(low: float, high: float, verdict: ItemVerdict) -> None:
+    judgement = decide_verdict(HELPS, EffectBound(low=low, high=high, offered=190, withheld=22))
     assert judgement.verdict is verdict
     assert judgement.reason.endswith(".")
 
@@ -55,11 +55,11 @@ def test_the_bound_decides(low: float, high: float, verdict: Verdict) -> None:
 @pytest.mark.req("LA-05")
 def test_what_is_recalled_and_never_followed_is_degraded_unless_it_helps() -> None:
     ignored = replace(HELPS, used=20, ignored=18)
-    found = judge(ignored, Bound())
-    assert found.verdict is Verdict.DEGRADE
+    found = decide_verdict(ignored, EffectBound())
+    assert found.verdict is ItemVerdict.DEGRADE
     assert found.reason == "It was recalled 20 times and left no trace in 18 of them."
-    assert judge(replace(ignored, used=9, ignored=9), Bound()).verdict is Verdict.UNKNOWN
-    assert judge(ignored, Bound(low=0.1)).verdict is Verdict.PROMOTE
+    assert decide_verdict(replace(ignored, used=9, ignored=9), EffectBound()).verdict is ItemVerdict.UNKNOWN
+    assert decide_verdict(ignored, EffectBound(low=0.1)).verdict is ItemVerdict.PROMOTE
 
 
 @pytest.mark.req("LA-05")
@@ -74,7 +74,7 @@ def test_what_is_recalled_without_a_trace_is_counted() -> None:
 @pytest.mark.req("LA-05")
 def test_clear_evidence_promotes_and_retires_and_says_so() -> None:
     good, bad = (finding(list(drawn(units=600, with_it=with_it))) for with_it in (0.9, 0.1))
-    assert (good.judgement.verdict, bad.judgement.verdict) == (Verdict.PROMOTE, Verdict.RETIRE)
+    assert (good.decision.verdict, bad.decision.verdict) == (ItemVerdict.PROMOTE, ItemVerdict.RETIRE)
     assert good.sentence.startswith("Helps: surely ")
     assert bad.sentence.startswith("Harms: surely ")
 
@@ -96,44 +96,47 @@ def test_clear_evidence_promotes_and_retires_and_says_so() -> None:
     ],
 )
 def test_why_it_is_not_known(rows: list[Observation], reason: str) -> None:
-    judgement = finding(rows).judgement
-    assert (judgement.verdict, judgement.reason) == (Verdict.UNKNOWN, reason)
+    judgement = finding(rows).decision
+    assert (judgement.verdict, judgement.reason) == (ItemVerdict.UNKNOWN, reason)
 
 
 @pytest.mark.req("SK-11", "LA-05")
 def test_a_worse_version_is_to_be_rolled_back() -> None:
     second = replace(SKILL, version=2)
     rows = [*drawn(units=400, with_it=0.8), *drawn(second, units=400, with_it=0.3, seed=2)]
-    (found,) = findings(rows, withhold=0.1).rollbacks
+    (found,) = collect_findings(rows, withhold=0.1).rollbacks
     assert (found.item, found.to) == (second, SKILL)
     assert found.reason == "Version 2 does worse than version 1, by 400 conversations and 400 conversations."
-    assert findings(rows[:400], withhold=0.1).rollbacks == ()
+    assert collect_findings(rows[:400], withhold=0.1).rollbacks == ()
 
 
 @pytest.mark.req("LA-05")
 def test_plain_words() -> None:
     said = "8 more of 100 (1 to 15), from 212 conversations. Costs 310 tokens a turn."
-    assert sentence(HELPS, Bound()) == f"Helps so far: {said}"
-    assert sentence(HELPS, Bound(low=0.02)) == f"Helps: surely 2 of 100 or more. So far {said}"
-    assert sentence(HELPS, Bound(high=-0.03)) == f"Harms: surely 3 of 100 or more. So far {said}"
-    harms = replace(HELPS, offering=Effect(value=-0.08, low=-0.15, high=0.02), tokens=0)
-    assert sentence(harms, Bound()) == "Not known yet: so far 8 fewer of 100 (−2 to 15), from 212 conversations."
-    seen = replace(HELPS, basis=Basis.ASSOCIATIONAL, tokens=0)
-    assert sentence(seen, Bound()) == (
+    assert describe_finding(HELPS, EffectBound()) == f"Helps so far: {said}"
+    assert describe_finding(HELPS, EffectBound(low=0.02)) == f"Helps: surely 2 of 100 or more. So far {said}"
+    assert describe_finding(HELPS, EffectBound(high=-0.03)) == f"Harms: surely 3 of 100 or more. So far {said}"
+    harms = replace(HELPS, offering=EffectEstimate(value=-0.08, low=-0.15, high=0.02), tokens=0)
+    assert (
+        describe_finding(harms, EffectBound())
+        == "Not known yet: so far 8 fewer of 100 (−2 to 15), from 212 conversations."
+    )
+    seen = replace(HELPS, basis=EstimateBasis.ASSOCIATIONAL, tokens=0)
+    assert describe_finding(seen, EffectBound()) == (
         "Not known: it goes with 8 more of 100 (1 to 15), from 212 conversations, and none was withheld to compare."
     )
-    assert sentence(replace(seen, offering=None), Bound()) == "Not known yet: nobody said how it went."
+    assert describe_finding(replace(seen, offering=None), EffectBound()) == "Not known yet: nobody said how it went."
 
 
 @pytest.mark.req("LA-05")
 @given(low=st.floats(-1, 1), high=st.floats(-1, 1), ends=st.tuples(st.floats(-1, 1), st.floats(-1, 1)))
 def test_surely_is_said_of_the_bound_alone(low: float, high: float, ends: tuple[float, float]) -> None:
-    shown = Effect(value=sum(ends) / 2, low=min(ends), high=max(ends))
-    limit = Bound(low=min(low, high), high=max(low, high))
-    said = sentence(replace(HELPS, offering=shown), limit)
+    shown = EffectEstimate(value=sum(ends) / 2, low=min(ends), high=max(ends))
+    limit = EffectBound(low=min(low, high), high=max(low, high))
+    said = describe_finding(replace(HELPS, offering=shown), limit)
     assert ("surely" in said) == (limit.low > 0 or limit.high < 0)
     assert "so far" in said.lower()
-    assert "surely" not in sentence(replace(HELPS, offering=shown), Bound())
+    assert "surely" not in describe_finding(replace(HELPS, offering=shown), EffectBound())
 
 
 @pytest.mark.req("LA-05")
@@ -146,7 +149,7 @@ def test_a_plan_says_how_long_and_at_what_cost() -> None:
     assert 300 < found.missing < 5000
     known = finding(list(drawn(units=600, with_it=0.9)))
     assert (known.plan.missing, known.plan.days) == (0, 0)
-    nothing = findings(rows, withhold=0.0).items[0].plan
+    nothing = collect_findings(rows, withhold=0.0).items[0].plan
     assert (nothing.missing, nothing.days) == (None, None)
 
 
@@ -157,7 +160,7 @@ def test_a_plan_is_about_right() -> None:
     missing = finding(list(drawn(units=20, withheld=0.2, with_it=0.6))).plan.missing
     assert missing is not None
     decided = [
-        finding(list(drawn(units=missing, withheld=0.2, with_it=0.6, without=0.4, seed=seed))).judgement.verdict
+        finding(list(drawn(units=missing, withheld=0.2, with_it=0.6, without=0.4, seed=seed))).decision.verdict
         for seed in range(3)
     ]
-    assert decided.count(Verdict.PROMOTE) >= 2
+    assert decided.count(ItemVerdict.PROMOTE) >= 2

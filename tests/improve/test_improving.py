@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,21 +21,23 @@ from habitus.app.learning.improving import (
     open_skill_under_test,
     preview_run,
 )
+from habitus.app.tasks.storing import save_tasks
 from habitus.app.tasks.workspaces import PAD
 from habitus.app.use_cases.improving import ListImprovementsRequest, list_improvements
 from habitus.errors import HabitusError
 from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
 from habitus.files import Tree, build_file
-from habitus.improve.candidates import CandidateState
+from habitus.improve.candidates import Candidate, CandidateState
 from habitus.improve.gate import error_left
 from habitus.improve.plan import ImproveRequest
+from habitus.improve.report import describe_result
 from habitus.improve.run import ImproveResult, OpenSolver
 from habitus.improve.tasks import split_tasks
 from habitus.learning.budget import RunBudget, RunLimits
 from habitus.llm.model import CompletionRequest, PersonMessage, TokenUsage
 from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
 from habitus.skills.trees import TASKS_FILE
-from habitus.tasks.checks import Matches, Validator
+from habitus.tasks.checks import MatchesCheck, ValidatorCheck
 from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
@@ -53,7 +56,11 @@ BETTER = SKILL + "3. Write it in capitals.\n"
 
 def _tasks(count: int) -> list[Task]:
     return [
-        Task(id=f"t{number}", request=f"Which town has the number {number:03}?", checks=(Matches(pattern="^[A-Z]+$"),))
+        Task(
+            id=f"t{number}",
+            request=f"Which town has the number {number:03}?",
+            checks=(MatchesCheck(pattern="^[A-Z]+$"),),
+        )
         for number in range(count)
     ]
 
@@ -76,7 +83,7 @@ class QuickSolver:
     async def solve(self, task: Task, rollout: Rollout) -> Rollout:
         outcome = self._outcomes("in capitals" in self._text)
         usage = TokenUsage(input_tokens=len(self._text), output_tokens=10)
-        return rollout.judged(outcome, usage=usage, steps=1, is_opened="always_include" in self._text)
+        return rollout.with_outcome(outcome, usage=usage, steps=1, is_opened="always_include" in self._text)
 
 
 def passes(is_right: bool) -> Outcome:
@@ -124,13 +131,13 @@ async def run(
     outcomes: Callable[[bool], Outcome] = passes,
 ) -> ImproveResult:
     model = RunBudget().wrap_model(playing(list(drafts)))
-    return await open_improve_run(habitus, request, id, model, quick(outcomes)).go()
+    return await open_improve_run(habitus, request, id, model, quick(outcomes)).execute()
 
 
 @pytest.mark.req("IM-03", "IM-04")
 async def test_an_edit_that_helps_is_gated_examined_and_proposed_with_its_table(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
-        furnish(habitus, 16)
+        furnish(habitus, 24)
         done = await run(
             habitus, ImproveRequest(skill=NAME, rounds=3), [_draft("3. Be brief."), _draft("3. Write it in capitals.")]
         )
@@ -138,14 +145,14 @@ async def test_an_edit_that_helps_is_gated_examined_and_proposed_with_its_table(
         assert (first.candidate.state, second.candidate.state) == (CandidateState.STOPPED, CandidateState.ACCEPTED)
         assert [first.candidate.number, second.candidate.number] == [1, 2]
         assert second.gate is not None
-        assert (second.gate.old, second.gate.new, second.gate.tasks) == (0, 1, 8)
+        assert (second.gate.old, second.gate.new, second.gate.tasks) == (0, 1, 12)
         assert second.gate.interval.low > 0
         assert second.exam is not None
-        assert (second.exam.tasks, second.exam.difference, second.opened) == (4, 1, 1)
+        assert (second.exam.tasks, second.exam.difference, second.opened) == (6, 1, 1)
         assert done.proposal is not None
         reasons = habitus.review.get(done.proposal).reasons
-        assert reasons[0] == "better at 95 % on the tasks of its gate"
-        assert any("exam: 0 → 100 of 100 on 4 tasks" in line for line in reasons)
+        assert reasons[0] == "better at 95 % on the tasks of its gate, and better on those of its exam"
+        assert any("exam: 0 → 100 of 100 on 6 tasks, 2 rounds" in line for line in reasons)
         habitus.review.approve(done.proposal, habitus.build_author())
         assert "in capitals" in habitus.skills.load(NAME).body
         assert list_improvements(habitus, ListImprovementsRequest(name=NAME)).plan.error_left == pytest.approx(
@@ -160,7 +167,7 @@ async def test_our_own_agent_solves_in_a_home_that_knows_nothing_of_this_one(hom
         id="write",
         request="Write the town into town.txt.",
         files={"hint.txt": "Altberg"},
-        checks=(Validator(code="assert open('town.txt').read().isupper()"),),
+        checks=(ValidatorCheck(code="assert open('town.txt').read().isupper()"),),
     )
     code = "open('town.txt', 'w').write({}(open('hint.txt').read()))"
 
@@ -176,7 +183,7 @@ async def test_our_own_agent_solves_in_a_home_that_knows_nothing_of_this_one(hom
         furnish(habitus, 1, task)
         open_improve_store(habitus).add_splits(NAME, {"t0": TaskSplit.GATE, "write": TaskSplit.GATE})
         model = RunBudget().wrap_model(ScriptedModel(solve))
-        done = await open_improve_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=1), "r1", model).go()
+        done = await open_improve_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=1), "r1", model).execute()
         (report,) = done.reports
         assert report.gate is not None
         assert (report.gate.old, report.gate.new, report.candidate.state) == (0, 1, CandidateState.NOT_SHOWN)
@@ -269,14 +276,14 @@ async def test_several_tries_at_a_time_come_to_the_same(home: Path) -> None:
                     together.set()
                 await together.wait()
                 running -= 1
-                return rollout.judged(OK)
+                return rollout.with_outcome(OK)
 
         @asynccontextmanager
         async def opened(tree: Tree) -> AsyncIterator[Slow]:
             yield Slow()
 
         request = ImproveRequest(skill=NAME, text=BETTER, rounds=2, parallel=4)
-        done = await open_improve_run(habitus, request, "r1", None, opened).go()
+        done = await open_improve_run(habitus, request, "r1", None, opened).execute()
         assert most == 4
         assert (done.rollouts, done.reports[0].candidate.state) == (2 * 8, CandidateState.STOPPED)
 
@@ -308,7 +315,7 @@ async def test_a_budget_that_is_spent_ends_a_run(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
         model = RunBudget(RunLimits(tokens=15_000)).wrap_model(ScriptedModel(_solver))
-        done = await open_improve_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=3), "r1", model).go()
+        done = await open_improve_run(habitus, ImproveRequest(skill=NAME, text=BETTER, rounds=3), "r1", model).execute()
         assert done.stopped.startswith("its budget is spent")
         assert done.proposal is None
         assert 0 < done.tokens <= 15_000
@@ -326,7 +333,7 @@ async def test_candidates_that_quote_hidden_tasks_or_change_nothing_are_not_trie
         ]
         drafter = playing(drafts)
         request = ImproveRequest(skill=NAME, rounds=3)
-        done = await open_improve_run(habitus, request, "r1", RunBudget().wrap_model(drafter), quick()).go()
+        done = await open_improve_run(habitus, request, "r1", RunBudget().wrap_model(drafter), quick()).execute()
         reasons = [one.candidate.reason for one in done.reports]
         assert "it quotes a task of the gate or the exam" in reasons[0]
         assert [one.candidate.state for one in done.reports] == [CandidateState.REFUSED] * 3
@@ -343,13 +350,22 @@ async def test_candidates_that_quote_hidden_tasks_or_change_nothing_are_not_trie
 async def test_a_shorter_version_that_is_not_worse_is_accepted(home: Path) -> None:
     long = BETTER + "".join(f"{n}. Think once more, and then of something else.\n" for n in range(4, 40))
     with Habitus.open(read_settings(home)) as habitus:
-        furnish(habitus, 40, text=long)
-        (report,) = (await run(habitus, ImproveRequest(skill=NAME, text=BETTER, shorter=True))).reports
+        furnish(habitus, 320, text=long)
+        longer = await run(habitus, ImproveRequest(skill=NAME, text=long + "40. Rest.\n", shorter=True))
+        assert longer.reports[0].candidate.reason == "it is not shorter"
+        (report,) = (await run(habitus, ImproveRequest(skill=NAME, text=BETTER, shorter=True), id="r2")).reports
         assert report.candidate.state is CandidateState.ACCEPTED
         assert report.gate is not None
         assert report.gate.new_tokens < report.gate.old_tokens
-        longer = await run(habitus, ImproveRequest(skill=NAME, text=long + "40. Rest.\n", shorter=True), id="r2")
-        assert longer.reports[0].candidate.reason == "it is not shorter"
+
+
+@pytest.mark.req("IM-03")
+async def test_not_worse_is_refused_before_the_first_rollout_where_there_are_too_few_tasks(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 40, text=BETTER)
+        with pytest.raises(HabitusError, match="not worse by 3 points takes 158 gate tasks or more, and there are 20"):
+            await run(habitus, ImproveRequest(skill=NAME, text=SKILL, shorter=True))
+        assert not open_improve_store(habitus).rollouts()
 
 
 @pytest.mark.req("IM-04")
@@ -379,11 +395,117 @@ async def test_one_that_fails_its_exam_is_not_proposed(home: Path) -> None:
                 self._is_new = is_new
 
             async def solve(self, task: Task, rollout: Rollout) -> Rollout:
-                return rollout.judged(passes(self._is_new != (task.id in exam)))
+                return rollout.with_outcome(passes(self._is_new != (task.id in exam)))
 
-        done = await open_improve_run(habitus, ImproveRequest(skill=NAME, text=BETTER), "r1", None, opened).go()
+        done = await open_improve_run(habitus, ImproveRequest(skill=NAME, text=BETTER), "r1", None, opened).execute()
         assert done.proposal is None
         assert done.reports[0].candidate.state is CandidateState.FAILED_EXAM
+        assert done.reports[0].candidate.reason == "better on these tasks, not shown on new ones"
+
+
+def luck(*flipped: str) -> OpenSolver:
+    """A solver at temperature 0: every edit flips these tasks to right, and each answer is the same every time."""
+
+    @asynccontextmanager
+    async def opened(tree: Tree) -> AsyncIterator[Certain]:
+        yield Certain(b"3." in (tree["SKILL.md"].content or b""))
+
+    class Certain:
+        def __init__(self, is_new: bool) -> None:
+            self._is_new = is_new
+
+        async def solve(self, task: Task, rollout: Rollout) -> Rollout:
+            usage = TokenUsage(input_tokens=100, output_tokens=20)
+            return rollout.with_outcome(passes(self._is_new and task.id in flipped), usage=usage, is_opened=True)
+
+    return opened
+
+
+@pytest.mark.req("IM-03")
+async def test_a_solver_that_repeats_itself_ends_after_two_rounds_and_is_said_to_need_more_tasks(home: Path) -> None:
+    """One task of eight that flips was accepted once, as nine rollouts that got better."""
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 32)
+        gate = [task.id for task in open_skill_under_test(habitus, NAME).tasks[TaskSplit.GATE]]
+        request = ImproveRequest(skill=NAME, text=SKILL + "3. Read the question twice.\n")
+        done = await open_improve_run(habitus, request, "r1", None, luck(*gate[:2])).execute()
+        (report,) = done.reports
+        assert (done.proposal, done.rollouts, report.candidate.state) == (None, 2 * 2 * 16, CandidateState.NOT_SHOWN)
+        assert report.candidate.reason == (
+            "its answers repeat themselves, so more rounds tell nothing new: more tasks are needed"
+        )
+
+
+@pytest.mark.req("IM-03")
+async def test_better_on_the_gate_alone_is_not_proposed_and_says_so(home: Path) -> None:
+    """Nothing changes on new tasks: an exam that is not above zero proposes nothing."""
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 32)
+        gate = [task.id for task in open_skill_under_test(habitus, NAME).tasks[TaskSplit.GATE]]
+        request = ImproveRequest(skill=NAME, text=SKILL + "3. Read the question twice.\n")
+        done = await open_improve_run(habitus, request, "r1", None, luck(*gate)).execute()
+        (report,) = done.reports
+        assert (done.proposal, report.candidate.state) == (None, CandidateState.FAILED_EXAM)
+        assert describe_result(report.candidate) == "better on these tasks, not shown on new ones"
+        assert report.exam is not None
+        assert (report.exam.difference, report.exam.interval.high > 0.2) == (0, True)
+
+
+@pytest.mark.req("IM-03")
+async def test_after_thirty_candidates_only_new_tasks_are_asked(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 16)
+        store, gate = open_improve_store(habitus), open_skill_under_test(habitus, NAME).tasks[TaskSplit.GATE]
+        ids = tuple(task.id for task in gate)
+        for number in range(30):
+            made = Candidate(id=f"c{number}", skill=NAME, run="r", base=1, text="", why="", source="person", tasks=ids)
+            begun = store.begin_gate(store.add_candidate(made))
+            assert begun.number == number + 1
+            store.update_candidate(replace(begun, state=CandidateState.NOT_SHOWN))
+        request = ImproveRequest(skill=NAME, text=BETTER)
+        with pytest.raises(HabitusError, match="no task for a gate that has not judged its last candidate"):
+            await run(habitus, request)
+        new = [Task(id=f"n{n}", request=f"And now {n}?", checks=_tasks(1)[0].checks) for n in range(30)]
+        save_tasks(habitus, NAME, [*_tasks(16), *new])
+        done = await run(habitus, request)
+        assert [one.candidate.number for one in done.reports] == [1]
+        assert not set(done.reports[0].candidate.tasks) & set(ids)
+
+
+@pytest.mark.req("IM-06")
+async def test_a_budget_that_can_t_pay_one_rollout_is_refused_before_it_starts(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 16)
+        with pytest.raises(HabitusError, match="A budget of 500 tokens can't pay one rollout"):
+            await run(habitus, ImproveRequest(skill=NAME, text=BETTER, tokens=500))
+        assert not open_improve_store(habitus).rollouts()
+
+
+@pytest.mark.req("IM-04")
+async def test_estimates_come_from_measured_rollouts_of_the_same_solver(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 16)
+        own, program = ImproveRequest(skill=NAME, text=BETTER), ImproveRequest(skill=NAME, solver="claude-code")
+        guessed = preview_run(habitus, own)
+        assert (guessed.measured, guessed.likely_tokens) == (0, guessed.most_rollouts * (800 + 10))
+        assert "a guess, none was measured" in guessed.cost
+        await run(habitus, own)
+        seen = preview_run(habitus, own)
+        assert seen.measured > 16
+        assert 100 < seen.likely_tokens / seen.most_rollouts < 140  # what QuickSolver takes
+        assert preview_run(habitus, program).likely_tokens == preview_run(habitus, program).most_rollouts * 21_000
+
+
+@pytest.mark.req("IM-04")
+async def test_one_text_is_tried_for_a_second_agent_and_not_twice_for_one(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 16)
+        text, states = SKILL + "3. Be brief.\n", []
+        for number, solver in enumerate(("", "claude-code", "")):
+            request = ImproveRequest(skill=NAME, text=text, solver=solver, rounds=2)
+            done = await open_improve_run(habitus, request, f"r{number}", None, luck()).execute()
+            states.append(done.reports[0].candidate.state)
+        assert states == [CandidateState.STOPPED, CandidateState.STOPPED, CandidateState.REFUSED]
 
 
 @pytest.mark.req("IM-03")
@@ -392,7 +514,9 @@ def test_few_tasks_are_said_to_show_little(home: Path) -> None:
         furnish(habitus, 8)
         seen = preview_run(habitus, ImproveRequest(skill=NAME))
         assert (seen.practice, seen.gate, seen.exam, seen.missing, seen.tasks_missing) == (2, 4, 2, 6, 12)
-        assert any("With 4 gate tasks a run could show a difference of" in line for line in seen.lines)
+        assert any(
+            "With 4 gate tasks a run could show nothing at best; 10 are the fewest" in line for line in seen.lines
+        )
 
 
 @pytest.mark.req("IM-03")

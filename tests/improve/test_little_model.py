@@ -1,4 +1,4 @@
-"""A real little model on text-only tasks bound to a schema: of five given edits one helps, and that one is found."""
+"""A real little model on tasks bound to a schema: no filler is proposed, and the edit that helps is."""
 
 from __future__ import annotations
 
@@ -11,28 +11,36 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.app.learning.improving import open_improve_run
 from habitus.files import Tree, build_file
-from habitus.improve.candidates import CandidateState
 from habitus.improve.plan import ImproveRequest
 from habitus.llm.model import CompletionRequest, Model, PersonMessage, TextContent, TokenUsage, fetch_answer
 from habitus.llm.providers import open_provider_model
 from habitus.skills import trees
 from habitus.skills.trees import TASKS_FILE
-from habitus.tasks.checks import Equals
+from habitus.tasks.checks import EqualsCheck
 from habitus.tasks.files import write_tasks
-from habitus.tasks.judging import judge
+from habitus.tasks.judging import judge_submission
 from habitus.tasks.model import Submission, Task
 from habitus.tasks.rollouts import Rollout
 
 NAME = "give-a-label"
 SKILL = f"---\nname: {NAME}\ndescription: Gives a label.\n---\n1. Answer with one label.\n"
-EDITS = (
+FILLERS = (
+    "Read the question twice.",
     "Be kind to whoever wrote.",
     "Take your time.",
-    'Always answer {"label": "warm"}.',
     "Messages are short.",
     "Somebody reads your answer.",
+    "Think before you answer.",
+    "Stay calm.",
+    "This matters.",
+    "Do your best.",
+    "Every message counts.",
 )
-THINGS = "soup night stone river bread glass engine coat room paper lamp wheel apple cloud shoe piano"
+HELPS = 'Always answer {"label": "warm"}.'
+THINGS = (
+    "soup night stone river bread glass engine coat room paper lamp wheel apple cloud shoe piano "
+    "chair bridge garden letter window mirror basket candle bottle carpet hammer kettle ladder needle pillow saddle"
+)
 SCHEMA = {
     "type": "object",
     "properties": {"label": {"enum": ["warm", "cold"]}},
@@ -71,28 +79,25 @@ class BoundSolver:
 
     async def solve(self, task: Task, rollout: Rollout) -> Rollout:
         reply, usage = await self._model.said(self._body, task.request)
-        judged = await judge(task, Submission(reply=reply))
-        return rollout.judged(judged.outcome, usage=usage, steps=1, is_opened=True)
+        judged = await judge_submission(task, Submission(reply=reply))
+        return rollout.with_outcome(judged.outcome, usage=usage, steps=1, is_opened=True)
 
 
 @pytest.mark.full
 @pytest.mark.req("IM-03", "IM-04")
-async def test_of_five_edits_the_one_that_helps_is_accepted_and_the_others_are_not(
-    home: Path, real_address: str
-) -> None:
+async def test_no_filler_sentence_is_proposed_and_the_edit_that_helps_is(home: Path, real_address: str) -> None:
     model = open_provider_model("llamacpp:smollm2", {"LLAMACPP_BASE_URL": real_address})
     little = LittleModel(model)
-    checks = (Equals(value="warm", path="label"),)
+    checks = (EqualsCheck(value="warm", path="label"),)
     tasks = [Task(id=thing, request=f"Which label has the {thing}?", checks=checks) for thing in THINGS.split()]
     with Habitus.open(read_settings(home)) as habitus:
         tree = {"SKILL.md": build_file(SKILL.encode()), TASKS_FILE: build_file(write_tasks(tasks).encode())}
         habitus.skills.write_tree("user", NAME, tree, habitus.build_author())
-        came_to = []
-        for number, edit in enumerate(EDITS):
-            request = ImproveRequest(skill=NAME, text=f"{SKILL}2. {edit}\n", rounds=4)
-            done = await open_improve_run(habitus, request, f"r{number}", None, little.opened).go()
-            came_to.append(done.reports[0].candidate.state)
+        proposed = []
+        for number, edit in enumerate((*FILLERS, HELPS)):
+            request = ImproveRequest(skill=NAME, text=f"{SKILL}2. {edit}\n")
+            done = await open_improve_run(habitus, request, f"r{number}", None, little.opened).execute()
+            if done.proposal is not None:
+                proposed.append(edit)
     await model.close()
-    helps = EDITS.index('Always answer {"label": "warm"}.')
-    assert came_to[helps] is CandidateState.ACCEPTED
-    assert CandidateState.ACCEPTED not in came_to[:helps] + came_to[helps + 1 :]
+    assert proposed == [HELPS]

@@ -18,7 +18,7 @@ from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
 from habitus.settings import Settings
 from habitus.skills.trees import TASKS_FILE
-from habitus.tasks.checks import Matches
+from habitus.tasks.checks import MatchesCheck
 from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
 from tests.jobs.counting import until
@@ -118,7 +118,7 @@ def test_skills_are_improved_at_night_within_the_tokens_of_the_day_and_not_while
     script = tmp_path / "model.json"
     script.write_text(json.dumps([{"say": "Altberg"}] * 99))
     skill = {"SKILL.md": build_file(b"---\nname: name-a-town\ndescription: Names a town.\n---\n1. Say its name.\n")}
-    tasks = [Task(id=f"t{n}", request=f"Town {n:03}?", checks=(Matches(pattern="^[A-Z]+$"),)) for n in range(20)]
+    tasks = [Task(id=f"t{n}", request=f"Town {n:03}?", checks=(MatchesCheck(pattern="^[A-Z]+$"),)) for n in range(20)]
     (home / "habitus.toml").write_text(
         f'model = "script:{script}"\nlearning_tokens = 15000\n'
         '[schedule]\ncurate = "off"\nlearn = "off"\nimprove = "daily at 3"\ntimezone = "UTC"\n'

@@ -12,14 +12,14 @@ from habitus.app.learning.improving import describe_practice, open_improve_store
 from habitus.app.learning.solving import open_temporary_home, run_rollout
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.tasks.mining import MinedTask, propose_tasks
-from habitus.app.tasks.storing import keep_tasks
+from habitus.app.tasks.storing import save_tasks
 from habitus.files import build_file
 from habitus.learning.budget import RunBudget
 from habitus.llm.model import CompletionRequest
 from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
 from habitus.skills.model import Skill
 from habitus.skills.trees import TASKS_FILE, update_main_file
-from habitus.tasks.checks import Contains
+from habitus.tasks.checks import ContainsCheck
 from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
@@ -44,7 +44,7 @@ print('found', found)
 
 
 def _task(id: str) -> Task:
-    return Task(id=id, request=f"What is {id}?", checks=(Contains(text=ANSWER),))
+    return Task(id=id, request=f"What is {id}?", checks=(ContainsCheck(text=ANSWER),))
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def tasks(habitus: Habitus) -> None:
         "evals/evals.json": build_file(json.dumps([{"query": "tea", "expect": [ANSWER]}]).encode()),
     }
     habitus.skills.write_tree("user", "brew-tea", tree, habitus.build_author())
-    keep_tasks(habitus, "write-a-skill", [_task("elsewhere")])  # a read-only one: in the home
+    save_tasks(habitus, "write-a-skill", [_task("elsewhere")])  # a read-only one: in the home
     propose_tasks(habitus, [MinedTask(skill="brew-tea", task=_task("mined"), evidence=("asked often",))])
     open_improve_store(habitus).add_splits("brew-tea", {"beside": TaskSplit.GATE, "practice": TaskSplit.PRACTICE})
 

@@ -9,7 +9,7 @@ import pytest
 
 from habitus.events import build_tool_call_event, build_tool_result_event
 from habitus.learning.remedies.alignment import align_failure
-from habitus.learning.remedies.calls import Call
+from habitus.learning.remedies.calls import SessionCall
 from tests.learning.test_remedies import ran
 
 pytestmark = pytest.mark.req("EL-10")
@@ -108,12 +108,12 @@ def test_a_failed_command_is_aligned_with_what_came_after_it() -> None:
         assert comes_to([_read(one.strip()) for one in line.split(" / ")]) == expected, case
 
 
-def _read(written: str) -> Call:
+def _read(written: str) -> SessionCall:
     command, _, error = written.partition(" ! ")
     return ran(command.removeprefix("@"), error, turn="2" if command.startswith("@") else "1")
 
 
-def comes_to(calls: Sequence[Call]) -> str:
+def comes_to(calls: Sequence[SessionCall]) -> str:
     found = align_failure(calls, 0)
     remedy = found.remedy
     if remedy is None:
@@ -129,8 +129,8 @@ def test_only_the_same_tool_within_the_window_and_what_can_be_quoted_counts() ->
     assert comes_to([ran("python app.py", "KeyError: 'MODE'"), ran(f"MODE={'x' * 170} python app.py")]) == "left"
 
 
-def called(tool: str, error: str = "", **arguments: object) -> Call:
-    (made,) = Call.from_events(
+def called(tool: str, error: str = "", **arguments: object) -> SessionCall:
+    (made,) = SessionCall.from_events(
         (build_tool_call_event(tool, arguments), build_tool_result_event(tool, success=not error, error=error))
     )
     return replace(made, turn="1")
@@ -138,7 +138,7 @@ def called(tool: str, error: str = "", **arguments: object) -> Call:
 
 SLOW = called("Search", "mode must be slow", query="x", mode="fast")
 MISSPELT = called("Read", "no such file src/mian.py", path="src/mian.py")
-TOOLS: Mapping[str, list[list[Call]]] = {
+TOOLS: Mapping[str, list[list[SessionCall]]] = {
     "argument: path=src/mian.py → path=src/main.py": [[MISSPELT, called("Read", path="src/main.py")]],
     "argument: mode=fast → mode=slow": [[SLOW, called("Search", query="x", mode="slow")]],
     "argument: mode=fast → ": [

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from habitus.events import build_tool_call_event, build_tool_result_event
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.alignment import Ending, align_failure
-from habitus.learning.remedies.calls import Call, commands
-from habitus.learning.remedies.findings import Findings, findings
+from habitus.learning.remedies.alignment import FailureEnding, align_failure
+from habitus.learning.remedies.calls import SessionCall, parse_commands
+from habitus.learning.remedies.findings import RemedyFindings, collect_findings
 from habitus.learning.remedies.sessions import SessionReader
 from habitus.learning.transcripts.model import TranscriptTurn, UserStopKind, UserUtterance
 
@@ -24,16 +24,18 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 NOT_FOUND = "Exit code 127\n/bin/bash: line 1: {}: command not found"
 
 
-def ran(command: str, error: str = "", *, turn: str = "1", tool: str = "Bash", cwd: str = "") -> Call:
+def ran(command: str, error: str = "", *, turn: str = "1", tool: str = "Bash", cwd: str = "") -> SessionCall:
     events = (
         build_tool_call_event(tool, {"command": command}, cwd=cwd),
         build_tool_result_event(tool, success=not error, error=error),
     )
-    (made,) = Call.from_events(events)
+    (made,) = SessionCall.from_events(events)
     return replace(made, turn=turn)
 
 
-def session(number: int, *calls: Call, said: Sequence[UserUtterance] = (), project: str = "/srv/shop") -> SessionReader:
+def session(
+    number: int, *calls: SessionCall, said: Sequence[UserUtterance] = (), project: str = "/srv/shop"
+) -> SessionReader:
     """As a transcript would tell it."""
     events = []
     for index, call in enumerate(calls):
@@ -46,16 +48,18 @@ def session(number: int, *calls: Call, said: Sequence[UserUtterance] = (), proje
             build_tool_result_event(call.name, success=call.success, error=call.error, call_id=str(index), at=at)
         )
     reader = SessionReader(session=str(number), project=project)
-    reader.take(TranscriptTurn(id="1", events=tuple(events), utterances=tuple(said)))
+    reader.add_turn(TranscriptTurn(id="1", events=tuple(events), utterances=tuple(said)))
     return reader
 
 
-def found(*sessions: SessionReader) -> Findings:
-    return findings(each.facts() for each in sessions)
+def found(*sessions: SessionReader) -> RemedyFindings:
+    return collect_findings(each.facts() for each in sessions)
 
 
 def lessons(*sessions: SessionReader) -> list[str]:
-    return [f"{wording.lesson(each)} ({wording.evidence(each, NOW)})" for each in found(*sessions).lessons]
+    return [
+        f"{wording.describe_lesson(each)} ({wording.describe_evidence(each, NOW)})" for each in found(*sessions).lessons
+    ]
 
 
 NEXT = {
@@ -89,7 +93,10 @@ def test_what_worked_next_in_two_sessions_is_a_lesson_and_in_one_a_candidate(cas
     calls, text = NEXT[case]
     assert lessons(session(1, *calls), session(2, *calls)) == [text]
     once = found(session(1, *calls))
-    assert (once.lessons, [wording.lesson(each) for each in once.candidates]) == ((), [text.partition(" (")[0]])
+    assert (once.lessons, [wording.describe_lesson(each) for each in once.candidates]) == (
+        (),
+        [text.partition(" (")[0]],
+    )
 
 
 NOT_NEXT = {
@@ -144,7 +151,7 @@ def test_that_nothing_has_worked_is_said_only_when_nothing_did() -> None:
         told = found(*(session(number, *calls) for number in range(1, 11)))
         assert [each.is_open for each in told.failures] == [False], case
     (lesson,) = found(*(session(number, *ways["another way"]) for number in range(1, 11))).lessons
-    assert wording.lesson(lesson) == "In this project run `git push -u origin HEAD`; `git push` fails."
+    assert wording.describe_lesson(lesson) == "In this project run `git push -u origin HEAD`; `git push` fails."
     assert found(session(1, push, ran("ls")), session(2, push)).failures[0].is_open
 
 
@@ -192,13 +199,13 @@ _CALLS = st.lists(st.builds(ran, _LINES, st.just("") | _ERRORS), max_size=6)
 
 @given(_LINES)
 def test_any_line_can_be_taken_apart(line: str) -> None:
-    for command in commands(line):
+    for command in parse_commands(line):
         assert command.program
         assert command.head + command.args == command.words
 
 
 @given(_LINES, _ERRORS, _CALLS)
-def test_a_remedy_says_only_what_later_calls_did(line: str, error: str, later: list[Call]) -> None:
+def test_a_remedy_says_only_what_later_calls_did(line: str, error: str, later: list[SessionCall]) -> None:
     remedy = align_failure([ran(line, error), *later], 0).remedy
     if remedy is not None:
         written = " ".join(call.command for call in later if call.success)
@@ -206,7 +213,7 @@ def test_a_remedy_says_only_what_later_calls_did(line: str, error: str, later: l
 
 
 @given(_LINES, st.sampled_from(["1 failed, 2 passed", "AssertionError", "Connection reset by peer", "429"]), _CALLS)
-def test_the_work_at_hand_and_transient_faults_teach_nothing(line: str, error: str, later: list[Call]) -> None:
+def test_the_work_at_hand_and_transient_faults_teach_nothing(line: str, error: str, later: list[SessionCall]) -> None:
     assert align_failure([ran(line, error), *later], 0).remedy is None
 
 
@@ -214,11 +221,11 @@ def test_the_work_at_hand_and_transient_faults_teach_nothing(line: str, error: s
 def test_the_same_call_again_is_no_remedy(line: str, error: str) -> None:
     again = align_failure([ran(line, error), ran("ls"), ran(line)], 0)
     assert again.remedy is None
-    assert again.ending in (Ending.RETRIED, Ending.LEFT, Ending.NOTHING)
+    assert again.ending in (FailureEnding.RETRIED, FailureEnding.LEFT, FailureEnding.NOTHING)
 
 
 @given(_LINES, _ERRORS, _CALLS)
-def test_looking_around_changes_nothing(line: str, error: str, later: list[Call]) -> None:
+def test_looking_around_changes_nothing(line: str, error: str, later: list[SessionCall]) -> None:
     calls = [ran(line, error), *later]
     looked = [part for call in calls for part in (call, replace(ran("ls"), turn=call.turn))]
     assert align_failure(looked, 0).remedy == align_failure(calls, 0).remedy

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from habitus.errors import NotFound
 from habitus.events import AgentEvent, EventKind
 from habitus.learning import detectors
-from habitus.learning.remedies.findings import findings
+from habitus.learning.remedies.findings import collect_findings
 from habitus.learning.remedies.sessions import SessionReader
-from habitus.learning.remedies.wording import lesson
+from habitus.learning.remedies.wording import describe_lesson
 from habitus.learning.transcripts import SkillUse, Transcript, TranscriptTurn, detect_format, read_transcripts
 from habitus.learning.transcripts.formats import habitus
 from tests.learning.hosts import WRITERS, Did
@@ -564,9 +564,9 @@ def test_a_session_shows_the_same_whoever_wrote_it_down(tmp_path: Path, host: st
     assert (transcript.source, transcript.project, transcript.unread) == (host.split(",")[0], "/srv/shop", {})
     reader = SessionReader(session=transcript.id, project=transcript.project)
     for turn in transcript.turns:
-        reader.take(turn)
-    told = findings([reader.facts()])
-    assert [lesson(held) for held in told.candidates] == [
+        reader.add_turn(turn)
+    told = collect_findings([reader.facts()])
+    assert [describe_lesson(held) for held in told.candidates] == [
         "In this project run `uv run pytest`; `pytest` alone is not found."
     ]
     assert [(rule.correction.text, rule.correction.after.value) for rule in told.rules] == [

@@ -19,9 +19,9 @@ from habitus.sandbox.fork_servers import ForkServerPool
 from habitus.sandbox.machine import MachineCapabilities
 from habitus.sandbox.model import Permissions, SandboxLimits
 from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
-from habitus.tasks.checks import Equals
-from habitus.tasks.judging import has_shape, shape_of
-from habitus.tasks.schema import DEEPEST, checked_payload, checked_schema
+from habitus.tasks.checks import EqualsCheck
+from habitus.tasks.judging import has_shape, infer_shape
+from habitus.tasks.schema import DEEPEST, validate_payload, validate_schema
 from habitus.tools.code_stage import build_case_from_call, parse_dependencies, replace_script_header
 from habitus.tools.execution import LONGEST_CASE, ToolExecutor, compute_fingerprint
 from habitus.tools.model import ToolDraft
@@ -51,7 +51,7 @@ async def test_a_tool_that_passes_its_test_is_returned_with_the_case(workshop: T
     tool = await workshop.build_tool(DRAFT)
     assert tool.code.startswith("# /// script\n# requires-python")
     shape = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
-    assert tool.cases == (build_case_from_call({"numbers": [1, 2]}, shape, Equals(value={"total": 3})),)
+    assert tool.cases == (build_case_from_call({"numbers": [1, 2]}, shape, EqualsCheck(value={"total": 3})),)
     run = await workshop.run_tool(tool, {"numbers": [20, 22]})
     assert (run.outcome.is_ok, json.loads(run.stdout)) == (True, {"total": 42})
 
@@ -254,8 +254,8 @@ def test_a_header_replaces_the_one_that_was_there_and_keeps_the_first_line() -> 
     ],
 )
 def test_a_shape_is_about_keys_and_types_not_values(before: str, after: str, same: bool) -> None:
-    assert has_shape(shape_of(before), before)
-    assert has_shape(shape_of(before), after) is same
+    assert has_shape(infer_shape(before), before)
+    assert has_shape(infer_shape(before), after) is same
 
 
 def _nested(levels: int) -> Any:
@@ -275,11 +275,11 @@ def test_a_schema_can_not_hang_or_end_this_process() -> None:
         ({"title": "x" * 70_000}, "longer than 64 KiB"),
     ]:
         with pytest.raises(ToolFailed, match=cause):
-            checked_schema(schema)
+            validate_schema(schema)
     shared = {"$defs": {"n": {"type": "number"}}, "properties": {k: {"$ref": "#/$defs/n"} for k in "abc"}}
-    assert checked_schema(shared) == {"type": "object", **shared}
+    assert validate_schema(shared) == {"type": "object", **shared}
     with pytest.raises(ToolFailed, match="nested deeper"):
-        checked_payload({"type": "object"}, _nested(100_000))
-    slow = checked_schema({"properties": {"a": {"pattern": "^(a|a|b\\1)+$"}}})
+        validate_payload({"type": "object"}, _nested(100_000))
+    slow = validate_schema({"properties": {"a": {"pattern": "^(a|a|b\\1)+$"}}})
     with pytest.raises(ToolFailed, match="does not fit"):
-        checked_payload(slow, {"a": "a" * 60 + "c"})
+        validate_payload(slow, {"a": "a" * 60 + "c"})

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from habitus.tasks.checks import Equals
-from habitus.tasks.judging import difference, expect, is_enough, lasting
+from habitus.tasks.checks import EqualsCheck
+from habitus.tasks.judging import derive_expected, describe_difference, has_distinct_results, without_moved_fields
 from habitus.tools.execution import is_nondeterministic
 
 Result = dict[str, Any]
@@ -49,13 +49,15 @@ def test_a_trial_passes_the_right_draft_and_refuses_each_wrong_one(
     given_factors: tuple[int, int, int], note: str, cases: list[tuple[int, int, int]]
 ) -> None:
     right = function(*given_factors, note)
-    recorded = [expect([printed(right(*case))]) for case in cases]
+    recorded = [derive_expected([printed(right(*case))]) for case in cases]
     expected = [one for one in recorded if one is not None]
     assert len(expected) == len(cases)
-    assume(is_enough(expected))
+    assume(has_distinct_results(expected))
 
     def passes(draft: Function) -> bool:
-        return not any(difference(one, printed(draft(*case))) for one, case in zip(expected, cases, strict=True))
+        return not any(
+            describe_difference(one, printed(draft(*case))) for one, case in zip(expected, cases, strict=True)
+        )
 
     assert passes(right)
     for draft in wrong_drafts(right, cases[0]).values():
@@ -78,33 +80,34 @@ def test_values_are_compared_within_a_tolerance_and_by_type() -> None:
         ("just text", "just  text", False),
         ("1e400", "1e400", True),
     ):
-        expected = expect([before])
+        expected = derive_expected([before])
         assert expected is not None
-        assert (difference(expected, after) == "") is is_same, (before, after)
+        assert (describe_difference(expected, after) == "") is is_same, (before, after)
 
 
 def test_what_runs_do_not_agree_on_and_what_was_secret_is_apart() -> None:
     key = "sk-ant-" + "a1B2" * 10
     first, second = (json.dumps({"total": 12, "at": at, "key": key, "rows": rows}) for at, rows in ((1, [1]), (2, [])))
     hidden = first.replace(key, "[redacted:api_key]")
-    expected = expect([first, second], redacted=lambda text: text.replace(key, "[redacted:api_key]"))
+    expected = derive_expected([first, second], redacted=lambda text: text.replace(key, "[redacted:api_key]"))
     assert expected is not None
     assert (expected.apart, hidden) == (("at", "key", "rows"), json.dumps(expected.value))
-    assert difference(expected, second) == ""
-    assert difference(expected, '{"total": 13}') == "total is 13, and should be 12"
-    assert expect(["1", "2"]) is None
-    assert expect(["x" * 100_000]) is None
-    moved = expect(["[1, 5]", "[1, 5]"], before=["[1, 4]"])
-    assert moved == Equals(value=[1, 5], moved=("1",))
-    assert lasting(moved) == Equals(value=[1, 5], apart=("1",))
+    assert describe_difference(expected, second) == ""
+    assert describe_difference(expected, '{"total": 13}') == "total is 13, and should be 12"
+    assert derive_expected(["1", "2"]) is None
+    assert derive_expected(["x" * 100_000]) is None
+    moved = derive_expected(["[1, 5]", "[1, 5]"], before=["[1, 4]"])
+    assert moved == EqualsCheck(value=[1, 5], moved=("1",))
+    assert without_moved_fields(moved) == EqualsCheck(value=[1, 5], apart=("1",))
 
 
 def test_three_results_that_differ_where_they_are_compared_are_enough() -> None:
     known = [
-        expect([f'{{"n": {n}, "at": {at}}}', f'{{"n": {n}, "at": 0}}']) for n, at in ((1, 1), (1, 2), (2, 3), (3, 4))
+        derive_expected([f'{{"n": {n}, "at": {at}}}', f'{{"n": {n}, "at": 0}}'])
+        for n, at in ((1, 1), (1, 2), (2, 3), (3, 4))
     ]
     found = [one for one in known if one is not None]
-    assert (is_enough(found), is_enough(found[:3])) == (True, False)
+    assert (has_distinct_results(found), has_distinct_results(found[:3])) == (True, False)
 
 
 def test_a_program_that_asks_for_the_time_proves_nothing_about_tomorrow() -> None:

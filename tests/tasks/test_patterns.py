@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.errors import Invalid, ToolFailed
-from habitus.tasks.checks import check_of
-from habitus.tasks.judging import judge
+from habitus.tasks.checks import parse_check
+from habitus.tasks.judging import judge_submission
 from habitus.tasks.model import Submission, Task
 from habitus.tasks.patterns import find_match
-from habitus.tasks.schema import check_shape, fits
+from habitus.tasks.schema import fits_schema, validate_shape
 
 _PARTS = (
     *("a", "é", "x", "1", "$", ".", "\n", r"\d", r"\w", r"\s", r"\W", r"\S", r"\D", r"\Z", r"\$", r"\\", r"\u00e9"),
@@ -30,10 +30,10 @@ _TEXTS = st.text(alphabet="aéx1 $.\n-_]\\٣", max_size=12)
 async def test_a_pattern_that_backtracks_for_ever_is_answered_at_once() -> None:
     began = time.monotonic()
     for pattern in ("(a+)+$", "(a|aa)+$", "^(a|a?)+$", "(.*a){20}$"):
-        check = check_of({"kind": "matches", "pattern": pattern}, "the test")
-        judged = await judge(Task(id="1", request="x", checks=(check,)), Submission(reply="a" * 5_000 + "!"))
+        check = parse_check({"kind": "matches", "pattern": pattern}, "the test")
+        judged = await judge_submission(Task(id="1", request="x", checks=(check,)), Submission(reply="a" * 5_000 + "!"))
         assert not judged.outcome.is_ok
-    assert not fits({"type": "string", "pattern": "^(a|aa)+$"}, "a" * 5_000 + "!")
+    assert not fits_schema({"type": "string", "pattern": "^(a|aa)+$"}, "a" * 5_000 + "!")
     assert time.monotonic() - began < 20
 
 
@@ -41,9 +41,9 @@ async def test_a_pattern_that_backtracks_for_ever_is_answered_at_once() -> None:
 @pytest.mark.parametrize("pattern", ["(?=a)b", "(?<!a)b", r"(a)\1", "(?P<x>a)(?P=x)"])
 def test_what_has_no_linear_time_form_is_refused_with_a_hint(pattern: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Invalid, match="Look-around and back-references are not supported"):
-        check_of({"kind": "matches", "pattern": pattern}, "the test")
+        parse_check({"kind": "matches", "pattern": pattern}, "the test")
     with pytest.raises(ToolFailed, match="look-around and back-references are not supported"):
-        check_shape({"type": "string", "pattern": pattern.replace("?P<", "?<").replace("?P=x", "?=x")})
+        validate_shape({"type": "string", "pattern": pattern.replace("?P<", "?<").replace("?P=x", "?=x")})
     assert capfd.readouterr() == ("", "")
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from habitus.errors import Invalid
 from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
-from habitus.tasks.checks import KINDS, Check, Rubric, check_of, row_of
-from habitus.tasks.files import read_tasks, task_of, write_tasks
-from habitus.tasks.judging import Judgement, judge
-from habitus.tasks.model import Call, Origin, OriginKind, Solution, Submission, Task
+from habitus.tasks.checks import CHECK_TYPES, Check, RubricCheck, check_to_row, parse_check
+from habitus.tasks.files import parse_task, read_tasks, write_tasks
+from habitus.tasks.judging import TaskJudgement, judge_submission
+from habitus.tasks.model import Submission, SubmittedCall, Task, TaskOrigin, TaskOriginKind, TaskSolution
 
 SCHEMA = {"type": "object", "required": ["total"]}
 # kind → fields, a reply that passes, one that does not
@@ -50,11 +50,11 @@ class Folder:
 
 
 def task(*rows: Mapping[str, Any]) -> Task:
-    return task_of({"request": "Sum it up.", "check": list(rows)}, "the test")
+    return parse_task({"request": "Sum it up.", "check": list(rows)}, "the test")
 
 
-async def judged(row: Mapping[str, Any], submission: Submission) -> Judgement:
-    return await judge(task(row), submission)
+async def judged(row: Mapping[str, Any], submission: Submission) -> TaskJudgement:
+    return await judge_submission(task(row), submission)
 
 
 @pytest.mark.req("IM-01")
@@ -80,7 +80,9 @@ async def test_what_is_left_behind_is_judged(kind: str) -> None:
 
 @pytest.mark.req("IM-01")
 async def test_what_was_called_is_judged() -> None:
-    made = Submission(calls=(Call(tool="bash", command="cd src && git  rebase main"), Call(tool="sql")))
+    made = Submission(
+        calls=(SubmittedCall(tool="bash", command="cd src && git  rebase main"), SubmittedCall(tool="sql"))
+    )
     for row, is_met in (
         ({"tool": "sql"}, True),
         ({"tool": "sq"}, False),
@@ -92,20 +94,20 @@ async def test_what_was_called_is_judged() -> None:
 
 @pytest.mark.req("IM-01")
 async def test_a_rubric_weighs_less_and_decides_only_alone() -> None:
-    async def never(task: Task, rubric: Rubric, submission: Submission) -> Outcome:
+    async def never(task: Task, rubric: RubricCheck, submission: Submission) -> Outcome:
         return build_failed_outcome("the model does not like it")
 
-    async def away(task: Task, rubric: Rubric, submission: Submission) -> Outcome:
+    async def away(task: Task, rubric: RubricCheck, submission: Submission) -> Outcome:
         return build_infra_outcome("the provider is away")
 
     rubric = {"kind": "rubric", "text": "It is polite."}
     both, alone, said = task({"kind": "contains", "text": "12"}, rubric), task(rubric), Submission(reply="12")
-    liked = await judge(both, said, ask=never)
+    liked = await judge_submission(both, said, ask=never)
     assert (liked.outcome, liked.score, [one.outcome.is_ok for one in liked.results]) == (OK, 0.8, [True, False])
-    assert (await judge(both, said)).score == 1.0
-    assert (await judge(alone, said, ask=never)).outcome.kind is OutcomeKind.FAILED
-    assert (await judge(alone, said, ask=away)).outcome == build_infra_outcome("the provider is away")
-    assert (await judge(alone, said)).outcome.kind is OutcomeKind.INFRA
+    assert (await judge_submission(both, said)).score == 1.0
+    assert (await judge_submission(alone, said, ask=never)).outcome.kind is OutcomeKind.FAILED
+    assert (await judge_submission(alone, said, ask=away)).outcome == build_infra_outcome("the provider is away")
+    assert (await judge_submission(alone, said)).outcome.kind is OutcomeKind.INFRA
 
 
 @pytest.mark.req("IM-01")
@@ -159,9 +161,11 @@ def test_a_file_that_can_t_be_read_says_why(text: str, told: str) -> None:
 
 @pytest.mark.req("IM-01")
 def test_short_forms_and_foreign_rows_are_the_same_task() -> None:
-    short = task_of({"query": "Sum.", "expect": ["12"], "matches": "EUR", "should_trigger": True}, "x", is_foreign=True)
+    short = parse_task(
+        {"query": "Sum.", "expect": ["12"], "matches": "EUR", "should_trigger": True}, "x", is_foreign=True
+    )
     rows = [{"kind": "contains", "text": "12"}, {"kind": "matches", "pattern": "EUR"}]
-    assert short == task_of({"request": "Sum.", "check": rows}, "x")
+    assert short == parse_task({"request": "Sum.", "check": rows}, "x")
 
 
 _JSON = st.recursive(
@@ -182,7 +186,11 @@ _CHECKS = st.one_of(
 
 @pytest.mark.req("IM-01")
 @given(
-    st.lists(_CHECKS.map(lambda row: check_of(row, "x")), min_size=1, max_size=3), _WORDS, _JSON, st.booleans(), _WORDS
+    st.lists(_CHECKS.map(lambda row: parse_check(row, "x")), min_size=1, max_size=3),
+    _WORDS,
+    _JSON,
+    st.booleans(),
+    _WORDS,
 )
 def test_a_task_is_read_as_it_was_written(
     checks: list[Check], words: str, payload: Any, is_for_tool: bool, setup: str
@@ -194,16 +202,16 @@ def test_a_task_is_read_as_it_was_written(
         files={"a.txt": words},
         setup=setup,
         checks=tuple(checks),
-        origin=Origin(kind=OriginKind.SESSION, conversation="c1", user="ann"),
+        origin=TaskOrigin(kind=TaskOriginKind.SESSION, conversation="c1", user="ann"),
         reviewed_by="ann",
-        reference=Solution(reply=words, calls=("sql",)),
-        wrong=Solution(code="pass"),
+        reference=TaskSolution(reply=words, calls=("sql",)),
+        wrong=TaskSolution(code="pass"),
     )
     (read,) = read_tasks(write_tasks([written]), about="tasks.toml")
     assert read == written
-    assert task_of(written.as_json(), "x") == written
+    assert parse_task(written.as_json(), "x") == written
 
 
 def test_every_kind_of_check_is_tried_here() -> None:
-    assert {*OF_REPLY, *OF_FILE, "called", "rubric"} == set(KINDS)
-    assert row_of(Rubric(text="a")) == {"kind": "rubric", "text": "a"}
+    assert {*OF_REPLY, *OF_FILE, "called", "rubric"} == set(CHECK_TYPES)
+    assert check_to_row(RubricCheck(text="a")) == {"kind": "rubric", "text": "a"}

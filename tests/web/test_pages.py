@@ -16,7 +16,7 @@ from habitus.app import Habitus
 from habitus.app.conversations import secrets
 from habitus.app.use_cases import secrets as granting
 from habitus.events import OK, OutcomeKind, build_tool_call_event, build_tool_result_event
-from habitus.evidence.findings import Verdict
+from habitus.evidence.findings import ItemVerdict
 from habitus.jobs.model import JobState
 from habitus.journal.model import SelectionSlot, Turn
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonScope, TrustLevel
@@ -153,7 +153,7 @@ def test_what_is_known_of_its_use_is_drawn_and_said(browser: TestClient, habitus
     (finding,) = habitus.evidence.find_skill(habitus.skills.find("close-the-month"))
     assert html.escape(finding.sentence.partition(" Costs")[0]) in page
     assert 'aria-label="Of a hundred conversations. v3: +' in page
-    assert finding.judgement.verdict is Verdict.PROMOTE
+    assert finding.decision.verdict is ItemVerdict.PROMOTE
     assert re.search(r">Close the month</a>.*?>helps<", browser.get("/skills").text, flags=re.DOTALL)
     assert "v3: 3 went well, 1 went wrong" in page
     told = browser.get("/api/v1/skills/close-the-month/evidence").json()["items"]
@@ -296,7 +296,7 @@ def test_everything_that_a_page_names_has_a_word() -> None:
         JobState: labels.JOB_STATES,
         ToolStatus: labels.TOOL_STATES,
         RecipeStatus: labels.RECIPE_STATES,
-        Verdict: labels.VERDICTS,
+        ItemVerdict: labels.VERDICTS,
     }
     assert {kind.__name__: set(kind) - set(known) for kind, known in named.items() if set(kind) - set(known)} == {}
 

@@ -15,7 +15,7 @@ from habitus.app.library import explaining
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.review import inbox, replaying
 from habitus.app.tasks.mining import MinedTask, propose_tasks
-from habitus.app.tasks.storing import tasks_of
+from habitus.app.tasks.storing import load_tasks
 from habitus.app.use_cases import review
 from habitus.files import build_file
 from habitus.journal.model import Turn
@@ -23,8 +23,8 @@ from habitus.memory.model import LessonDraft, LessonKind, LessonProducer
 from habitus.skills.model import ActorKind, Author, Skill, SkillState
 from habitus.skills.review import ProposalAction, SkillChange
 from habitus.skills.trees import update_main_file
-from habitus.tasks.checks import Contains
-from habitus.tasks.judging import expect, shape_of
+from habitus.tasks.checks import ContainsCheck
+from habitus.tasks.judging import derive_expected, infer_shape
 from habitus.tasks.model import Task
 from habitus.tools.code_stage import build_case_from_call
 from habitus.tools.model import ToolEvidence
@@ -188,13 +188,13 @@ def test_a_lesson_that_waits_is_edited_turned_down_and_taken_back(browser: TestC
 
 @pytest.mark.req("IM-02")
 def test_a_task_that_was_mined_is_read_and_taken_on_the_page(browser: TestClient, habitus: Habitus) -> None:
-    task = Task(id="tea", request="How long does green tea draw?", checks=(Contains(text="three minutes"),))
+    task = Task(id="tea", request="How long does green tea draw?", checks=(ContainsCheck(text="three minutes"),))
     (waits,) = propose_tasks(habitus, [MinedTask(skill="brew-tea", task=task, evidence=("asked often",))])
     (door,) = re.findall(r'hx-get="(/inbox/\d+/file\?path=[^"]+)"', browser.get("/inbox").text)
     assert "three minutes" in browser.get(door).text
-    assert tasks_of(habitus, "brew-tea") == ()
+    assert load_tasks(habitus, "brew-tea") == ()
     browser.post(f"/inbox/{waits.proposal}/approve")
-    (kept,) = tasks_of(habitus, "brew-tea")
+    (kept,) = load_tasks(habitus, "brew-tea")
     assert (kept.id, kept.reviewed_by) == ("tea", habitus.settings.signature)
 
 
@@ -264,7 +264,7 @@ def test_the_trial_of_code_is_a_table_that_runs_nothing_and_shows_no_secret(
     words = ("<b>tea</b>", KEY, "milk")
     recorded = [f'{{"said": "{word.upper()}", "with": "[redacted:anthropic]"}}' for word in words]
     cases = [
-        build_case_from_call({"word": word}, shape_of(result), expect([result], redacted=habitus.redact))
+        build_case_from_call({"word": word}, infer_shape(result), derive_expected([result], redacted=habitus.redact))
         for word, result in zip(words, recorded, strict=True)
     ]
     takes = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}

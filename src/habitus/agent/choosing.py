@@ -14,7 +14,7 @@ from typing import ClassVar
 from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import CUE
 from habitus.events import OutcomeKind
-from habitus.evidence.model import Assignment, Item, ItemKind, Lots, edge
+from habitus.evidence.model import Assignment, EvidenceItem, ItemKind, UnitRandomizer, draw_last_place
 from habitus.journal.journal import Journal, get_effective_outcome, list_chosen_skills
 from habitus.journal.model import Exposure, SelectionSlot, Turn
 from habitus.memory.cortex import Cortex
@@ -205,15 +205,15 @@ class ExposureAssigner:
     Every method that begins with `assign_` says whether an item may be shown, and records the assignment either way.
     """
 
-    def __init__(self, lots: Lots | None = None) -> None:
-        self.lots = lots or Lots()
-        self._noted: dict[tuple[bool, Item], Exposure] = {}
+    def __init__(self, lots: UnitRandomizer | None = None) -> None:
+        self.lots = lots or UnitRandomizer()
+        self._noted: dict[tuple[bool, EvidenceItem], Exposure] = {}
         # Exposures that the journal already has.
-        self._told: set[tuple[bool, Item]] = set()
+        self._told: set[tuple[bool, EvidenceItem]] = set()
 
     def assign_item(
         self,
-        item: Item,
+        item: EvidenceItem,
         *,
         tokens: int,
         is_steady: bool = False,
@@ -226,7 +226,7 @@ class ExposureAssigner:
         `is_sure` items are never withheld; `is_read` items are used just by being shown. `at_edge` says whether one of
         two nearly tied items got the last place.
         """
-        assigned = self.lots.assign(item, is_sure=is_sure)
+        assigned = self.lots.assign(item, is_never_withheld=is_sure)
         # A trial has assigned the item for this request only.
         is_steady = is_steady and not self.lots.is_fixed(item)
         if at_edge is not None:
@@ -304,7 +304,7 @@ class ExposureAssigner:
         self, menu: SkillMenu, drawn: Callable[[str], SkillMenu], known: Mapping[str, SkillSummary]
     ) -> tuple[SkillMenu, dict[str, bool]]:
         """Decide at random if the last line and the first one without room are tied and interchangeable."""
-        if menu.tie is None or not self.lots.are_drawn:
+        if menu.tie is None or not self.lots.is_active:
             return menu, {}
         last, left = menu.tie
         other = drawn(left)
@@ -320,11 +320,11 @@ class ExposureAssigner:
         items = [item for (_, item), noted in self._noted.items() if not noted.is_offered]
         return frozenset(item.name.partition("@")[0] for item in items if item.kind is ItemKind.SKILL)
 
-    def is_withheld(self, item: Item, *, is_sure: bool = False) -> bool:
+    def is_withheld(self, item: EvidenceItem, *, is_sure: bool = False) -> bool:
         """Whether an item is, or would be, withheld."""
-        return not self.lots.assign(item, is_sure=is_sure).is_offered
+        return not self.lots.assign(item, is_never_withheld=is_sure).is_offered
 
-    def list_turn_exposures(self, request_kind: str, used: Mapping[Item, bool]) -> tuple[Exposure, ...]:
+    def list_turn_exposures(self, request_kind: str, used: Mapping[EvidenceItem, bool]) -> tuple[Exposure, ...]:
         """Return the exposures that began in a turn or were used in it; `used` maps items to whether they
         were ignored.
         """
@@ -341,14 +341,14 @@ class ExposureAssigner:
         return tuple(found)
 
 
-def make_skill_item(skill: SkillSummary) -> Item:
+def make_skill_item(skill: SkillSummary) -> EvidenceItem:
     """Return the evidence item of a skill in its layer and version."""
-    return Item(kind=ItemKind.SKILL, name=format_address(skill.name, skill.layer), version=skill.version)
+    return EvidenceItem(kind=ItemKind.SKILL, name=format_address(skill.name, skill.layer), version=skill.version)
 
 
-def make_lesson_item(note: RecalledLesson) -> Item:
+def make_lesson_item(note: RecalledLesson) -> EvidenceItem:
     """Return the evidence item of a lesson."""
-    return Item(kind=ItemKind.LESSON, name=note.id, version=note.engram.version)
+    return EvidenceItem(kind=ItemKind.LESSON, name=note.id, version=note.engram.version)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -370,10 +370,12 @@ class SessionMemory:
 
     def recall_lessons(self, request: str) -> RecallResult:
         """Return the lessons relevant to a request; the last place between two near-ties may be random."""
-        most = MAX_LESSONS + self.offers.lots.are_drawn
+        most = MAX_LESSONS + self.offers.lots.is_active
         found = self.cortex.recall(request, user=self.user, project=self.project, max_lessons=most)
-        drawn = edge(self.offers.lots, found.lessons, MAX_LESSONS, item=make_lesson_item, worth=compute_rank_score)
-        tied = (drawn.last, drawn.left) if drawn.last and drawn.left else None
+        drawn = draw_last_place(
+            self.offers.lots, found.lessons, MAX_LESSONS, item=make_lesson_item, score=compute_rank_score
+        )
+        tied = (drawn.last, drawn.left_out) if drawn.last and drawn.left_out else None
         return replace(found, lessons=drawn.taken, tied=tied)
 
     def credit_lessons(self, request: str) -> None:

@@ -16,7 +16,7 @@ from habitus.agent.prompts.prompt import ComposedPrompt
 from habitus.agent.user_input import UserInput
 from habitus.errors import NotFound
 from habitus.events import OK, AgentEvent, EventKind, Outcome, OutcomeKind, TurnEnded
-from habitus.evidence.model import kind_of, left_trace
+from habitus.evidence.model import classify_request, has_left_trace
 from habitus.journal.journal import Journal
 from habitus.journal.model import Exposure, SelectedSkill, SelectionSlot, Turn, TurnOrigin, TurnOutcome, classify_origin
 from habitus.llm.model import AssistantMessage, ChatMessage, TokenUsage
@@ -120,7 +120,7 @@ class TurnRecorder:
         if turn.shows_scratchpad:
             for note in (*parts.memory.scratchpad_lessons, *parts.memory.withheld_scratchpad_lessons):
                 parts.view.offers.assign_note(note, is_steady=True)
-        kind = kind_of(request.text, has_files=bool(request.attachments or request.paths))
+        kind = classify_request(request.text, has_files=bool(request.attachments or request.paths))
         called = {str(event.detail.get("name", "")) for event in turn.events if event.kind is EventKind.TOOL_CALL}
         used = dict.fromkeys(parts.tools.find_items(called), False)
         used |= {make_skill_item(skill): not has_trace for skill, has_trace in used_skills}
@@ -133,7 +133,7 @@ class TurnRecorder:
         ]
         done = [*(f"{call.name} {call.arguments}" for call in calls), *(answer.text for answer in answers), turn.reply]
         stages, request = self._parts.tools.list_stage_names(skill.name), turn.user_input.request.text
-        return left_trace(skill.body, stages, request=request, done="\n".join(done), if_unclear=if_unclear)
+        return has_left_trace(skill.body, stages, request=request, done="\n".join(done), if_unclear=if_unclear)
 
     def replay_pending(self) -> None:
         """Write journal entries that were kept while the database was down, by whichever process."""

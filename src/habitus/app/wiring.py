@@ -133,9 +133,9 @@ class _ConcreteWiring:
         def take_tasks(proposal: Proposal) -> None:
             if proposal.change.action is ProposalAction.TASKS:
                 # Loads the checks, which only approved tasks need.
-                from habitus.app.tasks.storing import take_proposed
+                from habitus.app.tasks.storing import accept_proposed_tasks
 
-                take_proposed(home, proposal)
+                accept_proposed_tasks(home, proposal)
 
         def carry(number: int) -> int | None:
             # Only approving needs it.

@@ -1,1 +1,1 @@
-"""Evidence: what was offered or withheld, how it went, and what that proves."""
+"""Evidence: which items were offered or withheld, how the requests went, and what that shows."""

@@ -1,9 +1,9 @@
-"""A bound that stays valid however often one looks: a confidence sequence for what offering an item changes.
+"""Anytime-valid bound (a confidence sequence) on what offering an item changes.
 
-Whoever believes that offering changes nothing must find the draw a fair game, whatever is known of the outcome. We bet
-against it: after each randomised exposure our capital is multiplied by `1 + stake * ((success - expected) * (offered -
-propensity) - propensity * (1 - propensity) * effect)`, whose mean is one if the effect is true. A capital of forty is
-then seen, at whatever time, at most once in forty. Nothing is shrunk, aged, or taken from another version.
+Under the hypothesis that offering has this effect, a bet on the random assignment is fair, whatever is known about the
+outcome: the evidence (an e-value) is multiplied by `1 + stake * ((success - expected) * (offered - propensity) -
+propensity * (1 - propensity) * effect)` after each randomised exposure, and its mean stays one. By Ville's inequality
+it ever reaches 40 with probability 1/40 at most. Nothing is shrunk, aged, or taken from another version.
 """
 
 from __future__ import annotations
@@ -14,106 +14,108 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from habitus.evidence.sums import KINDS, Flags, Floats, Table
+from habitus.evidence.regression import KINDS, Flags, Floats, ObservationTable
 
-ERROR = 0.05  # how often a bound may ever be wrong
+ERROR = 0.05  # probability that a bound is ever wrong
 _STAKES = np.geomspace(0.1, 3.2, 11)
-_TRUST = np.exp(-0.5 * (np.log(_STAKES / 0.9) / 0.7) ** 2)  # in each stake: most in those that show 10 to 40 of 100
+_TRUST = np.exp(
+    -0.5 * (np.log(_STAKES / 0.9) / 0.7) ** 2
+)  # prior weight of a stake: most on those that show effects of 0.1 to 0.4
 _SHARES = np.log(_TRUST / _TRUST.sum())
-_AS_USUAL = 4  # a kind of request is expected to go as all do, as if so many had gone so
-_SAFE = 0.95  # of what would risk everything
+_AS_USUAL = 4  # pseudo-units by which a kind of request starts at the overall rate
+_SAFE = 0.95  # of the stake at which one loss ends all evidence
 _NEAR = np.array([0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0])
-_EFFECTS = np.concatenate([-_NEAR[::-1], [0], _NEAR])  # those that are bet against
+_EFFECTS = np.concatenate([-_NEAR[::-1], [0], _NEAR])  # the grid of hypothetical effects
 _GRID = np.linspace(-1, 1, 201)
-_PARTS = np.linspace(0, 1, 33)  # of the way from one effect that is bet against to the next
-_HALVINGS = 20  # to find a bound
-_AT_ONCE = 16  # factors that are multiplied before a logarithm is taken
+_PARTS = np.linspace(0, 1, 33)  # of the way between two grid points
+_HALVINGS = 20  # bisection steps
+_AT_ONCE = 16  # factors multiplied per logarithm, which is the slow part
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bound:
-    """The effect of offering lies in between, and did at every look before."""
+class EffectBound:
+    """Bounds on the effect of offering, valid at this and every earlier look."""
 
     low: float = -1.0
     high: float = 1.0
-    offered: int = 0  # units of each arm that it rests on
+    offered: int = 0  # units per variant
     withheld: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Plays:
-    """Randomised exposures of one item, in the order of time: what each pays, and what the effect adds to it."""
+class RandomizedExposures:
+    """Randomised exposures of one item in order of time: the payoff of each, and how much the effect adds to it."""
 
-    pays: Floats
-    adds: Floats
-    most_up: Floats  # the most that may be staked on a good effect without going bankrupt
-    most_down: Floats
+    payoffs: Floats
+    assignment_variances: Floats
+    max_stake_up: Floats  # the largest stake whose factor stays positive
+    max_stake_down: Floats
 
     @classmethod
-    def of(cls, rows: Table, expected: Floats) -> Plays:
-        """`expected` is how each would go by what was known before, between 0 and 1."""
+    def of(cls, rows: ObservationTable, expected: Floats) -> RandomizedExposures:
+        """`expected` is the predicted success of each exposure, between 0 and 1, from what was known before it."""
         chance, adds = rows.propensity, rows.propensity * (1 - rows.propensity)
         return cls(
-            pays=(rows.success - expected) * (rows.is_offered - chance),
-            adds=adds,
-            most_up=_SAFE / (np.maximum(expected * (1 - chance), (1 - expected) * chance) + adds),
-            most_down=_SAFE / (np.maximum(expected * chance, (1 - expected) * (1 - chance)) + adds),
+            payoffs=(rows.success - expected) * (rows.is_offered - chance),
+            assignment_variances=adds,
+            max_stake_up=_SAFE / (np.maximum(expected * (1 - chance), (1 - expected) * chance) + adds),
+            max_stake_down=_SAFE / (np.maximum(expected * chance, (1 - expected) * (1 - chance)) + adds),
         )
 
-    def factors(self, effects: Floats, *, up: bool) -> Floats:
-        """The factor by which each exposure changes the capital of each stake against each effect."""
-        gains = self.pays[:, None] - self.adds[:, None] * effects
-        stakes = np.minimum(_STAKES, (self.most_up if up else self.most_down)[:, None])
+    def compute_factors(self, effects: Floats, *, up: bool) -> Floats:
+        """Return the factor by which each exposure changes the evidence of each stake against each effect."""
+        gains = self.payoffs[:, None] - self.assignment_variances[:, None] * effects
+        stakes = np.minimum(_STAKES, (self.max_stake_up if up else self.max_stake_down)[:, None])
         return np.asarray(1 + stakes[:, None, :] * (gains if up else -gains)[:, :, None], dtype=np.float64)
 
-    def fortunes(self, effect: float, *, up: bool) -> Floats:
-        """The logarithm of our capital after every exposure, if it was staked against an effect that is not larger."""
-        return _together(np.log(self.factors(np.array([effect]), up=up)[:, 0]).cumsum(0))
+    def log_evidence_after_each(self, effect: float, *, up: bool) -> Floats:
+        """Return the log evidence after every exposure against the hypothesis that the effect is at most `effect`."""
+        return _mix_stakes(np.log(self.compute_factors(np.array([effect]), up=up)[:, 0]).cumsum(0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Game:
-    """Sums over the plays of one item: the logarithms of capital, by side, effect that was bet against, and stake."""
+class BettingState:
+    """Sums over the exposures of one item: log evidence by direction, by hypothetical effect, and by stake."""
 
-    capitals: Floats
-    went: Floats  # by kind of request: units, and how many of them went well
+    log_capitals: Floats
+    outcomes_by_kind: Floats  # per kind of request: units, and successes
     offered: int = 0
     withheld: int = 0
-    squares: float = 0.0  # of what was paid
-    adds: float = 0.0
+    squared_payoffs: float = 0.0  # sum
+    assignment_variance: float = 0.0
 
     @classmethod
-    def new(cls) -> Game:
-        return cls(capitals=np.zeros((2, len(_EFFECTS), len(_STAKES))), went=np.zeros((2, KINDS)))
+    def empty(cls) -> BettingState:
+        return cls(log_capitals=np.zeros((2, len(_EFFECTS), len(_STAKES))), outcomes_by_kind=np.zeros((2, KINDS)))
 
-    def after(self, rows: Table) -> Game:
-        """With more randomised exposures, in the order of time."""
-        expected, went = expect(rows, self.went)
-        plays = Plays.of(rows, expected)
-        won = np.stack([_logarithms(plays.factors(_EFFECTS, up=up)) for up in (False, True)])
-        return Game(
-            capitals=self.capitals + won,
-            went=went,
+    def with_exposures(self, rows: ObservationTable) -> BettingState:
+        """Return the state after more randomised exposures, in order of time."""
+        expected, went = predict_success(rows, self.outcomes_by_kind)
+        plays = RandomizedExposures.of(rows, expected)
+        won = np.stack([_sum_logarithms(plays.compute_factors(_EFFECTS, up=up)) for up in (False, True)])
+        return BettingState(
+            log_capitals=self.log_capitals + won,
+            outcomes_by_kind=went,
             offered=self.offered + int(rows.is_offered.sum()),
             withheld=self.withheld + int((~rows.is_offered).sum()),
-            squares=self.squares + float(plays.pays @ plays.pays),
-            adds=self.adds + float(plays.adds.sum()),
+            squared_payoffs=self.squared_payoffs + float(plays.payoffs @ plays.payoffs),
+            assignment_variance=self.assignment_variance + float(plays.assignment_variances.sum()),
         )
 
-    def fortune(self, effect: float, *, up: bool) -> float:
-        """The logarithm of our capital, if it was staked against an effect that is not larger (smaller).
+    def log_evidence(self, effect: float, *, up: bool) -> float:
+        """Return the log evidence against an effect that is at most (`up`) or at least (not `up`) this.
 
-        Between two that were bet against, a logarithm lies above the straight line: to take the line is to be careful.
+        Between two grid points the logarithm is concave, so linear interpolation is conservative.
         """
         place = min(int(np.searchsorted(_EFFECTS, effect, side="right")), len(_EFFECTS) - 1)
         below, above = _EFFECTS[place - 1], _EFFECTS[place]
         part = (effect - below) / (above - below)
-        capital = self.capitals[int(up)]
-        return float(_together(capital[place - 1] * (1 - part) + capital[place] * part))
+        capital = self.log_capitals[int(up)]
+        return float(_mix_stakes(capital[place - 1] * (1 - part) + capital[place] * part))
 
 
-def expect(rows: Table, went: Floats) -> tuple[Floats, Floats]:
-    """How each exposure would go by those before it, its own kind of request above all; and how all went now."""
+def predict_success(rows: ObservationTable, went: Floats) -> tuple[Floats, Floats]:
+    """Predict each exposure from those before it, mostly of its own kind; also return the updated counts."""
     is_kind = rows.kind[:, None] == np.arange(KINDS)
     each = np.stack([is_kind, is_kind * rows.success[:, None]], axis=1)
     after = went + each.cumsum(0)
@@ -123,51 +125,51 @@ def expect(rows: Table, went: Floats) -> tuple[Floats, Floats]:
     return (of_kind[:, 1] + _AS_USUAL * overall) / (of_kind[:, 0] + _AS_USUAL), after[-1]
 
 
-def _logarithms(factors: Floats) -> Floats:
-    """Of the product over all exposures."""
+def _sum_logarithms(factors: Floats) -> Floats:
+    """Return the logarithm of the product over all exposures."""
     starts = np.arange(0, len(factors), _AT_ONCE)
     return np.asarray(np.log(np.multiply.reduceat(factors, starts)).sum(0), dtype=np.float64)
 
 
-def _together(capitals: Floats) -> Floats:
-    """Of capital that is spread over the stakes, all of it; in logarithms."""
+def _mix_stakes(capitals: Floats) -> Floats:
+    """Return the log of the evidence mixed over all stakes."""
     return np.asarray(np.logaddexp.reduce(capitals + _SHARES, axis=-1), dtype=np.float64)
 
 
-def find_bound(game: Game) -> Bound:
-    """One arm alone bounds nothing: then outcomes are missing by arm, and the game is not fair."""
-    if not (game.offered and game.withheld):
-        return Bound(offered=game.offered, withheld=game.withheld)
-    enough = math.log(2 / ERROR)  # half of the error for either side
-    return Bound(
-        low=_largest_refuted(game.capitals[1], enough),
-        high=-_largest_refuted(game.capitals[0, ::-1], enough),  # the effects lie the same to both sides of none
-        offered=game.offered,
-        withheld=game.withheld,
+def find_bound(betting: BettingState) -> EffectBound:
+    """Return the bound; unbounded while one variant has no outcomes, because then they may be missing by variant."""
+    if not (betting.offered and betting.withheld):
+        return EffectBound(offered=betting.offered, withheld=betting.withheld)
+    enough = math.log(2 / ERROR)  # half of the error per direction
+    return EffectBound(
+        low=_largest_refuted(betting.log_capitals[1], enough),
+        high=-_largest_refuted(betting.log_capitals[0, ::-1], enough),  # the grid is symmetric around zero
+        offered=betting.offered,
+        withheld=betting.withheld,
     )
 
 
 def _largest_refuted(capital: Floats, enough: float) -> float:
-    """The largest effect that is refuted along with all smaller ones, to a thousandth of the way to the next bet."""
-    place = _first_false(_together(capital) >= enough)
+    """Return the largest effect refuted along with all smaller ones, to a thousandth of a grid step."""
+    place = _first_false(_mix_stakes(capital) >= enough)
     if not place:
         return -1.0
     low, width = 0.0, 1.0
     for _ in range(2):
         parts = (low + width * _PARTS)[:, None]
-        among = _together(capital[place - 1] * (1 - parts) + capital[place] * parts)
+        among = _mix_stakes(capital[place - 1] * (1 - parts) + capital[place] * parts)
         low += width * float(_PARTS[_first_false(among >= enough) - 1])
         width *= float(_PARTS[1])
     return float(_EFFECTS[place - 1] * (1 - low) + _EFFECTS[place] * low)
 
 
 def _first_false(flags: Flags) -> int:
-    """The last one, if no other."""
+    """Return the index of the first False, else the last index."""
     return int(np.argmin(flags[:-1])) if not flags[:-1].all() else len(flags) - 1
 
 
-def reach(is_refuted: Callable[[float], bool]) -> float:
-    """The largest effect that is refuted along with all smaller ones; -1 where none is."""
+def find_refuted_limit(is_refuted: Callable[[float], bool]) -> float:
+    """Return the largest effect that is refuted along with all smaller ones; -1 if none is."""
     low, high = -1.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -175,12 +177,12 @@ def reach(is_refuted: Callable[[float], bool]) -> float:
     return low
 
 
-def is_worse(version: Game, predecessor: Game, *, error: float = ERROR) -> bool:
-    """Whether a version is known to help less than its predecessor did, each set off against its own withheld units.
+def is_worse(version: BettingState, predecessor: BettingState, *, error: float = ERROR) -> bool:
+    """Return whether a version is shown to help less than its predecessor, each against its own withheld units.
 
-    Were it as good, some effect would be neither too large for the one nor too small for the other, and betting
-    against it on both sides would win nothing. Between two points of the grid the smaller winnings of both count.
+    If it were as good, some effect would be neither too large for the one nor too small for the other, so betting
+    against it on both sides would gain nothing. Between grid points the smaller gain of both counts.
     """
-    against_version = [version.fortune(effect, up=False) for effect in _GRID[:-1]]
-    against_predecessor = [predecessor.fortune(effect, up=True) for effect in _GRID[1:]]
+    against_version = [version.log_evidence(effect, up=False) for effect in _GRID[:-1]]
+    against_predecessor = [predecessor.log_evidence(effect, up=True) for effect in _GRID[1:]]
     return min(a + b for a, b in zip(against_version, against_predecessor, strict=True)) >= math.log(1 / error)

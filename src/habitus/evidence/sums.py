@@ -1,274 +1,226 @@
-"""Running sums of how units went, period by period: all that a regression and a randomised contrast need, and no
-row. They are made from observations as columns of numbers, one row for an item in a unit, the oldest first.
+"""Running sums of all evidence: once a unit is added, its rows are no longer needed.
+
+They are stored between processes as bytes that hold only numbers and names.
 """
 
 from __future__ import annotations
 
+import json
 import zlib
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from operator import add
-from typing import TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from habitus.evidence.model import Item, Observation
+from habitus.evidence.bounds import BettingState
+from habitus.evidence.model import EvidenceItem, ItemKind
+from habitus.evidence.regression import KINDS, Floats, ObservationTable, PeriodSums
 
-_RIDGE = 1.0  # as if each item and kind had been seen once more, doing nothing
-_TINY = 1e-6
-_NOISE, _NOISE_ROWS = 0.2, 10.0  # the variance of a yes or no, as if so many had been seen before the first
-_SAME_ROWS = 0.999  # of a covariance: two looks at the very same rows differ a little
-Floats = NDArray[np.float64]
+_FIRST = 64  # units per period at first; doubles when there are too many periods
+_PERIODS, _ENTRIES = 24, 6_000_000  # upper limits of periods and of matrix entries: many items mean fewer periods
+RECENT_DAYS = 30.0
+_NO_DAYS, NO_BETTING = np.zeros(0), BettingState.empty()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Period:
-    """Sums over units. A feature of a unit is its kind of request, or an item that it was offered.
+class EvidenceSums:
+    """Sums per period, of explicit and of weak outcomes; the last period is open until it has `portion` units."""
 
-    Where an item was drawn, its draw is whether it was offered less how likely that was.
-    """
+    columns: Mapping[EvidenceItem | int, int] = field(default_factory=dict)  # column of each item and kind of request
+    explicit: tuple[PeriodSums, ...] = ()
+    weak: tuple[PeriodSums, ...] = ()
+    betting: Mapping[EvidenceItem, BettingState] = field(default_factory=dict)
+    counts: Mapping[EvidenceItem, ItemCounts] = field(default_factory=dict)
+    days: Mapping[EvidenceItem, Floats] = field(
+        default_factory=dict
+    )  # of explicit outcomes: the first, and the recent ones
+    portion: int = _FIRST  # units per period
+    units: int = 0  # in the open period
 
-    units: Floats  # how many, the sum of their days, of their outcomes, and of the squares of these
-    gram: Floats  # of each two features: the units that have both
-    moments: Floats  # of each feature: the outcomes
-    pays: Floats  # of each item: draw times outcome
-    chances: Floats  # of each item: the variances of its draws
-    squares: Floats  # of each item: its draws squared
-    pulls: Floats  # of each item and feature: the draws
+    def with_units(self, table: ObservationTable) -> EvidenceSums:
+        """Return the sums with later units added."""
+        place = table.unit_order()
+        order = np.argsort(place, kind="stable")
+        place, table = place[order], table.where(order)
+        kept, begins, row = self, 0, 0
+        while begins <= place.max(initial=-1):
+            begins += kept.portion - kept.units
+            end = int(np.searchsorted(place, begins))
+            kept, row = kept._with_portion(table.where(slice(row, end))), end
+        return kept
 
-    @classmethod
-    def of(cls, table: Table, features: Floats, columns: Numbers) -> Period:
-        """Of rows with an outcome; a row of `features` is a unit, and `columns` has the feature of each item."""
-        outcomes, days = (_means(table, each, len(features)) for each in (table.success, -table.age_days))
-        seen = np.bincount(table.unit, minlength=len(features)) > 0
-        features = features * seen[:, None]
-        drawn = table.where(table.is_random)
-        draw, column = drawn.is_offered - drawn.propensity, columns[drawn.item]
-        draws = np.zeros(features.shape)
-        draws[drawn.unit, column] = draw
-
-        def sum_by_column(values: Floats) -> Floats:
-            return np.asarray(np.bincount(column, weights=values, minlength=features.shape[1]), dtype=np.float64)
-
-        return cls(
-            units=np.array([seen.sum(), days.sum(), outcomes.sum(), outcomes @ outcomes]),
-            gram=features.T @ features,
-            moments=features.T @ outcomes,
-            pays=sum_by_column(draw * drawn.success),
-            chances=sum_by_column(drawn.propensity * (1 - drawn.propensity)),
-            squares=sum_by_column(draw**2),
-            pulls=draws.T @ features,
+    def _with_portion(self, portion: ObservationTable) -> EvidenceSums:
+        """Return the sums with units added that fit into the open period."""
+        _, first, unit = np.unique(portion.unit, return_index=True, return_inverse=True)
+        rows = replace(portion, unit=unit).without_unused_items()
+        known = dict(self.columns)
+        own = np.array([known.setdefault(item, len(known)) for item in rows.items], dtype=np.int64)
+        of_kind = np.array([known.setdefault(kind, len(known)) for kind in range(KINDS)], dtype=np.int64)
+        features = np.zeros((len(first), len(known)))
+        features[np.arange(len(first)), of_kind[rows.kind[first]]] = 1
+        # The chance of the offer, not the offer: what the draw adds is the randomised contrast's alone, and the
+        # association of an item that is in every menu knows nothing.
+        features[unit, own[rows.item]] = np.where(rows.is_random, rows.propensity, rows.is_offered)
+        judged, weak = (rows.where(rows.has_outcome & (rows.is_explicit == each)) for each in (True, False))
+        explicit, signs = (PeriodSums.from_table(each, features, own) for each in (judged, weak))
+        drawn = judged.where(judged.is_random)
+        mine = {rows.items[number]: drawn.where(drawn.item == number) for number in np.unique(drawn.item)}
+        units = self.units + len(first)
+        added = EvidenceSums(
+            columns=known,
+            explicit=(*self.explicit[:-1], self.explicit[-1] + explicit) if self.units else (*self.explicit, explicit),
+            weak=(*self.weak[:-1], self.weak[-1] + signs) if self.units else (*self.weak, signs),
+            betting={
+                **self.betting,
+                **{item: self.betting.get(item, NO_BETTING).with_exposures(each) for item, each in mine.items()},
+            },
+            counts={
+                **self.counts,
+                **{i: _add_counts(self.counts.get(i, _NO_COUNTS), each) for i, each in _count_items(rows)},
+            },
+            days={
+                **self.days,
+                **{i: _append_days(self.days.get(i, _NO_DAYS), judged, n) for n, i in enumerate(rows.items)},
+            },
+            portion=self.portion,
+            units=units % self.portion,
         )
+        most = max(2, min(_PERIODS, _ENTRIES // len(known) ** 2))
+        return added._join_neighbours() if not added.units and len(added.explicit) >= most else added
 
-    def widen(self, width: int) -> Period:
-        """With room for features that came later."""
-        more = width - len(self.moments)
-        if not more:
-            return self
-        kept = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "units"}
-        return Period(units=self.units, **{name: np.pad(sums, (0, more)) for name, sums in kept.items()})
-
-    def __add__(self, other: Period) -> Period:
-        width = max(len(self.moments), len(other.moments))
-        one, two = self.widen(width), other.widen(width)
-        return Period(**{each.name: getattr(one, each.name) + getattr(two, each.name) for each in fields(self)})
-
-
-def _means(table: Table, values: Floats, units: int) -> Floats:
-    """Of each unit; one without a row has none."""
-    rows = np.bincount(table.unit, minlength=units)
-    return np.asarray(np.bincount(table.unit, weights=values, minlength=units) / np.maximum(rows, 1), dtype=np.float64)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Fit:
-    """A ridge regression of outcomes on features."""
-
-    level: float
-    inverse: Floats
-    effects: Floats  # of each feature
-
-    @classmethod
-    def of(cls, total: Period) -> Fit:
-        level = float((total.units[2] + 1) / (total.units[0] + 2))
-        inverse: Floats = np.asarray(np.linalg.inv(total.gram + _RIDGE * np.eye(len(total.moments))), dtype=np.float64)
-        return cls(level=level, inverse=inverse, effects=inverse @ (total.moments - level * np.diag(total.gram)))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Looks:
-    """Two looks at each item in each period: a row is a period, a column an item.
-
-    A score's mean is its information times the effect; that of the association has the item's bias in it, too.
-    """
-
-    days: Floats  # of each period
-    noise: float  # the variance of an outcome around what was expected: scores have it so many times
-    drawn: Floats  # score of the randomised contrast
-    drawn_information: Floats
-    drawn_spread: Floats
-    seen: Floats  # score of the adjusted association
-    seen_information: Floats
-    seen_spread: Floats
-    shared: Floats  # the covariance of both
-
-
-def looks(periods: Sequence[Period], columns: Numbers, kinds: Numbers, is_drawn: Flags) -> Looks:
-    """Of items by their features; of those without outcomes in both arms the draw tells nothing."""
-    total = reduce(add, periods)
-    width = len(total.moments)
-    fit = Fit.of(total)
-    told = np.maximum(1 - _RIDGE * np.diag(fit.inverse)[columns], _TINY)  # of an effect, the share not the ridge's
-    pull = np.where(told > _TINY, fit.inverse[:, columns] / told, 0)
-    own = fit.effects[columns]
-    found = []
-    for period in (each.widen(width) for each in periods):
-        count, _, outcomes, _ = period.units
-        features = np.diag(period.gram)
-        gram = period.gram - np.outer(features, features) / count  # around the level of the period itself
-        rest = period.moments - features * outcomes / count - gram @ fit.effects
-        level = (outcomes - features @ fit.effects) / count
-        pulls = period.pulls[columns]
-        draws = pulls[:, kinds].sum(1)
-        information = (pull * gram[:, columns]).sum(0)
-        drawn = period.pays[columns] - level * draws - pulls @ fit.effects + own * period.chances[columns]
-        shared = ((pulls - np.outer(draws, features) / count) * pull.T).sum(1)
-        found.append(
-            (
-                drawn * is_drawn,
-                period.chances[columns] * is_drawn,
-                period.squares[columns] * is_drawn,
-                pull.T @ rest + information * own / told,
-                information,
-                np.maximum((pull * (gram @ pull)).sum(0), 0),
-                shared * is_drawn * _SAME_ROWS,
-            )
+    def _join_neighbours(self) -> EvidenceSums:
+        """Merge each pair of neighbouring periods, and double the portion."""
+        explicit, weak = (
+            tuple(reduce(add, each[place : place + 2]) for place in range(0, len(each), 2))
+            for each in (self.explicit, self.weak)
         )
-    drawn, drawn_information, drawn_spread, seen, seen_information, seen_spread, shared = np.swapaxes(
-        np.array(found), 0, 1
-    )
-    return Looks(
-        days=np.array([period.units[1] / period.units[0] for period in periods]),
-        noise=_noise(total, fit),
-        drawn=drawn,
-        drawn_information=drawn_information,
-        drawn_spread=drawn_spread,
-        seen=seen,
-        seen_information=seen_information,
-        seen_spread=seen_spread,
-        shared=shared,
-    )
+        return replace(self, explicit=explicit, weak=weak, portion=2 * self.portion)
 
 
-def _noise(total: Period, fit: Fit) -> float:
-    count, _, outcomes, squares = total.units
-    moments = total.moments - fit.level * np.diag(total.gram)
-    around = squares - 2 * fit.level * outcomes + fit.level**2 * count
-    left = around - 2 * fit.effects @ moments + fit.effects @ total.gram @ fit.effects
-    freedom = max(float(count) - (len(moments) - _RIDGE * float(np.trace(fit.inverse))), 0.0)
-    return (max(float(left), 0.0) + _NOISE * _NOISE_ROWS) / (freedom + _NOISE_ROWS)
+class ItemCounts(NamedTuple):
+    """Sums over the units of one item, per variant: withheld, offered."""
 
-
-Numbers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-KINDS = 16  # of requests that are told apart; of more, some share a number
-T = TypeVar("T", bound=Hashable)
-_ROWS = (
-    *("unit", "item", "kind", "is_offered", "is_used", "is_explicit", "is_ignored", "is_trial"),
-    *("propensity", "success", "tokens", "age_days"),
-)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Table:
-    """Items and units are numbered as they come, kinds of request everywhere alike; a missing success is nan."""
-
-    items: tuple[Item, ...]
-    units: int
-    unit: Numbers
-    item: Numbers
-    kind: Numbers
-    is_offered: Flags
-    is_used: Flags
-    is_explicit: Flags
-    is_ignored: Flags  # used without a trace
-    is_trial: Flags
-    propensity: Floats
-    success: Floats
+    explicit: Floats
+    weak: Floats
+    missing: Floats
     tokens: Floats
-    age_days: Floats
-
-    @classmethod
-    def of(cls, observations: Iterable[Observation], *, today: float = 0.0) -> Table:
-        """Of an item that is told twice about one unit, the last word holds. Ages are counted from day 0, not today."""
-        rows = list(observations)
-        units, unit = _number_values([one.unit for one in rows])
-        items, item = _number_values([one.item for one in rows])
-        kinds, kind = _number_values([one.request_kind for one in rows])
-        apart = np.array([zlib.crc32(each.encode("utf-8", "surrogatepass")) % KINDS for each in kinds], dtype=np.int64)
-        propensity = _numbers([one.propensity for one in rows])
-        told = cls(
-            items=tuple(items),
-            units=len(units),
-            unit=unit,
-            item=item,
-            kind=apart[kind] if kinds else kind,
-            is_offered=np.array([one.is_offered for one in rows], dtype=np.bool_),
-            is_used=np.array([one.is_used for one in rows], dtype=np.bool_),
-            is_explicit=np.array([one.is_explicit for one in rows], dtype=np.bool_),
-            is_ignored=np.array([one.is_used and one.has_trace is False for one in rows], dtype=np.bool_),
-            is_trial=np.array([one.is_trial for one in rows], dtype=np.bool_),
-            propensity=np.clip(np.where(np.isnan(propensity), 1, propensity), 0, 1),
-            success=np.clip(_numbers([one.success for one in rows]), 0, 1),
-            tokens=_numbers([one.tokens for one in rows]),
-            age_days=_ages([one.age_days for one in rows]) - today,
-        )
-        return told.where(told._last_words())
-
-    def _last_words(self) -> Numbers:
-        """The rows to keep, the oldest first."""
-        _, from_behind = np.unique((self.unit * len(self.items) + self.item)[::-1], return_index=True)
-        kept = np.sort(len(self.unit) - 1 - from_behind)
-        return kept[np.argsort(-self.age_days[kept], kind="stable")]
-
-    def where(self, chosen: Flags | Numbers | slice) -> Table:
-        """Some of the rows; the numbers of items, units and kinds stay."""
-        return replace(self, **{name: getattr(self, name)[chosen] for name in _ROWS})
-
-    def narrow(self) -> Table:
-        """Without the items that no row is about."""
-        left, item = np.unique(self.item, return_inverse=True)
-        return replace(self, items=tuple(self.items[number] for number in left), item=item)
-
-    def places(self) -> Numbers:
-        """Of each row the place of its unit in the order of time."""
-        _, first, number = np.unique(self.unit, return_index=True, return_inverse=True)
-        return np.argsort(np.argsort(first))[number]
-
-    @property
-    def is_random(self) -> Flags:
-        """Whether the offer was drawn, so that it could have gone either way."""
-        return (self.propensity > 0) & (self.propensity < 1)
-
-    @property
-    def has_outcome(self) -> Flags:
-        return ~np.isnan(self.success)
+    used: Floats
+    ignored: Floats  # used without a trace
+    trials: Floats  # units of paired trials
+    drawn: Floats
+    drawn_weak: Floats  # randomised, with a weak outcome
+    drawn_used: Floats
+    weights: Floats  # inverse probability weights of the randomised units
+    squares: Floats  # of the weights
+    weights_used: Floats
 
 
-def _numbers(values: Sequence[float | None]) -> Floats:
-    """None is nan."""
-    return np.array(values, dtype=np.float64)
+_NO_COUNTS = ItemCounts(*np.zeros((len(ItemCounts._fields), 2)))
 
 
-def _ages(days: Sequence[float]) -> Floats:
-    """A clock that went backwards makes nothing younger than new."""
-    return np.maximum(np.nan_to_num(_numbers(days), nan=0, posinf=0, neginf=0), 0)
+def _count_items(rows: ObservationTable) -> Iterator[tuple[EvidenceItem, ItemCounts]]:
+    chance = np.where(rows.is_offered, rows.propensity, 1 - rows.propensity)
+    weight = np.divide(1, chance, where=rows.is_random, out=np.zeros(len(chance)))
+    columns = (
+        rows.has_outcome & rows.is_explicit,
+        rows.has_outcome & ~rows.is_explicit,
+        ~rows.has_outcome,
+        rows.tokens,
+        rows.is_used,
+        rows.is_ignored,
+        rows.is_trial,
+        rows.is_random,
+        rows.is_random & rows.has_outcome & ~rows.is_explicit,
+        rows.is_random & rows.is_used,
+        weight,
+        weight**2,
+        weight * rows.is_used,
+    )
+    arm = 2 * rows.item + rows.is_offered
+    sums = [np.bincount(arm, weights=each, minlength=2 * len(rows.items)).reshape(-1, 2) for each in columns]
+    for number, item in enumerate(rows.items):
+        yield item, ItemCounts(*(each[number] for each in sums))
 
 
-def _number_values(values: Sequence[T]) -> tuple[list[T], Numbers]:
-    """The different values as they come, and of each its number among them."""
-    numbers: dict[T, int] = {}
-    found = [numbers.setdefault(value, len(numbers)) for value in values]
-    return list(numbers), np.array(found, dtype=np.int64)
+def _add_counts(one: ItemCounts, two: ItemCounts) -> ItemCounts:
+    return ItemCounts(*map(add, one, two))
+
+
+def _append_days(before: Floats, rows: ObservationTable, number: int) -> Floats:
+    days = np.concatenate([before, -rows.age_days[rows.item == number]])
+    return days[(days >= days.max() - RECENT_DAYS) | (days == days.min())] if len(days) else days
+
+
+_FORM = 4  # increase with every change of the layout or meaning of the sums
+_SIDES = ("explicit", "weak")
+_FAST = 1  # of zlib: what is read with every question is made anew only now and then
+
+
+def pack_sums(sums: EvidenceSums, about: Mapping[str, Any]) -> bytes:
+    """Serialise sums and `about`: a line of JSON, then the numbers, eight bytes each."""
+    items = [feature for feature in sums.columns if isinstance(feature, EvidenceItem)]
+    features = [
+        [each.kind, each.name, each.version] if isinstance(each, EvidenceItem) else each for each in sums.columns
+    ]
+    days = [sums.days[item] for item in items]
+    arrays = {
+        "counts": np.array([sums.counts[item] for item in items]),
+        "days": np.concatenate([np.zeros(0), *days]),
+        "ends": np.cumsum([len(each) for each in days], dtype=np.int64),
+    }
+    for each in fields(BettingState):
+        arrays[f"betting {each.name}"] = np.array([getattr(sums.betting.get(i, NO_BETTING), each.name) for i in items])
+    for side in _SIDES:
+        periods = [period.widen(len(sums.columns)) for period in getattr(sums, side)]
+        for each in fields(PeriodSums):
+            arrays[f"{side} {each.name}"] = np.array([getattr(period, each.name) for period in periods])
+    shapes = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
+    words = {"form": _FORM, "features": features, "portion": sums.portion, "units": sums.units, "shapes": shapes}
+    numbers = b"".join(array.tobytes() for array in arrays.values())
+    return zlib.compress(json.dumps({**words, **about}).encode() + b"\n" + numbers, _FAST)
+
+
+def unpack_sums(packed: bytes) -> tuple[EvidenceSums, dict[str, Any]] | None:
+    """Return the sums; None if the bytes are damaged or from a release with another layout."""
+    try:
+        line, _, numbers = zlib.decompress(packed).partition(b"\n")
+        words = json.loads(line)
+        return (_sums_from_arrays(words, _arrays(words["shapes"], numbers)), words) if words["form"] == _FORM else None
+    except (ValueError, KeyError, TypeError, IndexError, zlib.error):
+        return None
+
+
+def _arrays(shapes: list[tuple[str, str, list[int]]], numbers: bytes) -> dict[str, Any]:
+    arrays, place = {}, 0
+    for name, kind, shape in shapes:
+        array = np.frombuffer(numbers, kind, int(np.prod(shape)), place).reshape(shape)
+        arrays[name], place = array, place + array.nbytes
+    return arrays
+
+
+def _sums_from_arrays(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> EvidenceSums:
+    features = [
+        each if isinstance(each, int) else EvidenceItem(kind=ItemKind(each[0]), name=each[1], version=each[2])
+        for each in words["features"]
+    ]
+    items = [each for each in features if isinstance(each, EvidenceItem)]
+    periods = {side: _rows(PeriodSums, side, arrays) for side in _SIDES}
+    return EvidenceSums(
+        columns={feature: number for number, feature in enumerate(features)},
+        explicit=periods["explicit"],
+        weak=periods["weak"],
+        betting=dict(zip(items, _rows(BettingState, "betting", arrays), strict=True)),
+        counts={item: ItemCounts(*each) for item, each in zip(items, arrays["counts"], strict=True)},
+        days=dict(zip(items, np.split(arrays["days"], arrays["ends"])[:-1], strict=True)),
+        portion=words["portion"],
+        units=words["units"],
+    )
+
+
+def _rows(kind: Any, prefix: str, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+    columns = {each.name: arrays[f"{prefix} {each.name}"] for each in fields(kind)}
+    numbers = range(len(next(iter(columns.values()))))
+    return tuple(kind(**{name: values[number] for name, values in columns.items()}) for number in numbers)

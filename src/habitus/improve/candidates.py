@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -11,13 +12,13 @@ from enum import StrEnum
 from pydantic import BaseModel, Field
 
 from habitus.errors import Invalid
-from habitus.improve.gate import Claim
+from habitus.improve.gate import MOST_CANDIDATES, GateClaim
 from habitus.learning.budget import DEFAULT_PATIENCE_S, BudgetedModel, ask_for_value
 from habitus.redact import Redactor
 from habitus.skills import edits
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.model import Skill
-from habitus.tasks.leaks import copied_from
+from habitus.tasks.leaks import find_copied_words
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout
 from habitus.text import load_prompt
@@ -34,7 +35,7 @@ class CandidateState(StrEnum):
     REFUSED = "refused"  # before any rollout
     NOT_SHOWN = "not shown"
     STOPPED = "stopped early"  # not shown, and no longer likely to be
-    FAILED_EXAM = "failed its exam"
+    FAILED_EXAM = "failed its exam"  # better on the tasks of its gate, not shown on new ones
     ACCEPTED = "accepted"
 
 
@@ -49,8 +50,8 @@ class Candidate:
     text: str  # its whole main file
     why: str  # what it is meant to fix
     source: str  # model, person, proposal 7, rule
-    claim: Claim = Claim.BETTER
-    number: int = 0  # among those of its skill; 0 until its gate begins
+    claim: GateClaim = GateClaim.BETTER
+    number: int = 0  # among those that share a task of its gate; 0 until its gate begins
     tasks: tuple[str, ...] = ()  # of its gate
     rounds: int = 0  # the most that its gate may take
     state: CandidateState = CandidateState.OPEN
@@ -64,6 +65,18 @@ class Candidate:
     def description(self) -> str:
         """What it is meant to fix and what became of it, for the next drafter."""
         return f"{self.why} ({self.state.value}{f': {self.reason}' if self.reason else ''})"
+
+
+def count_tried(candidates: Iterable[Candidate], tasks: Collection[str]) -> int:
+    """Return how many candidates were gated on any of these tasks: they share the error."""
+    return sum(1 for one in candidates if one.number and not set(tasks).isdisjoint(one.tasks))
+
+
+def find_worn_tasks(candidates: Iterable[Candidate]) -> set[str]:
+    """Return the gate tasks that have judged as many candidates as they may."""
+    settled = (one for one in candidates if one.number and one.state is not CandidateState.OPEN)
+    judged = Counter(task for one in settled for task in one.tasks)
+    return {task for task, count in judged.items() if count >= MOST_CANDIDATES}
 
 
 class DraftedEdit(BaseModel):
@@ -155,7 +168,7 @@ def find_objection(old: Skill, new: Skill, hidden: Iterable[Task], *, known: str
         return f"it changes {len(changed)} lines, and {MOST_LINES} are the most"
     added = "\n".join(line[2:] for line in changed if line.startswith("+ "))
     for task in hidden:
-        if quoted := copied_from(added, task, known):
+        if quoted := find_copied_words(added, task, known):
             return f"it quotes a task of the gate or the exam: '{quoted}'"
     return ""
 

@@ -1,34 +1,44 @@
-"""The gate: whether a changed skill does better than today's on the same tasks, decided so that placebo can't pass.
+"""The gate: whether a changed skill does better than today's, on these tasks and on tasks like them.
 
-Each round asks every task once with today's version and once with the candidate. Whoever believes that the candidate is
-no better must find a bet on it unfair: our capital is multiplied by `1 + stake * (difference + margin)` for every pair.
-With one stake for a whole round, its mean is at most one even if some tasks gain what others lose (the product of such
-means is at most their mean's power), so 1 / error is ever reached, at any look, in at most that share of runs.
-The k-th candidate of a skill has 6 / (pi² k²) of the error of all: however many are tried, it is never spent twice.
+Each round asks every task once with each version. A candidate is accepted when two tests agree, each at its error:
+
+- Over rollouts: the evidence (an e-value) against "no better on these tasks" is multiplied by `1 + stake * (difference
+  + margin)` for every pair. With one stake per round its mean is at most one even if some tasks gain what others lose,
+  so it ever reaches 1 / error in at most that share of runs. This holds at every look.
+- Over tasks: an exact sign-flip test of each task's gain, because ten repeats of one task are one piece of evidence.
+  It is exact for a change that is as likely to gain as to lose on a task, and holds for one look: it gets 75 % of the
+  error, because it is repeated after every round on nearly the same gains (`benchmarks/improve.py` measures it).
+
+The first candidate on a set of tasks gets 30 % of the error, the next 29 share the rest, and then new tasks are needed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from statistics import NormalDist
 from typing import Any, Self
 
 import numpy as np
 
-from habitus.evidence.bounds import ERROR, reach
+from habitus.evidence.bounds import ERROR
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
-MOST_ROUNDS = 10  # rollouts of a task and side
+MOST_ROUNDS = 10  # rollouts of a task and version
 FEWEST_TASKS = 10  # with fewer, a run can hardly show anything
-MARGIN = 0.03  # a shorter version may do worse by so much
-_NOISE = 0.3  # the usual variance of a difference
-_MOST_STAKED = 0.9  # of what would risk everything
-_OPTIMISM = 2.0  # standard errors by which a candidate may be better than it looks, before racing stops it
+MOST_CANDIDATES = 30  # that one set of tasks may judge
+MARGIN = 0.03  # a shorter version may do worse by this much
+_FIRST_SHARE = 0.3  # of the error; most skills are improved once, and that run should have most of the power
+_FOR_LOOKS = 0.75  # of the error for the test over tasks, which is looked at after every round
+_NOISE = 0.3  # the usual variance of a difference between two rollouts
+_SPREAD = 0.01  # the usual variance of the effect between tasks
+_MAX_STAKE = 0.9  # below 1, so that no single loss ends all evidence
+_OPTIMISM = 4.0  # standard errors by which a candidate may be better than it looks, before racing stops it
 
 
-class Claim(StrEnum):
+class GateClaim(StrEnum):
     BETTER = "better"
     NOT_WORSE = "not worse"  # by more than the margin, for a shorter version
 
@@ -37,6 +47,7 @@ class GateVerdict(StrEnum):
     OPEN = "open"  # more rounds may decide
     ACCEPTED = "accepted"
     HOPELESS = "stopped early"  # not shown, and no longer likely to be
+    REPEATED = "repeats itself"  # not shown, and another round would say the same
     NOT_SHOWN = "not shown"  # at the end of all rounds
 
 
@@ -60,126 +71,176 @@ def pair_rollouts(rollouts: Iterable[Rollout], side: TaskSplit, tasks: Sequence[
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tally:
-    """How the pairs of all whole rounds went; arrays where many runs are simulated at once."""
+class PairTally:
+    """The results of all whole rounds; arrays if many runs are simulated at once."""
 
-    better: Any = 0  # the candidate passed, today's version did not
+    better: Any = 0  # pairs in which only the candidate passed
     same: Any = 0
     worse: Any = 0
+    gains: Any = field(default_factory=list)  # per task: pairs that got better minus pairs that got worse
+    is_repeated: Any = False  # the last two rounds agree on every task, with both versions
 
     @classmethod
-    def of(cls, pairs: Iterable[RolloutPair]) -> Self:
-        differences = [pair.new.is_ok - pair.old.is_ok for pair in pairs]
-        return cls(better=differences.count(1), same=differences.count(0), worse=differences.count(-1))
+    def of(cls, pairs: Sequence[RolloutPair]) -> Self:
+        tasks = len({pair.old.task for pair in pairs})
+        passed = np.array([(pair.old.is_ok, pair.new.is_ok) for pair in pairs], dtype=np.int64).reshape(-1, tasks, 2)
+        differences = passed[:, :, 1] - passed[:, :, 0]
+        return cls(
+            better=int((differences > 0).sum()),
+            same=int((differences == 0).sum()),
+            worse=int((differences < 0).sum()),
+            gains=differences.sum(0).tolist(),
+            is_repeated=len(passed) > 1 and bool((passed[-1] == passed[-2]).all()),
+        )
 
     @property
     def pairs(self) -> Any:
         return self.better + self.same + self.worse
 
     @property
-    def difference(self) -> Any:
-        return (self.better - self.worse) / np.maximum(self.pairs, 1)
+    def rounds(self) -> int:
+        return int(self.pairs) // max(len(self.gains), 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Interval:
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gate:
+class GateRule:
     """The rule for one candidate, fixed before its first rollout."""
 
     tasks: int
-    number: int = 1  # which candidate of its skill it is, counting all that were ever tried
-    claim: Claim = Claim.BETTER
+    number: int = 1  # of the candidate among all that were ever tried on any of these tasks
+    claim: GateClaim = GateClaim.BETTER
     rounds: int = MOST_ROUNDS
 
     @property
     def error(self) -> float:
-        return 6 / (math.pi * self.number) ** 2 * ERROR
+        return error_share(self.number) * ERROR
+
+    @property
+    def task_error(self) -> float:
+        """The error of the test over tasks at one look."""
+        return _FOR_LOOKS * self.error
+
+    @property
+    def fewest_tasks(self) -> int:
+        """The number of tasks below which even the best result would not be accepted."""
+        if not self.error:
+            return self.tasks + 1
+        if self.claim is GateClaim.NOT_WORSE:
+            return math.ceil(_log_threshold(self.error) / math.log1p(_MAX_STAKE * MARGIN))
+        return math.ceil(math.log2(1 / self.task_error))
 
     @property
     def smallest_effect(self) -> float:
         """The difference that a whole run shows in about every second case; smaller ones it usually misses."""
+        if not self.error:
+            return 1.0
         stake, pairs = self._stakes[0], self.tasks * self.rounds
-        return min(1.0, _enough(self.error) / (pairs * stake) + stake * _NOISE / 2 - self._margin)
+        over_rollouts = _log_threshold(self.error) / (pairs * stake) + stake * _NOISE / 2
+        spread = math.sqrt((_NOISE / self.rounds + _SPREAD) / self.tasks)
+        over_tasks = NormalDist().inv_cdf(1 - self.task_error) * spread
+        return min(1.0, max(over_rollouts, over_tasks) - self._margin)
 
-    def verdict(self, tally: Tally) -> GateVerdict:
-        """After a whole round."""
-        if self.is_shown(tally):
+    @property
+    def problem(self) -> str:
+        """Why no result of a run could be accepted; empty if one could."""
+        if not self.error:
+            return f"{MOST_CANDIDATES} candidates were tried on these gate tasks, and their error is spent"
+        if self.tasks >= self.fewest_tasks:
+            return ""
+        claim = f"that a version is not worse by {100 * MARGIN:.0f} points" if self._margin else "that one is better"
+        return f"to show {claim} takes {self.fewest_tasks} gate tasks or more, and there are {self.tasks}"
+
+    def verdict(self, tally: PairTally) -> GateVerdict:
+        """Decide after a whole round."""
+        is_general = self.is_shown_over_tasks(tally)
+        # Where every answer repeats itself, the effect on these tasks is known, and only their number counts.
+        if is_general and (tally.is_repeated or self.is_shown(tally)):
             return GateVerdict.ACCEPTED
+        if tally.is_repeated:
+            return GateVerdict.REPEATED
         if tally.pairs >= self.tasks * self.rounds:
             return GateVerdict.NOT_SHOWN
-        return GateVerdict.HOPELESS if self.is_hopeless(tally) else GateVerdict.OPEN
+        return GateVerdict.HOPELESS if self.problem or self.is_hopeless(tally) else GateVerdict.OPEN
 
-    def is_shown(self, tally: Tally) -> Any:
-        return self.capital(tally) >= _enough(self.error)
+    def explain(self, verdict: GateVerdict, tally: PairTally) -> str:
+        """Return why a candidate is not shown, if more tasks would help; empty otherwise."""
+        if verdict is not GateVerdict.ACCEPTED and self.problem:
+            return self.problem
+        if verdict is GateVerdict.REPEATED:
+            return "its answers repeat themselves, so more rounds tell nothing new: more tasks are needed"
+        is_on_these = verdict is GateVerdict.NOT_SHOWN and self.is_shown(tally)
+        return "it shows on these tasks, but on too few of them: more tasks are needed" if is_on_these else ""
 
-    def capital(self, tally: Tally) -> Any:
-        """Its logarithm, having begun with 1."""
-        return _fortune(tally, -self._margin, self._stakes)
+    def is_shown_over_tasks(self, tally: PairTally) -> bool:
+        """Whether the claim holds with each task as one observation."""
+        if self.claim is GateClaim.BETTER:
+            return sign_flip_p_value(tally.gains) <= self.task_error
+        # Betting on task means: a sign-flip test would overlook a rare task that is lost entirely.
+        means = np.array(tally.gains) / max(tally.rounds, 1)
+        return bool(np.log1p(_MAX_STAKE * (means + MARGIN)).sum() >= _log_threshold(self.error))
 
-    def is_hopeless(self, tally: Tally) -> Any:
+    def is_shown(self, tally: PairTally) -> Any:
+        """Whether the claim holds on these very tasks; valid at every look."""
+        return self.log_evidence(tally) >= _log_threshold(self.error)
+
+    def log_evidence(self, tally: PairTally) -> Any:
+        """Return the logarithm of the evidence over rollouts, mixed evenly over the stakes."""
+        logs = [
+            tally.better * math.log1p(stake * (1 + self._margin))
+            + tally.same * math.log1p(stake * self._margin)
+            + tally.worse * math.log1p(-stake * (1 - self._margin))
+            for stake in self._stakes
+        ]
+        return np.logaddexp.reduce(logs, axis=0) - math.log(len(logs))
+
+    def is_hopeless(self, tally: PairTally) -> Any:
         """Whether even a candidate that is better than it looks would not be shown by the last round."""
         left, pairs = self.tasks * self.rounds - tally.pairs, tally.pairs
         better, worse = (tally.better + 0.5) / (pairs + 1), (tally.worse + 0.5) / (pairs + 1)
         spread = np.sqrt((better + worse - (better - worse) ** 2) / np.maximum(pairs, 1))
         better, worse = np.minimum(better + _OPTIMISM / 2 * spread, 1), np.maximum(worse - _OPTIMISM / 2 * spread, 0)
-        at_best = Tally(
+        at_best = PairTally(
             better=tally.better + left * better,
             same=tally.same + left * np.maximum(1 - better - worse, 0),
             worse=tally.worse + left * worse,
         )
         return ~np.asarray(self.is_shown(at_best))
 
-    def interval(self, tally: Tally) -> Interval:
-        """The difference on these tasks lies in between; a candidate is accepted where all of it is good enough."""
-        return interval(tally, self._stakes, error=self.error)
-
     @property
     def _margin(self) -> float:
-        return MARGIN if self.claim is Claim.NOT_WORSE else 0.0
+        return MARGIN if self.claim is GateClaim.NOT_WORSE else 0.0
 
     @property
     def _stakes(self) -> tuple[float, ...]:
-        """The stake that wins most from the smallest effect that could still be shown; and a high one for what hardly
-        ever differs."""
-        stake = best_stake(self.tasks * self.rounds, self.error)
-        return (stake, _MOST_STAKED) if self.claim is Claim.NOT_WORSE else (stake,)
+        """The stake that gains most from the smallest effect that could still be shown; for a shorter version also a
+        high one, for rollouts that hardly ever differ."""
+        best = math.sqrt(2 * _log_threshold(self.error) / (max(self.tasks * self.rounds, 1) * _NOISE))
+        stake = min(_MAX_STAKE, best)
+        return (stake, _MAX_STAKE) if self.claim is GateClaim.NOT_WORSE else (stake,)
+
+
+def error_share(number: int) -> float:
+    """Return the share of the error that the n-th candidate on a set of tasks has; 0 once it is spent."""
+    if number == 1:
+        return _FIRST_SHARE
+    return (1 - _FIRST_SHARE) / (MOST_CANDIDATES - 1) if number <= MOST_CANDIDATES else 0.0
 
 
 def error_left(tried: int) -> float:
-    """Of the error that all candidates of a skill share, what so many have not spent, as a share."""
-    return 1 - sum(6 / (math.pi * number) ** 2 for number in range(1, tried + 1))
+    """Return the share of the error that this many candidates have left."""
+    return max(0.0, 1 - sum(map(error_share, range(1, tried + 1))))
 
 
-def best_stake(pairs: int, error: float) -> float:
-    return min(_MOST_STAKED, math.sqrt(2 * _enough(error) / (max(pairs, 1) * _NOISE)))
+def sign_flip_p_value(gains: Sequence[int]) -> float:
+    """Return how often gains with random signs would sum up to as much, exactly."""
+    chances = np.ones(1)  # of each sum, from -total to total
+    for size in map(abs, gains):
+        wider = np.zeros(len(chances) + 2 * size)
+        wider[: len(chances)] += chances / 2
+        wider[2 * size :] += chances / 2
+        chances = wider
+    return float(chances[sum(gains) + len(chances) // 2 :].sum())
 
 
-def interval(tally: Tally, stakes: tuple[float, ...], *, error: float) -> Interval:
-    """All differences that a bet neither way refutes, each way with this error."""
-    mirrored, enough = Tally(better=tally.worse, same=tally.same, worse=tally.better), _enough(error)
-    return Interval(
-        low=reach(lambda effect: bool(_fortune(tally, effect, stakes) >= enough)),
-        high=-reach(lambda effect: bool(_fortune(mirrored, effect, stakes) >= enough)),
-    )
-
-
-def _fortune(tally: Tally, effect: float, stakes: tuple[float, ...]) -> Any:
-    """The logarithm of our capital, spread evenly over the stakes, if the true difference is at most this effect."""
-    capitals = []
-    for most in stakes:
-        stake = min(most, _MOST_STAKED / (1 + effect)) if effect > -1 else most
-        capitals.append(
-            tally.better * math.log1p(stake * (1 - effect))
-            + tally.same * math.log1p(-stake * effect)
-            + tally.worse * math.log1p(-stake * (1 + effect))
-        )
-    return np.logaddexp.reduce(capitals, axis=0) - math.log(len(stakes))
-
-
-def _enough(error: float) -> float:
+def _log_threshold(error: float) -> float:
     return math.log(1 / error)

@@ -1,17 +1,20 @@
-"""What a run is asked for, and what it would do, cost and could show, before any model is asked."""
+"""The request of a run, and its plan: what it would do, cost and could show, before any model is asked."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 
-from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, Claim, Gate, error_left
+from habitus.improve.candidates import count_tried
+from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateClaim, GateRule, error_left
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillUnderTest
 from habitus.tasks.rollouts import Rollout, TaskSplit
-from habitus.text import estimate_token_count
+from habitus.text import estimate_token_count, format_count
 
 PRACTICE_ROUNDS = 2
-_TOKENS = 6_000  # of a rollout, before any was seen
+_OWN_TOKENS = 800  # of a rollout by our own agent beyond the skill's text, before any was measured
+_PROGRAM_TOKENS = 21_000  # of one by a program such as Claude Code, whose own prompt is long
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,8 +35,8 @@ class ImproveRequest:
     parallel: int = 1
 
     @property
-    def claim(self) -> Claim:
-        return Claim.NOT_WORSE if self.shorter else Claim.BETTER
+    def claim(self) -> GateClaim:
+        return GateClaim.NOT_WORSE if self.shorter else GateClaim.BETTER
 
     @property
     def is_given(self) -> bool:
@@ -42,8 +45,17 @@ class ImproveRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutCost:
+    """The mean cost of one rollout; `measured` is the number of rollouts behind it, 0 for a guess."""
+
+    tokens: int
+    dollars: float = 0.0
+    measured: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlan:
-    """What a run would do and could show, before any model is asked."""
+    """What a run would do and could show, before any model is asked; `problem` says why it can't begin."""
 
     skill: str
     version: int
@@ -51,16 +63,19 @@ class RunPlan:
     gate: int
     exam: int
     tried: int  # candidates so far
-    error_left: float  # of what all candidates share
+    error_left: float  # of what all candidates on these tasks share
     smallest_effect: float  # that a run shows in about every second case
+    fewest_gained: int  # tasks that must gain, if a solver always answers alike
     missing: int  # gate tasks, until a run can show much
     tasks_missing: int  # of all splits
     most_rollouts: int
     likely_tokens: int
+    measured: int = 0  # rollouts of this solver behind the estimate; 0 for a guess
+    problem: str = ""
 
     @property
     def can_run(self) -> bool:
-        return self.gate > 0
+        return not self.problem
 
     @property
     def lines(self) -> list[str]:
@@ -69,52 +84,82 @@ class RunPlan:
             f"'{self.skill}' (version {self.version}) has {self.practice + self.gate + self.exam} tasks: {splits}."
         ]
         if self.missing:
-            best = f"a difference of {100 * self.smallest_effect:.0f} points" if self.gate else "nothing"
+            is_possible = self.can_run and self.gate >= self.fewest_gained
+            best = f"a difference of {100 * self.smallest_effect:.0f} points" if is_possible else "nothing"
             lines.append(
-                f"With {self.gate} gate task{'s' if self.gate != 1 else ''} a run could show {best} at best; "
-                f"{FEWEST_TASKS} are the fewest that tell much, {self.missing} are missing, so add about "
+                f"With {format_count(self.gate, 'gate task')} a run could show {best} at best; "
+                f"{self.gate + self.missing} are the fewest that tell much, {self.missing} are missing, so add about "
                 f"{self.tasks_missing} tasks: 'habitus tasks add {self.skill}' or 'habitus tasks mine'."
             )
         else:
-            lines.append(f"It shows differences of {100 * self.smallest_effect:.0f} points in about every second run.")
+            lines.append(
+                f"It shows differences of {100 * self.smallest_effect:.0f} points in about every second run; of a "
+                f"solver that always answers alike, {self.fewest_gained} tasks must gain."
+            )
         if not self.tried:
             return [*lines, "No change was tried yet."]
         left = f"{100 * self.error_left:.0f} % of the risk of a false yes that all changes share is left"
-        return [*lines, f"{self.tried} change{'s' if self.tried != 1 else ''} tried so far; {left}."]
+        return [*lines, f"{format_count(self.tried, 'change')} tried so far; {left}."]
 
     @property
     def cost(self) -> str:
-        return f"at most {self.most_rollouts:,} rollouts, about {self.likely_tokens:,} tokens if all were needed"
+        basis = (
+            f"by {format_count(self.measured, 'measured rollout')}" if self.measured else "a guess, none was measured"
+        )
+        most = f"at most {self.most_rollouts:,} rollouts"
+        return f"{most}, about {self.likely_tokens:,} tokens if all were needed ({basis})"
 
 
 def plan_run(store: ImproveStore, subject: SkillUnderTest, request: ImproveRequest) -> RunPlan:
-    tried = store.candidates(subject.name)
-    gated = max((one.number for one in tried), default=0)
+    candidates = store.candidates(subject.name)
+    gated = count_tried(candidates, [task.id for task in subject.tasks[TaskSplit.GATE]])
     practice, gate, exam = (len(subject.tasks[split]) for split in TaskSplit)
     count = 1 if request.is_given else request.candidates
     rollouts = (0 if request.is_given else PRACTICE_ROUNDS * practice) + 2 * request.rounds * (count * gate + exam)
-    rule = Gate(tasks=max(gate, 1), number=gated + 1, claim=request.claim, rounds=request.rounds)
-    missing = max(0, FEWEST_TASKS - gate)
+    rule = GateRule(tasks=max(gate, 1), number=gated + 1, claim=request.claim, rounds=request.rounds)
+    missing = max(0, max(FEWEST_TASKS, rule.fewest_tasks) - gate)
+    each = estimate_rollout(store, subject, request.solver)
     return RunPlan(
         skill=subject.name,
         version=subject.version,
         practice=practice,
         gate=gate,
         exam=exam,
-        tried=len(tried),
+        tried=len(candidates),
         error_left=error_left(gated),
         smallest_effect=rule.smallest_effect,
+        fewest_gained=rule.fewest_tasks,
         missing=missing,
         tasks_missing=2 * missing,
         most_rollouts=rollouts,
-        likely_tokens=rollouts * estimate_tokens(store, subject),
+        likely_tokens=rollouts * each.tokens,
+        measured=each.measured,
+        problem=_find_problem(subject, request, rule, each),
     )
 
 
-def estimate_tokens(store: ImproveStore, subject: SkillUnderTest) -> int:
-    """Return the mean tokens of the skill's rollouts so far, or a guess."""
-    seen = [one.tokens for one in store.rollouts(skill=subject.name) if one.counts and one.tokens]
-    return sum(seen) // len(seen) if seen else _TOKENS + estimate_token_count(subject.skill.body)
+def _find_problem(subject: SkillUnderTest, request: ImproveRequest, rule: GateRule, each: RolloutCost) -> str:
+    """Return why a run must not begin, because nothing could come of it; empty if it may."""
+    if not subject.tasks[TaskSplit.GATE]:
+        new = " that has not judged its last candidate" if subject.worn_tasks else ""
+        return f"'{subject.name}' has no task for a gate{new}"
+    # With too few tasks to show that a change is better, a person may still want to see one round.
+    if rule.problem and (rule.claim is GateClaim.NOT_WORSE or not rule.error):
+        return f"'{subject.name}' can't be improved with these tasks: {rule.problem}"
+    if request.tokens is not None and request.tokens < each.tokens:
+        return f"a budget of {request.tokens:,} tokens can't pay one rollout, which takes about {each.tokens:,}"
+    if request.dollars is not None and request.dollars < each.dollars:
+        return f"a budget of ${request.dollars:.2f} can't pay one rollout, which takes about ${each.dollars:.2f}"
+    return ""
+
+
+def estimate_rollout(store: ImproveStore, subject: SkillUnderTest, solver: str = "") -> RolloutCost:
+    """Return the mean cost of this solver's rollouts, of this skill if it has any, else of all; or a guess."""
+    for skill in (subject.name, ""):
+        if made := store.measured_rollouts(solver, skill=skill):
+            mean = round(fmean(one.tokens for one in made))
+            return RolloutCost(tokens=mean, dollars=fmean(one.dollars for one in made), measured=len(made))
+    return RolloutCost(tokens=_PROGRAM_TOKENS if solver else _OWN_TOKENS + estimate_token_count(subject.skill.body))
 
 
 def practice_rollouts(store: ImproveStore, subject: SkillUnderTest, solver: str = "") -> list[Rollout]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import assert_never
 
-from habitus.improve.candidates import Candidate
-from habitus.improve.exam import exam_interval
-from habitus.improve.gate import Claim, Gate, Interval, Tally, pair_rollouts
+from habitus.improve.candidates import Candidate, CandidateState
+from habitus.improve.exam import DifferenceInterval, interval_over_tasks
+from habitus.improve.gate import GateClaim, GateRule, PairTally, pair_rollouts
 from habitus.tasks.rollouts import Rollout, TaskSplit
+from habitus.text import format_count
 
 _REGRESSION = 0.3  # a task that passes less often by so much is named
 
@@ -37,7 +39,7 @@ class VersionComparison:
     old: float
     new: float
     difference: float
-    interval: Interval
+    interval: DifferenceInterval
     old_tokens: int
     new_tokens: int
     old_steps: float
@@ -51,9 +53,9 @@ class VersionComparison:
     @property
     def line(self) -> str:
         return (
-            f"{100 * self.old:.0f} → {100 * self.new:.0f} of 100 on {self.tasks} task{'s' if self.tasks != 1 else ''}, "
-            f"{self.rounds} tries each: {_points(self.difference)} points "
-            f"({_points(self.interval.low)} to {_points(self.interval.high)})"
+            f"{100 * self.old:.0f} → {100 * self.new:.0f} of 100 on {format_count(self.tasks, 'task')}, "
+            f"{format_count(self.rounds, 'round')}: {_points(self.difference)} points "
+            f"({_points(self.interval.low)} to {_points(self.interval.high)} on tasks like these)"
         )
 
 
@@ -68,7 +70,7 @@ class CandidateReport:
     dollars: float = 0.0
 
 
-def report_on(candidate: Candidate, rollouts: Sequence[Rollout]) -> CandidateReport:
+def build_report(candidate: Candidate, rollouts: Sequence[Rollout]) -> CandidateReport:
     mine = [one for one in rollouts if one.candidate == candidate.id]
     opened = [one.is_opened for one in mine if one.counts and one.is_new]
     return CandidateReport(
@@ -82,17 +84,21 @@ def report_on(candidate: Candidate, rollouts: Sequence[Rollout]) -> CandidateRep
     )
 
 
-def gate_of(candidate: Candidate) -> Gate:
-    return Gate(tasks=len(candidate.tasks), number=candidate.number, claim=candidate.claim, rounds=candidate.rounds)
+def gate_rule_of(candidate: Candidate) -> GateRule:
+    return GateRule(tasks=len(candidate.tasks), number=candidate.number, claim=candidate.claim, rounds=candidate.rounds)
 
 
 def _compare_versions(rollouts: Sequence[Rollout], side: TaskSplit, candidate: Candidate) -> VersionComparison | None:
-    is_gate = side is TaskSplit.GATE
-    tasks = candidate.tasks if is_gate else tuple(dict.fromkeys(one.task for one in rollouts if one.side is side))
+    tasks = (
+        candidate.tasks
+        if side is TaskSplit.GATE
+        else tuple(dict.fromkeys(one.task for one in rollouts if one.side is side))
+    )
     pairs = pair_rollouts(rollouts, side, tasks)
     if not pairs:
         return None
-    tally, rounds = Tally.of(pairs), len(pairs) // len(tasks)
+    tally, rounds = PairTally.of(pairs), len(pairs) // len(tasks)
+    means = [gain / rounds for gain in tally.gains]
     old, new = [pair.old for pair in pairs], [pair.new for pair in pairs]
     passed_old, passed_new = (fmean(one.is_ok for one in version) for version in (old, new))
     return VersionComparison(
@@ -101,7 +107,7 @@ def _compare_versions(rollouts: Sequence[Rollout], side: TaskSplit, candidate: C
         old=passed_old,
         new=passed_new,
         difference=passed_new - passed_old,
-        interval=gate_of(candidate).interval(tally) if is_gate else exam_interval(tally),
+        interval=interval_over_tasks(means),
         old_tokens=round(fmean(one.tokens for one in old)),
         new_tokens=round(fmean(one.tokens for one in new)),
         old_steps=fmean(one.steps for one in old),
@@ -117,10 +123,10 @@ def _count_passed(rollouts: Sequence[Rollout], task: str) -> int:
     return sum(one.is_ok for one in rollouts if one.task == task)
 
 
-def table_of(report: CandidateReport) -> list[str]:
+def format_report(report: CandidateReport) -> list[str]:
     """Return the table of a proposal, in lines."""
     gate, exam, solver = report.gate, report.exam, report.candidate.solver
-    lines = [f"{summary_of(report.candidate)}{f', solved by {solver}' if solver else ''}"]
+    lines = [f"{describe_result(report.candidate)}{f', solved by {solver}' if solver else ''}"]
     if gate is not None:
         tokens = f"{gate.old_tokens:,} → {gate.new_tokens:,} tokens"
         lines.append(f"gate: {gate.line}")
@@ -131,12 +137,25 @@ def table_of(report: CandidateReport) -> list[str]:
     return [*lines, f"exam: {exam.line}" if exam is not None else "exam: none, there are too few tasks"]
 
 
-def summary_of(candidate: Candidate) -> str:
-    match candidate.claim:
-        case Claim.BETTER:
-            return "better at 95 % on the tasks of its gate"
-        case Claim.NOT_WORSE:
-            return "shorter, and at 95 % not worse by more than 3 points on the tasks of its gate"
+def describe_result(candidate: Candidate) -> str:
+    """Return what was shown of a candidate, in words: nothing is claimed of one that was refused or not accepted."""
+    shorter = candidate.claim is GateClaim.NOT_WORSE
+    match candidate.state:
+        case CandidateState.ACCEPTED if shorter:
+            return "shorter, and at 95 % not worse by more than 3 points"
+        case CandidateState.ACCEPTED:
+            return "better at 95 % on the tasks of its gate, and better on those of its exam"
+        case CandidateState.FAILED_EXAM:
+            return candidate.reason
+        case CandidateState.REFUSED:
+            return f"not tried: {candidate.reason}"
+        case CandidateState.OPEN:
+            return "its gate is not finished"
+        case CandidateState.NOT_SHOWN | CandidateState.STOPPED:
+            shown = f"not shown to be {'as good' if shorter else 'better'}"
+            return f"{shown}: {candidate.reason}" if candidate.reason else shown
+        case never:
+            assert_never(never)
 
 
 def _points(share: float) -> str:

@@ -17,7 +17,7 @@ from habitus.tasks.rollouts import Rollout, TaskSplit
 MOST_REPEATED = 3  # attempts at one rollout that ended as infra
 
 
-class Solver(Protocol):
+class TaskSolver(Protocol):
     """An agent that solves tasks with one version of a skill."""
 
     async def solve(self, task: Task, rollout: Rollout) -> Rollout:
@@ -26,7 +26,7 @@ class Solver(Protocol):
 
 
 Solve = Callable[[Task, Rollout], Awaitable[Rollout]]
-SolverOf = Callable[[bool], Awaitable[Solver]]  # of the new version, or of today's
+SolverFactory = Callable[[bool], Awaitable[TaskSolver]]  # of the new version, or of today's
 
 
 def interleave(tasks: Sequence[Task], number: int) -> Iterator[tuple[Task, bool]]:
@@ -69,7 +69,13 @@ class RolloutRunner:
         self.stopped = self.stopped or reason
 
     async def run_round(
-        self, side: TaskSplit, number: int, wanted: Iterable[tuple[Task, bool]], solver_of: SolverOf, *, candidate: str
+        self,
+        side: TaskSplit,
+        number: int,
+        wanted: Iterable[tuple[Task, bool]],
+        solver_of: SolverFactory,
+        *,
+        candidate: str,
     ) -> None:
         """Solve each task with its version, as many at once as may be."""
         like = Rollout(
@@ -89,7 +95,7 @@ class RolloutRunner:
         except ExceptionGroup as several:
             raise several.exceptions[0] from None
 
-    async def _attempt(self, planned: Rollout, task: Task, solver_of: SolverOf) -> None:
+    async def _attempt(self, planned: Rollout, task: Task, solver_of: SolverFactory) -> None:
         """Repeat until it counts: an infrastructure failure says nothing about either version."""
         async with self._at_once:
             for _ in range(MOST_REPEATED):

@@ -19,15 +19,16 @@ from habitus.improve.candidates import (
     Candidate,
     CandidateState,
     apply_draft,
+    count_tried,
     describe_practice,
     draft_candidate,
     find_objection,
     is_never_opened,
 )
-from habitus.improve.gate import GateVerdict, Tally, pair_rollouts
-from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, practice_rollouts
-from habitus.improve.report import CandidateReport, gate_of, report_on, table_of
-from habitus.improve.rollouts import RolloutRunner, Solver, interleave
+from habitus.improve.gate import GateVerdict, PairTally, pair_rollouts
+from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, plan_run, practice_rollouts
+from habitus.improve.report import CandidateReport, build_report, format_report, gate_rule_of
+from habitus.improve.rollouts import RolloutRunner, TaskSolver, interleave
 from habitus.improve.shortening import shorten
 from habitus.learning.budget import BudgetedModel
 from habitus.redact import Redactor
@@ -40,13 +41,16 @@ from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 from habitus.text import estimate_token_count
 
 BY_RULE = "rule"  # the source of a shorter version that no model drafted
+NOT_ON_NEW_TASKS = "better on these tasks, not shown on new ones"
+HOW_TO_RUN = "Add tasks with 'habitus tasks add {name}' or 'habitus tasks mine', or raise the --budget."
 _MOST_REMEMBERED = 10  # candidates that a drafter is told of
 _STATES = {
     GateVerdict.ACCEPTED: CandidateState.ACCEPTED,
     GateVerdict.HOPELESS: CandidateState.STOPPED,
+    GateVerdict.REPEATED: CandidateState.NOT_SHOWN,
     GateVerdict.NOT_SHOWN: CandidateState.NOT_SHOWN,
 }
-OpenSolver = Callable[[Tree], AbstractAsyncContextManager[Solver]]  # with one version of the skill
+OpenSolver = Callable[[Tree], AbstractAsyncContextManager[TaskSolver]]  # with one version of the skill
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +80,7 @@ class ImproveRun:
     drafter: BudgetedModel | None
     redactor: Redactor
     user: str
-    _solvers: dict[str, Solver] = field(default_factory=dict)
+    _solvers: dict[str, TaskSolver] = field(default_factory=dict)
     _exits: AsyncExitStack = field(default_factory=AsyncExitStack)
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -87,12 +91,8 @@ class ImproveRun:
         self._taken_over = {one.id for one in self.store.candidates(self.name) if self._is_left_open(one)}
         self._paid_before = self.runner.rollouts
 
-    async def go(self) -> ImproveResult:
-        if not self.subject.tasks[TaskSplit.GATE]:
-            raise Invalid(
-                f"'{self.name}' has no tasks for a gate.",
-                hint=f"Add some with 'habitus tasks add {self.name}' or 'habitus tasks mine'.",
-            )
+    async def execute(self) -> ImproveResult:
+        await asyncio.to_thread(self._refuse_if_hopeless)
         try:
             async with self._exits:
                 accepted = await (self._try_given() if self.request.is_given else self._try_drafts())
@@ -100,6 +100,13 @@ class ImproveRun:
         finally:
             await asyncio.to_thread(self.store.mark_lost, self.runner.run)
         return self._result(proposal)
+
+    def _refuse_if_hopeless(self) -> None:
+        """Raise before the first rollout if nothing could come of the run; one that was begun may end."""
+        if self._paid_before or self._taken_over:
+            return
+        if problem := plan_run(self.store, self.subject, self.request).problem:
+            raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=self.name))
 
     async def _try_given(self) -> Candidate | None:
         candidates = self._candidates()
@@ -221,9 +228,9 @@ class ImproveRun:
             return objection
         if self.request.shorter and estimate_token_count(new.body) >= estimate_token_count(old.body):
             return "it is not shorter"
-        base = self.subject.version
-        if any((one.text, one.base) == (text, base) and one.number for one in self._settled_candidates()):
-            return "the same was tried before"
+        same = (text, self.subject.version, self.request.solver)
+        if any((one.text, one.base, one.solver) == same and one.number for one in self._settled_candidates()):
+            return "the same was tried before, by the same solver"
         is_same_cue = (old.when_to_use, old.description) == (new.when_to_use, new.description)
         if is_same_cue and not is_given and not self.request.shorter and is_never_opened(self._practice_rollouts()):
             return "the skill was never opened, and its cue is as it was"
@@ -236,24 +243,31 @@ class ImproveRun:
         if candidate.state is not CandidateState.OPEN:
             return None
         if not candidate.number:
+            tried = count_tried(await asyncio.to_thread(self.store.candidates, self.name), candidate.tasks)
+            rule = replace(gate_rule_of(candidate), number=tried + 1)
+            # Asked before a number is given: a candidate beyond the last has no error to spend.
+            if not rule.error:
+                self.runner.stop(f"{rule.problem}; add new tasks")
+                return None
             candidate = await asyncio.to_thread(self.store.begin_gate, candidate)
         by_id = {task.id: task for task in self.subject.tasks[TaskSplit.GATE]}
         if gone := [id for id in candidate.tasks if id not in by_id]:
             self.runner.stop(f"the gate's task '{gone[0]}' is gone since its candidate began")
             return None
-        gate, tasks = gate_of(candidate), [by_id[id] for id in candidate.tasks]
+        gate, tasks = gate_rule_of(candidate), [by_id[id] for id in candidate.tasks]
         while True:
             made = await asyncio.to_thread(self.store.rollouts, candidate=candidate.id)
             pairs = pair_rollouts(made, TaskSplit.GATE, candidate.tasks)
-            verdict = gate.verdict(Tally.of(pairs)) if pairs else GateVerdict.OPEN
+            tally = PairTally.of(pairs) if pairs else PairTally()
+            verdict = gate.verdict(tally) if pairs else GateVerdict.OPEN
             if verdict is not GateVerdict.OPEN:
-                return await asyncio.to_thread(self._settle, candidate, verdict)
+                return await asyncio.to_thread(self._settle, candidate, verdict, gate.explain(verdict, tally))
             if self.runner.stopped:
                 return None
             await self._run_round(TaskSplit.GATE, tasks, len(pairs) // len(tasks), candidate)
 
-    def _settle(self, candidate: Candidate, verdict: GateVerdict) -> Candidate | None:
-        state, reason, gate = _STATES[verdict], "", self._report(candidate).gate
+    def _settle(self, candidate: Candidate, verdict: GateVerdict, reason: str) -> Candidate | None:
+        state, gate = _STATES[verdict], self._report(candidate).gate
         assert gate is not None, "there was a whole round"
         if state is CandidateState.ACCEPTED and self.request.shorter and gate.new_tokens >= gate.old_tokens:
             state, reason = CandidateState.NOT_SHOWN, "it takes no fewer tokens"
@@ -262,17 +276,21 @@ class ImproveRun:
 
     async def _examine(self, candidate: Candidate) -> int | None:
         """Ask the exam's tasks, and return the number of the proposal, if it comes to one."""
+        tasks = self.subject.tasks[TaskSplit.EXAM]
         for number in range(self.request.rounds):
-            await self._run_round(TaskSplit.EXAM, self.subject.tasks[TaskSplit.EXAM], number, candidate)
-        if self.runner.stopped:
-            return None
+            await self._run_round(TaskSplit.EXAM, tasks, number, candidate)
+            if self.runner.stopped:
+                return None
+            made = await asyncio.to_thread(self.store.rollouts, candidate=candidate.id)
+            if PairTally.of(pair_rollouts(made, TaskSplit.EXAM, [task.id for task in tasks])).is_repeated:
+                break
         return await asyncio.to_thread(self._propose, candidate)
 
     def _propose(self, candidate: Candidate) -> int | None:
         report = self._report(candidate)
-        if report.exam is not None and exam.is_failed(report.exam.interval):
-            reason = "on tasks that it had never met it does worse"
-            self.store.update_candidate(replace(candidate, state=CandidateState.FAILED_EXAM, reason=reason))
+        if report.exam is None or not exam.is_passed(report.exam.difference, candidate.claim):
+            failed = replace(candidate, state=CandidateState.FAILED_EXAM, reason=NOT_ON_NEW_TASKS)
+            self.store.update_candidate(failed)
             return None
         if candidate.proposal is not None:
             return candidate.proposal
@@ -284,12 +302,12 @@ class ImproveRun:
             details={"improve": {"candidate": candidate.id}},
         )
         author = Author(actor=ActorKind.JOB, name="improve", reason=candidate.why)
-        proposal = self.review.propose(change, author, table_of(report))
+        proposal = self.review.propose(change, author, format_report(report))
         self.store.update_candidate(replace(candidate, proposal=proposal.id))
         return proposal.id
 
     def _report(self, candidate: Candidate) -> CandidateReport:
-        return report_on(candidate, self.store.rollouts(candidate=candidate.id))
+        return build_report(candidate, self.store.rollouts(candidate=candidate.id))
 
     def _tree_of(self, candidate: Candidate | None) -> Tree:
         """Return the skill's files with the candidate's text; without one, as they are today."""
@@ -313,7 +331,7 @@ class ImproveRun:
             side, number, wanted, lambda is_new: self._solver(candidate if is_new else None), candidate=key
         )
 
-    async def _solver(self, candidate: Candidate | None) -> Solver:
+    async def _solver(self, candidate: Candidate | None) -> TaskSolver:
         """Return the solver with this version; each is set up once."""
         key = candidate.id if candidate is not None else ""
         async with self._opening:
@@ -327,7 +345,7 @@ class ImproveRun:
         return ImproveResult(
             skill=self.name,
             run=self.runner.run,
-            reports=tuple(report_on(one, made) for one in self._candidates()),
+            reports=tuple(build_report(one, made) for one in self._candidates()),
             proposal=proposal,
             is_never_opened=is_never_opened(self._practice_rollouts()),
             stopped=self.runner.stopped,

@@ -11,8 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.improve.candidates import Candidate, CandidateState
-from habitus.improve.gate import Claim
+from habitus.improve.candidates import Candidate, CandidateState, count_tried
+from habitus.improve.gate import GateClaim
 from habitus.sql import UtcDateTime, metadata
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 
@@ -85,11 +85,12 @@ class ImproveStore:
         return made
 
     def begin_gate(self, candidate: Candidate) -> Candidate:
-        """Give it the next number of its skill, which spends its share of the error for good."""
+        """Number it among those tried on any of its tasks, which spends its share of the error for good."""
         table = improve_candidates
         with sql.write_transaction(self._engine, lock=table.name) as connection:
-            taken = sa.select(sa.func.max(table.c.number)).where(table.c.skill == candidate.skill)
-            begun = replace(candidate, number=(connection.execute(taken).scalar_one() or 0) + 1)
+            rows = connection.execute(sa.select(table).where(table.c.skill == candidate.skill, table.c.number > 0))
+            tried = count_tried(map(_candidate_of, rows), candidate.tasks)
+            begun = replace(candidate, number=tried + 1)
             connection.execute(table.update().where(table.c.id == candidate.id).values(_row_of(begun)))
         return begun
 
@@ -111,6 +112,16 @@ class ImproveStore:
         with sql.read_transaction(self._engine) as connection:
             query = sa.select(improve_candidates.c.skill).distinct().order_by(improve_candidates.c.skill)
             return list(connection.execute(query).scalars())
+
+    def measured_rollouts(self, solver: str, *, skill: str = "") -> list[Rollout]:
+        """Return the rollouts of a solver (empty for our own agent) whose usage is known, of one skill or of all."""
+        solvers = {one.id: one.solver for name in self.skills() for one in self.candidates(name)}
+
+        def is_by_solver(one: Rollout) -> bool:
+            made_by = one.candidate if one.side is TaskSplit.PRACTICE else solvers.get(one.candidate, "")
+            return made_by == solver and one.counts and one.tokens > 0
+
+        return list(filter(is_by_solver, self.rollouts(skill=skill)))
 
     def begin(self, rollout: Rollout) -> None:
         """Store a rollout before a model is asked: if its process is killed, it is known to be paid."""
@@ -162,7 +173,7 @@ def _row_of(candidate: Candidate) -> dict[str, Any]:
 
 def _candidate_of(row: Any) -> Candidate:
     columns, facts = {name: row._mapping[name] for name in _CANDIDATE_COLUMNS}, json.loads(row.facts)
-    enums = {"state": CandidateState(row.state), "claim": Claim(facts["claim"])}
+    enums = {"state": CandidateState(row.state), "claim": GateClaim(facts["claim"])}
     return Candidate(**{**columns, **facts, **enums, "tasks": tuple(facts["tasks"])})
 
 

@@ -15,7 +15,7 @@ from habitus.tasks.model import Task
 from habitus.tasks.rollouts import TaskSplit
 
 SHARES: Mapping[TaskSplit, float] = {TaskSplit.PRACTICE: 0.25, TaskSplit.GATE: 0.5, TaskSplit.EXAM: 0.25}
-_COPY = 0.85  # of the words of two tasks with the same checks, so many in common
+_COPY_SHARE = 0.85  # of the words of two tasks with the same checks, so many in common
 _WORD = re.compile(r"\w+")
 
 
@@ -29,6 +29,7 @@ class SkillUnderTest:
     skill: Skill
     version: int
     tasks: Mapping[TaskSplit, tuple[Task, ...]] = field(default_factory=dict)
+    worn_tasks: int = 0  # of the gate, that have judged as many candidates as they may
 
     @property
     def name(self) -> str:
@@ -54,7 +55,7 @@ def split_tasks(tasks: Sequence[Task], known: Mapping[str, TaskSplit], *, seed: 
 def _is_copy(one: Task, other: Task) -> bool:
     """One task in other words has the same checks; the same words with other values have others, and are no copy."""
     ours, theirs = _words(one), _words(other)
-    return ours == theirs or (one.checks == other.checks and len(ours & theirs) >= _COPY * len(ours | theirs))
+    return ours == theirs or (one.checks == other.checks and len(ours & theirs) >= _COPY_SHARE * len(ours | theirs))
 
 
 def _words(task: Task) -> frozenset[str]:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from habitus.errors import Invalid
-from habitus.improve.rollouts import RolloutRunner, SolverOf, interleave
+from habitus.improve.rollouts import RolloutRunner, SolverFactory, interleave
 from habitus.improve.tasks import SkillUnderTest
-from habitus.tasks.files import read_tasks, rows_of_json, task_of
+from habitus.tasks.files import parse_json_rows, parse_task, read_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import TaskSplit
 
@@ -33,13 +33,13 @@ def read_cases(text: str, *, about: str) -> tuple[Task, ...]:
     """Read tasks from a file: TOML as in `evals/tasks.toml`, or a JSON list of rows such as {request, expect}."""
     if about.endswith(".toml") or text.lstrip().startswith(("[[", "#")):
         return read_tasks(text, about=about)
-    rows = rows_of_json(text, about=about)
+    rows = parse_json_rows(text, about=about)
     if not rows:
         raise Invalid(f"{about} has no tasks.", hint="Write some.")
-    return tuple(task_of(row, f"case {number} of {about}") for number, row in enumerate(rows, 1))
+    return tuple(parse_task(row, f"case {number} of {about}") for number, row in enumerate(rows, 1))
 
 
-async def run_trial(plan: TrialPlan, runner: RolloutRunner, solver_of: SolverOf) -> AsyncIterator[RolloutRunner]:
+async def run_trial(plan: TrialPlan, runner: RolloutRunner, solver_of: SolverFactory) -> AsyncIterator[RolloutRunner]:
     """Yield the runner after every pair, while its budget lasts."""
     for number in range(plan.runs):
         for place, task in enumerate(plan.tasks):

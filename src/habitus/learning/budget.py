@@ -42,7 +42,7 @@ from habitus.llm.model import (
 from habitus.llm.prices import compute_price
 from habitus.llm.structured import ask_structured
 from habitus.redact import Redactor
-from habitus.tasks.checks import Rubric
+from habitus.tasks.checks import RubricCheck
 from habitus.tasks.model import Submission, Task
 from habitus.text import estimate_token_count, format_count, load_prompt
 
@@ -413,7 +413,7 @@ class RubricAnswer(BaseModel):
 
 
 async def judge_rubric(
-    task: Task, rubric: Rubric, submission: Submission, *, model: BudgetedModel, redactor: Redactor
+    task: Task, rubric: RubricCheck, submission: Submission, *, model: BudgetedModel, redactor: Redactor
 ) -> Outcome:
     """Return whether the submission meets the rubric; the outcome is `infra` if the model gave no answer."""
     calls = [f"{call.tool} {call.command or call.arguments}"[:300] for call in submission.calls[-20:]]

@@ -21,9 +21,9 @@ from habitus.learning.budget import BudgetedModel, ask_for_value
 from habitus.memory.model import PLAYBOOK_HEADING, SelfPlayLessonBody
 from habitus.redact import Redactor
 from habitus.skills import names
-from habitus.tasks.files import parse_toml, task_of
-from habitus.tasks.leaks import copied_from
-from habitus.tasks.model import Origin, OriginKind, Task
+from habitus.tasks.files import parse_task, parse_toml
+from habitus.tasks.leaks import find_copied_words
+from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind
 from habitus.tasks.rollouts import Rollout
 from habitus.text import load_prompt
 
@@ -209,9 +209,11 @@ DOMAINS = (
 )
 
 
-def parse_challenge(row: Mapping[str, Any], *, name: str, where: str, origin: OriginKind = OriginKind.FILE) -> Task:
+def parse_challenge(
+    row: Mapping[str, Any], *, name: str, where: str, origin: TaskOriginKind = TaskOriginKind.FILE
+) -> Task:
     """Return the task in a file's or a model's data; `Invalid` if a field that self-play needs is missing."""
-    task = task_of(row, where, origin=Origin(kind=origin), id=name)
+    task = parse_task(row, where, origin=TaskOrigin(kind=origin), id=name)
     solutions = {"reference": task.reference, "wrong": task.wrong}
     for key, value in {"request": task.request, "domain": task.domain, **solutions}.items():
         if not value:
@@ -237,12 +239,14 @@ def list_bundled_challenges() -> tuple[Task, ...]:
     folder = files("habitus.learning").joinpath("challenges")
     found = sorted((each for each in folder.iterdir() if each.name.endswith(".toml")), key=lambda each: each.name)
     return tuple(
-        _parse_challenge_toml(each.read_text("utf-8"), each.name.removesuffix(".toml"), each.name, OriginKind.BUNDLED)
+        _parse_challenge_toml(
+            each.read_text("utf-8"), each.name.removesuffix(".toml"), each.name, TaskOriginKind.BUNDLED
+        )
         for each in found
     )
 
 
-def _parse_challenge_toml(text: str, name: str, where: str, origin: OriginKind = OriginKind.FILE) -> Task:
+def _parse_challenge_toml(text: str, name: str, where: str, origin: TaskOriginKind = TaskOriginKind.FILE) -> Task:
     return parse_challenge(parse_toml(text, about=where), name=name, where=where, origin=origin)
 
 
@@ -277,7 +281,7 @@ async def propose_challenge(failures: Sequence[str], *, model: BudgetedModel, re
     # The name becomes a file name.
     name = names.slugify(answer.name)
     row, where = answer.model_dump(exclude={"name"}), f"the challenge of {model.name}"
-    return parse_challenge(row, name=name, where=where, origin=OriginKind.SELF_PLAY)
+    return parse_challenge(row, name=name, where=where, origin=TaskOriginKind.SELF_PLAY)
 
 
 def find_objection(lesson: SelfPlayLessonBody, challenge: Task) -> str:
@@ -292,6 +296,6 @@ def find_objection(lesson: SelfPlayLessonBody, challenge: Task) -> str:
         if domain not in DOMAINS:
             return f"'{domain}' is no domain"
     said = "\n".join((lesson.trigger, lesson.correct_pattern, lesson.anti_pattern))
-    quoted = copied_from(said, challenge)
+    quoted = find_copied_words(said, challenge)
     how = "repeats the exercise:" if " " in quoted else "copies"
     return f"it {how} '{quoted}'" if quoted else ""

@@ -14,7 +14,7 @@ from habitus.learning.detectors.error_signatures import make_signature
 from habitus.learning.detectors.monitor import ACC, MonitorMode, assume_rule_unknown
 from habitus.learning.detectors.rules import DetectorLesson, detect, drop_covered_lessons
 from habitus.learning.post_mortem import CONSOLIDATION_SOURCE, BufferedCell, Cerebellum
-from habitus.learning.remedies.calls import Call, calls
+from habitus.learning.remedies.calls import SessionCall, pair_calls
 from habitus.llm.model import Model
 from habitus.memory.model import (
     HIGH_CONFIDENCE,
@@ -59,7 +59,7 @@ class Learner:
         spending: SpendingStore,
         mode: MonitorMode | str = MonitorMode.PASSIVE,
         redactor: Redactor = PATTERNS_ONLY,
-        remedy: Callable[[Call], str] = lambda call: "",
+        remedy: Callable[[SessionCall], str] = lambda call: "",
         patience_s: float = DEFAULT_PATIENCE_S,
     ) -> None:
         # Returns the known remedy for a failed call; empty if there is none.
@@ -96,7 +96,7 @@ class Learner:
     async def advise(self) -> Sequence[str]:
         """Return remedies for the latest failures, and nudges; each is said once per turn."""
         events, self._calls, told = self._calls, [], self._told
-        failed = [call for call in calls(events) if call.success is False]
+        failed = [call for call in pair_calls(events) if call.success is False]
         remedies = dict.fromkeys([await asyncio.to_thread(self._remedy, call) for call in failed])
         new = [remedy for remedy in remedies if remedy and remedy not in told]
         told.update(new)

@@ -1,1 +1,1 @@
-"""Tasks: what is asked, what is laid out for it, and what says whether it went well."""
+"""Tasks: a request, the files it starts from, and the checks that judge the result."""

@@ -1,4 +1,4 @@
-"""The checks of a task: each kind with its fields, read from the row of a file and written as one."""
+"""The kinds of checks of a task, parsed from rows of a file and written back."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from typing import Any, ClassVar, get_args
 
 from habitus.errors import Invalid, ToolFailed, did_you_mean
 from habitus.tasks.patterns import compile_pattern
-from habitus.tasks.schema import Json, check_shape
+from habitus.tasks.schema import Json, validate_shape
 
-_RUBRIC = 0.25  # of the weight that a check has which no model judges
+_RUBRIC = 0.25  # weight relative to a check that no model judges
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Contains:
-    """The reply has this text, whatever the case of its letters and the spaces between its words."""
+class ContainsCheck:
+    """The reply contains this text, ignoring case and white space."""
 
     kind: ClassVar[str] = "contains"
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Matches:
-    """The reply has a place that this regular expression fits."""
+class MatchesCheck:
+    """This regular expression matches somewhere in the reply."""
 
     kind: ClassVar[str] = "matches"
     pattern: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Equals:
-    """The reply is this value, or has it at `path` (keys and places with points; the whole is the empty one).
+class EqualsCheck:
+    """The reply is this value, or has it at `path` (keys and indices joined by dots; empty for the whole reply).
 
-    `apart` are fields that can't be compared: they change from run to run, or were secret. `moved` are fields that
-    were otherwise when they were recorded: good for a trial, and not kept.
+    `apart` are fields that are not compared: they vary between runs, or were secret. `moved` are fields that had
+    another value when they were recorded: used in a trial, and not stored.
     """
 
     kind: ClassVar[str] = "equals"
@@ -49,12 +49,12 @@ class Equals:
 
     @property
     def compares(self) -> str:
-        """The compared part of a result, in words."""
+        """What is compared, in words."""
         return f"values but {', '.join(self.apart)}" if self.apart else "values"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
+class ShapeCheck:
     """The reply has these keys and types, as JSON Schema."""
 
     kind: ClassVar[str] = "shape"
@@ -62,14 +62,14 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FileExists:
+class FileExistsCheck:
     kind: ClassVar[str] = "file_exists"
     path: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FileEquals:
-    """A file says exactly this; line ends and those at the end of the file make no difference."""
+class FileEqualsCheck:
+    """A file has exactly this content, ignoring line endings and trailing newlines."""
 
     kind: ClassVar[str] = "file_equals"
     path: str
@@ -77,8 +77,8 @@ class FileEquals:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TableEquals:
-    """A CSV file has these rows: columns by their names, rows in order, numbers within the tolerance."""
+class TableEqualsCheck:
+    """A CSV file has these rows: columns by name, rows in order, numbers within the tolerance."""
 
     kind: ClassVar[str] = "table_equals"
     path: str
@@ -87,8 +87,8 @@ class TableEquals:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Called:
-    """A tool of this name was called, or a command line that has these words."""
+class CalledCheck:
+    """A tool of this name was called, or a command line that contains these words."""
 
     kind: ClassVar[str] = "called"
     tool: str = ""
@@ -96,37 +96,48 @@ class Called:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Validator:
-    """Python that ends without an error, run in the sandbox in the folder that was worked in."""
+class ValidatorCheck:
+    """Python that ends without an error, run in the sandbox in the task's folder."""
 
     kind: ClassVar[str] = "validator"
     code: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rubric:
-    """A sentence about a good result, judged by a model: it weighs less."""
+class RubricCheck:
+    """A sentence about a good result, judged by a model: it has a lower weight."""
 
     kind: ClassVar[str] = "rubric"
     text: str
 
 
-Check = Contains | Matches | Equals | Shape | FileExists | FileEquals | TableEquals | Called | Validator | Rubric
-KINDS: Mapping[str, type[Check]] = {each.kind: each for each in get_args(Check)}
+Check = (
+    ContainsCheck
+    | MatchesCheck
+    | EqualsCheck
+    | ShapeCheck
+    | FileExistsCheck
+    | FileEqualsCheck
+    | TableEqualsCheck
+    | CalledCheck
+    | ValidatorCheck
+    | RubricCheck
+)
+CHECK_TYPES: Mapping[str, type[Check]] = {each.kind: each for each in get_args(Check)}
 
 
 def weight_of(check: Check) -> float:
-    return _RUBRIC if isinstance(check, Rubric) else 1.0
+    return _RUBRIC if isinstance(check, RubricCheck) else 1.0
 
 
-def check_of(row: Any, where: str) -> Check:
-    """The check that a row of a file says; an unknown one is an error."""
+def parse_check(row: Any, where: str) -> Check:
+    """Return the check of a row; an unknown kind or field is an error."""
     given = dict(row) if isinstance(row, dict) else {}
     kind = given.pop("kind", "")
-    if kind not in KINDS:
-        hint = did_you_mean(str(kind), KINDS) or f"There are: {', '.join(KINDS)}."
+    if kind not in CHECK_TYPES:
+        hint = did_you_mean(str(kind), CHECK_TYPES) or f"There are: {', '.join(CHECK_TYPES)}."
         raise Invalid(f"'{kind}' is not a check, in {where}.", hint=hint)
-    made = KINDS[kind]
+    made = CHECK_TYPES[kind]
     known = {each.name: each for each in fields(made) if each.name != "moved"}
     if unknown := sorted(given.keys() - known.keys()):
         hint = did_you_mean(unknown[0], known) or f"It has: {', '.join(known)}."
@@ -134,17 +145,17 @@ def check_of(row: Any, where: str) -> Check:
     for name, each in known.items():
         if name not in given and each.default is MISSING:
             raise Invalid(f"The check '{kind}' needs '{name}', in {where}.", hint="Write it.")
-    values = {name: _fitting(name, known[name].type, value, kind, where) for name, value in given.items()}
+    values = {name: _coerce_field(name, known[name].type, value, kind, where) for name, value in given.items()}
     check = made(**values)
-    if isinstance(check, Equals):
-        check = replace(check, path=_points(check.path))
-    if problem := _problem(check):
+    if isinstance(check, EqualsCheck):
+        check = replace(check, path=_normalize_path(check.path))
+    if problem := _find_problem(check):
         raise Invalid(f"The check '{kind}' can't be used, in {where}: {problem}.", hint="Correct it.")
     return check
 
 
-def row_of(check: Check) -> dict[str, Json]:
-    """The row of a file that says this check."""
+def check_to_row(check: Check) -> dict[str, Json]:
+    """Return the row of a file for this check."""
     row: dict[str, Json] = {"kind": check.kind}
     for each in fields(check):
         value = getattr(check, each.name)
@@ -153,8 +164,8 @@ def row_of(check: Check) -> dict[str, Json]:
     return row
 
 
-def _fitting(name: str, type_: Any, value: Json, kind: str, where: str) -> Any:
-    """A value of the type that the field has."""
+def _coerce_field(name: str, type_: Any, value: Json, kind: str, where: str) -> Any:
+    """Return the value in the type of the field."""
     match type_:
         case "str":
             if not isinstance(value, str):
@@ -172,47 +183,47 @@ def _fitting(name: str, type_: Any, value: Json, kind: str, where: str) -> Any:
     return value
 
 
-def _points(path: str) -> str:
-    """A path as JSONPath writes it, with points alone: `$.rows[0].name` is `rows.0.name`."""
+def _normalize_path(path: str) -> str:
+    """Return a JSONPath in dotted form: `$.rows[0].name` becomes `rows.0.name`."""
     return re.sub(r"\[(\d+)\]", r".\1", path.removeprefix("$")).lstrip(".")
 
 
-def _problem(check: Check) -> str:
-    """Why a check could never be asked, in words; nothing where it can."""
+def _find_problem(check: Check) -> str:
+    """Return why a check could never be evaluated; empty if it can."""
     match check:
-        case Contains(text=text) | Rubric(text=text):
+        case ContainsCheck(text=text) | RubricCheck(text=text):
             return "" if text.strip() else "'text' is empty"
-        case Validator(code=code):
+        case ValidatorCheck(code=code):
             return "" if code.strip() else "'code' is empty"
-        case Called(tool=tool, command=command):
+        case CalledCheck(tool=tool, command=command):
             return "" if bool(tool.strip()) is not bool(command.strip()) else "give 'tool' or 'command', one of them"
-        case FileExists(path=path) | FileEquals(path=path):
-            return path_problem(path)
-        case TableEquals(path=path, table=table):
-            return path_problem(path) or ("" if rows_of(table) else "'table' has no header")
-        case Matches(pattern=pattern):
+        case FileExistsCheck(path=path) | FileEqualsCheck(path=path):
+            return find_path_problem(path)
+        case TableEqualsCheck(path=path, table=table):
+            return find_path_problem(path) or ("" if parse_csv_rows(table) else "'table' has no header")
+        case MatchesCheck(pattern=pattern):
             try:
                 compile_pattern(pattern)
             except Invalid as error:
                 return f"{error.message} {error.hint}".rstrip(".")
             return "" if pattern else "'pattern' is empty"
-        case Shape(schema=schema):
+        case ShapeCheck(schema=schema):
             try:
-                check_shape(schema)
+                validate_shape(schema)
             except ToolFailed as error:
                 return str(error).rstrip(".")
     return ""
 
 
-def path_problem(path: str) -> str:
-    """Why a path leads out of the folder that is worked in; nothing where it does not."""
+def find_path_problem(path: str) -> str:
+    """Return why a path leaves the task's folder; empty if it does not."""
     parts = path.replace("\\", "/").split("/")
     is_inside = bool(path.strip()) and not path.startswith(("/", "~")) and ".." not in parts and ":" not in parts[0]
     return "" if is_inside else f"'{path}' is not a path inside the folder"
 
 
-def rows_of(table: str) -> list[dict[str, str]]:
-    """The rows of a CSV text, the header's names as keys; the header itself is the first."""
+def parse_csv_rows(table: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV text keyed by header; the first row is the header itself."""
     lines = [line for line in csv.reader(io.StringIO(table.lstrip("\ufeff"), newline="")) if any(line)]
     if not lines:
         return []

@@ -1,4 +1,4 @@
-"""Tasks as files: `evals/tasks.toml`, and rows of other files that say the same, read by one set of fields."""
+"""Task files: parse and write `evals/tasks.toml` and rows of other files with the same fields."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from datetime import date, datetime, time
 from typing import Any
 
 from habitus.errors import Invalid, did_you_mean
-from habitus.tasks.checks import Check, Contains, Matches, Rubric, Validator, check_of, path_problem, row_of
-from habitus.tasks.model import Origin, OriginKind, Solution, Task, id_for
+from habitus.tasks.checks import (
+    Check,
+    ContainsCheck,
+    MatchesCheck,
+    RubricCheck,
+    ValidatorCheck,
+    check_to_row,
+    find_path_problem,
+    parse_check,
+)
+from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind, TaskSolution, compute_task_id
 from habitus.tasks.schema import Json
 
-LONGEST_FIELD = 20_000  # characters of one text
-MOST = 1_000  # tasks of one file
+MAX_FIELD_CHARS = 20_000  # characters of one text
+MAX_TASKS = 1_000  # tasks of one file
 _FIELDS = ("id", "request", "payload", "files", "setup", "check", "origin", "reviewed_by", "domain", "reference")
 _KNOWN = (*_FIELDS, "wrong", "expect", "matches", "validator", "task")
 _REQUESTS = ("request", "task", "query", "prompt")
@@ -22,15 +31,15 @@ _FORM = 'Write [[task]] with a request and a [[task.check]], such as kind = "con
 
 
 def read_tasks(text: str, *, about: str) -> tuple[Task, ...]:
-    """The tasks of a `tasks.toml`."""
+    """Parse the tasks of a `tasks.toml`."""
     rows = parse_toml(text, about=about)
     unknown = sorted(rows.keys() - {"task"})
     listed = rows.get("task", [])
     if unknown or not isinstance(listed, list):
         raise Invalid(f"{about} has '{unknown[0] if unknown else 'task'}' where [[task]] belongs.", hint=_FORM)
-    if len(listed) > MOST:
-        raise Invalid(f"{about} has {len(listed):,} tasks.", hint=f"{MOST:,} is the most.")
-    tasks = tuple(task_of(row, f"task {number} of {about}") for number, row in enumerate(listed, 1))
+    if len(listed) > MAX_TASKS:
+        raise Invalid(f"{about} has {len(listed):,} tasks.", hint=f"{MAX_TASKS:,} is the most.")
+    tasks = tuple(parse_task(row, f"task {number} of {about}") for number, row in enumerate(listed, 1))
     ids = [task.id for task in tasks]
     if twice := next((id for id in ids if ids.count(id) > 1), ""):
         raise Invalid(f"{about} has two tasks with the id '{twice}'.", hint="Give one of them another.")
@@ -45,21 +54,23 @@ def parse_toml(text: str, *, about: str) -> dict[str, Any]:
 
 
 def write_tasks(tasks: Iterable[Task]) -> str:
-    """The same as `read_tasks` reads it."""
-    import tomlkit  # for those who write tasks
+    """Return the text that `read_tasks` parses."""
+    import tomlkit  # slow to import, needed only for writing
 
     return tomlkit.dumps({"task": [_toml_row(task) for task in tasks]})
 
 
 def write_task(task: Task) -> str:
-    """A file with this task alone."""
+    """Return a file with this task alone."""
     import tomlkit
 
     return tomlkit.dumps(_toml_row(task))
 
 
-def task_of(row: Any, where: str, *, origin: Origin | None = None, id: str = "", is_foreign: bool = False) -> Task:
-    """The task that a row says; `is_foreign` leaves fields alone that another program may have put there."""
+def parse_task(
+    row: Any, where: str, *, origin: TaskOrigin | None = None, id: str = "", is_foreign: bool = False
+) -> Task:
+    """Return the task of a row; `is_foreign` ignores unknown fields, which another program may have written."""
     given = {key: _json_of(value) for key, value in row.items()} if isinstance(row, Mapping) else {}
     given = _with_json(given, "payload", where)
     if not is_foreign and (unknown := sorted(given.keys() - set(_KNOWN))):
@@ -74,13 +85,13 @@ def task_of(row: Any, where: str, *, origin: Origin | None = None, id: str = "",
         raise Invalid(f"Nobody could say how {where} went: it has no check.", hint=_FORM)
     files, setup = _files(given, where, is_foreign), _text(given, "setup", where)
     return Task(
-        id=_id(given, where) or id or id_for(request, payload, files, setup),
+        id=_id(given, where) or id or compute_task_id(request, payload, files, setup),
         request=request,
         payload=payload,
         files=files,
         setup=setup,
         checks=checks,
-        origin=_origin(given, where) or origin or Origin(kind=OriginKind.FILE),
+        origin=_origin(given, where) or origin or TaskOrigin(kind=TaskOriginKind.FILE),
         reviewed_by=_text(given, "reviewed_by", where),
         domain=_text(given, "domain", where),
         reference=_solution(given, "reference", where),
@@ -88,8 +99,8 @@ def task_of(row: Any, where: str, *, origin: Origin | None = None, id: str = "",
     )
 
 
-def rows_of_json(text: str, *, about: str) -> Sequence[Any]:
-    """The rows of a JSON file: a list, or one under 'evals', 'cases' or 'tasks'."""
+def parse_json_rows(text: str, *, about: str) -> Sequence[Any]:
+    """Return the rows of a JSON file: a list, or one under 'evals', 'cases' or 'tasks'."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -106,23 +117,23 @@ def rows_of_json(text: str, *, about: str) -> Sequence[Any]:
     return rows
 
 
-def says_how_it_went(row: Any) -> bool:
-    """Whether a row of `evals/evals.json` is a task: it says what is expected, not only what brings the skill up."""
+def is_task_row(row: Any) -> bool:
+    """Return whether a row of `evals/evals.json` states an expected result, and is not only a trigger case."""
     return isinstance(row, dict) and any(row.get(key) for key in ("expect", "matches", "check", "expectations"))
 
 
 def _checks(given: Mapping[str, Any], where: str) -> tuple[Check, ...]:
-    """Those that rows spell out, and the short forms that hold one each."""
+    """Return the checks of the rows, and those of the short forms."""
     rows = given.get("check", [])
     if not isinstance(rows, list):
         raise Invalid(f"'check' is not a list in {where}.", hint=_FORM)
-    found: list[Check] = [check_of(_with_json(row, "value", where), where) for row in rows]
-    found += [Contains(text=text) for text in _texts(given, "expect", where)]
+    found: list[Check] = [parse_check(_with_json(row, "value", where), where) for row in rows]
+    found += [ContainsCheck(text=text) for text in _texts(given, "expect", where)]
     if matches := _text(given, "matches", where):
-        found.append(check_of({"kind": Matches.kind, "pattern": matches}, where))
+        found.append(parse_check({"kind": MatchesCheck.kind, "pattern": matches}, where))
     if validator := _text(given, "validator", where):
-        found.append(Validator(code=validator))
-    return (*found, *(Rubric(text=text) for text in _texts(given, "expectations", where)))
+        found.append(ValidatorCheck(code=validator))
+    return (*found, *(RubricCheck(text=text) for text in _texts(given, "expectations", where)))
 
 
 def _id(given: Mapping[str, Any], where: str) -> str:
@@ -138,8 +149,8 @@ def _text(given: Mapping[str, Any], key: str, where: str) -> str:
     value = given.get(key, "")
     if not isinstance(value, str):
         raise Invalid(f"'{key}' of {where} is not text.", hint="Write it in quotes.")
-    if len(value) > LONGEST_FIELD:
-        raise Invalid(f"'{key}' of {where} has {len(value):,} characters.", hint=f"Keep it below {LONGEST_FIELD:,}.")
+    if len(value) > MAX_FIELD_CHARS:
+        raise Invalid(f"'{key}' of {where} has {len(value):,} characters.", hint=f"Keep it below {MAX_FIELD_CHARS:,}.")
     return value
 
 
@@ -157,40 +168,40 @@ def _files(given: Mapping[str, Any], where: str, is_foreign: bool) -> dict[str, 
         return {}
     if not isinstance(files, Mapping) or not all(isinstance(text, str) for text in files.values()):
         raise Invalid(f"'files' of {where} is not a table of path and text.", hint='Write files = { "a.csv" = "…" }.')
-    if problem := next(filter(None, map(path_problem, files)), ""):
+    if problem := next(filter(None, map(find_path_problem, files)), ""):
         raise Invalid(f"'files' of {where}: {problem}.", hint="Name it as it lies in the folder of the task.")
     return dict(files)
 
 
-def _origin(given: Mapping[str, Any], where: str) -> Origin | None:
+def _origin(given: Mapping[str, Any], where: str) -> TaskOrigin | None:
     value = given.get("origin")
     if value is None:
         return None
     row = {"kind": value} if isinstance(value, str) else value
-    if not isinstance(row, Mapping) or row.get("kind") not in list(OriginKind):
-        raise Invalid(f"'origin' of {where} is unknown.", hint=f"There are: {', '.join(OriginKind)}.")
-    return Origin(
-        kind=OriginKind(row["kind"]),
+    if not isinstance(row, Mapping) or row.get("kind") not in list(TaskOriginKind):
+        raise Invalid(f"'origin' of {where} is unknown.", hint=f"There are: {', '.join(TaskOriginKind)}.")
+    return TaskOrigin(
+        kind=TaskOriginKind(row["kind"]),
         conversation=_text(row, "conversation", where),
         user=_text(row, "user", where),
     )
 
 
-def _solution(given: Mapping[str, Any], key: str, where: str) -> Solution | None:
-    """A table, or the code alone."""
+def _solution(given: Mapping[str, Any], key: str, where: str) -> TaskSolution | None:
+    """Parse a table, or the code alone."""
     value = given.get(key)
     if value is None:
         return None
     if isinstance(value, str):
-        return Solution(code=_text(given, key, where))
+        return TaskSolution(code=_text(given, key, where))
     if not isinstance(value, Mapping) or not value or (value.keys() - {"reply", "code", "calls"}):
         raise Invalid(f"'{key}' of {where} is not a solution.", hint="Give reply, code or calls.")
     calls = tuple(_texts(value, "calls", where))
-    return Solution(reply=_text(value, "reply", where), code=_text(value, "code", where), calls=calls)
+    return TaskSolution(reply=_text(value, "reply", where), code=_text(value, "code", where), calls=calls)
 
 
 def _json_of(value: Any) -> Json:
-    """Values that TOML has beyond JSON, as text."""
+    """Convert values that TOML has beyond JSON to text."""
     match value:
         case dict():
             return {key: _json_of(item) for key, item in value.items()}
@@ -202,7 +213,7 @@ def _json_of(value: Any) -> Json:
 
 
 def _with_json(row: Any, key: str, where: str) -> Any:
-    """A row whose value was written as JSON text, with the value."""
+    """Decode a field that was written as JSON text."""
     if not isinstance(row, dict) or f"{key}_json" not in row:
         return row
     try:
@@ -213,11 +224,11 @@ def _with_json(row: Any, key: str, where: str) -> Any:
 
 
 def _toml_row(task: Task) -> dict[str, Json]:
-    return {**_toml(task.as_json()), "check": [_toml(row_of(check)) for check in task.checks]}
+    return {**_toml(task.as_json()), "check": [_toml(check_to_row(check)) for check in task.checks]}
 
 
 def _toml(row: Mapping[str, Json]) -> dict[str, Json]:
-    """A row as TOML can have it: a value that holds null is written as JSON text."""
+    """Return a row that TOML can hold: a value that contains null is written as JSON text."""
     return {
         f"{key}_json" if _has_null(item) else key: json.dumps(item, ensure_ascii=False) if _has_null(item) else item
         for key, item in row.items()

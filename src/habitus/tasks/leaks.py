@@ -1,4 +1,4 @@
-"""The leak guard: whether a text quotes a task, so that whoever is examined could read the answer there."""
+"""Leak guard: whether a text quotes a task, so that it would give away the answer."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import ast
 import re
 from collections.abc import Iterator
 
-from habitus.tasks.checks import Contains, Equals, FileEquals, TableEquals
+from habitus.tasks.checks import ContainsCheck, EqualsCheck, FileEqualsCheck, TableEqualsCheck
 from habitus.tasks.model import Task
 
-MOST_SHARED = 6  # so many words in a row that the exercise has, too, are a copy
+MOST_SHARED = 6  # this many words in a row are a copy
 _WORD = re.compile(r"[^\W_]+")
 _PIECE = re.compile(r"[^\s,;:|'\"()\[\]{}<>=]+")
 
 
-def copied_from(said: str, task: Task, known: str = "") -> str:
-    """Words of a task that somebody has copied, some in a row or a literal; not those that are known anyway."""
+def find_copied_words(said: str, task: Task, known: str = "") -> str:
+    """Return words copied from a task, several in a row or one literal; empty if there are none beyond `known`."""
     exercise = "\n".join((task.request, task.setup, task.validator, *task.files.values(), *_answers(task)))
     given = set(_runs(exercise)) - set(_runs(known))
     if run := next((run for line in said.splitlines() for run in _runs(line) if run in given), None):
@@ -28,9 +28,9 @@ def copied_from(said: str, task: Task, known: str = "") -> str:
 def _answers(task: Task) -> Iterator[str]:
     for check in task.checks:
         match check:
-            case Contains(text=text) | FileEquals(content=text) | TableEquals(table=text):
+            case ContainsCheck(text=text) | FileEqualsCheck(content=text) | TableEqualsCheck(table=text):
                 yield text
-            case Equals(value=str(text)):
+            case EqualsCheck(value=str(text)):
                 yield text
 
 
@@ -40,7 +40,7 @@ def _runs(text: str) -> Iterator[tuple[str, ...]]:
 
 
 def _literals(challenge: Task) -> Iterator[str]:
-    """Texts that can only come from this exercise: longer numbers, and texts that are no plain words."""
+    """Yield texts that can only come from this task: longer numbers, and tokens that are not plain words."""
     for code in (challenge.setup, challenge.validator):
         for node in ast.walk(_tree(code)):
             if not isinstance(node, ast.Constant):

@@ -1,4 +1,4 @@
-"""The nouns of tasks: the task itself, a solution kept beside it, and a submission with its workspace."""
+"""Task data model: the task, a stored solution, and a submission with its workspace."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Protocol
 
 from habitus.events import Outcome
 from habitus.tasks.checks import (
-    Called,
+    CalledCheck,
     Check,
-    Contains,
-    Equals,
-    FileEquals,
-    FileExists,
-    Rubric,
-    Shape,
-    TableEquals,
-    Validator,
-    row_of,
+    ContainsCheck,
+    EqualsCheck,
+    FileEqualsCheck,
+    FileExistsCheck,
+    RubricCheck,
+    ShapeCheck,
+    TableEqualsCheck,
+    ValidatorCheck,
+    check_to_row,
 )
 from habitus.tasks.schema import Json
 
@@ -29,28 +29,28 @@ SHAPE_ONLY = "shape only"
 _ID_CHARS = 12
 
 
-class OriginKind(StrEnum):
-    PERSON = "person"  # somebody wrote it
-    BUNDLED = "bundled"  # it came with Habitus
-    SELF_PLAY = "self-play"  # a model made it up
-    SESSION = "session"  # it was asked in a conversation of ours
-    TRANSCRIPT = "transcript"  # it was asked in a conversation of another agent
-    TOOL = "tool"  # a call of a tool that went well
-    FILE = "file"  # a file that says no more
+class TaskOriginKind(StrEnum):
+    PERSON = "person"  # written by a person
+    BUNDLED = "bundled"  # shipped with Habitus
+    SELF_PLAY = "self-play"  # invented by a model
+    SESSION = "session"  # asked in a Habitus session
+    TRANSCRIPT = "transcript"  # asked in a session of another agent
+    TOOL = "tool"  # a successful tool call
+    FILE = "file"  # a file without more information
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
-    """Where a task came from; one of a conversation goes when its person is forgotten."""
+class TaskOrigin:
+    """Where a task came from; one from a conversation is erased with its person."""
 
-    kind: OriginKind = OriginKind.PERSON
+    kind: TaskOriginKind = TaskOriginKind.PERSON
     conversation: str = ""
     user: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Solution:
-    """A result on file: the reply, Python that leaves the files of it, and the tools it calls."""
+class TaskSolution:
+    """A stored solution: the reply, Python that writes its files, and the tools it calls."""
 
     reply: str = ""
     code: str = ""
@@ -63,8 +63,9 @@ class Solution:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """Something to do. Setup, solutions and validators are Python, each run in a process of its own in one folder:
-    what one leaves for the next are files."""
+    """A request with its checks. Setup, solutions and validators are Python, each run in its own process in one folder:
+    they share only files.
+    """
 
     id: str
     request: str = ""  # for an agent
@@ -72,14 +73,14 @@ class Task:
     files: Mapping[str, str] = field(default_factory=dict)  # path → text
     setup: str = ""
     checks: tuple[Check, ...] = ()
-    origin: Origin = field(default_factory=Origin)
+    origin: TaskOrigin = field(default_factory=TaskOrigin)
     reviewed_by: str = ""
     domain: str = ""
-    reference: Solution | None = None  # one that passes
-    wrong: Solution | None = None  # one that a hurried solver would give, and that must not pass
+    reference: TaskSolution | None = None  # passes
+    wrong: TaskSolution | None = None  # a plausible mistake, which must not pass
 
     def as_json(self) -> dict[str, Json]:
-        """The row of a file that says this task; the same over REST and with --json."""
+        """Return the row of a file for this task; the same over REST and with --json."""
         origin = {"kind": self.origin.kind.value, "conversation": self.origin.conversation, "user": self.origin.user}
         row: dict[str, Json] = {
             "id": self.id,
@@ -92,7 +93,7 @@ class Task:
             "domain": self.domain,
             "reference": self.reference.as_json() if self.reference is not None else None,
             "wrong": self.wrong.as_json() if self.wrong is not None else None,
-            "check": [row_of(check) for check in self.checks],
+            "check": [check_to_row(check) for check in self.checks],
         }
         return {
             key: value
@@ -105,100 +106,100 @@ class Task:
         return not self.request
 
     @property
-    def expected_result(self) -> Equals | None:
-        """The whole result to compare others with, if there is one."""
-        return next((one for one in self.checks if isinstance(one, Equals) and not one.path), None)
+    def expected_result(self) -> EqualsCheck | None:
+        """The whole result to compare with, if there is one."""
+        return next((one for one in self.checks if isinstance(one, EqualsCheck) and not one.path), None)
 
-    def expecting(self, expected: Equals | None) -> Task:
-        """The same with another result to compare with, or none."""
+    def with_expected_result(self, expected: EqualsCheck | None) -> Task:
+        """Return the task with another expected result, or none."""
         others = tuple(one for one in self.checks if one is not self.expected_result)
         return replace(self, checks=(*others, expected) if expected is not None else others)
 
     @property
     def shape(self) -> Mapping[str, Json]:
-        """The shape that a result has to have, as JSON Schema."""
-        return next((one.schema for one in self.checks if isinstance(one, Shape)), {})
+        """The JSON Schema of a valid result."""
+        return next((one.schema for one in self.checks if isinstance(one, ShapeCheck)), {})
 
     @property
     def compares(self) -> str:
-        """The compared part of a tool's result, in words."""
+        """What is compared of a tool's result, in words."""
         return self.expected_result.compares if self.expected_result is not None else SHAPE_ONLY
 
     @property
     def validator(self) -> str:
-        """All programs that judge it."""
-        return "\n".join(one.code for one in self.checks if isinstance(one, Validator))
+        """The code of all validators."""
+        return "\n".join(one.code for one in self.checks if isinstance(one, ValidatorCheck))
 
     @property
     def hash(self) -> str:
-        """Of the exercise that it is, to know what was drawn from it."""
+        """A hash of the exercise, to recognise what was learned from it."""
         return hashlib.sha256("\0".join((self.request, self.setup, self.validator)).encode()).hexdigest()[:16]
 
     @property
-    def implied_reference(self) -> Solution | None:
-        """The solution that passes: that on file, or the one that the checks themselves spell out."""
+    def implied_reference(self) -> TaskSolution | None:
+        """The stored reference, or the solution that the checks themselves spell out."""
         if self.reference is not None or not all(
-            isinstance(one, Contains | Called | Shape | Equals) for one in self.checks
+            isinstance(one, ContainsCheck | CalledCheck | ShapeCheck | EqualsCheck) for one in self.checks
         ):
             return self.reference
         if self.expected_result is not None:
-            return Solution(reply=json.dumps(self.expected_result.value, ensure_ascii=False))
-        if any(isinstance(one, Shape | Equals) for one in self.checks):
+            return TaskSolution(reply=json.dumps(self.expected_result.value, ensure_ascii=False))
+        if any(isinstance(one, ShapeCheck | EqualsCheck) for one in self.checks):
             return None
-        texts = [one.text for one in self.checks if isinstance(one, Contains)]
-        calls = tuple(one.tool or one.command for one in self.checks if isinstance(one, Called))
-        return Solution(reply=" ".join(texts), calls=calls)
+        texts = [one.text for one in self.checks if isinstance(one, ContainsCheck)]
+        calls = tuple(one.tool or one.command for one in self.checks if isinstance(one, CalledCheck))
+        return TaskSolution(reply=" ".join(texts), calls=calls)
 
     @property
     def needs_workspace(self) -> bool:
-        """Whether there is a folder to it."""
-        of_files = FileExists | FileEquals | TableEquals | Validator
+        """Whether the task needs a folder."""
+        of_files = FileExistsCheck | FileEqualsCheck | TableEqualsCheck | ValidatorCheck
         return bool(self.files or self.setup) or any(isinstance(one, of_files) for one in self.checks)
 
     @property
     def is_deterministic(self) -> bool:
-        return any(not isinstance(one, Rubric) for one in self.checks)
+        return any(not isinstance(one, RubricCheck) for one in self.checks)
 
 
-def id_for(request: str, payload: Json, files: Mapping[str, str], setup: str) -> str:
-    """The id of a task that has none: the same for the same task, wherever it lies."""
+def compute_task_id(request: str, payload: Json, files: Mapping[str, str], setup: str) -> str:
+    """Return the id of a task that has none: the same for the same task, wherever it is stored."""
     whole = json.dumps([request, payload, dict(files), setup], sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_CHARS]
 
 
 class Workspace(Protocol):
-    """The folder in which a task is solved, while it exists."""
+    """The folder in which a task is solved."""
 
     async def read(self, path: str) -> bytes | None: ...
 
     async def run(self, code: str) -> Outcome:
-        """Python in the sandbox, there."""
+        """Run Python in the folder, in the sandbox."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
-    """A tool that was called; `command` is what a shell was given."""
+class SubmittedCall:
+    """A tool call; `command` is the command line of a shell."""
 
     tool: str
     arguments: str = ""
     command: str = ""
 
 
-def call_of(tool: str, arguments: str) -> Call:
-    """A call with its arguments as a model wrote them."""
+def parse_call(tool: str, arguments: str) -> SubmittedCall:
+    """Return a call with its arguments as a model wrote them."""
     try:
         given = json.loads(arguments)
     except ValueError:
         given = None
     command = given.get("command") if isinstance(given, dict) else None
-    return Call(tool=tool, arguments=arguments, command=command if isinstance(command, str) else "")
+    return SubmittedCall(tool=tool, arguments=arguments, command=command if isinstance(command, str) else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submission:
-    """What an attempt hands in to be judged."""
+    """What an attempt submits to be judged."""
 
     reply: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[SubmittedCall, ...] = ()
     workspace: Workspace | None = None

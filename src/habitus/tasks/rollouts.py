@@ -1,4 +1,4 @@
-"""A rollout: one attempt at a task. The same record is planned, judged, stored, counted, compared and shown."""
+"""A rollout: one attempt at a task. The same record is planned, judged, stored, compared and shown."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Rollout:
     version: int = 0
     candidate: str = ""  # of practice: the program that solves, none for our own agent; or `trial`
     outcome: str = ""  # an OutcomeKind, or lost; empty while it runs
-    is_opened: bool = False  # the skill was in view
-    is_followed: bool = False  # and left a trace
+    is_opened: bool = False  # the skill's text was shown to the model
+    is_followed: bool = False  # and its text left a trace
     tokens: int = 0
     steps: int = 0
     dollars: float = 0.0
     record: str = ""
 
-    def judged(
+    def with_outcome(
         self,
         outcome: Outcome,
         did: str = "",

@@ -1,4 +1,4 @@
-"""JSON Schema: whether that of a tool's parameters or of a result is safe to use, and whether a value fits it."""
+"""JSON Schema: whether the schema of a tool's parameters or result is safe, and whether a value fits it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 Json = Any
 LONGEST_SCHEMA = 64 * KIB
 LONGEST_PAYLOAD = 32 * MIB
-DEEPEST = 100  # levels; the validator is native code, and a document without bottom would end this process
-_WIDEST = 10_000  # subschemas once every reference is written out
+DEEPEST = 100  # levels; the validator is native code, and unbounded nesting would crash this process
+_WIDEST = 10_000  # subschemas after expanding references
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
-def checked_schema(given: Json) -> dict[str, Json]:
-    """The schema of a tool's parameters, or `ToolFailed` with what is wrong with it."""
+def validate_schema(given: Json) -> dict[str, Json]:
+    """Return the schema of a tool's parameters, or raise `ToolFailed` with the problem."""
     schema = _decode(given, "The parameters")
     if not isinstance(schema, dict):
         raise ToolFailed('The parameters are not a JSON Schema object such as {"type": "object", "properties": {…}}.')
@@ -37,8 +37,8 @@ def checked_schema(given: Json) -> dict[str, Json]:
     return {"type": "object", **schema}
 
 
-def checked_payload(schema: Mapping[str, Json], given: Json, what: str = "The payload") -> Json:
-    """The payload, or `ToolFailed` with the first place where it does not fit."""
+def validate_payload(schema: Mapping[str, Json], given: Json, what: str = "The payload") -> Json:
+    """Return the payload, or raise `ToolFailed` with the first place where it does not fit."""
     payload = _decode(given, what)
     if is_deeper(payload, DEEPEST):
         raise ToolFailed(f"{what} is nested deeper than {DEEPEST} levels.")
@@ -52,21 +52,21 @@ def checked_payload(schema: Mapping[str, Json], given: Json, what: str = "The pa
     return payload
 
 
-def check_shape(schema: Json) -> None:
-    """Raise `ToolFailed` where the schema of a result can't be used."""
+def validate_shape(schema: Json) -> None:
+    """Raise `ToolFailed` if the schema of a result can't be used."""
     if not isinstance(schema, dict) or is_deeper(schema, DEEPEST):
         raise ToolFailed("It is not a JSON Schema object.")
     _check_references(schema)
     _validator(_dump(schema, "The shape"))
 
 
-def fits(schema: Mapping[str, Json], value: Json) -> bool:
-    """Whether a value is as a checked schema says."""
+def fits_schema(schema: Mapping[str, Json], value: Json) -> bool:
+    """Return whether a value fits a validated schema."""
     return not is_deeper(value, DEEPEST) and _validator(_dump(schema, "The shape")).is_valid(value)
 
 
 def is_deeper(value: Json, levels: int) -> bool:
-    """Whether objects and lists are nested beyond so many levels, found without recursion."""
+    """Return whether objects and lists are nested deeper than this, without recursion."""
     level = [value]
     for _ in range(levels + 1):
         level = [
@@ -82,7 +82,7 @@ def is_deeper(value: Json, levels: int) -> bool:
 
 @lru_cache(maxsize=256)
 def _validator(schema: str) -> Validator:
-    import jsonschema_rs  # native code of several MB, for those who make or call tools
+    import jsonschema_rs  # several MB of native code, needed only to make or call tools
 
     try:
         return jsonschema_rs.validator_for(
@@ -101,14 +101,14 @@ def _validator(schema: str) -> Validator:
 
 
 def _check_references(schema: dict[str, Json]) -> None:
-    """Refuse references in circles or fans: written out they would never end, or take the validator hours."""
-    if _reach(schema, schema, {}, ()) > _WIDEST:
+    """Reject circular or fanned-out references: expanded they would never end, or take the validator hours."""
+    if _count_subschemas(schema, schema, {}, ()) > _WIDEST:
         raise ToolFailed("The references of the parameters' schema fan out too far. Write it with fewer.")
 
 
-def _reach(node: Json, root: dict[str, Json], known: dict[str, int], above: tuple[str, ...]) -> int:
+def _count_subschemas(node: Json, root: dict[str, Json], known: dict[str, int], above: tuple[str, ...]) -> int:
     if isinstance(node, list):
-        return sum(_reach(below, root, known, above) for below in node)
+        return sum(_count_subschemas(below, root, known, above) for below in node)
     if not isinstance(node, dict):
         return 0
     total = 1
@@ -117,15 +117,15 @@ def _reach(node: Json, root: dict[str, Json], known: dict[str, int], above: tupl
             if below in above or key != "$ref":
                 raise ToolFailed(f"The parameters' schema refers to itself ('{below[:80]}'). Write it out instead.")
             if below not in known:
-                known[below] = _reach(_target(root, below), root, known, (*above, below))
+                known[below] = _count_subschemas(_resolve_reference(root, below), root, known, (*above, below))
             total += known[below]
         else:
-            total += _reach(below, root, known, above)
+            total += _count_subschemas(below, root, known, above)
     return min(total, _WIDEST + 1)
 
 
-def _target(root: dict[str, Json], reference: str) -> Json:
-    """The target of a reference within the document; the validator itself complains about any other."""
+def _resolve_reference(root: dict[str, Json], reference: str) -> Json:
+    """Return the target of a reference within the document; the validator itself reports any other."""
     if reference == "#":
         return {"$ref": "#"}
     node: Json = root
@@ -138,7 +138,7 @@ def _target(root: dict[str, Json], reference: str) -> Json:
 
 
 def _decode(given: Json, what: str) -> Json:
-    """Models often send an object as the text of one."""
+    """Decode JSON text: models often send an object as its text."""
     if not isinstance(given, str) or not given.lstrip().startswith("{"):
         return given
     try:

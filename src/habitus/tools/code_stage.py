@@ -19,9 +19,9 @@ from habitus.skills.formats.base import UnreadableEntryError
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.model import Skill, SkillSource
-from habitus.tasks.checks import Equals, Shape
-from habitus.tasks.model import Origin, OriginKind, Task, id_for
-from habitus.tasks.schema import Json, checked_schema
+from habitus.tasks.checks import EqualsCheck, ShapeCheck
+from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind, compute_task_id
+from habitus.tasks.schema import Json, validate_schema
 from habitus.tools.model import ToolProgram
 
 _BLOCK = re.compile(r"(?m)^# /// script[ \t]*\n((?:^#(?:| .*)\n)+?)^# ///[ \t]*\n?")
@@ -81,7 +81,7 @@ def parse_program(name: str, tree: Tree) -> ToolProgram:
     return ToolProgram(
         name=names.canonicalize_name(name),
         description=tool.description,
-        parameters=checked_schema(dict(tool.parameters)),
+        parameters=validate_schema(dict(tool.parameters)),
         code=text,
         permissions=parse_permissions(tool.permissions),
         dependencies=parse_dependencies(text),
@@ -91,14 +91,14 @@ def parse_program(name: str, tree: Tree) -> ToolProgram:
 
 
 def build_case_from_call(
-    payload: Json, shape: Mapping[str, Json], expected: Equals | None = None, *, conversation: str = ""
+    payload: Json, shape: Mapping[str, Json], expected: EqualsCheck | None = None, *, conversation: str = ""
 ) -> Task:
     """Build a test case from a successful call: the shape of its result, and the result itself if it is stable."""
     return Task(
-        id=id_for("", payload, {}, ""),
+        id=compute_task_id("", payload, {}, ""),
         payload=payload,
-        checks=(Shape(schema=shape), *([expected] if expected is not None else [])),
-        origin=Origin(kind=OriginKind.TOOL, conversation=conversation),
+        checks=(ShapeCheck(schema=shape), *([expected] if expected is not None else [])),
+        origin=TaskOrigin(kind=TaskOriginKind.TOOL, conversation=conversation),
     )
 
 
@@ -109,7 +109,7 @@ def _parse_case(written: Mapping[str, Any]) -> Task:
     return build_case_from_call(
         written["payload"],
         shape if isinstance(shape, dict) else {},
-        Equals(value=expected["value"], apart=tuple(map(str, apart or ())))
+        EqualsCheck(value=expected["value"], apart=tuple(map(str, apart or ())))
         if isinstance(expected, dict) and "value" in expected
         else None,
         conversation=str(written.get("conversation", "")),

@@ -15,9 +15,9 @@ from habitus.sandbox.child import NO_SERVICES, HostServices, find_reported_error
 from habitus.sandbox.fork_servers import ForkServerPool, SandboxedProgram
 from habitus.sandbox.model import KIB, SandboxLimits, ToolRunResult
 from habitus.sandbox.venvs import EnvironmentCache, check_requirement, compute_environment_hash
-from habitus.tasks.judging import expect, judge, lasting, shape_of, short
+from habitus.tasks.judging import derive_expected, infer_shape, judge_submission, shorten_value, without_moved_fields
 from habitus.tasks.model import Submission, Task
-from habitus.tasks.schema import Json, checked_payload, checked_schema
+from habitus.tasks.schema import Json, validate_payload, validate_schema
 from habitus.tools.code_repair import repair_code
 from habitus.tools.code_stage import build_case_from_call, parse_dependencies, replace_script_header
 from habitus.tools.model import CaseResult, RegressionReport, ToolDraft, ToolNotTestable, ToolProgram
@@ -79,8 +79,10 @@ class ToolExecutor:
             if result.outcome.kind is OutcomeKind.INFRA:
                 raise ToolNotTestable(f"It could not be tested: {result.outcome.reason}")
             if not result.outcome.is_ok:
-                raise ToolFailed(f"It fails a case that worked before, {short(case.payload)}: {result.outcome.reason}")
-        call = build_case_from_call(payload, shape_of(run.stdout), conversation=draft.conversation)
+                raise ToolFailed(
+                    f"It fails a case that worked before, {shorten_value(case.payload)}: {result.outcome.reason}"
+                )
+        call = build_case_from_call(payload, infer_shape(run.stdout), conversation=draft.conversation)
         case = await self._build_case(tool, call, run, env, services)
         others = [_keep_lasting_expectation(old, tool.code) for old in stored_cases if old.payload != payload]
         same = [
@@ -104,7 +106,7 @@ class ToolExecutor:
         again = await self._run_in_sandbox(tool, case.payload, env, services)
         if not again.outcome.is_ok:
             return case
-        return case.expecting(expect([run.stdout, again.stdout], redacted=self._redacted))
+        return case.with_expected_result(derive_expected([run.stdout, again.stdout], redacted=self._redacted))
 
     async def run_tool(
         self,
@@ -115,7 +117,7 @@ class ToolExecutor:
         services: HostServices = NO_SERVICES,
     ) -> ToolRunResult:
         """Call the tool. A payload that does not fit its schema is the caller's mistake: `ToolFailed`."""
-        payload = checked_payload(tool.parameters, payload)
+        payload = validate_payload(tool.parameters, payload)
         try:
             return await self._run_in_sandbox(tool, payload, env, services)
         except (ToolFailed, StorageFailed) as error:
@@ -138,7 +140,7 @@ class ToolExecutor:
         self, tool: ToolProgram, case: Task, env: Mapping[str, str], services: HostServices
     ) -> CaseResult:
         try:
-            payload = checked_payload(tool.parameters, case.payload)
+            payload = validate_payload(tool.parameters, case.payload)
         except ToolFailed as error:
             return CaseResult(payload=case.payload, outcome=build_failed_outcome(str(error)))
         try:
@@ -201,7 +203,7 @@ def _check_draft(draft: ToolDraft) -> ToolProgram:
         raise ToolFailed(f"The description has {len(description):,} characters; {LONGEST_DESCRIPTION:,} is the most.")
     if len(draft.code) > LONGEST_CODE:
         raise ToolFailed(f"The code has {len(draft.code):,} characters; {LONGEST_CODE:,} is the most.")
-    parameters = checked_schema(draft.parameters)
+    parameters = validate_schema(draft.parameters)
     code = repair_code(draft.code).code
     dependencies = _check_dependencies((*draft.dependencies, *parse_dependencies(code)))
     return ToolProgram(
@@ -223,7 +225,7 @@ def _check_dependencies(wanted: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_test_payload(tool: ToolProgram, given: Json) -> Json:
-    payload = checked_payload(tool.parameters, given, "The test payload")
+    payload = validate_payload(tool.parameters, given, "The test payload")
     size = len(json.dumps(payload, ensure_ascii=False))
     if size > LONGEST_CASE:
         raise ToolFailed(
@@ -255,13 +257,13 @@ async def _judge_case(run: ToolRunResult, case: Task) -> Outcome:
         return run.outcome
     if objection := _find_objection(run):
         return build_failed_outcome(objection)
-    return (await judge(case, Submission(reply=run.stdout))).outcome
+    return (await judge_submission(case, Submission(reply=run.stdout))).outcome
 
 
 def _keep_lasting_expectation(case: Task, code: str) -> Task:
     """Return the case with only the expectations that will still hold tomorrow."""
     expected = None if is_nondeterministic(code) else case.expected_result
-    return case.expecting(lasting(expected) if expected is not None else None)
+    return case.with_expected_result(without_moved_fields(expected) if expected is not None else None)
 
 
 def is_nondeterministic(code: str) -> bool:

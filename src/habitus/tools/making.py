@@ -25,7 +25,7 @@ from habitus.skills.model import Author, Stage
 from habitus.skills.proposals import TRIAL_KEY
 from habitus.skills.review import Proposal, ProposalAction, ReviewQueue, SkillChange
 from habitus.skills.sources.trust import APPROVED_ROOT, TreeScanner, TrustStore, has_callable_code
-from habitus.tasks.judging import short
+from habitus.tasks.judging import shorten_value
 from habitus.tasks.schema import Json
 from habitus.tools.catalogue import ToolCatalogue
 from habitus.tools.code_stage import ToolFileFolders, add_tool_files, is_only_a_tool, remove_tool_files
@@ -123,7 +123,7 @@ class ToolMaker:
         had_cases = () if old is None or drop_cases else old.cases
         kept = (
             # The payload under test defines the new expected result, so only its old shape still applies.
-            *(case.expecting(None) if case.payload == payload else case for case in had_cases),
+            *(case.with_expected_result(None) if case.payload == payload else case for case in had_cases),
             *evidence.cases,
         )
         asked = await self._parts.resolve_services(services)
@@ -224,7 +224,7 @@ class ToolMaker:
     def _render_cell(self, value: Json) -> str:
         """Redact a value before shortening it: half of a secret could not be recognized."""
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        return short(self._parts.redact(text), _WIDEST)
+        return shorten_value(self._parts.redact(text), _WIDEST)
 
     def _approve(self, layer: Layer, name: str, tree: Tree, person: str, proved_as: str) -> None:
         self._parts.approvals.trust(APPROVED_ROOT, {name: tree}, person)

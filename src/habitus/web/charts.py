@@ -9,8 +9,8 @@ from markupsafe import Markup, escape
 
 from habitus.app.learning.insights import ConfusionMatrix, SkillEffect, SkillUsageHistory, UseOutcomeCounts
 from habitus.app.library.browsing import MapDot, SkillMap
-from habitus.evidence.estimation import Effect
-from habitus.evidence.findings import Finding
+from habitus.evidence.estimation import EffectEstimate
+from habitus.evidence.findings import ItemFinding
 from habitus.improve.report import CandidateReport
 from habitus.journal.evidence_records import DailyRequestCounts
 from habitus.search import IndexHit
@@ -35,7 +35,7 @@ def render_usage_charts(usage: SkillUsageHistory) -> dict[str, Markup]:
     }
 
 
-def render_version_effects(found: Sequence[Finding]) -> Markup | None:
+def render_version_effects(found: Sequence[ItemFinding]) -> Markup | None:
     """Return a chart of the effect of offering each version, or None if no feedback exists."""
     known = {f"v{one.item.version}": one.estimate.offering for one in reversed(found)}
     drawn = {label: effect for label, effect in known.items() if effect is not None}
@@ -45,7 +45,7 @@ def render_version_effects(found: Sequence[Finding]) -> Markup | None:
 def render_candidate_effects(found: Sequence[CandidateReport]) -> Markup | None:
     """Return a chart of each candidate's effect on the gate's tasks, compared with its base version, or None."""
     drawn = {
-        f"no. {one.candidate.number}": Effect(
+        f"no. {one.candidate.number}": EffectEstimate(
             value=one.gate.difference, low=one.gate.interval.low, high=one.gate.interval.high
         )
         for one in found
@@ -168,7 +168,7 @@ def _get_map_position(x: float, y: float) -> tuple[float, float]:
     return round(30 + x * (_MAP[0] - 60), 1), round(24 + y * (_MAP[1] - 48), 1)
 
 
-def render_intervals(title: str, of: Mapping[str, Effect], line: int = _LINE, long: int = _LONG) -> Markup:
+def render_intervals(title: str, of: Mapping[str, EffectEstimate], line: int = _LINE, long: int = _LONG) -> Markup:
     """Return one line per label with the confidence interval and its middle, in conversations of 100."""
     tall = line * len(of)
     longest = max(map(len, of))
@@ -191,7 +191,7 @@ def render_intervals(title: str, of: Mapping[str, Effect], line: int = _LINE, lo
     return Markup('<svg class="chart" role="img" {} aria-label="{}">{}</svg>').format(size, f"{title}. {said}", drawn)
 
 
-def _render_interval(middle: float, label: str, effect: Effect, side: int, long: int) -> Markup:
+def _render_interval(middle: float, label: str, effect: EffectEstimate, side: int, long: int) -> Markup:
     """Return one interval's line, dot and shortened label."""
     kind = "good" if effect.low > 0 else "bad" if effect.high < 0 else "unknown"
     short = label if len(label) * _LETTER <= side else f"{label[: side // _LETTER - 1]}…"
@@ -331,6 +331,6 @@ def render_share_bar(label: str, part: int, of: int, *, marked: int = 0) -> Mark
     ).format(label, 100 * part / whole, 100 * marked / whole)
 
 
-def _classify_effect(effect: Effect) -> str:
+def _classify_effect(effect: EffectEstimate) -> str:
     """Return the CSS class of an effect: good or bad only if the whole interval agrees."""
     return "good" if effect.low > 0 else "bad" if effect.high < 0 else "unknown"

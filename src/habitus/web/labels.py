@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from habitus.agent.choosing import SkillExplanation
 from habitus.agent.stream import Consent
 from habitus.events import OutcomeKind
-from habitus.evidence.estimation import Effect
-from habitus.evidence.findings import Plan, Verdict
+from habitus.evidence.estimation import EffectEstimate
+from habitus.evidence.findings import ItemVerdict, WithholdingPlan
 from habitus.jobs.model import Job, JobState
 from habitus.journal.journal import get_effective_outcome
 from habitus.journal.model import SelectionSlot, Turn
@@ -155,11 +155,11 @@ CHECK_PAGES = {
     "vault": "/secrets",
 }
 VERDICTS = {
-    Verdict.PROMOTE: ("helps", "good"),
-    Verdict.KEEP: ("does no harm", ""),
-    Verdict.DEGRADE: ("helps too little", "warn"),
-    Verdict.RETIRE: ("does harm", "bad"),
-    Verdict.UNKNOWN: ("not known yet", ""),
+    ItemVerdict.PROMOTE: ("helps", "good"),
+    ItemVerdict.KEEP: ("does no harm", ""),
+    ItemVerdict.DEGRADE: ("helps too little", "warn"),
+    ItemVerdict.RETIRE: ("does harm", "bad"),
+    ItemVerdict.UNKNOWN: ("not known yet", ""),
 }
 ACTIONS = {
     ProposalAction.WRITE: "change",
@@ -183,7 +183,7 @@ def describe_turn_outcome(turn: Turn) -> tuple[str, str] | None:
     return OUTCOMES[judged.kind], "good" if judged.kind is OutcomeKind.OK else "bad"
 
 
-def describe_effect(effect: Effect) -> str:
+def describe_effect(effect: EffectEstimate) -> str:
     """Return the effect of offering an item as a sentence."""
     value, low, high = (f"{round(100 * each):+d}" for each in (effect.value, effect.low, effect.high))
     sure = "helps so far" if effect.low > 0 else "does harm so far" if effect.high < 0 else "not known yet"
@@ -252,7 +252,7 @@ def describe_skill_uses(counters: UsageCounters) -> str:
     )
 
 
-def describe_interval(effect: Effect) -> str:
+def describe_interval(effect: EffectEstimate) -> str:
     """Return a skill's effect with its confidence interval as a sentence."""
     value, low, high = (_format_share_difference(share) for share in (effect.value, effect.low, effect.high))
     return f"Of 100 conversations {value} go well with it; between {low} and {high}"
@@ -272,7 +272,7 @@ def remove_fingerprint(told: str) -> str:
     return re.sub(r" \([0-9a-f]{16}\)$", "", told)
 
 
-def describe_evidence_plan(plan: Plan) -> str:
+def describe_evidence_plan(plan: WithholdingPlan) -> str:
     """Return how long it takes until an item's effect is known."""
     if plan.missing is None:
         return "As long as every conversation gets it, nobody can tell; Settings can hold it back now and then."

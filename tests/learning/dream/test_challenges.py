@@ -14,9 +14,9 @@ from habitus.app.conversations.running_code import check_readable_folders, open_
 from habitus.app.tasks.validation import validate_task
 from habitus.errors import Invalid
 from habitus.learning.dreaming import DOMAINS, list_bundled_challenges, parse_challenge, read_challenges
-from habitus.tasks.checks import Validator
+from habitus.tasks.checks import ValidatorCheck
 from habitus.tasks.files import write_task
-from habitus.tasks.model import Solution, Task
+from habitus.tasks.model import Task, TaskSolution
 
 # Every solution in a process and a folder of its own, all of them in one sandbox.
 _DRIVER = """
@@ -45,7 +45,7 @@ print("done")
 """
 
 
-def _code(solution: Solution | None) -> str:
+def _code(solution: TaskSolution | None) -> str:
     assert solution is not None
     return solution.code
 
@@ -106,7 +106,7 @@ async def test_an_exercise_that_can_t_tell_right_from_wrong_is_found_out(home: P
     good = parse_challenge(row, name="one", where="the test")
 
     def judged_by(code: str) -> Task:
-        return replace(good, checks=(Validator(code=code),))
+        return replace(good, checks=(ValidatorCheck(code=code),))
 
     with Habitus.open(read_settings(home)) as habitus:
         always = await validate_task(habitus, judged_by("pass"))

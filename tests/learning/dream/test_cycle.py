@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from habitus.events import OK, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
 from habitus.learning.dreaming import DreamResult, DreamVerdict, ExtractedLesson, find_objection, run_dream_cycle
 from habitus.memory.model import PLAYBOOK_HEADING, SelfPlayLessonBody
-from habitus.tasks.checks import Validator
+from habitus.tasks.checks import ValidatorCheck
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
@@ -21,7 +21,7 @@ CHALLENGE = Task(
     domain="data_analysis",
     request="The file prices.csv has the columns item and price; write their sum to total.txt.",
     setup="open('prices.csv', 'w').write('item,price\\nRose-17B,12450\\n')",
-    checks=(Validator(code="assert open('total.txt').read() == '98765'"),),
+    checks=(ValidatorCheck(code="assert open('total.txt').read() == '98765'"),),
 )
 GOOD = SelfPlayLessonBody(
     trigger="When numbers are read from text",
@@ -41,7 +41,7 @@ class Scripted:
     async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Rollout:
         self.playbooks.append(playbook)
         planned = Rollout(run="r1", side=TaskSplit.PRACTICE, round=0, task=challenge.id, is_new=False)
-        return planned.judged(self.outcomes[len(self.playbooks) - 1], "did")
+        return planned.with_outcome(self.outcomes[len(self.playbooks) - 1], "did")
 
 
 async def run(outcomes: Sequence[Outcome], lesson: SelfPlayLessonBody = GOOD) -> tuple[DreamResult, Scripted]:

@@ -28,7 +28,7 @@ from habitus.agent.stream import TimedConsentPrompt, defer_consent
 from habitus.agent.tools.stage_tools import OfferedTools
 from habitus.errors import HabitusError
 from habitus.events import TurnObserver
-from habitus.evidence.model import edge
+from habitus.evidence.model import draw_last_place
 from habitus.journal.journal import Journal
 from habitus.journal.outbox import JournalOutbox
 from habitus.llm.transcription import Transcriber
@@ -218,15 +218,17 @@ class PromptComposer:
         on_menu = {summary.name: summary for summary in selection.menu}
         offers = self._parts.view.offers
         # One more candidate, so that random assignment can decide between the last two.
-        k = prompt.FITTING + offers.lots.are_drawn
+        k = prompt.FITTING + offers.lots.is_active
         found = find_relevant_skills(
             partial(self._parts.finder.search, request.text, at=self._parts.view.snapshot), on_menu, k=k
         )
         ranked = [on_menu[hit.id] for hit in found]
         worth = {hit.id: hit.score for hit in found}
-        drawn = edge(offers.lots, ranked, prompt.FITTING, item=make_skill_item, worth=lambda one: worth[one.name])
-        if drawn.left is not None:
-            offers.assign_line(drawn.left, at_edge=False)
+        drawn = draw_last_place(
+            offers.lots, ranked, prompt.FITTING, item=make_skill_item, score=lambda one: worth[one.name]
+        )
+        if drawn.left_out is not None:
+            offers.assign_line(drawn.left_out, at_edge=False)
         return [one for one in drawn.taken if offers.assign_line(one, at_edge=(one is drawn.last) or None)]
 
     def _find_news(self, request: SelectionInput) -> menu.LibraryNews:

@@ -19,7 +19,7 @@ from habitus.access import Access
 from habitus.agent.background import run_in_thread
 from habitus.errors import HabitusError, Invalid, ToolFailed, UserError, did_you_mean
 from habitus.events import OK, AgentEvent, Outcome, ToolCall, ToolResult, build_failed_outcome, build_infra_outcome
-from habitus.evidence.model import Item
+from habitus.evidence.model import EvidenceItem
 from habitus.llm.model import ToolSpec
 from habitus.redact import PATTERNS_ONLY, Redactor
 from habitus.text import escape_block, escape_marks, replace_surrogates, replace_surrogates_in_value
@@ -85,7 +85,7 @@ class Tool:
     # The skill whose code or recipe it is.
     skill: str = ""
     # The item for which evidence is collected; None for built-in tools.
-    item: Item | None = None
+    item: EvidenceItem | None = None
     reach: ToolReach = ToolReach.HERE
     # May delete or overwrite something.
     is_destructive: bool = False

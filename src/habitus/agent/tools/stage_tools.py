@@ -18,7 +18,7 @@ from habitus.agent.library_view import LibraryView
 from habitus.agent.tools.registry import Tool, ToolCallContext, ToolReach, ToolRegistry, address_person
 from habitus.errors import UserError
 from habitus.events import Outcome, ToolCall, ToolResult, build_call_result_event, build_tool_call_event
-from habitus.evidence.model import Item, ItemKind
+from habitus.evidence.model import EvidenceItem, ItemKind
 from habitus.recipes.catalogue import RecipeCatalogue, RecipeStatus, SkillRecipe
 from habitus.recipes.execution import RecipeRunResult, execute_plan
 from habitus.sandbox.child import NO_SERVICES, HostServices
@@ -59,7 +59,7 @@ def _build_code_tool(tool: CodeTool, run: RunToolCode, fall_back: ToolFallback) 
         is_parallel=True,
         version=tool.version,
         skill=tool.name,
-        item=Item(kind=ItemKind.TOOL, name=tool.name, version=tool.version) if tool.version else None,
+        item=EvidenceItem(kind=ItemKind.TOOL, name=tool.name, version=tool.version) if tool.version else None,
         reach=reach,
         access=Access.VIEWER if reach is ToolReach.NOTHING else Access.ADMIN,
         is_destructive=reach is not ToolReach.NOTHING,
@@ -140,7 +140,7 @@ def _build_recipe_tool(
         run=call,
         version=recipe.version,
         skill=recipe.skill,
-        item=Item(kind=ItemKind.RECIPE, name=recipe.name, version=recipe.version),
+        item=EvidenceItem(kind=ItemKind.RECIPE, name=recipe.name, version=recipe.version),
         reach=reach,
         access=Access.VIEWER if reach is ToolReach.NOTHING else Access.ADMIN,
         is_destructive=reach is not ToolReach.NOTHING,
@@ -258,7 +258,7 @@ class OfferedTools:
                     tool.item, tokens=tool.spec.tokens, is_steady=is_steady, is_sure=self._is_sure(tool)
                 )
 
-    def find_items(self, called: Collection[str]) -> list[Item]:
+    def find_items(self, called: Collection[str]) -> list[EvidenceItem]:
         """Return the evidence items of the tools with these names."""
         return [tool.item for tool in self.skill_tools if tool.item is not None and tool.name in called]
 

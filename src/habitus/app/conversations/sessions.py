@@ -36,7 +36,7 @@ from habitus.app.sharing.approvals import apply_pending_approvals
 from habitus.app.sharing.availability import explain_no_answer
 from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
-from habitus.evidence.model import Fixed, Lots
+from habitus.evidence.model import FixedAssignments, UnitRandomizer
 from habitus.journal.journal import Journal
 from habitus.journal.model import Turn, TurnOrigin, classify_origin
 from habitus.journal.outbox import JournalOutbox
@@ -67,7 +67,7 @@ def open_session(
     cheap: Model | None = None,
     learner: Learner | None = None,
     read: Sequence[Path] = (),
-    fixed: Fixed | None = None,
+    fixed: FixedAssignments | None = None,
     tools: ToolService | None = None,
 ) -> Session:
     """Open a new session, or resume one from the journal; `tools` that are passed in stay open after it."""
@@ -120,7 +120,7 @@ def open_conversation(
     is_hosted: bool = False,
     shows_prompt: bool = True,
     read: Sequence[Path] = (),
-    fixed: Fixed | None = None,
+    fixed: FixedAssignments | None = None,
     offers: ExposureAssigner | None = None,
 ) -> Conversation:
     """Open a conversation without a model.
@@ -215,12 +215,12 @@ def open_outage_monitor(home: Home) -> OutageGuard:
 
 
 def open_random_assignment(
-    settings: Settings, journal: Journal, unit: str, outage: OutageGuard, fixed: Fixed | None = None
-) -> Lots:
+    settings: Settings, journal: Journal, unit: str, outage: OutageGuard, fixed: FixedAssignments | None = None
+) -> UnitRandomizer:
     """Return the random assignment of a conversation; nothing is withheld unless configured, nor without a seed."""
     share = settings.evidence.withhold if fixed is None else 0.0
     seed = outage.read_or_default(journal.get_random_seed, "") if share else ""
-    return Lots(unit=unit, seed=seed, share=share if seed else 0.0, fixed=fixed or {})
+    return UnitRandomizer(unit=unit, seed=seed, share=share if seed else 0.0, fixed=fixed or {})
 
 
 def prune_old_data(home: Home, user: str) -> None:

@@ -38,7 +38,7 @@ from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.lifecycle import LifecycleTransition, list_higher_stages
 from habitus.skills.model import ActorKind, Author, Skill, SkillSource, SkillState, Stage
 from habitus.skills.review import Proposal, ProposalAction, ProposalState, SkillChange
-from habitus.tasks.judging import short
+from habitus.tasks.judging import shorten_value
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
 from habitus.text import to_one_line
@@ -334,7 +334,7 @@ def _list_untested_parameters(cases: Sequence[Task], parameters: Json) -> list[s
     required = parameters.get("required", ()) if isinstance(parameters, dict) else ()
     found = []
     for name in required:
-        values = {short(case.payload[name], 80) for case in cases if name in case.payload}
+        values = {shorten_value(case.payload[name], 80) for case in cases if name in case.payload}
         if len(values) == 1:
             found.append(f"{name} was always {values.pop()}, so whether it is used was not tried")
     return found

@@ -39,9 +39,16 @@ from habitus.skills import trees
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.model import Author
-from habitus.tasks.judging import LEAST, expect, for_now, is_enough, leave_out, shape_of
+from habitus.tasks.judging import (
+    MIN_DISTINCT_RESULTS,
+    as_temporary,
+    derive_expected,
+    has_distinct_results,
+    infer_shape,
+    without_fields,
+)
 from habitus.tasks.model import Task
-from habitus.tasks.schema import Json, fits
+from habitus.tasks.schema import Json, fits_schema
 from habitus.tools.code_stage import build_case_from_call
 from habitus.tools.execution import LONGEST_CASE, MOST_CASES, is_nondeterministic
 from habitus.tools.model import ToolCreationResult, ToolEvidence, ToolNotTestable
@@ -70,10 +77,12 @@ class RecordedInput:
     def make_case(self, fresh_results: Sequence[str] = ()) -> Task:
         """Return a test case from two fresh results, or from the recorded ones as far as they agree."""
         if fresh_results:
-            expected = expect(fresh_results, before=self.results[-1:])
+            expected = derive_expected(fresh_results, before=self.results[-1:])
         else:
-            expected = expect(self.results)
-        return build_case_from_call(self.payload, shape_of(self.results[-1]), expected, conversation=self.conversation)
+            expected = derive_expected(self.results)
+        return build_case_from_call(
+            self.payload, infer_shape(self.results[-1]), expected, conversation=self.conversation
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,10 +104,10 @@ class CodingMaterial:
 def describe_missing_cases(cases: Sequence[Task]) -> str:
     """Return why the cases are too few for a trial; empty if they are enough."""
     expected = [case.expected_result for case in cases if case.expected_result is not None]
-    if is_enough(expected):
+    if has_distinct_results(expected):
         return ""
     return (
-        f"Not enough to tell: a trial takes {LEAST} different inputs whose results differ, and "
+        f"Not enough to tell: a trial takes {MIN_DISTINCT_RESULTS} different inputs whose results differ, and "
         f"{len(cases)} with {len(expected)} results that can be compared are recorded."
     )
 
@@ -138,7 +147,7 @@ def _loosen_schema(schema: Json, given: Sequence[Mapping[str, Json]]) -> Json:
     """
     fitting = {
         name: {key: value for key, value in one.items() if key != "type"}
-        if any(name in call and not fits(one, call[name]) for call in given)
+        if any(name in call and not fits_schema(one, call[name]) for call in given)
         else one
         for name, one in schema["properties"].items()
     }
@@ -224,8 +233,8 @@ async def make_trial_cases(home: Home, uses: CodingMaterial) -> tuple[Task, ...]
 
 
 def _set_expectation(case: Task, apart: Collection[str], *, lasts: bool) -> Task:
-    expected = leave_out(case.expected_result, apart) if case.expected_result is not None else None
-    return case.expecting(expected if expected is None or lasts else for_now(expected))
+    expected = without_fields(case.expected_result, apart) if case.expected_result is not None else None
+    return case.with_expected_result(expected if expected is None or lasts else as_temporary(expected))
 
 
 def _list_programs(tools: ToolService, recipe: SkillRecipe) -> list[str]:

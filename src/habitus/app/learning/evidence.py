@@ -9,9 +9,9 @@ from datetime import datetime
 
 from habitus import sql
 from habitus.errors import HabitusError, NotFound, did_you_mean
-from habitus.evidence.findings import NOTHING, Finding, Findings, findings, sums_of
-from habitus.evidence.model import Item, ItemKind, Observation
-from habitus.evidence.running import Running, pack, unpack
+from habitus.evidence.findings import NO_SUMS, EvidenceFindings, ItemFinding, add_observations, collect_findings
+from habitus.evidence.model import EvidenceItem, ItemKind, Observation
+from habitus.evidence.sums import EvidenceSums, pack_sums, unpack_sums
 from habitus.journal.evidence_records import SETTLING_PERIOD
 from habitus.journal.journal import Journal
 from habitus.journal.model import CachedEvidenceSums, RecordedExposure, TurnOrigin
@@ -49,11 +49,11 @@ class EvidenceService:
         """Return all stored exposures, oldest first."""
         return self.journal.load_exposures()
 
-    def compute_findings(self) -> Findings:
+    def compute_findings(self) -> EvidenceFindings:
         """Return the findings about every skill version, lesson, recipe and tool that was offered or withheld."""
         return self.compute_findings_and_chosen()[0]
 
-    def compute_findings_and_chosen(self) -> tuple[Findings, frozenset[tuple[str, str]]]:
+    def compute_findings_and_chosen(self) -> tuple[EvidenceFindings, frozenset[tuple[str, str]]]:
         """Return the findings, and the items that were ever chosen for a request."""
         rows, kept = self.journal.load_exposures_and_sums()
         now = self.clock()
@@ -72,7 +72,7 @@ class EvidenceService:
                 CachedEvidenceSums(changes=kept.changes, until=now - SETTLING_PERIOD, sums=settled.pack(now))
             )
         young = make_observations(rest, by_request, now)
-        found = findings(
+        found = collect_findings(
             young, withhold=self.share or ASSUMED_SHARE, settled=settled.sums, today=_count_days_since_epoch(now)
         )
         return found, by_request
@@ -83,7 +83,7 @@ class EvidenceService:
             self.refuse_changes()
             self.journal.save_sums(sums)
 
-    def find_item(self, name: str) -> tuple[Finding, ...]:
+    def find_item(self, name: str) -> tuple[ItemFinding, ...]:
         """Return the findings about each version of an item.
 
         `name` is a skill's name, a lesson's id, or the name of a recipe or tool.
@@ -95,7 +95,7 @@ class EvidenceService:
             raise NotFound(f"There is no evidence about '{name}' yet.", hint=near or "It was never offered.")
         return mine
 
-    def find_skill(self, item: ListedSkill) -> tuple[Finding, ...]:
+    def find_skill(self, item: ListedSkill) -> tuple[ItemFinding, ...]:
         """Return the findings about each version of a skill, newest first."""
         name = format_address(item.name, item.layer)
         skills = [one for one in self.compute_findings().items if one.item.kind is ItemKind.SKILL]
@@ -111,7 +111,7 @@ class EvidenceService:
 class _CachedSums:
     """Sums over older conversations, with the conditions under which they are valid."""
 
-    sums: Running = NOTHING
+    sums: EvidenceSums = NO_SUMS
     # Items chosen for a request in these conversations.
     chosen: frozenset[ItemKey] = frozenset()
     # Items in a steady part of their prompts.
@@ -124,7 +124,7 @@ class _CachedSums:
     @classmethod
     def unpack_from(cls, kept: CachedEvidenceSums, now: datetime) -> _CachedSums:
         """Unpack the cached sums; empty if there are none or they are older than a week."""
-        found = unpack(kept.sums) if kept.sums else None
+        found = unpack_sums(kept.sums) if kept.sums else None
         # Rebuilt every week, because an older release may have changed a row without noting the change.
         if found is None or not 0 <= _count_days_since_epoch(now) - found[1]["made"] <= _MAX_SUMS_AGE_DAYS:
             return cls()
@@ -133,7 +133,7 @@ class _CachedSums:
         return cls(sums=sums, late=frozenset(words["late"]), **named)
 
     def is_valid_for(self, by_request: frozenset[ItemKey]) -> bool:
-        return self.sums is not NOTHING and self.steady & by_request == self.apart
+        return self.sums is not NO_SUMS and self.steady & by_request == self.apart
 
     def extend(
         self, rows: Sequence[RecordedExposure], old: Set[str], by_request: frozenset[ItemKey], now: datetime
@@ -144,7 +144,7 @@ class _CachedSums:
         steady = self.steady | {_make_item_key(one) for one in added if one.exposure.is_steady}
         counted = make_observations([one for one in rows if one.unit in old], by_request, now)
         return _CachedSums(
-            sums=sums_of(counted, settled=self.sums, today=_count_days_since_epoch(now)),
+            sums=add_observations(counted, settled=self.sums, today=_count_days_since_epoch(now)),
             chosen=self.chosen | list_chosen_items(added),
             steady=steady,
             apart=steady & by_request,
@@ -153,7 +153,7 @@ class _CachedSums:
 
     def pack(self, now: datetime) -> bytes:
         words = {name: sorted(getattr(self, name)) for name in ("chosen", "steady", "apart", "late")}
-        return pack(self.sums, {"made": _count_days_since_epoch(now), **words})
+        return pack_sums(self.sums, {"made": _count_days_since_epoch(now), **words})
 
 
 def _count_days_since_epoch(now: datetime) -> float:
@@ -176,7 +176,7 @@ def make_observations(kept: Iterable[RecordedExposure], by_request: Set[ItemKey]
     menu of all others would only dilute the effect. Items that only stood in a steady part are judged by those
     sessions.
     """
-    items: dict[tuple[str, str, int], Item] = {}
+    items: dict[tuple[str, str, int], EvidenceItem] = {}
     return [_make_observation(one, now, items) for one in kept if _is_counted(one, by_request)]
 
 
@@ -184,11 +184,13 @@ def _is_counted(kept: RecordedExposure, by_request: Set[ItemKey]) -> bool:
     return kept.exposure.is_steady is not (_make_item_key(kept) in by_request)
 
 
-def _make_observation(kept: RecordedExposure, now: datetime, items: dict[tuple[str, str, int], Item]) -> Observation:
+def _make_observation(
+    kept: RecordedExposure, now: datetime, items: dict[tuple[str, str, int], EvidenceItem]
+) -> Observation:
     exposure, went = kept.exposure, kept.explicit_scores or kept.inferred_scores
     key = (exposure.kind, exposure.item, exposure.version)
     if key not in items:
-        items[key] = Item(kind=ItemKind(exposure.kind), name=exposure.item, version=exposure.version)
+        items[key] = EvidenceItem(kind=ItemKind(exposure.kind), name=exposure.item, version=exposure.version)
     return Observation(
         unit=kept.unit,
         item=items[key],

@@ -12,15 +12,15 @@ from habitus.agent.session import generate_id
 from habitus.app.conversations import models
 from habitus.app.home import Home
 from habitus.app.learning.solving import OwnAgentSolver, open_own_agent_solver, open_program_solver
-from habitus.app.tasks.storing import tasks_of
+from habitus.app.tasks.storing import load_tasks
 from habitus.errors import Invalid
 from habitus.evidence.model import ItemKind
 from habitus.files import Tree
 from habitus.improve import candidates, trials
 from habitus.improve.candidates import CandidateState
 from habitus.improve.gate import FEWEST_TASKS
-from habitus.improve.plan import ImproveRequest, RunPlan, estimate_tokens, plan_run, practice_rollouts
-from habitus.improve.rollouts import RolloutRunner, Solver
+from habitus.improve.plan import ImproveRequest, RunPlan, estimate_rollout, plan_run, practice_rollouts
+from habitus.improve.rollouts import RolloutRunner, TaskSolver
 from habitus.improve.run import ImproveResult, ImproveRun, OpenSolver
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillUnderTest, split_tasks
@@ -47,16 +47,26 @@ def open_skill_under_test(home: Home, name: str) -> SkillUnderTest:
         raise Invalid(f"'{item.name}' can't be tried: it is {item.state}.", hint=f"{item.reason or 'Fix it'} first.")
     # Splits must not change between runs, or tasks that a draft has practised with could end up in its gate.
     layer, tree, skill = home.skills.prepare_editable_copy(item)
-    tasks = tuple(task for task in tasks_of(home, item.name) if not task.is_for_tool)
+    tasks = tuple(task for task in load_tasks(home, item.name) if not task.is_for_tool)
     store = open_improve_store(home)
     splits = store.splits(item.name)
     if added := split_tasks(tasks, splits, seed=item.name):
         if not home.is_offline:
             store.add_splits(item.name, added)
         splits = {**added, **store.splits(item.name)}
-    by_split = {split: tuple(task for task in tasks if splits[task.id] is split) for split in TaskSplit}
+    worn = candidates.find_worn_tasks(store.candidates(item.name))
+    fresh = [task for task in tasks if task.id not in worn]
+    by_split = {split: tuple(task for task in fresh if splits[task.id] is split) for split in TaskSplit}
     version = item.summary.version
-    return SkillUnderTest(item=item, layer=layer, tree=tree, skill=skill, version=version, tasks=by_split)
+    return SkillUnderTest(
+        item=item,
+        layer=layer,
+        tree=tree,
+        skill=skill,
+        version=version,
+        tasks=by_split,
+        worn_tasks=len(tasks) - len(fresh),
+    )
 
 
 def preview_run(home: Home, request: ImproveRequest) -> RunPlan:
@@ -102,9 +112,9 @@ async def improve_skill(home: Home, request: ImproveRequest, *, run: str, is_sch
     )
     budget = RunBudget(limits, day=home.spending if is_scheduled else None)
     if (drafters := open_drafting_models(home, request)) is None:
-        return await open_improve_run(home, request, run, None, budget=budget).go()
+        return await open_improve_run(home, request, run, None, budget=budget).execute()
     try:
-        return await open_improve_run(home, request, run, budget.wrap_model(drafters.main)).go()
+        return await open_improve_run(home, request, run, budget.wrap_model(drafters.main)).execute()
     finally:
         await drafters.close()
 
@@ -137,7 +147,7 @@ def open_improve_run(
     paying = model.budget if model is not None else budget or RunBudget()
     runner = _open_rollout_runner(home, subject, run, paying, parallel=request.parallel)
 
-    def open_default(tree: Tree) -> AbstractAsyncContextManager[Solver]:
+    def open_default(tree: Tree) -> AbstractAsyncContextManager[TaskSolver]:
         if request.solver:
             return open_program_solver(home, subject.name, tree, request.solver, paying, model)
         return open_own_agent_solver(home, subject.name, tree, model)
@@ -168,7 +178,7 @@ def plan_trial(home: Home, name: str, cases: Sequence[Task], runs: int) -> Trial
     if not tasks:
         hint = f"Add one with 'habitus tasks add {name}', or --cases FILE."
         raise Invalid(f"'{name}' has no tasks of its own.", hint=hint)
-    each = estimate_tokens(open_improve_store(home), subject)
+    each = estimate_rollout(open_improve_store(home), subject).tokens
     return TrialPlan(subject=subject, tasks=tasks, runs=runs, likely_tokens=2 * runs * len(tasks) * each)
 
 

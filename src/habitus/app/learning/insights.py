@@ -14,10 +14,10 @@ from habitus.app.home import Home
 from habitus.app.learning.evidence import list_chosen_items, make_observations
 from habitus.app.learning.improving import open_improve_store
 from habitus.app.library.explaining import select_skills
-from habitus.evidence.estimation import Effect, estimates
-from habitus.evidence.findings import Finding, sums_of
+from habitus.evidence.estimation import EffectEstimate, estimate_items
+from habitus.evidence.findings import ItemFinding, add_observations
 from habitus.evidence.model import ItemKind
-from habitus.improve.report import summary_of
+from habitus.improve.report import describe_result
 from habitus.journal.model import RecordedExposure, TurnOrigin
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import SelectionInput
@@ -41,7 +41,7 @@ class DatedEffect:
     """An effect as it was known at a point in time; None before the first outcome."""
 
     at: datetime
-    effect: Effect | None
+    effect: EffectEstimate | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ class SkillEffect:
     """The effect of offering a skill, week by week up to now, and the tokens it takes in a prompt."""
 
     name: str
-    effect: Effect
+    effect: EffectEstimate
     over_time: Sequence[DatedEffect]
     tokens: int
     used: int
@@ -114,7 +114,7 @@ def list_skill_effects(home: Home) -> tuple[SkillEffect, ...]:
     skills = [row for row in rows if row.item.kind is ItemKind.SKILL]
     timestamps = [now - timedelta(weeks=weeks) for weeks in reversed(range(_WEEKS))]
     ages = [(now - at).total_seconds() / 86_400 for at in timestamps]
-    history = [estimates(sums_of([row for row in skills if row.age_days >= age]), -age) for age in ages]
+    history = [estimate_items(add_observations([row for row in skills if row.age_days >= age]), -age) for age in ages]
     latest = {item.name: item for item in sorted(history[-1], key=lambda item: item.version)}
     known = [
         (name, item, effect) for name, item in latest.items() if (effect := history[-1][item].offering) is not None
@@ -205,7 +205,7 @@ def list_tried_candidates(home: Home) -> tuple[TriedCandidateSummary, ...]:
     """Return the candidates tried for skills with their results, the latest of each skill first."""
     store = open_improve_store(home)
     return tuple(
-        TriedCandidateSummary(skill=skill, number=one.number, state=one.state.value, summary=summary_of(one))
+        TriedCandidateSummary(skill=skill, number=one.number, state=one.state.value, summary=describe_result(one))
         for skill in store.skills()
         for one in reversed(store.candidates(skill))
     )
@@ -240,7 +240,7 @@ class SkillUsageHistory:
     versions: tuple[tuple[int, UseOutcomeCounts], ...]
     weeks: tuple[tuple[date, UseOutcomeCounts], ...]
     # By version, newest first.
-    items: tuple[Finding, ...]
+    items: tuple[ItemFinding, ...]
 
 
 def read_skill_usage(home: Home, item: ListedSkill) -> SkillUsageHistory:

@@ -19,9 +19,17 @@ from habitus.journal.model import TurnOutcome
 from habitus.learning.detectors.monitor import MonitorMode
 from habitus.learning.observer import Learner, LessonSink
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.calls import Call
-from habitus.learning.remedies.findings import ENOUGH, Coverage, Findings, Held, ProposedRule, Recurring, findings
-from habitus.learning.remedies.sessions import SessionFacts, SessionReader, Stamp, StudiedFiles, stamp_of
+from habitus.learning.remedies.calls import SessionCall
+from habitus.learning.remedies.findings import (
+    MIN_SESSIONS,
+    ProposedRule,
+    RecurringFailure,
+    RemedyCoverage,
+    RemedyFindings,
+    SupportedRemedy,
+    collect_findings,
+)
+from habitus.learning.remedies.sessions import FileStamp, SessionFacts, SessionReader, StudiedFileStore, stamp_of
 from habitus.learning.transcripts.applying import LessonApplier, LessonBatch
 from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod
 from habitus.learning.transcripts.model import SkillUse, TranscriptTurn, UserUtterance
@@ -43,8 +51,8 @@ def open_learner(home: Home, keeper: LessonSink, model: Model | None, lessons: C
     settings = home.settings
     mode = MonitorMode.OFF if settings.memory is MemoryMode.OFF else MonitorMode(settings.acc_mode.value)
 
-    def remedy(call: Call) -> str:
-        return wording.remedy_of(_list_visible_lessons(lessons, home.project), call) if lessons else ""
+    def remedy(call: SessionCall) -> str:
+        return wording.find_remedy_for_call(_list_visible_lessons(lessons, home.project), call) if lessons else ""
 
     return Learner(keeper, model, spending=home.spending, mode=mode, redactor=home.redactor, remedy=remedy)
 
@@ -111,18 +119,18 @@ class ProposedLesson:
 class RemedyReport:
     """The recurring failures of past sessions, with the lessons, candidates and rules found in them."""
 
-    failures: tuple[Recurring, ...] = ()
+    failures: tuple[RecurringFailure, ...] = ()
     lessons: tuple[ProposedLesson, ...] = ()
     candidates: tuple[ProposedLesson, ...] = ()
     rules: tuple[ProposedLesson, ...] = ()
-    coverage: Coverage = field(default_factory=Coverage)
+    coverage: RemedyCoverage = field(default_factory=RemedyCoverage)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepeatedFailure:
     """A recurring failure and, if known, the remedy against it."""
 
-    failure: Recurring
+    failure: RecurringFailure
     remedy: str = ""
 
 
@@ -133,14 +141,14 @@ class SessionFactCollector:
     home: Home
     only_new: bool = False  # skip files that an earlier run has read
     _readers: dict[tuple[str, str], SessionReader] = field(default_factory=dict)
-    _stamps: dict[str, Stamp] = field(default_factory=dict)
-    _found: Findings | None = None
+    _stamps: dict[str, FileStamp] = field(default_factory=dict)
+    _found: RemedyFindings | None = None
 
     def begin_file(self, path: Path) -> bool:
         """Whether the file is new or has changed since the last run."""
         return self._is_changed(str(path), stamp_of(path))
 
-    def _is_changed(self, file: str, stamp: Stamp) -> bool:
+    def _is_changed(self, file: str, stamp: FileStamp) -> bool:
         if self.only_new and self._known_stamps.get(file) == stamp:
             return False
         # The stamp from before reading: lines that are appended meanwhile are read by the next run.
@@ -153,7 +161,7 @@ class SessionFactCollector:
         if key not in self._readers:
             project = resolve_project(studied.project)
             self._readers[key] = SessionReader(session=studied.transcript, project=project, file=studied.file.name)
-        self._readers[key].take(studied.turn)
+        self._readers[key].add_turn(studied.turn)
 
     def read_journal(self, limit: int = 10_000) -> int:
         """Read the latest sessions of the journal, our own and those of other agent loops; return their number."""
@@ -167,14 +175,14 @@ class SessionFactCollector:
             reader = self._readers[f"{JOURNAL_PREFIX}{kept.id}", kept.id] = SessionReader(session=kept.id, file=kept.id)
             for turn in (one for one in journal.list_session_turns(kept.id, user=user) if one.is_real):
                 said = UserUtterance(text=turn.request, at=turn.started_on.isoformat())
-                reader.take(TranscriptTurn(id=turn.id, events=turn.events, utterances=(said,)))
+                reader.add_turn(TranscriptTurn(id=turn.id, events=turn.events, utterances=(said,)))
         return len(sessions)
 
-    def compute_findings(self) -> Findings:
+    def compute_findings(self) -> RemedyFindings:
         """Return the findings over the sessions read and all stored facts."""
         if self._found is None:
             earlier = self._store().facts(without=self._stamps)
-            self._found = findings([*earlier, *(reader.facts() for reader in self._readers.values())])
+            self._found = collect_findings([*earlier, *(reader.facts() for reader in self._readers.values())])
         return self._found
 
     def make_report(self) -> RemedyReport:
@@ -196,7 +204,7 @@ class SessionFactCollector:
             for each in found.lessons
         ]
         made += [
-            (wording.drafted_rule(each, now=now, user=user, project=each.project), each.traces)
+            (wording.draft_rule(each, now=now, user=user, project=each.project), each.traces)
             for each in found.rules
             if each.is_lesson
         ]
@@ -218,12 +226,12 @@ class SessionFactCollector:
             self._store().keep(file, self._stamps[file], of_file)
 
     @cached_property
-    def _known_stamps(self) -> dict[str, Stamp]:
+    def _known_stamps(self) -> dict[str, FileStamp]:
         return self._store().stamps()
 
-    def _store(self) -> StudiedFiles:
+    def _store(self) -> StudiedFileStore:
         kept_for = timedelta(days=self.home.settings.retention.turn_days)
-        return StudiedFiles(engine=self.home.local, clock=self.home.clock, kept_for=kept_for)
+        return StudiedFileStore(engine=self.home.local, clock=self.home.clock, kept_for=kept_for)
 
 
 def list_repeated_failures(home: Home) -> tuple[RepeatedFailure, ...]:
@@ -231,14 +239,14 @@ def list_repeated_failures(home: Home) -> tuple[RepeatedFailure, ...]:
     gathering = SessionFactCollector(home, only_new=True)
     gathering.read_journal(_MAX_RECENT_SESSIONS)
     found = gathering.compute_findings()
-    again = [each for each in found.failures if each.sessions >= ENOUGH][:_MAX_REPEATED_FAILURES]
+    again = [each for each in found.failures if each.sessions >= MIN_SESSIONS][:_MAX_REPEATED_FAILURES]
     ways = (*found.lessons, *found.candidates)
     return tuple(RepeatedFailure(failure=each, remedy=_describe_remedy(each, ways)) for each in again)
 
 
-def _describe_remedy(failure: Recurring, ways: Iterable[Held]) -> str:
+def _describe_remedy(failure: RecurringFailure, ways: Iterable[SupportedRemedy]) -> str:
     fitting = (way for way in ways if failure.signature in way.signatures and way.project in ("", failure.project))
-    return next((wording.lesson(way) for way in fitting), "")
+    return next((wording.describe_lesson(way) for way in fitting), "")
 
 
 def find_remedy(home: Home, tool: str, arguments: object, error: str, project: str = "") -> str:
@@ -247,7 +255,7 @@ def find_remedy(home: Home, tool: str, arguments: object, error: str, project: s
     `arguments` are those of the tool call, parsed or as JSON; `project` is a directory, by default the current one.
     """
     where = resolve_project(project) if project else home.project
-    return wording.remedy_for(_list_visible_lessons(home.memory, where), tool, arguments, error)
+    return wording.find_remedy(_list_visible_lessons(home.memory, where), tool, arguments, error)
 
 
 def _list_visible_lessons(memory: Cortex, project: str) -> Iterable[Engram]:
@@ -272,11 +280,11 @@ def apply_decisions(taught: LessonBatch, decisions: Mapping[str, str | None]) ->
     return replace(taught, drafts=tuple(kept))
 
 
-def _propose_lesson(held: Held, now: datetime) -> ProposedLesson:
+def _propose_lesson(held: SupportedRemedy, now: datetime) -> ProposedLesson:
     return ProposedLesson(
-        text=wording.lesson(held),
+        text=wording.describe_lesson(held),
         kind=LessonKind.LESSON.value,
-        evidence=wording.evidence(held, now),
+        evidence=wording.describe_evidence(held, now),
         project=held.project,
         sessions=held.sessions,
         traces=held.traces,
@@ -287,7 +295,7 @@ def _propose_rule(rule: ProposedRule, now: datetime) -> ProposedLesson:
     return ProposedLesson(
         text=rule.correction.text,
         kind=rule.correction.kind.value,
-        evidence=wording.rule_evidence(rule, now),
+        evidence=wording.describe_rule_evidence(rule, now),
         project=rule.project,
         sessions=rule.times,
         traces=rule.traces,

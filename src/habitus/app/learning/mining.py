@@ -391,12 +391,12 @@ def observe_turn(turn: Turn, *, without: Collection[str] = ()) -> ObservedTurn:
 
 def observe_transcript_turn(studied: StudiedTurn, now: datetime) -> tuple[Turn, ObservedTurn]:
     """Return a turn of another agent's transcript, both as a journal turn and as mining sees it."""
-    turn, made = studied.turn, calls.calls(studied.turn.events, project=studied.project)
+    turn, made = studied.turn, calls.pair_calls(studied.turn.events, project=studied.project)
     done = [
         ObservedCall(
             name=call.name,
             arguments={"command": call.command} if call.command else call.whole,
-            success=call.has_worked and not (call.command or call.summary).endswith(calls.CUT),
+            success=call.has_worked and not (call.command or call.summary).endswith(calls.CUT_MARK),
         )
         for call in made
     ]

@@ -18,11 +18,11 @@ from habitus.app.conversations.sessions import open_session
 from habitus.app.home import Clock, Home
 from habitus.app.home_directory import SESSION_PADS_DIR
 from habitus.app.learning import mining
-from habitus.app.tasks.workspaces import ABOUT_WORKSPACE, lay_out, readable_programs
+from habitus.app.tasks.workspaces import ABOUT_WORKSPACE, open_workspace, readable_programs
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
 from habitus.events import Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
-from habitus.evidence.model import Fixed, left_trace
+from habitus.evidence.model import FixedAssignments, has_left_trace
 from habitus.files import Tree, drop_eval_files
 from habitus.improve.trials import TRIAL
 from habitus.journal.model import Exposure, SelectionSlot, Turn
@@ -40,8 +40,8 @@ from habitus.settings import AccMode, EvidenceSettings, MemoryMode
 from habitus.skills import names
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.sources.trust import APPROVED_ROOT
-from habitus.tasks.judging import judge
-from habitus.tasks.model import Call, Submission, Task, call_of
+from habitus.tasks.judging import judge_submission
+from habitus.tasks.model import Submission, SubmittedCall, Task, parse_call
 from habitus.tasks.rollouts import Rollout
 
 # Seconds for one rollout.
@@ -57,7 +57,7 @@ class OwnAgentSolver:
 
     home: Home
     model: BudgetedModel
-    fixed: Fixed | None = None
+    fixed: FixedAssignments | None = None
 
     async def solve(self, task: Task, rollout: Rollout) -> Rollout:
         """Return the rollout with its outcome."""
@@ -130,16 +130,16 @@ async def run_rollout(
     *,
     source_type: str,
     request: str = "",
-    fixed: Fixed | None = None,
+    fixed: FixedAssignments | None = None,
 ) -> Rollout:
     """Make a rollout with our own agent in a session that stores no lessons.
 
     `request` replaces the task's own request; if offers are `fixed`, the outcome is also recorded in the journal.
     """
     async with AsyncExitStack() as exits:
-        workspace = await exits.enter_async_context(lay_out(home, task)) if task.needs_workspace else None
+        workspace = await exits.enter_async_context(open_workspace(home, task)) if task.needs_workspace else None
         if workspace is not None and not workspace.setup.is_ok:
-            return rollout.judged(workspace.setup)
+            return rollout.with_outcome(workspace.setup)
         session = open_session(
             home,
             model,
@@ -154,19 +154,19 @@ async def run_rollout(
             async with asyncio.timeout(ROLLOUT_TIMEOUT_S), session:
                 events = [event async for event in session.turn_stream(asked)]
         except (ProviderError, TimeoutError) as fault:
-            return rollout.judged(_make_fault_outcome(fault), usage=session.usage)
+            return rollout.with_outcome(_make_fault_outcome(fault), usage=session.usage)
         done = next(event for event in reversed(events) if isinstance(event, TurnResult))
         outcome = done.outcome
         # Whether the turn succeeded is for the task's checks to decide, not for the agent.
         if outcome.kind is not OutcomeKind.INFRA:
-            calls = tuple(call_of(event.tool, event.arguments) for event in events if isinstance(event, ToolStarted))
+            calls = tuple(parse_call(event.tool, event.arguments) for event in events if isinstance(event, ToolStarted))
             submission = Submission(reply=done.reply, calls=calls, workspace=workspace)
             ask = partial(judge_rubric, model=model, redactor=home.redactor)
-            outcome = (await judge(task, submission, ask=ask)).outcome
+            outcome = (await judge_submission(task, submission, ask=ask)).outcome
         if fixed is not None:
             session.judge(outcome.kind, turn=done.turn, source=source_type)
         turns = await asyncio.to_thread(home.journal.list_session_turns, session.id, user=home.settings.user)
-    return rollout.judged(
+    return rollout.with_outcome(
         outcome,
         _describe_turn(events),
         usage=session.usage,
@@ -252,23 +252,25 @@ class ProgramSolver:
         """Run the program on the task and return the rollout with its outcome."""
         async with AsyncExitStack() as exits:
             room = await exits.enter_async_context(temporary_workspace())
-            workspace = await exits.enter_async_context(lay_out(self.home, task)) if task.needs_workspace else None
+            workspace = (
+                await exits.enter_async_context(open_workspace(self.home, task)) if task.needs_workspace else None
+            )
             if workspace is not None and not workspace.setup.is_ok:
-                return rollout.judged(workspace.setup)
+                return rollout.with_outcome(workspace.setup)
             work = workspace.folder if workspace is not None else room / "work"
             try:
                 said = await self._run_program(task, room, work)
             except (ProviderError, TimeoutError) as fault:
-                return rollout.judged(_make_fault_outcome(fault))
+                return rollout.with_outcome(_make_fault_outcome(fault))
             turns = await asyncio.to_thread(self._read_transcripts, room)
             calls = tuple(call for turn in turns for call in _list_calls(self.home.clock, turn))
             payer = self.judge_model
             ask = partial(judge_rubric, model=payer, redactor=self.home.redactor) if payer is not None else None
             submission = Submission(reply=said.text, calls=calls, workspace=workspace)
-            outcome = (await judge(task, submission, ask=ask)).outcome
+            outcome = (await judge_submission(task, submission, ask=ask)).outcome
         events = [event for turn in turns for event in turn.turn.events]
         is_opened = self._is_opened(turns, calls)
-        return rollout.judged(
+        return rollout.with_outcome(
             outcome,
             "\n".join([*map(describe_event, events), f"said: {said.text}"]),
             usage=said.usage,
@@ -309,18 +311,18 @@ class ProgramSolver:
             study_file(path, self.home.redactor, turns.append)
         return turns
 
-    def _is_opened(self, turns: Sequence[StudiedTurn], calls: Sequence[Call]) -> bool:
+    def _is_opened(self, turns: Sequence[StudiedTurn], calls: Sequence[SubmittedCall]) -> bool:
         used = {names.canonicalize_name(use.skill) for turn in turns for use in turn.skill_uses}
         return self.skill in used or any(f"{self.skill}/SKILL.md" in call.arguments for call in calls)
 
-    def _is_followed(self, task: Task, calls: Sequence[Call], reply: str) -> bool:
+    def _is_followed(self, task: Task, calls: Sequence[SubmittedCall], reply: str) -> bool:
         done = "\n".join([*(call.arguments for call in calls), reply])
-        return left_trace(self.home.skills.load(self.skill).body, (), request=task.request, done=done)
+        return has_left_trace(self.home.skills.load(self.skill).body, (), request=task.request, done=done)
 
 
-def _list_calls(clock: Clock, turn: StudiedTurn) -> list[Call]:
+def _list_calls(clock: Clock, turn: StudiedTurn) -> list[SubmittedCall]:
     _, done = mining.observe_transcript_turn(turn, clock())
     return [
-        Call(tool=one.name, arguments=json.dumps(one.arguments), command=str(one.arguments.get("command", "")))
+        SubmittedCall(tool=one.name, arguments=json.dumps(one.arguments), command=str(one.arguments.get("command", "")))
         for one in done.calls
     ]

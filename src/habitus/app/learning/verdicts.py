@@ -13,8 +13,8 @@ from habitus.app.home import Home
 from habitus.app.learning.mining import MAX_TURNS
 from habitus.errors import HabitusError, Refused
 from habitus.events import AgentEvent, EventKind, OutcomeKind
-from habitus.evidence.findings import Finding, Rollback, Verdict, is_ignored
-from habitus.evidence.model import Item, ItemKind, left_trace
+from habitus.evidence.findings import ItemFinding, ItemVerdict, VersionRollback, is_ignored
+from habitus.evidence.model import EvidenceItem, ItemKind, has_left_trace
 from habitus.journal.model import SelectedSkill, SelectionSlot, Turn, TurnOrigin
 from habitus.llm.model import AssistantMessage
 from habitus.memory.model import Engram
@@ -42,7 +42,7 @@ _MAX_NAMED_TURNS = 5
 class DueTransition:
     """A transition that an item is due for, and why; `to` is the version to roll back to."""
 
-    item: Item
+    item: EvidenceItem
     transition: LifecycleTransition
     reason: str
     to: int = 0
@@ -56,7 +56,7 @@ class _ActiveItems:
         self._seen = home.skills.snapshot()
         self._recipes = {recipe.name: recipe for recipe in home.recipes.list_recipes(at=self._seen)}
 
-    def find_skill(self, item: Item) -> ListedSkill | None:
+    def find_skill(self, item: EvidenceItem) -> ListedSkill | None:
         """Return the skill that the item is a version, code or recipe of; None if it was removed."""
         recipe = self._recipes.get(item.name) if item.kind is ItemKind.RECIPE else None
         if item.kind is ItemKind.RECIPE and recipe is None:
@@ -66,7 +66,7 @@ class _ActiveItems:
         except HabitusError:
             return None
 
-    def count_uses(self, found: Finding, skill: ListedSkill) -> UsageCounters:
+    def count_uses(self, found: ItemFinding, skill: ListedSkill) -> UsageCounters:
         """Return the outcomes of the uses of this version.
 
         Empty for a tool, whose calls count for its health instead.
@@ -83,11 +83,11 @@ class _ActiveItems:
             case _:
                 return UsageCounters()
 
-    def list_unoffered_recipes(self, found: Iterable[Item]) -> Iterator[tuple[Item, UsageCounters]]:
+    def list_unoffered_recipes(self, found: Iterable[EvidenceItem]) -> Iterator[tuple[EvidenceItem, UsageCounters]]:
         """Yield the active recipes that were never offered, with the outcomes of their runs by hand or by name."""
         known = set(found)
         for recipe in self._recipes.values():
-            item = Item(kind=ItemKind.RECIPE, name=recipe.name, version=recipe.version)
+            item = EvidenceItem(kind=ItemKind.RECIPE, name=recipe.name, version=recipe.version)
             if recipe.status is RecipeStatus.ACTIVE and item not in known:
                 yield item, _count_runs(recipe)
 
@@ -114,11 +114,11 @@ def list_due_transitions(home: Home) -> tuple[DueTransition, ...]:
     return tuple(step for step in steps if step is not None)
 
 
-def _is_lesson(item: Item) -> bool:
+def _is_lesson(item: EvidenceItem) -> bool:
     return item.kind is ItemKind.LESSON
 
 
-def _decide_lesson(home: Home, found: Finding, lesson: Engram | None) -> DueTransition | None:
+def _decide_lesson(home: Home, found: ItemFinding, lesson: Engram | None) -> DueTransition | None:
     if lesson is None:
         return None
     counted = lesson.counters
@@ -137,7 +137,9 @@ def _decide_lesson(home: Home, found: Finding, lesson: Engram | None) -> DueTran
     )
 
 
-def _decide_skill(now: _ActiveItems, found: Finding, back: Rollback | None, is_chosen: bool) -> DueTransition | None:
+def _decide_skill(
+    now: _ActiveItems, found: ItemFinding, back: VersionRollback | None, is_chosen: bool
+) -> DueTransition | None:
     """Decide about the version that is offered today; a read-only layer has no version to roll back to.
 
     An item that only stood on menus hardly changes a session, however much it helps when needed, so it is not useless.
@@ -166,7 +168,7 @@ def _decide_skill(now: _ActiveItems, found: Finding, back: Rollback | None, is_c
     return DueTransition(item=item, transition=then, reason=counted)
 
 
-def _decide_recipe(now: _ActiveItems, item: Item, runs: UsageCounters) -> DueTransition | None:
+def _decide_recipe(now: _ActiveItems, item: EvidenceItem, runs: UsageCounters) -> DueTransition | None:
     """Decide about a recipe of which only its runs are known: they let it climb, nothing else."""
     if not is_reliable(runs, now.home.settings.reliable):
         return None
@@ -177,7 +179,7 @@ def _decide_recipe(now: _ActiveItems, item: Item, runs: UsageCounters) -> DueTra
     return DueTransition(item=item, transition=LifecycleTransition.CLIMB, reason=reason)
 
 
-def _list_turns(home: Home, item: Item, skill: ListedSkill, *, is_good: bool) -> list[str]:
+def _list_turns(home: Home, item: EvidenceItem, skill: ListedSkill, *, is_good: bool) -> list[str]:
     """Return the stored turns in which the item succeeded, or failed."""
     if item.kind is ItemKind.SKILL:
         uses = SkillUseCounter(home, skill.layer, skill.name, item.version)
@@ -203,21 +205,21 @@ def _describe_turns(turns: Sequence[str]) -> str:
 
 
 def _assess_utility(
-    found: Finding, uses: UsageCounters, *, is_chosen: bool = True, is_worse: bool = False
+    found: ItemFinding, uses: UsageCounters, *, is_chosen: bool = True, is_worse: bool = False
 ) -> UtilityAssessment:
-    verdict = found.judgement.verdict
+    verdict = found.decision.verdict
     return UtilityAssessment(
         counters=uses,
-        helps=verdict is Verdict.PROMOTE,
-        is_useless=verdict is Verdict.DEGRADE and is_chosen,
-        does_harm=verdict is Verdict.RETIRE,
+        helps=verdict is ItemVerdict.PROMOTE,
+        is_useless=verdict is ItemVerdict.DEGRADE and is_chosen,
+        does_harm=verdict is ItemVerdict.RETIRE,
         is_worse=is_worse,
     )
 
 
-def _describe_judgement(worth: UtilityAssessment, found: Finding) -> str:
+def _describe_judgement(worth: UtilityAssessment, found: ItemFinding) -> str:
     """Return the reason of the judgement, if the evidence decided rather than the counts."""
-    return found.judgement.reason if worth.helps or worth.is_useless or worth.does_harm else ""
+    return found.decision.reason if worth.helps or worth.is_useless or worth.does_harm else ""
 
 
 def apply_transitions(home: Home, steps: Sequence[DueTransition]) -> Iterator[tuple[DueTransition, Proposal | None]]:
@@ -305,4 +307,4 @@ class SkillUseCounter:
         calls = [call for answer in answers for call in answer.calls if call.name not in names.SKILL_MANAGEMENT_TOOLS]
         done = [*(f"{call.name} {call.arguments}" for call in calls), *(answer.text for answer in answers)]
         words = "\n".join(done)
-        return came and left_trace(self._steps, self._stages, request=turn.request, done=words, if_unclear=False)
+        return came and has_left_trace(self._steps, self._stages, request=turn.request, done=words, if_unclear=False)

@@ -26,7 +26,7 @@ from habitus.app.use_cases.skills import (
     list_all_skills,
     read_skill_counters,
 )
-from habitus.evidence.findings import Verdict
+from habitus.evidence.findings import ItemVerdict
 from habitus.evidence.model import ItemKind
 from habitus.files import write_atomically
 from habitus.memory.cortex import Cortex
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from habitus.app.learning.evidence import EvidenceService
 
     # Importing the statistics takes longer than making a list.
-    from habitus.evidence.estimation import Effect
+    from habitus.evidence.estimation import EffectEstimate
 
 
 _MAX_LESSONS = 1000
 USAGE_DAYS = 30
 # By name and version.
-_EffectsByVersion = Mapping[tuple[str, int | None], tuple[Verdict | None, "Effect | None"]]
+_EffectsByVersion = Mapping[tuple[str, int | None], tuple[ItemVerdict | None, "EffectEstimate | None"]]
 
 
 class SkillOrder(StrEnum):
@@ -65,8 +65,8 @@ class SkillListRow:
     item: ListedSkill
     counters: UsageCounters
     days: tuple[int, ...] = ()
-    verdict: Verdict | None = None
-    effect: Effect | None = None
+    verdict: ItemVerdict | None = None
+    effect: EffectEstimate | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,7 +188,7 @@ def _map_known_effects(evidence: EvidenceService) -> _EffectsByVersion:
     """Map each version of a skill to its verdict and effect, as far as the evidence knows them."""
     return {
         (one.item.name, one.item.version): (
-            None if (v := one.judgement.verdict) is Verdict.UNKNOWN else v,
+            None if (v := one.decision.verdict) is ItemVerdict.UNKNOWN else v,
             one.estimate.offering,
         )
         for one in evidence.compute_findings().items

@@ -28,7 +28,7 @@ from habitus.app.operating import erasure_records
 from habitus.app.operating.erasure_records import ErasureRecord
 from habitus.app.operating.people import open_user_accounts
 from habitus.app.operating.personal_data import PERSONAL_ROWS, DataSubject, find_remaining_data
-from habitus.app.tasks.storing import keep_tasks, kept_tasks
+from habitus.app.tasks.storing import load_editable_tasks, save_tasks
 from habitus.errors import HabitusError, NotFound, Refused
 from habitus.files import Tree, build_file
 from habitus.hosts.hook import LOG_FILE, NOTED_SESSIONS_FILE
@@ -198,7 +198,7 @@ def _erase_data(home: Home, person: DataSubject) -> None:
     for item, _, others in _find_skills_with_tasks(home, person):
         file = home.skills.read_tree(_make_address(item)).get(trees.TASKS_FILE)
         examined |= {file.sha256} if file is not None else set()
-        keep_tasks(home, _make_address(item), others)
+        save_tasks(home, _make_address(item), others)
     for engine in _unique_engines(home.shared, home.local):
         with sql.write_transaction(engine, durable=True) as connection:
             traces = erasing.find_traces(connection, person.names, person.conversations)
@@ -257,7 +257,7 @@ def _find_skills_with_tasks(home: Home, person: DataSubject) -> list[tuple[Liste
     for item in home.skills.snapshot().listing:
         # A malformed task file was not mined from anyone's turns.
         with suppress(HabitusError):
-            tasks = kept_tasks(home, item)
+            tasks = load_editable_tasks(home, item)
             theirs = {
                 t.id for t in tasks if person.name == t.origin.user or t.origin.conversation in person.conversations
             }

@@ -33,7 +33,7 @@ from habitus.settings import ScheduleSettings, Settings
 from habitus.skills.formats import detect
 from habitus.skills.formats.base import IncomingSkill
 from habitus.skills.sources.lockfiles import remove_credentials
-from habitus.tasks.files import task_of
+from habitus.tasks.files import parse_task
 
 # Skills per part of an import; large imports get larger parts instead of more of them, as each part reads it all.
 _AT_A_TIME, _MOST_PARTS = 200, 20
@@ -294,7 +294,7 @@ class DreamJob(_ChallengeJob):
             dollars=None if dollars is None else max(dollars - _sum_field(before, "dollars"), 0.0),
             minutes=None if until is None else max(until - time.time(), 0.0) / 60,
         )
-        challenge = task_of(part["challenge"], "the job")
+        challenge = parse_task(part["challenge"], "the job")
         dreamt = dreaming.dream_challenge(self._home, challenge, key=key, model=part["model"], limits=limits)
         return asdict(self._loop.run_and_wait(dreamt))
 

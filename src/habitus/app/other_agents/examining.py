@@ -31,7 +31,7 @@ from habitus.errors import NotFound, did_you_mean
 from habitus.hosts.known_agents import STUDIED_AGENTS, ConfigScope, KnownAgent
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import parse_iso_timestamp
-from habitus.learning.remedies.findings import ENOUGH, Findings, findings
+from habitus.learning.remedies.findings import MIN_SESSIONS, RemedyFindings, collect_findings
 from habitus.learning.remedies.sessions import SessionReader
 from habitus.learning.transcripts import read_pieces
 from habitus.redact import Redactor
@@ -61,7 +61,7 @@ class AgentReport:
 class _AgentHistory:
     """An agent's history, read from its transcripts."""
 
-    found: Findings | None = None
+    found: RemedyFindings | None = None
     # Requests for which no skill was used.
     requests: list[str] = field(default_factory=list)
     uses: Counter[str] = field(default_factory=Counter)
@@ -204,7 +204,7 @@ class AgentExaminer:
                         key, SessionReader(session=piece.id, project=piece.project, file=path.name)
                     )
                     for turn in piece.turns:
-                        reader.take(turn)
+                        reader.add_turn(turn)
                         used = frozenset(
                             _canonicalize_skill_name(use.skill) for use in piece.skill_uses if use.turn == turn.id
                         )
@@ -217,7 +217,7 @@ class AgentExaminer:
             except OSError:
                 # The file was removed meanwhile, or is not readable for this user.
                 continue
-        past.found = findings(reader.facts() for reader in readers.values()) if readers else None
+        past.found = collect_findings(reader.facts() for reader in readers.values()) if readers else None
         return past
 
     def _remark_on_unused(self, skills: Sequence[AgentSkill], past: _AgentHistory) -> Iterator[AgentRemark]:
@@ -241,14 +241,14 @@ def _canonicalize_skill_name(skill: str) -> str:
     return names.canonicalize_name(skill.rpartition(":")[2])
 
 
-def _remark_on_failures(found: Findings, now: datetime) -> Iterator[AgentRemark]:
+def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[AgentRemark]:
     taught = {signature for held in found.lessons for signature in held.signatures}
     for held in found.lessons:
-        cost = f"{wording.evidence(held, now)}; {held.calls} calls and {held.seconds / 60:.1f} min lost"
+        cost = f"{wording.describe_evidence(held, now)}; {held.calls} calls and {held.seconds / 60:.1f} min lost"
         yield AgentRemark(
-            topic=RemarkTopic.LESSON, what=f"{wording.lesson(held)} ({cost})", hint="habitus learn --apply"
+            topic=RemarkTopic.LESSON, what=f"{wording.describe_lesson(held)} ({cost})", hint="habitus learn --apply"
         )
-    again = [each for each in found.failures if each.sessions >= ENOUGH and each.signature not in taught]
+    again = [each for each in found.failures if each.sessions >= MIN_SESSIONS and each.signature not in taught]
     for each in again[:MAX_FAILURES]:
         called = each.command or each.tool
         so_far = ", and nothing has worked" if each.is_open else ""
@@ -260,7 +260,7 @@ def _remark_on_failures(found: Findings, now: datetime) -> Iterator[AgentRemark]
         )
     for rule in found.rules:
         if rule.is_lesson:
-            said = wording.rule_evidence(rule, now)
+            said = wording.describe_rule_evidence(rule, now)
             yield AgentRemark(
                 topic=RemarkTopic.RULE, what=f"{rule.correction.text} ({said})", hint="habitus learn --apply"
             )

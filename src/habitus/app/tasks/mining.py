@@ -1,4 +1,4 @@
-"""Mining tasks: requests that came up again and again and were served as the person wanted become tasks of a skill."""
+"""Task mining: turn requests that recurred and were accepted by the person into tasks of a skill."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from habitus.app.home import Home
 from habitus.app.home_directory import get_weights_dir
 from habitus.app.learning import mining, studying
 from habitus.app.learning.mining import MAX_TURNS
-from habitus.app.tasks.storing import tasks_of
+from habitus.app.tasks.storing import load_tasks
 from habitus.errors import Refused
 from habitus.files import build_file
 from habitus.journal.model import Turn
@@ -30,9 +30,9 @@ from habitus.skills import names, trees
 from habitus.skills.layers.layer import find_project_root
 from habitus.skills.model import ActorKind, Author, SkillState
 from habitus.skills.review import ProposalAction, ProposalState, ReviewQueue, SkillChange
-from habitus.tasks.checks import Called, Check, Contains
-from habitus.tasks.files import LONGEST_FIELD, write_tasks
-from habitus.tasks.model import Origin, OriginKind, Solution, Task, id_for
+from habitus.tasks.checks import CalledCheck, Check, ContainsCheck
+from habitus.tasks.files import MAX_FIELD_CHARS, write_tasks
+from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind, TaskSolution, compute_task_id
 
 _MOST_CHECKS = 3  # of what was said, and as many of what was called
 _LITERAL = re.compile(r"`([^`\n]{2,60})`|(?<![\w.])(\d[\d.,]*\d|\d{2,})(?![\w])")
@@ -40,14 +40,14 @@ _PATH = re.compile(r"(?<![\w/])(?:~|\.{1,2})?/?[\w.-]+(?:/[\w.-]+)*\.[A-Za-z]\w{
 _PROGRAM = re.compile(r"^\s*([\w./-]+)(?:\s+([a-z][\w-]*))?")
 
 
-class MinedFrom(StrEnum):
+class MiningSource(StrEnum):
     SESSIONS = "sessions"  # of our own agent, and turns that hosts told us of
     TRANSCRIPTS = "transcripts"  # of other agents
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MinedTask:
-    """A task to decide about, with what speaks for it; `proposal` is its number once it waits."""
+    """A proposed task with the evidence for it; `proposal` is its id once it is pending review."""
 
     skill: str
     task: Task
@@ -56,8 +56,8 @@ class MinedTask:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Served:
-    """A request that came to an accepted result."""
+class _AcceptedTurn:
+    """A request whose result was accepted."""
 
     turn: Turn
     done: ObservedTurn
@@ -66,16 +66,15 @@ class _Served:
     reply: str = ""
 
 
-def find_tasks(home: Home, source: MinedFrom, *, skill: str = "") -> list[MinedTask]:
-    """Requests that could be a task, the most frequent first; nothing is written, and earlier proposals are left
-    out."""
-    served = list(_in_journal(home) if source is MinedFrom.SESSIONS else _in_transcripts(home))
+def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -> list[MinedTask]:
+    """Return requests that could become tasks, most frequent first, without those that were proposed before."""
+    served = list(_in_journal(home) if source is MiningSource.SESSIONS else _in_transcripts(home))
     seen, found = _known_ids(home.review), []
     for group in group_similar_requests(
         [one.turn.request for one in served], get_encoder(home.settings.search.encoder, get_weights_dir(home.settings))
     ):
         members = [served[number] for number in group]
-        made = _task_of_group(home, members, OriginKind(source.value.removesuffix("s")))
+        made = _task_of_group(home, members, TaskOriginKind(source.value.removesuffix("s")))
         if made is not None and made.task.id not in seen and skill in ("", made.skill):
             seen.add(made.task.id)
             found.append(made)
@@ -83,7 +82,7 @@ def find_tasks(home: Home, source: MinedFrom, *, skill: str = "") -> list[MinedT
 
 
 def propose_tasks(home: Home, found: Sequence[MinedTask]) -> list[MinedTask]:
-    """Put them before the person."""
+    """Put the mined tasks into the review queue."""
     author = Author(actor=ActorKind.JOB, name="mining", reason="it was asked again and again, and accepted")
     home.check_change_allowed(author)
     return [replace(one, proposal=_propose_task(home, one, author)) for one in found]
@@ -99,13 +98,13 @@ def _propose_task(home: Home, one: MinedTask, author: Author) -> int:
 
 
 def _known_ids(review: ReviewQueue) -> set[str]:
-    """Ids that were proposed before, whatever came of that, unless it was overtaken."""
+    """Return the task ids of earlier proposals, except those that became stale."""
     proposals = review.list(None, with_contents=False)
     current = (one for one in proposals if one.state is not ProposalState.STALE)
     return {id for one in current for id in one.change.details.get("tasks", ())}
 
 
-def _in_journal(home: Home) -> Iterator[_Served]:
+def _in_journal(home: Home) -> Iterator[_AcceptedTurn]:
     for turn in home.journal.iterate_past_turns(limit=MAX_TURNS, user=home.settings.user):
         done = mining.observe_turn(turn)
         if done.ok and turn.request.strip():
@@ -115,10 +114,10 @@ def _in_journal(home: Home) -> Iterator[_Served]:
             reply = next((one.text for one in reversed(list(answers)) if one.text.strip()), "")
             kept = replace(turn, messages=(), events=())  # all that was said would fill the memory
             skills = frozenset(mining.list_chosen_skills(turn))
-            yield _Served(turn=kept, done=done, skills=skills, project=Path(home.project), reply=reply)
+            yield _AcceptedTurn(turn=kept, done=done, skills=skills, project=Path(home.project), reply=reply)
 
 
-def _in_transcripts(home: Home) -> Iterator[_Served]:
+def _in_transcripts(home: Home) -> Iterator[_AcceptedTurn]:
     """Turns of other agents whose last call worked, and after which the person went on without correcting it."""
     home.host.files.require("whose transcripts are read")
     turns: list[StudiedTurn] = []
@@ -131,11 +130,11 @@ def _in_transcripts(home: Home) -> Iterator[_Served]:
             used = frozenset(names.canonicalize_name(use.skill) for use in one.skill_uses)
             project = find_project_root(Path(one.project)) if one.project else Path(home.project)
             turn = replace(turn, user=home.settings.user)
-            yield _Served(turn=turn, done=done, skills=used, project=project)
+            yield _AcceptedTurn(turn=turn, done=done, skills=used, project=project)
 
 
-def _task_of_group(home: Home, members: Sequence[_Served], origin: OriginKind) -> MinedTask | None:
-    """The task of a group of requests, by the latest of them; none where too little speaks for it."""
+def _task_of_group(home: Home, members: Sequence[_AcceptedTurn], origin: TaskOriginKind) -> MinedTask | None:
+    """Return the task of a group of similar requests, built from the latest; None if there is too little evidence."""
     used = Counter(name for one in members for name in one.skills)
     name = next((name for name, count in used.most_common(1) if count * 2 > len(members)), "")
     item = home.skills.snapshot().by_name.get(names.canonicalize_name(name)) if name else None
@@ -143,21 +142,21 @@ def _task_of_group(home: Home, members: Sequence[_Served], origin: OriginKind) -
         return None
     last = members[-1]
     request, files = _with_files(home, last.project, last.turn.request)
-    checks = _drawn_checks([one for one in members if one.turn.request == last.turn.request] or [last], members)
+    checks = _derive_checks([one for one in members if one.turn.request == last.turn.request] or [last], members)
     texts = (request, last.reply, *files.values())
-    if not checks or not request or any(MARKER.search(text) or len(text) > LONGEST_FIELD for text in texts):
+    if not checks or not request or any(MARKER.search(text) or len(text) > MAX_FIELD_CHARS for text in texts):
         return None
     task = Task(
-        id=id_for(request, None, files, ""),
+        id=compute_task_id(request, None, files, ""),
         request=request,
         files=files,
         checks=checks,
-        origin=Origin(kind=origin, conversation=last.turn.session, user=last.turn.user),
-        reference=Solution(
-            reply=last.reply, calls=tuple(one.tool or one.command for one in checks if isinstance(one, Called))
+        origin=TaskOrigin(kind=origin, conversation=last.turn.session, user=last.turn.user),
+        reference=TaskSolution(
+            reply=last.reply, calls=tuple(one.tool or one.command for one in checks if isinstance(one, CalledCheck))
         ),
     )
-    if any(one.id == task.id for one in tasks_of(home, item.name)):
+    if any(one.id == task.id for one in load_tasks(home, item.name)):
         return None
     evidence = (
         mining.describe_occurrences([one.turn for one in members]),
@@ -190,7 +189,7 @@ def _read_named_file(home: Home, project: Path, named: str) -> str | None:
         return None
 
 
-def _drawn_checks(same: Sequence[_Served], members: Sequence[_Served]) -> tuple[Check, ...]:
+def _derive_checks(same: Sequence[_AcceptedTurn], members: Sequence[_AcceptedTurn]) -> tuple[Check, ...]:
     """Checks from what all accepted replies to this request have, and from calls made whenever it was asked."""
     asked = same[-1].turn.request.casefold()
     literals = [set(_literals(one.reply)) for one in same]
@@ -201,22 +200,22 @@ def _drawn_checks(same: Sequence[_Served], members: Sequence[_Served]) -> tuple[
     ]
     calls = [set(_calls(one.done)) for one in members]
     made = [call for call in _calls(members[-1].done) if all(call in one for one in calls)]
-    return (*(Contains(text=text) for text in said[:_MOST_CHECKS]), *made[:_MOST_CHECKS])
+    return (*(ContainsCheck(text=text) for text in said[:_MOST_CHECKS]), *made[:_MOST_CHECKS])
 
 
 def _literals(reply: str) -> list[str]:
-    """Numbers and marked words, which a right answer has and a wrong one has not by chance."""
+    """Return numbers and quoted words: a right answer has them, and a wrong one rarely does by chance."""
     return list(dict.fromkeys(one or other.rstrip(".,") for one, other in _LITERAL.findall(reply)))
 
 
-def _calls(done: ObservedTurn) -> list[Called]:
-    """The calls that worked: a tool by its name, a command line by its program and what that was to do."""
-    found: dict[Called, None] = {}
+def _calls(done: ObservedTurn) -> list[CalledCheck]:
+    """Return the calls that succeeded: a tool by name, a command line by its program and subcommand."""
+    found: dict[CalledCheck, None] = {}
     for call in done.calls:
         command = call.arguments.get("command")
         program = _PROGRAM.match(command) if isinstance(command, str) else None
         if call.success and program is not None:
-            found[Called(command=" ".join(part for part in program.groups() if part))] = None
+            found[CalledCheck(command=" ".join(part for part in program.groups() if part))] = None
         elif call.success and command is None:
-            found[Called(tool=call.name)] = None
+            found[CalledCheck(tool=call.name)] = None
     return list(found)

@@ -1,4 +1,4 @@
-"""Validating tasks: whether one can be passed and failed."""
+"""Validation of tasks: whether a task can be passed and can be failed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from habitus.app.home import Home
-from habitus.app.tasks.workspaces import lay_out
+from habitus.app.tasks.workspaces import open_workspace
 from habitus.events import Outcome, OutcomeKind
-from habitus.tasks.judging import judge
-from habitus.tasks.model import Call, Solution, Submission, Task
+from habitus.tasks.judging import judge_submission
+from habitus.tasks.model import Submission, SubmittedCall, Task, TaskSolution
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskValidation:
-    """Whether a task tells right from wrong; `reason` says why not."""
+    """Whether a task distinguishes right from wrong solutions; `reason` says why not."""
 
     task: str
     is_sound: bool
@@ -38,11 +38,11 @@ async def validate_task(home: Home, task: Task, *, skill: str = "") -> TaskValid
 
 
 async def _find_problem(home: Home, task: Task) -> str:
-    """Judge the right solution, a wrong one if there is one, and none: only the first may pass."""
+    """Judge the reference, a wrong solution if there is one, and an empty one: only the reference may pass."""
     right = task.implied_reference
     if right is None:
         return "nothing shows that it can be passed: it has no reference"
-    solutions = {"its reference solution": right, "its wrong solution": task.wrong, "doing nothing": Solution()}
+    solutions = {"its reference solution": right, "its wrong solution": task.wrong, "doing nothing": TaskSolution()}
     for name, solution in solutions.items():
         if solution is None:
             continue
@@ -54,13 +54,15 @@ async def _find_problem(home: Home, task: Task) -> str:
     return ""
 
 
-async def _judge_solution(home: Home, task: Task, solution: Solution) -> Outcome:
-    calls = tuple(Call(tool=call.split()[0], command=call) for call in solution.calls)
+async def _judge_solution(home: Home, task: Task, solution: TaskSolution) -> Outcome:
+    calls = tuple(SubmittedCall(tool=call.split()[0], command=call) for call in solution.calls)
     if not task.needs_workspace and not solution.code:
-        return (await judge(task, Submission(reply=solution.reply, calls=calls))).outcome
-    async with lay_out(home, task) as workspace:
+        return (await judge_submission(task, Submission(reply=solution.reply, calls=calls))).outcome
+    async with open_workspace(home, task) as workspace:
         if not workspace.setup.is_ok:
             return workspace.setup
         if solution.code:
             await workspace.run(solution.code)
-        return (await judge(task, Submission(reply=solution.reply, calls=calls, workspace=workspace))).outcome
+        return (
+            await judge_submission(task, Submission(reply=solution.reply, calls=calls, workspace=workspace))
+        ).outcome

@@ -41,7 +41,7 @@ print(base64.b64encode(path.read_bytes()[:{most}]).decode() if path.is_file() el
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskWorkspace:
-    """The folder of one attempt; `setup` is the outcome of laying it out."""
+    """The folder of one attempt; `setup` is the outcome of preparing it."""
 
     home: Home
     task: Task
@@ -50,7 +50,7 @@ class TaskWorkspace:
 
     @property
     def folder(self) -> Path:
-        """Its path, if cells run on this machine."""
+        """The path of the folder, if cells run on this machine."""
         return self.home.writable_dir / SESSION_PADS_DIR / self.session / PAD / "files"
 
     async def run(self, code: str) -> Outcome:
@@ -67,7 +67,7 @@ class TaskWorkspace:
         return base64.b64decode(printed) if cell.error is None and printed != "-" else None
 
     async def _exec(self, code: str) -> Cell:
-        """Run code in a process of its own, which has ended before another one uses the folder."""
+        """Run code in its own process, which ends before the next one uses the folder."""
         read = readable_programs(self.home.settings, self.task)
         pads = open_scratchpads(self.home, f"{SESSION_PADS_DIR}/{self.session}", read=read)
         try:
@@ -77,8 +77,8 @@ class TaskWorkspace:
 
 
 @asynccontextmanager
-async def lay_out(home: Home, task: Task) -> AsyncIterator[TaskWorkspace]:
-    """Open the workspace of a task; it is removed at the end."""
+async def open_workspace(home: Home, task: Task) -> AsyncIterator[TaskWorkspace]:
+    """Open the workspace of a task, and remove it at the end."""
     workspace = TaskWorkspace(home=home, task=task, session=f"task-{generate_id()}")
     files = _LAY_OUT.format(files=json.dumps(dict(task.files))) if task.files else ""
     try:
@@ -93,6 +93,6 @@ async def lay_out(home: Home, task: Task) -> AsyncIterator[TaskWorkspace]:
 
 
 def readable_programs(settings: Settings, task: Task) -> tuple[Path, ...]:
-    """Return where the programs of a shell are, for a task that needs one: the sandbox has none by default."""
+    """Return where shell programs are, for a task that needs one: the sandbox has none by default."""
     is_for_shell = task.domain == "bash" and settings.sandbox.runtime == "local"
     return check_readable_folders(settings, [Path("/usr")]) if is_for_shell else ()

@@ -18,8 +18,8 @@ from habitus.app.use_cases.declaration import (
     use_case,
 )
 from habitus.errors import ConflictingOptions
-from habitus.evidence.findings import Finding, Plan, Rollback, Verdict
-from habitus.evidence.model import Item, ItemKind
+from habitus.evidence.findings import ItemFinding, ItemVerdict, VersionRollback, WithholdingPlan
+from habitus.evidence.model import EvidenceItem, ItemKind
 from habitus.memory.cortex import Cortex
 
 
@@ -36,8 +36,8 @@ class EvidencePage:
 
     # The share of offers that is withheld at random.
     withhold: float
-    rollbacks: Sequence[Rollback]
-    items: Sequence[Finding]
+    rollbacks: Sequence[VersionRollback]
+    items: Sequence[ItemFinding]
     # The texts of the lessons among the items, by id.
     lessons: Mapping[str, str]
     next: str | None
@@ -60,14 +60,14 @@ def show_evidence(home: Home, request: ShowEvidenceRequest) -> EvidencePage:
     )
 
 
-def _format_finding_key(finding: Finding) -> str:
+def _format_finding_key(finding: ItemFinding) -> str:
     return f"{finding.item.kind}:{finding.item.name}:{finding.item.version}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ItemEvidencePlan:
-    item: Item
-    plan: Plan
+    item: EvidenceItem
+    plan: WithholdingPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class PlanEvidenceResult:
 def plan_evidence(home: Home, request: EmptyPayload) -> PlanEvidenceResult:
     """Estimate how long until a verdict at today's rate, and what withholding costs until then."""
     # Items with a verdict need no plan any more.
-    unknown = [one for one in home.evidence.compute_findings().items if one.judgement.verdict is Verdict.UNKNOWN]
+    unknown = [one for one in home.evidence.compute_findings().items if one.decision.verdict is ItemVerdict.UNKNOWN]
     return PlanEvidenceResult(
         withhold=home.evidence.share,
         plans=[ItemEvidencePlan(item=one.item, plan=one.plan) for one in unknown],
@@ -89,7 +89,7 @@ def plan_evidence(home: Home, request: EmptyPayload) -> PlanEvidenceResult:
     )
 
 
-def _read_lesson_texts(memory: Cortex, items: Iterable[Item]) -> dict[str, str]:
+def _read_lesson_texts(memory: Cortex, items: Iterable[EvidenceItem]) -> dict[str, str]:
     ids = {item.name for item in items if item.kind is ItemKind.LESSON}
     return {one.id: one.text for one in memory.list_lessons() if one.id in ids} if ids else {}
 

@@ -14,10 +14,11 @@ from habitus.app.learning.improving import open_improve_store, preview_run
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, argument, attempt_id_field, option, use_case
 from habitus.app.use_cases.skills import skill_name_argument
-from habitus.errors import ConflictingOptions, Refused
+from habitus.errors import ConflictingOptions, Invalid, Refused
 from habitus.improve.gate import MOST_ROUNDS
 from habitus.improve.plan import ImproveRequest, RunPlan
-from habitus.improve.report import CandidateReport, report_on
+from habitus.improve.report import CandidateReport, build_report
+from habitus.improve.run import HOW_TO_RUN
 from habitus.jobs.model import Job
 from habitus.learning.budget import RunLimits
 from habitus.llm.agents.running import find_solver
@@ -75,7 +76,8 @@ def start_improvement(home: Home, request: StartImprovementRequest) -> Job:
         if home.settings.is_guest:
             raise Refused("Only the owner starts programs of this machine.", hint="Leave the solver out.")
     # An impossible run should fail here, while the caller is watching, not in the worker.
-    preview_run(home, run_request)
+    if problem := preview_run(home, run_request).problem:
+        raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=run_request.skill))
     queue = jobs.open_queue(home)
     return queue.get(job_kinds.add_job(home.settings, queue, "improve", asdict(run_request), id=request.id))
 
@@ -102,7 +104,7 @@ def list_improvements(home: Home, request: ListImprovementsRequest) -> ListImpro
     store, plan = open_improve_store(home), preview_run(home, ImproveRequest(skill=request.name))
     rollouts = store.rollouts(skill=plan.skill)
     return ListImprovementsResult(
-        plan=plan, candidates=[report_on(one, rollouts) for one in store.candidates(plan.skill)]
+        plan=plan, candidates=[build_report(one, rollouts) for one in store.candidates(plan.skill)]
     )
 
 

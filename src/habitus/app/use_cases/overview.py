@@ -30,7 +30,7 @@ from habitus.app.use_cases.agents import AgentActivity, list_agent_activity
 from habitus.app.use_cases.declaration import EmptyPayload, argument, limit_option, use_case
 from habitus.app.use_cases.finding import NamedReason
 from habitus.app.use_cases.skills import ListSkillsRequest, filter_skills, list_all_skills, skill_name_argument
-from habitus.evidence.findings import Rollback
+from habitus.evidence.findings import VersionRollback
 from habitus.journal.evidence_records import DailyRequestCounts
 from habitus.journal.model import SessionSummary
 from habitus.memory.model import Engram, LessonProducer
@@ -306,7 +306,7 @@ class TodayReport:
     # Skills that can't be loaded or lack something they need.
     broken: tuple[ListedSkill, ...]
     # Versions that do worse than their predecessor.
-    regressions: tuple[Rollback, ...]
+    regressions: tuple[VersionRollback, ...]
     # Tools that failed repeatedly.
     failing: tuple[CodeTool, ...]
     sessions: tuple[SessionSummary, ...]
@@ -355,7 +355,7 @@ class TodaySummary:
     new_skills: Sequence[str]
     new_lessons: Sequence[Engram]
     broken: Sequence[NamedReason]
-    regressions: Sequence[Rollback]
+    regressions: Sequence[VersionRollback]
     failing: Sequence[NamedReason]
 
 

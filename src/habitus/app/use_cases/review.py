@@ -13,7 +13,7 @@ from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem, build_lesson_item, build_proposal_item, parse_proposal_number
 from habitus.app.review.replaying import ReplayReport, get_background_replays
 from habitus.app.sharing.approvals import open_project_home
-from habitus.app.tasks.storing import drop_proposed
+from habitus.app.tasks.storing import remove_proposed_tasks
 from habitus.app.use_cases.declaration import (
     MAX_TEXT_CHARS,
     after_option,
@@ -324,7 +324,7 @@ def _undo_approval(home: Home, proposal: Proposal) -> None:
         case ProposalAction.ENABLE | ProposalAction.DISABLE:
             home.skills.set_enabled(address, change.action is ProposalAction.DISABLE, person)
         case ProposalAction.TASKS:
-            drop_proposed(home, change)
+            remove_proposed_tasks(home, change)
 
 
 def _undo_written_version(home: Home, change: SkillChange, address: str, reason: str) -> None:

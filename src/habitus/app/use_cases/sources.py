@@ -15,7 +15,7 @@ from habitus.app.library.publishing import PublishedSite
 from habitus.app.library.uploading import ImportPreview
 from habitus.app.operating import checking
 from habitus.app.operating.checking import LintReport
-from habitus.app.tasks.storing import examination_to_share
+from habitus.app.tasks.storing import collect_shared_evals
 from habitus.app.use_cases.declaration import argument, option, use_case
 from habitus.errors import ConflictingOptions
 from habitus.files import Tree, parse_user_path
@@ -119,7 +119,7 @@ def export_skills_with_progress(home: Home, request: ExportSkillsRequest, progre
     # Neither and both are wrong.
     if (request.name is None) == (not request.everything):
         raise ConflictingOptions("Give one skill, or --all.")
-    tasks: Callable[[str], Tree] = partial(examination_to_share, home) if request.with_tasks else lambda name: {}
+    tasks: Callable[[str], Tree] = partial(collect_shared_evals, home) if request.with_tasks else lambda name: {}
     return importing.export_skills(
         home.skills,
         request.name,

@@ -10,14 +10,14 @@ from typing import Any
 
 from habitus.access import Access
 from habitus.app.home import Home
-from habitus.app.tasks.mining import MinedFrom, MinedTask, find_tasks, propose_tasks
-from habitus.app.tasks.storing import keep_tasks, kept_tasks, task_named, tasks_of
+from habitus.app.tasks.mining import MinedTask, MiningSource, find_task_candidates, propose_tasks
+from habitus.app.tasks.storing import get_task, load_editable_tasks, load_tasks, save_tasks
 from habitus.app.tasks.validation import TaskValidation, validate_tasks
 from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, paginate_items, use_case
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.settings import Settings
-from habitus.tasks.files import LONGEST_FIELD, parse_toml, task_of
-from habitus.tasks.model import Origin, OriginKind, Task
+from habitus.tasks.files import MAX_FIELD_CHARS, parse_task, parse_toml
+from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind
 
 _SKILL = "The skill."
 _WHOLE = "The whole task instead, as TOML or JSON; '-' reads it."
@@ -43,7 +43,7 @@ class TaskPage:
 )
 def list_tasks(home: Home, request: ListTasksRequest) -> TaskPage:
     """List the tasks that examine a skill: its own, rows of evals/evals.json, and the cases of its tool."""
-    found = tasks_of(home, request.name)
+    found = load_tasks(home, request.name)
     page = paginate_items("tasks", found, lambda task: task.id, limit=request.limit, after=request.after)
     return TaskPage(tasks=page.items, next=page.next, total=page.total)
 
@@ -51,7 +51,7 @@ def list_tasks(home: Home, request: ListTasksRequest) -> TaskPage:
 @dataclass(frozen=True, kw_only=True)
 class AddTaskRequest:
     name: str = argument(_SKILL, completes="skills")
-    request: str = option("What is asked.", default="", longest=LONGEST_FIELD)
+    request: str = option("What is asked.", default="", longest=MAX_FIELD_CHARS)
     expect: tuple[str, ...] = option("A text that the reply must have; may be repeated.", default=())
     matches: str = option("A pattern that the reply must fit.", default="")
     check: tuple[str, ...] = option(_CHECK, default=())
@@ -84,9 +84,9 @@ def add_task(home: Home, request: AddTaskRequest) -> ChangeTaskResult:
     task = _mark_as_reviewed(
         home.settings, _parse_task_text(request.task) if request.task else _build_task_row(request)
     )
-    if any(one.id == task.id for one in tasks_of(home, request.name)):
+    if any(one.id == task.id for one in load_tasks(home, request.name)):
         raise Refused(f"'{item.name}' has a task '{task.id}' already.", hint="Edit that, or give another --id.")
-    keep_tasks(home, request.name, (*kept_tasks(home, item), task))
+    save_tasks(home, request.name, (*load_editable_tasks(home, item), task))
     return ChangeTaskResult(skill=item.name, task=task, undo=("tasks", "remove", request.name, task.id))
 
 
@@ -94,7 +94,7 @@ def add_task(home: Home, request: AddTaskRequest) -> ChangeTaskResult:
 class EditTaskRequest:
     name: str = argument(_SKILL, completes="skills")
     id: str = argument("The id of the task.")
-    request: str | None = option("What is asked.", longest=LONGEST_FIELD)
+    request: str | None = option("What is asked.", longest=MAX_FIELD_CHARS)
     expect: tuple[str, ...] | None = option("A text that the reply must have, instead of the checks so far.")
     matches: str | None = option("A pattern that the reply must fit, instead of the checks so far.")
     check: tuple[str, ...] | None = option(f"Instead of the checks so far: {_CHECK}")
@@ -111,7 +111,7 @@ class EditTaskRequest:
 )
 def edit_task(home: Home, request: EditTaskRequest) -> ChangeTaskResult:
     """Edit a task; a task from another file is then stored in tasks.toml under its id."""
-    item, before = home.skills.find(request.name), task_named(home, request.name, request.id)
+    item, before = home.skills.find(request.name), get_task(home, request.name, request.id)
     if request.task:
         row = _parse_task_text(request.task)
     else:
@@ -123,9 +123,9 @@ def edit_task(home: Home, request: EditTaskRequest) -> ChangeTaskResult:
         has_checks = any(key in given for key in ("expect", "matches", "check"))
         row = {**{key: value for key, value in old.items() if not (has_checks and key == "check")}, **given}
     task = replace(_mark_as_reviewed(home.settings, row), id=before.id)
-    others = [one for one in kept_tasks(home, item) if one.id != before.id]
+    others = [one for one in load_editable_tasks(home, item) if one.id != before.id]
     # A task from evals.json or tool.json is overridden under its id; that file stays as it is.
-    keep_tasks(home, request.name, (*others, task))
+    save_tasks(home, request.name, (*others, task))
     undo = ("tasks", "edit", request.name, before.id, "--task", json.dumps(before.as_json(), ensure_ascii=False))
     return ChangeTaskResult(skill=item.name, task=task, undo=undo)
 
@@ -145,12 +145,12 @@ class RemoveTaskRequest:
 )
 def remove_task(home: Home, request: RemoveTaskRequest) -> ChangeTaskResult:
     """Remove a task from a skill."""
-    item, task = home.skills.find(request.name), task_named(home, request.name, request.id)
-    kept = kept_tasks(home, item)
+    item, task = home.skills.find(request.name), get_task(home, request.name, request.id)
+    kept = load_editable_tasks(home, item)
     if task not in kept:
-        where = "its tool.json" if task.origin.kind is OriginKind.TOOL else "its evals/evals.json"
+        where = "its tool.json" if task.origin.kind is TaskOriginKind.TOOL else "its evals/evals.json"
         raise Refused(f"The task '{task.id}' of '{item.name}' stands in {where}.", hint="Take it out there.")
-    keep_tasks(home, request.name, (one for one in kept if one.id != task.id))
+    save_tasks(home, request.name, (one for one in kept if one.id != task.id))
     undo = ("tasks", "add", request.name, "--task", json.dumps(task.as_json(), ensure_ascii=False))
     return ChangeTaskResult(skill=item.name, task=task, undo=undo)
 
@@ -173,14 +173,14 @@ def check_tasks(home: Home, request: CheckTasksRequest) -> CheckTasksResult:
     for name in [request.name] if request.name else [one.name for one in home.skills.list_skills() if one.summary]:
         # Another process may remove a skill while all of them are checked.
         with nullcontext() if request.name else suppress(NotFound):
-            tasks += [(name, task) for task in tasks_of(home, name)]
+            tasks += [(name, task) for task in load_tasks(home, name)]
     found = validate_tasks(home, tasks)
     return CheckTasksResult(tasks=found, is_failed=not all(one.is_sound for one in found))
 
 
 @dataclass(frozen=True, kw_only=True)
 class MineTasksRequest:
-    source: MinedFrom = option("sessions or transcripts.", "--from", default=MinedFrom.SESSIONS)
+    source: MiningSource = option("sessions or transcripts.", "--from", default=MiningSource.SESSIONS)
     skill: str = option("Only tasks of this skill.", default="")
     apply: bool = option("Propose what is found; nothing is used before you say yes.", default=False)
 
@@ -193,7 +193,9 @@ class MineTasksResult:
 @use_case("tasks mine", route="POST /tasks/mine", access=Access.ADMIN, example=MineTasksRequest())
 def mine_tasks(home: Home, request: MineTasksRequest) -> MineTasksResult:
     """Find tasks in requests that were repeated and led to an accepted result."""
-    found = find_tasks(home, request.source, skill=home.skills.find(request.skill).name if request.skill else "")
+    found = find_task_candidates(
+        home, request.source, skill=home.skills.find(request.skill).name if request.skill else ""
+    )
     return MineTasksResult(found=propose_tasks(home, found) if request.apply else found)
 
 
@@ -227,5 +229,5 @@ def _parse_json(text: str) -> Any:
 
 def _mark_as_reviewed(settings: Settings, row: dict[str, Any]) -> Task:
     """Build the task, reviewed by this user unless it says otherwise."""
-    task = task_of(row, "the task", origin=Origin(kind=OriginKind.PERSON))
+    task = parse_task(row, "the task", origin=TaskOrigin(kind=TaskOriginKind.PERSON))
     return task if task.reviewed_by else replace(task, reviewed_by=settings.signature)

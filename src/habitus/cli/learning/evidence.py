@@ -12,9 +12,9 @@ from habitus.app.use_cases.declaration import EmptyPayload
 from habitus.app.use_cases.evidence import EvidencePage, PlanEvidenceResult, RecordOutcomeRequest, ShowEvidenceRequest
 from habitus.cli import output
 from habitus.cli.completion import WideOption
-from habitus.evidence.estimation import Arm, Basis, Effect
-from habitus.evidence.findings import Finding, Plan
-from habitus.evidence.model import Item, ItemKind
+from habitus.evidence.estimation import EffectEstimate, EstimateBasis, VariantCounts
+from habitus.evidence.findings import ItemFinding, WithholdingPlan
+from habitus.evidence.model import EvidenceItem, ItemKind
 from habitus.text import to_one_line
 
 # Below 100 tokens, an effect per 1,000 tokens says more about rounding than about the item.
@@ -33,7 +33,7 @@ def show_evidence(
     output.print_line(_describe_withholding(result.withhold), style="dim")
 
 
-def _print_items_table(items: Sequence[Finding], lessons: Mapping[str, str], *, is_wide: bool) -> None:
+def _print_items_table(items: Sequence[ItemFinding], lessons: Mapping[str, str], *, is_wide: bool) -> None:
     """Print a table and a plot of the items with a known effect, and how many others there are."""
     # Items without any feedback would bury the few that are known.
     known = sorted(
@@ -60,7 +60,7 @@ def _print_items_table(items: Sequence[Finding], lessons: Mapping[str, str], *, 
         output.print_line(f"{more} of which nothing is known yet: nobody said how those conversations went.")
 
 
-def _print_plot(lessons: Mapping[str, str], items: Sequence[Finding]) -> None:
+def _print_plot(lessons: Mapping[str, str], items: Sequence[ItemFinding]) -> None:
     """Print the confidence interval of each item on a common axis."""
     labels = [" ".join(_format_name_and_version(one.item, lessons)) for one in items]
     # Labels are padded by hand, because the plot has to start in the same column on every line.
@@ -72,7 +72,7 @@ def _print_plot(lessons: Mapping[str, str], items: Sequence[Finding]) -> None:
         )
 
 
-def _print_item(one: Finding, lessons: Mapping[str, str]) -> None:
+def _print_item(one: ItemFinding, lessons: Mapping[str, str]) -> None:
     """Print an item's effect with the counts behind it."""
     estimate = one.estimate
     output.print_line(" ".join(_format_name_and_version(one.item, lessons)))
@@ -80,7 +80,7 @@ def _print_item(one: Finding, lessons: Mapping[str, str]) -> None:
     output.print_line(render_interval(_get_best_effect(one), is_unicode=output.is_unicode_output()))
     output.print_line(one.sentence)
     facts = [
-        ("verdict", f"{one.judgement.verdict}. {one.judgement.reason}"),
+        ("verdict", f"{one.decision.verdict}. {one.decision.reason}"),
         ("offered", _describe_variant(estimate.offered)),
         ("withheld", _describe_variant(estimate.withheld)),
         ("in trials", f"{one.trial_offered:,} with it, {one.trial_withheld:,} without" if _has_trials(one) else ""),
@@ -113,7 +113,7 @@ def plan_evidence(
     output.print_line(_describe_withholding(result.withhold) + reckoned, style="dim")
 
 
-def _describe_plan(found: Plan) -> tuple[str, ...]:
+def _describe_plan(found: WithholdingPlan) -> tuple[str, ...]:
     """Return the table cells of an item's plan: detectable effect, rate, conversations, days and cost."""
     cost = f"{abs(found.cost_a_day):.1f} {'fewer' if found.cost_a_day >= 0 else 'more'} go well"
     return (
@@ -132,7 +132,7 @@ def _describe_withholding(share: float) -> str:
     return "Nothing is withheld at random; 'habitus config set evidence.withhold 0.1' begins to."
 
 
-def _format_name_and_version(item: Item, lessons: Mapping[str, str]) -> tuple[str, str]:
+def _format_name_and_version(item: EvidenceItem, lessons: Mapping[str, str]) -> tuple[str, str]:
     """Return an item's name as a person knows it, and its version."""
     version = f"v{item.version}"
     if item.kind is ItemKind.SKILL:
@@ -142,27 +142,27 @@ def _format_name_and_version(item: Item, lessons: Mapping[str, str]) -> tuple[st
     return f"{item.name} ({to_one_line(lessons.get(item.name, ''))[:40] or 'a lesson'})", version
 
 
-def _has_trials(one: Finding) -> bool:
+def _has_trials(one: ItemFinding) -> bool:
     return bool(one.trial_offered or one.trial_withheld)
 
 
-def _get_best_effect(one: Finding) -> Effect | None:
+def _get_best_effect(one: ItemFinding) -> EffectEstimate | None:
     """Return the measured effect, else the one from weak signals, else None."""
     return one.estimate.offering or one.estimate.weak
 
 
-def _get_sort_key(one: Finding) -> tuple[bool, int]:
+def _get_sort_key(one: ItemFinding) -> tuple[bool, int]:
     """Sort randomised results first, then by the number of explicit judgements."""
     offered, withheld = one.estimate.offered, one.estimate.withheld
-    return one.estimate.basis is Basis.RANDOMISED, offered.explicit + withheld.explicit
+    return one.estimate.basis is EstimateBasis.RANDOMISED, offered.explicit + withheld.explicit
 
 
-def _count_conversations(arm: Arm) -> int:
+def _count_conversations(arm: VariantCounts) -> int:
     """Return the number of conversations in a variant."""
     return arm.explicit + arm.weak + arm.missing
 
 
-def _describe_variant(arm: Arm) -> str:
+def _describe_variant(arm: VariantCounts) -> str:
     """Return in words how many conversations of a variant were judged, and how."""
     return (
         f"in {output.format_count(_count_conversations(arm), 'conversation')}: {arm.explicit:,} judged, "
@@ -170,7 +170,7 @@ def _describe_variant(arm: Arm) -> str:
     )
 
 
-def _format_effect(effect: Effect) -> str:
+def _format_effect(effect: EffectEstimate) -> str:
     """Return an effect with its interval, in conversations of 100."""
     return f"{100 * effect.value:+.0f} of 100 ({100 * effect.low:+.0f} to {100 * effect.high:+.0f})"
 
@@ -184,7 +184,7 @@ PLOT_WIDTH = 41
 _UNICODE_MARKS, _ASCII_MARKS = ("├", "─", "┤", "●", "│"), ("|", "-", "|", "o", "|")
 
 
-def render_interval(effect: Effect | None, *, is_unicode: bool = True) -> str:
+def render_interval(effect: EffectEstimate | None, *, is_unicode: bool = True) -> str:
     """Return a confidence interval drawn as text, with its middle and the zero line."""
     left, bar, right, dot, zero = _UNICODE_MARKS if is_unicode else _ASCII_MARKS
     line = [" "] * PLOT_WIDTH

@@ -28,7 +28,7 @@ from habitus.cli import output
 from habitus.cli.completion import JsonOption
 from habitus.cli.opening import open_habitus
 from habitus.errors import Refused
-from habitus.learning.remedies.findings import Coverage
+from habitus.learning.remedies.findings import RemedyCoverage
 from habitus.learning.transcripts.applying import ApplyResult, LessonBatch
 from habitus.learning.transcripts.firings import DetectorFiring
 from habitus.llm.model import SessionModels
@@ -236,7 +236,7 @@ def _print_procedures(found: Sequence[MiningSuggestion]) -> None:
         )
 
 
-def _print_coverage(covered: Coverage) -> None:
+def _print_coverage(covered: RemedyCoverage) -> None:
     """Print how many failed calls the lessons explain."""
     if covered.failures:
         output.print_line(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,10 +30,11 @@ from habitus.cli.foreground_jobs import raise_if_failed, run_job_in_foreground
 from habitus.cli.opening import open_habitus
 from habitus.errors import Invalid
 from habitus.improve.candidates import CandidateState
-from habitus.improve.gate import Claim
+from habitus.improve.gate import GateClaim
 from habitus.improve.plan import ImproveRequest
-from habitus.improve.report import CandidateReport, VersionComparison, report_on
+from habitus.improve.report import CandidateReport, VersionComparison, build_report
 from habitus.improve.rollouts import RolloutRunner
+from habitus.improve.run import HOW_TO_RUN
 from habitus.improve.store import ImproveStore
 from habitus.improve.trials import TrialPlan, read_cases
 from habitus.jobs.model import Job
@@ -72,7 +74,7 @@ def improve_skill(
         for line in [*plan.lines, *powers, *_describe_start(request, begun), cost]:
             (output.print_error if as_json else output.print_line)(line)
         if not plan.can_run:
-            raise Invalid(f"'{plan.skill}' has no task for a gate.", hint=f"Add some: habitus tasks add {plan.skill}")
+            raise Invalid(f"{plan.problem[0].upper()}{plan.problem[1:]}.", hint=HOW_TO_RUN.format(name=plan.skill))
         if (drafters := open_drafting_models(habitus, request)) is not None:
             # Opening the model here reports a missing one before a job is queued.
             _ = drafters.main
@@ -88,6 +90,9 @@ def improve_skill(
         else:
             _print_results(context, job, queue.list_part_results(id), progress)
         raise_if_failed(job)
+        # A candidate of the person's that was not even tried is an error to them, not an answer.
+        if request.is_given and any(_find_refusals(run) for run in queue.list_part_results(id)):
+            raise typer.Exit(1)
 
 
 def _confirm_spending(*, yes: bool, as_json: bool) -> None:
@@ -132,11 +137,27 @@ def _print_results(context: typer.Context, job: Job, results: list[Any], progres
         if run["proposal"] is not None:
             show = output.format_command(context, "review", "show", str(run["proposal"]))
             output.print_line(f"Proposed: {show}", style="green")
+        elif refused := _find_refusals(run):
+            for reason in refused:
+                output.print_line(f"Not tried: {reason}.", style="yellow")
         elif not run["stopped"]:
-            output.print_line("Not shown: no change was proved to help. That is the usual answer.")
+            output.print_line(f"Not shown: {_explain_result(run)}.")
         lost = f", {run['lost']} of them paid twice" if run["lost"] else ""
         spent = f"{run['tokens']:,} tokens{_format_dollars(run['dollars'])}"
         output.print_line(f"{run['rollouts']} rollouts{lost}; {spent}.", style="dim")
+
+
+def _find_refusals(run: Mapping[str, Any]) -> list[str]:
+    """Return why the candidates of a run were refused; empty if any was tried."""
+    tried = [report["candidate"] for report in run["reports"]]
+    is_refused = bool(tried) and all(one["state"] == CandidateState.REFUSED for one in tried)
+    return [one["reason"] for one in tried] if is_refused else []
+
+
+def _explain_result(run: Mapping[str, Any]) -> str:
+    """Return the reason of the last candidate, or that nothing was proved."""
+    reasons = [report["candidate"]["reason"] for report in run["reports"]]
+    return next(filter(None, reversed(reasons)), "no change was proved to help. That is the usual answer")
 
 
 class _ImproveProgressPrinter:
@@ -164,7 +185,7 @@ class _ImproveProgressPrinter:
         self._print_if_changed("practice", f"Practised {practised} times." if practised else "", so_far)
         for one in self._store.candidates(self._skill):
             if one.run.startswith(self._job.id):
-                report = report_on(one, rollouts)
+                report = build_report(one, rollouts)
                 self._print_if_changed(one.id, f"Candidate {one.number or '–'}: {one.why}")
                 self._print_if_changed(f"{one.id} gate", _format_gate_line(report), so_far)
                 self._print_if_changed(f"{one.id} exam", f"  exam: {report.exam.line}" if report.exam else "", so_far)
@@ -200,7 +221,7 @@ def list_improvements(context: typer.Context, request: ListImprovementsRequest, 
 def _format_candidate_row(report: CandidateReport) -> list[object]:
     """Return the table cells of a candidate."""
     one, gate, exam = report.candidate, report.gate, report.exam
-    claim = " (shorter)" if one.claim is Claim.NOT_WORSE else ""
+    claim = " (shorter)" if one.claim is GateClaim.NOT_WORSE else ""
     claim += f" (solved by {one.solver})" if one.solver else ""
     measured: tuple[object, ...] = ("", "", "", one.reason, "")
     if gate is not None:

@@ -22,8 +22,8 @@ from habitus.app.use_cases.tasks import (
     TaskPage,
 )
 from habitus.cli import output
-from habitus.tasks.checks import Rubric
-from habitus.tasks.judging import short
+from habitus.tasks.checks import RubricCheck
+from habitus.tasks.judging import shorten_value
 from habitus.tasks.model import Task
 
 
@@ -41,12 +41,12 @@ def list_tasks(context: typer.Context, request: ListTasksRequest, result: TaskPa
 
 
 def _shorten_request(task: Task) -> str:
-    return short(task.payload if task.is_for_tool else task.request, 100)
+    return shorten_value(task.payload if task.is_for_tool else task.request, 100)
 
 
 def _describe_checks(task: Task) -> str:
     """Return the kinds of a task's checks, and which are judged by a model."""
-    said = [f"{one.kind} (by a model)" if isinstance(one, Rubric) else one.kind for one in task.checks]
+    said = [f"{one.kind} (by a model)" if isinstance(one, RubricCheck) else one.kind for one in task.checks]
     # A dict instead of a set keeps the order in which the checks run.
     return ", ".join(dict.fromkeys(said))
 

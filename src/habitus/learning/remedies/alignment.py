@@ -1,4 +1,6 @@
-"""Alignment of a failed call with a later one that did the same thing, or with the one after which it worked. Pure."""
+"""Alignment of a failed call with a later one that did the same thing, or with the one that made it work. Pure
+functions.
+"""
 
 from __future__ import annotations
 
@@ -12,141 +14,153 @@ from enum import StrEnum
 
 from habitus.learning.detectors.error_signatures import ClassifiedError, ErrorCause, classify_error
 from habitus.learning.remedies.calls import (
-    CUT,
+    CUT_MARK,
     SUBCOMMAND,
-    Call,
-    Change,
-    Command,
     Remedy,
-    commands,
+    RemedyKind,
+    SessionCall,
+    ShellCommand,
     is_flag,
-    looking_flags,
-    plain,
+    parse_commands,
+    program_name,
+    read_only_flags,
     shell_text,
     word_set,
 )
 
-WINDOW = 40  # calls after a failure within which its remedy is looked for
+WINDOW = 40  # calls after a failure that are searched for its remedy
 
 
-class Ending(StrEnum):
-    """The end of a failure that has no remedy."""
+class FailureEnding(StrEnum):
+    """How a failure without a remedy ended."""
 
-    NOTHING = "nothing"  # nothing like it worked later
-    LEFT = "left"  # something like it worked later, and why is open
-    RETRIED = "retried"  # the same worked without anything in between: it was not the call
-    GUARDED = "guarded"  # what worked goes round a guard, which nobody should learn
+    NOTHING = "nothing"  # no similar call succeeded later
+    LEFT = "left"  # a similar call succeeded later, and why is unknown
+    RETRIED = "retried"  # the same call succeeded unchanged: a transient error
+    GUARDED = "guarded"  # what worked bypasses a guard, so it must not be learned
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Aligned:
+class RemedyAlignment:
     remedy: Remedy | None
-    ending: Ending = Ending.LEFT
-    at: int = 0  # the index of the call that worked; 0 where none did
+    ending: FailureEnding = FailureEnding.LEFT
+    at: int = 0  # index of the call that succeeded; 0 if none did
 
 
-def align_failure(calls: Sequence[Call], index: int) -> Aligned:
-    """Align a failed call with those after it, and return what they show."""
+def align_failure(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
+    """Align a failed call with the calls after it, and return the remedy or how it ended."""
     failed = calls[index]
     about = classify_error(failed.error)
     end = min(len(calls), index + 1 + WINDOW)
-    ending = Ending.NOTHING
-    named: list[Call] = []  # those in between that ran what the error says to run
+    ending = FailureEnding.NOTHING
+    named: list[SessionCall] = []  # calls in between that ran what the error recommends
     for at in range(index + 1, end):
         later, between = calls[at], calls[index + 1 : at]
         named += (each for each in between[-1:] if _is_named_by_error(each, failed, about))
         if not later.has_worked or later.name != failed.name:
             continue
-        if _is_same(failed, later):
-            found = _what_came_first(failed, between, named, about) if later.turn == failed.turn else Ending.RETRIED
-        elif _is_named_by_error(later, failed, about) and any(_is_alike(failed, each) for each in calls[at + 1 : end]):
-            continue  # done so that the failed one may work, which is looked for further on
-        elif named and _is_alike(failed, later):
-            found = _first(failed, named, about)  # the failed one worked after it, with other arguments
+        if _is_same_call(failed, later):
+            found = (
+                _find_preparation(failed, between, named, about) if later.turn == failed.turn else FailureEnding.RETRIED
+            )
+        elif _is_named_by_error(later, failed, about) and any(
+            _has_same_goal(failed, each) for each in calls[at + 1 : end]
+        ):
+            continue  # a preparation; the retry itself comes later
+        elif named and _has_same_goal(failed, later):
+            found = _preparation_remedy(failed, named, about)  # the goal was reached after it, with other arguments
         else:
-            found = _instead(failed, later, between, about)
+            found = _find_replacement(failed, later, between, about)
         if found is not None:
             return _judge_remedy(found, about, at)
-        if _is_alike(failed, later):
-            ending = Ending.LEFT
-    return Aligned(remedy=None, ending=ending)
+        if _has_same_goal(failed, later):
+            ending = FailureEnding.LEFT
+    return RemedyAlignment(remedy=None, ending=ending)
 
 
-def _judge_remedy(found: Remedy | Ending, about: ClassifiedError, at: int) -> Aligned:
-    if isinstance(found, Ending):
-        return Aligned(remedy=None, ending=found, at=at)
-    if found.goes_round_a_guard:
-        return Aligned(remedy=None, ending=Ending.GUARDED, at=at)
+def _judge_remedy(found: Remedy | FailureEnding, about: ClassifiedError, at: int) -> RemedyAlignment:
+    if isinstance(found, FailureEnding):
+        return RemedyAlignment(remedy=None, ending=found, at=at)
+    if found.bypasses_guard:
+        return RemedyAlignment(remedy=None, ending=FailureEnding.GUARDED, at=at)
     may_teach = about.has_message and (about.cause.can_teach or _is_advised(found, about))
     if not may_teach or not found.can_be_quoted:
-        return Aligned(remedy=None, ending=Ending.LEFT, at=at)
-    return Aligned(remedy=found, at=at)
+        return RemedyAlignment(remedy=None, ending=FailureEnding.LEFT, at=at)
+    return RemedyAlignment(remedy=found, at=at)
 
 
 def _is_advised(remedy: Remedy, about: ClassifiedError) -> bool:
-    """Whether the error itself says to do so, whatever else it speaks of."""
+    """Return whether the error message itself recommends the remedy."""
     match remedy.change:
-        case Change.FLAGS:
+        case RemedyKind.FLAGS:
             return about.mentions_any(word for word in remedy.right if is_flag(word) and word not in remedy.wrong)
-        case Change.FIRST:
-            return any(_is_named_command(each, about) for each in commands(shell_text(remedy.right)))
+        case RemedyKind.FIRST:
+            return any(_is_named_command(each, about) for each in parse_commands(shell_text(remedy.right)))
         case _:
             return False
 
 
-def _is_alike(failed: Call, later: Call) -> bool:
-    """Whether it may be what the failed one was after: the same program with the same first word."""
+def _has_same_goal(failed: SessionCall, later: SessionCall) -> bool:
+    """Return whether a call may have the same goal: the same program with the same first word."""
     wanted = failed.focus
     if wanted is None:
         return not failed.command
-    return any(_task(each) == _task(wanted) for each in later.commands)
+    return any(_goal_of(each) == _goal_of(wanted) for each in later.commands)
 
 
-def _is_same(failed: Call, later: Call) -> bool:
+def _is_same_call(failed: SessionCall, later: SessionCall) -> bool:
     if failed.digest and failed.digest == later.digest and failed.cwd == later.cwd:
         return True
     if not failed.command or not later.command:
         return False
     wanted = failed.focus
-    return wanted is not None and any(_as_run(each, wanted) == _as_run(wanted, wanted) for each in _last(later))
+    return wanted is not None and any(
+        _as_run(each, wanted) == _as_run(wanted, wanted) for each in _last_commands(later)
+    )
 
 
-def _as_run(command: Command, failed: Command) -> tuple[object, ...]:
+def _as_run(command: ShellCommand, failed: ShellCommand) -> tuple[object, ...]:
     return command.words, command.env, command.place, _still_before(command, failed)
 
 
-def _last(call: Call) -> list[Command]:
+def _last_commands(call: SessionCall) -> list[ShellCommand]:
     return [each for each in call.commands if each.is_last]
 
 
-def _still_before(command: Command, failed: Command) -> tuple[tuple[str, ...], ...]:
-    """Steps before it on its line, without those that a line which failed at it had done already."""
+def _still_before(command: ShellCommand, failed: ShellCommand) -> tuple[tuple[str, ...], ...]:
+    """Return the steps before it on its line, without those that a line which failed at it had already completed."""
     count = len(command.before)
     is_done = count < len(failed.before) and command.before == failed.before[len(failed.before) - count :]
     return failed.before if is_done else command.before
 
 
-# The same thing in another way
+# Replacement: the same goal in another way
 
 
-def _instead(failed: Call, later: Call, between: Sequence[Call], about: ClassifiedError) -> Remedy | Ending | None:
-    is_next = failed.turn == later.turn and all(each.only_looks or not each.has_worked for each in between)
+def _find_replacement(
+    failed: SessionCall, later: SessionCall, between: Sequence[SessionCall], about: ClassifiedError
+) -> Remedy | FailureEnding | None:
+    is_next = failed.turn == later.turn and all(each.is_read_only or not each.has_worked for each in between)
     if not failed.command:
-        return _other_argument(failed, later, about, is_next=is_next)
+        return _replace_argument(failed, later, about, is_next=is_next)
     wanted = failed.focus
     if wanted is None:
         return None
-    found = (_other_command(wanted, each, about, is_next=is_next) for each in _last(later))
+    found = (_replace_command(wanted, each, about, is_next=is_next) for each in _last_commands(later))
     return next(filter(None, found), None)
 
 
-def _other_command(failed: Command, later: Command, about: ClassifiedError, *, is_next: bool) -> Remedy | None:
-    if looking_flags(later) - set(failed.args):
-        return None  # asking how it is used is not doing it
-    if about.cause is ErrorCause.PROGRAM and any(plain(word) == plain(about.subject) for word in failed.head):
-        return _other_program(failed, later, about)
+def _replace_command(
+    failed: ShellCommand, later: ShellCommand, about: ClassifiedError, *, is_next: bool
+) -> Remedy | None:
+    if read_only_flags(later) - set(failed.args):
+        return None  # asking for help is not doing it
+    if about.cause is ErrorCause.PROGRAM and any(
+        program_name(word) == program_name(about.subject) for word in failed.head
+    ):
+        return _replace_program(failed, later, about)
     if _is_through_interpreter(failed, later):
-        return _remedy(Change.INSTEAD, about, failed.words[:1], later.words[:2])
+        return _remedy(RemedyKind.INSTEAD, about, failed.words[:1], later.words[:2])
     if failed.program != later.program:
         return None
     differing = [
@@ -164,80 +178,91 @@ def _other_command(failed: Command, later: Command, about: ClassifiedError, *, i
     if len(differing) != 1 and not is_through_other:
         return None
     if differing == ["args"]:
-        return _other_words(failed, later, about, is_next=is_next)
+        return _replace_words(failed, later, about, is_next=is_next)
     if not is_next and about.cause is ErrorCause.OTHER:
         return None
     base = later.base
     match differing[0]:
         case "before" if later.before[: len(failed.before)] == failed.before:
             steps = _join_steps(later.before[len(failed.before) :])
-            return _remedy(Change.INSTEAD, about, failed.base, (*steps, *base))
+            return _remedy(RemedyKind.INSTEAD, about, failed.base, (*steps, *base))
         case "place":
             return _remedy(
-                Change.PLACE, about, (*_change_directory(failed.place), *base), ("cd", later.place or ".", "&&", *base)
+                RemedyKind.PLACE,
+                about,
+                (*_change_directory(failed.place), *base),
+                ("cd", later.place or ".", "&&", *base),
             )
         case "env" if added := tuple(each for each in later.env if each not in failed.env):
-            return _remedy(Change.VARIABLE, about, base, (*added, *base))
+            return _remedy(RemedyKind.VARIABLE, about, base, (*added, *base))
         case "head":
-            return _remedy(Change.INSTEAD, about, failed.head, later.head)
+            return _remedy(RemedyKind.INSTEAD, about, failed.head, later.head)
     return None
 
 
-def _is_through_interpreter(failed: Command, later: Command) -> bool:
+def _is_through_interpreter(failed: ShellCommand, later: ShellCommand) -> bool:
     """`bash run.sh` for `./run.sh`."""
     if not failed.words[0].startswith(("./", "/")) or failed.words[1:] != later.words[2:]:
         return False
     return list(map(posixpath.normpath, later.words[1:2])) == [posixpath.normpath(failed.words[0])]
 
 
-def _other_program(failed: Command, later: Command, about: ClassifiedError) -> Remedy | None:
-    """For a program that is not there, the way it is run is all that matters."""
+def _replace_program(failed: ShellCommand, later: ShellCommand, about: ClassifiedError) -> Remedy | None:
+    """For a missing program only the way it is started matters."""
     if failed.program == later.program and (failed.head, failed.before) != (later.head, later.before):
-        return _remedy(Change.INSTEAD, about, failed.head, (*_join_steps(later.before), *later.head))
+        return _remedy(RemedyKind.INSTEAD, about, failed.head, (*_join_steps(later.before), *later.head))
     if failed.program == later.program and failed.env != later.env:
         added = tuple(each for each in later.env if each not in failed.env)
-        return _remedy(Change.VARIABLE, about, failed.head, (*added, *later.head)) if added else None
+        return _remedy(RemedyKind.VARIABLE, about, failed.head, (*added, *later.head)) if added else None
     if failed.targets and failed.targets == later.targets and failed.place == later.place:
         flags = tuple(word for word in later.args if is_flag(word))
-        return _remedy(Change.INSTEAD, about, failed.head, (*later.head, *flags))
+        return _remedy(RemedyKind.INSTEAD, about, failed.head, (*later.head, *flags))
     shared = failed.words[1:]
     if (
         shared
         and shared == later.words[-len(shared) :]
         and SequenceMatcher(None, failed.program, "".join(later.words[:2])).ratio() > 0.8
     ):
-        return _remedy(Change.INSTEAD, about, failed.head, later.words[: -len(shared)])  # `docker compose`
+        return _remedy(RemedyKind.INSTEAD, about, failed.head, later.words[: -len(shared)])  # `docker compose`
     return None
 
 
-def _other_words(failed: Command, later: Command, about: ClassifiedError, *, is_next: bool) -> Remedy | None:
+def _replace_words(
+    failed: ShellCommand, later: ShellCommand, about: ClassifiedError, *, is_next: bool
+) -> Remedy | None:
     gone, new = _without(failed.args, later.args), _without(later.args, failed.args)
     lost, came = _loose(failed.args, gone), _loose(later.args, new)
     base = later.base
     kept = tuple(word for word in later.args if "://" in word and word not in (*base, *new))
     if not lost and not came:
         is_told = about.subject in gone or about.mentions_any((*gone, *new))
-        return _remedy(Change.FLAGS, about, (*base, *gone, *kept), (*base, *new, *kept)) if is_next or is_told else None
+        return (
+            _remedy(RemedyKind.FLAGS, about, (*base, *gone, *kept), (*base, *new, *kept))
+            if is_next or is_told
+            else None
+        )
     if len(lost) == len(came) == 1 and len(gone) == len(new) == 1:
-        return _other_name(failed, later, lost[0], came[0], about)
+        return _replace_name(failed, later, lost[0], came[0], about)
     if len(came) == 1 and not gone and new == tuple(came) and (subcommand := _with_subcommand(failed, later, came[0])):
         is_told = about.mentions_any(came) or (is_next and about.cause is ErrorCause.OPTION)
-        return _remedy(Change.INSTEAD, about, failed.base, subcommand) if is_told else None
+        return _remedy(RemedyKind.INSTEAD, about, failed.base, subcommand) if is_told else None
     if came and not lost and about.mentions_any(new):
         added = (word for word in new if word not in base)
-        return _remedy(Change.FLAGS, about, (*failed.base, *gone, *kept), (*base, *added, *kept))
+        return _remedy(RemedyKind.FLAGS, about, (*failed.base, *gone, *kept), (*base, *added, *kept))
     return None
 
 
-def _with_subcommand(failed: Command, later: Command, came: str) -> tuple[str, ...]:
-    """The command as far as its base reached before, with the word that came; nothing where that is a target."""
+def _with_subcommand(failed: ShellCommand, later: ShellCommand, came: str) -> tuple[str, ...]:
+    """Return the command with the subcommand that was added; empty if the added word is a target."""
     base = failed.base
     at = later.args.index(came)
     reach = len(base) - len(failed.head) + 1
     return later.words[: len(later.head) + reach] if at < reach and SUBCOMMAND.fullmatch(came) else ()
 
 
-def _other_name(failed: Command, later: Command, lost: str, came: str, about: ClassifiedError) -> Remedy | None:
+def _replace_name(
+    failed: ShellCommand, later: ShellCommand, lost: str, came: str, about: ClassifiedError
+) -> Remedy | None:
     if lost != about.subject and not about.mentions_any([lost]):
         return None
     is_moved = posixpath.basename(lost) == posixpath.basename(came)
@@ -245,11 +270,13 @@ def _other_name(failed: Command, later: Command, lost: str, came: str, about: Cl
     is_close = about.cause is ErrorCause.OPTION and SequenceMatcher(None, lost, came).ratio() >= 0.6
     if not (is_moved or is_suggested or is_close):
         return None
-    return _remedy(Change.NAME, about, _up_to(failed, lost), _up_to(later, came))
+    return _remedy(RemedyKind.NAME, about, _up_to(failed, lost), _up_to(later, came))
 
 
-def _other_argument(failed: Call, later: Call, about: ClassifiedError, *, is_next: bool) -> Remedy | None:
-    if CUT in (failed.summary[-1:], later.summary[-1:]):
+def _replace_argument(
+    failed: SessionCall, later: SessionCall, about: ClassifiedError, *, is_next: bool
+) -> Remedy | None:
+    if CUT_MARK in (failed.summary[-1:], later.summary[-1:]):
         return None
     before, after = failed.whole, later.whole
     differing = [key for key in {**before, **after} if before.get(key) != after.get(key)]
@@ -265,7 +292,7 @@ def _other_argument(failed: Call, later: Call, about: ClassifiedError, *, is_nex
     if not (is_near and about.mentions_any([str(lost)])) and not (has_rest and is_told and is_next):
         return None
     wrong, right = (() if value is None else (f"{key}={value}",) for value in (lost, came))
-    return _remedy(Change.ARGUMENT, about, wrong, right, tool=failed.name)
+    return _remedy(RemedyKind.ARGUMENT, about, wrong, right, tool=failed.name)
 
 
 def _is_short(value: object) -> bool:
@@ -279,44 +306,46 @@ def _is_near(one: str, other: str) -> bool:
     return is_moved or SequenceMatcher(None, one, other).ratio() >= 0.8
 
 
-# The same thing, after something else
+# Preparation: the same call, after another one
 
 
-def _what_came_first(
-    failed: Call, between: Sequence[Call], named: Sequence[Call], about: ClassifiedError
-) -> Remedy | Ending | None:
+def _find_preparation(
+    failed: SessionCall, between: Sequence[SessionCall], named: Sequence[SessionCall], about: ClassifiedError
+) -> Remedy | FailureEnding | None:
     if named:
-        return _first(failed, named, about)
-    acts = [each for each in between if each.has_worked and not each.only_looks]
-    told = [each for each in between if each.has_worked and _is_for(each, failed, about)]
+        return _preparation_remedy(failed, named, about)
+    acts = [each for each in between if each.has_worked and not each.is_read_only]
+    told = [each for each in between if each.has_worked and _answers_error(each, failed, about)]
     if not acts and not told:
-        return Ending.RETRIED
+        return FailureEnding.RETRIED
     if told:
-        return _first(failed, told[-1:], about)
-    if len(acts) == 1 and not acts[0].edits and _prepares(acts[0]):
-        return _first(failed, acts, about)
-    return Ending.LEFT
+        return _preparation_remedy(failed, told[-1:], about)
+    if len(acts) == 1 and not acts[0].edits and _is_preparation(acts[0]):
+        return _preparation_remedy(failed, acts, about)
+    return FailureEnding.LEFT
 
 
-def _is_named_by_error(call: Call, failed: Call, about: ClassifiedError) -> bool:
-    """Whether it ran what the error says to run."""
+def _is_named_by_error(call: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
+    """Return whether the call ran what the error message says to run."""
     wanted = failed.focus
     if wanted is None or not call.has_worked:
         return False
-    return any(_is_named_command(each, about) and _task(each) != _task(wanted) for each in call.commands)
+    return any(_is_named_command(each, about) and _goal_of(each) != _goal_of(wanted) for each in call.commands)
 
 
-def _is_named_command(command: Command, about: ClassifiedError) -> bool:
+def _is_named_command(command: ShellCommand, about: ClassifiedError) -> bool:
     first = command.args[:1]
     return bool(first) and about.mentions_any({" ".join((*command.head, *first)), " ".join((command.program, *first))})
 
 
-def _task(command: Command) -> tuple[str, ...]:
-    """The program and the word that says what it is to do, whatever it is run through."""
+def _goal_of(command: ShellCommand) -> tuple[str, ...]:
+    """Return the program and its first target, whatever runner starts it."""
     return command.program, *command.targets[:1]
 
 
-def _first(failed: Call, chosen: Sequence[Call], about: ClassifiedError) -> Remedy | Ending | None:
+def _preparation_remedy(
+    failed: SessionCall, chosen: Sequence[SessionCall], about: ClassifiedError
+) -> Remedy | FailureEnding | None:
     wanted = failed.focus
     wrong = wanted.base if wanted else ()
     tool = "" if wanted else failed.name
@@ -324,16 +353,16 @@ def _first(failed: Call, chosen: Sequence[Call], about: ClassifiedError) -> Reme
     if not last.command:
         shared = [key for key, value in last.whole.items() if value in failed.whole.values()]
         right = (last.name, *(() if shared else _short_arguments(last)))
-        return _remedy(Change.FIRST, about, wrong, right, tool=tool)
+        return _remedy(RemedyKind.FIRST, about, wrong, right, tool=tool)
     steps = [each for call in chosen for each in call.commands if each.program not in ("echo", "ls", "pwd")]
     if not steps:
-        return Ending.LEFT
+        return FailureEnding.LEFT
     moved = _change_directory(steps[0].place) if not wanted or steps[0].place != wanted.place else ()
     right = (*moved, *_join_steps([(*each.env, *each.words) for each in steps])[:-1])
-    return _remedy(Change.FIRST, about, wrong, right, tool=tool)
+    return _remedy(RemedyKind.FIRST, about, wrong, right, tool=tool)
 
 
-def _short_arguments(call: Call) -> tuple[str, ...]:
+def _short_arguments(call: SessionCall) -> tuple[str, ...]:
     return tuple(f"{key}={value}" for key, value in call.whole.items() if _is_short(value))
 
 
@@ -347,16 +376,16 @@ _PREPARES = (
 )
 
 
-def _prepares(call: Call) -> bool:
+def _is_preparation(call: SessionCall) -> bool:
     words = {part for each in call.commands for word in each.words for part in (word, *re.split(r"[:.]", word))}
     return bool(words & _PREPARES) or any("activate" in word for word in words)
 
 
-def _is_for(act: Call, failed: Call, about: ClassifiedError) -> bool:
-    """Whether a call answers what the error says."""
+def _answers_error(act: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
+    """Return whether a call addresses what the error message says."""
     if not act.command:
         return about.cause is ErrorCause.OTHER and about.mentions_any([act.name, act.name.lower()])
-    if act.only_looks:
+    if act.is_read_only:
         return False
     words = {word for each in act.commands for word in each.words}
     named = posixpath.basename(about.subject)
@@ -378,17 +407,17 @@ def _is_for(act: Call, failed: Call, about: ClassifiedError) -> bool:
 
 
 def _remedy(
-    change: Change, about: ClassifiedError, wrong: Sequence[str], right: Sequence[str], *, tool: str = ""
+    change: RemedyKind, about: ClassifiedError, wrong: Sequence[str], right: Sequence[str], *, tool: str = ""
 ) -> Remedy | None:
-    """None where nothing differs that could be said."""
+    """Return the remedy; None if nothing differs."""
     wrong, right = tuple(wrong), tuple(right)
     if wrong == right:
         return None
     return Remedy(change=change, cause=about.cause, about=about.subject, wrong=wrong, right=right, tool=tool)
 
 
-def _up_to(command: Command, word: str) -> tuple[str, ...]:
-    """The command as far as a word, without flags but the one whose value it may be."""
+def _up_to(command: ShellCommand, word: str) -> tuple[str, ...]:
+    """Return the command up to a word, without flags except the one whose value it may be."""
     at = command.args.index(word)
     args = command.args[:at]
     return (*command.head, *(each for each in args[:-1] if not is_flag(each)), *args[-1:], word)
@@ -400,7 +429,7 @@ def _without(words: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
 
 
 def _loose(args: Sequence[str], changed: Sequence[str]) -> list[str]:
-    """Of the changed words those that are no flags, and follow none that changed with them."""
+    """Return the changed words that are neither flags nor values of changed flags."""
     found: list[str] = []
     after_flag = False
     for word in args:

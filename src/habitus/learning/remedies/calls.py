@@ -1,5 +1,5 @@
-"""Calls with what came of them, paired from the events of a turn, and shell lines taken apart into simple commands,
-each with where, under which variables and through what it runs.
+"""Calls with their results, paired from the events of a turn, and shell lines parsed into simple commands with their
+directory, variables and runner.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from itertools import takewhile
 from habitus.events import AgentEvent, CallRecord, get_text_detail
 from habitus.learning.detectors.error_signatures import ErrorCause, classify_error
 
-CUT = "…"  # how a shortened text ends
+CUT_MARK = "…"  # how a shortened text ends
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call(CallRecord):
+class SessionCall(CallRecord):
     turn: str = ""
     project: str = ""
 
     @property
     def command(self) -> str:
-        """A shell's text."""
+        """The command line of a shell."""
         return get_text_detail(self.call_event, "command")
 
     @property
@@ -40,18 +40,18 @@ class Call(CallRecord):
 
     @property
     def doubt(self) -> str:
-        """A line of a success that reads like a failure."""
+        """A line of a successful result that reads like a failure."""
         return get_text_detail(self.result_event, "doubt")
 
     @cached_property
     def cwd(self) -> str:
-        """Relative to the project where it lies in it."""
+        """The working directory, relative to the project if it is inside."""
         given = (place for key in _WHERE if isinstance(place := self.whole.get(key), str))
-        return within(self.project, next(given, get_text_detail(self.call_event, "cwd")))
+        return relative_to_project(self.project, next(given, get_text_detail(self.call_event, "cwd")))
 
     @cached_property
     def whole(self) -> Mapping[str, object]:
-        """The arguments that the summary still holds whole."""
+        """The arguments that the summary holds unshortened."""
         return _arguments(self.summary)
 
     @property
@@ -59,22 +59,24 @@ class Call(CallRecord):
         return self.success is True and not self.doubt
 
     @cached_property
-    def commands(self) -> tuple[Command, ...]:
-        """The commands of a shell line, each with the directory it runs in."""
-        if self.command.endswith(CUT):
+    def commands(self) -> tuple[ShellCommand, ...]:
+        """The commands of a shell line, each with its directory."""
+        if self.command.endswith(CUT_MARK):
             return ()
-        found = commands(self.command)
-        return tuple(replace(each, place=_place(self.cwd, each.place)) for each in found) if self.cwd else found
+        found = parse_commands(self.command)
+        return (
+            tuple(replace(each, place=_join_directory(self.cwd, each.place)) for each in found) if self.cwd else found
+        )
 
     @cached_property
-    def focus(self) -> Command | None:
-        """The command of its line that its error is about."""
+    def focus(self) -> ShellCommand | None:
+        """The command of the line that the error is about."""
         about = classify_error(self.error)
         found = [each for each in self.commands if each.program not in ("echo", "sleep", "true")]
         if about.cause is ErrorCause.PROGRAM:
-            program = plain(about.subject)
+            program = program_name(about.subject)
             for each in found:
-                if any(plain(word) == program for word in each.head):
+                if any(program_name(word) == program for word in each.head):
                     return each
         for each in found:
             if each.program in self.error and re.search(
@@ -84,15 +86,15 @@ class Call(CallRecord):
         return found[-1] if found else None
 
     @cached_property
-    def only_looks(self) -> bool:
-        """Whether it changes nothing, as far as one can see."""
+    def is_read_only(self) -> bool:
+        """Whether it changes nothing, as far as can be told."""
         if not self.command:
             return self.name.rpartition("__")[2].lower().replace("_", "").startswith(_LOOKING_TOOLS)
-        return bool(self.commands) and all(map(_only_looks, self.commands)) and not _WRITES.search(self.command)
+        return bool(self.commands) and all(map(_is_read_only, self.commands)) and not _WRITES.search(self.command)
 
     @cached_property
     def edits(self) -> bool:
-        """Whether it changes the work itself, which is no general remedy for anything."""
+        """Whether it edits the work itself, which is no general remedy."""
         if not self.command:
             return self.name.lower().replace("_", "").startswith(_EDITING_TOOLS)
         return bool(_WRITES.search(self.command)) or any(_edits(each.words) for each in self.commands)
@@ -129,7 +131,7 @@ _LOOKING_FLAGS = word_set("--help --version -V --dry-run --list --collect-only -
 _WRITES = re.compile(r"(?<![<>&\d=-])(?:[12]?>{1,2})(?!&|\s*/dev/null)\s*[\w./~$\"']")
 
 
-def _only_looks(command: Command) -> bool:
+def _is_read_only(command: ShellCommand) -> bool:
     if command.program in _LOOKING:
         return True
     if any(word in ("--help", "--version", "help") for word in command.args):
@@ -137,8 +139,8 @@ def _only_looks(command: Command) -> bool:
     return bool(command.args) and command.args[0] in _LOOKING_PARTS.get(command.program, ())
 
 
-def looking_flags(command: Command) -> set[str]:
-    """Its flags that only ask; `-h` and `-n` have other meanings where a value follows them."""
+def read_only_flags(command: ShellCommand) -> set[str]:
+    """Return its flags that only ask; `-h` and `-n` mean something else if a value follows them."""
     found = _LOOKING_FLAGS & set(command.args)
     for word, then in zip(command.args, (*command.args[1:], "--"), strict=False):
         if word in ("-h", "-n") and (is_flag(then) or command.program in ("make", "git", "rsync")):
@@ -157,7 +159,7 @@ def _edits(words: tuple[str, ...]) -> bool:
     return False
 
 
-def _place(cwd: str, place: str) -> str:
+def _join_directory(cwd: str, place: str) -> str:
     joined = posixpath.normpath(posixpath.join(cwd or ".", place or "."))
     return "" if joined == "." else joined
 
@@ -167,7 +169,7 @@ _KEY = re.compile(r"(?:, )?([\w.-]+)=")
 
 @lru_cache(maxsize=1024)
 def _arguments(summary: str) -> Mapping[str, object]:
-    """The arguments that a summary still holds whole."""
+    """Return the arguments that a summary holds unshortened."""
     found: dict[str, object] = {}
     decoder, position = json.JSONDecoder(), 0
     while key := _KEY.match(summary, position):
@@ -178,30 +180,30 @@ def _arguments(summary: str) -> Mapping[str, object]:
     return found
 
 
-def calls(events: Iterable[AgentEvent], *, turn: str = "", project: str = "") -> Iterator[Call]:
-    """Those that came back, in the order in which they did."""
+def pair_calls(events: Iterable[AgentEvent], *, turn: str = "", project: str = "") -> Iterator[SessionCall]:
+    """Yield the calls that returned, in the order in which they did."""
     seen = list(events)
     order = {id(event): number for number, event in enumerate(seen)}
-    made = Call.from_events(seen, turn=turn, project=project)
+    made = SessionCall.from_events(seen, turn=turn, project=project)
     done = [call for call in made if call.call_event and call.result_event]
     for call in sorted(done, key=lambda call: order[id(call.result_event)]):
         yield replace(call, success=False, error=call.doubt) if _was_hidden(call) else call
 
 
-def _was_hidden(call: Call) -> bool:
-    """Whether a pipe hid that there is no such program: its output is only the shell's word on it."""
+def _was_hidden(call: SessionCall) -> bool:
+    """Return whether a pipe hid a missing program: the output is only the shell's message about it."""
     about = classify_error(call.doubt) if call.doubt and call.success and "|" in call.command else None
     if about is None or about.cause is not ErrorCause.PROGRAM:
         return False
-    return any(plain(word) == plain(about.subject) for each in call.commands for word in each.head)
+    return any(program_name(word) == program_name(about.subject) for each in call.commands for word in each.head)
 
 
 _WHERE = ("workdir", "cwd", "working_directory", "dir")
 
 
 @lru_cache(maxsize=256)
-def within(project: str, place: str) -> str:
-    """A directory as seen from the project, so that two copies of it look the same."""
+def relative_to_project(project: str, place: str) -> str:
+    """Return a directory relative to the project, so that two checkouts look the same."""
     if not project or not place.startswith("/"):
         return place
     inside = posixpath.relpath(place, project)
@@ -216,7 +218,7 @@ def parse_iso_timestamp(at: str) -> datetime | None:
     return read if read.tzinfo else read.replace(tzinfo=UTC)
 
 
-LONGEST = 160  # characters of a remedy; what is longer is no habit but a piece of work
+LONGEST = 160  # characters; a longer command is a piece of work, not a habit
 _ODD = re.compile(r"\$\(|`|\[redacted|\n|[<>]|…")  # computed, secret, or cut
 _GUARDS = word_set(
     "sudo doas --force -f --force-with-lease --no-verify --insecure -k --no-check-certificate --hard --privileged",
@@ -225,38 +227,38 @@ _GUARDS = word_set(
 )
 
 
-class Change(StrEnum):
-    """How what worked differs from what failed."""
+class RemedyKind(StrEnum):
+    """How the call that worked differs from the one that failed."""
 
-    INSTEAD = "instead"  # another program, or the same through something else
+    INSTEAD = "instead"  # another program, or the same through a runner
     PLACE = "place"
     VARIABLE = "variable"
     FLAGS = "flags"
-    NAME = "name"  # another word: a subcommand, a script, a path
+    NAME = "name"  # another subcommand, script or path
     ARGUMENT = "argument"  # of a tool that is not a shell
-    FIRST = "first"  # the same, after another call
+    FIRST = "first"  # the same call, after a preparation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remedy:
-    """A remedy: the call that failed and the one that worked, in the words that matter."""
+    """The call that failed and the one that worked, in the words that matter."""
 
-    change: Change
+    change: RemedyKind
     cause: ErrorCause
     about: str
     wrong: tuple[str, ...]
     right: tuple[str, ...]
-    tool: str = ""  # of a call that is not a shell's
+    tool: str = ""  # for calls that are not a shell's
 
     @property
     def can_be_quoted(self) -> bool:
-        """Short, plain, and with no address that only what worked has: that is fetched from elsewhere."""
+        """Whether it is short and plain, and has no URL that the failed call did not have."""
         if len(shell_text((*self.wrong, *self.right))) > LONGEST:
             return False
         return not any(_ODD.search(word) or ("://" in word and word not in self.wrong) for word in self.right)
 
     @property
-    def goes_round_a_guard(self) -> bool:
+    def bypasses_guard(self) -> bool:
         added = set(self.right) - set(self.wrong)
         return any(
             word.partition("=")[0] in _GUARDS or "dangerous" in word or "StrictHostKey" in word for word in added
@@ -296,24 +298,24 @@ SUBCOMMAND = re.compile(r"[a-z][\w:-]*(?:\.\w{1,4})?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
-    """One simple command. `words` are as they were written, without quotes; the program is at `at`."""
+class ShellCommand:
+    """One simple command. `words` are as written, without quotes; the program is at index `at`."""
 
     words: tuple[str, ...]
     at: int = 0
     env: tuple[str, ...] = ()
     place: str = ""  # the directory that a `cd` before it leads to
-    before: tuple[tuple[str, ...], ...] = ()  # what runs before it on the same line, and must work
-    is_last: bool = True  # whether nothing follows that hides how it ended; a pipe does, but shows what it said
+    before: tuple[tuple[str, ...], ...] = ()  # commands before it on the line that must succeed
+    is_last: bool = True  # nothing follows that hides its exit status (a pipe does, but shows its output)
 
     @property
     def program(self) -> str:
-        """The program, whatever runs it and wherever it lies: `.venv/bin/python3.11` is `python`."""
-        return plain(self.words[self.at])
+        """The program name, whatever runs it and wherever it is: `.venv/bin/python3.11` is `python`."""
+        return program_name(self.words[self.at])
 
     @property
     def head(self) -> tuple[str, ...]:
-        """The program and what it is run through, as written."""
+        """The program and its runner, as written."""
         return self.words[: self.at + 1]
 
     @property
@@ -322,12 +324,12 @@ class Command:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Its targets: the arguments that are no flags."""
+        """The arguments that are not flags."""
         return tuple(word for word in self.args if not is_flag(word))
 
     @property
     def base(self) -> tuple[str, ...]:
-        """The program and its subcommands: what stays when the arguments vary."""
+        """The program and its subcommands, without varying arguments."""
         return (*self.head, *takewhile(SUBCOMMAND.fullmatch, self.args[:2]))
 
 
@@ -336,39 +338,39 @@ def is_flag(word: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def plain(word: str) -> str:
+def program_name(word: str) -> str:
     return _VERSION.sub("", word.rpartition("/")[2]) or word
 
 
 def shell_text(words: Sequence[str]) -> str:
-    """The words as a shell would take them again."""
+    """Return the words quoted for a shell."""
     return " ".join(f"'{word}'" if re.search(r"\s", word) and word != "&&" else word for word in words)
 
 
 @lru_cache(maxsize=4096)
-def commands(line: str) -> tuple[Command, ...]:
-    """The commands of a line that do something; `cd` and `export` become part of those after them."""
-    found: list[Command] = []
+def parse_commands(line: str) -> tuple[ShellCommand, ...]:
+    """Return the commands of a line that do something; `cd` and `export` become part of those after them."""
+    found: list[ShellCommand] = []
     place = ""
     env: tuple[str, ...] = ()
     before: tuple[tuple[str, ...], ...] = ()
-    for words, join, follows in _simple(line):
+    for words, join, follows in _split_line(line):
         assigned, words = _split_env(words)
         words = _without_transparent(words)
         if not words:
             env = (*env, *assigned)
             continue
         if words[0] == "cd" and len(words) > 1:
-            place = _place(place, words[1])
+            place = _join_directory(place, words[1])
             continue
         if words[0] == "export":
             env = (*env, *(word for word in words[1:] if _ASSIGNMENT.match(word)))
             continue
-        if join == "|" and found:  # what only looks at another's output
+        if join == "|" and found:  # a filter of another command's output
             continue
         if join not in ("", "&&"):
             before = ()
-        command = Command(
+        command = ShellCommand(
             words=words, at=_program_at(words), env=(*env, *assigned), place=place, before=before, is_last=not follows
         )
         found.append(command)
@@ -376,8 +378,8 @@ def commands(line: str) -> tuple[Command, ...]:
     return tuple(found)
 
 
-def _simple(line: str) -> Iterator[tuple[tuple[str, ...], str, bool]]:
-    """Words, what joins them to the words before, and whether something follows that hides how they ended."""
+def _split_line(line: str) -> Iterator[tuple[tuple[str, ...], str, bool]]:
+    """Yield words, the operator before them, and whether something follows that hides their exit status."""
     runs: list[tuple[list[str], str]] = [([], "")]
     skips = False
     position = 0
@@ -437,5 +439,5 @@ def _program_at(words: tuple[str, ...]) -> int:
 def _runner(words: Sequence[str]) -> tuple[str, ...]:
     if len(words) < 2:
         return ()
-    spelled = (plain(words[0]), *words[1:3])
+    spelled = (program_name(words[0]), *words[1:3])
     return next((runner for runner in _RUNNERS if spelled[: len(runner)] == runner), ())

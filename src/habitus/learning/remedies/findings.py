@@ -1,4 +1,4 @@
-"""Findings of many sessions: failures by their cost, remedies by their support, rules by how often they were said."""
+"""Findings over many sessions: failures by cost, remedies by support, rules by how often they were stated."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from habitus.learning.remedies.alignment import Ending
-from habitus.learning.remedies.calls import Change, Remedy, is_flag, plain, shell_text
-from habitus.learning.remedies.sessions import Correction, Failure, SessionFacts, is_again
+from habitus.learning.remedies.alignment import FailureEnding
+from habitus.learning.remedies.calls import Remedy, RemedyKind, is_flag, program_name, shell_text
+from habitus.learning.remedies.sessions import CallFailure, SessionFacts, UserCorrection, is_same_rule
 
-ENOUGH = 2  # sessions that make a lesson
-MAJORITY = 0.6  # of the sessions that found a way, those that found this one
-CONTRADICTED = 5  # sessions for it that one against it outweighs
-VARIES = "…"  # stands for a word that was another one each time
+MIN_SESSIONS = 2  # sessions needed for a lesson
+MAJORITY = 0.6  # share of the sessions with any remedy that found this one
+CONTRADICTED = 5  # supporting sessions that one contradiction outweighs
+VARYING_WORD = "…"  # stands for a word that varied
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recurring:
-    """A failure that sessions share, and what it cost."""
+class RecurringFailure:
+    """A failure that several sessions share, and its cost."""
 
     what: str
     tool: str
@@ -28,28 +28,28 @@ class Recurring:
     minutes: float
     last: str
     signature: str
-    command: str = ""  # the last that failed so; empty where it is no shell's
-    is_open: bool = False  # nothing like it worked later, in any session
+    command: str = ""  # the last failing command line; empty for tools
+    is_open: bool = False  # no similar call succeeded later, in any session
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
-    """A remedy and what it rests on."""
+class SupportedRemedy:
+    """A remedy and its evidence."""
 
     remedy: Remedy
-    project: str  # empty: it held in several
+    project: str  # empty if several projects have it
     sessions: int
     last: str
     calls: int
     seconds: float
     signatures: tuple[str, ...]
-    traces: tuple[str, ...]  # where: session and turn
+    traces: tuple[str, ...]  # session and turn
     against: int = 0  # sessions that contradict it
-    share: float = 1.0  # of the sessions that found a way out of the failure
+    share: float = 1.0  # of the sessions that found any remedy
 
     @property
     def is_lesson(self) -> bool:
-        return self.sessions >= ENOUGH and self.is_clear
+        return self.sessions >= MIN_SESSIONS and self.is_clear
 
     @property
     def is_clear(self) -> bool:
@@ -58,52 +58,52 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProposedRule:
-    correction: Correction
+    correction: UserCorrection
     project: str
-    times: int  # sessions in which it was said
+    times: int  # sessions in which it was stated
     traces: tuple[str, ...]
 
     @property
     def is_lesson(self) -> bool:
-        """Worth a person's look at once: it was meant for good, or said again."""
-        return self.times >= ENOUGH or self.correction.is_standing
+        """Worth proposing at once: it was meant permanently, or stated again."""
+        return self.times >= MIN_SESSIONS or self.correction.is_standing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Coverage:
+class RemedyCoverage:
     sessions: int = 0
     calls: int = 0
     failures: int = 0
     teachable: int = 0  # neither transient nor about the work itself
-    remedied: int = 0  # something later did the same thing
+    remedied: int = 0  # a later call reached the goal
     taught: int = 0  # covered by a lesson
-    guarded: int = 0  # worked only by going round a guard
+    guarded: int = 0  # worked only by bypassing a guard
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Findings:
-    failures: tuple[Recurring, ...]
-    lessons: tuple[Held, ...]
-    candidates: tuple[Held, ...]
+class RemedyFindings:
+    failures: tuple[RecurringFailure, ...]
+    lessons: tuple[SupportedRemedy, ...]
+    candidates: tuple[SupportedRemedy, ...]
     rules: tuple[ProposedRule, ...]
-    coverage: Coverage
+    coverage: RemedyCoverage
 
 
-def findings(sessions: Iterable[SessionFacts]) -> Findings:
+def collect_findings(sessions: Iterable[SessionFacts]) -> RemedyFindings:
     seen = sorted({facts.session: facts for facts in sessions}.values(), key=lambda facts: (facts.last, facts.session))
     held = _join_projects(_weigh_remedies(seen))
     lessons = tuple(each for each in held if each.is_lesson)
-    return Findings(
-        failures=_recurring(seen),
+    return RemedyFindings(
+        failures=_rank_failures(seen),
         lessons=lessons,
         candidates=tuple(each for each in held if not each.is_lesson and each.is_clear),
-        rules=_rules(seen),
-        coverage=_coverage(seen, lessons),
+        rules=_group_rules(seen),
+        coverage=_measure_coverage(seen, lessons),
     )
 
 
-def _recurring(seen: Sequence[SessionFacts]) -> tuple[Recurring, ...]:
-    groups: dict[tuple[str, str, str], list[tuple[SessionFacts, Failure]]] = defaultdict(list)
+def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]:
+    groups: dict[tuple[str, str, str], list[tuple[SessionFacts, CallFailure]]] = defaultdict(list)
     for facts in seen:
         for failure in facts.failures:
             groups[failure.signature, failure.tool, facts.project].append((facts, failure))
@@ -111,7 +111,7 @@ def _recurring(seen: Sequence[SessionFacts]) -> tuple[Recurring, ...]:
     for (signature, tool, project), members in groups.items():
         calls, seconds = (sum(getattr(failure, cost) for _, failure in members) for cost in ("calls", "seconds"))
         command = shell_text(members[-1][1].words[:6])
-        recurring = Recurring(
+        recurring = RecurringFailure(
             what=f"{command}: {signature}" if command else signature,
             tool=tool,
             project=project,
@@ -121,43 +121,48 @@ def _recurring(seen: Sequence[SessionFacts]) -> tuple[Recurring, ...]:
             last=max(failure.at or facts.last for facts, failure in members),
             signature=signature,
             command=command,
-            is_open=all(failure.ending is Ending.NOTHING for _, failure in members),
+            is_open=all(failure.ending is FailureEnding.NOTHING for _, failure in members),
         )
         found.append((-seconds - 20 * calls, signature, project, recurring))
     return tuple(one[-1] for one in sorted(found, key=lambda one: one[:3]))
 
 
-_Support = list[tuple[SessionFacts, Failure, Remedy]]
+_Support = list[tuple[SessionFacts, CallFailure, Remedy]]
 
 
-def _weigh_remedies(seen: Sequence[SessionFacts]) -> list[Held]:
-    """Every remedy of every project, with what speaks for it and against it."""
+def _weigh_remedies(seen: Sequence[SessionFacts]) -> list[SupportedRemedy]:
+    """Return every remedy of every project, with its support and contradictions."""
     supports: dict[tuple[object, ...], _Support] = defaultdict(list)
     rivals: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for facts in seen:
         for failure in facts.failures:
             if remedy := failure.remedy:
-                supports[facts.project, *_key(remedy)].append((facts, failure, remedy))
-                rivals[_of_failure(facts.project, failure, remedy)].add(facts.session)
+                supports[facts.project, *_remedy_key(remedy)].append((facts, failure, remedy))
+                rivals[_failure_key(facts.project, failure, remedy)].add(facts.session)
     found = []
     for support in supports.values():
         sessions = {facts.session for facts, _, _ in support}
-        all_ways = set().union(*(rivals[_of_failure(facts.project, failure, made)] for facts, failure, made in support))
+        all_ways = set().union(
+            *(rivals[_failure_key(facts.project, failure, made)] for facts, failure, made in support)
+        )
         held = _join_support(support)
-        found.append(replace(held, against=_against(held.remedy, support, seen), share=len(sessions) / len(all_ways)))
+        found.append(
+            replace(
+                held, against=_count_contradictions(held.remedy, support, seen), share=len(sessions) / len(all_ways)
+            )
+        )
     return found
 
 
-def _key(remedy: Remedy) -> tuple[object, ...]:
-    """The key of a remedy, which equal ones share: flags count without their values, and what they are for is left
-    open."""
+def _remedy_key(remedy: Remedy) -> tuple[object, ...]:
+    """Return the key that equal remedies share: flags count without values, and what they are for is left open."""
     match remedy.change:
-        case Change.FLAGS:
+        case RemedyKind.FLAGS:
             return remedy.change, remedy.wrong[:2], _flags(remedy.wrong), _flags(remedy.right)
-        case Change.VARIABLE:
+        case RemedyKind.VARIABLE:
             return remedy.change, remedy.wrong[:1], remedy.right[: len(remedy.right) - len(remedy.wrong)]
-        case Change.FIRST:
-            return remedy.change, remedy.tool, tuple(map(plain, remedy.wrong[:1])), remedy.right
+        case RemedyKind.FIRST:
+            return remedy.change, remedy.tool, tuple(map(program_name, remedy.wrong[:1])), remedy.right
         case _:
             return remedy.change, remedy.tool, remedy.wrong, remedy.right
 
@@ -166,26 +171,28 @@ def _flags(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(word.partition("=")[0] for word in words if is_flag(word))
 
 
-def _of_failure(project: str, failure: Failure, remedy: Remedy) -> tuple[str, ...]:
-    """The key of a failure, which all ways out of it share."""
+def _failure_key(project: str, failure: CallFailure, remedy: Remedy) -> tuple[str, ...]:
+    """Return the key of a failure, which all its remedies share."""
     return project, failure.tool, failure.signature, failure.about, shell_text(remedy.wrong[:1])
 
 
-def _join_support(support: _Support) -> Held:
+def _join_support(support: _Support) -> SupportedRemedy:
     sessions = {facts.session for facts, _, _ in support}
     last_facts, _, remedy = support[-1]
     rights = [made.right for _, _, made in support]
-    if remedy.change is Change.FLAGS:
-        remedy = replace(remedy, wrong=_common([made.wrong for _, _, made in support]), right=_common(rights))
-    if remedy.change in (Change.FIRST, Change.VARIABLE):
+    if remedy.change is RemedyKind.FLAGS:
+        remedy = replace(
+            remedy, wrong=_common_words([made.wrong for _, _, made in support]), right=_common_words(rights)
+        )
+    if remedy.change in (RemedyKind.FIRST, RemedyKind.VARIABLE):
         shared = _shared_beginning([made.wrong for _, _, made in support])
         variables = remedy.right[: len(remedy.right) - len(remedy.wrong)]
-        right = (*variables, *shared) if remedy.change is Change.VARIABLE else remedy.right
+        right = (*variables, *shared) if remedy.change is RemedyKind.VARIABLE else remedy.right
         remedy = replace(remedy, wrong=shared, right=right)
     if len({made.about for _, _, made in support}) > 1:
         remedy = replace(remedy, about="")
     traces = {f"{facts.file or facts.session} turn {failure.turn}": None for facts, failure, _ in support}
-    return Held(
+    return SupportedRemedy(
         remedy=remedy,
         project=last_facts.project,
         sessions=len(sessions),
@@ -197,12 +204,12 @@ def _join_support(support: _Support) -> Held:
     )
 
 
-def _common(rights: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """The words that all have; those that vary are left open."""
+def _common_words(rights: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the words that all have; varying ones are replaced by a mark."""
     last = rights[-1]
     if any(len(right) != len(last) for right in rights):
         return last
-    return tuple(word if all(right[at] == word for right in rights) else VARIES for at, word in enumerate(last))
+    return tuple(word if all(right[at] == word for right in rights) else VARYING_WORD for at, word in enumerate(last))
 
 
 def _shared_beginning(wrongs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
@@ -215,8 +222,8 @@ def _shared_beginning(wrongs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     return shared or wrongs[-1][:1]
 
 
-def _against(remedy: Remedy, support: _Support, seen: Sequence[SessionFacts]) -> int:
-    """Sessions of the project in which what failed worked as it stands, or what is said to work did not."""
+def _count_contradictions(remedy: Remedy, support: _Support, seen: Sequence[SessionFacts]) -> int:
+    """Count the sessions of the project in which the failed call worked as it is, or the remedy failed."""
     project = support[-1][0].project
     signatures = {failure.signature for _, failure, _ in support}
     since = min(facts.last for facts, _, _ in support)
@@ -230,33 +237,38 @@ def _against(remedy: Remedy, support: _Support, seen: Sequence[SessionFacts]) ->
     return count
 
 
-_STANDING = (Change.INSTEAD, Change.PLACE, Change.VARIABLE, Change.NAME)  # not bound to a moment, as the others are
+_STANDING = (
+    RemedyKind.INSTEAD,
+    RemedyKind.PLACE,
+    RemedyKind.VARIABLE,
+    RemedyKind.NAME,
+)  # hold at any time; the others depend on the state at that time
 
 
-def _fails_too(remedy: Remedy, failure: Failure, signatures: set[str]) -> bool:
+def _fails_too(remedy: Remedy, failure: CallFailure, signatures: set[str]) -> bool:
     if failure.signature not in signatures or (failure.tool and remedy.tool and failure.tool != remedy.tool):
         return False
-    if failure.ending is Ending.RETRIED:
+    if failure.ending is FailureEnding.RETRIED:
         return failure.words[:1] == remedy.wrong[:1] and failure.about == remedy.about
     match remedy.change:
-        case Change.INSTEAD | Change.NAME:
+        case RemedyKind.INSTEAD | RemedyKind.NAME:
             return failure.words[: len(remedy.right)] == remedy.right
-        case Change.FLAGS:
+        case RemedyKind.FLAGS:
             words, left_out = set(failure.words), set(remedy.wrong) - set(remedy.right)
-            return set(remedy.right) - {VARIES} <= words and not left_out & words
+            return set(remedy.right) - {VARYING_WORD} <= words and not left_out & words
         case _:
             return False
 
 
-def _join_projects(held: Sequence[Held]) -> list[Held]:
-    """What holds in several projects is one finding, of none of them."""
-    groups: dict[tuple[object, ...], list[Held]] = defaultdict(list)
+def _join_projects(held: Sequence[SupportedRemedy]) -> list[SupportedRemedy]:
+    """Merge remedies that hold in several projects into one that belongs to no project."""
+    groups: dict[tuple[object, ...], list[SupportedRemedy]] = defaultdict(list)
     for each in held:
-        groups[_key(each.remedy)].append(each)
-    found: list[Held] = []
+        groups[_remedy_key(each.remedy)].append(each)
+    found: list[SupportedRemedy] = []
     for members in groups.values():
         clear = [each for each in members if each.is_clear]
-        if len(clear) < ENOUGH or len(clear) < len(members):
+        if len(clear) < MIN_SESSIONS or len(clear) < len(members):
             found += members
             continue
         last = max(clear, key=lambda each: each.last)
@@ -274,11 +286,11 @@ def _join_projects(held: Sequence[Held]) -> list[Held]:
     return sorted(found, key=lambda each: (-each.sessions, -each.seconds - 20 * each.calls, each.remedy.wrong))
 
 
-def _rules(seen: Sequence[SessionFacts]) -> tuple[ProposedRule, ...]:
-    groups: list[list[tuple[SessionFacts, Correction]]] = []
+def _group_rules(seen: Sequence[SessionFacts]) -> tuple[ProposedRule, ...]:
+    groups: list[list[tuple[SessionFacts, UserCorrection]]] = []
     for facts in seen:
         for correction in facts.corrections:
-            group = next((each for each in groups if is_again(each[0][1], correction)), None)
+            group = next((each for each in groups if is_same_rule(each[0][1], correction)), None)
             if group is None:
                 groups.append(group := [])
             group.append((facts, correction))
@@ -297,17 +309,17 @@ def _rules(seen: Sequence[SessionFacts]) -> tuple[ProposedRule, ...]:
     return tuple(sorted(rules, key=lambda rule: (-rule.times, not rule.correction.is_standing)))
 
 
-def _coverage(seen: Sequence[SessionFacts], lessons: Sequence[Held]) -> Coverage:
+def _measure_coverage(seen: Sequence[SessionFacts], lessons: Sequence[SupportedRemedy]) -> RemedyCoverage:
     count: Counter[str] = Counter()
-    taught = {(each.project, *_key(each.remedy)) for each in lessons}
+    taught = {(each.project, *_remedy_key(each.remedy)) for each in lessons}
     for facts in seen:
         count["calls"] += facts.calls
         for failure in facts.failures:
             count["failures"] += 1
             count["teachable"] += failure.cause.can_teach
-            count["guarded"] += failure.ending is Ending.GUARDED
+            count["guarded"] += failure.ending is FailureEnding.GUARDED
             if failure.remedy:
                 count["remedied"] += 1
-                key = _key(failure.remedy)
+                key = _remedy_key(failure.remedy)
                 count["taught"] += (facts.project, *key) in taught or ("", *key) in taught
-    return Coverage(sessions=len(seen), **count)
+    return RemedyCoverage(sessions=len(seen), **count)

@@ -1,6 +1,6 @@
-"""Facts of one session: what failed, what became of it, what worked, and what the person corrected.
+"""Facts of one session: failures and how they ended, commands that worked, and the person's corrections.
 
-They are stored with the transcripts that were studied: what `--since last` goes on from.
+They are stored per studied transcript, so that `--since last` can continue.
 """
 
 from __future__ import annotations
@@ -18,19 +18,26 @@ from pydantic import TypeAdapter, ValidationError
 
 from habitus import sql
 from habitus.learning.detectors.error_signatures import ErrorCause, classify_error
-from habitus.learning.remedies.alignment import WINDOW, Ending, align_failure
-from habitus.learning.remedies.calls import Call, Command, Remedy, calls, parse_iso_timestamp, shell_text
+from habitus.learning.remedies.alignment import WINDOW, FailureEnding, align_failure
+from habitus.learning.remedies.calls import (
+    Remedy,
+    SessionCall,
+    ShellCommand,
+    pair_calls,
+    parse_iso_timestamp,
+    shell_text,
+)
 from habitus.learning.transcripts.model import TranscriptTurn, UserStopKind, UserUtterance
 from habitus.memory.model import LessonKind
 
-_KEPT = 4 * WINDOW  # calls of the main thread that wait for what comes after them
+_KEPT = 4 * WINDOW  # calls of the main thread held until their follow-ups are read
 _MOST_WORKED = 500
-_LONGEST_GAP = timedelta(minutes=5)  # a longer one is a person who went away
+_LONGEST_GAP = timedelta(minutes=5)  # a longer gap means that the person was away
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
-    """One failed call, and what became of it."""
+class CallFailure:
+    """One failed call and how it ended."""
 
     tool: str
     cause: ErrorCause
@@ -39,10 +46,10 @@ class Failure:
     words: tuple[str, ...] = ()  # of the command that failed
     turn: str = ""
     at: str = ""
-    calls: int = 1  # lost on it
+    calls: int = 1  # spent on it
     seconds: float = 0.0
     remedy: Remedy | None = None
-    ending: Ending = Ending.LEFT
+    ending: FailureEnding = FailureEnding.LEFT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,43 +57,43 @@ class SessionFacts:
     session: str
     project: str = ""
     file: str = ""
-    last: str = ""  # when it was last heard of
+    last: str = ""  # timestamp of the last activity
     calls: int = 0
-    failures: tuple[Failure, ...] = ()
-    corrections: tuple[Correction, ...] = ()
-    worked: tuple[str, ...] = ()  # beginnings of commands that worked as they stand
+    failures: tuple[CallFailure, ...] = ()
+    corrections: tuple[UserCorrection, ...] = ()
+    worked: tuple[str, ...] = ()  # prefixes of commands that succeeded unchanged
 
 
 @dataclass(slots=True)
 class SessionReader:
-    """Takes the turns of a session in their order, in any number of pieces, and keeps little of them."""
+    """Reads the turns of a session in order, in any number of pieces, and retains little of them."""
 
     session: str
     project: str = ""
     file: str = ""
     _count: int = 0
     _last: str = ""
-    _main: list[Call] = field(default_factory=list)
-    _failures: list[Failure] = field(default_factory=list)
-    _corrections: list[Correction] = field(default_factory=list)
+    _main: list[SessionCall] = field(default_factory=list)
+    _failures: list[CallFailure] = field(default_factory=list)
+    _corrections: list[UserCorrection] = field(default_factory=list)
     _worked: dict[str, None] = field(default_factory=dict)
 
-    def take(self, turn: TranscriptTurn) -> None:
-        made = list(calls(turn.events, turn=turn.id, project=self.project))
+    def add_turn(self, turn: TranscriptTurn) -> None:
+        made = list(pair_calls(turn.events, turn=turn.id, project=self.project))
         self._count += len(made)
         self._last = max(
             [self._last, *(call.ended_at or call.began for call in made), *(said.at for said in turn.utterances)]
         )
-        self._corrections += corrections(turn.utterances, turn.id)
+        self._corrections += find_corrections(turn.utterances, turn.id)
         for call in made:
             self._note_worked(call)
         if turn.is_sidechain:
-            self._failures += _failures(made, len(made))
+            self._failures += _find_failures(made, len(made))
             return
         self._main += made
         if len(self._main) > _KEPT:
             settled = len(self._main) - WINDOW
-            self._failures += _failures(self._main, settled)
+            self._failures += _find_failures(self._main, settled)
             del self._main[:settled]
 
     def facts(self) -> SessionFacts:
@@ -96,35 +103,35 @@ class SessionReader:
             file=self.file,
             last=self._last,
             calls=self._count,
-            failures=(*self._failures, *_failures(self._main, len(self._main))),
+            failures=(*self._failures, *_find_failures(self._main, len(self._main))),
             corrections=tuple(self._corrections),
             worked=tuple(self._worked),
         )
 
-    def _note_worked(self, call: Call) -> None:
+    def _note_worked(self, call: SessionCall) -> None:
         if not call.has_worked or not call.command or len(self._worked) >= _MOST_WORKED:
             return
         for command in call.commands:
             if command.is_last and not command.env and not command.before:
-                self._worked.update(dict.fromkeys(beginnings(command)))
+                self._worked.update(dict.fromkeys(list_prefixes(command)))
 
 
-def beginnings(command: Command) -> Iterator[str]:
-    """The command as far as it can be a habit: its head, then word by word without flags."""
+def list_prefixes(command: ShellCommand) -> Iterator[str]:
+    """Yield the command as far as it can be a habit: its head, then word by word without flags."""
     place = ("cd", command.place, "&&") if command.place else ()
     head, targets = (*place, *command.head), command.targets[:3]
     for count in range(len(targets) + 1):
         yield shell_text((*head, *targets[:count]))
 
 
-def _failures(made: Sequence[Call], end: int) -> Iterator[Failure]:
+def _find_failures(made: Sequence[SessionCall], end: int) -> Iterator[CallFailure]:
     failed = [index for index in range(end) if made[index].success is False]
     for number, index in enumerate(failed):
         call = made[index]
         about, found = classify_error(call.error), align_failure(made, index)
         until = min(found.at or index + 1, failed[number + 1] if number + 1 < len(failed) else len(made))
         lost = made[index : max(until, index + 1)]
-        yield Failure(
+        yield CallFailure(
             tool=call.name,
             cause=about.cause,
             about=about.subject,
@@ -139,8 +146,8 @@ def _failures(made: Sequence[Call], end: int) -> Iterator[Failure]:
         )
 
 
-def _seconds(lost: Sequence[Call], then: Sequence[Call]) -> float:
-    """From the call that failed until the next that was not lost on it."""
+def _seconds(lost: Sequence[SessionCall], then: Sequence[SessionCall]) -> float:
+    """Return the time from the failed call until the next call that was not spent on it."""
     told = [*(at for call in lost for at in (call.began, call.ended_at)), *(call.began for call in then)]
     timestamps = [read for at in told if (read := parse_iso_timestamp(at))]
     gaps = (later - earlier for earlier, later in pairwise(timestamps))
@@ -172,15 +179,15 @@ _WHEN = re.compile(r"^(?:when(?:ever)?|if|before|after|each time|every time)\b",
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Correction:
-    """A rule in a person's words, and where they said it."""
+class UserCorrection:
+    """A rule in the person's words, and where they stated it."""
 
     text: str
     kind: LessonKind
     after: UserStopKind
     turn: str
     at: str = ""
-    is_standing: bool = False  # it speaks of more than the moment
+    is_standing: bool = False  # it is meant beyond this moment
 
     @property
     def words(self) -> frozenset[str]:
@@ -190,14 +197,14 @@ class Correction:
 _FILLERS = frozenset(["the", "and", "you", "that", "this", "for", "not", "with", "are", "please", "ever", "just"])
 
 
-def corrections(said: Iterable[UserUtterance], turn: str) -> Iterator[Correction]:
+def find_corrections(said: Iterable[UserUtterance], turn: str) -> Iterator[UserCorrection]:
     for each in said:
         after = each.after or (UserStopKind.UNDONE if _UNDOING.match(each.text.strip()) else None)
         if after is not None:
             yield from _rules(each, after, turn)
 
 
-def _rules(said: UserUtterance, after: UserStopKind, turn: str) -> Iterator[Correction]:
+def _rules(said: UserUtterance, after: UserStopKind, turn: str) -> Iterator[UserCorrection]:
     for sentence in _SENTENCE.split(said.text.strip()):
         text = _without_leading(sentence.strip())
         count = len(text.split())
@@ -210,7 +217,7 @@ def _rules(said: UserUtterance, after: UserStopKind, turn: str) -> Iterator[Corr
             and not re.match("use ", text, re.I)
         ):
             continue
-        yield Correction(
+        yield UserCorrection(
             text=text if text.endswith((".", "!")) else f"{text}.",
             kind=LessonKind.WHEN
             if _WHEN.match(text)
@@ -230,8 +237,8 @@ def _without_leading(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def is_again(one: Correction, other: Correction) -> bool:
-    """Whether two say the same: most of the words that carry it are shared."""
+def is_same_rule(one: UserCorrection, other: UserCorrection) -> bool:
+    """Return whether two corrections say the same: most of their content words are shared."""
     shared = len(one.words & other.words)
     return one.kind is other.kind and bool(shared) and shared / min(len(one.words), len(other.words)) >= 0.7
 
@@ -245,10 +252,10 @@ studied_files = sa.Table(
     sa.Column("facts", sa.Text, nullable=False),  # JSON
     sa.Column("studied_on", sql.UtcDateTime, nullable=False),
 )
-Stamp = tuple[int, int]  # size, time of the last change
+FileStamp = tuple[int, int]  # size, time of the last change
 
 
-def stamp_of(path: Path) -> Stamp:
+def stamp_of(path: Path) -> FileStamp:
     try:
         found = path.stat()
     except OSError:
@@ -257,25 +264,25 @@ def stamp_of(path: Path) -> Stamp:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StudiedFiles:
+class StudiedFileStore:
     engine: sa.Engine
     clock: Callable[[], datetime]
     kept_for: timedelta
 
-    def stamps(self) -> dict[str, Stamp]:
+    def stamps(self) -> dict[str, FileStamp]:
         table = studied_files.c
         with sql.read_transaction(self.engine) as connection:
             rows = connection.execute(sa.select(table.file, table.size, table.changed)).all()
         return {row.file: (row.size, row.changed) for row in rows}
 
     def facts(self, *, without: Collection[str] = ()) -> list[SessionFacts]:
-        """The facts of all sessions, but not from these files."""
+        """Return the facts of all sessions, except from these files."""
         with sql.read_transaction(self.engine) as connection:
             rows = connection.execute(sa.select(studied_files.c.file, studied_files.c.facts)).all()
         return [facts for row in rows if row.file not in without for facts in _read(row.facts)]
 
-    def keep(self, file: str, stamp: Stamp, facts: Collection[SessionFacts]) -> None:
-        """Keep the facts of a file, in place of those from before."""
+    def keep(self, file: str, stamp: FileStamp, facts: Collection[SessionFacts]) -> None:
+        """Store the facts of a file in place of earlier ones."""
         row = {
             "file": file,
             "size": stamp[0],
@@ -296,7 +303,7 @@ def _adapter() -> TypeAdapter[tuple[SessionFacts, ...]]:
 
 
 def _read(text: str) -> tuple[SessionFacts, ...]:
-    """Facts that another version wrote in another way are none; the file can be studied again."""
+    """Return stored facts; empty if another version wrote them, because the file can be studied again."""
     try:
         return _adapter().validate_json(text)
     except ValidationError:

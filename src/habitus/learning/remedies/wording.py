@@ -1,4 +1,4 @@
-"""Wording of a remedy as a lesson: the agent's own commands and words of ours, never what a tool said."""
+"""Wording of a remedy as a lesson: the agent's own commands and our words, never text that a tool returned."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from datetime import datetime
 from habitus.events import build_tool_call_event, build_tool_result_event
 from habitus.learning.detectors.error_signatures import ClassifiedError, ErrorCause, classify_error
 from habitus.learning.remedies.calls import (
-    Call,
-    Change,
-    Command,
     Remedy,
-    calls,
-    commands,
+    RemedyKind,
+    SessionCall,
+    ShellCommand,
     is_flag,
+    pair_calls,
+    parse_commands,
     parse_iso_timestamp,
     shell_text,
 )
-from habitus.learning.remedies.findings import VARIES, Held, ProposedRule
+from habitus.learning.remedies.findings import VARYING_WORD, ProposedRule, SupportedRemedy
 from habitus.memory.model import (
     HIGH_CONFIDENCE,
     MEDIUM_CONFIDENCE,
@@ -33,39 +33,39 @@ from habitus.memory.model import (
     SelfPlayLessonBody,
 )
 
-_PLAIN = re.compile(r"[\w@./+:=-]{1,60}")  # a name from an error that can say nothing but a name
+_PLAIN = re.compile(r"[\w@./+:=-]{1,60}")  # a plain name; anything else in an error could carry instructions
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
 
 
-def lesson(held: Held) -> str:
-    """One sentence that says what to do and what not."""
+def describe_lesson(held: SupportedRemedy) -> str:
+    """Return one sentence that says what to do and what not to."""
     here = "In this project " if held.project else ""
     said = _describe_remedy(held.remedy)
     return f"{here}{said[0].lower() if here else said[0].upper()}{said[1:]}."
 
 
 def _describe_remedy(remedy: Remedy) -> str:
-    right, wrong, fails = shell_text(remedy.right), shell_text(remedy.wrong), _fails(remedy)
+    right, wrong, fails = shell_text(remedy.right), shell_text(remedy.wrong), _describe_failure(remedy)
     match remedy.change:
-        case Change.ARGUMENT:
+        case RemedyKind.ARGUMENT:
             wanted = f"call {remedy.tool} with `{right}`" if right else f"call {remedy.tool} without `{wrong}`"
             return f"{wanted}; `{wrong}` {fails}" if right and wrong else f"{wanted}, else it fails"
-        case Change.FIRST:
+        case RemedyKind.FIRST:
             failed = f"`{wrong}`" if wrong else remedy.tool
             doing = f"run `{right}`" if not remedy.tool else f"call {remedy.right[0]}"
             return f"{doing} first when {failed} {fails}"
-        case Change.PLACE if remedy.right[1] == ".":
+        case RemedyKind.PLACE if remedy.right[1] == ".":
             return f"run `{shell_text(remedy.right[3:])}` in the project's own directory; `{wrong}` {fails}"
-        case Change.INSTEAD if remedy.right[-len(remedy.wrong) :] == remedy.wrong:
+        case RemedyKind.INSTEAD if remedy.right[-len(remedy.wrong) :] == remedy.wrong:
             return f"run `{right}`; `{wrong}` alone {fails}"
         case _:
             return f"run `{right}`; `{wrong}` {fails}"
 
 
-def _fails(remedy: Remedy) -> str:
+def _describe_failure(remedy: Remedy) -> str:
     name = posixpath.basename(remedy.about) if remedy.about.startswith("/") else remedy.about
     about = f" `{name}`" if _PLAIN.fullmatch(name) else ""
     match remedy.cause:
@@ -75,7 +75,7 @@ def _fails(remedy: Remedy) -> str:
         case ErrorCause.MODULE:
             return f"does not find the module{about}" if about else "does not find a module"
         case ErrorCause.OPTION:
-            return "is not known" if not about or remedy.change is Change.NAME else f"does not know{about}"
+            return "is not known" if not about or remedy.change is RemedyKind.NAME else f"does not know{about}"
         case ErrorCause.PERMISSION:
             return "is not permitted"
         case ErrorCause.FILE:
@@ -86,12 +86,12 @@ def _fails(remedy: Remedy) -> str:
             return "fails"
 
 
-def evidence(held: Held, now: datetime) -> str:
-    """How often it was seen, and when last."""
+def describe_evidence(held: SupportedRemedy, now: datetime) -> str:
+    """Return how often it was seen, and when last."""
     return f"{held.sessions} {'session' if held.sessions == 1 else 'sessions'}{_last(held.last, now)}"
 
 
-def rule_evidence(rule: ProposedRule, now: datetime) -> str:
+def describe_rule_evidence(rule: ProposedRule, now: datetime) -> str:
     how = f"said after something was {rule.correction.after.value}"
     often = f" in {rule.times} sessions" if rule.times > 1 else ""
     return f"{how}{often}{_last(rule.correction.at, now)}"
@@ -109,16 +109,18 @@ SURE_FROM = 3  # sessions
 _SHELL = "shell"
 
 
-def draft_lesson(held: Held, *, now: datetime, user: str, project: str) -> LessonDraft:
-    """A remedy as memory takes it: for its project, or for the user where several projects have it."""
+def draft_lesson(held: SupportedRemedy, *, now: datetime, user: str, project: str) -> LessonDraft:
+    """Return the memory draft of a remedy: for its project, or for the user if several projects have it."""
     remedy = held.remedy
     return LessonDraft(
-        text=lesson(held),
+        text=describe_lesson(held),
         kind=LessonKind.LESSON,
         scope=LessonScope.PROJECT if held.project else LessonScope.USER,
         confidence=HIGH_CONFIDENCE if held.sessions >= SURE_FROM else MEDIUM_CONFIDENCE,
         produced_by=LessonProducer.TRANSCRIPTS,
-        evidence=LessonProvenance(error_signature=held.signatures[0], trace=held.traces[-1], told=evidence(held, now)),
+        evidence=LessonProvenance(
+            error_signature=held.signatures[0], trace=held.traces[-1], told=describe_evidence(held, now)
+        ),
         body=SelfPlayLessonBody(
             trigger=f"{remedy.cause.value}: {remedy.about}",
             anti_pattern=shell_text(remedy.wrong),
@@ -130,28 +132,28 @@ def draft_lesson(held: Held, *, now: datetime, user: str, project: str) -> Lesso
     )
 
 
-def drafted_rule(rule: ProposedRule, *, now: datetime, user: str, project: str) -> LessonDraft:
-    """A correction as memory takes it; it waits until the person says yes."""
+def draft_rule(rule: ProposedRule, *, now: datetime, user: str, project: str) -> LessonDraft:
+    """Return the memory draft of a correction; it is pending until the person approves it."""
     return LessonDraft(
         text=rule.correction.text,
         kind=rule.correction.kind,
         scope=LessonScope.PROJECT if rule.project else LessonScope.USER,
         confidence=HIGH_CONFIDENCE if rule.is_lesson else MEDIUM_CONFIDENCE,
         produced_by=LessonProducer.TRANSCRIPTS,
-        evidence=LessonProvenance(trace=rule.traces[-1], told=rule_evidence(rule, now)),
+        evidence=LessonProvenance(trace=rule.traces[-1], told=describe_rule_evidence(rule, now)),
         user=user,
         project=project,
     )
 
 
-def remedy_for(lessons: Iterable[Engram], tool: str, arguments: object, error: str) -> str:
-    """The known remedy against this failure; empty where there is none."""
+def find_remedy(lessons: Iterable[Engram], tool: str, arguments: object, error: str) -> str:
+    """Return the known remedy against this failure; empty if there is none."""
     failed = build_tool_result_event(tool, success=False, error=error)
-    (call,) = calls((build_tool_call_event(tool, arguments), failed))
-    return remedy_of(lessons, call)
+    (call,) = pair_calls((build_tool_call_event(tool, arguments), failed))
+    return find_remedy_for_call(lessons, call)
 
 
-def remedy_of(lessons: Iterable[Engram], failed: Call) -> str:
+def find_remedy_for_call(lessons: Iterable[Engram], failed: SessionCall) -> str:
     about = classify_error(failed.error)
     if not about.has_message:
         return ""
@@ -166,20 +168,20 @@ def remedy_of(lessons: Iterable[Engram], failed: Call) -> str:
     return best.text if best else ""
 
 
-def _is_about(lesson: Engram, body: SelfPlayLessonBody, failed: Call, about: ClassifiedError) -> bool:
-    """Whether the call that failed is the one that the lesson warns of, and with the same trouble."""
+def _is_about(lesson: Engram, body: SelfPlayLessonBody, failed: SessionCall, about: ClassifiedError) -> bool:
+    """Return whether the failed call is the one that the lesson warns of, with the same error."""
     is_same_name = bool(about.subject) and body.trigger == f"{about.cause.value}: {about.subject}"
     if not is_same_name and not _is_same_error(lesson.evidence.error_signature, about.signature):
         return False
     if not failed.command:
         return body.domains == (failed.name,)
-    wanted, warned = failed.focus, commands(body.anti_pattern)
+    wanted, warned = failed.focus, parse_commands(body.anti_pattern)
     if wanted is None or not warned or body.domains != (_SHELL,):
         return False
     return _is_warned_of(wanted, warned[-1], frozenset(body.correct_pattern.split()))
 
 
-_ALIKE = 0.6  # of the words of two errors; names and numbers that are not told apart differ
+_ALIKE = 0.6  # share of common words in two error signatures
 
 
 def _is_same_error(one: str, other: str) -> bool:
@@ -187,13 +189,13 @@ def _is_same_error(one: str, other: str) -> bool:
     return bool(words & others) and len(words & others) >= _ALIKE * len(words | others)
 
 
-def _is_warned_of(failed: Command, warned: Command, remedy: frozenset[str]) -> bool:
-    """Whether it begins in the same way, with the flags that were wrong, and is not what is advised already."""
+def _is_warned_of(failed: ShellCommand, warned: ShellCommand, remedy: frozenset[str]) -> bool:
+    """Return whether the command starts the same, has the wrong flags, and does not already follow the advice."""
     if failed.head[: len(warned.head)] != warned.head:
         return False
     targets = failed.targets[: len(warned.targets)]
     is_same = len(targets) == len(warned.targets) and all(
-        word in (theirs, VARIES) for word, theirs in zip(warned.targets, targets, strict=True)
+        word in (theirs, VARYING_WORD) for word, theirs in zip(warned.targets, targets, strict=True)
     )
     wrong = {word for word in warned.args if is_flag(word)}
     advised = {word for word in remedy if is_flag(word)} - wrong

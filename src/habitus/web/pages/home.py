@@ -19,7 +19,7 @@ from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases import review
 from habitus.app.use_cases.declaration import EmptyPayload
 from habitus.app.use_cases.overview import OverviewReport, TodayReport, build_today_report, show_overview
-from habitus.evidence.estimation import Effect
+from habitus.evidence.estimation import EffectEstimate
 from habitus.skills.model import SkillState
 from habitus.skills.review import Proposal
 from habitus.web import charts, inbox_labels, site_map
@@ -67,7 +67,9 @@ def show_home(request: Request, habitus: RequestHome) -> Response:
 def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None = None) -> HTMLResponse:
     """Return the home page."""
     found, first = show_overview(habitus, EmptyPayload()), build_today_report(habitus, with_contents=False)
-    effects = {one.name: Effect(value=one.value, low=one.low, high=one.high) for one in (*found.helps, *found.hurts)}
+    effects = {
+        one.name: EffectEstimate(value=one.value, low=one.low, high=one.high) for one in (*found.helps, *found.hurts)
+    }
     has_requests = any(day.total for day in found.days)
     return render_page(
         request,

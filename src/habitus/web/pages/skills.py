@@ -21,7 +21,7 @@ from habitus.app.use_cases import recipes, writing
 from habitus.app.use_cases.recipes import RunRecipeRequest
 from habitus.app.use_cases.skills import ListSkillsRequest
 from habitus.errors import Invalid
-from habitus.evidence.findings import Verdict
+from habitus.evidence.findings import ItemVerdict
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.model import SkillSource, SkillState, Stage, UsageCounters
 from habitus.text import format_count
@@ -31,7 +31,7 @@ from habitus.web.rendering import FlashMessage, render_fragment, render_page, re
 from habitus.web.routing import AccessRouter
 
 if TYPE_CHECKING:
-    from habitus.evidence.estimation import Effect
+    from habitus.evidence.estimation import EffectEstimate
 
 router = AccessRouter()
 _PAGE_SIZE = 50
@@ -136,7 +136,11 @@ def _render_row(row: SkillListRow) -> Markup:
 # About 2 MB; a listing keeps its objects until a skill changes, so identity works as a key.
 @functools.lru_cache(maxsize=2000)
 def _render_cached_row(
-    item: _IdentityKey, counters: UsageCounters, days: tuple[int, ...], verdict: Verdict | None, effect: Effect | None
+    item: _IdentityKey,
+    counters: UsageCounters,
+    days: tuple[int, ...],
+    verdict: ItemVerdict | None,
+    effect: EffectEstimate | None,
 ) -> Markup:
     row = SkillListRow(item=item.item, counters=counters, days=days, verdict=verdict, effect=effect)
     return Markup(render_template("skill_row.html", row=row))
