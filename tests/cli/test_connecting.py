@@ -94,6 +94,38 @@ def test_keys_of_other_servers_are_not_shown_and_what_is_rewritten_meanwhile_is_
     assert json.loads(file.read_text()) == {"mcpServers": {"a": other}, "model": "two", "numStartups": 7}
 
 
+OTHERS = {
+    "claude-code": (
+        '{"mcpServers": {"a": {"command": "hid-1", "env": {"K": "hid-2"}, '
+        '"args": ["--token", "hid-3", "habitus"]}}, "numStartups": 3, "list": [["hid-4"]], "pin": 471100}'
+    ),
+    "codex": 'model = "hid-1" # hid-2\n[mcp_servers.a]\nargs = ["--token", "hid-3"]\nenv = { K = "hid-4" }\n',
+    "goose": "# hid-1\nextensions:\n  a: {cmd: hid-2, envs: {K: hid-3}, args: [--token, hid-4]}\nkey: |\n  hid-5\n",
+    "gemini-cli": '{\n  // hid-1\n  "mcpServers": {"a": {"env": {"K": "hid-2"}}},\n  "x": {"hidden": "hid-3"}}',
+}
+
+
+@pytest.mark.req("CL-06")
+@pytest.mark.parametrize("agent", OTHERS)
+def test_the_difference_shows_our_lines_whole_and_no_value_of_others(direct: Direct, agent: str) -> None:
+    file = put(direct, agent)
+    file.write_text(OTHERS[agent])
+    shown = [direct.ok("connect", agent, "--dry-run"), direct.ok("connect", agent, "--yes")]
+    shown.append(direct.ok("disconnect", agent, "--dry-run"))
+    for text in shown:
+        assert "hid-" not in text
+        assert "471100" not in text
+        assert f'"--home", "{direct.home}", "mcp"]' in text
+    if agent == "claude-code":
+        assert "numStartups: 3" in shown[0]
+        assert "K: …" in shown[0]
+        # What a person added to our entry is not ours.
+        config = json.loads(file.read_text())
+        config["mcpServers"]["habitus"]["env"] = {"K": "hid-5"}
+        file.write_text(json.dumps(config))
+        assert "hid-" not in direct.ok("disconnect", agent, "--dry-run")
+
+
 @pytest.mark.req("CL-06")
 def test_what_is_written_is_in_the_shape_and_the_units_of_each_agent(direct: Direct) -> None:
     shapes = {}

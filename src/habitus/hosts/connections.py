@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from habitus.errors import Invalid, Refused, Stale, StorageFailed
 from habitus.files import translate_disk_errors, write_atomically
 from habitus.hosts import editing
 from habitus.hosts.editing import ConfigEntry, ConfigFormat, PreviousConfigValues
+from habitus.hosts.outlines import outline_config
 from habitus.locks import hold_lock
 
 # In the home.
@@ -53,6 +53,8 @@ class ConfigFileChange:
     # The content without any of our entries.
     clean: bytes | None
     previous: PreviousConfigValues
+    # Those to be written and those written earlier; only their values are shown.
+    entries: tuple[ConfigEntry, ...] = ()
 
     @property
     def has_changes(self) -> bool:
@@ -61,22 +63,13 @@ class ConfigFileChange:
 
     @property
     def diff(self) -> str:
-        """The unified diff, with values that are not ours hidden."""
-        before, after = ((content or b"").decode("utf-8", "replace") for content in (self.current, self.planned))
+        """The difference between the outlines of both contents: our entries whole, values of others hidden."""
+        before, after = (
+            outline_config((content or b"").decode("utf-8", "replace"), self.request.format, self.entries)
+            for content in (self.current, self.planned)
+        )
         name = str(self.request.file)
-        now, then = before.splitlines(), after.splitlines()
-        lines = unified_diff(now, then, name, name, "now", "then", lineterm="")
-        # Unchanged lines may hold a key of another server, so their values are hidden.
-        others = {line.strip().rstrip(",") for line in now} & {line.strip().rstrip(",") for line in then}
-        return "\n".join(_hide_value(line) if line[1:].strip().rstrip(",") in others else line for line in lines)
-
-
-_VALUE_PATTERN = re.compile(r"""(^[ +-]\s*|[:=]\s*)("[^"]*"|'[^']*'|[^\s"'{}\[\],:=]+)(,?)$""")
-
-
-def _hide_value(line: str) -> str:
-    """Hide the value of a line that is not ours, because it may be a key."""
-    return _VALUE_PATTERN.sub(r'\1"…"\3', line)
+        return "\n".join(unified_diff(before, after, name, name, "now", "then", lineterm=""))
 
 
 class ConnectionStore:
@@ -109,7 +102,11 @@ class ConnectionStore:
             raise Invalid(f"{request.file} is not UTF-8.", hint="Nothing was changed.") from None
         except Invalid as error:
             raise Invalid(f"{request.file} can't be edited: {error.message}.", hint="Nothing was changed.") from None
-        return ConfigFileChange(request=request, current=now, planned=then, clean=clean, previous=was)
+        entries = (*request.entries, *self._list_recorded_entries(request.file))
+        return ConfigFileChange(request=request, current=now, planned=then, clean=clean, previous=was, entries=entries)
+
+    def _list_recorded_entries(self, file: Path) -> list[ConfigEntry]:
+        return [_parse_entry(one) for one in self._read_record(file)["entries"]] if self.has_record(file) else []
 
     def apply_change(self, change: ConfigFileChange) -> None:
         """Apply the change to the present content of the file, which an agent may have rewritten since the plan."""
@@ -185,7 +182,7 @@ class ConnectionStore:
             return None if kept["was_missing"] else self.backup_path(file).read_bytes()
         if _hash_content(now) == kept["clean"]:
             return now
-        entries, format = [_parse_entry(one) for one in kept["entries"]], ConfigFormat(kept["format"])
+        entries, format = self._list_recorded_entries(file), ConfigFormat(kept["format"])
         was = PreviousConfigValues(
             replaced={tuple(path): value for path, value in kept["replaced"]},
             missing=tuple(tuple(path) for path in kept["missing"]),

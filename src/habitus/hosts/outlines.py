@@ -1,0 +1,81 @@
+"""Outlines of config files for a person to read: every key, the values of our entries, and no value of anybody else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from habitus.hosts import config_text
+from habitus.hosts.editing import ConfigEntry, ConfigFormat, parse_config
+
+_HIDDEN = "…"
+# Switches and small numbers carry no secret; a longer number may be a PIN or an account.
+_HARMLESS = re.compile(r"true|false|null|-?[0-9]{1,3}")
+
+
+def outline_config(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry]) -> list[str]:
+    """Return the text as an outline of one key or value a line; comments are left out."""
+    if format is ConfigFormat.BLOCK:
+        return _outline_marked_text(text)
+    return list(_outline_value(parse_config(text, format), entries, ""))
+
+
+def _outline_marked_text(text: str) -> list[str]:
+    before, begin, rest = text.partition(config_text.BEGIN)
+    inside, end, after = rest.partition(config_text.END)
+    ours = f"{begin}{inside}{end}".splitlines()
+    return [*map(_hide_line, before.splitlines()), *ours, *map(_hide_line, after.removeprefix("\n").splitlines())]
+
+
+def _hide_line(line: str) -> str:
+    return _HIDDEN if line.strip() else ""
+
+
+def _outline_value(value: Any, entries: Sequence[ConfigEntry], indent: str) -> Iterator[str]:
+    """Yield the lines of a container; entries are relative to it."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        name = f"{indent}- " if isinstance(value, list) else f"{indent}{_render_key(str(key))}: "
+        inner = _select_entries(entries, key)
+        if (line := _render_in_one_line(part, inner)) is not None:
+            yield f"{name}{line}"
+        else:
+            yield name.rstrip()
+            yield from _outline_value(part, inner, f"{indent}  ")
+
+
+def _render_key(key: str) -> str:
+    return key if key.isprintable() and key else json.dumps(key)
+
+
+def _render_in_one_line(value: Any, entries: Sequence[ConfigEntry]) -> str | None:
+    """Render a scalar, an empty container or a list of scalars; None for anything larger."""
+    if not isinstance(value, (dict, list)):
+        drawn = json.dumps(value, ensure_ascii=False, default=str)
+        is_ours = any(not entry.path and not entry.is_item and entry.value == value for entry in entries)
+        return drawn if is_ours or _HARMLESS.fullmatch(drawn) else _HIDDEN
+    if not value:
+        return json.dumps(value)
+    if isinstance(value, dict) or any(isinstance(item, (dict, list)) for item in value):
+        return None
+    items = [_render_in_one_line(item, _select_entries(entries, at)) or "" for at, item in enumerate(value)]
+    return f"[{', '.join(items) if set(items) != {_HIDDEN} else _HIDDEN}]"
+
+
+def _select_entries(entries: Sequence[ConfigEntry], key: str | int) -> list[ConfigEntry]:
+    """Return the entries that lie at or below this key, relative to it."""
+    found: list[ConfigEntry] = []
+    for entry in entries:
+        if entry.path:
+            if entry.path[0] == key:
+                found.append(replace(entry, path=entry.path[1:]))
+        elif entry.is_item:
+            found.append(replace(entry, is_item=False))
+        elif isinstance(entry.value, dict) and key in entry.value:
+            found.append(replace(entry, value=entry.value[key]))
+        elif isinstance(entry.value, (list, tuple)) and isinstance(key, int) and key < len(entry.value):
+            found.append(replace(entry, value=entry.value[key]))
+    return found
