@@ -42,7 +42,24 @@ KEYS: Mapping[str, str] = {
     "docker": "dckr_pat" + "_" + MIXED[17:44],
     "discord": "MTA" + MIXED[:21] + ".Gb" + MIXED[22:26] + "." + MIXED[4:42],
     "jwt": "eyJ" + "hbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiI3In0." + MIXED[:43],
+    "replicate": "r8" + "_" + MIXED[:37],
+    "figma": "figd" + "_" + MIXED[3:43],
+    "linear": "lin_" + "api_" + MIXED[5:45],
+    "notion": "ntn" + "_" + MIXED[2:48],
     "pem": "-----BEGIN RSA " + "PRIVATE KEY-----\n" + f"MIIE{MIXED}\n" * 3 + "-----END RSA " + "PRIVATE KEY-----",
+}
+
+# The text that stands between the parts of a split key.
+SPLITS: Mapping[str, str] = {
+    "line": "\n",
+    "indented line": "\r\n    ",
+    "escaped line": "\\n",
+    "backslash": "\\",
+    "continued line": "\\\n",
+    "plus": "+",
+    "joined literals": '" + "',
+    "joined lines": "' +\n  '",
+    **{f"invisible {ord(letter):04x}": letter for letter in "\u200b\u200c\u200d\u2060\ufeff\u00ad"},
 }
 
 WAYS: Mapping[str, Callable[[str], str]] = {

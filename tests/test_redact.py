@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from habitus.redact import RedactionResult, Redactor, count_redactions
-from tests.planted import KEYS, WAYS, pieces
+from tests.planted import KEYS, SPLITS, WAYS, pieces
 
 LETTERS = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzC"
 HEX = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
@@ -54,6 +55,42 @@ def test_a_key_goes_however_it_is_written_and_dumped(way: str) -> None:
             assert [piece for piece in pieces(key) if piece in clean] == []
         assert json.loads(Redactor().redact(json.dumps({"x": text})).text).keys() == {"x"}
         assert count_redactions(Redactor().redact(text).text)
+
+
+def cut_at(key: str, *places: float) -> list[str]:
+    ends = [0, *(round(len(key) * place) for place in places), len(key)]
+    return [key[start:end] for start, end in itertools.pairwise(ends)]
+
+
+@pytest.mark.req("SB-14")
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_split_key_goes_with_all_its_parts(split: str) -> None:
+    for places in ((0.5,), (0.34, 0.67), (0.8,)):
+        parts = {kind: cut_at(key, *places) for kind, key in KEYS.items() if kind != "pem"}
+        texts = {kind: f'it is "{SPLITS[split].join(each)}" they said' for kind, each in parts.items()}
+        left = {kind: Redactor().redact(text).text for kind, text in texts.items()}
+        assert {kind: text for kind, text in left.items() if any(part in text for part in parts[kind])} == {}
+        stream = Redactor().open_stream()
+        streamed = "".join(stream.feed(letter) for letter in "\n".join(texts.values())) + stream.end()
+        assert [part for each in parts.values() for part in each if part in streamed] == []
+
+
+@pytest.mark.req("SB-14")
+def test_invisible_characters_between_all_letters_hide_no_key_and_no_known_value() -> None:
+    for key in (*KEYS.values(), "known-value-1"):
+        if "\n" not in key:
+            assert Redactor(["known-value-1"]).redact("\u200b".join(key)).text.endswith("]")
+
+
+@pytest.mark.req("SB-14")
+@pytest.mark.parametrize(
+    "follows", ["Then go on", "NAME2=17", "port2: 80", "line2", "next", "run_4()", "12345678 of 9"]
+)
+def test_the_line_after_a_key_stays(follows: str) -> None:
+    for kind, key in KEYS.items():
+        redacted = Redactor().redact(f"use {key}\n{follows}\n").text
+        assert redacted.endswith(f"]\n{follows}\n"), kind
+    assert Redactor().redact(f"ask the desk\n{follows}") == RedactionResult(text=f"ask the desk\n{follows}")
 
 
 @pytest.mark.some(9)
@@ -245,6 +282,10 @@ def test_dumped_values_stay_json(value: object) -> None:
         "%41",
         "QUJD",
         "QUJDQUJDQUJDQUJD\n",
+        "sk-a1b2\n",
+        "sk\n",
+        "a1b2+",
+        "s\u200b",
         "curl -u a:b",
         'password=\\\\"',
     ],

@@ -1,7 +1,8 @@
 """The redactor: removes secrets from a text before it is stored, indexed, shown, sent or learned from.
 
 A secret is a value that we were given (`Redactor(secrets=…)`), or one with a typical shape (`key_shapes`) or name
-(`named_secrets`), also inside a URL, base64, hexadecimal digits or escapes (`encoded`). The work is linear in the text.
+(`named_secrets`), also inside a URL, base64, hexadecimal digits or escapes (`encoded`), or split (`split_keys`). The
+work is linear in the text.
 """
 
 from __future__ import annotations
@@ -16,8 +17,15 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from habitus.redact import named_secrets
-from habitus.redact.encoded import redact_base64, redact_escapes, redact_hex, redact_percent_encoding
+from habitus.redact.encoded import (
+    redact_around_invisible,
+    redact_base64,
+    redact_escapes,
+    redact_hex,
+    redact_percent_encoding,
+)
 from habitus.redact.key_shapes import MARKER, build_marker, redact_key_shapes
+from habitus.redact.split_keys import redact_split_keys
 from habitus.redact.streaming import RedactingStream
 
 __all__ = [
@@ -88,9 +96,11 @@ class Redactor:
             if secret in text:
                 counts["known"] += text.count(secret)
                 text = text.replace(secret, build_marker("known"))
+        inside = functools.partial(self._redact_text, depth=depth + 1)
+        # First, because the rest of a split key is not recognised once its beginning is gone.
+        text = redact_split_keys(redact_around_invisible(text, counts, inside), counts)
         text = bare = redact_key_shapes(text, counts)
         if depth < _MAX_DEPTH:
-            inside = functools.partial(self._redact_text, depth=depth + 1)
             for unwrapped in (redact_percent_encoding, redact_escapes, redact_hex, redact_base64):
                 text = unwrapped(text, counts, inside)
         if text is not bare:

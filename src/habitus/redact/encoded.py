@@ -21,6 +21,10 @@ RedactFunction = Callable[[str], tuple[str, Counter[str]]]
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _NOT_IN_URLS = re.compile(r"[\s\"'<>\\`]")
 _ESCAPE = re.compile(r"\\{1,7}(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2})|&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[a-z]{2,8});")
+# Characters that take no room on the screen: `sk-` with one of them inside still looks like `sk-`.
+INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]+"
+)
 _FIRST_ESCAPES = {"\\": re.compile(r"\\[ux][0-9A-Fa-f]{2}"), "&": re.compile(r"&(?:#[0-9xX]|[a-z]{2,8};)")}
 _NOT_IN_WORDS = re.compile(r"[\s\"'<>`]")
 _HEX = re.compile(r"(?<![0-9A-Za-z])(?:[0-9A-Fa-f]{2}){16,}+(?![0-9A-Za-z])")
@@ -60,10 +64,19 @@ def redact_escapes(text: str, counts: Counter[str], redact: RedactFunction) -> s
     """Redact secrets in words with escapes, replacing only the secret part, which keeps JSON valid."""
     if not any(first in text and escape.search(text) for first, escape in _FIRST_ESCAPES.items()):
         return text
+    return _redact_spelled_words(text, counts, redact, _ESCAPE)
+
+
+def redact_around_invisible(text: str, counts: Counter[str], redact: RedactFunction) -> str:
+    """Redact secrets in words with characters inside that nobody sees."""
+    return text if text.isascii() else _redact_spelled_words(text, counts, redact, INVISIBLE)
+
+
+def _redact_spelled_words(text: str, counts: Counter[str], redact: RedactFunction, escapes: re.Pattern[str]) -> str:
     pieces: list[str] = []
     done = 0
-    for start, end in _find_escaped_words(text, _ESCAPE, _NOT_IN_WORDS):
-        letters = list(_iterate_letters(text, start, end))
+    for start, end in _find_escaped_words(text, escapes, _NOT_IN_WORDS):
+        letters = list(_iterate_letters(text, start, end, escapes))
         said = "".join(letter for letter, _, _ in letters)
         clean, found = redact(said)
         if not found:
@@ -77,14 +90,21 @@ def redact_escapes(text: str, counts: Counter[str], redact: RedactFunction) -> s
     return "".join([*pieces, text[done:]]) if pieces else text
 
 
-def _iterate_letters(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+def _iterate_letters(text: str, start: int, end: int, escapes: re.Pattern[str]) -> Iterator[tuple[str, int, int]]:
     """Yield the letters that a word spells, each with its position in the text."""
     at = start
     while at < end:
-        escape = _ESCAPE.match(text, at, end)
+        escape = escapes.match(text, at, end)
         written = escape[0] if escape else text[at]
-        letter = html.unescape(written) if written[0] == "&" else _decode_escape(written) if escape else written
-        yield (letter if len(letter) == 1 else "\ufffd"), at, at + len(written)
+        if escapes is _ESCAPE or not escape:
+            letter = (
+                html.unescape(written)
+                if escape and written[0] == "&"
+                else _decode_escape(written)
+                if escape
+                else written
+            )
+            yield (letter if len(letter) == 1 else "\ufffd"), at, at + len(written)
         at += len(written)
 
 

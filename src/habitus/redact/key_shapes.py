@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 MARKER = re.compile(r"\[redacted:[a-z_]+\]")
@@ -33,6 +34,33 @@ def redact_key_shapes(text: str, counts: Counter[str]) -> str:
                     words = _extract_long_words(plain)
                 break
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpan:
+    """The position of a key in a text."""
+
+    kind: str
+    start: int
+    end: int
+
+
+def find_key_shapes(text: str) -> Iterator[KeySpan]:
+    """Yield the keys of a short text that are recognised by their shape."""
+    for shape in _SHAPES:
+        if any(literal in text for literal in shape.literals):
+            pattern = _compile_pattern(shape.pattern)
+            for found in pattern.finditer(text):
+                start = found.end(1) if pattern.groups else found.start()
+                if not is_sample_value(text[start : found.end()]):
+                    yield KeySpan(shape.kind, start, found.end())
+
+
+@functools.cache
+def list_prefixes() -> tuple[str, ...]:
+    """Return the literals that keys of one word begin with or contain."""
+    more = (":AA", "/webhooks/", "hooks.slack.com")
+    return tuple({literal: None for shape in _SHAPES if shape.is_one_word for literal in shape.literals}) + more
 
 
 def replace_non_ascii(text: str) -> str:

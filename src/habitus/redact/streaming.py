@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from habitus.redact.encoded import INVISIBLE
 from habitus.redact.named_secrets import find_value_spans
+from habitus.redact.split_keys import find_unfinished_key
 
 _LEADS = re.compile(
     r"(?:[Bb]earer|BEARER|curl [^\n]{0,300}"
@@ -71,7 +73,7 @@ class RedactingStream:
 
 
 def _find_last_word(text: str) -> int:
-    """Return where the last word begins; preceding lines of base64 belong to it."""
+    """Return where the last word begins; preceding lines of base64 and parts of a split key belong to it."""
     at = _find_word_start(text, len(text))
     while at > 0 and text[at - 1] == "\n":
         line = at - (2 if text[at - 2 : at] == "\r\n" else 1)
@@ -79,11 +81,11 @@ def _find_last_word(text: str) -> int:
         if line - start < 16:
             break
         at = start
-    return at
+    return find_unfinished_key(text, at)
 
 
 def _find_word_start(text: str, end: int) -> int:
-    while end > 0 and "!" <= text[end - 1] <= "~":
+    while end > 0 and ("!" <= text[end - 1] <= "~" or (text[end - 1] > "~" and INVISIBLE.match(text[end - 1]))):
         end -= 1
     return end
 
