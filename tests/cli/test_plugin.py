@@ -57,8 +57,56 @@ def test_a_session_finds_habitus_once_and_its_hooks_use_what_was_noted(tmp_path:
 
 def test_without_habitus_one_line_says_so_and_the_agent_goes_on(tmp_path: Path) -> None:
     began = run_hook("SessionStart", tmp_path, path=os.defpath)
-    assert (began.returncode, began.stdout) == (0, "Habitus is not installed: uv tool install 'habitus[all]'\n")
+    assert (began.returncode, began.stdout.count("\n")) == (0, 1)
+    assert began.stdout.startswith("Habitus is not installed. Install it from")
     assert run_hook("UserPromptSubmit", tmp_path, path=os.defpath).returncode == 0
+
+
+def test_the_plugin_never_fetches_a_package_by_its_name(tmp_path: Path) -> None:
+    """Whoever registers that name would run code in every session."""
+    (fetchers := tmp_path / "bin").mkdir()
+    for name in ("uvx", "uv", "pipx", "pip", "npx"):
+        (fetchers / name).write_text(f'#!/bin/sh\ntouch "{tmp_path}/fetched"\n')
+        (fetchers / name).chmod(0o755)
+    path = f"{fetchers}:{os.defpath}"
+    run_hook("SessionStart", tmp_path, path=path)
+    asked: list[dict[str, object]] = [
+        {"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-03-26", "capabilities": {}}},
+        {"method": "notifications/initialized"},
+        {"id": "one", "method": "tools/list"},
+        {"id": 2, "method": "ping"},
+        {"id": 3, "method": "prompts/list"},
+    ]
+    answered = subprocess.run(
+        ["/bin/sh", HOOK.with_name("habitus.sh"), "mcp"],
+        input="".join(json.dumps({"jsonrpc": "2.0", **one}) + "\n" for one in asked),
+        env={"HOME": str(tmp_path), "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    answers = {one["id"]: one for one in map(json.loads, answered.stdout.splitlines())}
+    assert answered.returncode == 0
+    assert answers[0]["result"]["protocolVersion"] == "2025-03-26"
+    assert answers[0]["result"]["instructions"].startswith("Habitus is not installed.")
+    assert answers["one"]["result"] == {"tools": []}
+    assert answers[2]["result"] == {}
+    assert answers[3]["error"]["code"] == -32601
+    assert set(answers) == {0, "one", 2, 3}
+    assert not (tmp_path / "fetched").exists()
+
+
+def test_the_plugin_starts_the_installation_that_was_noted(tmp_path: Path) -> None:
+    (ours := tmp_path / "venv").mkdir()
+    for name in ("python", "habitus"):
+        (ours / name).write_text('#!/bin/sh\necho "$0 $*"\n')
+        (ours / name).chmod(0o755)
+    (tmp_path / ".habitus").mkdir()
+    (tmp_path / ".habitus/plugin").write_text(f"{ours}/python\n/x/hook.py\n{tmp_path}\n")
+    command = ["/bin/sh", str(HOOK.with_name("habitus.sh")), "mcp"]
+    environ = {"HOME": str(tmp_path), "PATH": os.defpath}
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert ran.stdout == f"{ours}/habitus mcp\n"
 
 
 def test_plugin_and_connect_are_never_both(direct: Direct) -> None:

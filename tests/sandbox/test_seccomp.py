@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from habitus.sandbox.inside import seccomp
@@ -68,6 +70,12 @@ def test_what_python_needs_goes_through(machine: str) -> None:
 
 def test_what_is_dangerous_does_not(machine: str) -> None:
     assert [name for name, number in DANGEROUS[machine].items() if verdict(machine, number) == ALLOW] == []
+
+
+def test_calls_that_are_newer_than_the_list_do_not_exist(machine: str) -> None:
+    mseal, no_such_call = 462, 0x00050000 | errno.ENOSYS
+    assert verdict(machine, mseal) == ALLOW
+    assert {verdict(machine, number) for number in (mseal + 1, 466, 470, 5_000, 0x3FFFFFFF)} == {no_such_call}
 
 
 def test_forks_are_fine_and_namespaces_are_not(machine: str) -> None:

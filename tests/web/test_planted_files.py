@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import zipfile
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
@@ -21,8 +22,30 @@ PLANTED = [
     *(".git/config", "sub/.GIT/HEAD", ".jj/repo", ".envrc", ".vscode/tasks.json", "sub/.claude/settings.json"),
     *("HEAD", "sub/HEAD", "mise.local.toml", ".mise/config.toml", ".rtx.toml", ".lvimrc", ".sl/config"),
     *(".pijul/config", "tea.code-workspace", ".yarnrc.yml", ".opencode/plugin/x.js", ".config/mise.toml"),
+    *("opencode.json", "sub/OpenCode.jsonc", ".opencode/command/x.md", ".pi/settings.json", ".qwen/settings.json"),
+    *(
+        ".kiro/hooks/x.kiro.hook",
+        ".roo/mcp.json",
+        ".vimrc",
+        ".husky/pre-commit",
+        ".gi\u200bt/config",
+        ".g\u200cit/hooks/x",
+    ),
+    *(".git./config", ".git /config", "git~1/config", "GIT~2/hooks/x", "\ufeff.envrc", ".\uff47it/config"),
+    *(".claude./settings.json", "claude~1/settings.json", ".Husky/pre-commit", ".git::$INDEX_ALLOCATION/config"),
 ]
-ORDINARY = [".env.example", ".env", ".gitignore", "config", "references/head.md", "scripts/mise.py"]
+ORDINARY = [
+    ".pi.md",
+    "opencode.md",
+    "references/git~notes.md",
+    "husky/pre-commit",
+    ".env.example",
+    ".env",
+    ".gitignore",
+    "config",
+    "references/head.md",
+    "scripts/mise.py",
+]
 UNSEEN = ["__pycache__/tool.py", "scripts/tool.pyc", ".habitus-x"]
 SKILL = "---\nname: press-flowers\ndescription: Presses flowers.\n---\n1. Press.\n"
 
@@ -31,7 +54,7 @@ SKILL = "---\nname: press-flowers\ndescription: Presses flowers.\n---\n1. Press.
 @pytest.mark.parametrize("path", [*PLANTED, *UNSEEN])
 def test_a_file_that_others_run_or_no_history_sees_is_not_put(api: TestClient, habitus: Habitus, path: str) -> None:
     tag = {"If-Match": api.get(f"{API}/skills/brew-tea").headers["etag"]}
-    answer = api.put(f"{API}/skills/brew-tea/files/{path}", content=b"[core]\n", headers=tag)
+    answer = api.put(f"{API}/skills/brew-tea/files/{quote(path)}", content=b"[core]\n", headers=tag)
     assert answer.status_code == 409, answer.text
     folder = habitus.skills.find_directory("brew-tea")
     assert folder is not None

@@ -74,8 +74,9 @@ def _select_entries(entries: Sequence[ConfigEntry], key: str | int) -> list[Conf
                 found.append(replace(entry, path=entry.path[1:]))
         elif entry.is_item:
             found.append(replace(entry, is_item=False))
-        elif isinstance(entry.value, dict) and key in entry.value:
-            found.append(replace(entry, value=entry.value[key]))
-        elif isinstance(entry.value, (list, tuple)) and isinstance(key, int) and key < len(entry.value):
-            found.append(replace(entry, value=entry.value[key]))
+        else:
+            value: Any = entry.value
+            keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, (list, tuple)) else ()
+            if key in keys:
+                found.append(replace(entry, value=value[key]))
     return found

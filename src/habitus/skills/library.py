@@ -11,7 +11,7 @@ from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, Refused, build_no_version_error, did_you_mean
 from habitus.files import Tree, build_file, check_inner_path, drop_eval_files
-from habitus.skills import edits, names, trees
+from habitus.skills import auto_executed, edits, names, trees
 from habitus.skills.editable_fields import NO_FIELD_CHANGES, FieldChanges
 from habitus.skills.edits import TextEdit, diff_trees
 from habitus.skills.formats import conversion
@@ -308,7 +308,7 @@ class Library:
         item = self.find(address)
         layer = self.get_layer(item.layer)
         old = layer.store.read_tree(item.name, check_disk=False) or {}
-        if path not in old and (trees.is_auto_executed(path) or trees.is_ignored_path(path)):
+        if path not in old and (auto_executed.is_auto_executed(path) or trees.is_ignored_path(path)):
             raise Refused(f"'{path}' can't be a file of a skill.", hint="Tools run it unasked, or no history keeps it.")
         is_executable = path in old and old[path].executable
         tree = {**old, check_inner_path(path): build_file(content, executable=is_executable)}

@@ -26,44 +26,6 @@ CLI_CODE = "scripts/cli.py"
 TOML_FILE = "skill.toml"
 TASKS_FILE = "evals/tasks.toml"
 IGNORED_NAMES = frozenset({".git", ".hg", ".svn", ".jj", "__pycache__", ".DS_Store"})  # never part of a version
-# Folders of version control: hooks in them run when their owner next uses the tool, and no history shows them.
-_VERSION_CONTROL_NAMES = frozenset({".git", ".hg", ".svn", ".jj", ".sl", ".bzr", ".pijul", "_darcs"})
-# Files that editors, shells and agents execute by themselves when they open the folder. `HEAD` turns its folder
-# into a bare repository, whose `config` can name commands for git to run. `.env` is not listed: most tools only
-# read values from it, and shell add-ons that run it ask first.
-_AUTO_EXECUTED_FILES = frozenset(
-    {
-        "head",
-        *(".envrc", ".autoenv.zsh", ".exrc", ".nvimrc", ".nvim.lua", ".dir-locals.el", ".mcp.json", "mise.toml"),
-        *("mise.local.toml", ".mise.local.toml", "mise/config.toml", ".mise/config.toml", ".config/mise.toml"),
-        *(".rtx.toml", ".lvimrc", ".yarnrc.yml"),
-        *(".mise.toml", ".devcontainer.json", ".devcontainer/devcontainer.json", ".vscode/tasks.json"),
-        *(".vscode/settings.json", ".vscode/launch.json", ".vscode/mcp.json", ".idea/workspace.xml"),
-        *(".claude/settings.json", ".claude/settings.local.json", ".cursor/mcp.json", ".cursor/hooks.json"),
-        *(".codex/config.toml", ".codex/hooks.json", ".gemini/settings.json", ".pre-commit-config.yaml"),
-    }
-)
-# Every file in these folders is executed.
-_PLUGIN_FOLDERS = (".opencode/plugin/", ".opencode/plugins/")
-# Such a file names tasks and settings, like those in `.vscode`.
-_WORKSPACE_SUFFIX = ".code-workspace"
-
-
-def is_version_control_name(name: str) -> bool:
-    """Whether a file or folder name belongs to version control."""
-    return name.casefold() in _VERSION_CONTROL_NAMES
-
-
-def is_auto_executed(path: str) -> bool:
-    """Whether another tool would execute or obey this file by itself; case and parent folders make no difference."""
-    # File systems of macOS and Windows ignore case, so `.GIT` is as dangerous as `.git`.
-    folded = path.casefold()
-    parts = folded.split("/")
-    if not _VERSION_CONTROL_NAMES.isdisjoint(parts) or not _AUTO_EXECUTED_FILES.isdisjoint(
-        ("/".join(parts[-2:]), parts[-1])
-    ):
-        return True
-    return folded.endswith(_WORKSPACE_SUFFIX) or any(f"/{folder}" in f"/{folded}" for folder in _PLUGIN_FOLDERS)
 
 
 def is_ignored_path(path: str) -> bool:

@@ -31,6 +31,7 @@ from habitus.screening.findings import Finding, Policy, by_kind, is_clean
 from habitus.screening.scanner import scan
 from habitus.settings import Settings
 from habitus.skills import names
+from habitus.skills.auto_executed import is_version_control_name
 from habitus.skills.formats import archives, detect
 from habitus.skills.formats.base import IncomingSkill, SkippedEntry, UnreadableEntryError
 from habitus.skills.layers.layer import USER_LAYER
@@ -258,7 +259,7 @@ def _read_tree(top: Path) -> Tree:
         if path.is_file()
         and not path.is_symlink()
         and path.stat().st_size <= _MAX_FILE_BYTES
-        and ".git" not in path.parts
+        and not any(map(is_version_control_name, path.parts))
     }
 
 

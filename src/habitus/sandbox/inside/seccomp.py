@@ -52,6 +52,8 @@ _OTHER_PROCESSES = {
 _LIMITS_OF = {"x86_64": 302, "aarch64": 261}
 _CLONE3 = 435
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+# The newest call that the list was written for (`mseal` of Linux 6.10). Later kernels add calls that nobody has judged.
+_NEWEST_KNOWN = 462
 _FILTERED_OTHERWISE = ("prctl", "socket", "clone", "memfd_create", "shmget")
 _PR_SET_DUMPABLE = 4
 
@@ -59,6 +61,8 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _KILL, _UNKNOWN = 0x80000000, 0x00050000 | errno.ENOSYS
 _ALLOWED = [(_RETURN, 0, 0, 0x7FFF0000)]
 _DENIED = [(_RETURN, 0, 0, 0x00050000 | errno.EPERM)]
+# As on an older kernel, so libraries fall back to what they used before.
+_UNSUPPORTED = [(_RETURN, 0, 0, _UNKNOWN)]
 # The x32 interface is a second way into the kernel on x86_64.
 _X32 = 0x40000000
 
@@ -97,13 +101,13 @@ def _assemble_filter(
     verdicts[calls["prctl"]] = [(_LOAD, 0, 0, 16), (_EQUAL, 0, 1, _PR_SET_DUMPABLE), *_DENIED, *_ALLOWED]
     verdicts[calls["socket"]] = [(_LOAD, 0, 0, 16), *_allow_values(families)]
     # The flags of clone3 lie behind a pointer that a filter can't read; libc falls back to clone.
-    verdicts[_CLONE3] = [(_RETURN, 0, 0, _UNKNOWN)]
+    verdicts[_CLONE3] = _UNSUPPORTED
     if not shared_memory:
         verdicts |= dict.fromkeys((calls["memfd_create"], calls["shmget"]), _DENIED)
     if shares_host:
         verdicts |= dict.fromkeys((*_FILE_METADATA[machine], *_OTHER_PROCESSES[machine]), _DENIED)
         verdicts[_LIMITS_OF[machine]] = [(_LOAD, 0, 0, 16), *_allow_values([0])]
-    starts = {0: _ALLOWED, _X32: _DENIED}
+    starts = {0: _ALLOWED, _NEWEST_KNOWN + 1: _UNSUPPORTED, _X32: _DENIED}
     for number in sorted(verdicts):
         starts[number] = verdicts[number]
         starts[number + 1] = verdicts.get(number + 1, _ALLOWED)

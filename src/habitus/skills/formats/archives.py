@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from habitus.files import translate_disk_errors
-from habitus.skills import trees
+from habitus.skills import auto_executed
 from habitus.skills.formats import disk
 from habitus.skills.formats.base import UnreadableEntryError
 
@@ -229,7 +229,9 @@ def _find_version_control_folder(path: str) -> str:
     """Return the version control folder that a file is in; empty if it is in none, or in a skipped folder."""
     parts = path.split("/")
     first = next((at for at, part in enumerate(parts) if disk.is_skipped_name(part)), None)
-    is_read = first is not None and trees.is_version_control_name(parts[first]) and not path.startswith("__MACOSX/")
+    is_read = (
+        first is not None and auto_executed.is_version_control_name(parts[first]) and not path.startswith("__MACOSX/")
+    )
     return "/".join(parts[: first + 1]) if first is not None and is_read else ""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from habitus.errors import Invalid
 from habitus.files import Tree, compute_tree_hash
-from habitus.skills import trees
+from habitus.skills import auto_executed, trees
 from habitus.skills.model import Diagnostic, DiagnosticSeverity, Json, Skill, Stage, UsageCounters
 from habitus.skills.names import make_unique_name
 from habitus.text import replace_surrogates
@@ -39,7 +39,7 @@ class IncomingSkill:
     def auto_executed_files(self) -> tuple[str, ...]:
         """The files in its folder that other tools would execute by themselves."""
         return tuple(
-            sorted({*self.version_control_files, *(path for path in self.tree if trees.is_auto_executed(path))})
+            sorted({*self.version_control_files, *(path for path in self.tree if auto_executed.is_auto_executed(path))})
         )
 
     @property

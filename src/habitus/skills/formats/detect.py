@@ -15,7 +15,7 @@ from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, StorageFailed
 from habitus.files import compute_tree_hash, parse_user_path
-from habitus.skills import trees
+from habitus.skills import auto_executed, trees
 from habitus.skills.editable_fields import FIELD_NAMES
 from habitus.skills.formats import archives, conversion
 from habitus.skills.formats.base import (
@@ -138,7 +138,11 @@ def _drop_own_version_control(entry: ImportEntry) -> ImportEntry:
     """Drop the version control folder of a skill that is itself the root of a checkout, where it is expected."""
     if not isinstance(entry, IncomingSkill) or not entry.version_control_files:
         return entry
-    inner = (path for path in entry.version_control_files if not trees.is_version_control_name(path.partition("/")[0]))
+    inner = (
+        path
+        for path in entry.version_control_files
+        if not auto_executed.is_version_control_name(path.partition("/")[0])
+    )
     return dataclasses.replace(entry, version_control_files=tuple(inner))
 
 

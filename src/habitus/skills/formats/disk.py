@@ -19,7 +19,7 @@ from habitus.files import (
     get_temporary_path,
     translate_disk_errors,
 )
-from habitus.skills import trees
+from habitus.skills import auto_executed
 from habitus.skills.formats.base import FormatExportResult, OutgoingSkill, SkippedEntry, UnreadableEntryError
 from habitus.skills.formats.foreign_values import DiagnosticCollector
 from habitus.text import replace_surrogates
@@ -35,7 +35,7 @@ def is_skipped_name(name: str) -> bool:
     """Whether importing ignores a file or folder of this name."""
     return (
         name in SKIPPED_NAMES
-        or trees.is_version_control_name(name)
+        or auto_executed.is_version_control_name(name)
         or name.startswith(TEMPORARY_PREFIX)
         or name.endswith(".pyc")
     )
@@ -82,7 +82,7 @@ def _walk_folder(top: Path, notes: DiagnosticCollector) -> Iterator[tuple[str, s
         with os.scandir(directory) as entries:
             found = sorted(entries, key=lambda item: item.name)
         for entry in found:
-            if trees.is_version_control_name(entry.name):
+            if auto_executed.is_version_control_name(entry.name):
                 notes.version_control_files.append(
                     replace_surrogates(f"{base}{_find_first_file(directory, entry.name)}")
                 )

@@ -14,7 +14,7 @@ from habitus.app.use_cases.skills import read_skill_file
 from habitus.errors import Refused
 from habitus.files import build_file
 from habitus.jobs.model import Job
-from habitus.skills.trees import is_auto_executed
+from habitus.skills.auto_executed import is_auto_executed
 from habitus.web.api.schemas import (
     IdempotencyKeyHeader,
     IfMatchHeader,

@@ -1,0 +1,72 @@
+"""The one list of files that version control, editors, shells and agents execute or obey by themselves.
+
+They are judged by normalised name, refused from guests and reported when a skill is imported.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Hooks in them run when their owner next uses the tool, and no history shows them.
+_VERSION_CONTROL_NAMES = frozenset({".git", ".hg", ".svn", ".jj", ".sl", ".bzr", ".pijul", "_darcs"})
+# `HEAD` turns its folder into a bare repository, whose `config` can name commands for git to run. `.env` is not listed:
+# most tools only read values from it, and shell add-ons that run it ask first.
+_FILES = frozenset(
+    {
+        "head",
+        *(".envrc", ".autoenv.zsh", ".exrc", ".vimrc", "_vimrc", ".gvimrc", ".nvimrc", ".nvim.lua", ".lvimrc"),
+        *(".dir-locals.el", ".dir-locals-2.el", ".emacs", ".gdbinit", ".lldbinit", ".mcp.json", ".yarnrc.yml"),
+        *("mise.toml", "mise.local.toml", ".mise.toml", ".mise.local.toml", "mise/config.toml", ".mise/config.toml"),
+        *(".config/mise.toml", ".rtx.toml", ".devcontainer.json", ".devcontainer/devcontainer.json"),
+        *(".vscode/tasks.json", ".vscode/settings.json", ".vscode/launch.json", ".vscode/mcp.json"),
+        *(".idea/workspace.xml", ".claude/settings.json", ".claude/settings.local.json", ".cursor/mcp.json"),
+        *(".cursor/hooks.json", ".codex/config.toml", ".codex/hooks.json", ".gemini/settings.json", ".roo/mcp.json"),
+        *("opencode.json", "opencode.jsonc", ".kiro/settings/mcp.json", ".pre-commit-config.yaml", ".lefthook.yml"),
+        *("lefthook.yml", ".gitmodules", ".gitconfig"),
+    }
+)
+# Every file in these folders is executed or obeyed.
+_FOLDERS = (".opencode", ".pi", ".qwen", ".kiro/hooks", ".husky", ".githooks", ".claude/hooks", ".gemini/extensions")
+# Such a file names tasks and settings, like those in `.vscode`.
+_WORKSPACE_SUFFIX = ".code-workspace"
+# The short name that Windows gives to `.git`, `.claude` and the like.
+_SHORT_NAME = re.compile(r"([a-z0-9_]{2,6})~[0-9]{1,3}")
+_SHORT_NAMES = {
+    part.lstrip(".")[:6]: part
+    for path in (*_VERSION_CONTROL_NAMES, *_FOLDERS, *_FILES)
+    if (part := path.split("/")[0]).startswith(".")
+}
+
+
+def is_version_control_name(name: str) -> bool:
+    """Whether a file or folder name belongs to version control."""
+    return _normalize_name(name) in _VERSION_CONTROL_NAMES
+
+
+def is_auto_executed(path: str) -> bool:
+    """Whether another tool would execute or obey this file by itself, however its name is spelled."""
+    parts = [_normalize_name(part) for part in path.replace("\\", "/").split("/")]
+    if not _VERSION_CONTROL_NAMES.isdisjoint(parts) or parts[-1].endswith(_WORKSPACE_SUFFIX):
+        return True
+    if not _FILES.isdisjoint("/".join(parts[-length:]) for length in (1, 2, 3)):
+        return True
+    inside = "/" + "/".join(parts[:-1]) + "/"
+    return any(f"/{folder}/" in inside for folder in _FOLDERS)
+
+
+def _normalize_name(name: str) -> str:
+    """Return the name that a file system may make of it.
+
+    macOS ignores case and invisible characters, Windows ignores case, a stream (`.git::$INDEX_ALLOCATION`) and
+    trailing dots and spaces, and knows `.git` as `git~1`.
+    """
+    visible = "".join(letter for letter in unicodedata.normalize("NFKC", name) if not _is_ignorable(letter))
+    folded = visible.casefold().partition(":")[0].rstrip(". ").strip()
+    short = _SHORT_NAME.fullmatch(folded)
+    return _SHORT_NAMES.get(short[1], folded) if short else folded
+
+
+def _is_ignorable(letter: str) -> bool:
+    # Format characters, such as zero-width ones, and those that only choose a glyph.
+    return unicodedata.category(letter) in ("Cf", "Cc") or "\ufe00" <= letter <= "\ufe0f"
