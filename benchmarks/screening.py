@@ -22,7 +22,7 @@ import lzma
 import os
 import random
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ import _report
 from _obvious_lines import PLAIN, TURNED, lines
 from habitus.files import Tree, build_file
 from habitus.memory.gate import find_objection
+from habitus.screening.file_kinds import is_instruction_file, is_prose
 from habitus.screening.findings import Finding, Risk
 from habitus.screening.scanner import scan
 
@@ -72,6 +73,9 @@ def main() -> None:
     parser.add_argument(
         "--hosts", type=int, default=2, help="harmless skills of each family that each attack is put into"
     )
+    parser.add_argument(
+        "--first-sight", type=Path, nargs="*", default=[], help="sets by others: label, kind, path, text in each row"
+    )
     parser.add_argument("--missed", action="store_true", help="name what is missed and what is held wrongly")
     args = parser.parse_args()
     attacks = {
@@ -93,8 +97,13 @@ def main() -> None:
         shares = {pair: found[place] for pair, found in systems["pairs"].items() if place in found}
         worst = min(shares, key=lambda pair: shares[pair]["held"])
         systems["worst pair"][place] = {"pair": worst, **shares[worst]}
+    if (args.data / "ordinary" / "vendors_microsoft.jsonl.xz").exists():
+        harmless["vendors, Microsoft"] = _harmless(args.data, "vendors_microsoft")
+    if (istota := args.data / "skill_collections" / "istota").exists():
+        harmless["Istota"] = [*_folders(istota)]
     if (published := args.data / _PUBLISHED).exists():
         harmless["published pages"] = [*_pages(published)]
+    systems |= {f"first sight, {path.stem}": _first_sight(path) for path in args.first_sight}
     for host, skills in harmless.items():
         systems[f"false alarms, {host}"] = _false_alarms(skills, named=args.missed)
     systems["data files held"] = sum(_held_data(skills) for skills in harmless.values())
@@ -262,9 +271,54 @@ def _in_turn(skills: Iterable[Skill]) -> list[Skill]:
 
 
 def _false_alarms(skills: Sequence[Skill], *, named: bool) -> dict[str, Any]:
-    found = [_high(scan(_tree(skill.files))) for skill in skills]
-    which = [f"{skill.source}: {sorted(high)[:3]}" for skill, high in zip(skills, found, strict=True) if high]
-    return share([bool(high) for high in found]) | ({"which": which} if named else {})
+    """The share that is held, and how many of them for a file of each role."""
+    found = [[one for one in scan(_tree(skill.files)) if one.severity is Risk.HIGH] for skill in skills]
+    roles = Counter(
+        role
+        for skill, high in zip(skills, found, strict=True)
+        for role in {_role(one.path, skill.files) for one in high}
+    )
+    which = [f"{skill.source}: {sorted(_high(high))[:3]}" for skill, high in zip(skills, found, strict=True) if high]
+    return share([bool(high) for high in found]) | {"by role": dict(roles)} | ({"which": which} if named else {})
+
+
+def _role(path: str, files: Files) -> str:
+    if not is_prose(path):
+        return "script"
+    return "page that is followed" if is_instruction_file(path, files) else "page for reference"
+
+
+def _first_sight(path: Path) -> dict[str, Any]:
+    """Sets that others wrote without having read the rules, by label and kind."""
+    held: dict[str, list[bool]] = defaultdict(list)
+    for row in _report.read_jsonl(path):
+        held[f"{row['label']}, {row['kind']}"].append(_is_held_row(row))
+    return {kind: share(found) for kind, found in sorted(held.items(), key=lambda item: item[0])}
+
+
+def _is_held_row(row: Mapping[str, str]) -> bool:
+    text, place = row["text"], row["path"]
+    if row["kind"] == "lesson":
+        return find_objection(text) is not None
+    described = text if place == "description" else "Keeps things in order."
+    front = f"---\nname: helper\ndescription: {json.dumps(described)}\n---\n# Helper\n\n"
+    if place == "description":
+        files = {"SKILL.md": front}
+    elif place == "SKILL.md":
+        files = {"SKILL.md": text if text.startswith("---") else f"{front}{text}\n"}
+    else:
+        files = {"SKILL.md": f"{front}Run `{place}`.\n", place: text}
+    return bool(_high(scan(_tree(files))))
+
+
+def _folders(top: Path) -> Iterator[Skill]:
+    for folder in sorted(path for path in top.iterdir() if path.is_dir()):
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        names = {path: str(path.relative_to(folder)) for path in paths}
+        files = {"SKILL.md" if names[path].lower() == "skill.md" else names[path]: path for path in paths}
+        yield Skill(
+            source=folder.name, files={name: path.read_text("utf-8", "replace") for name, path in files.items()}
+        )
 
 
 def _held_data(skills: Sequence[Skill]) -> int:

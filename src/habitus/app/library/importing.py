@@ -67,6 +67,8 @@ class ImportOptions:
     place: str = ""
     # Import all skills of the same name instead of the first.
     keep_both: bool = False
+    # Leave out skills that need review, instead of holding them.
+    skip_held: bool = False
     # Asked before a skill replaces one from another origin.
     choose: ConflictResolver = hold_for_review
     # Which addresses a download may reach.
@@ -384,6 +386,7 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
             layer=layer,
             overwrite=options.overwrite,
             is_trusted=options.is_trusted,
+            skip_held=options.skip_held,
             resolve_conflict=(lambda name, here, there: NameConflictResolution.KEEP_BOTH)
             if options.keep_both
             else options.choose,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -27,7 +27,7 @@ from habitus.learning.budget import BudgetedModel, BudgetReachedError, RunBudget
 from habitus.llm.model import Model
 from habitus.redact import Redactor
 from habitus.sandbox.files import sanitize_file_name
-from habitus.screening.findings import Finding, Policy, by_kind, is_clean
+from habitus.screening.findings import Deed, Finding, Policy, Risk, by_kind, is_clean
 from habitus.screening.scanner import scan
 from habitus.settings import Settings
 from habitus.skills import names
@@ -71,6 +71,34 @@ class ImportPreview:
         """Whether an import would be held for review."""
         return self.is_held
 
+    @property
+    def held_by_deed(self) -> Mapping[str, list[str]]:
+        """The names of the skills that need review, by what they would do."""
+        return group_by_deed(
+            (one.name, found.rule) for one in self.scanned for found in one.findings if found.severity is Risk.HIGH
+        )
+
+
+_DEEDS: Mapping[str, str] = {
+    Deed.SENDS_SECRETS: "Sends secrets to a stranger",
+    Deed.SENDS_PRIVATE_DATA: "Sends private data to a stranger",
+    Deed.RUNS_DOWNLOADS: "Downloads and runs something",
+    Deed.DESTROYS: "Destroys files",
+    Deed.STARTS_ITSELF: "Starts by itself",
+    Deed.CONCEALS: "Hides what it does",
+    Deed.OVERRIDES: "Sets itself above your instructions",
+    Deed.OPENS_ACCESS: "Opens a way in",
+    Deed.WEAKENS: "Switches off what protects you",
+}
+
+
+def group_by_deed(found: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
+    """Return the names of skills by what their findings say they would do; each finding is a name and a rule."""
+    groups: dict[str, dict[str, None]] = {}
+    for name, rule in found:
+        groups.setdefault(_DEEDS.get(rule, "Other findings"), {})[name] = None
+    return {deed: list(names) for deed, names in groups.items()}
+
 
 def preview_upload(skills: Library, screening: Policy, upload: UploadedFile) -> ImportPreview:
     """Preview an upload; nothing is saved."""
@@ -78,8 +106,10 @@ def preview_upload(skills: Library, screening: Policy, upload: UploadedFile) -> 
         return preview_import(skills, screening, str(path), limit=MAX_SKILLS)
 
 
-def import_upload(home: Home, upload: UploadedFile, *, overwrite: bool, id: str = "") -> ImportResult | Job:
-    """Import an upload; skills with findings are held for review.
+def import_upload(
+    home: Home, upload: UploadedFile, *, overwrite: bool, skip_held: bool = False, id: str = ""
+) -> ImportResult | Job:
+    """Import an upload; skills with findings are held for review, or left out with `skip_held`.
 
     An upload with too many skills becomes a job with this id.
     """
@@ -91,7 +121,11 @@ def import_upload(home: Home, upload: UploadedFile, *, overwrite: bool, id: str 
             if number > MAX_SKILLS:
                 return _queue_import(home, path, overwrite, id or uuid.uuid4().hex[:12])
         return import_skills(
-            home, path, (), USER_LAYER, ImportOptions(overwrite=overwrite, place=build_upload_origin(path))
+            home,
+            path,
+            (),
+            USER_LAYER,
+            ImportOptions(overwrite=overwrite, skip_held=skip_held, place=build_upload_origin(path)),
         )
 
 

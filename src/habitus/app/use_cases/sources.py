@@ -32,6 +32,7 @@ class ImportSelectionOptions:
     only: tuple[str, ...] = option("Only this skill; may be repeated.", "--skill", "-s", default=())
     overwrite: bool = option(_OVERWRITE, default=False)
     keep_both: bool = option("Of two skills of one name take the second as NAME-2.", default=False)
+    all_but_held: bool = option("Import all but the skills that need review; those are left out.", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,9 @@ class ImportSkillsRequest(ImportSelectionOptions):
 def import_skills(home: Home, request: ImportSkillsRequest) -> ImportResult:
     """Import skills of any known layout; each ends imported, updated, unchanged, held or refused, with a reason."""
     return import_skills_with_options(
-        home, request, ImportOptions(overwrite=request.overwrite, keep_both=request.keep_both)
+        home,
+        request,
+        ImportOptions(overwrite=request.overwrite, keep_both=request.keep_both, skip_held=request.all_but_held),
     )
 
 
@@ -79,7 +82,9 @@ def add_skills(home: Home, request: AddSkillsRequest) -> ImportResult:
     """
     # A remote caller must not make this host fetch from its private network.
     reach = DownloadPolicy(is_public_only=True)
-    options = ImportOptions(overwrite=request.overwrite, keep_both=request.keep_both, reach=reach)
+    options = ImportOptions(
+        overwrite=request.overwrite, keep_both=request.keep_both, skip_held=request.all_but_held, reach=reach
+    )
     return importing.add_skills(home, request.source, request.only, options)
 
 

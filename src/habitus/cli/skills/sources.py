@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -34,6 +35,8 @@ from habitus.errors import ConflictingOptions
 from habitus.skills.sources.discovery import DownloadPolicy
 from habitus.skills.sources.importing import ImportEntryResult, ImportVerdict, NameConflictResolution, hold_for_review
 
+# The rule at the end of a finding.
+_RULE = re.compile(r"\((\w+)\)(?=;|$)")
 TrustOption = Annotated[
     bool, typer.Option("--trust", help="You have read it: findings don't hold it, and what it asks for counts.")
 ]
@@ -136,6 +139,7 @@ def _interactive_import_options(
             overwrite=request.overwrite,
             is_trusted=trust,
             keep_both=request.keep_both,
+            skip_held=request.all_but_held,
             progress=progress,
             # Without a person to ask, a name conflict is held for review.
             choose=_always_replace if replace else hold_for_review if is_alone else _ask_about_name_conflict,
@@ -169,6 +173,17 @@ def _print_import_result(home: Home, taken: ImportResult) -> None:
         if result.reason or result.notes or len(taken.results) <= 30:
             _print_imported_entry(result)
     output.print_line(_summarise_verdicts([result for result in taken.results if result.kind == "skill"]) or "Nothing.")
+    held = [result for result in taken.results if result.verdict is ImportVerdict.HELD and result.kind == "skill"]
+    if len(held) > 1:
+        # Of many, a person decides by what they would do, not one by one.
+        output.print_line("Needs review, by what they would do:")
+        from habitus.app.library.uploading import group_by_deed  # brings the scanner, which no other command needs
+
+        for deed, names in group_by_deed(
+            (one.name, rule) for one in held for rule in _RULE.findall(one.reason)
+        ).items():
+            output.print_line(f"  {deed}: {', '.join(names)}", style="yellow")
+        output.print_line("To import all but these, say so: --all-but-held.")
     if taken.name_conflicts:
         left_out = output.format_count(taken.name_conflicts, "skill")
         output.print_line(f"{left_out} left out: another one of the same name came first; --keep-both takes both.")

@@ -130,6 +130,7 @@ class SkillImporter:
         layer: str = USER_LAYER,
         overwrite: bool = False,
         is_trusted: bool = False,
+        skip_held: bool = False,
         resolve_conflict: ConflictResolver = hold_for_review,
     ) -> Iterator[ImportEntryResult]:
         """Import the entries in batches; a repeated run continues where an interrupted one stopped.
@@ -153,11 +154,17 @@ class SkillImporter:
                 yield self._import_lesson(entry)
             if len(chunk) == _BATCH_SIZE:
                 yield from self._import_batch(
-                    chunk, author, layer, resolve_conflict, overwrite=overwrite, is_trusted=is_trusted
+                    chunk,
+                    author,
+                    layer,
+                    resolve_conflict,
+                    overwrite=overwrite,
+                    is_trusted=is_trusted,
+                    skip_held=skip_held,
                 )
                 chunk = []
         yield from self._import_batch(
-            chunk, author, layer, resolve_conflict, overwrite=overwrite, is_trusted=is_trusted
+            chunk, author, layer, resolve_conflict, overwrite=overwrite, is_trusted=is_trusted, skip_held=skip_held
         )
 
     def _import_batch(
@@ -169,6 +176,7 @@ class SkillImporter:
         *,
         overwrite: bool,
         is_trusted: bool,
+        skip_held: bool,
     ) -> Iterator[ImportEntryResult]:
         store, wanted = self._library.get_layer(layer).store, [entry.name for entry in batch]
         there = store.read_contents()
@@ -206,7 +214,10 @@ class SkillImporter:
                 self._close_conflict_proposal(proposals, newcomer, author, is_decided=is_other)
             if result is None and (waits or not is_trusted):
                 findings = (*([waits] if waits else []), *(() if is_trusted else self._scan(entry.tree)))
-                result = self._hold_entry(entry, layer, author, proposals.get((entry.name, digest)), findings)
+                if skip_held and findings:
+                    result = _leave_out(entry, findings)
+                else:
+                    result = self._hold_entry(entry, layer, author, proposals.get((entry.name, digest)), findings)
             if result is None:
                 to_save[entry.name] = entry
                 verdict = ImportVerdict.UPDATED if here is not None else ImportVerdict.IMPORTED
@@ -488,3 +499,9 @@ def _hash_current_exports(store: SkillStore, entries: Sequence[IncomingSkill]) -
 def _get_loadable_hash(there: LayerContents, name: str) -> str | None:
     """Return the hash of a loadable skill's files, or None."""
     return there.hashes[name] if name in there.summaries else None
+
+
+def _leave_out(entry: IncomingSkill, findings: Sequence[str]) -> ImportEntryResult:
+    """The result of a skill that would be held and that the person does not want at all."""
+    reason = f"left out: {findings[0]}"
+    return ImportEntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)

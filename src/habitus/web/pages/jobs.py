@@ -151,10 +151,14 @@ def preview_import(habitus: RequestHome, file: UploadFile) -> HTMLResponse:
 
 @router.post("/import/take", access=Access.ADMIN, max_bytes=LARGE_BODY_BYTES)
 def import_upload(
-    request: Request, habitus: RequestHome, file: UploadFile, overwrite: Annotated[bool, Form()] = False
+    request: Request,
+    habitus: RequestHome,
+    file: UploadFile,
+    overwrite: Annotated[bool, Form()] = False,
+    all_but_held: Annotated[bool, Form()] = False,
 ) -> HTMLResponse:
     """Import an uploaded file; a large one becomes a job, shown on the automation page."""
-    taken = uploading.import_upload(habitus, read_upload(file), overwrite=overwrite)
+    taken = uploading.import_upload(habitus, read_upload(file), overwrite=overwrite, skip_held=all_but_held)
     if isinstance(taken, Job):
         said = FlashMessage(text="It is large: a worker takes it in, and you see here how far it is.")
         answer = render_automation(request, habitus, said)
