@@ -31,7 +31,7 @@ from _report import Metrics, progress, read_jsonl, show
 from hooks import residents, timed, used_ms, warm_up
 
 REQUEST = "review the changes in a pull request for security problems"
-_OPEN = "from habitus import Habitus; habitus = Habitus.open(); habitus.skills.listing()"
+_OPEN = "from habitus import Habitus; habitus = Habitus.open(); habitus.skills.list_skills()"
 BASE = [sys.executable, "-c", "import sqlalchemy, typer"]
 
 

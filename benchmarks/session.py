@@ -259,7 +259,12 @@ def counted(habitus: Habitus) -> Iterator[Counter]:
 def is_learning() -> bool:
     """Whether what runs now goes on after the reply, in the background."""
     frame = inspect.currentframe()
-    while frame is not None and frame.f_code.co_name not in ("credit", "look_ahead", "learn"):
+    while frame is not None and frame.f_code.co_name not in (
+        "credit_turn",
+        "credit_request",
+        "scan_directories",
+        "learn",
+    ):
         frame = frame.f_back
     return frame is not None
 

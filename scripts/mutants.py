@@ -66,8 +66,8 @@ EQUIVALENT = (
     ),
     Equivalent(
         module=_LIFECYCLE,
-        source="if _beta_cdf(a, b, middle) < _LOW:",
-        after=("_beta_cdf(a, b, middle) <= _LOW",),
+        source="if _compute_beta_cdf(a, b, middle) < _LOWER_BOUND:",
+        after=("_compute_beta_cdf(a, b, middle) <= _LOWER_BOUND",),
         reason="no number lies exactly on the bound",
     ),
     Equivalent(

@@ -59,9 +59,12 @@ def statements() -> Iterator[list[str]]:
         sa.event.remove(sa.Engine, "before_cursor_execute", note)
 
 
+_LEARNING = ("credit_turn", "credit_request", "scan_directories", "learn")
+
+
 def is_learning() -> bool:
     """Whether what runs now goes on after the reply, in the background."""
-    return any(frame.function in ("credit", "look_ahead", "learn") for frame in inspect.stack(0))
+    return any(frame.function in _LEARNING for frame in inspect.stack(0))
 
 
 @pytest.mark.full

@@ -321,7 +321,7 @@ PAIRS = [
     Pair(command=(*_CONNECT, "--yes"), request=("POST", f"{_AGENT}/connect"), before=(*_CONNECT, "--yes")),
     Pair(
         command=(*_DISCONNECT, "--dry-run"),
-        request=("GET", f"{_AGENT}/changes?leaving=true"),
+        request=("GET", f"{_AGENT}/changes?disconnecting=true"),
         before=(*_CONNECT, "--yes"),
     ),
     Pair(command=(*_DISCONNECT, "--yes"), request=("POST", f"{_AGENT}/disconnect"), before=(*_CONNECT, "--yes")),

@@ -69,7 +69,7 @@ SIZE = """
 import sys
 from habitus.app import Habitus, read_settings
 settings = read_settings()
-with Habitus.open(settings.for_many() if sys.argv[1:] else settings) as habitus:
+with Habitus.open(settings.for_server() if sys.argv[1:] else settings) as habitus:
     print(habitus.shared.pool.size())
 """
 

@@ -51,8 +51,8 @@ def uses(habitus: Habitus) -> int:
 
 HOLD = (
     "import os, signal, sys; from habitus import sql; from habitus.sql import engines\n"
-    "engines._ABANDONED_S = float(sys.argv[2])\n"
-    "with sql.writing(sql.create_engine(sys.argv[1]), lock='memory'):\n"
+    "engines._IDLE_IN_TRANSACTION_S = float(sys.argv[2])\n"
+    "with sql.write_transaction(sql.create_engine(sys.argv[1]), lock='memory'):\n"
     "    print('held', flush=True)\n"
     "    os.kill(os.getpid(), signal.SIGSTOP)\n"
 )

@@ -32,7 +32,7 @@ LEARN = (
     "environ = {'HOME': sys.argv[1], 'USER': 'ann', 'HABITUS_DATABASE': sys.argv[2]}\n"
     "with Habitus.open(read_settings(Path(sys.argv[1]), environ)) as habitus:\n"
     "    skill = Skill(name=sys.argv[3], description='Brews tea.', when_to_use='Tea is wanted', body='1. Boil.')\n"
-    "    habitus.skills.create(skill, habitus.person())\n"
+    "    habitus.skills.create(skill, habitus.build_author())\n"
     "    habitus.memory.add(f'{sys.argv[3]} needs a clean kettle for the tea.')\n"
 )
 

@@ -58,7 +58,7 @@ home, url, name = sys.argv[1:]
 settings = read_settings(Path(home), {"HOME": home, "USER": "ann", "HABITUS_DATABASE": url})
 
 def write(habitus, number):
-    habitus.skills.create(Skill(name=f"{name}-{number}", description="Of a release.", body="."), habitus.person())
+    habitus.skills.create(Skill(name=f"{name}-{number}", description="Of a release.", body="."), habitus.build_author())
     habitus.memory.add(f"{name} number {number} has its own lesson about kettle {number}{name}.")
 
 def turn(habitus, number):
@@ -68,11 +68,11 @@ def turn(habitus, number):
 def job(habitus, number):
     from habitus.app.operating import jobs
     queue = jobs.open_queue(habitus)
-    jobs.leave(habitus.settings, queue, "curate")
+    jobs.submit_job(habitus.settings, queue, "curate")
 
 def told(words):
     if words[0] == "migrate":
-        return database.migrate(settings, even_so="even-so" in words).after
+        return database.migrate_database(settings, force="force" in words).after
     with Habitus.open(settings) as habitus:
         for number in range(int(words[1])):
             globals()[words[0]](habitus, number)
@@ -213,7 +213,7 @@ def test_the_next_release_works_beside_this_one_or_waits_until_it_has_gone(
             told = "1 older Habitus process uses {}, and could not go on at schema 9002; nothing was changed."
             assert other.asked("migrate").startswith(told.format(sql.describe_database(habitus.shared)))
             assert (found(url)[0], asked(habitus, "third")) == ("9001", "")
-            assert (other.asked("migrate", "even-so"), other.asked("write", "1")) == ("9002", "done")
+            assert (other.asked("migrate", "force"), other.asked("write", "1")) == ("9002", "done")
         assert "was written by a newer Habitus (schema 9002" in asked(habitus, "fourth")
         assert asked(habitus, "fifth") == ""  # it was said
         with pytest.raises(StorageFailed, match="newer Habitus"):
@@ -253,7 +253,7 @@ def test_a_session_a_worker_and_a_page_go_on_while_the_next_release_migrates(tmp
 
         with running(last, two, url, "after") as newest:
             assert "2 older Habitus processes use" in newest.asked("migrate")  # the worker and the page
-            assert newest.asked("migrate", "even-so") == "9002"
+            assert newest.asked("migrate", "force") == "9002"
             assert "newer Habitus" in session.asked("write", "1")
             assert newest.asked("job", "3") == "done"
             assert http.get("/api/v1/skills").status_code == 503

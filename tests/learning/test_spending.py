@@ -81,14 +81,14 @@ _SPEND = """
 import sys
 from datetime import UTC, datetime
 from habitus import sql
-from habitus.learning.budget import CapReached, Spending
-purse = Spending(sql.open_engine(sys.argv[1]), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC), cap=100)
+from habitus.learning.budget import BudgetReachedError, SpendingStore
+purse = SpendingStore(sql.open_engine(sys.argv[1]), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC), cap=100)
 taken = 0
 for _ in range(40):
     try:
         purse.settle(purse.reserve(7), 5)
         taken += 5
-    except CapReached:
+    except BudgetReachedError:
         pass
 print(taken)
 """

@@ -347,7 +347,7 @@ with Habitus.open(read_settings(Path(sys.argv[1]))) as habitus:
             page = Path(sys.argv[1]) / "memory" / "lessons.md"
             with page.open("a") as file:
                 file.write(f"- By hand {sys.argv[2]} at {number}.\\n")
-    habitus.memory.look()
+    habitus.memory.sync_pages()
 """
 
 

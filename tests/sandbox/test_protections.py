@@ -218,11 +218,10 @@ sys.path.insert(0, sys.argv[1])
 from inside import seccomp
 seccomp.install_filter(seccomp.compile_filter(families=[1, 2, 10, 16], shared_memory=True, shares_host=False))
 sys.path[0] = sys.argv[2]
-from habitus.sandbox.machine import probe
-from habitus.sandbox.machine import describe
-found = probe()
+from habitus.sandbox.machine import describe_protections, probe_machine
+found = probe_machine()
 print(found.bubblewrap, found.has_namespaces, found.is_filtered)
-print({p.name: p.hint for p in describe(found) if not p.is_on}.get("bubblewrap"))
+print({p.name: p.hint for p in describe_protections(found) if not p.is_on}.get("bubblewrap"))
 """
 
 

@@ -1,11 +1,11 @@
-"""HabitusRun: procedural memory for one query to the Claude Agent SDK.
+"""HabitusClaudeRun: procedural memory for one query to the Claude Agent SDK.
 
 from claude_agent_sdk import query
 from habitus import Habitus
-from habitus.integrations.claude_agent_sdk import HabitusRun
+from habitus.integrations.claude_agent_sdk import HabitusClaudeRun
 
 with Habitus.open() as habitus:
-    async with HabitusRun(habitus, question, user="ana") as run:
+    async with HabitusClaudeRun(habitus, question, user="ana") as run:
         async for message in query(prompt=run.prompt, options=run.options):
             …
 """

@@ -1,10 +1,10 @@
-"""HabitusRun: procedural memory for one run of an agent of the OpenAI Agents SDK.
+"""HabitusOpenAIRun: procedural memory for one run of an agent of the OpenAI Agents SDK.
 
 from agents import Runner
 from habitus import Habitus
-from habitus.integrations.openai_agents import HabitusRun
+from habitus.integrations.openai_agents import HabitusOpenAIRun
 
-with Habitus.open() as habitus, HabitusRun(habitus, agent, question, user="ana") as run:
+with Habitus.open() as habitus, HabitusOpenAIRun(habitus, agent, question, user="ana") as run:
     result = Runner.run_sync(run.agent, run.input, hooks=run.hooks, run_config=run.config)
 """
 

@@ -1,9 +1,9 @@
-"""HabitusRun: procedural memory for one run of an agent of smolagents.
+"""HabitusSmolagentsRun: procedural memory for one run of an agent of smolagents.
 
 from habitus import Habitus
-from habitus.integrations.smolagents import HabitusRun
+from habitus.integrations.smolagents import HabitusSmolagentsRun
 
-with Habitus.open() as habitus, HabitusRun(habitus, agent, task, user="ana") as run:
+with Habitus.open() as habitus, HabitusSmolagentsRun(habitus, agent, task, user="ana") as run:
     answer = agent.run(run.task)
 """
 

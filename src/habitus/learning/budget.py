@@ -390,7 +390,7 @@ async def ask_for_value(
 ) -> AnswerT:
     """Ask the model for one value of this type.
 
-    Raises `BudgetReachedError`, `ProviderFault`, `NoUsableAnswer` or `TimeoutError`.
+    Raises `BudgetReachedError`, `ProviderError`, `UnusableAnswerError` or `TimeoutError`.
     """
     messages = (PersonMessage(parts=(TextContent(text=record),)),)
     async with asyncio.timeout(patience_s):

@@ -50,7 +50,7 @@ SKILL_FILES_DIR = "skill-files"
 
 
 class SkillCommandLines:
-    """The `SkillDirectory` of one user.
+    """The `CommandLineDirectory` of one user.
 
     Nothing is cached: a gate that was closed meanwhile is closed.
     """

@@ -21,7 +21,7 @@ from habitus.settings import Settings
 
 
 def open_models(settings: Settings, environ: Mapping[str, str]) -> SessionModels:
-    """Return the main and cheap model, opened on first use. Using one without a name raises `NoModel`."""
+    """Return the main and cheap model, opened on first use. Using one without a name raises `NoModelSet`."""
     main, cheap = resolve_model_names(settings, environ)
 
     def open_named(name: str) -> Model:

@@ -320,7 +320,7 @@ class _SecondOpinionReply(BaseModel):
 async def ask_second_opinion(model: BudgetedModel, name: str, tree: Tree, *, redactor: Redactor) -> SecondOpinion:
     """Ask a model for suspicious lines; quotes that are not in the file are dropped.
 
-    Provider errors propagate, and so does `CapReached` if nothing could be sent at all.
+    Provider errors propagate, and so does `BudgetReachedError` if nothing could be sent at all.
     """
     texts = dict(_iterate_texts(tree))
     pieces = list(_split_into_pieces((path, redactor.redact(text).text) for path, text in texts.items()))

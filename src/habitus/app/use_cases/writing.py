@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 else:
     # Generated from the list of editable fields, so a new field gets its option by itself.
     SkillFieldOptions = make_dataclass(
-        "WithFields",
+        "SkillFieldOptions",
         [
             (each.name, tuple[str, ...] | None if each.is_list else str | None, option(each.help, *each.options))
             for each in EDITABLE_FIELDS

@@ -128,10 +128,10 @@ _SkillEntryModel = make_response_model(
     manifest=(dict[str, Any], None),
 )
 _TEXT_FIELDS: dict[str, Any] = dict.fromkeys(("files", "source_counts", "missing_packages", "evidence"), list[str])
-_SkillDetailsModel = make_response_model("ShownSkill", base=_SkillEntryModel, body=(str, None), **_TEXT_FIELDS)
+_SkillDetailsModel = make_response_model("SkillDetails", base=_SkillEntryModel, body=(str, None), **_TEXT_FIELDS)
 LessonModel = make_response_model("Lesson", Engram, LessonCounters, without=("counters",), utility=float)
 PendingItemModel = make_response_model(
-    "Waiting",
+    "PendingItem",
     state=str,
     action=str,
     reasons=list[str],

@@ -174,10 +174,12 @@ def _render_connections(request: Request, habitus: Habitus, said: FlashMessage |
 
 
 @router.get("/connections/{agent}/changes", access=Access.ADMIN)
-def preview_agent_changes(habitus: RequestHome, agent: str, leaving: bool = False) -> HTMLResponse:
+def preview_agent_changes(habitus: RequestHome, agent: str, disconnecting: bool = False) -> HTMLResponse:
     """Preview what connecting or disconnecting would change in an agent's files."""
-    plan = agents.preview_agent_changes(habitus, agents.PreviewAgentChangesRequest(agent=agent, disconnecting=leaving))
-    return render_fragment("connection_changes.html", plan=plan, leaving=leaving)
+    plan = agents.preview_agent_changes(
+        habitus, agents.PreviewAgentChangesRequest(agent=agent, disconnecting=disconnecting)
+    )
+    return render_fragment("connection_changes.html", plan=plan, disconnecting=disconnecting)
 
 
 @router.post("/connections/{agent}/connect", access=Access.ADMIN)

@@ -1,0 +1,35 @@
+"""One class name is used for one thing in the whole package, so a reader who sees it knows which one it is."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parents[2] / "src" / "habitus"
+# To be renamed in their packages, which then leave this list.
+_STILL_SHARED = {"Call", "Finding", "Findings", "Judgement"}
+
+
+def _shared_class_names(sources: Path) -> dict[str, list[str]]:
+    """Return the class names that several classes have, without leading underscores, and where those are."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for file in sorted(sources.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found[node.name.lstrip("_")].append(str(file.relative_to(sources)))
+    return {name: files for name, files in found.items() if len(files) > 1}
+
+
+def test_one_class_name_is_one_thing() -> None:
+    shared = _shared_class_names(SOURCES)
+    assert {name: files for name, files in shared.items() if name not in _STILL_SHARED} == {}
+
+
+@pytest.mark.parametrize("name", ["Room", "_Room"])
+def test_a_second_class_of_a_name_is_found(tmp_path: Path, name: str) -> None:
+    (tmp_path / "one.py").write_text("class Room: ...\n")
+    (tmp_path / "two.py").write_text(f"def build():\n    class {name}: ...\n")
+    assert _shared_class_names(tmp_path) == {"Room": ["one.py", "two.py"]}
