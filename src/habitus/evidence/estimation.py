@@ -84,9 +84,10 @@ def estimate_items(sums: EvidenceSums, today: float) -> dict[EvidenceItem, ItemE
         found[item] = ItemEstimate(
             item=item,
             basis=EstimateBasis.RANDOMISED if item in drawn else EstimateBasis.ASSOCIATIONAL,
-            offering=offering.get(item),
+            # Without a use there is nothing that could have helped or harmed, whatever the numbers are by chance.
+            offering=offering.get(item) if counts.used.any() else None,
             using=_estimate_using(offering.get(item), uptake) if item in drawn else None,
-            weak=weak.get(item),
+            weak=weak.get(item) if counts.used.any() else None,
             uptake=uptake,
             withheld=_variant_counts(counts, 0),
             offered=_variant_counts(counts, 1),

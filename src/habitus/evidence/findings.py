@@ -96,6 +96,8 @@ def _summarize_item(sums: EvidenceSums, estimate: ItemEstimate, withhold: float,
 
 WORTH_KNOWING = 0.1  # the effect to plan for, unless a larger one is likely
 _DETOUR = 1.5  # log evidence lost by not knowing the best stake
+_LONGEST_WAIT_DAYS = 120.0
+_TRIAL_SHARE = 0.5  # of a trial's conversations that go without the item
 _NOISE = 0.25  # prior variance of a binary outcome
 
 
@@ -106,6 +108,12 @@ class WithholdingPlan:
     missing: int | None  # units still needed, both variants together; None: nothing is withheld
     days: float | None  # until then; None: never at the current rate
     cost_a_day: float  # expected successes lost by withholding; negative: gained
+    trials: int = 0  # conversations of `skills trial` that would answer it instead, both variants together
+
+    @property
+    def is_practical(self) -> bool:
+        """Whether withholding answers within a time that somebody would wait for."""
+        return self.days is not None and self.days <= _LONGEST_WAIT_DAYS
 
 
 def plan_withholding(
@@ -117,7 +125,14 @@ def plan_withholding(
     missing = _count_missing_units(betting, effect, withhold)
     a_day = _daily_rate(ages)
     days = missing / a_day if a_day and missing is not None else None
-    return WithholdingPlan(effect=effect, a_day=a_day, missing=missing, days=days, cost_a_day=a_day * withhold * likely)
+    return WithholdingPlan(
+        effect=effect,
+        a_day=a_day,
+        missing=missing,
+        days=days,
+        cost_a_day=a_day * withhold * likely,
+        trials=_count_missing_units(betting, effect, _TRIAL_SHARE) or 0,
+    )
 
 
 def _daily_rate(ages: Floats) -> float:
@@ -141,6 +156,8 @@ _OFTEN, _MOSTLY = 10, 0.8  # recalls, and share of them without a trace, of an i
 
 
 def decide_verdict(estimate: ItemEstimate, bound: EffectBound) -> ItemDecision:
+    if not estimate.used and estimate.offered.total:
+        return ItemDecision(verdict=ItemVerdict.UNKNOWN, reason=_explain_unused(estimate))
     if bound.high < 0:
         return ItemDecision(
             verdict=ItemVerdict.RETIRE, reason=f"It does harm: at least {format_share(-bound.high)} fewer go well."
@@ -164,6 +181,10 @@ def decide_verdict(estimate: ItemEstimate, bound: EffectBound) -> ItemDecision:
 def is_ignored(estimate: ItemEstimate) -> bool:
     """Return whether it was recalled again and again and nothing it says was done."""
     return estimate.used >= _OFTEN and estimate.ignored >= _MOSTLY * estimate.used
+
+
+def _explain_unused(estimate: ItemEstimate) -> str:
+    return f"Nobody opened it in {format_units(estimate.offered.total)}, so it can't have helped or harmed."
 
 
 def _explain_unknown(estimate: ItemEstimate, bound: EffectBound) -> str:
@@ -209,6 +230,8 @@ def describe_finding(estimate: ItemEstimate, bound: EffectBound) -> str:
 
 def _describe_effect(estimate: ItemEstimate, bound: EffectBound) -> str:
     offered, withheld = estimate.offered, estimate.withheld
+    if not estimate.used and offered.total:
+        return f"Not known: {_explain_unused(estimate)[0].lower()}{_explain_unused(estimate)[1:]}"
     if estimate.offering is None:
         if estimate.weak is None:
             return "Not known yet: nobody said how it went."

@@ -6,11 +6,14 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
+from habitus.events import OutcomeKind
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillUnderTest
 from habitus.learning.budget import RunBudget
+from habitus.tasks.leaks import MOST_NAMED, count_named_answers
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
@@ -95,6 +98,16 @@ class RolloutRunner:
         except ExceptionGroup as several:
             raise several.exceptions[0] from None
 
+    async def _solve(self, solver: TaskSolver, task: Task, rollout: Rollout) -> Rollout:
+        """Solve a task; a reply that passes because it names every answer there is has failed."""
+        done = await solver.solve(task, rollout)
+        others = [other for tasks in self.subject.tasks.values() for other in tasks if other.id != task.id]
+        named = count_named_answers(done.did, task, others) if done.is_ok else 0
+        if named < MOST_NAMED:
+            return done
+        reason = f"it names the answers of {named} other tasks, so it would pass any of them"
+        return replace(done, outcome=OutcomeKind.FAILED.value, record=f"{reason}\n{done.did}")
+
     async def _attempt(self, planned: Rollout, task: Task, solver_of: SolverFactory) -> None:
         """Repeat until it counts: an infrastructure failure says nothing about either version."""
         async with self._at_once:
@@ -104,7 +117,7 @@ class RolloutRunner:
                 self.refuse_if_paused()
                 solver = await solver_of(planned.is_new)
                 try:
-                    done = await make_rollout(self.store, planned, solver.solve, task)
+                    done = await make_rollout(self.store, planned, partial(self._solve, solver), task)
                 except BaseException:
                     self.stop("it was cut off")  # nobody else begins meanwhile
                     raise

@@ -36,6 +36,7 @@ from habitus.skills import trees
 from habitus.skills.model import ActorKind, Author, Skill
 from habitus.skills.proposals import Proposal, ProposalAction, ProposalState, SkillChange
 from habitus.skills.review import ReviewQueue
+from habitus.tasks.leaks import answers_of
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 from habitus.text import estimate_token_count
@@ -223,7 +224,8 @@ class ImproveRun:
         """Return why a candidate is not tried at all; empty where it is."""
         old, tasks, is_given = self.subject.skill, self.subject.tasks, self.request.is_given
         hidden = [*tasks[TaskSplit.GATE], *tasks[TaskSplit.EXAM]]
-        known = "\n".join([old.body, *(task.request for task in tasks[TaskSplit.PRACTICE])])
+        practice = tasks[TaskSplit.PRACTICE]
+        known = "\n".join([old.body, *(text for task in practice for text in (task.request, *answers_of(task)))])
         if objection := find_objection(old, new, hidden, known=known, is_given=is_given):
             return objection
         if self.request.shorter and estimate_token_count(new.body) >= estimate_token_count(old.body):

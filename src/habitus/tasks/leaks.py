@@ -1,37 +1,143 @@
-"""Leak guard: whether a text quotes a task, so that it would give away the answer."""
+"""Leak guard: whether a text quotes a task or its answer, and whether a reply lists the answers of many tasks."""
 
 from __future__ import annotations
 
 import ast
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any, assert_never
 
-from habitus.tasks.checks import ContainsCheck, EqualsCheck, FileEqualsCheck, TableEqualsCheck
+from habitus.tasks.checks import (
+    CalledCheck,
+    Check,
+    ContainsCheck,
+    EqualsCheck,
+    FileEqualsCheck,
+    FileExistsCheck,
+    MatchesCheck,
+    RubricCheck,
+    ShapeCheck,
+    TableEqualsCheck,
+    ValidatorCheck,
+    parse_csv_rows,
+)
 from habitus.tasks.model import Task
 
 MOST_SHARED = 6  # this many words in a row are a copy
+MOST_NAMED = 3  # answers of other tasks in one reply: it was not thought of, but listed
 _WORD = re.compile(r"[^\W_]+")
 _PIECE = re.compile(r"[^\s,;:|'\"()\[\]{}<>=]+")
+_QUOTED = re.compile(r"[\"'`“‘]([^\"'`”’\n]{1,80})[\"'`”’]")
+_EVERYDAY = frozenset(("yes", "no", "true", "false", "none", "null", "and", "not", "the", "all", "any", "one", "two"))
 
 
 def find_copied_words(said: str, task: Task, known: str = "") -> str:
-    """Return words copied from a task, several in a row or one literal; empty if there are none beyond `known`."""
-    exercise = "\n".join((task.request, task.setup, task.validator, *task.files.values(), *_answers(task)))
+    """Return words copied from a task, several in a row, a literal or an answer; empty if none are beyond `known`."""
+    exercise = "\n".join((task.request, task.setup, task.validator, *task.files.values(), *_long_texts(task)))
     given = set(_runs(exercise)) - set(_runs(known))
     if run := next((run for line in said.splitlines() for run in _runs(line) if run in given), None):
         return " ".join(run)
     pieces = set(_PIECE.findall(said))
     pieces |= {piece.strip(".!?") for piece in pieces}
-    return next((literal for literal in _literals(task) if literal in pieces and literal not in known), "")
+    if literal := next((one for one in _literals(task) if one in pieces and one not in known), ""):
+        return literal
+    # Words of the request are no answer: whoever is asked can read them there.
+    public = f"{known}\n{task.request}"
+    return next((one for one in answers_of(task) if _is_said(one, said) and not _has_words(one, public)), "")
 
 
-def _answers(task: Task) -> Iterator[str]:
+def answers_of(task: Task) -> Iterator[str]:
+    """Yield what would pass the checks of a task, if somebody said it."""
+    for check in task.checks:
+        yield from _answers_to(check)
+
+
+def count_named_answers(reply: str, task: Task, others: Iterable[Task]) -> int:
+    """Return how many answers of other tasks a reply names, if text alone decides about its task."""
+    if not task.checks or not all(isinstance(check, ContainsCheck) for check in task.checks):
+        return 0
+    own = {_plain(text) for text in answers_of(task)}
+    texts = {_plain(one.text) for other in others for one in other.checks if isinstance(one, ContainsCheck)}
+    return sum(_is_said(text, reply) and not _has_words(text, task.request) for text in texts - own)
+
+
+def _answers_to(check: Check) -> Iterator[str]:
+    match check:
+        case ContainsCheck(text=text):
+            yield text
+        case MatchesCheck(pattern=pattern):
+            yield from _pattern_texts(pattern)
+        case EqualsCheck(value=value):
+            yield from _leaf_texts(value)
+        case ShapeCheck(schema=schema):
+            yield " ".join(map(str, schema.get("required") or schema.get("properties") or ()))
+            yield from _leaf_texts([schema.get(key) for key in ("const", "enum")])
+        case FileExistsCheck(path=path):
+            yield path
+        case FileEqualsCheck(content=content):
+            yield from content.splitlines()
+        case TableEqualsCheck(table=table):
+            yield from (" ".join(row.values()) for row in parse_csv_rows(table)[1:])
+        case CalledCheck(tool=tool, command=command):
+            yield tool or command
+        case ValidatorCheck() | RubricCheck():
+            return  # their literals and runs of words are found as such
+        case never:
+            assert_never(never)
+
+
+def _pattern_texts(pattern: str) -> Iterator[str]:
+    """Yield the pattern itself, and the runs of characters that every match of it has."""
+    if len(pattern) > MOST_NAMED:
+        yield pattern
+    plain = re.sub(r"\\[AbBdDsSwWZ]|\\.|\[[^\]]*\]|\(\?[^)]*\)|[.^$*+?{}()|]", "\0", pattern)
+    yield from (run for run in plain.split("\0") if len(run.strip()) >= MOST_NAMED)
+
+
+def _leaf_texts(value: Any) -> Iterator[str]:
+    match value:
+        case dict():
+            for below in value.values():
+                yield from _leaf_texts(below)
+        case list() | tuple():
+            for below in value:
+                yield from _leaf_texts(below)
+        case None | bool():
+            return
+        case str():
+            yield value
+        case _:
+            yield json.dumps(value)
+
+
+def _is_said(answer: str, text: str) -> bool:
+    """Return whether a text gives an answer away; one short or everyday word does so only in quotes."""
+    if not _has_words(answer, text):
+        return False
+    words = _plain(answer)
+    is_telling = " " in words or (len(words) > 1 if words.isdigit() else len(words) > 2 and words not in _EVERYDAY)
+    return is_telling or words in map(_plain, _QUOTED.findall(text))
+
+
+def _has_words(answer: str, text: str) -> bool:
+    words = _plain(answer)
+    return bool(words) and f" {words} " in f" {_plain(text)} "
+
+
+def _plain(text: str) -> str:
+    return " ".join(_WORD.findall(text.casefold()))
+
+
+def _long_texts(task: Task) -> Iterator[str]:
     for check in task.checks:
         match check:
             case ContainsCheck(text=text) | FileEqualsCheck(content=text) | TableEqualsCheck(table=text):
                 yield text
-            case EqualsCheck(value=str(text)):
+            case RubricCheck(text=text):
                 yield text
+            case EqualsCheck(value=value):
+                yield value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _runs(text: str) -> Iterator[tuple[str, ...]]:
@@ -39,10 +145,10 @@ def _runs(text: str) -> Iterator[tuple[str, ...]]:
     return zip(*(words[start:] for start in range(MOST_SHARED)), strict=False)
 
 
-def _literals(challenge: Task) -> Iterator[str]:
+def _literals(task: Task) -> Iterator[str]:
     """Yield texts that can only come from this task: longer numbers, and tokens that are not plain words."""
-    for code in (challenge.setup, challenge.validator):
-        for node in ast.walk(_tree(code)):
+    for code in (task.setup, task.validator):
+        for node in ast.walk(_parse_code(code)):
             if not isinstance(node, ast.Constant):
                 continue
             if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
@@ -50,7 +156,7 @@ def _literals(challenge: Task) -> Iterator[str]:
                     yield str(node.value)
             elif isinstance(node.value, str):
                 yield from _odd_pieces(node.value)
-    for text in (*challenge.files.values(), *_answers(challenge)):
+    for text in (*task.files.values(), *_long_texts(task)):
         yield from _odd_pieces(text)
 
 
@@ -62,7 +168,7 @@ def _is_odd(piece: str) -> bool:
     return bool(re.search(r"\d{3}", piece)) or (len(piece) >= 6 and not re.fullmatch(r"[^\W\d_]+[.!?]?", piece))
 
 
-def _tree(code: str) -> ast.AST:
+def _parse_code(code: str) -> ast.AST:
     try:
         return ast.parse(code)
     except (SyntaxError, ValueError):

@@ -276,6 +276,11 @@ def describe_evidence_plan(plan: WithholdingPlan) -> str:
     """Return how long it takes until an item's effect is known."""
     if plan.missing is None:
         return "As long as every conversation gets it, nobody can tell; Settings can hold it back now and then."
+    if plan.days is not None and not plan.is_practical:
+        return (
+            f"Withholding can't answer this at this pace; 'habitus skills trial' can, for about "
+            f"{format_count(plan.trials, 'trial')}."
+        )
     about = f"It takes about {format_count(plan.missing, 'more conversation')} that somebody judges"
     return (
         f"{about}."

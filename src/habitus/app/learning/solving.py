@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,7 +23,7 @@ from habitus.app.learning import mining
 from habitus.app.tasks.workspaces import ABOUT_WORKSPACE, open_workspace, readable_programs
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
-from habitus.events import Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome
+from habitus.events import EventKind, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome, get_text_detail
 from habitus.evidence.model import FixedAssignments, has_left_trace
 from habitus.files import Tree, drop_eval_files
 from habitus.improve.trials import TRIAL
@@ -39,6 +41,8 @@ from habitus.sandbox.inside import folders
 from habitus.settings import AccMode, EvidenceSettings, MemoryMode
 from habitus.skills import names
 from habitus.skills.layers.layer import USER_LAYER
+from habitus.skills.library import Library
+from habitus.skills.model import Author, SkillState
 from habitus.skills.sources.trust import APPROVED_ROOT
 from habitus.tasks.judging import judge_submission
 from habitus.tasks.model import Submission, SubmittedCall, Task, parse_call
@@ -46,6 +50,7 @@ from habitus.tasks.rollouts import Rollout
 
 # Seconds for one rollout.
 ROLLOUT_TIMEOUT_S = 600.0
+_MENU_SAMPLE = 10  # of the person's other skills that a rollout is made among
 _MAX_RESULT_CHARS = 1_000  # of each tool result in a rollout's record
 _VISIBLE_PLACES = (SelectionSlot.EAGER, SelectionSlot.STICKY, SelectionSlot.LOADED)
 _WORKSPACE_HINT = "What the task speaks of lies in this folder, and what you write here counts. Nobody is there to ask."
@@ -77,7 +82,7 @@ async def open_own_agent_solver(
 
 @asynccontextmanager
 async def open_temporary_home(home: Home, name: str, tree: Tree, *, folder: Path | None = None) -> AsyncIterator[Home]:
-    """Open a temporary home with the bundled skills and this version of one skill.
+    """Open a temporary home with this version of one skill, among the bundled skills and a sample of the person's.
 
     It shares no tasks, memory or secrets with the real home. If a process is killed, its folder is removed with old
     scratchpads.
@@ -108,12 +113,30 @@ async def open_temporary_home(home: Home, name: str, tree: Tree, *, folder: Path
         opened = await asyncio.to_thread(open_home, settings, clock=home.clock, has_pages=False)
         try:
             await asyncio.to_thread(opened.skills.write_tree, USER_LAYER, name, shown, opened.build_author())
+            await asyncio.to_thread(_copy_competitors, home.skills, opened.skills, name, opened.build_author())
             await asyncio.to_thread(_copy_approval, home, opened, name)
             yield opened
         finally:
             await asyncio.to_thread(opened.close)
     finally:
         await asyncio.to_thread(folders.remove_folder, str(folder))
+
+
+def _copy_competitors(skills: Library, apart: Library, name: str, author: Author) -> None:
+    """Copy a sample of the person's other skills, the same for both versions, so that an edited description competes.
+
+    Their code is not approved in the temporary home, and their eval files stay behind.
+    """
+    there = {item.name for item in apart.list_skills()}
+    others = [
+        item
+        for item in skills.list_skills()
+        if item.name not in there and item.state is SkillState.OK and item.summary is not None
+    ]
+    drawn = sorted(others, key=lambda item: hashlib.sha256(f"{name}\0{item.name}".encode()).digest())
+    for item in drawn[:_MENU_SAMPLE]:
+        tree = drop_eval_files(skills.read_tree(f"{item.name}@{item.layer}"))
+        apart.write_tree(USER_LAYER, item.name, tree, author)
 
 
 def _copy_approval(home: Home, apart: Home, name: str) -> None:
@@ -263,6 +286,8 @@ class ProgramSolver:
             except (ProviderError, TimeoutError) as fault:
                 return rollout.with_outcome(_make_fault_outcome(fault))
             turns = await asyncio.to_thread(self._read_transcripts, room)
+            if problem := _find_program_failure(said.text, turns):
+                return rollout.with_outcome(build_infra_outcome(problem), usage=said.usage)
             calls = tuple(call for turn in turns for call in _list_calls(self.home.clock, turn))
             payer = self.judge_model
             ask = partial(judge_rubric, model=payer, redactor=self.home.redactor) if payer is not None else None
@@ -300,9 +325,11 @@ class ProgramSolver:
     def _prepare_call(self, question: ProgramRequest, work: Path, may_act: bool) -> PreparedCall:
         work.mkdir(parents=True, exist_ok=True)
         call = self.solver.build_call(question, may_act)
-        lies = self.home.skills.find_directory(f"{self.skill}@{USER_LAYER}")
-        assert lies is not None, "a home on disk has folders"
-        shutil.copytree(lies, question.workspace / self.solver.skills / self.skill)
+        for item in self.home.skills.list_skills():
+            if item.layer == USER_LAYER:
+                lies = self.home.skills.find_directory(f"{item.name}@{USER_LAYER}")
+                assert lies is not None, "a home on disk has folders"
+                shutil.copytree(lies, question.workspace / self.solver.skills / item.name)
         return call
 
     def _read_transcripts(self, room: Path) -> list[StudiedTurn]:
@@ -318,6 +345,30 @@ class ProgramSolver:
     def _is_followed(self, task: Task, calls: Sequence[SubmittedCall], reply: str) -> bool:
         done = "\n".join([*(call.arguments for call in calls), reply])
         return has_left_trace(self.home.skills.load(self.skill).body, (), request=task.request, done=done)
+
+
+# Messages of the program itself, which it gives as an answer and with exit code 0.
+_OWN_MESSAGE = re.compile(
+    r"(?:(?:error: )?(?:not logged in|invalid api key|please run /login|credit balance is too low|api error: ?\d{3})"
+    r"|you'?(?:ve| have) (?:hit|reached) your .{0,40}limit|.{0,40}(?:usage|rate) limit (?:reached|exceeded))",
+    re.IGNORECASE,
+)
+_NO_HELPER = re.compile(
+    r"(?:bwrap|bubblewrap|sandbox-exec|landlock|seccomp|codex-linux-sandbox|ripgrep|\brg\b)\b.{0,80}"
+    r"(?:not found|no such file|not permitted|not available|failed to (?:start|spawn)|missing)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def _find_program_failure(reply: str, turns: Sequence[StudiedTurn]) -> str:
+    """Return why the program could not work at all: no sign-in, a limit, or no helper to run commands with."""
+    first = reply.strip().partition("\n")[0]
+    if _OWN_MESSAGE.match(first):
+        return f"the program says: {first[:200]}"
+    results = [event for turn in turns for event in turn.turn.events if event.kind is EventKind.TOOL_RESULT]
+    errors = [get_text_detail(event, "error") for event in results]
+    is_helpless = bool(errors) and all(_NO_HELPER.search(error) for error in errors)
+    return f"the program has no helper to run commands: {errors[0][:200]}" if is_helpless else ""
 
 
 def _list_calls(clock: Clock, turn: StudiedTurn) -> list[SubmittedCall]:

@@ -120,7 +120,9 @@ def _describe_plan(found: WithholdingPlan) -> tuple[str, ...]:
         f"{100 * found.effect:.0f} of 100",
         f"{found.a_day:.1f}",
         "not withheld" if found.missing is None else output.format_count(found.missing, "conversation"),
-        "at this rate never" if found.days is None else output.format_count(max(1, round(found.days)), "day"),
+        output.format_count(max(1, round(found.days or 0)), "day")
+        if found.is_practical
+        else f"too long; a trial takes {found.trials:,}",
         cost if round(abs(found.cost_a_day), 1) else "nothing known",
     )
 
