@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from habitus.errors import Refused
+from habitus.errors import Refused, StorageFailed
 from habitus.skills.sources import discovery
 from habitus.skills.sources.discovery import DownloadPolicy, download_url, resolve_public_address
 from habitus.skills.sources.fetching import fetch_source
@@ -24,6 +25,8 @@ from tests.homes import furnish
 pytestmark = pytest.mark.req("CL-10")
 
 INDEX = ".well-known/agent-skills/index.json"
+# NAT64, 6to4, Teredo and mapped addresses lead to an IPv4 address; multicast to whoever listens.
+TRANSLATED = ("64:ff9b::a01:203", "2002:a01:203::1", "2001::1", "::ffff:10.1.2.3", "224.0.0.251", "ff0e::1")
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -161,10 +164,70 @@ def test_over_the_web_only_public_https_is_asked(tmp_path: Path, wanted: str) ->
         pass
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "localhost"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "localhost", *TRANSLATED])
 def test_private_addresses_are_refused(host: str) -> None:
     with pytest.raises(Refused, match="not on the public internet"):
         resolve_public_address(host, 443)
+
+
+def _publish_files(site: Path, files: list[str]) -> None:
+    old = site / ".well-known/skills"
+    (old / "greet").mkdir(parents=True, exist_ok=True)
+    (old / "greet/SKILL.md").write_text("---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
+    (old / "index.json").write_text(json.dumps({"skills": [{"name": "greet", "files": files}]}))
+
+
+@pytest.mark.parametrize("odd", [".", "a" * 5_000, "SKILL.md/x", "\ud800.md", "a//b", ""])
+def test_an_odd_file_name_of_an_index_is_refused_in_a_line(other: Direct, tmp_path: Path, odd: str) -> None:
+    _publish_files(tmp_path / "site", ["SKILL.md", odd])
+    with serving(tmp_path / "site") as address:
+        ran = other("skills", "add", address)
+    assert (ran.code, "Traceback" in ran.err, other.own()) == (1, False, [])
+    assert len(ran.err.strip().splitlines()) <= 3
+
+
+def test_everything_of_a_source_counts_towards_one_total(other: Direct, tmp_path: Path) -> None:
+    _publish_files(tmp_path / "site", ["SKILL.md", *(f"{number}.bin" for number in range(4))])
+    for number in range(4):
+        with (tmp_path / "site/.well-known/skills/greet" / f"{number}.bin").open("wb") as file:
+            file.truncate(30 << 20)
+    with serving(tmp_path / "site") as address:
+        ran = other("skills", "add", address)
+    assert ran.code == 1
+    assert "It is larger than 64 MB in all." in ran.err
+
+
+@pytest.mark.parametrize("is_slow_from_the_start", [True, False])
+def test_a_server_that_sends_a_byte_at_a_time_is_cut_off(is_slow_from_the_start: bool) -> None:
+    gone = threading.Event()
+
+    class Slow(Quiet):
+        def do_GET(self) -> None:
+            if not is_slow_from_the_start:
+                self.send_response(200)
+                self.end_headers()
+            for _ in range(600):
+                if gone.wait(0.1):
+                    return
+                try:
+                    self.wfile.write(b"H")
+                    self.wfile.flush()
+                except OSError:
+                    return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        began = time.monotonic()
+        policy = DownloadPolicy(budget=discovery.DownloadBudget(seconds=1))
+        try:
+            with pytest.raises(StorageFailed, match="It took longer than 1 s"):
+                download_url(f"http://127.0.0.1:{server.server_port}/x", policy)
+        finally:
+            gone.set()
+            server.shutdown()
+            thread.join()
+    assert time.monotonic() - began < 20
 
 
 def test_what_may_not_go_out_is_not_published(direct: Direct, tmp_path: Path) -> None:

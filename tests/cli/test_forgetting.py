@@ -80,7 +80,7 @@ def furnish(home: Path, tmp_path: Path, **environ: str) -> Habitus:
     (home / NOTED_SESSIONS_FILE).write_text(json.dumps({"session": "s", "transcript": OF_ANN[0], "cwd": "/"}))
     (home / CHAT_HISTORY_FILE).write_text(f"+{OF_ANN[0]}\n")
     queue = jobs.open_queue(opened)
-    jobs.submit_job(opened.settings, queue, "learn", [f"/{OF_ANN[0]}.jsonl"])
+    jobs.submit_job(opened, queue, "learn", [f"/{OF_ANN[0]}.jsonl"])
     reminding.count_due_reminders(opened)  # so that no command says it
     return opened
 

@@ -78,7 +78,7 @@ def fill(habitus: Habitus) -> Ids:
     change = SkillChange(action=ProposalAction.WRITE, name="brew-mate", layer="user", tree=mate)
     waiting = habitus.review.propose(change, Author(actor=ActorKind.AGENT), ["the agent started it"])
     queue = jobs.open_queue(habitus)
-    job = jobs.submit_job(habitus.settings, queue, "index")
+    job = jobs.submit_job(habitus, queue, "index")
     lesson = habitus.memory.add("Tea needs a clean kettle.").engram
     assert lesson is not None
     return Ids(

@@ -69,7 +69,7 @@ def test_rows_of_a_user_do_not_exist_for_another_whatever_they_call_themselves(t
         habitus.memory.recall("where are the keys of ann?")
         with habitus.turn("where are my keys?") as turn:
             turn.done("Under the mat.")
-        submit_job(habitus.settings, open_queue(habitus), "curate")
+        submit_job(habitus, open_queue(habitus), "curate")
         with run_home_worker(habitus, queue := open_queue(habitus, for_worker=True), starts_due=False):
             while queue.count_unfinished_jobs():
                 time.sleep(0.1)

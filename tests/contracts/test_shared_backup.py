@@ -64,7 +64,7 @@ def live(settings: Settings) -> None:
         habitus.skills.remove("brew-tea", habitus.build_author())
         habitus.skills.create(tea, habitus.build_author())
         open_user_accounts(habitus).add("ben", UserRole.VIEWER)
-        submit_job(habitus.settings, open_queue(habitus), "curate")
+        submit_job(habitus, open_queue(habitus), "curate")
 
 
 def rows(url: str) -> dict[str, list[Any]]:

@@ -104,7 +104,7 @@ def test_a_worker_has_three_connections_however_many_jobs_it_does_at_a_time(
     ):
         queue = jobs.open_queue(habitus)
         for _ in range(6):
-            jobs.submit_job(habitus.settings, queue, "index")
+            jobs.submit_job(habitus, queue, "index")
         with jobs.run_home_worker(habitus, queue, concurrency=2):
             while queue.count_unfinished_jobs():
                 with admin.begin() as connection:
@@ -128,10 +128,10 @@ def test_a_job_is_done_in_the_name_of_its_user_and_where_its_files_are(tmp_path:
         assert candidate is not None
         anns.memory.approve(candidate.id, by="ann")
         queue = jobs.open_queue(anns)
-        local = jobs.submit_job(anns.settings, queue, "learn", ["one.jsonl"])
-        hers = jobs.submit_job(anns.settings, queue, "verify")
+        local = jobs.submit_job(anns, queue, "learn", ["one.jsonl"])
+        hers = jobs.submit_job(anns, queue, "verify")
         everybodys = jobs.open_queue(bens)
-        his = jobs.submit_job(bens.settings, everybodys, "verify")
+        his = jobs.submit_job(bens, everybodys, "verify")
         with jobs.run_home_worker(bens, everybodys):
             until(lambda: jobs.is_idle(bens.settings, everybodys))
         assert {job.id: job.parts_total for job in everybodys.list_jobs()} == {his: 0, hers: 1, local: None}

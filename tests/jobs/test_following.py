@@ -13,7 +13,7 @@ from habitus.jobs.model import JobState
 @pytest.mark.req("OP-01")
 async def test_a_job_is_followed_until_it_is_over(habitus: Habitus) -> None:
     queue = jobs.open_queue(habitus)
-    id = jobs.submit_job(habitus.settings, queue, "curate")
+    id = jobs.submit_job(habitus, queue, "curate")
     states = []
     async for (job,) in jobs.watch_jobs(habitus, id, poll_s=0.01):
         states.append(job.state)
@@ -30,7 +30,7 @@ async def test_all_jobs_are_followed_as_they_come(habitus: Habitus) -> None:
         known.append([job.kind for job in found])
         if len(known) == 3:
             break
-        jobs.submit_job(habitus.settings, queue, "curate")
+        jobs.submit_job(habitus, queue, "curate")
     assert known == [[], ["curate"], ["curate", "curate"]]
 
 

@@ -90,7 +90,7 @@ def test_a_night_that_everybody_slept_through_is_made_up_for_once(
 def test_jobs_that_were_over_long_ago_are_forgotten_and_those_that_wait_are_not(
     habitus: Habitus, queue: JobQueue, clock: Clock
 ) -> None:
-    over, waiting = (jobs.submit_job(habitus.settings, queue, "index") for _ in range(2))
+    over, waiting = (jobs.submit_job(habitus, queue, "index") for _ in range(2))
     queue.cancel(over)
     scheduler = Scheduler(habitus, queue)
     clock.now = datetime.now(UTC) + timedelta(days=29)  # the engine has the time of the machine

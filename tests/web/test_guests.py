@@ -14,6 +14,7 @@ from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.events import OutcomeKind
 from habitus.journal.model import SelectedSkill, SelectionSlot, Turn
 from habitus.llm.model import AssistantMessage
+from habitus.web.security import SignInKeys
 from tests.planted import KEYS
 
 API = "/api/v1"
@@ -87,3 +88,47 @@ def test_a_mined_file_is_redacted(api: TestClient, habitus: Habitus, tmp_path: P
     assert found["task"]["files"] == {"sales.csv": "1\n2\n"}
     file.write_text(KEYS["openai"])
     assert KEYS["openai"] not in api.post(f"{API}/tasks/mine", json={}).text
+
+
+@pytest.mark.req("CL-04")
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("review.somebody_else", "false"),
+        ("learning_tokens", "99999999"),
+        ("retention.turn_days", "1"),
+        ("model", "claude-code"),
+        ("cheap_model", "codex:o3"),
+        ("model", "script:/etc/passwd"),
+    ],
+)
+def test_what_limits_admins_is_set_by_the_owner_alone(
+    guest: TestClient, api: TestClient, habitus: Habitus, key: str, value: str
+) -> None:
+    doors = [
+        guest.put(f"{API}/settings/{key}", json={"value": value}),
+        guest.post(f"{API}/undo", json={"undo": ["config", "set", key, value]}),
+    ]
+    if key not in ("model", "cheap_model"):
+        doors.append(guest.delete(f"{API}/settings/{key}"))
+    assert [answer.status_code for answer in doors] == [409] * len(doors)
+    assert guest.put(f"{API}/settings/bot_name", json={"value": "Ada"}).status_code == 200
+    assert api.put(f"{API}/settings/retention.lessons", json={"value": "40"}).status_code == 200
+
+
+@pytest.mark.req("CL-04")
+@pytest.mark.parametrize(
+    "words", [{"solver": "claude-code"}, {"model": "claude-code"}, {"model": "script:/etc/passwd"}]
+)
+def test_a_guest_names_no_program_of_this_machine(guest: TestClient, words: dict[str, str]) -> None:
+    answer = guest.post(f"{API}/skills/brew-tea/improvements", json=words)
+    assert (answer.status_code, "Only the owner starts programs" in answer.text) == (409, True)
+
+
+@pytest.mark.req("CL-04")
+def test_a_cookie_of_thousands_of_digits_signs_nobody_in(stranger: TestClient, keys: SignInKeys) -> None:
+    for value in ("9" * 5_000 + ".a.b.c.d", "9" * 5_000):
+        answer = stranger.get(f"{API}/skills", headers={"Cookie": f"{keys.cookie}={value}"})
+        assert answer.status_code == 401
+    long = {"Content-Length": "9" * 5_000, "Authorization": f"Bearer {keys.owner_token}"}
+    assert stranger.post(f"{API}/pause", headers=long).status_code in (405, 413)

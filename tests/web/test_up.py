@@ -7,6 +7,7 @@ import re
 import signal
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -191,6 +192,22 @@ def test_it_stops_while_a_job_waits_for_a_model_and_the_next_one_does_it(
             http.stream("GET", f"/api/v1/jobs/{id}/events") as stream,
         ):
             assert list(events(stream.iter_lines()))[-1][0] == "done"
+
+
+@pytest.mark.req("CL-04", "OP-01")
+def test_it_ends_soon_after_it_is_asked_to_whatever_runs(run_cli: Cli) -> None:
+    """A request waits for a database that another process has locked."""
+    assert run_cli("jobs", "add", "curate").code == 0
+    with closing(sqlite3.connect(run_cli.home / "jobs.db")) as busy, ThreadPoolExecutor() as thread:
+        with up(run_cli, "--no-jobs") as told, program(told) as http:
+            busy.execute("BEGIN IMMEDIATE")
+            cut_off = thread.submit(http.post, "/api/v1/jobs", json={"kind": "index"})
+            assert http.get("/healthz").status_code == 200
+            assert not cut_off.done()
+            asked = time.monotonic()
+        took = time.monotonic() - asked
+        assert isinstance(cut_off.exception(), httpx2.TransportError)
+    assert took < 8  # five seconds, and some for a busy machine
 
 
 @pytest.mark.full

@@ -104,7 +104,8 @@ class SignInKeys:
         """Return the identity behind a session cookie, or None if it is invalid, expired or the user was removed."""
         told, _, signature = cookie.rpartition(".")
         until, _, rest = told.partition(".")
-        if not until.isdecimal() or int(until) <= self._clock():
+        # A longer number is no time, and Python refuses to convert one of thousands of digits.
+        if not until.isdecimal() or len(until) > 15 or int(until) <= self._clock():
             return None
         is_own = _has_valid_signature(self._own, told, signature)
         # A cookie with fewer parts gets an empty key, which matches no user.
@@ -311,7 +312,8 @@ class _LimitedBody:
     def check_declared_length(self, scope: Scope, headers: Headers) -> ASGIApp | None:
         """Return a refusal if the declared length exceeds the limit, else None."""
         told = headers.get("content-length", "")
-        return self._make_size_refusal(scope["path"]) if told.isdecimal() and int(told) > self._most else None
+        is_too_large = told.isdecimal() and (len(told) > 15 or int(told) > self._most)
+        return self._make_size_refusal(scope["path"]) if is_too_large else None
 
     def _make_size_refusal(self, path: str) -> ASGIApp:
         hint = f"At most {self._most // 1024 // 1024} MB may be sent."

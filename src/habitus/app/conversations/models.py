@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from habitus.app.host_access import HostAccess
 from habitus.errors import NoModelSet, Refused
 from habitus.llm.agents import find_program, list_installed_programs, open_agent_model
 from habitus.llm.agents.program import AgentProgram
@@ -35,6 +36,12 @@ def open_models(settings: Settings, environ: Mapping[str, str]) -> SessionModels
         return open_provider_model(name, environ, base_url=settings.base_url, patience=patience)
 
     return SessionModels(main, cheap, open_model=open_named)
+
+
+def require_model_program(host: HostAccess, name: str) -> None:
+    """Raise `Refused` if a model is a program or a script of this machine, and the caller may not name one."""
+    if find_program(name) is not None or name.startswith(SCRIPT_PREFIX):
+        host.programs.require(name)
 
 
 def refuse_agent_model(name: str, environ: Mapping[str, str]) -> None:

@@ -32,7 +32,6 @@ from habitus.memory.model import (
     SelfPlayLessonBody,
 )
 from habitus.plain_data import INLINE
-from habitus.settings import Settings
 from habitus.skills import names, trees
 from habitus.skills.choosing.finding import SkillFinder
 from habitus.skills.edits import diff_trees
@@ -169,7 +168,7 @@ def build_upload_origin(path: Path) -> str:
 
 def add_skills(home: Home, source: str, only: Sequence[str], options: ImportOptions) -> ImportResult:
     """Fetch and import skills, and lock their origin and commit."""
-    with _fetch_source(home.settings, source, options.reach) as fetched:
+    with _fetch_source(home, source, options.reach) as fetched:
         entries = _read_fetched_entries(fetched, only, options)
         taken = _import_entries(home, entries, USER_LAYER, options)
         locking.record_in_home(home, taken.results, _filter_skills(entries), fetched)
@@ -183,7 +182,7 @@ def add_skills_to_project(home: Home, source: str, only: Sequence[str], options:
     # Raises for a damaged lockfile before anything is fetched.
     file.read_entries()
     with (
-        _fetch_source(home.settings, source, options.reach) as fetched,
+        _fetch_source(home, source, options.reach) as fetched,
         translate_disk_errors(place / locking.SHARED_SKILLS_DIR),
     ):
         entries = _read_fetched_entries(fetched, only, options)
@@ -251,7 +250,7 @@ def _update_from_source(
     home: Home, group: Sequence[TrackedSkill], options: ImportOptions, *, is_check: bool
 ) -> UpdateResult:
     mine, first = {one.name: one for one in group}, group[0]
-    with _fetch_source(home.settings, first.address, options.reach, first.branch) as fetched:
+    with _fetch_source(home, first.address, options.reach, first.branch) as fetched:
         found = detect.read_skills(fetched.path, origin=fetched.origin, location=fetched.location, keep_both=True)
         entries = [entry for entry in found if isinstance(entry, IncomingSkill) and entry.name in mine]
         moved = [entry for entry in entries if locking.has_changed_upstream(mine[entry.name], entry, fetched)]
@@ -408,10 +407,11 @@ def _is_newly_imported(result: ImportEntryResult) -> bool:
 
 
 def _fetch_source(
-    settings: Settings, source: str, reach: DownloadPolicy, branch: str = ""
+    home: Home, source: str, reach: DownloadPolicy, branch: str = ""
 ) -> AbstractContextManager[fetching.FetchedSource]:
+    settings, policy = home.settings, home.host.network.limit(reach)
     host = settings.git_host or fetching.DEFAULT_HOST
-    return fetching.fetch_source(source, cwd=settings.cwd, environ=os.environ, host=host, branch=branch, policy=reach)
+    return fetching.fetch_source(source, cwd=settings.cwd, environ=os.environ, host=host, branch=branch, policy=policy)
 
 
 def _diff_entry(skills: Library, entry: IncomingSkill, layer: str) -> str:

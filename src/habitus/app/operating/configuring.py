@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from habitus import resident_process
 from habitus import settings as settings_module
 from habitus.app import home_directory
+from habitus.app.conversations.models import require_model_program
 from habitus.app.home_directory import get_weights_dir, read_settings
 from habitus.app.operating.people import has_other_approver
 from habitus.errors import Invalid, NotFound, Refused, ToolFailed, UserError, did_you_mean
@@ -85,13 +86,21 @@ REMOTELY_SETTABLE = (
     *(f"schedule.{kind}" for kind in ScheduleSettings.model_fields if kind != "timezone"),
     *("retention.turn_days", "retention.lessons", "retention.degraded_tool_days"),
 )
+# Settings that limit what admins can do, which only the owner lifts: the account whose home it is.
+_OWNER_ONLY = ("learning_tokens", "review.somebody_else")
+_OWNER_ONLY_SECTIONS = ("retention.", "jobs.")
 # This setting needs a team.
 REQUIRE_OTHER_APPROVER = "review.somebody_else"
 
 
 def set_setting_remotely(home: Home, key: str, new_value: str | None) -> SettingChangeResult:
     """Set or unset a setting for a remote user; refused for settings that concern the machine."""
-    if _resolve_key(key) not in REMOTELY_SETTABLE:
+    name = _resolve_key(key)
+    if name in _OWNER_ONLY or name.startswith(_OWNER_ONLY_SECTIONS):
+        home.host.files.require(f"about '{name}', which limits admins too")
+    if name in _MODELS:
+        require_model_program(home.host, (new_value or "").strip())
+    if name not in REMOTELY_SETTABLE:
         raise Refused(
             f"'{key}' can't be set over the network.",
             hint=f"Use 'habitus config set {key} …', or edit {SETTINGS_FILE}.",

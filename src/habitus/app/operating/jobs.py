@@ -24,7 +24,7 @@ from habitus.app.operating import configuring
 from habitus.app.operating.configuring import SettingChangeResult
 from habitus.app.operating.job_kinds import JOB_KINDS, SCHEDULED_KINDS, add_job, make_job_work
 from habitus.app.sharing.approvals import watch_approvals
-from habitus.errors import Invalid, NotFound, Refused, UserError, did_you_mean
+from habitus.errors import Invalid, NotFound, UserError, did_you_mean
 from habitus.files import parse_user_path
 from habitus.jobs.model import ConcurrencyLimits, Job, JobPriority
 from habitus.jobs.queue import JobQueue, is_shared_database
@@ -39,7 +39,7 @@ _SHARED_POLL_S = 1.0
 
 
 def submit_job(
-    settings: Settings,
+    home: Home,
     queue: JobQueue,
     kind: str,
     arguments: Sequence[str] = (),
@@ -56,12 +56,11 @@ def submit_job(
         raise NotFound(f"There are no jobs of the kind '{kind}'.", hint=f"There are: {', '.join(JOB_KINDS)}.")
     if len(arguments) not in JOB_KINDS[kind].takes:
         raise Invalid(f"'{kind}' does not take {len(arguments)} words.", hint=JOB_KINDS[kind].usage)
-    if settings.is_guest and any(not word.startswith("https://") for word in arguments):
-        what = "Which files and databases are read is for the owner of this home to say."
-        raise Refused(what, hint=f"Ask them to run 'habitus jobs add {kind} …' where Habitus runs.")
+    if any(not word.startswith("https://") for word in arguments):
+        home.host.files.require("which files and databases are read")
     paths = [word if "://" in word else str(parse_user_path(word).absolute()) for word in arguments]
     given = {**JOB_KINDS[kind].parse_arguments(paths), **({} if tokens is None else {"tokens": tokens})}
-    return add_job(settings, queue, kind, given, id=id, priority=priority)
+    return add_job(home.settings, queue, kind, given, id=id, priority=priority)
 
 
 def open_queue(home: Home, *, for_worker: bool = False) -> JobQueue:

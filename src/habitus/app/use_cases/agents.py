@@ -20,7 +20,7 @@ from habitus.app.other_agents.connecting import (
     ConnectionReport,
 )
 from habitus.app.use_cases.declaration import EmptyPayload, argument, option, use_case
-from habitus.errors import NotFound, Refused
+from habitus.errors import NotFound
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS, KNOWN_AGENTS, ConfigScope, KnownAgent, get_agent
 from habitus.settings import Settings
 from habitus.skills.layers.layer import USER_LAYER
@@ -28,6 +28,7 @@ from habitus.skills.names import canonicalize_name
 
 # Sources of requests that belong to Habitus itself.
 _OWN_SOURCE_TYPES = ("api", "cli", "repl", "web")
+_AGENT_FILES = "which files of other agents are read and changed"
 _AGENT_HELP = f"One of: {', '.join(CONNECTABLE_AGENTS)}."
 
 
@@ -93,20 +94,20 @@ class PreviewAgentChangesRequest:
 def preview_agent_changes(home: Home, request: PreviewAgentChangesRequest) -> ConnectionReport:
     """Preview what connecting an agent, or disconnecting it, would change in its files; nothing is written."""
     return connecting.describe_plan(
-        _plan_agent_change(home.settings, request.agent, disconnecting=request.disconnecting), home.redact
+        _plan_agent_change(home, request.agent, disconnecting=request.disconnecting), home.redact
     )
 
 
 @use_case("", route="POST /agents/{agent}/connect", access=Access.ADMIN, example=AgentRequest(agent="claude-code"))
 def connect_agent(home: Home, request: AgentRequest) -> ConnectionReport:
     """Add our server to an agent's configuration, and our hooks if it supports them; only for the home's owner."""
-    return _apply_plan(home, _plan_agent_change(home.settings, request.agent, disconnecting=False))
+    return _apply_plan(home, _plan_agent_change(home, request.agent, disconnecting=False))
 
 
 @use_case("", route="POST /agents/{agent}/disconnect", access=Access.ADMIN, example=AgentRequest(agent="claude-code"))
 def disconnect_agent(home: Home, request: AgentRequest) -> ConnectionReport:
     """Remove everything of ours from an agent's files; only for the home's owner."""
-    return _apply_plan(home, _plan_agent_change(home.settings, request.agent, disconnecting=True))
+    return _apply_plan(home, _plan_agent_change(home, request.agent, disconnecting=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +146,7 @@ def list_agent_skill_folders(home: Home, request: EmptyPayload) -> ListAgentSkil
 @use_case("", route="POST /agents/{agent}/import", access=Access.ADMIN, example=AgentRequest(agent="claude-code"))
 def import_agent_skills(home: Home, request: AgentRequest) -> ImportResult:
     """Import the skills from an agent's own folder; only for the home's owner."""
-    _refuse_guest(home.settings)
+    home.host.files.require(_AGENT_FILES)
     found = get_agent(request.agent)
     if (folder := _find_skill_folder(home.settings, found)) is None:
         raise NotFound(f"{found.title} has no folder of skills here.", hint="")
@@ -160,14 +161,9 @@ def _find_skill_folder(settings: Settings, one: KnownAgent) -> Path | None:
     return folder if folder is not None and folder.is_dir() else None
 
 
-def _refuse_guest(settings: Settings) -> None:
-    if settings.is_guest:
-        raise Refused("Only whoever owns this machine's home may do that.", hint="Ask them to do it.")
-
-
-def _plan_agent_change(settings: Settings, agent: str, *, disconnecting: bool) -> ConnectionPlan:
-    _refuse_guest(settings)
-    scope = ConfigScope.USER
+def _plan_agent_change(home: Home, agent: str, *, disconnecting: bool) -> ConnectionPlan:
+    home.host.files.require(_AGENT_FILES)
+    settings, scope = home.settings, ConfigScope.USER
     if disconnecting:
         return connecting.plan_disconnection(settings, os.environ, agent, scope)
     hooks = [one.event for one in connecting.list_available_hooks(settings, os.environ, agent, scope, ())]

@@ -8,13 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from habitus.access import Access
+from habitus.app.conversations.models import require_model_program
 from habitus.app.home import Home
 from habitus.app.learning.climbing import ClimbRunner, StageClimb, open_drafter
 from habitus.app.learning.improving import open_improve_store, preview_run
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, argument, attempt_id_field, option, use_case
 from habitus.app.use_cases.skills import skill_name_argument
-from habitus.errors import ConflictingOptions, Invalid, Refused
+from habitus.errors import ConflictingOptions, Invalid
 from habitus.improve.gate import MOST_ROUNDS
 from habitus.improve.plan import ImproveRequest, RunPlan
 from habitus.improve.report import CandidateReport, build_report
@@ -72,9 +73,8 @@ def start_improvement(home: Home, request: StartImprovementRequest) -> Job:
     run_request = request.run_request
     if run_request.solver:
         find_solver(run_request.solver)
-        # A solver is a program on this machine that runs with the owner's rights.
-        if home.settings.is_guest:
-            raise Refused("Only the owner starts programs of this machine.", hint="Leave the solver out.")
+        home.host.programs.require(run_request.solver)
+    require_model_program(home.host, run_request.model)
     # An impossible run should fail here, while the caller is watching, not in the worker.
     if problem := preview_run(home, run_request).problem:
         raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=run_request.skill))

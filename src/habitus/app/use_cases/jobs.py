@@ -46,7 +46,7 @@ def add_job(home: Home, request: AddJobRequest) -> Job:
     """Queue a job for a worker: 'habitus worker' or 'habitus up' runs it, now or later."""
     queue = open_queue(home)
     id = submit_job(
-        home.settings,
+        home,
         queue,
         request.kind,
         request.arguments,

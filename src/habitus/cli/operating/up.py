@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import ipaddress
+import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -39,7 +41,9 @@ from habitus.web.security import load_sign_in_keys
 from habitus.web.streams import StreamEndingMiddleware
 
 # Requests in progress get this long to finish on shutdown.
-_SHUTDOWN_TIMEOUT_S = 30
+_SHUTDOWN_TIMEOUT_S = 3
+# Then the process ends whatever still runs; every write is safe against a kill.
+_EXIT_TIMEOUT_S = 4.5
 
 
 def start_web_server(
@@ -214,6 +218,10 @@ class StreamEndingServer(uvicorn.Server):
         yield
 
     def _request_exit(self) -> None:
+        if not self.should_exit:
+            last = threading.Timer(_EXIT_TIMEOUT_S, os._exit, [0])
+            last.daemon = True
+            last.start()
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -13,8 +13,11 @@ import shutil
 import socket
 import ssl
 import tarfile
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
@@ -31,6 +34,7 @@ INDEX_PATH = f"{WELL_KNOWN_PATH}/index.json"
 _OLD_INDEX_PATH = ".well-known/skills/index.json"
 _MAX_INDEX_BYTES = 4 << 20
 _MAX_SKILLS = 1_000
+_MAX_PATH_CHARS = 1_000
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -139,6 +143,9 @@ def _parse_old_row(row: Any, index: str) -> SiteIndexEntry:
     match row:
         case {"name": str(name), "files": list(files)} if files and all(isinstance(file, str) for file in files):
             name = names.check_name(name)
+            if odd := next((file for file in files if not _is_usable_path(file)), ""):
+                what = f"The index at {index} has a file name that can't be used: {odd[:80]!a}."
+                raise Invalid(what, hint="Tell whoever publishes it.")
             base = urljoin(index, f"{name}/")
             return SiteIndexEntry(name=name, urls={file: urljoin(base, file) for file in files})
         case _:
@@ -150,8 +157,19 @@ def _write_file(folder: Path, path: str, content: bytes) -> None:
     # The path comes from the index and may contain `..`.
     if not place.is_relative_to(folder.resolve()):
         raise Invalid(f"'{path}' would lie outside its skill.", hint="Tell whoever publishes it.")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(content)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+    # Such as `SKILL.md/x` beside `SKILL.md`.
+    except OSError as error:
+        raise Invalid(f"'{path}' can't be written: {error.strerror}.", hint="Tell whoever publishes it.") from None
+
+
+def _is_usable_path(path: str) -> bool:
+    parts = path.split("/")
+    is_short = len(path) <= _MAX_PATH_CHARS and all(len(part.encode("utf-8", "replace")) <= 255 for part in parts)
+    # A lone surrogate is not printable either.
+    return is_short and path.isprintable() and not {"", "."} & set(parts)
 
 
 def _unpack_archive(folder: Path, url: str, content: bytes) -> None:
@@ -175,12 +193,37 @@ def _get_archive_suffix(url: str) -> str:
 
 MAX_DOWNLOAD_BYTES = 50 << 20
 _MAX_REDIRECTS = 5
-_TIMEOUT_SECONDS = 60
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 
 
 def _follow_no_host(here: str, there: str) -> bool:
     return False
+
+
+MAX_TOTAL_BYTES = 64 << 20
+MAX_TOTAL_SECONDS = 60.0
+
+
+class DownloadBudget:
+    """Bytes and seconds for everything that one source makes this machine download."""
+
+    def __init__(self, *, max_bytes: int = MAX_TOTAL_BYTES, seconds: float = MAX_TOTAL_SECONDS) -> None:
+        self._max_bytes, self._bytes = max_bytes, 0
+        self._seconds, self._until = seconds, time.monotonic() + seconds
+
+    def get_seconds_left(self) -> float:
+        """Return the seconds until the deadline; raise `StorageFailed` after it."""
+        if (left := self._until - time.monotonic()) <= 0:
+            hint = "Fetch it yourself, and import the file."
+            raise StorageFailed(f"It took longer than {self._seconds:.0f} s to download.", hint=hint)
+        return left
+
+    def spend(self, count: int) -> None:
+        """Count bytes as they arrive; raise `Invalid` if the total is exceeded."""
+        self._bytes += count
+        if self._bytes > self._max_bytes:
+            hint = "Fetch it yourself, and import the file."
+            raise Invalid(f"It is larger than {self._max_bytes >> 20} MB in all.", hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,6 +234,8 @@ class DownloadPolicy:
 
     is_public_only: bool = False
     may_follow: Callable[[str, str], bool] = _follow_no_host
+    # Shared by all downloads from one source; without it, each has its own.
+    budget: DownloadBudget | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -208,6 +253,7 @@ def download_url(
     max_bytes: int = MAX_DOWNLOAD_BYTES,
 ) -> DownloadResult:
     """Download a URL, following allowed redirects; raise `NotFound` if the server doesn't have it."""
+    policy = policy if policy.budget is not None else replace(policy, budget=DownloadBudget())
     for _ in range(_MAX_REDIRECTS + 1):
         at = urlsplit(url)
         answer = _send_request(at, policy, max_bytes)
@@ -232,10 +278,22 @@ def resolve_public_address(host: str, port: int) -> str:
     found = _resolve_addresses(host, port)
     for address in found:
         # All addresses, because the connection could use any; the zone id of IPv6 doesn't parse.
-        if not ipaddress.ip_address(address.partition("%")[0]).is_global:
+        if not _is_public_address(address.partition("%")[0]):
             hint = "Only the owner adds from there, with 'habitus skills add' where Habitus runs."
             raise Refused(f"{host} is not on the public internet.", hint=hint)
     return found[0]
+
+
+# Addresses that carry an IPv4 address inside, which a gateway may lead to a private one: NAT64, 6to4, Teredo.
+_TRANSLATED_NETWORKS = tuple(
+    map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "::ffff:0:0/96"))
+)
+
+
+def _is_public_address(text: str) -> bool:
+    address = ipaddress.ip_address(text)
+    is_translated = any(address in network for network in _TRANSLATED_NETWORKS)
+    return address.is_global and not address.is_multicast and not is_translated
 
 
 def _may_follow(at: SplitResult, there: SplitResult, policy: DownloadPolicy) -> bool:
@@ -252,7 +310,11 @@ def _send_request(at: SplitResult, policy: DownloadPolicy, max_bytes: int) -> by
         raise Invalid(f"'{at.geturl()[:200]}' is no address that can be fetched.", hint="Give https://….")
     if at.scheme == "http" and (policy.is_public_only or not _is_loopback(host)):
         raise Refused(f"{host} would be asked without encryption.", hint="Give https://….")
-    connection = _open_connection(at, host, policy)
+    budget = policy.budget or DownloadBudget()
+    connection = _open_connection(at, host, policy, budget.get_seconds_left())
+    # A server that sends one byte at a time would pass every time-out of a single read.
+    deadline = threading.Timer(budget.get_seconds_left(), _cut_connection, [connection.sock])
+    deadline.start()
     try:
         path = f"{at.path or '/'}{f'?{at.query}' if at.query else ''}"
         connection.request("GET", path, headers={"User-Agent": "habitus", "Accept": "*/*"})
@@ -263,40 +325,64 @@ def _send_request(at: SplitResult, policy: DownloadPolicy, max_bytes: int) -> by
             raise NotFound(f"{host} has no {unquote(at.path) or '/'}.", hint="Check the address.")
         if answer.status != 200:
             raise StorageFailed(f"{host} answered {answer.status} {answer.reason}.", hint="Try again later.")
-        # One byte more than allowed tells a full response from a cut one.
-        content = answer.read(max_bytes + 1)
-    except (OSError, http.client.HTTPException) as error:
+        return _read_body(answer, host, max_bytes, budget)
+    # ValueError: a URL that can't be encoded.
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        budget.get_seconds_left()
         raise StorageFailed(
-            f"{host} can't be read: {str(error) or type(error).__name__}.", hint="Try again later."
+            f"{host} can't be read: {ascii(str(error))[1:-1] or type(error).__name__}.", hint="Try again later."
         ) from None
     finally:
+        deadline.cancel()
         connection.close()
-    if len(content) > max_bytes:
-        raise Invalid(f"{host} sends more than {max_bytes >> 20} MB.", hint="Fetch it yourself, and import the file.")
-    return content
 
 
-def _open_connection(at: SplitResult, host: str, policy: DownloadPolicy) -> http.client.HTTPConnection:
+def _read_body(answer: http.client.HTTPResponse, host: str, max_bytes: int, budget: DownloadBudget) -> bytes:
+    """Read a response in pieces, within its own limit and the budget."""
+    content = bytearray()
+    while piece := answer.read1(1 << 16):
+        budget.spend(len(piece))
+        content += piece
+        if len(content) > max_bytes:
+            hint = "Fetch it yourself, and import the file."
+            raise Invalid(f"{host} sends more than {max_bytes >> 20} MB.", hint=hint)
+    budget.get_seconds_left()
+    if answer.length:
+        raise http.client.IncompleteRead(bytes(content[:80]), answer.length)
+    return bytes(content)
+
+
+def _cut_connection(line: socket.socket | None) -> None:
+    with suppress(OSError):
+        if line is not None:
+            # Not the method of a TLS socket, which forgets its state while another thread reads.
+            socket.socket.shutdown(line, socket.SHUT_RDWR)
+
+
+def _open_connection(at: SplitResult, host: str, policy: DownloadPolicy, timeout: float) -> http.client.HTTPConnection:
     """Connect to the checked address, whatever the name resolves to a moment later."""
     port = at.port or (443 if at.scheme == "https" else 80)
     # Behind a proxy the address can't be pinned, so public-only requests go direct.
     proxy = "" if policy.is_public_only or proxy_bypass(host) else getproxies().get(at.scheme, "")
     try:
         if proxy:
-            return _connect_through_proxy(urlsplit(proxy), at.scheme, host, port)
+            return _connect_through_proxy(urlsplit(proxy), at.scheme, host, port, timeout)
         address = resolve_public_address(host, port) if policy.is_public_only else host
-        line = socket.create_connection((address, port), timeout=_TIMEOUT_SECONDS)
-        connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
+        line = socket.create_connection((address, port), timeout=timeout)
+        connection = http.client.HTTPConnection(host, port, timeout=timeout)
         connection.sock = _wrap_tls(line, host) if at.scheme == "https" else line
     except OSError as error:
         raise StorageFailed(f"{host} can't be reached: {error}.", hint="Check the address and the network.") from None
     return connection
 
 
-def _connect_through_proxy(proxy: SplitResult, scheme: str, host: str, port: int) -> http.client.HTTPConnection:
+def _connect_through_proxy(
+    proxy: SplitResult, scheme: str, host: str, port: int, timeout: float
+) -> http.client.HTTPConnection:
     kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
-    connection = kind(proxy.hostname or "", proxy.port or 3128, timeout=_TIMEOUT_SECONDS)
+    connection = kind(proxy.hostname or "", proxy.port or 3128, timeout=timeout)
     connection.set_tunnel(host, port)
+    connection.connect()
     return connection
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from habitus.errors import Invalid, NotFound, Refused, StorageFailed
 from habitus.files import parse_user_path
 from habitus.skills.sources import discovery
-from habitus.skills.sources.discovery import DownloadPolicy, download_url, resolve_public_address
+from habitus.skills.sources.discovery import DownloadBudget, DownloadPolicy, download_url, resolve_public_address
 from habitus.skills.sources.lockfiles import remove_credentials
 
 DEFAULT_HOST = "https://github.com/"
@@ -80,6 +80,7 @@ def fetch_source(
     policy: DownloadPolicy = DownloadPolicy(),  # noqa: B008  # frozen
 ) -> Iterator[FetchedSource]:
     """Fetch OWNER/REPO[/FOLDER], an address or a local path; downloads are deleted when the block ends."""
+    policy = replace(policy, budget=DownloadBudget())
     if policy.is_public_only:
         _refuse_private(address)
     local = (cwd / parse_user_path(address)).resolve()
