@@ -86,13 +86,13 @@ def test_who_has_no_model_is_offered_the_agent_that_is_here(run_cli: Cli) -> Non
     env = run_cli.environ(path_to(fake))
     command = [*run_cli.program, "ask", "How?"]
     with at_a_terminal(command, env=env, cwd=run_cli.cwd, columns=200) as terminal:
-        terminal.wait_for("No model is set. Use Claude Code, which is here? [y/N]: ")
+        terminal.wait_for("No model is set. Use Claude Code, which is installed? [y/N]: ")
         terminal.type("y\r")
-        terminal.wait_for("For good: habitus config set model claude-code")
+        terminal.wait_for("To make it permanent: habitus config set model claude-code")
         terminal.wait_for("By reading it.")
         assert terminal.ended() == 0
     told = run_cli("ask", "How?", env=path_to(fake)).err
-    assert "  Or use Claude Code, which is here: export HABITUS_MODEL=claude-code\n" in told
+    assert "  Or use Claude Code, which is installed: export HABITUS_MODEL=claude-code\n" in told
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_the_real_claude_code_drafts_a_skill_and_nothing_loops_back(
     id = taught(direct, verified=False)
     provider.gives(anthropic_text(json.dumps(DRAFT)))
     said = direct("lessons", "promote", id, "--model", "claude-code:claude-sonnet-4-5", env=real).out
-    assert "It waits for you: " in said, said
+    assert "Pending review: " in said, said
     assert direct.json("review", "list")["proposals"][0]["name"] == "join-tables"
     asked = [each.body for each in provider.requests if "/messages" in each.path and "count" not in each.path]
     assert len(asked) == 1

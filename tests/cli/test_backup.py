@@ -79,7 +79,7 @@ def test_what_is_no_backup_or_a_hostile_one_changes_nothing(stocked: Direct, tmp
         ran = stocked("backup", "restore", str(tmp_path / f"{name}.tar.gz"), "--yes")
         assert (ran.code, ran.err.count("\n"), "Traceback" in ran.err) == (1, 1, False)
     assert "is there already" in stocked("backup", "create", str(good)).err
-    assert "give --yes" in stocked("backup", "restore", str(good)).err
+    assert "add --yes" in stocked("backup", "restore", str(good)).err
     assert stocked.skill_file("csv-summary").read_bytes() == before
     assert not (tmp_path / "outside").exists()
 

@@ -30,9 +30,9 @@ def test_dreaming_with_answers_nobody_can_read_stops_within_its_budget(direct: D
     said = direct("dream", "--budget", "1", "--model", model).out
     assert "The next request could take " in said
     assert said.splitlines()[-1] == "1 could not be tried, 0 tokens."
-    assert "'5 miles' is no budget. Say tokens, as 50000" in direct("dream", "--budget", "5 miles").err
+    assert "'5 miles' is no budget. Give tokens (50000" in direct("dream", "--budget", "5 miles").err
     unpriced = direct("dream", "--budget", "$2", "--model", model).err
-    assert f"Nobody knows what {model} costs, so a budget in dollars can't be kept." in unpriced
+    assert f"The price of {model} is unknown, so a budget in dollars can't be enforced." in unpriced
 
 
 @pytest.mark.req("IM-06", "LA-04")

@@ -73,7 +73,7 @@ def test_a_person_talks_and_leaves(run_cli: Cli) -> None:
         terminal.wait_for("A[2JB")
         terminal.wait_for("› ")
         terminal.type(CTRL_D)
-        assert terminal.wait_for("Go on with: habitus chat --resume ")
+        assert terminal.wait_for("Continue with: habitus chat --resume ")
         assert terminal.ended() == 0
         assert "\x07" not in terminal.shown
         assert "\x9b" not in terminal.shown
@@ -94,7 +94,7 @@ def test_ctrl_c_stops_the_turn_and_not_the_chat(run_cli: Cli) -> None:
         terminal.wait_for("› ")
         terminal.type(f"half a line{CTRL_C}")  # only clears the line
         terminal.type(CTRL_C)
-        terminal.wait_for("Ctrl-C again, or Ctrl-D, leaves the chat.")
+        terminal.wait_for("Press Ctrl-C again or Ctrl-D to quit.")
         terminal.type(CTRL_C)
         assert terminal.ended() == 0
     (session,) = _sessions(run_cli)
@@ -158,7 +158,7 @@ def test_what_is_said_to_be_run_next_is_on_the_same_home(run_cli: Cli) -> None:
     model = _script(run_cli, {"call": "create_skill", "arguments": CREATE}, {"say": "Proposed."}, {"say": "Hello."})
     home = str(run_cli.home)
     ran = run_cli("--home", home, "ask", "remember how to brew tea", "-m", model)
-    assert ran.err.endswith(f"1 change waits for you: habitus --home {home} review list\n")
+    assert ran.err.endswith(f"1 change pending review: habitus --home {home} review list\n")
     command = [*run_cli.program, "--home", home, "chat", "-m", _script(run_cli, {"say": "Hello."})]
     with at_a_terminal(command, env=run_cli.environ(), cwd=run_cli.cwd, columns=200) as terminal:
         terminal.wait_for("› ")
@@ -166,7 +166,7 @@ def test_what_is_said_to_be_run_next_is_on_the_same_home(run_cli: Cli) -> None:
         terminal.wait_for("Hello.")
         terminal.wait_for("› ")
         terminal.type(CTRL_D)
-        terminal.wait_for(f"Go on with: habitus --home {home} chat --resume ")
+        terminal.wait_for(f"Continue with: habitus --home {home} chat --resume ")
         assert terminal.ended() == 0
 
 
@@ -218,12 +218,12 @@ def test_a_skill_is_saved_from_a_conversation(run_cli: Cli) -> None:
         terminal.type(f"yes{ENTER}")
         terminal.wait_for("Saved add-numbers, version 1.\nUndo: /undo add-numbers:1")
         terminal.type(f"/skill show add-nubers{ENTER}")
-        terminal.wait_for("this is the nearest, 'add-numbers'")
+        terminal.wait_for("showing the closest, 'add-numbers'")
         terminal.wait_for("Somebody wants a sum")
         terminal.type(f"/skill remove add-numbers{ENTER}")
         terminal.wait_for("Undo: /skill restore add-numbers@user")
         terminal.type(f"/skill restore add-numbers@user{ENTER}")
-        terminal.wait_for("add-numbers@user is back.")
+        terminal.wait_for("add-numbers@user was restored.")
         terminal.wait_for("› ")
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
@@ -252,7 +252,7 @@ def test_lines_history_and_the_tab_key(run_cli: Cli) -> None:
         terminal.wait_for("Again.")
         terminal.wait_for("› ")
         terminal.type("/hel")
-        terminal.wait_for("These commands.")  # offered
+        terminal.wait_for("Show the commands.")  # offered
         terminal.type(f"{TAB}{ENTER}{ENTER}")  # taken, and sent
         terminal.wait_for("Call a skill; $ARGUMENTS")
         terminal.wait_for("› ")
@@ -317,7 +317,7 @@ def test_every_event_of_a_piped_chat_is_a_line_of_json(run_cli: Cli) -> None:
     )
     ran = run_cli("chat", "--json", "--model", model, stdin="tea?\n\n/skills\n/why\n/good\nkeep it\n/quit\nnever\n")
     rows = _rows(ran.out)
-    assert (ran.code, ran.err) == (0, "1 change waits for you: habitus review list\n")
+    assert (ran.code, ran.err) == (0, "1 change pending review: habitus review list\n")
     assert [row["type"] for row in rows if row["type"] != "text"] == [
         *("session", "tool_started", "tool_finished", "done", "command", "why", "judged"),
         *("tool_started", "tool_finished", "done"),
@@ -407,7 +407,7 @@ def test_bad_input_is_one_line_with_its_hint(direct: Direct) -> None:
         (("ask", "x", "-m", "opnai:gpt-5"), "No provider 'opnai'. Did you mean 'openai'?"),
         (("ask", "x", "-m", "script:none.json"), "There is no script none.json."),
         (("ask", "x", "-m", "script:bad.json"), "bad.json is not a script: steps.0.sya"),
-        (("ask", " ", "-m", "script:good.json"), "There is nothing to say."),
+        (("ask", " ", "-m", "script:good.json"), "The message is empty."),
         (("ask", "x", "-m", "script:good.json", "-a", "none.txt"), f"Can't attach {cwd / 'none.txt'}"),
         (("chat", "--resume", "-m", "script:good.json"), "There are no sessions yet."),
         (("sessions", "show", "x"), "There are no sessions yet."),
@@ -487,7 +487,7 @@ def test_sessions_are_listed_shown_and_exported(run_cli: Cli, direct: Direct) ->
     assert direct.ok("sessions", "export", session["id"]) == shown
     for part in (f"# Session {session['id']}", "> what is 6 * 7?", "Let me see.", "`scratchpad` {", "```\n42\n```"):
         assert part in shown
-    assert re.search(r"It is 42\.\n\n\*ok \(said by user\), [\d,]+ → [\d,]+ tokens\*", shown)
+    assert re.search(r"It is 42\.\n\n\*ok \(by user\), [\d,]+ → [\d,]+ tokens\*", shown)
     exported = json.loads(direct.ok("sessions", "export", session["id"], "--format", "json"))
     assert exported["session"] == session["id"]
     assert [message["role"] for message in exported["turns"][0]["messages"]] == [
@@ -510,7 +510,7 @@ def test_sessions_are_listed_shown_and_exported(run_cli: Cli, direct: Direct) ->
 
 
 def test_a_home_without_sessions_says_so(direct: Direct) -> None:
-    assert direct.ok("sessions", "list") == "There are no sessions yet. Begin one: habitus chat\n"
+    assert direct.ok("sessions", "list") == "No sessions yet. Start one: habitus chat\n"
 
 
 @pytest.mark.full
@@ -547,7 +547,7 @@ def test_a_request_and_a_key_that_are_no_text_and_a_closed_input_are_ordinary(ru
         check=False,
     )
     assert (closed.returncode, closed.stderr.count("\n")) == (1, 1)
-    assert "There is nothing to say." in closed.stderr
+    assert "The message is empty." in closed.stderr
 
 
 @pytest.mark.req("SC-01", "OP-03")
@@ -586,7 +586,7 @@ def test_what_a_turn_taught_is_told_with_its_undo_and_can_be_taken_back(run_cli:
     learned = [line for line in ran.err.splitlines() if line.startswith("learned: ")]
     ids = [found[1] for line in learned if (found := re.search(r"\(undo: /lessons remove (\S+)\)$", line))]
     assert len(ids) == len(learned) > 0
-    assert "There is nothing to take back in this chat." in ran.err
+    assert "There is nothing to undo in this chat." in ran.err
     assert json.loads(run_cli("lessons", "list", "--scope", "all", "--json").out)["lessons"] == []
     assert all(id in run_cli("lessons", "archive", "--json").out for id in ids)
 

@@ -212,7 +212,7 @@ def test_the_first_look_has_24_lines_of_80_characters_and_verbose_all(direct: Di
 def test_the_page_stands_alone_and_holds_no_secrets(direct: Direct, person: Path) -> None:
     said = direct.ok("check", "--html", "report.html")
     assert said.splitlines()[0] == "Claude Code: 6 skills, 3 sessions, 11 calls."
-    assert said.splitlines()[-1] == "Nothing was sent or spent, report.html was written."
+    assert said.splitlines()[-1] == "No data was sent, no tokens were spent, report.html was written."
     page = (direct.cli.cwd / "report.html").read_text()
     assert "&#x27;invoice-letter&#x27; and &#x27;invoice-mail&#x27;" in page
     assert [mark for mark in ("<script", "<link", "src=", "http:", SECRET, str(person)) if mark in page] == []

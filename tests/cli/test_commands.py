@@ -102,7 +102,7 @@ def test_a_listing_can_be_narrowed(stocked: Direct) -> None:
     assert names("--tag", "data") == ["csv-summary"]
     assert names("--state", "disabled") == ["other"]
     assert stocked.json("skills", "list", "--layer", "claude")["skills"] == []
-    assert "No skill fits." in stocked.ok("skills", "list", "--tag", "nothing")
+    assert "No matches." in stocked.ok("skills", "list", "--tag", "nothing")
 
 
 def test_new_without_a_file_writes_a_skeleton_and_reads_no_input(direct: Direct) -> None:
@@ -238,7 +238,7 @@ def test_history_diff_and_rollback(stocked: Direct) -> None:
     ]
     assert "+added line\n" in stocked.ok("skills", "diff", "csv-summary")
     assert "-added line" in stocked.json("skills", "diff", "csv-summary", "2", "1")["diff"]
-    assert stocked.ok("skills", "diff", "csv-summary", "2", "2") == "There is no difference.\n"
+    assert stocked.ok("skills", "diff", "csv-summary", "2", "2") == "No differences.\n"
     assert stocked.json("skills", "rollback", "csv-summary", "--to", "1")["version"] == 3
     assert "added line" not in (_body(stocked) or "")
     assert "added line" in stocked.ok("skills", "show", "csv-summary", "--version", "2")
@@ -264,7 +264,7 @@ def test_pause_resume_and_rollback_of_everything(stocked: Direct) -> None:
 
 @pytest.mark.full
 def test_lint_names_every_problem_with_its_hint_and_fails_on_broken_ones(stocked: Direct) -> None:
-    assert stocked.ok("skills", "lint").endswith("1 skill looked at, 0 with something to say, 0 can't be loaded.\n")
+    assert stocked.ok("skills", "lint").endswith("1 skill checked, 0 with findings, 0 can't be loaded.\n")
     stocked.skill_file("csv-summary").write_text("no frontmatter")
     ran = stocked("skills", "lint")
     assert ran.code == 1
@@ -297,7 +297,7 @@ def test_a_broken_skill_is_shown_as_it_is_with_what_is_wrong(stocked: Direct) ->
 
 @pytest.mark.req("SK-06")
 def test_stats_are_per_stage(stocked: Direct) -> None:
-    assert stocked.ok("skills", "stats") == "Nothing has been counted yet.\n"
+    assert stocked.ok("skills", "stats") == "No uses yet.\n"
     assert stocked.json("skills", "stats") == {"stats": [], "trials": []}
 
 
@@ -307,8 +307,8 @@ def test_the_counters_of_a_skill_stand_in_list_show_and_stats(stocked: Direct) -
     with Habitus.open(read_settings(stocked.home, stocked.cli.environ())) as habitus:
         habitus.skills.count_recommendation("csv-summary")
         habitus.skills.count_use("csv-summary")
-    assert "shown 1 time, used 1: not judged yet, last " in stocked.ok("skills", "show", "csv-summary")
-    assert stocked.ok("skills", "stats").splitlines()[1].endswith("not judged yet")
+    assert "shown 1 time, used 1: no feedback, last " in stocked.ok("skills", "show", "csv-summary")
+    assert stocked.ok("skills", "stats").splitlines()[1].endswith("no feedback")
     assert stocked.json("skills", "stats")["stats"][0]["reliability"] is None
     with Habitus.open(read_settings(stocked.home, stocked.cli.environ())) as habitus:
         habitus.skills.count_use("csv-summary", succeeded=True)
@@ -350,7 +350,7 @@ def test_the_identity_is_shown_and_changed_with_a_history(direct: Direct) -> Non
     assert direct.json("identity")["text"].endswith("in verse.")
     assert "identity" not in direct.ok("skills", "list")
     assert direct("identity", "--set", " ").err == (
-        "habitus: The identity can't be empty. Say in a sentence who the assistant is.\n"
+        "habitus: The identity can't be empty. Describe the assistant in one sentence.\n"
     )
 
 
@@ -370,7 +370,7 @@ def test_the_doctor_says_which_model_would_answer(direct: Direct) -> None:
 def test_the_tour_runs_and_leaves_the_home_alone(direct: Direct) -> None:
     before = (direct.home / "habitus.db").read_bytes()
     assert len(direct.json("tour")["steps"]) >= 6
-    assert "That was real, all of it but the model." in direct.ok("tour")
+    assert "Everything but the model was real." in direct.ok("tour")
     assert {path: path.read_bytes() for path in direct.home.iterdir()} == {direct.home / "habitus.db": before}
 
 

@@ -102,7 +102,7 @@ def test_what_cannot_be_set_is_said_and_the_file_stays(direct: Direct, args: tup
 @pytest.mark.req("CL-02")
 def test_that_somebody_else_must_approve_takes_somebody_else(direct: Direct) -> None:
     alone = direct("config", "set", "review.somebody-else", "true")
-    assert (alone.code, "There is nobody else who could approve. Invite" in alone.err) == (1, True)
+    assert (alone.code, "No other person could approve. Invite" in alone.err) == (1, True)
     direct.ok("config", "set", "review.somebody_else", "false")
     direct.ok("users", "add", "ben", "--role", "reviewer")
     assert "is set to true" in direct.ok("config", "set", "review.somebody_else", "true")
@@ -115,7 +115,7 @@ def test_the_same_value_again_changes_nothing(direct: Direct) -> None:
 
 def test_where_the_environment_wins_that_is_said(direct: Direct) -> None:
     out = direct.ok("config", "set", "model", "openai:a", env={"HABITUS_MODEL": "openai:b"})
-    assert "the environment has another value, which wins" in out
+    assert "an environment variable overrides it" in out
 
 
 @pytest.mark.req("SC-02")

@@ -70,7 +70,7 @@ def test_an_agent_is_connected_once_and_disconnected_byte_for_byte(direct: Direc
     assert os.access(command[0], os.X_OK)
     assert command[1:] == ["--home", str(direct.home), "mcp"]
     connected = everything_below(direct.cli.user_home)
-    assert "needs no change" in direct.ok("connect", agent, "--yes")
+    assert "is already up to date" in direct.ok("connect", agent, "--yes")
     assert everything_below(direct.cli.user_home) == connected
     direct.ok("disconnect", agent, "--yes")
     assert everything_below(direct.cli.user_home) == before

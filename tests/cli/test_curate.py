@@ -64,7 +64,7 @@ def test_rules_and_lessons_that_have_aged_are_named_and_then_archived(direct: Di
     assert told["steps"][0]["text"] in RULES
     assert told["steps"][1]["reason"] == "shown 5 times, and it never helped"
     assert (told["is_done"], direct.json("lessons", "archive")["lessons"]) == (False, [])
-    assert "Nothing was changed; --apply does it." in direct.ok("curate", env=FEW)
+    assert "Nothing was changed; add --apply to do it." in direct.ok("curate", env=FEW)
 
     said = direct.ok("curate", "--apply", env=FEW)
     away = direct.json("lessons", "archive")["lessons"]
@@ -83,7 +83,7 @@ def test_rules_and_lessons_that_have_aged_are_named_and_then_archived(direct: Di
 def test_above_the_cap_the_least_useful_lesson_makes_room(direct: Direct) -> None:
     taught(direct)
     said = direct.ok("lessons", "add", "Invoices are numbered by year.", "--for", "global", env=FEW)
-    assert f"  {LESSONS[0]}" in said.partition("Archived to make room: ")[2]
+    assert f"  {LESSONS[0]}" in said.partition("Archived because of the limit: ")[2]
     lessons = direct.json("lessons", "list", "--kind", "lesson")["lessons"]
     assert {each["text"] for each in lessons} == {*LESSONS[1:], "Invoices are numbered by year."}
 
@@ -149,14 +149,14 @@ NEW = ("tools", "new", "shout", "-d", "Makes it loud.", "--code", "-", "-p", '{"
 @pytest.mark.req("SB-06")
 def test_a_tool_is_tested_again_when_its_proof_is_stale_and_retires_when_it_stays_degraded(direct: Direct) -> None:
     direct.ok(*NEW, stdin=SHOUT)
-    assert direct.ok("curate") == "Nothing has aged.\n"
+    assert direct.ok("curate") == "Nothing to curate.\n"
     with closing(sqlite3.connect(direct.home / "habitus.db")) as database, database:
         database.execute("UPDATE tool_health SET proved_as = 'another interpreter'")
     (stale,) = direct.json("curate")["steps"]
     assert (stale["action"], stale["item"]) == ("test", "shout")
     (tested,) = direct.json("curate", "--apply")["steps"]
     assert tested["reason"].endswith("its cases pass again")
-    assert direct.ok("curate") == "Nothing has aged.\n"
+    assert direct.ok("curate") == "Nothing to curate.\n"
     with closing(sqlite3.connect(direct.home / "habitus.db")) as database, database:
         database.execute("UPDATE tool_health SET proved_on = '2020-01-02T03:04:05.000000+00:00'")
     (tested,) = direct.json("curate", "--apply")["steps"]
@@ -213,7 +213,7 @@ def test_a_tool_whose_cases_fail_with_another_interpreter_is_degraded_and_the_mo
     marker.write_text("3.11")
     direct.ok("tools", "test", "probe")
     assert direct.json("tools", "list")["tools"][0]["status"] == "active"
-    assert direct.ok("curate") == "Nothing has aged.\n"
+    assert direct.ok("curate") == "Nothing to curate.\n"
 
 
 @pytest.mark.full
@@ -227,8 +227,8 @@ async def test_all_that_one_conversation_taught_is_withdrawn_and_can_be_had_back
             await wrong.turn("remember where the archive is")
         async with habitus.session(memorizing("Invoices are numbered by year.")) as right:
             await right.turn("remember how invoices are numbered")
-    assert direct("lessons", "retract").err.startswith("habitus: Say which conversation taught it.")
-    assert direct("lessons", "retract", "--turn", "nope").err.startswith("habitus: Nothing that is remembered comes")
+    assert direct("lessons", "retract").err.startswith("habitus: Name the turn or session.")
+    assert direct("lessons", "retract", "--turn", "nope").err.startswith("habitus: No lessons come")
     said = direct.ok("lessons", "retract", "--session", wrong.id)
     assert said.splitlines()[0].endswith("  The archive is on the second disk.")
     (left,) = direct.json("lessons", "list")["lessons"]
@@ -257,7 +257,7 @@ def test_of_two_skills_that_say_the_same_one_takes_what_the_other_adds_and_the_o
     assert step["text"] == "remove sum-up-rows, which adds nothing"
     direct("curate", "--apply")
     undo = direct.ok("review", "approve", "2").splitlines()[-1].removeprefix("Undo: habitus ")
-    assert direct.ok("curate") == "Nothing has aged.\n"
+    assert direct.ok("curate") == "Nothing to curate.\n"
     direct.ok(*shlex.split(undo))
     assert direct.skill_file("sum-up-rows").read_text().endswith("4. Say which rows were left out.\n")
 
@@ -265,7 +265,7 @@ def test_of_two_skills_that_say_the_same_one_takes_what_the_other_adds_and_the_o
 @pytest.mark.req("LA-04")
 def test_a_case_that_a_skill_fails_now_is_named_and_changes_nothing(stocked: Direct) -> None:
     stocked.ok("skills", "eval", "csv-summary", "--record", "totals of a CSV file by region")
-    assert stocked.ok("curate") == "Nothing has aged.\n"
+    assert stocked.ok("curate") == "Nothing to curate.\n"
     assert stocked("skills", "eval", "csv-summary", "--record", "bake a cake").code == 1
     (step,) = stocked.json("curate", "--apply")["steps"]
     assert (step["action"], step["item"]) == ("fix", "csv-summary")

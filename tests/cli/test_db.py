@@ -153,13 +153,11 @@ def learned(home: Path) -> frozenset[str]:
 def test_a_home_moves_to_a_shared_database_and_back_with_all_it_has(direct: Direct, tmp_path: Path, url: str) -> None:
     furnish_with_skills(direct.home)
     before = seen(direct.home)
-    told = "2 skills and 1 lesson of this home are not in the shared database; 'habitus db copy home' copies them"
+    told = "2 skills and 1 lesson of this home are not in the shared database. Copy them into an empty database with "
     said = [direct("skills", "list", env={"HABITUS_DATABASE": url}).err for _ in range(2)]
     assert (told in said[0], said[1]) == (True, "")
     direct.ok("jobs", "add", "curate")
-    assert "Stays where it is: 1 jobs that wait ('habitus worker --until-idle')." in direct.ok(
-        "db", "copy", "home", url
-    )
+    assert "Not copied: 1 pending jobs ('habitus worker --until-idle')." in direct.ok("db", "copy", "home", url)
     other, third = furnish(tmp_path / "other"), furnish(tmp_path / "third")
     assert seen(other, url) == before
     refused = direct("db", "copy", "home", url)
@@ -239,7 +237,7 @@ def _at(address: str, schema: str, oldest: str = "") -> None:
         (("copy",), "No database to copy to was given."),
         (("copy", "home", "home"), "can't be copied onto itself"),
         (("copy", "home", "mysql://x/y"), "does not work with a mysql database"),
-        (("copy", "home", "postgresql://ann:secret@127.0.0.1:1/x?password=secret"), "The database is away"),
+        (("copy", "home", "postgresql://ann:secret@127.0.0.1:1/x?password=secret"), "The database is unreachable"),
     ],
 )
 def test_what_can_not_be_copied_is_said_in_one_line(direct: Direct, words: tuple[str, ...], told: str) -> None:

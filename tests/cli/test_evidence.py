@@ -111,10 +111,10 @@ def test_a_person_reads_what_helps_and_what_they_turned_down_is_not_proposed_aga
     assert "Nothing is withheld at random" in said
     assert "50% of all offers are withheld" in tea.ok("evidence", env={"HABITUS_EVIDENCE_WITHHOLD": "0.5"})
     one = tea.ok("evidence", "brew-tea")
-    assert f"offered     in {PAIRS} conversations: {PAIRS} judged, 0 by weak signs alone, 0 not at all" in one
+    assert f"offered     in {PAIRS} conversations: {PAIRS} judged, 0 by weak signals only, 0 without feedback" in one
     planned = tea.json("evidence", "plan")
     assert all(one["item"]["name"] != "brew-tea" for one in planned["plans"])
-    assert "The plan reckons with 10%" in tea.ok("evidence", "plan")
+    assert "The plan assumes 10%" in tea.ok("evidence", "plan")
     unknown = tea("evidence", "brew-coffee")
     assert (unknown.code, "Did you mean 'brew-tea'?" in unknown.err) == (1, True)
     assert "evidence" in tea.ok("doctor", env={"HABITUS_EVIDENCE_WITHHOLD": "0.1"})
@@ -146,7 +146,7 @@ def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_
     states = {one["name"]: one["state"] for one in direct.json("skills", "list")["skills"]}
     assert [states[name] for name in ("scald-tea", "data-summary", "dull-tea")] == ["disabled", "disabled", "ok"]
     assert 'disable_model_invocation: "true"' in direct.skill_file("dull-tea").read_text()
-    assert direct.ok("curate").startswith("Nothing has aged.")
+    assert direct.ok("curate").startswith("Nothing to curate.")
 
 
 @pytest.mark.full
@@ -229,8 +229,8 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
     assert (refused.code, "4 conversations with script:" in refused.out) == (1, True)
     assert direct.json("evidence")["items"] == []
     said = direct.ok(*asked, "--yes")
-    assert "With it 2 of 2 went well, without it 0 of 2 went well (1 could not be judged)." in said
-    assert "All that is known of version 1:" in said
+    assert "With it 2 of 2 succeeded, without it 0 of 2 succeeded (1 could not be judged)." in said
+    assert "Evidence on version 1:" in said
     (one,) = direct.json("evidence", "brew-tea")["items"]
     assert (one["trial_offered"], one["trial_withheld"]) == (2, 3)
     assert "5 of these conversations were trials." in one["sentence"]

@@ -138,7 +138,7 @@ def test_somebody_who_is_forgotten_is_nowhere_and_the_others_stay(furnished: Dir
     assert OF_BOB[0] in bobs[0]["title"]
     mine = furnished.json("sessions", "list")
     assert (mine["sessions"], mine["hidden"]) == ([], 1)
-    assert "1 session of others: --all-users, or --user NAME." in furnished.ok("sessions", "list")
+    assert "1 session of other users: --all-users, or --user NAME." in furnished.ok("sessions", "list")
     assert furnished.json("sessions", "list", "--user", "bob")["sessions"] == bobs
     assert "1. Boil." in furnished.ok("skills", "show", "tea")
 
@@ -175,13 +175,13 @@ def test_a_backup_put_back_by_hand_does_not_bring_them_back(furnished: Direct, t
 def test_nobody_is_forgotten_by_accident_or_by_whom_it_does_not_concern(ann: Direct) -> None:
     (ann.home / "habitus.toml").write_text(USERS)
     for words, code, said in (
-        (("--user", "ann"), 1, "Only an admin may have 'ann' forgotten."),
-        (("--user", "bob"), 2, "It can't be undone. There is nobody to ask: look first, then give --yes."),
+        (("--user", "ann"), 1, "Only an admin may erase 'ann'."),
+        (("--user", "bob"), 2, "This can't be undone. There is no terminal to ask at: review first, then add --yes."),
     ):
         ran = ann("forget", *words, env={"HABITUS_USER": "bob"})
         assert (ran.code, said in ran.err) == (code, True)
     assert not (ann.home / erasure_records.FILE).exists()
-    assert ann.ok("forget", "--user", "nobody-here", "--yes").startswith("Nothing is kept of 'nobody-here'.")
+    assert ann.ok("forget", "--user", "nobody-here", "--yes").startswith("Nothing is stored about 'nobody-here'.")
 
 
 @pytest.mark.full

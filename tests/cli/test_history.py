@@ -97,7 +97,7 @@ def test_an_undo_where_others_changed_the_same_lines_changes_nothing_and_says_so
     ran = stocked(*_undo_line(out))
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (
-        "habitus: Version 3 of 'csv-summary' can't be taken back alone: SKILL.md was changed in the same place since. "
+        "habitus: Version 3 of 'csv-summary' can't be undone on its own: SKILL.md has changed in the same place since. "
         "Compare 'habitus skills diff csv-summary@user 2 3' and edit it; nothing was changed.\n"
     )
     assert _body(stocked) == "1. Read three times."
@@ -177,7 +177,7 @@ def test_the_undo_of_going_back_to_a_timestamp_keeps_what_was_done_since(stocked
     stocked.ok("skills", "new", "second", "-d", "D")
     stocked.ok("lessons", "add", "Invoices go to the accountant on Fridays.")
     out = stocked.ok("rollback", "--to", timestamp)
-    assert "2 skills and 1 lesson are as they were" in out  # the first takes two steps
+    assert "2 skills and 1 lesson were rolled back" in out  # the first takes two steps
     stocked.ok("skills", "new", "third", "-d", "D")
     stocked.ok(*_undo_line(out))
     assert [(item["name"], item["state"]) for item in stocked.own()] == [

@@ -75,7 +75,7 @@ def test_root_looks_at_somebodys_home_and_leaves_nothing_there(direct: Direct) -
     _given_away(direct.home)
     listed = direct("skills", "list", "--layer", "user")
     assert (listed.code, "tidy" in listed.out) == (0, True)
-    assert listed.err == f"habitus: {direct.home} is read-only; nothing can be changed.\n"
+    assert listed.err == f"habitus: {direct.home} is read-only; changes are not possible.\n"
     for change in (("skills", "edit", "tidy", "--append", "x"), ("pad", "exec", "one", "1"), ("pause",)):
         refused = direct(*change)
         assert refused.code == 1

@@ -106,7 +106,7 @@ def test_namesakes_are_counted_and_kept_when_asked(direct: Direct, tmp_path: Pat
         put(tmp_path / "theirs" / place, "tea", SKILL.format("tea") + steps + "\n")
     put(tmp_path / "theirs/z", "tea-2")
     said = direct.ok("skills", "import", str(tmp_path / "theirs"))
-    assert "1 skill left out: another one of the same name came first; --keep-both takes both." in said
+    assert "1 skill skipped: another skill of the same name came first; --keep-both imports both." in said
     assert {item["name"] for item in direct.own()} == {"tea", "tea-2"}
     kept = direct.ok("skills", "import", str(tmp_path / "theirs"), "--keep-both", "--overwrite")
     assert "left out" not in kept
@@ -264,7 +264,7 @@ def test_replace_decides_after_a_namesake_was_held_and_after_it_was_turned_down(
     assert direct.json("review", "list")["proposals"] == []
     assert "held" in direct("skills", "import", str(first)).out
     direct.ok("review", "reject", "2")
-    assert "turned down" in direct("skills", "import", str(first)).out
+    assert "rejected" in direct("skills", "import", str(first)).out
     assert verdicts(direct, first, "--replace") == {"tea": "updated"}
 
 
@@ -275,7 +275,7 @@ def test_replace_lets_no_finding_pass(direct: Direct, tmp_path: Path) -> None:
     assert "held" in direct("skills", "import", str(second)).out
     assert "held" in direct("skills", "import", str(second), "--replace").out
     direct.ok("review", "reject", "1")
-    assert "turned down" in direct("skills", "import", str(second), "--replace").out
+    assert "rejected" in direct("skills", "import", str(second), "--replace").out
     assert direct.json("skills", "show", "tea")["body"] == "1. Do tea."
 
 
@@ -287,7 +287,7 @@ def test_at_a_terminal_a_person_is_asked_before_another_origins_skill_is_replace
     command = [*run_cli.program, "skills", "import", str(tmp_path / "second-vendor")]
     for answer, kept in (("w", ["tea"]), ("k", ["tea", "tea-2"])):
         with at_a_terminal(command, env=run_cli.environ(), cwd=run_cli.cwd, columns=400) as terminal:
-            terminal.wait_for("(r)eplace it, (k)eep both, or let it (w)ait? [w]: ")
+            terminal.wait_for("(r)eplace it, (k)eep both, or (w)ait for review? [w]: ")
             terminal.type(f"{answer}\n")
             terminal.ended()
         listed = json.loads(run_cli("skills", "list", "--json").out)["skills"]

@@ -94,8 +94,8 @@ def test_a_run_is_left_to_a_worker(direct: Direct, tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text(json.dumps([{"say": "ALTBERG"}] * 4))
     words = ("skills", "improve", "name-a-town", "--rounds", "1", "--candidate", str(tmp_path / "better.md"))
     more = ("-m", f"script:{tmp_path / 'model.json'}", "--yes", "--later")
-    assert "waits for a worker" in direct.ok(*words, *more)
-    assert "Goes on with" in direct.ok(*words, *more)  # and not two of them
+    assert "is queued for a worker" in direct.ok(*words, *more)
+    assert "Continues the interrupted run" in direct.ok(*words, *more)  # and not two of them
     assert direct("worker", "--queues", "improve", "--until-idle").code == 0
     (job,) = direct.json("jobs", "list", "--all")["jobs"]
     assert (job["state"], job["result"]["rollouts"], job["result"]["proposals"]) == ("done", 4, [])
@@ -130,7 +130,7 @@ def test_a_candidate_that_is_refused_says_why_and_is_an_error(direct: Direct, tm
 def test_what_can_t_be_run_is_said_in_one_line(direct: Direct, tmp_path: Path) -> None:
     _furnished(direct, 0)
     without = direct("skills", "improve", "name-a-town", "--yes", "-m", "script:none.json")
-    assert (without.code, "has no task for a gate" in without.err) == (1, True)
+    assert (without.code, "has no tasks for the gate" in without.err) == (1, True)
     wrong = direct("skills", "improve", "name-a-town", "--budget", "much")
     assert "'much' is no budget" in wrong.err
 

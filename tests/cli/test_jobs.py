@@ -21,10 +21,10 @@ def test_what_is_left_to_a_worker_is_done_by_one(direct: Direct, tmp_path: Path)
     imported = direct.json("jobs", "add", "import", str(tmp_path / "theirs"))
     lost = direct.json("jobs", "add", "import", str(tmp_path / "nowhere"))
     assert (imported["state"], imported["parts_total"]) == ("waiting", None)
-    assert "not begun" in direct.ok("jobs", "list")
+    assert "not started" in direct.ok("jobs", "list")
     others = [direct.json("jobs", "add", kind)["id"] for kind in ("curate", "index", "learn", "mine", "verify")]
 
-    assert "All is done." in direct.ok("worker", "--until-idle", "--concurrency", "2")
+    assert "All jobs are done." in direct.ok("worker", "--until-idle", "--concurrency", "2")
     assert {direct.json("jobs", "show", id)["state"] for id in others} == {"done"}
     assert "1 of 1 part" in direct.ok("jobs", "show", others[0], "--follow")
 

@@ -56,8 +56,8 @@ def test_it_says_what_fired_and_where_with_the_evidence(direct: Direct, folder: 
         "Read 3 files: 4 turns, 12 events.",
         f"Not read in {one}: 1 × cut line.",
         f"Not read in {folder / 'site' / 'two.jsonl'}: 1 × unknown line.",
-        "Secrets taken out: 2 × github.",
-        "In this run nothing was sent or spent, nothing was written; --apply keeps what is shown.",
+        "Secrets removed: 2 × github.",
+        "This run: nothing was sent or spent, nothing was written; --apply saves the lessons.",
     ]
 
 
@@ -161,12 +161,12 @@ def test_apply_keeps_it_once_and_counts_the_skills_that_were_used(direct: Direct
     *_, kept, undo, account = said.splitlines()
     assert kept == "Lessons: 2 stored, 1 reinforced. Skill uses counted: 1."
     assert undo.startswith("Undo: habitus undo ")
-    assert account == "In this run nothing was sent or spent, 3 lessons written."
+    assert account == "This run: nothing was sent or spent, 3 lessons written."
     again = direct.ok("learn", str(folder), "--apply")
     assert again.splitlines()[-3:] == [
         "Lessons: nothing new.",
         "Already learned from: 3 turns.",
-        "In this run nothing was sent or spent, nothing was written.",
+        "This run: nothing was sent or spent, nothing was written.",
     ]
     lessons = direct.json("lessons", "list")["lessons"]
     assert {each["evidence"]["detector"] for each in lessons} == {"repeated_tool_error", "orphaned_tool_call"}
@@ -211,7 +211,7 @@ def test_without_a_terminal_nothing_is_sent_unless_yes_is_said(
     ran = direct("learn", str(folder), "--model", "scripted:cheap", "--apply")
     assert ran.code == 1
     assert ran.err.startswith("habitus: 2 failed calls of 2 files, about ")
-    assert ran.err.endswith(" tokens, would go to scripted:cheap. Nothing was sent or kept. Add --yes to send.\n")
+    assert ran.err.endswith(" tokens, would be sent to scripted:cheap. Nothing was sent or saved. Add --yes to send.\n")
     assert (model.asked, direct.json("lessons", "list")["lessons"]) == ([], [])
 
 
@@ -227,7 +227,7 @@ def test_with_yes_the_model_sees_failed_calls_without_secrets_and_its_lessons_ar
     assert SECRET not in repr(model.asked) + said + repr(lessons)
     assert [(each["topic"], each["frequency"]) for each in lessons if each["text"] == LESSON] == [("tools", 2)]
     again = direct.ok("learn", str(folder), "--model", "scripted:cheap", "--yes", "--apply")
-    assert "There was no failed call to ask the model about." in again
+    assert "No failed calls to send to the model." in again
     assert len(model.asked) == 2
     assert "in 2 calls" in direct.ok("doctor")
 
@@ -250,7 +250,7 @@ def test_a_person_is_asked_first(
         main.run()
     assert not stopped.value.code
     said = direct.capture.readouterr().out
-    assert "tokens, would go to scripted:cheap, without the secrets. Send them? [y/N]" in said
+    assert "tokens, would be sent to scripted:cheap, without secrets. Send? [y/N]" in said
     assert ("Nothing was sent." in said, len(model.asked)) == (sent == 0, sent)
 
 
@@ -417,7 +417,7 @@ def test_what_was_done_the_same_way_in_three_sessions_is_proposed_as_a_skill(dir
             ],
         )
     said = direct.ok("learn", ".")
-    assert "What was done the same way again and again:" in said
+    assert "Recurring procedures:" in said
     assert "done in 3 turns of 3 sessions" in said
     assert direct.json("review", "list")["proposals"] == []
     (proposed,) = json.loads(direct("learn", ".", "--apply", "--json").out)["procedures"]

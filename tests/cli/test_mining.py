@@ -71,7 +71,7 @@ def test_what_was_done_three_times_becomes_a_recipe_that_a_model_calls(direct: D
     assert direct.json("review", "list")["proposals"] == []
 
     said = direct("recipes", "mine", "--apply").out
-    assert "Looked at 3 turns of your own: 1 thing done again and again." in said
+    assert "Checked 3 turns: 1 recurring procedure found." in said
     (waiting,) = direct.json("review", "list")["proposals"]
     assert waiting["reasons"][0].startswith("done in 3 turns of 2 sessions, on ")
     assert "it makes the very calls of all 3 again, such as turn " in waiting["reasons"][1]
@@ -125,7 +125,7 @@ def test_calls_of_another_loop_become_the_steps_of_a_skill_without_its_secrets(d
     with opened(direct) as habitus:
         for session, version, number in (("a", "1.0.2", 4711), ("b", "1.0.3", 4822), ("b", "1.1.0", 4933)):
             _released(habitus, session, version, number)
-    assert direct("recipes", "mine", "--apply").err == "1 change waits for you: habitus review list\n"
+    assert direct("recipes", "mine", "--apply").err == "1 change pending review: habitus review list\n"
     shown = direct.ok("review", "show", "1")
     assert "1. Call `tag`, and keep its result as `tag`" in shown
     assert "tag: `${tag.tag.id}`" in shown

@@ -53,11 +53,14 @@ def test_what_is_in_use_has_a_line_and_what_is_not_has_none(direct: Direct) -> N
     direct.ok("backup", "create")
     direct.ok("skills", "new", "--cli", "greeter")
     found = checks(direct, env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
-    assert found["spool"] == ("paused", "2 turns and judgements wait on disk, 3 counts or entries were dropped so far.")
-    assert found["jobs"] == ("paused", "1 to do, 1 failed for good, 1 done")
+    assert found["spool"] == (
+        "paused",
+        "2 turns and judgements pending on disk, 3 counts or entries were dropped so far.",
+    )
+    assert found["jobs"] == ("paused", "1 to do, 1 need attention, 1 done")
     assert found["hooks"] == (
         "ok",
-        "the next session starts the resident process, 1 transcripts wait to be learned from",
+        "the next session starts the resident process, 1 transcripts pending",
     )
     assert found["backups"][1].startswith("1 in the home, the last of ")
     assert found["telemetry"][0] == "ok"

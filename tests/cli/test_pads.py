@@ -48,7 +48,7 @@ def test_a_key_that_a_cell_prints_in_two_pieces_is_neither_shown_nor_kept(pad: D
     code = f"print('it is\\n{key[:9]}', end='', flush=True)\nprint({key[9:]!r})\nprint({{'x': '\\n{key}'}})"
     ran = pad("pad", "exec", "p", code)
     kept = (pad.home / "pads" / "p" / "cells.jsonl").read_text()
-    assert (ran.code, ran.err) == (0, "Secrets taken out: 2 × github.\n")
+    assert (ran.code, ran.err) == (0, "Secrets removed: 2 × github.\n")
     assert [key in ran.out, key in kept, json.loads(kept)["stdout"] == ran.out] == [False, False, True]
 
 
@@ -89,7 +89,7 @@ def test_reset_forgets_variables_and_cells_and_keeps_files(pad: Direct) -> None:
     [keeper] = _keepers(pad.home)
     assert "1 cell forgotten" in pad.ok("pad", "reset", "one")
     assert _keepers(pad.home) in ([], [keeper])  # a moment may pass until it is gone
-    assert pad.ok("pad", "view", "one") == "No cell ran yet.\n"
+    assert pad.ok("pad", "view", "one") == "No cells yet.\n"
     assert pad.ok("pad", "exec", "one", "print('x' in globals(), open('kept.txt').read())") == "False here\n"
 
 
@@ -109,7 +109,7 @@ def test_an_idle_pad_goes_to_sleep_and_says_so_when_it_wakes(pad: Direct) -> Non
     _wait(lambda: _keepers(pad.home) == [])
     assert pad.json("pad", "list")["pads"] == [{"name": "one", "running": False, "cells": 1}]
     ran = pad("pad", "exec", "one", "print('x' in globals())")
-    assert (ran.out, ran.err) == ("False\n", "The pad's process was started anew: earlier variables are gone.\n")
+    assert (ran.out, ran.err) == ("False\n", "The scratchpad was restarted: earlier variables are lost.\n")
 
 
 @pytest.mark.full
@@ -171,7 +171,7 @@ def test_an_interrupted_command_stops_its_cell(pad: Direct, program: Path) -> No
 def test_secrets_are_not_written_down(pad: Direct) -> None:
     secret = "sk-ant-api03-" + "Zk3" * 20
     ran = pad("pad", "exec", "one", f"key = '{secret}'; print(key)")
-    assert (ran.code, ran.err, secret in ran.out) == (0, "Secrets taken out: 1 × anthropic.\n", False)
+    assert (ran.code, ran.err, secret in ran.out) == (0, "Secrets removed: 1 × anthropic.\n", False)
     assert secret not in (pad.home / "pads/one/cells.jsonl").read_text()
     assert secret not in json.dumps(pad.json("pad", "view", "one"))
 
@@ -219,7 +219,7 @@ def test_pads_live_on_the_machine_that_the_settings_name(pad: Direct, elsewhere:
     assert pad.json("pad", "list") == {"pads": [{"name": "one", "running": True, "cells": 2}]}
     checks = {check["name"]: check for check in pad.json("doctor")["checks"]}
     assert checks["sandbox: runtime"]["detail"].endswith("/there, which answers")
-    assert pad.ok("pad", "remove", "one", "--yes") == "one is gone.\n"
+    assert pad.ok("pad", "remove", "one", "--yes") == "one was deleted.\n"
     assert not (elsewhere / "pads/one").exists()
     assert pad.json("pad", "list") == {"pads": []}
 

@@ -78,7 +78,7 @@ async def test_a_conversation_keeps_sends_and_shows_no_key(tmp_path: Path, way: 
     assert leaks_below(home) == {}
     assert leaks(repr(model.asked)) == set()
     assert leaks(repr(shown)) == set()
-    assert any(isinstance(event, NoticeEvent) and "Secrets were taken out" in event.text for event in shown)
+    assert any(isinstance(event, NoticeEvent) and "Secrets were removed" in event.text for event in shown)
 
 
 @pytest.mark.req("SB-14")
@@ -99,7 +99,7 @@ def test_commands_keep_and_show_no_key(direct: Direct, tmp_path: Path) -> None:
     ]
     for text in texts:
         ran = direct("tools", "run", "echo", json.dumps({"text": text}))
-        assert ran.err.startswith("Secrets taken out: ")
+        assert ran.err.startswith("Secrets removed: ")
         said.append(ran.out)
     assert leaks("\n".join(said)) == set()
     assert leaks_below(direct.home) == {}

@@ -71,16 +71,16 @@ def test_without_files_the_agents_on_this_machine_are_read_and_nothing_is_writte
 ) -> None:
     said = direct.ok("learn").splitlines()
     assert said[:7] == [
-        "What fails again and again, the most costly first:",
+        "Recurring failures, costliest first:",
         f"  pytest -q: <path>: line <num>: pytest: command not found (2 sessions, 4 calls, 4 min lost; {project})",
         "What worked next:",
         f"  {LESSON} (2 sessions, last in May; {project})",
-        "What you said when you stopped it:",
+        "Your corrections:",
         f"  {RULE} (said after something was refused, last in May; {project})",
-        "2 failed calls in 2 sessions: 0 of the work itself or transient, 2 with what worked next, "
+        "2 failed calls in 2 sessions: 0 part of the work or transient, 2 with a known remedy, "
         "2 covered by the lessons above.",
     ]
-    assert said[-1] == "In this run nothing was sent or spent, nothing was written; --apply keeps what is shown."
+    assert said[-1] == "This run: nothing was sent or spent, nothing was written; --apply saves the lessons."
     assert direct.json("learn", "--since", "last")["unchanged"] == 0  # not even how far it was read
     assert direct.json("lessons", "list")["lessons"] == []
     assert known(direct, project) == ""
@@ -132,10 +132,10 @@ def test_a_person_decides_about_each_lesson_and_is_asked_once(
     with pytest.raises(SystemExit):
         main.run()
     said = direct.capture.readouterr().out
-    assert f"{LESSON} (2 sessions, last in May)\nKeep it? [y]es, [n]o, [e]dit [y]:" in said
+    assert f"{LESSON} (2 sessions, last in May)\nSave it? [y]es, [n]o, [e]dit [y]:" in said
     (rule,) = direct.json("lessons", "list")["lessons"]
     assert (rule["text"], rule["kind"], rule["trust"]) == ("Never push with force.", "never", "user")
-    assert "Lessons: nothing new." in direct.ok("learn", "--apply")  # what was turned down is not kept later
+    assert "Lessons: nothing new." in direct.ok("learn", "--apply")  # what was rejected is not kept later
 
 
 @pytest.mark.req("EL-10", "CL-07")

@@ -27,7 +27,7 @@ def test_findings_of_a_directory_are_shown_and_nothing_is_taken_in(direct: Direc
     assert (ran.code, ran.err) == (1, "")
     first, *_, last = ran.out.splitlines()
     assert first.startswith("high: evil/SKILL.md:7: ")
-    assert last == "2 scanned: findings in 1; 1 would wait for you."
+    assert last == "2 scanned: findings in 1; 1 would need review."
     assert direct.own() == []
     assert direct.ok("skills", "scan", "all/good") == "1 scanned: nothing suspicious.\n"
 

@@ -127,7 +127,7 @@ def test_a_second_look_counts_against_the_daily_cap(
     monkeypatch.setenv("HABITUS_MODEL", f"script:{tmp_path / 'model.json'}")
     monkeypatch.setenv("HABITUS_LEARNING_TOKENS", "10")
     said = direct("skills", "scan", str(theirs), "--second-look")
-    assert "No second look: Learning may spend 10 tokens a day" in said.err.replace("\n", " ")
+    assert "No second opinion: Learning may spend 10 tokens a day" in said.err.replace("\n", " ")
     assert said.code == 1, "what the rules found holds it all the same"
 
 

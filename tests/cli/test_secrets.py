@@ -47,7 +47,7 @@ def imported(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     files = {"skill.md": f"---\n{front}\n---\n# Mail\n\nCall it.\n", "__init__.py": CLI, "__main__.py": "main()\n"}
     top = write_files(place / "skills", {f"pdf_mailer/{name}": text for name, text in files.items()})
     cli = Cli(home=furnish(place / "home"), user_home=place, cwd=place, program=(str(program),))
-    assert "1 skill asks for variables; see 'habitus secrets list'." in cli("skills", "import", str(top)).out
+    assert "1 skill asks for secrets; see 'habitus secrets list'." in cli("skills", "import", str(top)).out
     return cli.home
 
 
@@ -134,9 +134,9 @@ def checked(direct: Direct, env: dict[str, str]) -> dict[str, tuple[str, str]]:
 def test_a_secret_is_forgotten_only_when_a_person_says_so(direct: Direct) -> None:
     keep(direct)
     refused = direct("secrets", "remove", "email.password", env=KEY)
-    assert (refused.code != 0, "give --yes" in refused.err) == (True, True)
+    assert (refused.code != 0, "add --yes" in refused.err) == (True, True)
     assert direct.json("secrets", "remove", "email.password", "--yes", env=KEY) == {"removed": "email.password"}
-    assert "No secrets are kept" in direct.ok("secrets", "list")
+    assert "No secrets yet" in direct.ok("secrets", "list")
     gone = direct("secrets", "remove", "email.password", "--yes")
     assert (gone.code, "has no secret 'email.password'" in gone.err) == (1, True)
 
@@ -148,7 +148,7 @@ def test_an_imported_declaration_is_a_request_until_a_person_grants_it(
     keep(mailer)
     assert standing(mailer) == {"email.password": "untrusted", "ntfy.token": "untrusted"}
     assert "trust pdf-mailer" in mailer("secrets", "grant", "email.password", "pdf-mailer", env=KEY).err
-    with pytest.raises(UserError, match=r"nobody trusts it as it is.*habitus trust pdf-mailer"):
+    with pytest.raises(UserError, match=r"not trusted in its current version.*habitus trust pdf-mailer"):
         called(mailer, monkeypatch)
 
     mailer.ok("trust", "pdf-mailer", "--yes")
@@ -161,7 +161,7 @@ def test_an_imported_declaration_is_a_request_until_a_person_grants_it(
 
     (mailer.home / "habitus.toml").write_text('[skill_config.email]\nsmtp_host = "mail.example.org"\n')
     said = mailer.ok("secrets", "grant", "email.password", "pdf-mailer", "--host", "mail.example.org:587", env=KEY)
-    assert "may have email.password and reach mail.example.org:587, as it is now" in said
+    assert "may use email.password and reach mail.example.org:587, as it is now" in said
     assert standing(mailer) == {"email.password": "granted", "ntfy.token": "waiting"}
     assert called(mailer, monkeypatch) == GrantedCredentials(
         variables={"SMTP_HOST": "mail.example.org", "SMTP_PASSWORD": SECRET},
@@ -206,7 +206,7 @@ def test_a_grant_can_be_taken_back_and_is_for_ones_own_sessions(
         called(mailer, monkeypatch, user="bob")
     seen_by_bob = mailer.json("secrets", "list", env={**KEY, "HABITUS_USER": "bob"})["requests"]
     assert [request["status"] for request in seen_by_bob] == ["waiting", "waiting"]
-    assert "may no longer have email.password" in mailer.ok("secrets", "revoke", "pdf-mailer")
+    assert "may no longer use email.password" in mailer.ok("secrets", "revoke", "pdf-mailer")
     with pytest.raises(UserError, match="was granted none"):
         called(mailer, monkeypatch)
     mailer.ok("secrets", "grant", "--everybody", "email.password", "pdf-mailer", env=KEY)
@@ -264,7 +264,7 @@ def test_the_log_tells_who_called_what_and_keeps_no_secret(direct: Direct, monke
         "secrets": ["email.password"],
     }
     assert "pdf-mailer send --password=[redacted:known]" in direct.ok("secrets", "log", "--since", "1h", env=KEY)
-    assert "No command line has been called" in direct.ok("secrets", "log", "--since", "2100-01-01", env=KEY)
+    assert "No calls yet" in direct.ok("secrets", "log", "--since", "2100-01-01", env=KEY)
 
 
 @pytest.mark.req("SB-11", "SB-14")
@@ -311,12 +311,12 @@ def test_at_a_terminal_value_and_password_are_typed_unseen(run_cli: Cli) -> None
     with terminal("secrets", "set", "email.password") as typing:
         typing.wait_for("Value of email.password: ")
         typing.type(f"{SECRET}\n")
-        typing.wait_for("Password of the vault (Enter goes on without): ")
+        typing.wait_for("Password of the vault (Enter to continue without): ")
         typing.type(f"{password}\n")
         typing.wait_for("'email.password' is kept.")
         assert typing.ended() == 0
     with terminal("chat", "--model", "script:model.json") as chat:
-        chat.wait_for("Password of the vault (Enter goes on without): ")
+        chat.wait_for("Password of the vault (Enter to continue without): ")
         chat.type(f"{password}\n")
         chat.wait_for("› ")
         chat.type(f"what is it?{ENTER}")
@@ -358,7 +358,7 @@ def test_a_command_line_has_every_kind_of_variable_and_nothing_else_of_this_host
     told = {"WHO": get_account_name(), "PLACE": "kitchen", "UNIT": "kg", "COLOUR": None, "TOKEN": "[redacted:known]"}
     ran = direct("skill", "run", "weigh", env=host)
     assert json.loads(ran.out) == {**told, "rules": "as it came"}
-    assert "It printed a secret, which was taken out." in ran.err
+    assert "It printed a secret, which was removed." in ran.err
     (own,) = (direct.home / "skill-files").rglob("rules.txt")
     own.write_text("as I like it")
     assert json.loads(direct("skill", "run", "weigh", env=host).out)["rules"] == "as I like it"

@@ -63,7 +63,7 @@ def refused(direct: Direct, *words: str) -> str:
 
 
 def test_a_skill_of_istotas_layout_is_imported_granted_and_runs(mailer: Direct) -> None:
-    assert "nobody trusts it as it is; see 'habitus trust pdf-mailer'" in refused(mailer)
+    assert "not trusted in its current version; see 'habitus trust pdf-mailer'" in refused(mailer)
     mailer.ok("trust", "pdf-mailer", "--yes")
     assert "asks for secrets, and was granted none" in refused(mailer)
     mailer.ok("secrets", "set", "mail.password", stdin=SECRET, env=KEY)
@@ -77,7 +77,7 @@ def test_a_skill_of_istotas_layout_is_imported_granted_and_runs(mailer: Direct) 
 
     script = mailer.home / "skills/pdf-mailer/words.py"
     script.write_text(script.read_text() + "# changed\n")
-    assert "nobody trusts it as it is" in refused(mailer)
+    assert "not trusted in its current version" in refused(mailer)
     mailer.ok("trust", "pdf-mailer", "--yes")
     assert "has changed since it was granted mail.password" in refused(mailer)
     mailer.ok("secrets", "grant", "--again", "pdf-mailer", env=KEY)

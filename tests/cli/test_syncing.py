@@ -71,7 +71,7 @@ def test_edits_go_both_ways_and_a_conflict_is_shown_and_left(direct: Direct, fol
     there = folder / "brew-tea" / "SKILL.md"
     edit(there, "Boil water.", "Boil fresh water.")
     direct.ok("skills", "edit", "sum-up", "--append", "Round it.")
-    assert steps(direct) == {"brew-tea": "take back", "sum-up": "update"}
+    assert steps(direct) == {"brew-tea": "pull", "sum-up": "update"}
     direct.ok("sync", "claude-code", "--yes")
     assert "Boil fresh water." in body_of(direct, "brew-tea")
     assert direct.json("skills", "history", "brew-tea")["versions"][-1]["author"]["reason"] == f"edited in {folder}"
@@ -150,7 +150,7 @@ def test_an_edit_there_that_looks_dangerous_waits_for_review(direct: Direct, fol
     edit(folder / "brew-tea" / "SKILL.md", "Boil water.", RISKY)
     ran = direct("sync", "claude-code", "--yes")
     assert ran.code == 1
-    assert "it waits: habitus review show" in ran.out
+    assert "needs review: habitus review show" in ran.out
     assert "curl" not in body_of(direct, "brew-tea")
 
 
@@ -169,7 +169,7 @@ def test_no_more_skills_go_there_than_its_list_can_show(direct: Direct) -> None:
     ran = direct.ok("sync", "codex", "--yes")
     put = [path.name for path in (direct.cli.user_home / ".agents" / "skills").iterdir() if path.is_dir()]
     assert 0 < len(put) < room + 5
-    assert f"{room + 5 - len(put)} skills stay behind search_skills" in ran
+    assert f"{room + 5 - len(put)} skills can only be found with search_skills" in ran
 
 
 hashes = st.sampled_from(["", "a", "b", "c"])

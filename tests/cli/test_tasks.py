@@ -144,14 +144,14 @@ def test_a_check_of_tasks_shows_that_each_can_be_passed_and_failed(stocked: Dire
         ],
     )
     _examine(stocked)
-    assert "1 of 1 task tell" in stocked.ok("tasks", "check", "csv-summary")
+    assert "1 of 1 task valid" in stocked.ok("tasks", "check", "csv-summary")
     stocked.ok("tasks", "add", "write-a-skill", "--request", "x", "--matches", ".", "--id", "bare")
     every = stocked("tasks", "check")
     assert (every.code, every.out.splitlines()) == (
         1,
         [
             "write-a-skill, bare: nothing shows that it can be passed: it has no reference",
-            "1 of 2 tasks tell right from wrong.",
+            "1 of 2 tasks valid.",
         ],
     )
 

@@ -20,7 +20,7 @@ NEW = ("tools", "new", "shout", "-d", "Makes it loud.", "--code", "-", "-p", '{"
 def _kept_tool(direct: Direct) -> None:
     said = direct.ok(*NEW, stdin=SHOUT)
     assert said == (
-        "shout works: kept as version 1, with its payload as a test case.\nUndo: habitus undo shout@user:1\n"
+        "shout works: saved as version 1, with its payload as a test case.\nUndo: habitus undo shout@user:1\n"
     )
 
 
@@ -36,14 +36,14 @@ def test_a_tool_is_made_run_shown_tested_removed_and_brought_back(direct: Direct
     ]
     shown = direct.json("tools", "show", "shout")
     assert (shown["status"], shown["example"], shown["counters"]["succeeded"]) == ("active", {"text": "hi"}, 1)
-    assert "nothing beyond its own empty folder" in direct.ok("tools", "show", "shout")
+    assert "only its own empty folder" in direct.ok("tools", "show", "shout")
     assert direct.ok("tools", "test") == "shout: 1 of 1 case passed.\n"
     assert direct.json("tools", "test", "shout")["tested"][0]["passed"] is True
     assert "Undo: habitus tools restore shout@user" in direct.ok("tools", "remove", "shout")
     restoring = {"name": "shout", "reason": "tool retired", "undo": ["tools", "restore", "shout"]}
     assert direct.json("tools", "list") == {"tools": [], "retired": [restoring], "next": None, "total": 0}
     assert "shout retired tool retired; habitus tools restore shout" in " ".join(direct.ok("tools", "list").split())
-    assert "is back (active)" in direct.ok("tools", "restore", "shout")
+    assert "was restored (active)" in direct.ok("tools", "restore", "shout")
     assert direct.json("tools", "list")["retired"] == []
 
 
@@ -87,7 +87,7 @@ def test_permissions_are_shown_and_need_a_yes(direct: Direct, tmp_path: Path) ->
     wants = ("--network", "--read", str(tmp_path / "notes"), "--env", "LANG")
     ran = direct(*NEW, *wants, stdin=SHOUT)
     assert ran.code == 2
-    assert f"It wants to use the network, read {tmp_path / 'notes'}, see the variable LANG" in ran.err
+    assert f"Allow it to use the network, read {tmp_path / 'notes'}, see the variable LANG" in ran.err
     said = direct.ok(*NEW, *wants, "--yes", stdin=SHOUT)
     assert (
         f"It asks for permission to:\n  use the network\n  read {tmp_path / 'notes'}\n  see the variable LANG\n" in said

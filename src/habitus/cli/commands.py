@@ -65,7 +65,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         Command("worker", "operating.jobs:run_worker_command", "--until-idle", panel=_OPERATE),
         build_command_group(
             "backup",
-            "The home as one file, and back.",
+            "Back up the home to a file, and restore it.",
             [
                 Declared("create", "operating.db:create_backup", group="storage"),
                 Declared("list", "operating.db:list_backups", group="storage"),
@@ -76,7 +76,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         ),
         build_command_group(
             "jobs",
-            "Long work that is left to a worker, and survives one.",
+            "Background jobs: add, list, cancel and retry.",
             [
                 Declared("add", "operating.jobs:add_job"),
                 Declared("list", "operating.jobs:list_jobs"),
@@ -85,7 +85,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
                 Declared("retry", "operating.jobs:retry_job"),
                 build_command_group(
                     "schedule",
-                    "What starts by itself, and when.",
+                    "Schedules of automatic jobs.",
                     [Declared("list", "operating.jobs:list_schedules"), Declared("set", "operating.jobs:set_schedule")],
                     default_command="list",
                 ),
@@ -95,7 +95,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         ),
         build_command_group(
             "config",
-            "Look at the settings, and change them.",
+            "Show and change settings.",
             [
                 Declared("list", "operating.config:list_settings", group="settings"),
                 Declared("get", "operating.config:get_setting", group="settings"),
@@ -141,7 +141,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         ),
         build_command_group(
             "skill",
-            "The command line that a skill brings along.",
+            "Run the command line of a skill.",
             [
                 _SkillCommand(
                     "run", "operating.secrets:run_skill_command_line", "pdf-mailer -- send --to ana@example.org"
@@ -152,7 +152,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         ),
         build_command_group(
             "tools",
-            "Make, run and test tools: code that passed its test, in the sandbox.",
+            "Create, run and test tools: tested code that runs in the sandbox.",
             [
                 Declared("new", "skills.tools:create_tool"),
                 Declared("list", "skills.tools:list_tools"),
@@ -167,7 +167,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         ),
         build_command_group(
             "recipes",
-            "Recipes: named sequences of tool calls that skills bring along.",
+            "Recipes: named sequences of tool calls in skills.",
             [
                 Declared("list", "skills.recipes:list_recipes"),
                 Declared("show", "skills.recipes:show_recipe"),
@@ -180,7 +180,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         ),
         build_command_group(
             "tasks",
-            "What skills are examined by: a request, what is laid out, and what says whether it went well.",
+            "Tasks that examine skills: a request, its files, and checks of the result.",
             [
                 _DeclaredSkillCommand("list", "skills.tasks:list_tasks"),
                 _DeclaredSkillCommand("add", "skills.tasks:add_task"),
@@ -194,7 +194,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         ),
         build_command_group(
             "pad",
-            "Scratchpads: named, isolated Python processes that remember, cell by cell.",
+            "Scratchpads: named, isolated Python processes that keep their state.",
             [
                 Declared("exec", "agents.pads:execute_cell"),
                 Declared("list", "agents.pads:list_scratchpads"),
@@ -208,7 +208,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         ),
         build_command_group(
             "lessons",
-            "Facts, rules and lessons that reach every fitting prompt.",
+            "Facts, rules and lessons that are added to matching prompts.",
             [
                 Declared("list", "learning.lessons:list_lessons"),
                 _DeclaredLessonCommand("show", "learning.lessons:show_lesson"),
@@ -225,7 +225,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         ),
         build_command_group(
             "sessions",
-            "Look at past conversations, and take them along.",
+            "Show and export past conversations.",
             [
                 Declared("list", "agents.sessions:list_sessions"),
                 Declared("show", "agents.sessions:show_session"),
@@ -236,7 +236,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         ),
         build_command_group(
             "review",
-            "Decide about changes that wait for you.",
+            "Review pending changes.",
             [
                 Declared("list", "learning.review:list_pending"),
                 Declared("show", "learning.review:show_inbox_item"),
@@ -251,7 +251,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         ),
         build_command_group(
             "evidence",
-            "What helps, and how sure that is: 'habitus evidence NAME' shows one item.",
+            "Measured effects: 'habitus evidence NAME' shows one item.",
             [
                 _DeclaredSkillCommand("show", "learning.evidence:show_evidence"),
                 Declared("plan", "learning.evidence:plan_evidence"),
@@ -262,7 +262,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         ),
         build_command_group(
             "secrets",
-            "Values that skills' command lines need: no model sees them, and only what you grant is given.",
+            "Secrets for skills' command lines: no model sees them, and skills get only what you grant.",
             [
                 Command("set", "operating.secrets:set_secret", "smtp.password"),
                 Declared("list", "operating.secrets:list_secrets"),
@@ -276,7 +276,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         ),
         build_command_group(
             "users",
-            "People who may sign in to the web page besides you.",
+            "Users who may sign in to the web page.",
             [
                 Declared("add", "operating.config:add_user", group="users"),
                 Declared("list", "operating.config:list_users", group="users"),
@@ -287,7 +287,7 @@ def _declare_commands() -> list[TyperCommand | TyperGroup]:
         ),
         build_command_group(
             "db",
-            "The database: how it stands, bringing it up to date, moving it.",
+            "The database: status, migration and copying.",
             [
                 Declared("status", "operating.db:show_database_status", group="storage"),
                 Declared("migrate", "operating.db:migrate_database", group="storage"),

@@ -116,17 +116,20 @@ def _query_postgresql(address: str, workspace: str, query: str, values: QueryRow
 
 
 # Options shared by many commands; they live here because importing this module is cheap.
-AllUsersOption = Annotated[bool, typer.Option("--all-users", help="Of everybody; for admins.")]
+AllUsersOption = Annotated[bool, typer.Option("--all-users", help="All users; for admins only.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-PathsOption = Annotated[list[str] | None, typer.Option("--path", help="A file the work is about; may be repeated.")]
+PathsOption = Annotated[
+    list[str] | None, typer.Option("--path", help="A file that the request is about; may be repeated.")
+]
 ResourcesOption = Annotated[
-    list[str] | None, typer.Option("--resource", help="A kind of resource you have, such as calendar; may be repeated.")
+    list[str] | None,
+    typer.Option("--resource", help="An available kind of resource, such as calendar; may be repeated."),
 ]
 FeaturesOption = Annotated[
-    list[str] | None, typer.Option("--feature", help="An experiment to switch on, skill_NAME; may be repeated.")
+    list[str] | None, typer.Option("--feature", help="An experimental feature to enable, skill_NAME; may be repeated.")
 ]
-WideOption = Annotated[bool, typer.Option("--wide", help="All columns, and their texts whole.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+WideOption = Annotated[bool, typer.Option("--wide", help="Show all columns with full texts.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")]
 SkillNameArgument = Annotated[
     str, typer.Argument(help="A skill: name, or name@layer.", autocompletion=complete_skill_names)
 ]

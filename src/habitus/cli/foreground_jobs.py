@@ -39,4 +39,6 @@ def run_job_in_foreground(
 def raise_if_failed(job: Job) -> None:
     """Raise `Invalid` if the job failed, with the command that retries it."""
     if job.state is JobState.FAILED:
-        raise Invalid(f"The job {job.id} failed: {job.reason}", hint=f"Fix it, then: habitus jobs retry {job.id}")
+        raise Invalid(
+            f"The job {job.id} failed: {job.reason}", hint=f"Fix the cause, then: habitus jobs retry {job.id}"
+        )

@@ -36,7 +36,7 @@ def read_json(given: str, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"The {what} is not JSON: {error}.", hint="Check the quotes, or give a file.") from None
+        raise Invalid(f"The {what} is not valid JSON: {error}.", hint="Check the quotes, or pass a file.") from None
 
 
 def format_timestamp(timestamp: datetime | None) -> str:

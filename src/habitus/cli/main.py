@@ -41,7 +41,7 @@ class RootCommandGroup(CommandGroup):
             formatter.write_dl(
                 [(name, extract_first_sentence(self.commands[name].help or "")) for name in FEATURED_COMMANDS]
             )
-        with formatter.section("More"):
+        with formatter.section("More commands"):
             formatter.write_dl([(title, ", ".join(names)) for title, names in self._group_remaining_commands().items()])
         # Installing completion is done once and only clutters the list.
         records = [
@@ -78,7 +78,7 @@ def apply_root_options(
     home: Annotated[
         Path | None, typer.Option("--home", help="Use this home instead of HABITUS_HOME or ~/.habitus.")
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what is logged; so does HABITUS_LOG.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show log messages; like HABITUS_LOG=info.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
 ) -> None:
     """Apply the root options: choose the home, start logging and tracing, or print the version."""
@@ -139,8 +139,8 @@ def _run_to_exit_code() -> int:
         # A traceback helps a developer and frightens everybody else.
         if os.environ.get("HABITUS_DEBUG"):
             raise
-        _print_failure(f"That should not have happened: {type(error).__name__}: {error}", "")
-        output.print_error("This is a bug in Habitus; HABITUS_DEBUG=1 shows where.")
+        _print_failure(f"Internal error: {type(error).__name__}: {error}", "")
+        output.print_error("This is a bug in Habitus; set HABITUS_DEBUG=1 for a traceback.")
         return 1
     return code if isinstance(code, int) else 0
 
@@ -152,10 +152,10 @@ def _invoke_command() -> object:
     except NoModelSet as error:
         # A question in a pipe would hang, and one in JSON output would corrupt it.
         can_ask = sys.stdin.isatty() and sys.stderr.isatty() and "--json" not in sys.argv
-        question = f"No model is set. Use {error.title}, which is here?"
+        question = f"No model is set. Use {error.title}, which is installed?"
         if not (error.agent and can_ask and typer.confirm(question, err=True)):
             raise
-        output.print_error(f"For good: habitus config set model {error.agent}")
+        output.print_error(f"To make it permanent: habitus config set model {error.agent}")
         os.environ["HABITUS_MODEL"] = error.agent
         return build_root_command()(standalone_mode=False)
 
@@ -230,7 +230,7 @@ def _build_log_handlers(request: str, redactor: Redactor) -> list[logging.Handle
         written = logging.FileHandler(file, encoding="utf-8")
     except OSError as error:
         said = f"HABITUS_LOG: can't write {file}: {error.strerror}."
-        raise StorageFailed(said, hint="Give info, debug, json or a file that can be written.") from None
+        raise StorageFailed(said, hint="Use info, debug, json or a writable file.") from None
     written.setFormatter(
         _JsonLogFormatter(redactor)
         if is_json

@@ -50,7 +50,7 @@ def open_habitus(context: typer.Context, *, model: str = "", is_server: bool = F
             yield habitus
             # Printed after the command, whose own refusals come first.
             if habitus.is_read_only:
-                output.print_error(f"habitus: {describe_read_only(settings.home)}; nothing can be changed.")
+                output.print_error(f"habitus: {describe_read_only(settings.home)}; changes are not possible.")
             _remind_of_pending_review(context, habitus)
     except (HabitusError, typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
         raise
@@ -68,13 +68,13 @@ def _warn_about_unshared_data(context: typer.Context, habitus: Habitus) -> None:
         takes = output.format_command(context, "db", "copy", "home")
         skills = output.format_command(context, "skills", "import", str(habitus.settings.home / "skills"))
         output.print_error(
-            f"habitus: {found} of this home are not in the shared database; '{takes}' copies them into an empty one, "
-            f"'{skills}' adds the skills to one in use."
+            f"habitus: {found} of this home are not in the shared database. Copy them into an empty database "
+            f"with '{takes}', or add the skills to one in use with '{skills}'."
         )
 
 
 def _remind_of_pending_review(context: typer.Context, habitus: Habitus) -> None:
     """Print once a day, on standard error, how many changes are pending review."""
     if count := reminding.count_due_reminders(habitus):
-        waits = "change waits" if count == 1 else "changes wait"
-        output.print_error(f"{count} {waits} for you: {output.format_command(context, 'review', 'list')}")
+        waits = "change" if count == 1 else "changes"
+        output.print_error(f"{count} {waits} pending review: {output.format_command(context, 'review', 'list')}")

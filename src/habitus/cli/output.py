@@ -93,7 +93,7 @@ def _write_and_flush(send: Callable[[], object]) -> None:
     except OSError as error:
         discard_stdout()
         raise OutputWriteError(
-            f"The output can't be written: {error.strerror}.", hint="The command may have done its work."
+            f"Can't write the output: {error.strerror}.", hint="The command may have done its work."
         ) from None
 
 
@@ -283,7 +283,7 @@ def print_table_or_message(
 def print_paging_hint(count: int, total: int, next: str | None) -> None:
     """Print how to get the rest of a list, if there is more."""
     if next:
-        print_line(f"{count} of {total}; the rest: --after {next}, or more at once with --limit.")
+        print_line(f"{count} of {total} shown. Next page: --after {next}; larger pages: --limit.")
 
 
 # Set in the chat: formats a command the way it is typed there.
@@ -308,4 +308,4 @@ def print_error(text: str) -> None:
 def report_redacted_secrets(found: Mapping[str, int]) -> None:
     """Print on standard error how many secrets of each kind were removed from the output."""
     if found:
-        print_error(f"Secrets taken out: {', '.join(f'{count} × {kind}' for kind, count in found.items())}.")
+        print_error(f"Secrets removed: {', '.join(f'{count} × {kind}' for kind, count in found.items())}.")

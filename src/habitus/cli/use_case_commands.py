@@ -107,7 +107,7 @@ def confirm_or_abort(question: str, *, as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
         # The lines above the question are a preview; the error needs only the question.
         *_, asked = question.splitlines()
-        raise ConflictingOptions(asked, hint="There is nobody to ask: look first, then give --yes.")
+        raise ConflictingOptions(asked, hint="There is no terminal to ask at: review first, then add --yes.")
     if not typer.confirm(question):
         raise typer.Abort
 
@@ -192,7 +192,7 @@ def _read_json_field(one: InputField, given: str) -> Any:
     """Read JSON for a field; raise `Invalid` if the field is an object and the JSON is not."""
     value = inputs.read_json(given, one.name)
     if get_origin(one.type_without_none) is dict and not isinstance(value, dict):
-        raise Invalid(f"The {one.name} is no JSON object.", hint='Write {"name": value, …}.')
+        raise Invalid(f"{one.name} must be a JSON object.", hint='Write {"name": value, …}.')
     return value
 
 
@@ -226,20 +226,18 @@ def edit_in_editor(command: str, before: bytes, name: str, *, instead: str) -> I
     what to do.
     """
     if not sys.stdin.isatty():
-        raise typer.BadParameter(f"There is no terminal for an editor; {instead}.")
+        raise typer.BadParameter(f"No terminal for an editor; {instead}.")
     folder = Path(tempfile.mkdtemp(prefix="habitus-edit-"))
     copy = folder / name
     copy.write_bytes(before)
     try:
         subprocess.run([*shlex.split(command), str(copy)], check=True)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        raise StorageFailed(
-            f"The editor '{command}' did not finish: {error}.", hint=f"Your text is in {copy}."
-        ) from None
+        raise StorageFailed(f"The editor '{command}' failed: {error}.", hint=f"Your text is in {copy}.") from None
     try:
         yield copy.read_bytes()
     except UserError as error:
-        raise type(error)(error.message, hint=f"{error.hint} Your text is kept in {copy}.".strip()) from None
+        raise type(error)(error.message, hint=f"{error.hint} Your text was saved in {copy}.".strip()) from None
     # Removed only after the block succeeded: until then the file is the only copy of the person's text.
     copy.unlink()
     folder.rmdir()

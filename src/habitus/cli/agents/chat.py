@@ -39,19 +39,17 @@ ModelOption = Annotated[
         "--model", "-m", help="provider:model, script:PATH, or an agent like claude-code; else HABITUS_MODEL."
     ),
 ]
-AttachOption = Annotated[
-    list[Path] | None, typer.Option("--attach", "-a", help="Send this file along; may be repeated.")
-]
+AttachOption = Annotated[list[Path] | None, typer.Option("--attach", "-a", help="Attach this file; may be repeated.")]
 ReadableFoldersOption = Annotated[
-    list[Path] | None, typer.Option("--read", help="A folder that code may read where it is; may be repeated.")
+    list[Path] | None, typer.Option("--read", help="A folder that scratchpads may read; may be repeated.")
 ]
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print every event as one line of JSON.")]
 
 
 def start_chat(
     context: typer.Context,
-    session: Annotated[str | None, typer.Argument(help="With --resume: which session; else the last.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", "-r", help="Go on with an earlier session.")] = False,
+    session: Annotated[str | None, typer.Argument(help="With --resume: the session; default is the last.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", "-r", help="Continue an earlier session.")] = False,
     model: ModelOption = "",
     attach: AttachOption = None,
     read: ReadableFoldersOption = None,
@@ -62,7 +60,7 @@ def start_chat(
 ) -> None:
     """Chat with the agent. Without a terminal, every line of standard input is a turn; exits with 1 if one failed."""
     if session is not None and not resume:
-        raise typer.BadParameter("A session is named with --resume; to ask one thing, use 'habitus ask'.")
+        raise typer.BadParameter("Name a session with --resume. For a single question, use 'habitus ask'.")
     chat_context = ChatContext(
         paths=path or (), resources=resource or (), features=feature or (), readable_folders=read or ()
     )
@@ -98,7 +96,7 @@ def ask_agent(
     )
     with _print_errors_as_json(as_json), open_habitus(context, model=model) as habitus:
         if request is None and sys.stdin.isatty():
-            raise typer.BadParameter("Say what to ask: habitus ask 'How do I …?'")
+            raise typer.BadParameter("Pass a request: habitus ask 'How do I …?'")
         text = sys.stdin.read() if request in (None, "-") else request
         is_well = asyncio.run(
             _run_single_turn(
@@ -146,7 +144,7 @@ async def _run_chat(
                     break
     if isinstance(surface, TerminalSurface) and chat.session.last is not None:
         go_on = output.format_command(context, "chat", "--resume", chat.session.id)
-        surface.console.print(Text(f"Go on with: {go_on}", style="dim"))
+        surface.console.print(Text(f"Continue with: {go_on}", style="dim"))
     # A person saw the failed turn; only a script needs the exit code.
     return chat.has_succeeded or isinstance(surface, TerminalSurface)
 
@@ -156,7 +154,7 @@ def _print_welcome(terminal: TerminalSurface, chat: Chat, past: PastSession | No
     by = describe_default_choice(chat.habitus.settings, os.environ)
     terminal.console.print(Text.assemble(("habitus", "bold"), f"  {chat.session.model}", (f"{by}  /help", "dim")))
     if share := chat.habitus.settings.evidence.withhold:
-        told = f"{share:.0%} of all offers are withheld at random, to learn what helps (evidence.withhold)."
+        told = f"{share:.0%} of all offers are withheld at random to measure what helps (evidence.withhold)."
         terminal.console.print(Text(told, style="dim"))
     if past is not None:
         last = output.strip_control_characters(" ".join(past.turns[-1].request.split()))[:60]

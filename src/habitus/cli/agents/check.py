@@ -34,9 +34,9 @@ def check_agents(
         typer.Option("--agent", help=f"Only this one: {', '.join(STUDIED_AGENTS)}.", show_default=False),
     ] = "",
     html: Annotated[
-        Path | None, typer.Option("--html", help="Write a page to send to a colleague.", show_default=False)
+        Path | None, typer.Option("--html", help="Write an HTML report to share.", show_default=False)
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Everything, in full.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show all findings in full.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Find recurring failures of your agents and faults in their skills. Changes nothing."""
@@ -62,7 +62,7 @@ def check_agents(
     for number, report in enumerate(reports):
         left -= _print_full_report(report) if verbose else _print_short_report(report, left // (len(reports) - number))
     written = f"{html} was written" if html is not None else "nothing was written"
-    output.print_line(f"Nothing was sent or spent, {written}.")
+    output.print_line(f"No data was sent, no tokens were spent, {written}.")
 
 
 def _write_html_report(path: Path, text: str) -> None:
@@ -118,9 +118,9 @@ def render_html_report(reports: Sequence[AgentReport], now: datetime) -> str:
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>habitus check</title><style>{_STYLE}</style></head><body>
-<h1>What your agents could do better</h1>
+<h1>Agent report</h1>
 {"".join(map(_render_agent_section, reports))}
-<footer>Made by <code>habitus check</code> on {now:%Y-%m-%d}. Nothing was sent; secrets were taken out.</footer>
+<footer>Made by <code>habitus check</code> on {now:%Y-%m-%d}. Nothing was sent; secrets were removed.</footer>
 </body></html>
 """
 

@@ -35,8 +35,8 @@ AgentArgument = Annotated[
     str,
     typer.Argument(help=f"One of: {', '.join(CONNECTABLE_AGENTS)}.", autocompletion=lambda: list(CONNECTABLE_AGENTS)),
 ]
-ScopeOption = Annotated[ConfigScope, typer.Option("--scope", help="In your own config, or in the project's.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be changed.")]
+ScopeOption = Annotated[ConfigScope, typer.Option("--scope", help="Your own settings, or the project's.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
 
 
 def connect_agent(
@@ -45,13 +45,11 @@ def connect_agent(
     scope: ScopeOption = ConfigScope.USER,
     dry_run: DryRunOption = False,
     no_hook: Annotated[
-        list[str] | None, typer.Option("--no-hook", help="A hook you don't want, or 'all'; may be repeated.")
+        list[str] | None, typer.Option("--no-hook", help="A hook to leave out, or 'all'; may be repeated.")
     ] = None,
-    block: Annotated[
-        bool, typer.Option("--block", help="Also a marked block in the file with its instructions.")
-    ] = False,
+    block: Annotated[bool, typer.Option("--block", help="Also add a marked block to its instruction file.")] = False,
     with_rules: Annotated[
-        bool, typer.Option("--with-rules", help="Your rules in the block, also in a file that others read.")
+        bool, typer.Option("--with-rules", help="Include your rules in the block, even in a file that others read.")
     ] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -61,7 +59,7 @@ def connect_agent(
     asks = not (yes or dry_run or as_json) and sys.stdin.isatty()
     hooks = use_case.list_available_hooks(settings, os.environ, agent, scope, no_hook or ())
     if hooks and not as_json:
-        output.print_line("Hooks, commands that it runs for us at certain moments:")
+        output.print_line("Hooks: commands that the agent runs on certain events:")
     wanted = [one.event for one in hooks if _confirm_hook(one, is_interactive=asks, is_quiet=as_json)]
     text = _compose_block_text(context, scope, with_rules=with_rules) if block else ""
     planned = use_case.plan_connection(
@@ -129,7 +127,7 @@ def _confirm_plan(settings: Settings, planned: ConnectionPlan, *, dry_run: bool,
         return False
     if planned.is_unchanged:
         if not as_json:
-            output.print_line(f"{planned.host.title} needs no change.")
+            output.print_line(f"{planned.host.title} is already up to date.")
         # The files need no change, but the record of the connection may.
         return not dry_run
     if not as_json:
@@ -138,8 +136,8 @@ def _confirm_plan(settings: Settings, planned: ConnectionPlan, *, dry_run: bool,
         output.print_line("Nothing was changed.")
         return False
     if not yes and (as_json or not sys.stdin.isatty()):
-        raise Refused(f"{planned.host.title}'s files would be changed.", hint="Add --yes, or look with --dry-run.")
-    if not yes and not typer.confirm("Do that?", default=True):
+        raise Refused(f"This changes {planned.host.title}'s files.", hint="Add --yes, or preview with --dry-run.")
+    if not yes and not typer.confirm("Apply these changes?", default=True):
         raise typer.Abort
     return True
 
@@ -159,9 +157,9 @@ def _print_connected(context: typer.Context, settings: Settings, planned: Connec
     if planned.is_unchanged and not as_json:
         return
     backups = use_case.list_backup_files(settings, planned)
-    lines = [f"{planned.host.title} is connected. It has to be started anew."]
+    lines = [f"{planned.host.title} is connected. Restart it."]
     lines += [planned.note] if planned.note else []
-    lines += [f"As it was: {backup}" for backup in backups]
+    lines += [f"Backup: {backup}" for backup in backups]
     output.print_command_result(context, as_json, _describe_plan(settings, planned), *lines, undo=planned.undo)
 
 
@@ -185,8 +183,8 @@ def sync_skills(
         list[str], typer.Argument(help=f"Of: {_SYNCABLE_AGENTS}.", autocompletion=lambda: list(SYNCED_AGENTS))
     ],
     only: Annotated[list[str] | None, typer.Option("--only", help="Only this skill; may be repeated.")] = None,
-    link: Annotated[bool, typer.Option("--link/--copy", help="Links to your own folders, or copies.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Take out what was put there.")] = False,
+    link: Annotated[bool, typer.Option("--link/--copy", help="Link to your own folders instead of copying.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove what sync put there.")] = False,
     scope: ScopeOption = ConfigScope.USER,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -225,8 +223,8 @@ def sync_skills(
 def _apply_sync_plans(habitus: Habitus, plans: list[SyncPlan], *, yes: bool, as_json: bool) -> list[SyncPlan]:
     """Apply the plans after confirmation and return them as carried out."""
     if not yes and (as_json or not sys.stdin.isatty()):
-        raise Refused("Skills would be changed there.", hint="Add --yes, or look with --dry-run.")
-    if not yes and not typer.confirm("Do that?", default=True):
+        raise Refused("This changes skills in the agents' folders.", hint="Add --yes, or preview with --dry-run.")
+    if not yes and not typer.confirm("Apply these changes?", default=True):
         raise typer.Abort
     return [syncing.apply_sync_plan(habitus, planned, os.environ) for planned in plans]
 
@@ -243,9 +241,9 @@ def _print_sync_plan(planned: SyncPlan) -> None:
             output.print_line(one.diff)
     if planned.over_limit:
         stay = output.format_count(len(planned.over_limit), "skill")
-        output.print_line(f"Its list has no room for more: {stay} stay behind search_skills.", style="yellow")
+        output.print_line(f"Its menu is full: {stay} can only be found with search_skills.", style="yellow")
     if planned.has_no_changes:
-        output.print_line("There is nothing to do.")
+        output.print_line("Nothing to do.")
 
 
 def _print_new_conflicts(plans: list[SyncPlan]) -> None:
@@ -253,7 +251,7 @@ def _print_new_conflicts(plans: list[SyncPlan]) -> None:
     for planned in plans:
         for one in planned.steps:
             # Conflicts known before were printed with the plan.
-            if one.action is SyncAction.CONFLICT and one.reason.startswith(("it waits", "as it is")):
+            if one.action is SyncAction.CONFLICT and one.reason.startswith(("needs review", "as it is")):
                 output.print_line(f"{one.name}: {one.reason}", style="yellow")
 
 

@@ -17,9 +17,9 @@ from habitus.cli import output
 def serve_hooks(
     context: typer.Context,
     idle: Annotated[
-        float, typer.Option("--idle", min=0.1, help="Seconds without a hook after which it ends.")
+        float, typer.Option("--idle", min=0.1, help="Stop after this many seconds without a hook.")
     ] = IDLE_S,
-    note: Annotated[bool, typer.Option("--note", help="Only note for our plugin how its hooks are run.")] = False,
+    note: Annotated[bool, typer.Option("--note", help="Only record for the plugin how its hooks are run.")] = False,
 ) -> None:
     """Answer the hooks of connected agents; the first hook starts it in the background."""
     if note:

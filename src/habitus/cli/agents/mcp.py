@@ -21,13 +21,20 @@ from habitus.mcp.server import serve_stdio
 def serve_mcp(
     context: typer.Context,
     http: Annotated[bool, typer.Option("--http", help="Serve HTTP on this machine instead of a pipe.")] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="With --http: where; 0 finds one.")] = 8765,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="With --http: the port; 0 picks a free one.")
+    ] = 8765,
     tools: Annotated[
-        str, typer.Option("--tools", help="default, read, or all; skills' code comes besides.")
+        str, typer.Option("--tools", help="default, read, or all; code of skills is always included.")
     ] = "default",
-    user: Annotated[str, typer.Option("--user", help="Whose skills and lessons; else the settings' user.")] = "",
+    user: Annotated[
+        str,
+        typer.Option("--user", help="User whose skills and lessons are served; default is the user in the settings."),
+    ] = "",
     read_only: Annotated[bool, typer.Option("--read-only", help="Only tools that change nothing.")] = False,
-    layers: Annotated[str, typer.Option("--layers", help="Only skills of these layers: user,project.")] = "",
+    layers: Annotated[
+        str, typer.Option("--layers", help="Serve only skills of these layers, for example user,project.")
+    ] = "",
 ) -> None:
     """Serve skills, lessons and tools to an agent that speaks MCP, such as Claude Code."""
     chosen = tuple(name.strip() for name in layers.split(",") if name.strip())

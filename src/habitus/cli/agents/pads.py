@@ -57,14 +57,14 @@ def execute_cell(context: typer.Context, request: ExecuteCellRequest, result: Ce
 
 
 def list_scratchpads(context: typer.Context, request: EmptyPayload, result: ListScratchpadsResult) -> None:
-    rows = [(pad.name, "running" if pad.running else "asleep", pad.cells) for pad in result.pads]
+    rows = [(pad.name, "running" if pad.running else "stopped", pad.cells) for pad in result.pads]
     empty = "There are no scratchpads yet. Start one: habitus pad exec NAME 'print(1)'"
     output.print_table_or_message(empty, ("name", "process", "cells"), rows)
 
 
 def list_cells(context: typer.Context, request: ScratchpadRequest, result: ListCellsResult) -> None:
     shown = [_describe_cell(number, cell) for number, cell in enumerate(result.cells, 1)]
-    output.print_line("\n\n".join(shown) or "No cell ran yet.")
+    output.print_line("\n\n".join(shown) or "No cells yet.")
 
 
 def _describe_cell(number: int, cell: Cell) -> str:
@@ -75,22 +75,22 @@ def _describe_cell(number: int, cell: Cell) -> str:
 
 def reset_scratchpad(context: typer.Context, request: ScratchpadRequest, result: ResetScratchpadResult) -> None:
     forgotten = output.format_count(result.forgotten_cells, "cell")
-    output.print_line(f"{result.name} starts anew; {forgotten} forgotten. Its files and packages stay.")
+    output.print_line(f"{result.name} was reset; {forgotten} deleted. Its files and packages stay.")
 
 
 def confirm_remove_scratchpad(habitus: Habitus, request: ScratchpadRequest, print_line: Callable[..., None]) -> str:
     habitus.refuse_if_read_only()
-    return f"Delete {running_code.find_scratchpad_folder(habitus.settings, request.name)} for good?"
+    return f"Delete {running_code.find_scratchpad_folder(habitus.settings, request.name)} permanently?"
 
 
 def remove_scratchpad(context: typer.Context, request: ScratchpadRequest, result: RemoveScratchpadResult) -> None:
-    output.print_line(f"{result.removed} is gone.")
+    output.print_line(f"{result.removed} was deleted.")
 
 
 def hold_scratchpad_process(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="A scratchpad.")],
-    idle: Annotated[float, typer.Option("--idle", min=0.1, help="Seconds without a cell after which it ends.")] = 1800,
+    idle: Annotated[float, typer.Option("--idle", min=0.1, help="Stop after this many seconds without a cell.")] = 1800,
 ) -> None:
     """Keep a scratchpad's process running; 'exec' starts it in the background."""
     with open_habitus(context) as habitus:

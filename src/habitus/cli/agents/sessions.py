@@ -18,7 +18,7 @@ from habitus.journal.journal import get_effective_outcome
 from habitus.journal.model import Turn, TurnMessage
 from habitus.llm.model import AssistantMessage, ToolResultMessage
 
-SessionIdArgument = Annotated[str, typer.Argument(help="A session, or the beginning of its id.")]
+SessionIdArgument = Annotated[str, typer.Argument(help="A session id, or its beginning.")]
 EXPORT_FORMATS = ("markdown", "json")
 
 
@@ -26,12 +26,14 @@ def list_sessions(
     context: typer.Context, request: ListSessionsRequest, result: SessionPage, wide: WideOption = False
 ) -> None:
     rows = [(s.id, inputs.format_timestamp(s.last_turn_on), s.turns, s.user, s.title) for s in result.sessions]
-    columns = ("id", "last turn", "turns", "user", "began with")
-    empty = "There are no sessions yet. Begin one: habitus chat"
-    output.print_table_or_message(empty, columns, rows, wide="began with", is_cut=not wide)
+    columns = ("id", "last turn", "turns", "user", "first request")
+    empty = "No sessions yet. Start one: habitus chat"
+    output.print_table_or_message(empty, columns, rows, wide="first request", is_cut=not wide)
     output.print_paging_hint(len(rows), result.total, result.next)
     if result.hidden:
-        output.print_line(f"{output.format_count(result.hidden, 'session')} of others: --all-users, or --user NAME.")
+        output.print_line(
+            f"{output.format_count(result.hidden, 'session')} of other users: --all-users, or --user NAME."
+        )
 
 
 def show_session(context: typer.Context, request: ShowSessionRequest, result: SessionDetails) -> None:
@@ -50,7 +52,7 @@ def export_session(
     """Export a conversation; secrets are removed."""
     if format not in EXPORT_FORMATS:
         near = did_you_mean(format, EXPORT_FORMATS) or f"Use {' or '.join(EXPORT_FORMATS)}."
-        raise typer.BadParameter(f"'{format}' is no format. {near}", param_hint="--format")
+        raise typer.BadParameter(f"Unknown format '{format}'. {near}", param_hint="--format")
     with open_habitus(context) as habitus:
         found = get_past_session(habitus.settings, habitus.journal, session, all_users=all_users)
         # With --to, --json describes the written file; without it, the conversation itself is the output.
@@ -109,7 +111,7 @@ def _shorten_text(text: str, most: int = 400) -> str:
 def _describe_outcome(turn: Turn) -> str:
     """Return a turn's outcome with its source and reason, and the tokens it used."""
     judged = get_effective_outcome(turn.outcomes)
-    went = "no outcome" if judged is None else f"{judged.kind.value} (said by {judged.source}"
+    went = "no feedback" if judged is None else f"{judged.kind.value} (by {judged.source}"
     if judged is not None:
         went += f": {judged.reason})" if judged.reason else ")"
     tokens = f"{turn.usage.get('input_tokens', 0):,.0f} → {turn.usage.get('output_tokens', 0):,.0f} tokens"

@@ -48,7 +48,9 @@ _MAX_RESULT_LINES = 8
 
 def show_tour(
     context: typer.Context,
-    home: Annotated[Path | None, typer.Option("--home", help="Keep what the tour makes in this home.")] = None,
+    home: Annotated[
+        Path | None, typer.Option("--home", help="Play the tour in this home and keep the results.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """See Habitus at work in a few seconds: no server, no key, no network."""
@@ -79,7 +81,7 @@ def play_tour(home: Path | None) -> Iterator[Habitus]:
         )
         output.print_line("Habitus: skills that an agent learns, proves and keeps.", style="bold")
         output.print_line(f"This tour works in {settings.home}" + ("" if home else ", which is removed at the end."))
-        output.print_line("The model follows a script; what it calls, and what comes back, is real.")
+        output.print_line("The model is scripted; its tool calls and their results are real.")
         with Habitus.open(settings) as habitus:
             output.print_line(_describe_isolation(habitus))
             _remove_earlier_tour(habitus)
@@ -90,11 +92,11 @@ def play_tour(home: Path | None) -> Iterator[Habitus]:
 def print_next_steps() -> None:
     """Print how to continue with a model of your own."""
     output.print_line()
-    output.print_line("That was real, all of it but the model. With one of your own:", style="bold")
+    output.print_line("Everything but the model was real. To use your own:", style="bold")
     first, *others = list_deciding_keys()
     output.print_line(f"  export {first}=…   (or {', '.join(others)}, or HABITUS_MODEL=ollama:…)")
     output.print_line("  habitus chat")
-    output.print_line("Your own home is ~/.habitus; 'habitus --help' shows what else there is.")
+    output.print_line("Your own home is ~/.habitus; see 'habitus --help' for more.")
 
 
 def _describe_isolation(habitus: Habitus) -> str:
@@ -103,7 +105,7 @@ def _describe_isolation(habitus: Habitus) -> str:
     missing = [protection.name for protection in protections if not protection.is_on]
     if not missing:
         return f"Code runs isolated: {', '.join(protection.name for protection in protections)}."
-    return f"Code runs isolated, but this machine lacks: {', '.join(missing)}. 'habitus doctor' says how to fix it."
+    return f"Code runs isolated, but this machine lacks: {', '.join(missing)}. 'habitus doctor' shows how to fix it."
 
 
 def _remove_earlier_tour(habitus: Habitus) -> None:
@@ -117,9 +119,11 @@ async def _play_all_scenes(habitus: Habitus) -> None:
     """Play all scenes in order: work, save, find again, fail, learn, make a tool."""
     session, model = _open_scripted_session(habitus)
     async with session:
-        _print_step_title("Somebody asks. A cell fails, the next one is right, and the task is done.")
+        _print_step_title("A user asks. One cell fails, the next succeeds, and the task is done.")
         await _play_scene(session, model, WORKED_OUT)
-        _print_step_title("The procedure is kept: a standard SKILL.md folder. You are asked first; the tour says yes.")
+        _print_step_title(
+            "The procedure is saved as a standard SKILL.md folder. You are asked first; the tour answers yes."
+        )
         await _play_scene(session, model, SKILL_SAVED)
         output.print_line(
             (habitus.skills.find_directory(SKILL) or Path()).joinpath("SKILL.md").read_text("utf-8"), style="dim"
@@ -128,28 +132,26 @@ async def _play_all_scenes(habitus: Habitus) -> None:
     async with session:
         _print_step_title("Another day, another session, other words. The skill is found, loaded and followed.")
         await _play_scene(session, model, FOUND_AGAIN)
-        _print_step_title(
-            "Why that skill? Search named it beside the request; every choice is written down with its reason."
-        )
+        _print_step_title("Why that skill? Search suggested it; every selection is recorded with its reason.")
         for section in session.sections():
             if section.name == "fitting skills":
                 output.print_line(section.text, style="dim")
         _print_explanation(habitus, FOUND_AGAIN.request, SKILL)
         output.print_line(f"  In that turn it was {_describe_selection(habitus, session, SKILL)}.")
-        _print_step_title("Something fails the same way three times. The agent is told at once, and a lesson stays.")
+        _print_step_title(
+            "Something fails the same way three times. The agent is nudged at once, and a lesson is saved."
+        )
         await _play_scene(session, model, FAILED)
         await session.wait_for_learning()
     session, model = _open_scripted_session(habitus)
     async with session:
-        _print_step_title(
-            "The lesson stands in every prompt from now on. You can read and correct it: habitus lessons."
-        )
+        _print_step_title("From now on the lesson is in every prompt. Read and edit it with: habitus lessons.")
         for lesson in habitus.memory.list_lessons("all"):
             output.print_line(f"  {lesson.kind.value}: {lesson.text}  ({lesson.id}, {lesson.evidence.detector})")
         await _play_scene(session, model, LESSON_FOLLOWED)
-        _print_step_title("What is done all the time becomes a tool: tested in the sandbox before it exists.")
+        _print_step_title("Recurring work becomes a tool: tested in the sandbox before it is saved.")
         await _play_scene(session, model, TOOL_CREATED)
-    _print_step_title("What is known now. Every version is kept, with who made it; nothing is ever lost by a mistake.")
+    _print_step_title("The result. Every version is kept with its author, so no mistake loses anything.")
     for name in (SKILL, TOOL):
         for version in habitus.skills.list_versions(name):
             output.print_line(f"  {name} v{version.number}  {version.author.actor.value}: {version.author.reason}")
@@ -364,7 +366,7 @@ def play_tour_and_serve() -> None:
     with play_tour(None) as habitus:
         if sys.stdin.isatty() and sys.stdout.isatty():
             output.print_line()
-            output.print_line("What the tour made is on a page to look at; 'q' ends it.", style="bold")
+            output.print_line("The results are on a web page; press 'q' to stop.", style="bold")
             asyncio.run(_serve_until_key(habitus))
     print_next_steps()
 

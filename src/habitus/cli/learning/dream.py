@@ -28,19 +28,19 @@ from habitus.learning.dreaming import DOMAINS
 
 def run_self_play(
     context: typer.Context,
-    cycles: Annotated[int, typer.Option("--cycles", "-n", min=1, help="How many challenges.")] = 1,
-    budget: Annotated[
-        str, typer.Option("--budget", help="Stop at so many tokens (50k), minutes (30m), dollars ($2).")
+    cycles: Annotated[int, typer.Option("--cycles", "-n", min=1, help="Number of challenges.")] = 1,
+    budget: Annotated[str, typer.Option("--budget", help="Limit in tokens (50k), minutes (30m) or dollars ($2).")] = "",
+    model: Annotated[
+        str, typer.Option("--model", help="The model, as provider:model; default is the model in the settings.")
     ] = "",
-    model: Annotated[str, typer.Option("--model", help="Who plays, as provider:model; else the settings' model.")] = "",
     domain: Annotated[str, typer.Option("--domain", help=f"Only one of {', '.join(DOMAINS)}.")] = "",
     challenges: Annotated[
         str, typer.Option("--challenges", help="A .toml file with a challenge, or a folder of them.")
     ] = "",
-    later: Annotated[bool, typer.Option("--later", help="Leave it to a worker.")] = False,
+    later: Annotated[bool, typer.Option("--later", help="Queue it for a worker.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Only run the challenges' own solutions; no model.")] = False,
     invent: Annotated[
-        bool, typer.Option("--invent", help="Let the model make a challenge of what failed here.")
+        bool, typer.Option("--invent", help="Let the model create a challenge from failures in this home.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -54,7 +54,7 @@ def run_self_play(
             return
         if invent:
             made, sound = asyncio.run(dreaming.invent_challenge(habitus, model=model))
-            came_to = f"({made.domain}) is kept" if sound.is_sound else f"is no good exercise: {sound.reason}"
+            came_to = f"({made.domain}) is saved" if sound.is_sound else f"is not usable: {sound.reason}"
             found = {"challenge": made.as_json(), "soundness": sound}
             output.print_command_result(context, as_json, found, f"{made.id} {came_to}.")
             return
@@ -67,7 +67,7 @@ def run_self_play(
         queue = jobs.open_queue(habitus)
         id = add_job(habitus.settings, queue, "dream", given)
         if later:
-            output.print_command_result(context, as_json, queue.get(id), f"{id} waits for a worker.")
+            output.print_command_result(context, as_json, queue.get(id), f"{id} is queued for a worker.")
             return
         _run_dream_job(habitus, queue, id, as_json)
 
@@ -93,7 +93,7 @@ def _run_dream_job(habitus: Habitus, queue: JobQueue, id: str, as_json: bool) ->
         output.print_line(", ".join(f"{count:,} {what}" for what, count in job.result.items()) + ".")
     elif not job.state.is_over:
         cycles = output.format_count(len(results), "cycle")
-        output.print_line(f"Interrupted after {cycles}; 'habitus worker' goes on with {id}.")
+        output.print_line(f"Interrupted after {cycles}; continue with 'habitus worker' ({id}).")
     raise_if_failed(job)
 
 
@@ -109,7 +109,7 @@ def _print_cycles(results: Sequence[Mapping[str, Any]], printed: int) -> int:
 
 
 def _check_challenges(habitus: Habitus, path: Path | None, as_json: bool) -> None:
-    """Run each challenge's own solution and exit with 1 if one doesn't tell right from wrong."""
+    """Run each challenge's own solution and exit with 1 if one is not valid."""
     found = validate_tasks(habitus, (("", each) for each in dreaming.list_challenges(habitus.settings, path)))
     bad = [each for each in found if not each.is_sound]
     if as_json:
@@ -117,8 +117,6 @@ def _check_challenges(habitus: Habitus, path: Path | None, as_json: bool) -> Non
     else:
         for each in bad:
             output.print_line(f"{each.task}: {each.reason}", style="yellow")
-        output.print_line(
-            f"{len(found) - len(bad)} of {output.format_count(len(found), 'challenge')} tell right from wrong."
-        )
+        output.print_line(f"{len(found) - len(bad)} of {output.format_count(len(found), 'challenge')} valid.")
     if bad:
         raise typer.Exit(1)

@@ -40,7 +40,7 @@ def _print_items_table(items: Sequence[ItemFinding], lessons: Mapping[str, str],
         (one for one in items if is_wide or _get_best_effect(one) is not None), key=_get_sort_key, reverse=True
     )
     if not items:
-        output.print_line("Nothing was offered yet.")
+        output.print_line("No data yet: nothing has been offered.")
         return
     rows = [
         (
@@ -57,7 +57,7 @@ def _print_items_table(items: Sequence[ItemFinding], lessons: Mapping[str, str],
         _print_plot(lessons, [one for one in known if _get_best_effect(one) is not None])
     if len(known) < len(items):
         more = output.format_count(len(items) - len(known), "item")
-        output.print_line(f"{more} of which nothing is known yet: nobody said how those conversations went.")
+        output.print_line(f"{more} without a known effect: their conversations have no feedback.")
 
 
 def _print_plot(lessons: Mapping[str, str], items: Sequence[ItemFinding]) -> None:
@@ -84,9 +84,9 @@ def _print_item(one: ItemFinding, lessons: Mapping[str, str]) -> None:
         ("offered", _describe_variant(estimate.offered)),
         ("withheld", _describe_variant(estimate.withheld)),
         ("in trials", f"{one.trial_offered:,} with it, {one.trial_withheld:,} without" if _has_trials(one) else ""),
-        ("used", f"in {estimate.used:,}, without a trace in {estimate.ignored:,}" if estimate.used else "never"),
-        ("using it", "" if estimate.using is None else f"changes {_format_effect(estimate.using)} where it was used"),
-        ("weak signs", "" if estimate.weak is None else f"{_format_effect(estimate.weak)}; they decide nothing"),
+        ("used", f"in {estimate.used:,}, ignored in {estimate.ignored:,}" if estimate.used else "never"),
+        ("using it", "" if estimate.using is None else f"{_format_effect(estimate.using)} where it was used"),
+        ("weak signals", "" if estimate.weak is None else f"{_format_effect(estimate.weak)}; not used for verdicts"),
         (
             "for tokens",
             _format_effect_per_tokens(estimate.per_1000_tokens) if estimate.tokens >= _MIN_TOKENS_FOR_RATE else "",
@@ -106,16 +106,16 @@ def plan_evidence(
         for one in result.plans
         if wide or one.plan.a_day
     ]
-    columns = ("what", "version", "to notice", "judged a day", "still needed", "takes", "costs a day")
-    empty = "Nothing waits for a verdict: no conversation with an open question was judged in the last 30 days."
+    columns = ("what", "version", "detectable effect", "judged per day", "still needed", "time left", "cost per day")
+    empty = "No open questions: no relevant conversation got feedback in the last 30 days."
     output.print_table_or_message(empty, columns, rows, wide="what")
-    reckoned = "" if result.withhold else f" The plan reckons with {ASSUMED_SHARE:.0%}."
+    reckoned = "" if result.withhold else f" The plan assumes {ASSUMED_SHARE:.0%}."
     output.print_line(_describe_withholding(result.withhold) + reckoned, style="dim")
 
 
 def _describe_plan(found: WithholdingPlan) -> tuple[str, ...]:
     """Return the table cells of an item's plan: detectable effect, rate, conversations, days and cost."""
-    cost = f"{abs(found.cost_a_day):.1f} {'fewer' if found.cost_a_day >= 0 else 'more'} go well"
+    cost = f"{abs(found.cost_a_day):.1f} {'fewer' if found.cost_a_day >= 0 else 'more'} succeed"
     return (
         f"{100 * found.effect:.0f} of 100",
         f"{found.a_day:.1f}",
@@ -123,7 +123,7 @@ def _describe_plan(found: WithholdingPlan) -> tuple[str, ...]:
         output.format_count(max(1, round(found.days or 0)), "day")
         if found.is_practical
         else f"too long; a trial takes {found.trials:,}",
-        cost if round(abs(found.cost_a_day), 1) else "nothing known",
+        cost if round(abs(found.cost_a_day), 1) else "unknown",
     )
 
 
@@ -131,7 +131,7 @@ def _describe_withholding(share: float) -> str:
     """Return a sentence on the share of offers that are withheld at random."""
     if share:
         return f"{share:.0%} of all offers are withheld at random (evidence.withhold)."
-    return "Nothing is withheld at random; 'habitus config set evidence.withhold 0.1' begins to."
+    return "Nothing is withheld at random; start with 'habitus config set evidence.withhold 0.1'."
 
 
 def _format_name_and_version(item: EvidenceItem, lessons: Mapping[str, str]) -> tuple[str, str]:
@@ -168,7 +168,7 @@ def _describe_variant(arm: VariantCounts) -> str:
     """Return in words how many conversations of a variant were judged, and how."""
     return (
         f"in {output.format_count(_count_conversations(arm), 'conversation')}: {arm.explicit:,} judged, "
-        f"{arm.weak:,} by weak signs alone, {arm.missing:,} not at all"
+        f"{arm.weak:,} by weak signals only, {arm.missing:,} without feedback"
     )
 
 
@@ -206,11 +206,11 @@ def _get_plot_column(share: float) -> int:
 
 def render_axis(*, is_unicode: bool = True) -> str:
     """Return the labels of both ends of the axis."""
-    fewer, more = ("← fewer go well", "more go well →") if is_unicode else ("< fewer go well", "more go well >")
+    fewer, more = ("← fewer succeed", "more succeed →") if is_unicode else ("< fewer succeed", "more succeed >")
     return fewer + " " * (PLOT_WIDTH - len(fewer) - len(more)) + more
 
 
 def record_outcome(context: typer.Context, judgement: RecordOutcomeRequest, result: TurnJudgementResult) -> None:
     request = output.strip_control_characters(" ".join(result.request.split()))[:60]
     which = f"{result.turn} ({request})" if request else result.turn
-    output.print_line(f"{which}: {result.outcome.kind.value}, says {judgement.by}.")
+    output.print_line(f"{which}: {result.outcome.kind.value} (by {judgement.by}).")

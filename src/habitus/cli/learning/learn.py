@@ -49,14 +49,16 @@ def learn_from_transcripts(
         list[str] | None,
         typer.Argument(help="Transcripts: files, folders or patterns, such as ~/.claude/projects.", show_default=False),
     ] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Keep what they teach; a person is asked about each.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Save the lessons; at a terminal you are asked about each.")
+    ] = False,
     since: Annotated[
         str,
         typer.Option(
-            "--since", help="Only what is newer: 30d, 2026-05-01, or last (what changed since the last --apply)."
+            "--since", help="Only newer transcripts: 30d, 2026-05-01, or last (changed since the last --apply)."
         ),
     ] = "",
-    model: Annotated[str, typer.Option("--model", help="Also let provider:model look at the failed calls.")] = "",
+    model: Annotated[str, typer.Option("--model", help="Also let provider:model analyse the failed calls.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before sending to the model.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -88,8 +90,8 @@ def learn_from_transcripts(
                 study.find_procedures()
             if is_refused:
                 raise Refused(
-                    f"{_describe_sending(study.send_preview)} would go to {model}.",
-                    hint="Nothing was sent or kept. Add --yes to send.",
+                    f"{_describe_sending(study.send_preview)} would be sent to {model}.",
+                    hint="Nothing was sent or saved. Add --yes to send.",
                 )
             if not as_json:
                 _print_findings(study.make_report())
@@ -111,7 +113,7 @@ def _ask_decisions(proposals: Sequence[LessonBatch]) -> list[LessonBatch]:
         # Several projects can teach the same sentence; one answer settles all of them.
         if draft.text not in said:
             output.print_line(f"{draft.text} ({draft.evidence.told or draft.evidence.trace})")
-            answer = typer.prompt("Keep it? [y]es, [n]o, [e]dit", default="y").strip().lower()[:1]
+            answer = typer.prompt("Save it? [y]es, [n]o, [e]dit", default="y").strip().lower()[:1]
             edited = typer.prompt("Text", default=draft.text) if answer == "e" else draft.text
             said[draft.text] = edited if answer in ("y", "e") else None
     return [apply_decisions(taught, said) for taught in proposals]
@@ -148,7 +150,7 @@ def _describe_sending(sending: SendPreview) -> str:
 def _confirm_sending(sending: SendPreview, model: str) -> bool:
     """Ask whether the failed calls may be sent to the model."""
     output.print_line()
-    is_allowed = typer.confirm(f"{_describe_sending(sending)} would go to {model}, without the secrets. Send them?")
+    is_allowed = typer.confirm(f"{_describe_sending(sending)} would be sent to {model}, without secrets. Send?")
     if not is_allowed:
         output.print_line("Nothing was sent.")
     return is_allowed
@@ -178,7 +180,7 @@ def _print_findings(report: StudyReport) -> None:
         output.print_line(f"  {found.rule}", style="green")
         for firing in found.firings[:MAX_SHOWN]:
             rounds = ("round " if len(firing.rounds) == 1 else "rounds ") + ", ".join(map(str, firing.rounds))
-            guessed = " (success was guessed: this format does not say it)" if firing.is_weak else ""
+            guessed = " (success was guessed: the format doesn't record it)" if firing.is_weak else ""
             output.print_line(f"  {firing.file}, {_describe_location(firing)}, {rounds}{guessed}")
             for line in firing.evidence:
                 output.print_line(f"    {line}", style="dim")
@@ -193,19 +195,19 @@ def _print_findings(report: StudyReport) -> None:
     output.print_line(
         f"Read {output.format_count(len(report.files), 'file')}: {output.format_count(turns, 'turn')}, "
         f"{output.format_count(events, 'event')}.{own}{unchanged}"
-        + ("" if report.detectors else " Nothing went wrong that a detector knows.")
+        + ("" if report.detectors else " No detector found a failure.")
     )
     for file in report.files:
         if file.unread:
             output.print_line(f"Not read in {file.path}: {_format_counts(file.unread)}.", style="yellow")
     if report.redacted:
-        output.print_line(f"Secrets taken out: {_format_counts(report.redacted)}.", style="yellow")
+        output.print_line(f"Secrets removed: {_format_counts(report.redacted)}.", style="yellow")
 
 
 def _print_remedies(told: RemedyReport) -> None:
     """Print recurring failures, the remedies that worked and the rules that the person stated."""
     if again := [failure for failure in told.failures if failure.sessions >= MIN_RECURRING_SESSIONS][:MAX_FAILURES]:
-        output.print_line("What fails again and again, the most costly first:", style="bold")
+        output.print_line("Recurring failures, costliest first:", style="bold")
         for failure in again:
             lost = f"{output.format_count(failure.calls, 'call')}, {failure.minutes:g} min lost"
             output.print_line(
@@ -213,8 +215,8 @@ def _print_remedies(told: RemedyReport) -> None:
             )
     for heading, style, lessons in (
         ("What worked next:", "green", told.lessons),
-        ("What you said when you stopped it:", "green", told.rules),
-        ("Seen once, so not learned yet:", "dim", told.candidates[:MAX_SHOWN]),
+        ("Your corrections:", "green", told.rules),
+        ("Seen only once, not learned yet:", "dim", told.candidates[:MAX_SHOWN]),
     ):
         if lessons:
             output.print_line(heading, style="bold")
@@ -226,9 +228,9 @@ def _print_remedies(told: RemedyReport) -> None:
 def _print_procedures(found: Sequence[MiningSuggestion]) -> None:
     """Print procedures that recur and could become recipes."""
     if found:
-        output.print_line("What was done the same way again and again:", style="bold")
+        output.print_line("Recurring procedures:", style="bold")
     for one in found[:MAX_SHOWN]:
-        waits = f"; waits as change {one.proposal}" if one.proposal is not None else ""
+        waits = f"; pending review as {one.proposal}" if one.proposal is not None else ""
         output.print_line(f"  {one.name} ({one.evidence[0]}{waits})", style="green")
     if len(found) > MAX_SHOWN:
         output.print_line(
@@ -242,8 +244,8 @@ def _print_coverage(covered: RemedyCoverage) -> None:
         output.print_line(
             f"{output.format_count(covered.failures, 'failed call')} in "
             f"{output.format_count(covered.sessions, 'session')}: "
-            f"{covered.failures - covered.teachable} of the work itself or transient, {covered.remedied} with what "
-            f"worked next, {covered.taught} covered by the lessons above."
+            f"{covered.failures - covered.teachable} part of the work or transient, {covered.remedied} with a "
+            f"known remedy, {covered.taught} covered by the lessons above."
         )
 
 
@@ -269,7 +271,7 @@ def _print_results(
             case FilePostMortemFailure():
                 output.print_line(f"{told.file.name}: {told.error}", style="yellow")
     if has_nothing_to_ask:
-        output.print_line("There was no failed call to ask the model about.")
+        output.print_line("No failed calls to send to the model.")
     if report.stopped:
         output.print_line(report.stopped, style="yellow")
     if report.applied is not None:
@@ -282,8 +284,8 @@ def _print_costs(report: StudyReport) -> None:
     sent = f"{report.spent:,} tokens were spent on a model" if report.spent else "nothing was sent or spent"
     written = report.applied.written_count if report.applied else 0
     kept = f"{output.format_count(written, 'lesson')} written" if written else "nothing was written"
-    more = "; --apply keeps what is shown" if report.applied is None and report.has_lessons else ""
-    output.print_line(f"In this run {sent}, {kept}{more}.")
+    more = "; --apply saves the lessons" if report.applied is None and report.has_lessons else ""
+    output.print_line(f"This run: {sent}, {kept}{more}.")
 
 
 def _print_applied(context: typer.Context, applied: ApplyResult, made: Sequence[Engram]) -> None:

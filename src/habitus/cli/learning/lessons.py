@@ -48,11 +48,11 @@ def list_lessons(
     context: typer.Context, request: ListLessonsRequest, result: LessonPage, wide: WideOption = False
 ) -> None:
     when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(request.since, " yet")
-    empty = f"Nothing was learned{when}. Add something: habitus lessons add 'Dates are day-first.'"
+    empty = f"No lessons{when}. Add one: habitus lessons add 'Dates are day-first.'"
     rows = [
         (e.id, e.kind.value, _format_scope(e), e.trust.value, _format_helpfulness(e), e.text) for e in result.lessons
     ]
-    columns = ("id", "kind", "for", "trust", "helped", "text")
+    columns = ("id", "kind", "for", "trust", "helpful", "text")
     output.print_table_or_message(empty, columns, rows, wide="text", is_cut=not wide)
     output.print_paging_hint(len(rows), result.total, result.next)
 
@@ -105,8 +105,8 @@ def _list_lesson_facts(engram: Engram) -> list[tuple[str, str]]:
         ("do", body.correct_pattern if body else ""),
         ("don't", body.anti_pattern if body else ""),
         ("domains", ", ".join(body.domains) if body else ""),
-        ("rests on", "; ".join(filter(None, (evidence.error_signature, evidence.trace, evidence.detector)))),
-        ("told", evidence.told),
+        ("evidence", "; ".join(filter(None, (evidence.error_signature, evidence.trace, evidence.detector)))),
+        ("source says", evidence.told),
     ]
     return [(name, value) for name, value in facts if value]
 
@@ -114,9 +114,9 @@ def _list_lesson_facts(engram: Engram) -> list[tuple[str, str]]:
 def add_lesson(context: typer.Context, request: AddLessonRequest, result: AddLessonResult) -> None:
     output.print_line(f"{result.status.value.capitalize()}: {result.lesson.id}  {result.lesson.text}")
     if result.redacted:
-        output.print_line(f"{output.format_count(sum(result.redacted.values()), 'secret')} taken out.")
+        output.print_line(f"{output.format_count(sum(result.redacted.values()), 'secret')} removed.")
     for gone in result.archived:
-        output.print_line(f"Archived to make room: {gone.id}  {gone.text}")
+        output.print_line(f"Archived because of the limit: {gone.id}  {gone.text}")
 
 
 def edit_lessons(
@@ -127,9 +127,9 @@ def edit_lessons(
     ] = None,
     text: Annotated[str | None, typer.Option("--text", "-t", help="The new text.")] = None,
     kind: Annotated[LessonKind | None, typer.Option("--kind", "-k", help=f"{', '.join(LessonKind)}.")] = None,
-    scope: Annotated[LessonScope | None, typer.Option("--for", help="Who it applies to.")] = None,
-    topic: Annotated[str | None, typer.Option("--topic", help="What it is about, in a word.")] = None,
-    expect: Annotated[str | None, typer.Option("--expect", help="Refuse unless it is at this version.")] = None,
+    scope: Annotated[LessonScope | None, typer.Option("--for", help="Whom it applies to.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Its topic, in one word.")] = None,
+    expect: Annotated[str | None, typer.Option("--expect", help="Fail unless this is its current version.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before the pages are applied.")] = False,
     all_users: AllUsersOption = False,
     as_json: JsonOption = False,
@@ -139,7 +139,7 @@ def edit_lessons(
         is_given = any(inputs is not None for inputs in (text, kind, scope, topic))
         if id is None:
             if is_given:
-                raise typer.BadParameter("Say which lesson: habitus lessons edit ID --text …")
+                raise typer.BadParameter("Name the lesson: habitus lessons edit ID --text …")
             _edit_memory_pages(context, habitus, is_sure=yes, as_json=as_json)
             return
         if not is_given:
@@ -235,7 +235,7 @@ def restore_lessons(context: typer.Context, request: LessonIdsRequest, result: M
 
 
 def retract_lessons(context: typer.Context, request: RetractLessonsRequest, result: MoveLessonsResult) -> None:
-    _print_moved_lessons("Withdrawn", result)
+    _print_moved_lessons("Retracted", result)
 
 
 def _print_moved_lessons(what: str, result: MoveLessonsResult) -> None:
@@ -247,7 +247,7 @@ def _print_moved_lessons(what: str, result: MoveLessonsResult) -> None:
 def show_or_edit_identity(
     context: typer.Context,
     edit: Annotated[bool, typer.Option("--edit", "-e", help="Change it in your editor.")] = False,
-    write: Annotated[str | None, typer.Option("--set", help="Make this the text; '-' reads standard input.")] = None,
+    write: Annotated[str | None, typer.Option("--set", help="The new text; '-' reads standard input.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show or change who the assistant is and how it speaks: the first lines of every prompt. Keeps a history."""
@@ -273,11 +273,11 @@ def _print_identity_text(context: typer.Context, request: object, result: Identi
 
 def curate(context: typer.Context, request: CurationRequest, result: CurationReport) -> None:
     rows = [(step.action.value, step.item, step.reason, step.text) for step in result.steps]
-    output.print_table_or_message("Nothing has aged.", ("what", "item", "why", "text"), rows, wide="text")
+    output.print_table_or_message("Nothing to curate.", ("what", "item", "why", "text"), rows, wide="text")
     if result.spent:
         output.print_line(f"{result.spent}.")
     if result.steps and not result.is_done:
-        output.print_line("Nothing was changed; --apply does it.")
+        output.print_line("Nothing was changed; add --apply to do it.")
     elif lessons := [step.item for step in result.steps if step.undo[:1] == ("lessons",)]:
         output.print_undo_command(context, "lessons", "restore", *lessons)
     for step in result.steps if result.is_done else ():

@@ -45,8 +45,10 @@ def list_pending(
     context: typer.Context, request: ListPendingRequest, result: PendingPage, wide: WideOption = False
 ) -> None:
     rows = [(one.id, one.state, one.action, one.title, one.by, "; ".join(one.reasons)) for one in result.proposals]
-    columns = ("id", "state", "action", "what", "by", "waits because")
-    output.print_table_or_message("Nothing waits for you.", columns, rows, wide="waits because", is_cut=not wide)
+    columns = ("id", "state", "action", "what", "by", "needs review because")
+    output.print_table_or_message(
+        "Nothing pending review.", columns, rows, wide="needs review because", is_cut=not wide
+    )
     output.print_paging_hint(len(rows), result.total, result.next)
 
 
@@ -65,7 +67,7 @@ def show_inbox_item(context: typer.Context, request: InboxItemRequest, result: P
         if subject.decided_by:
             output.print_line(f"{item.state} by {subject.decided_by}: {subject.decision or 'no reason given'}")
     for reason in filter(None, item.reasons):
-        output.print_line(f"waits because: {reason}", style="yellow")
+        output.print_line(f"needs review because: {reason}", style="yellow")
     output.print_line()
     if not isinstance(subject, Engram) and subject.trial:
         output.print_table(TRIAL_COLUMNS, [[row.get(name, "") for name in TRIAL_COLUMNS] for row in subject.trial])
@@ -90,7 +92,7 @@ def _print_approved_item(context: typer.Context, result: DecisionResult) -> None
     else:
         became = f", now version {result.version}." if result.version else "."
         output.print_line(
-            f"Approved: {item.action} {item.title}" + ("; that host does it." if result.pending_host else became)
+            f"Approved: {item.action} {item.title}" + ("; that host applies it." if result.pending_host else became)
         )
     output.print_undo_command(context, *result.undo)
 
@@ -99,20 +101,20 @@ def reject_items(context: typer.Context, request: RejectItemsRequest, result: Re
     for one in result.rejected:
         subject = one.item.subject
         output.print_line(
-            f"Turned down: {one.item.action} {subject.id if isinstance(subject, Engram) else subject.change.name}."
+            f"Rejected: {one.item.action} {subject.id if isinstance(subject, Engram) else subject.change.name}."
         )
         output.print_undo_command(context, *one.undo)
 
 
 def reopen_proposals(context: typer.Context, request: ReopenProposalsRequest, result: ReopenProposalsResult) -> None:
     for item in result.reopened:
-        output.print_line(f"It waits again: {item.action} {item.title}.")
+        output.print_line(f"Pending review again: {item.action} {item.title}.")
 
 
 def edit_proposal(
     context: typer.Context,
     item: Annotated[str, typer.Argument(help="The number of a proposal, or the id of a lesson.")],
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="Take the new SKILL.md from this file.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the new SKILL.md from this file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Edit the text of a proposal before you approve it, in your editor or from a file."""
@@ -147,7 +149,7 @@ def trust_skills(
         ),
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Show what is trusted.")] = False,
-    revoke: Annotated[bool, typer.Option("--revoke", help="Trust it no longer.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke trust.")] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -183,8 +185,8 @@ def _join_names(names: Sequence[str]) -> str:
 def _confirm_trust(count: int, as_json: bool) -> None:
     """Ask whether to trust the skills; refuse if there is no terminal."""
     if as_json or not sys.stdin.isatty():
-        raise typer.BadParameter("There is nobody to ask; say --yes once you have read them.")
-    if not typer.confirm(f"Trust {output.format_count(count, 'skill')} as they are?"):
+        raise typer.BadParameter("There is no terminal to ask at; add --yes once you have reviewed them.")
+    if not typer.confirm(f"Trust {output.format_count(count, 'skill')} as they are now?"):
         raise typer.Abort
 
 

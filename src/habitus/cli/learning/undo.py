@@ -28,7 +28,7 @@ def confirm_rollback_home(habitus: Habitus, request: RollbackHomeRequest, print_
         print_line(f"{lesson.action:<8} lesson {lesson.id}: {lesson.text}")
     what = _count_steps(planned)
     is_asked = bool(what) and not request.dry_run and sys.stdin.isatty()
-    return f"Return {what} to {inputs.format_timestamp(planned.to)}?" if is_asked else ""
+    return f"Roll back {what} to {inputs.format_timestamp(planned.to)}?" if is_asked else ""
 
 
 def rollback_home(context: typer.Context, request: RollbackHomeRequest, result: RollbackResult) -> None:
@@ -36,8 +36,8 @@ def rollback_home(context: typer.Context, request: RollbackHomeRequest, result: 
     if not what:
         output.print_line(f"Nothing has changed since {timestamp}.")
     elif not request.dry_run:
-        are = "is as it was" if what in ("1 skill", "1 lesson") else "are as they were"
-        output.print_line(f"{what} {are} at {timestamp}.")
+        are = "was" if what in ("1 skill", "1 lesson") else "were"
+        output.print_line(f"{what} {are} rolled back to {timestamp}.")
 
 
 def _count_steps(result: RollbackResult) -> str:
@@ -56,8 +56,8 @@ def undo_changes(context: typer.Context, request: UndoChangesRequest, result: Un
 
 def pause_learning(context: typer.Context, request: EmptyPayload, result: PauseStatus) -> None:
     since = "" if result.paused is None else inputs.format_timestamp(result.paused.since)
-    output.print_line(f"Paused since {since}. What people change themselves still works.")
+    output.print_line(f"Paused since {since}. Changes by people are still possible.")
 
 
 def resume_learning(context: typer.Context, request: EmptyPayload, result: PauseStatus) -> None:
-    output.print_line("Learning goes on." if result.undo else "Nothing was paused.")
+    output.print_line("Learning has resumed." if result.undo else "Nothing was paused.")

@@ -25,7 +25,7 @@ def run_doctor(context: typer.Context, as_json: JsonOption = False) -> None:
     # A damaged home can raise anything, and this command exists to report it.
     except Exception as error:
         said = f"The home can't be read: {type(error).__name__}: {error}."
-        unread = StorageFailed(said, hint="Put a backup in its place; skills on disk stay.")
+        unread = StorageFailed(said, hint="Restore a backup; skills on disk stay.")
         found = HealthReport(checks=use_case.report_unusable_home(unread))
     print_use_case_result(context, EmptyPayload(), found, _print_checks, as_json=as_json)
 

@@ -59,7 +59,7 @@ def unset_setting(context: typer.Context, request: SettingRequest, result: Setti
 def _print_setting_change(result: SettingChangeResult, said: str) -> None:
     """Print what was set, unless an environment variable overrides it."""
     if result.is_overruled:
-        said = f"{result.setting.key} is written down; the environment has another value, which wins."
+        said = f"{result.setting.key} was saved, but an environment variable overrides it."
     output.print_line(said if result.is_changed or result.is_overruled else "Nothing was changed.")
     if result.note:
         output.print_line(result.note)
@@ -67,14 +67,14 @@ def _print_setting_change(result: SettingChangeResult, said: str) -> None:
 
 def add_user(context: typer.Context, request: AddUserRequest, result: AddUserResult) -> None:
     output.print_line(
-        f"{result.name} may sign in as {result.role.value}, with this link, which works once: {result.link}"
+        f"{result.name} can sign in as {result.role.value} with this link, which works once: {result.link}"
     )
     output.print_line(f"Their programs send 'Authorization: Bearer {result.token}'. Neither is shown again.")
 
 
 def list_users(context: typer.Context, request: EmptyPayload, result: ListUsersResult) -> None:
     rows = [(one.name, one.role.value, f"{one.seen_on:%Y-%m-%d %H:%M}" if one.seen_on else "") for one in result.users]
-    empty = "Nobody but you. Let somebody in: habitus users add NAME --role viewer"
+    empty = "No other users. Invite one: habitus users add NAME --role viewer"
     output.print_table_or_message(empty, ("name", "role", "last seen"), rows)
     if result.left_in_file:
         output.print_line(describe_unmigrated_users(Path(LEGACY_FILE), result.left_in_file))
@@ -88,6 +88,6 @@ def describe_unmigrated_users(file: Path, left: Mapping[str, str]) -> str:
     """Return a line about users in a local file that a shared database did not take over."""
     names = ", ".join(f"{name} ({role})" for name, role in left.items())
     return (
-        f"Not taken over from {file}, because another host came first: {names}. "
-        "Let them in with 'habitus users add NAME --role ROLE', or drop them with 'habitus users remove NAME'."
+        f"Not migrated from {file}, because another host was first: {names}. "
+        "Add them with 'habitus users add NAME --role ROLE', or drop them with 'habitus users remove NAME'."
     )

@@ -31,7 +31,7 @@ def show_database_status(context: typer.Context, request: EmptyPayload, result: 
     output.print_line(f"{result.address} ({result.server}), answers in {result.latency_ms} ms")
     output.print_line(f"Schema: {result.schema or 'no tables yet'}; this Habitus needs {result.needs}.")
     if result.server.startswith("PostgreSQL"):
-        output.print_line(f"Search: {result.search}; pgvector: {result.pgvector or 'not there'}.")
+        output.print_line(f"Search: {result.search}; pgvector: {result.pgvector or 'not installed'}.")
     if result.note:
         output.print_line(result.note)
     if rows := [(name, count) for name, count in result.rows.items() if count]:
@@ -39,7 +39,7 @@ def show_database_status(context: typer.Context, request: EmptyPayload, result: 
 
 
 def migrate_database(context: typer.Context, request: MigrateDatabaseRequest, result: MigrateDatabaseResult) -> None:
-    before = ", as it was." if result.before == result.after else f"; it was at {result.before or 'none'}."
+    before = ", unchanged." if result.before == result.after else f"; it was at {result.before or 'none'}."
     output.print_line(f"{result.address} is at schema {result.after}{before}")
     output.print_line(f"A Habitus that knows schema {result.oldest} or later can use it.")
 
@@ -58,12 +58,12 @@ def copy_database(
         output.print_json(done)
         return
     rows = [(t.table, t.rows, t.checksum) for t in done.tables if t.rows]
-    output.print_list(False, done, ("table", "rows", "checksum"), rows, empty="There was nothing.")
+    output.print_list(False, done, ("table", "rows", "checksum"), rows, empty="Nothing to copy.")
     for left in done.unreadable_skills:
         output.print_line(f"Not copied, because it can't be read: {left}")
     for what, count in done.not_copied.items():
-        output.print_line(f"Stays where it is: {count} {what}.")
-    output.print_line(f"{done.target} has everything of {done.source}.")
+        output.print_line(f"Not copied: {count} {what}.")
+    output.print_line(f"{done.target} now contains everything from {done.source}.")
 
 
 def create_backup(context: typer.Context, request: CreateBackupRequest, result: BackupDetails) -> None:
@@ -77,17 +77,19 @@ def list_backups(context: typer.Context, request: EmptyPayload, result: ListBack
         (one.file.name, inputs.format_timestamp(one.made_on), one.files, f"{one.size / 1e6:.1f} MB")
         for one in result.backups
     ]
-    output.print_table_or_message("None yet. Make one: habitus backup create", ("file", "made", "files", "size"), rows)
+    output.print_table_or_message(
+        "No backups yet. Create one: habitus backup create", ("file", "made", "files", "size"), rows
+    )
 
 
 def confirm_restore_backup(settings: Settings, request: RestoreBackupRequest, print_line: Callable[..., None]) -> str:
     made_on = backing_up.read_manifest(request.resolve_path(settings)).made_on
-    return f"Replace {settings.home} by what it was at {inputs.format_timestamp(made_on)}?"
+    return f"Replace {settings.home} with its state of {inputs.format_timestamp(made_on)}?"
 
 
 def restore_backup(context: typer.Context, request: RestoreBackupRequest, result: RestoreResult) -> None:
     output.print_line(
-        f"The home is as it was at {inputs.format_timestamp(result.backup.made_on)}. {result.note}".strip()
+        f"The home was restored to {inputs.format_timestamp(result.backup.made_on)}. {result.note}".strip()
     )
 
 
@@ -97,7 +99,9 @@ def confirm_erase_user(habitus: Habitus, request: EraseUserRequest, print_line: 
         return ""
     # The preview runs the same code as the erasure, so it can't promise less than will happen.
     kept = storage.erase_user(habitus, EraseUserRequest(user=request.user, dry_run=True))
-    return "\n".join([*_describe_erasure(kept), f"Erase all of '{request.user}' for good? It can't be undone."])
+    return "\n".join(
+        [*_describe_erasure(kept), f"Permanently erase all data of '{request.user}'? This can't be undone."]
+    )
 
 
 def erase_user(context: typer.Context, request: EraseUserRequest, result: ErasureResult) -> None:
@@ -106,17 +110,15 @@ def erase_user(context: typer.Context, request: EraseUserRequest, result: Erasur
     for place in result.left:
         output.print_error(f"habitus: still there: {place}")
     if not result.is_dry_run and not result.left:
-        output.print_line(
-            "Looked again in every table and file: nothing of it is left. A restore is followed by the same."
-        )
+        output.print_line("Verified: no table or file contains it any more. Restored backups are erased likewise.")
 
 
 def _describe_erasure(result: ErasureResult) -> list[str]:
     """Return lines on what is stored about a person, or was erased."""
     lines = [
-        f"{'kept' if result.is_dry_run else 'erased':<7} {count:>6} {place}" for place, count in result.erased.items()
+        f"{'stored' if result.is_dry_run else 'erased':<7} {count:>6} {place}" for place, count in result.erased.items()
     ]
     if result.in_use:
         names = ", ".join(result.in_use[:10]) + (" …" if len(result.in_use) > 10 else "")
-        lines.append(f"Skills of theirs that are in use stay, without their name: {names}.")
-    return lines if result.total else [f"Nothing is kept of '{result.user}'.", *lines]
+        lines.append(f"Their skills that are in use stay, without their name: {names}.")
+    return lines if result.total else [f"Nothing is stored about '{result.user}'.", *lines]

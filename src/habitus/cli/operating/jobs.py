@@ -33,7 +33,7 @@ from habitus.jobs.model import Job
 def add_job(context: typer.Context, request: AddJobRequest | JobRequest, job: Job) -> None:
     output.print_line(f"{job.id}  {job.kind}, {job.state.value}{f': {job.reason}' if job.reason else ''}")
     output.print_line(f"Done: {_format_progress(job)}. Added {_format_added_time(job)}.")
-    for label, told in (("Given", job.arguments), ("Result", job.result)):
+    for label, told in (("Input", job.arguments), ("Result", job.result)):
         if told:
             output.print_line(f"{label}: {_describe_values(told)}")
 
@@ -47,7 +47,7 @@ def list_jobs(context: typer.Context, request: ListJobsRequest, result: JobPage)
         (job.id, job.kind, job.state.value, _format_progress(job), _format_added_time(job), job.reason)
         for job in result.jobs
     ]
-    empty = "There are no jobs." if request.done else "No job waits or runs. See --all."
+    empty = "There are no jobs." if request.done else "No pending or running jobs. See --all."
     output.print_table_or_message(empty, ("id", "kind", "state", "done", "added", "why"), rows)
     output.print_paging_hint(len(rows), result.total, result.next)
 
@@ -55,7 +55,7 @@ def list_jobs(context: typer.Context, request: ListJobsRequest, result: JobPage)
 def show_job(
     context: typer.Context,
     id: Annotated[str, typer.Argument(help="A job's id.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it is over.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until it ends.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show a job: its input, progress and result."""
@@ -96,7 +96,7 @@ def run_worker_command(
     queues: Annotated[
         str, typer.Option("--queues", help=f"Only these kinds, with commas between, of {', '.join(JOB_KINDS)}.")
     ] = "",
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when no job waits or runs.")] = False,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when no job is pending or running.")] = False,
 ) -> None:
     """Run jobs until interrupted, including those of crashed workers; the next worker continues where
     this one stops.
@@ -109,13 +109,15 @@ def run_worker_command(
     with open_habitus(context) as habitus:
         queue = jobs.open_queue(habitus, for_worker=True)
         with jobs.run_home_worker(habitus, queue, concurrency=concurrency, only=only) as name:
-            output.print_line(f"Worker {name} does jobs; Ctrl-C ends it.")
+            output.print_line(f"Worker {name} is running; Ctrl-C stops it.")
             # Half a second bounds how long Ctrl-C takes.
             while not stopped.wait(0.5):
                 if until_idle and jobs.is_idle(habitus.settings, queue, only):
                     break
         left = queue.count_unfinished_jobs()
-    output.print_line("All is done." if not left else f"{output.format_count(left, 'job')} left for the next worker.")
+    output.print_line(
+        "All jobs are done." if not left else f"{output.format_count(left, 'job')} left for the next worker."
+    )
 
 
 def _describe_values(values: Any) -> str:
@@ -127,7 +129,7 @@ def _describe_values(values: Any) -> str:
 def _format_progress(job: Job) -> str:
     """Return how many parts of a job are done."""
     return (
-        "not begun"
+        "not started"
         if job.parts_total is None
         else f"{job.parts_done} of {output.format_count(job.parts_total, 'part')}"
     )

@@ -38,7 +38,7 @@ _MIN_SAFE_LENGTH = 8
 
 def set_secret(
     context: typer.Context,
-    words: Annotated[list[str], typer.Argument(metavar="NAME", help="What the secret is called. No value.")],
+    words: Annotated[list[str], typer.Argument(metavar="NAME", help="Name of the secret; the value is asked for.")],
     as_json: JsonOption = False,
 ) -> None:
     """Store a secret, typed or read from standard input; it is never shown again."""
@@ -47,7 +47,7 @@ def set_secret(
     if more or "=" in name:
         raise Invalid(
             "A value is never an argument: it would stay in the shell's history.",
-            hint="Take it out there, then type it when asked: "
+            hint="Remove it from the history, then enter it when asked: "
             + output.format_command(context, "secrets", "set", "NAME"),
         )
     # The vault asks only if the keyring can't open it.
@@ -55,20 +55,17 @@ def set_secret(
         value = _prompt_hidden(f"Value of {name}") if sys.stdin.isatty() else sys.stdin.read().rstrip("\r\n")
         secrets.refuse_secret_change(habitus, "change the vault")
         is_new = habitus.vault.set(name, value)
-        said = (
-            f"'{name}' is kept{'' if is_new else ', in place of the value before'}. No skill has it until you grant it."
-        )
+        replaced = "" if is_new else " and replaces the old value"
+        said = f"'{name}' was stored{replaced}. No skill gets it until you grant it."
         short = (
-            ["It is short: wherever a text happens to hold it, it is taken out."]
-            if len(value) < _MIN_SAFE_LENGTH
-            else []
+            ["The value is short, so it may be redacted from unrelated texts."] if len(value) < _MIN_SAFE_LENGTH else []
         )
         output.print_command_result(context, as_json, {"name": name, "is_new": is_new}, said, *short)
 
 
 def list_secrets(context: typer.Context, wanted: EmptyPayload, result: SecretsOverview) -> None:
     rows = [(one.name, ", ".join(one.granted_to)) for one in result.secrets]
-    empty = f"No secrets are kept. Keep one: {output.format_command(context, 'secrets', 'set', 'NAME')}"
+    empty = f"No secrets yet. Store one: {output.format_command(context, 'secrets', 'set', 'NAME')}"
     output.print_table_or_message(empty, ("secret", "granted to"), rows, wide="granted to")
     for request in result.requests:
         if request.hint:
@@ -78,11 +75,11 @@ def list_secrets(context: typer.Context, wanted: EmptyPayload, result: SecretsOv
 
 
 def confirm_remove_secret(habitus: Habitus, request: RemoveSecretRequest, print_line: Callable[..., None]) -> str:
-    return f"Forget '{request.name}'? Its value can't come back."
+    return f"Delete '{request.name}'? This can't be undone."
 
 
 def remove_secret(context: typer.Context, request: RemoveSecretRequest, result: RemoveSecretResult) -> None:
-    output.print_line(f"'{result.removed}' is forgotten.")
+    output.print_line(f"'{result.removed}' was deleted.")
 
 
 def confirm_grant_secrets(habitus: Habitus, request: GrantSecretsRequest, print_line: Callable[..., None]) -> str:
@@ -90,18 +87,18 @@ def confirm_grant_secrets(habitus: Habitus, request: GrantSecretsRequest, print_
         return ""
     asked = secrets.find_secret_declaration(habitus.skills, request.skill)
     found = ", ".join(secrets.list_grantable_secrets(habitus.vault, asked)) or "nothing"
-    return f"'{request.skill}' asks for {found}. Let it have that?"
+    return f"'{request.skill}' asks for {found}. Grant it?"
 
 
 def grant_secrets(context: typer.Context, request: GrantSecretsRequest, result: GrantSecretsResult) -> None:
     made = result.granted
-    granted = f"{made[0].skill} may have {_describe_grants(made)}, as it is now." if made else ""
+    granted = f"{made[0].skill} may use {_describe_grants(made)}, as it is now." if made else ""
     output.print_line(granted or f"'{request.skill}' asks for no secret; nothing was granted.")
 
 
 def revoke_secrets(context: typer.Context, request: RevokeSecretsRequest, result: RevokeSecretsResult) -> None:
     gone = result.revoked
-    revoked = f"{gone[0].skill} may no longer have {_describe_grants(gone)}." if gone else ""
+    revoked = f"{gone[0].skill} may no longer use {_describe_grants(gone)}." if gone else ""
     output.print_line(revoked or "It was not granted.")
 
 
@@ -118,7 +115,7 @@ def list_secret_calls(context: typer.Context, request: ListSecretCallsRequest, r
         for call in result.calls
     ]
     columns = ("when", "who", "call", "secrets", "outcome", "why")
-    output.print_table_or_message("No command line has been called.", columns, rows, wide="call")
+    output.print_table_or_message("No calls yet.", columns, rows, wide="call")
 
 
 def _describe_grants(grants: Sequence[Grant]) -> str:
@@ -137,10 +134,8 @@ def prompt_vault_password(is_new: bool) -> str | None:
     if not sys.stdin.isatty():
         return None
     if is_new:
-        output.print_error(
-            "There is no keyring here, so a password locks the vault. Without it nothing in it can be read."
-        )
-    prompt = "Password of the vault" if is_new else "Password of the vault (Enter goes on without)"
+        output.print_error("No system keyring was found, so a password protects the vault. It can't be recovered.")
+    prompt = "Password of the vault" if is_new else "Password of the vault (Enter to continue without)"
     asked = typer.prompt(prompt, default="", show_default=False, hide_input=True, confirmation_prompt=is_new, err=True)
     return str(asked) or None
 
@@ -156,7 +151,7 @@ def run_skill_command_line(
     context: typer.Context,
     name: SkillNameArgument,
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="-- [ARGUMENT]...", help="What its command line takes.")
+        list[str] | None, typer.Argument(metavar="-- [ARGUMENT]...", help="Arguments of its command line.")
     ] = None,
     file: Annotated[str, typer.Option("--input", help="A file for its standard input ('-' passes ours on).")] = "",
     as_json: JsonOption = False,

@@ -48,21 +48,19 @@ _EXIT_TIMEOUT_S = 4.5
 
 def start_web_server(
     context: typer.Context,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Where; 0 finds one.")] = 8765,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 picks a free one.")] = 8765,
     host: Annotated[
-        str, typer.Option("--host", help="Another address of this machine, where people sign in.")
+        str, typer.Option("--host", help="Address to listen on; other than 127.0.0.1, people have to sign in.")
     ] = "127.0.0.1",
     name: Annotated[
-        list[str] | None, typer.Option("--name", help="A name it is reached by, as host:port; may be repeated.")
+        list[str] | None, typer.Option("--name", help="A further host:port it is reached by; may be repeated.")
     ] = None,
-    open_reading: Annotated[
-        bool, typer.Option("--open-reading", help="Whoever reaches it may look without signing in.")
-    ] = False,
+    open_reading: Annotated[bool, typer.Option("--open-reading", help="Allow reading without signing in.")] = False,
     publish: Annotated[
         Path | None,
-        typer.Option("--publish", help="A folder of 'skills publish': anyone who reaches this reads it.", exists=True),
+        typer.Option("--publish", help="Serve a folder of 'skills publish' to everyone.", exists=True),
     ] = None,
-    with_jobs: Annotated[bool, typer.Option("--jobs/--no-jobs", help="Do jobs too, and start what is due.")] = True,
+    with_jobs: Annotated[bool, typer.Option("--jobs/--no-jobs", help="Also run jobs and schedules.")] = True,
 ) -> None:
     """Start the web page: see, edit and review what your agents learned. Ctrl-C stops it."""
     home: Path | None = context.find_root().obj
@@ -106,8 +104,8 @@ def _require_users_if_public(habitus: Habitus, address: ServerAddress) -> None:
         output.print_line(describe_unmigrated_users(people.file.path, left))
     if address.is_public and not people.list():
         raise Refused(
-            f"Others reach {address.host}, and nobody can sign in there yet.",
-            hint="Run 'habitus users add NAME --role admin' first, or leave --host out.",
+            f"{address.host} is reachable by others, but no user can sign in yet.",
+            hint="Run 'habitus users add NAME --role admin' first, or omit --host.",
         )
 
 
@@ -144,7 +142,7 @@ async def serve_http_apps(
         announce(f"Habitus is at http://{names[0]}")
         announce(f"Sign in with this link, which works once: http://{names[0]}/enter?key={keys.create_sign_in_key()}")
         if site is not None:
-            who = "whoever reaches this address" if address.is_public else "everybody on this machine"
+            who = "everyone who can reach this address" if address.is_public else "everyone on this machine"
             announce(f"Skills are published at http://{names[0]}/{INDEX_PATH}, for {who}")
         announce(
             f"Programs send 'Authorization: Bearer {keys.owner_token}'; agents connect to http://{names[0]}{mcp_http.MCP_PATH}"

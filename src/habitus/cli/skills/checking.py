@@ -24,7 +24,7 @@ from habitus.screening.findings import Risk
 from habitus.skills.model import DiagnosticSeverity
 
 SecondOpinionOption = Annotated[
-    bool, typer.Option("--second-look", help="Also ask your model about what rules can't see; it decides nothing.")
+    bool, typer.Option("--second-look", help="Also ask your model for a second opinion; it decides nothing.")
 ]
 
 
@@ -47,7 +47,7 @@ async def _get_second_opinions(habitus: Habitus, path: str) -> tuple[SecondOpini
         return tuple(await ask_second_opinions(habitus, path, models.main))
     # A second opinion is extra: if the model fails, the scan's own result stands.
     except (BudgetReachedError, ProviderError, UnusableAnswerError, TimeoutError) as fault:
-        output.print_error(f"No second look: {str(fault) or 'the model did not answer in time.'}")
+        output.print_error(f"No second opinion: {str(fault) or 'the model did not answer in time.'}")
         return ()
     finally:
         await models.close()
@@ -63,7 +63,7 @@ def scan_skills(context: typer.Context, request: ScanSkillsRequest, result: Impo
         output.print_line(f"not read: {left.name or left.origin}: {left.reason}", style="yellow")
     held = sum(each.is_held for each in result.scanned)
     with_findings = sum(bool(each.findings) for each in result.scanned)
-    told = f"findings in {with_findings}; {held} would wait for you." if with_findings else "nothing suspicious."
+    told = f"findings in {with_findings}; {held} would need review." if with_findings else "nothing suspicious."
     output.print_line(f"{len(result.scanned)} scanned: {told}")
     if result.second_opinions is not None:
         _print_second_opinions(result.second_opinions)
@@ -79,7 +79,9 @@ def _print_second_opinions(again: tuple[SecondOpinion, ...]) -> None:
                 f"The model was shown only a part of {each.name}: it is too long, or the day's tokens are spent."
             )
     count = sum(len(each.doubts) for each in again)
-    output.print_line(f"Second look: {output.format_count(count, 'line')} doubted. You decide; nothing is held for it.")
+    output.print_line(
+        f"Second opinion: {output.format_count(count, 'line')} questioned. You decide; nothing is held for it."
+    )
 
 
 def perform_lint_skills(habitus: Habitus, request: LintSkillsRequest) -> LintReport:
@@ -98,6 +100,4 @@ def lint_skills(context: typer.Context, request: LintSkillsRequest, result: Lint
         for rule, why in habitus.screening.silence.items():
             output.print_line(f"silenced: {rule}: {why}")
     skills = output.format_count(len(result.skills), "skill")
-    output.print_line(
-        f"{skills} looked at, {result.flagged_count} with something to say, {result.error_count} can't be loaded."
-    )
+    output.print_line(f"{skills} checked, {result.flagged_count} with findings, {result.error_count} can't be loaded.")

@@ -25,8 +25,8 @@ from habitus.cli import output
 from habitus.cli.completion import AllUsersOption, WideOption
 from habitus.errors import ConflictingOptions
 
-UserOption = Annotated[str | None, typer.Option("--user", help="Who asks.")]
-TurnOption = Annotated[str | None, typer.Option("--turn", help="A past turn to explain; the last one without.")]
+UserOption = Annotated[str | None, typer.Option("--user", help="The user who asks.")]
+TurnOption = Annotated[str | None, typer.Option("--turn", help="A past turn to explain; default is the last one.")]
 
 
 def perform_search_skills(habitus: Habitus, request: SearchSkillsRequest) -> SkillSearchResult:
@@ -41,17 +41,17 @@ def search_skills(
     context: typer.Context, request: SearchSkillsRequest, result: SkillSearchResult, wide: WideOption = False
 ) -> None:
     if not result.results:
-        output.print_line("Nothing matches.")
+        output.print_line("No matches.")
         return
     if not result.fits:
-        output.print_line("Nothing fits well; the nearest:", style="yellow")
+        output.print_line("No good match; closest:", style="yellow")
     rows = []
     for hit in result.results:
         # The three largest parts explain a score; the rest is noise on a narrow screen.
         made_of = ", ".join(f"{name} {value:+.2f}" for name, value in list(hit.parts.items())[:3])
         rows.append((hit.id, f"{hit.score:.2f}", result.when_to_use.get(hit.id, ""), made_of))
-    columns = ("name", "score", "use it", "made of") if wide else ("name", "score", "use it")
-    output.print_table(columns, [row[: len(columns)] for row in rows], wide="use it", is_cut=not wide)
+    columns = ("name", "score", "when to use", "score parts") if wide else ("name", "score", "when to use")
+    output.print_table(columns, [row[: len(columns)] for row in rows], wide="when to use", is_cut=not wide)
 
 
 def perform_select_skills(
@@ -66,7 +66,7 @@ def select_skills(context: typer.Context, request: SelectSkillsRequest, result: 
     for name in result.menu:
         output.print_line(f"menu      {name}")
     for name in result.cut:
-        output.print_line(f"no room   {name}", style="yellow")
+        output.print_line(f"cut       {name}", style="yellow")
     for left in result.left_out:
         output.print_line(f"left out  {left.name}: {left.reason}", style="dim")
     output.print_line(f"The menu takes {result.menu_tokens} of {result.menu_budget} tokens.")
@@ -95,7 +95,7 @@ def explain_skill(
         for sentence in result.sentences:
             output.print_line(sentence)
     elif not result.selected:
-        output.print_line(f"{result.name} was not known in turn {result.turn}.")
+        output.print_line(f"{result.name} did not exist in turn {result.turn}.")
     else:
         for entry in result.selected:
             version = f" (version {entry.version})" if entry.version else ""
@@ -106,10 +106,12 @@ def evaluate_skills(context: typer.Context, request: EvaluateSkillsRequest, outc
     for result in outcome.cases:
         mark, style = ("ok  ", "green") if result.passed else ("miss", "red")
         should = "should" if result.should_trigger else "should not"
-        output.print_line(f"{mark} {result.name}: {should} come up for {result.query!r} ({result.detail})", style=style)
+        output.print_line(
+            f"{mark} {result.name}: {should} be selected for {result.query!r} ({result.detail})", style=style
+        )
     if not outcome.cases:
         where = f"'{request.name}' has" if request.name else "No skill has"
-        output.print_line(f"{where} no cases. Record one: habitus skills eval NAME --record 'a request'")
+        output.print_line(f"{where} no cases. Add one: habitus skills eval NAME --record 'a request'")
     else:
         missed = sum(not result.passed for result in outcome.cases)
         output.print_line(f"{len(outcome.cases)} cases, {missed} missed.")

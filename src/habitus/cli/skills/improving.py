@@ -50,8 +50,8 @@ _INTERRUPT_GRACE_S = 1.0
 def improve_skill(
     context: typer.Context,
     improvement: StartImprovementRequest,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do and could show.")] = False,
-    later: Annotated[bool, typer.Option("--later", help="Leave it to a worker.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan and what it could detect.")] = False,
+    later: Annotated[bool, typer.Option("--later", help="Queue it for a worker.")] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -81,7 +81,7 @@ def improve_skill(
         _confirm_spending(yes=yes, as_json=as_json)
         id = begun or job_kinds.add_job(habitus.settings, queue, "improve", asdict(request))
         if later:
-            output.print_command_result(context, as_json, queue.get(id), f"{id} waits for a worker.")
+            output.print_command_result(context, as_json, queue.get(id), f"{id} is queued for a worker.")
             return
         progress = _ImproveProgressPrinter(open_improve_store(habitus), plan.skill, queue.get(id), is_quiet=as_json)
         job = run_job_in_foreground(habitus, queue, id, progress.print_progress, patience_s=_INTERRUPT_GRACE_S)
@@ -103,7 +103,7 @@ def _confirm_spending(*, yes: bool, as_json: bool) -> None:
 
 def _describe_start(request: ImproveRequest, begun: str) -> list[str]:
     """Return lines on the job that is continued and on the limits."""
-    lines = [f"Goes on with {begun}, which was interrupted."] if begun else []
+    lines = [f"Continues the interrupted run {begun}."] if begun else []
     limits = [
         f"{request.tokens:,} tokens" if request.tokens else "",
         f"${request.dollars:g}" if request.dollars else "",
@@ -124,14 +124,11 @@ def _print_results(context: typer.Context, job: Job, results: list[Any], progres
     """Print each run's proposal, or why there is none, and its costs."""
     if not job.state.is_over:
         output.print_line(
-            f"Interrupted; {progress.spent} kept. The same command, or 'habitus worker', goes on with {job.id}."
+            f"Interrupted; {progress.spent} saved. Continue {job.id} with the same command or 'habitus worker'."
         )
     for run in results:
         if run["is_never_opened"]:
-            output.print_line(
-                "In practice it was never opened, so its text can't help: the cue (when to use it) is the first thing "
-                "to edit."
-            )
+            output.print_line("In practice it was never opened, so its text can't help: first edit when to use it.")
         if run["stopped"]:
             output.print_line(f"Stopped: {run['stopped']}.", style="yellow")
         if run["proposal"] is not None:
@@ -142,7 +139,7 @@ def _print_results(context: typer.Context, job: Job, results: list[Any], progres
                 output.print_line(f"Not tried: {reason}.", style="yellow")
         elif not run["stopped"]:
             output.print_line(f"Not shown: {_explain_result(run)}.")
-        lost = f", {run['lost']} of them paid twice" if run["lost"] else ""
+        lost = f", {run['lost']} of them repeated" if run["lost"] else ""
         spent = f"{run['tokens']:,} tokens{_format_dollars(run['dollars'])}"
         output.print_line(f"{run['rollouts']} rollouts{lost}; {spent}.", style="dim")
 
@@ -182,7 +179,7 @@ class _ImproveProgressPrinter:
         self.spent = f"{len(rollouts)} rollouts, {tokens:,} tokens{_format_dollars(dollars)}, {minutes:.1f} minutes"
         so_far = f" [{self.spent}{self._format_remaining_budget(tokens=tokens, dollars=dollars, minutes=minutes)}]"
         practised = sum(one.side is TaskSplit.PRACTICE for one in rollouts)
-        self._print_if_changed("practice", f"Practised {practised} times." if practised else "", so_far)
+        self._print_if_changed("practice", f"Practice: {practised} rollouts." if practised else "", so_far)
         for one in self._store.candidates(self._skill):
             if one.run.startswith(self._job.id):
                 report = build_report(one, rollouts)
@@ -214,7 +211,7 @@ def _format_gate_line(report: CandidateReport) -> str:
 def list_improvements(context: typer.Context, request: ListImprovementsRequest, result: ListImprovementsResult) -> None:
     for line in result.plan.lines:
         output.print_line(line)
-    columns = ("number", "why", "tasks", "old", "new", "difference", "tokens", "exam", "came to")
+    columns = ("number", "why", "tasks", "old", "new", "difference", "tokens", "exam", "result")
     output.print_table(columns, [_format_candidate_row(one) for one in result.candidates], wide="why")
 
 
@@ -222,7 +219,7 @@ def _format_candidate_row(report: CandidateReport) -> list[object]:
     """Return the table cells of a candidate."""
     one, gate, exam = report.candidate, report.gate, report.exam
     claim = " (shorter)" if one.claim is GateClaim.NOT_WORSE else ""
-    claim += f" (solved by {one.solver})" if one.solver else ""
+    claim += f" (solver: {one.solver})" if one.solver else ""
     measured: tuple[object, ...] = ("", "", "", one.reason, "")
     if gate is not None:
         rates = (f"{100 * gate.old:.0f}", f"{100 * gate.new:.0f}")
@@ -245,11 +242,11 @@ def climb_skill(context: typer.Context, request: ClimbSkillRequest | PromoteLess
     output.print_line(f"{result.skill or result.item} to {result.to.value}. {result.why}")
     output.print_line("\n".join(f"    {line}".rstrip() for line in result.text.strip().splitlines()), style="green")
     if request.dry_run:
-        output.print_line("Nothing was drafted, tried or proposed.")
+        output.print_line("Dry run: nothing was drafted or proposed.")
     elif result.problem:
         output.print_line(f"Not proposed: {result.problem}", style="yellow")
     else:
-        output.print_line(f"It waits for you: {output.format_command(context, 'review', 'show', str(result.proposal))}")
+        output.print_line(f"Pending review: {output.format_command(context, 'review', 'show', str(result.proposal))}")
     if result.spent:
         output.print_line(f"{result.spent}.", style="dim")
 
@@ -262,11 +259,11 @@ def run_skill_trial(
     context: typer.Context,
     name: SkillNameArgument,
     cases: Annotated[Path | None, typer.Option("--cases", help="Tasks as TOML or JSON; else the skill's own.")] = None,
-    runs: Annotated[int, typer.Option("--runs", "-n", min=1, max=1000, help="Pairs of runs for each case.")] = 1,
-    model: Annotated[str, typer.Option("--model", "-m", help="provider:model; else that of the settings.")] = "",
-    budget: Annotated[
-        str, typer.Option("--budget", help="Stop at so many tokens (50k), minutes (30m), dollars ($2).")
+    runs: Annotated[int, typer.Option("--runs", "-n", min=1, max=1000, help="Pairs of runs per case.")] = 1,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="provider:model; default is the model in the settings.")
     ] = "",
+    budget: Annotated[str, typer.Option("--budget", help="Limit in tokens (50k), minutes (30m) or dollars ($2).")] = "",
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -311,7 +308,7 @@ def _print_trial(habitus: Habitus, plan: TrialPlan, runner: RolloutRunner, as_js
     output.print_line(f"{_describe_variants(runner).capitalize()}.")
     output.print_line(f"Stopped: {runner.stopped}." if runner.stopped else f"{spent}.")
     if known is not None:
-        output.print_line(f"All that is known of version {subject.version}: {known.sentence}")
+        output.print_line(f"Evidence on version {subject.version}: {known.sentence}")
 
 
 def _describe_variants(runner: RolloutRunner) -> str:
@@ -321,5 +318,5 @@ def _describe_variants(runner: RolloutRunner) -> str:
         made = [one for one in runner.rollouts if one.is_new is is_offered]
         judged = [one.is_ok for one in made if one.counts]
         broken = f" ({len(made) - len(judged)} could not be judged)" if len(judged) < len(made) else ""
-        parts.append(f"{variant} {sum(judged)} of {len(judged)} went well{broken}")
+        parts.append(f"{variant} {sum(judged)} of {len(judged)} succeeded{broken}")
     return ", ".join(parts)

@@ -30,14 +30,14 @@ from habitus.skills.lifecycle import has_outcomes
 from habitus.skills.model import DiagnosticSeverity, Skill, SkillState, UsageCounters
 from habitus.text import to_one_line
 
-NO_SKILLS_MESSAGE = "There are no skills yet. Write one: habitus skills new NAME"
+NO_SKILLS_MESSAGE = "No skills yet. Create one: habitus skills new NAME"
 
 
 def list_skills(
     context: typer.Context, request: ListSkillsRequest, result: SkillListPage, wide: WideOption = False
 ) -> None:
     is_filtered = any((request.q, request.tag, request.source, request.stage, request.state, request.layer))
-    _print_skill_table(result, wide=wide, empty="No skill fits." if is_filtered else NO_SKILLS_MESSAGE)
+    _print_skill_table(result, wide=wide, empty="No matches." if is_filtered else NO_SKILLS_MESSAGE)
 
 
 def show_skill(
@@ -45,7 +45,7 @@ def show_skill(
     name: SkillNameArgument,
     version: Annotated[int | None, typer.Option("--version", "-v", help="An earlier version.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print SKILL.md as it is stored.")] = False,
-    file: Annotated[str | None, typer.Option("--file", help="Print one of its other files as it is.")] = None,
+    file: Annotated[str | None, typer.Option("--file", help="Print another of its files.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a skill: its fields, steps, files and problems."""
@@ -93,9 +93,9 @@ def show_skill_history(
 
 def diff_versions(context: typer.Context, request: DiffVersionsRequest, result: VersionDiff) -> None:
     if result.old == result.new and request.new is None:
-        output.print_line("There is only version 1.")
+        output.print_line("Version 1 is the only version.")
     elif not result.diff:
-        output.print_line("There is no difference.")
+        output.print_line("No differences.")
     elif sys.stdout.isatty():
         # Imported only for a terminal, because it takes a tenth of a command's time.
         from rich.syntax import Syntax
@@ -115,7 +115,7 @@ def show_stats(
         [*(getattr(row, column) for column in columns[:-1]), _describe_reliability(row.reliability)]
         for row in result.stats
     ]
-    output.print_table_or_message("Nothing has been counted yet.", columns, rows, wide="name", is_cut=not wide)
+    output.print_table_or_message("No uses yet.", columns, rows, wide="name", is_cut=not wide)
     for row in result.stats:
         if row.by_presence_until is not None:
             told = f"Until {row.by_presence_until:%Y-%m-%d} a text that only stood in the prompt counted as used"
@@ -128,7 +128,7 @@ def show_stats(
 
 
 def _describe_reliability(reliability: float | None) -> str:
-    return "not judged yet" if reliability is None else f"{reliability:g}"
+    return "no feedback" if reliability is None else f"{reliability:g}"
 
 
 def _print_skill_table(page: SkillListPage, *, wide: bool, empty: str = NO_SKILLS_MESSAGE) -> None:
@@ -155,8 +155,8 @@ def _print_skill_table(page: SkillListPage, *, wide: bool, empty: str = NO_SKILL
     # An empty column would cost the width that the description needs.
     elif any(each.used for each in counters):
         columns["used"] = [each.used or "" for each in counters]
-    columns["use it"] = [_summarise_skill(item) for item in found]
-    output.print_table(tuple(columns), list(zip(*columns.values(), strict=True)), wide="use it", is_cut=not wide)
+    columns["when to use"] = [_summarise_skill(item) for item in found]
+    output.print_table(tuple(columns), list(zip(*columns.values(), strict=True)), wide="when to use", is_cut=not wide)
     output.print_paging_hint(len(found), page.total, page.next)
 
 
@@ -164,7 +164,9 @@ def _summarise_skill(item: ListedSkill) -> str:
     """Return why a skill can't be used, or when to use it, with its triggers; findings come first."""
     risks = sum(found.severity is DiagnosticSeverity.RISK for found in item.diagnostics)
     notes = [f"({output.format_count(risks, 'finding')}: see 'skills show')"] if risks else []
-    notes += [f"(the copy in {layer} waits for 'habitus trust {item.name}@{layer}')" for layer in item.awaiting_trust]
+    notes += [
+        f"(the copy in {layer} is not trusted: 'habitus trust {item.name}@{layer}')" for layer in item.awaiting_trust
+    ]
     told = (item.reason if item.state is not SkillState.OK else "") or (
         item.summary.when_to_use_line if item.summary else ""
     )
@@ -185,13 +187,16 @@ def _print_skill_details(shown: SkillDetails, skill: Skill) -> None:
         ("version", f"{skill.version} of {inputs.format_timestamp(skill.modified_on)}"),
         ("stages", ", ".join(sorted(skill.stages))),
         ("files", ", ".join(files)),
-        ("waits", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.awaiting_trust)),
+        ("not trusted", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.awaiting_trust)),
         ("used", _describe_uses(shown.counters)),
         ("evidence", " ".join(shown.evidence)),
         ("counts of its source", "; ".join(shown.source_counts)),
         ("missing packages", " ".join(shown.missing_packages)),
         ("hides", ", ".join(f"{skill.name}@{layer}" for layer in item.hidden)),
-        ("inert", f"{', '.join(item.inert)}: counts once you run 'habitus trust {skill.name}'" if item.inert else ""),
+        (
+            "inert",
+            f"{', '.join(item.inert)}: inactive until you run 'habitus trust {skill.name}'" if item.inert else "",
+        ),
     ]
     width = output.print_facts([(label, to_one_line(value)) for label, value in facts])
     for diagnostic in item.diagnostics:
@@ -211,5 +216,5 @@ def _describe_uses(counters: UsageCounters) -> str:
     if counters == UsageCounters():
         return ""
     last = f", last {inputs.format_timestamp(counters.last_used)}" if counters.last_used else ""
-    judged = f"succeeded {counters.succeeded}, failed {counters.failed}" if has_outcomes(counters) else "not judged yet"
+    judged = f"succeeded {counters.succeeded}, failed {counters.failed}" if has_outcomes(counters) else "no feedback"
     return f"shown {output.format_count(counters.recommended, 'time')}, used {counters.used}: {judged}{last}"

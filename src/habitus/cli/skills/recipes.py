@@ -31,7 +31,7 @@ from habitus.events import ToolResult
 from habitus.llm.model import SessionModels
 from habitus.recipes.catalogue import SkillRecipe
 
-RecipeDryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show the calls it would make.")]
+RecipeDryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the calls without making them.")]
 
 
 def list_recipes(
@@ -40,9 +40,9 @@ def list_recipes(
     rows = [
         (r.name, r.skill, r.status.value, _describe_uses(r), r.reason or r.plan.description) for r in result.recipes
     ]
-    empty = "There are no recipes. A skill has them in its chunks.md: docs/concepts/recipes.md says how."
-    columns = ("name", "skill", "status", "went well", "what it does")
-    output.print_table_or_message(empty, columns, rows, wide="what it does", is_cut=not wide)
+    empty = "No recipes yet. A skill's recipes are in its chunks.md; see docs/concepts/recipes.md."
+    columns = ("name", "skill", "status", "succeeded", "description")
+    output.print_table_or_message(empty, columns, rows, wide="description", is_cut=not wide)
 
 
 def _describe_uses(recipe: SkillRecipe) -> str:
@@ -56,7 +56,7 @@ def show_recipe(context: typer.Context, request: ShowRecipeRequest, result: Skil
     if result.plan.description:
         output.print_line(result.plan.description)
     output.print_line(f"{result.status.value}{f': {result.reason}' if result.reason else ''}")
-    output.print_line(f"Takes: {_format_json_line(result.plan.schema['properties'])}")
+    output.print_line(f"Parameters: {_format_json_line(result.plan.schema['properties'])}")
     for number, step in enumerate(result.plan.steps, 1):
         arguments = _format_json_line(step.params) if step.params else ""
         output.print_line(f"  {number}. {step.tool or f'branch {step.branch}'} {arguments}".rstrip())
@@ -103,8 +103,8 @@ def mine_recipes(
         list[str] | None,
         typer.Argument(help="Transcripts of other agents; our own journal by default.", show_default=False),
     ] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Propose what is found; it waits for your review.")] = False,
-    model: Annotated[str, typer.Option("--model", help="Let provider:model draft skills of similar requests.")] = "",
+    apply: Annotated[bool, typer.Option("--apply", help="Propose the results; they need your review.")] = False,
+    model: Annotated[str, typer.Option("--model", help="Let provider:model draft skills from similar requests.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before sending to the model.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -137,8 +137,8 @@ def _confirm_sending_requests(mining: JournalMiner, model: str, yes: bool, as_js
     if yes:
         return True
     if as_json or not sys.stdin.isatty():
-        raise Refused(f"{told} would go to {model}.", hint="Nothing was sent or kept. Add --yes to send.")
-    return typer.confirm(f"{told} would go to {model}, without the secrets. Send them?")
+        raise Refused(f"{told} would be sent to {model}.", hint="Nothing was sent or saved. Add --yes to send.")
+    return typer.confirm(f"{told} would be sent to {model}, without secrets. Send?")
 
 
 def _draft_skills(mining: JournalMiner, models: SessionModels) -> None:
@@ -160,14 +160,12 @@ def _print_mining_report(context: typer.Context, report: MiningReport, *, applie
         for line in one.evidence:
             output.print_line(f"  {line}", style="dim")
         output.print_line("\n".join(f"    {line}".rstrip() for line in one.text.strip().splitlines()), style="green")
-    found = output.format_count(len(report.suggestions), "thing")
-    output.print_line(
-        f"Looked at {output.format_count(report.turns, 'turn')} of your own: {found} done again and again."
-    )
+    found = output.format_count(len(report.suggestions), "recurring procedure")
+    output.print_line(f"Checked {output.format_count(report.turns, 'turn')}: {found} found.")
     if report.stopped:
         output.print_line(report.stopped, style="yellow")
     if report.spent:
         output.print_line(f"{report.spent}.", style="dim")
     if report.suggestions:
-        waits = f"They wait for you: {output.format_command(context, 'review', 'list')}"
-        output.print_line(waits if applied else "Nothing was kept; --apply puts it before you as proposals.")
+        waits = f"Pending review: {output.format_command(context, 'review', 'list')}"
+        output.print_line(waits if applied else "Nothing was saved; add --apply to propose it.")

@@ -38,9 +38,9 @@ from habitus.skills.sources.importing import ImportEntryResult, ImportVerdict, N
 # The rule at the end of a finding.
 _RULE = re.compile(r"\((\w+)\)(?=;|$)")
 TrustOption = Annotated[
-    bool, typer.Option("--trust", help="You have read it: findings don't hold it, and what it asks for counts.")
+    bool, typer.Option("--trust", help="You have reviewed it: import it despite findings, and trust its requests.")
 ]
-ReplaceOption = Annotated[bool, typer.Option("--replace", help="Let it take the place of a skill from another origin.")]
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace a skill of the same name from another source.")]
 ProjectOption = Annotated[
     bool, typer.Option("--project", help="Into .agents/skills of this project, locked in skills-lock.json.")
 ]
@@ -94,7 +94,7 @@ def perform_update_skills(
 
 
 def update_skills(context: typer.Context, request: UpdateSkillsRequest, result: UpdateResult) -> None:
-    for note in (*result.notes, *(f"{name} is gone there; yours stays." for name in result.missing)):
+    for note in (*result.notes, *(f"{name} was removed at the source; your copy stays." for name in result.missing)):
         output.print_error(note)
     for change in result.changes:
         output.print_line(change.diff)
@@ -115,7 +115,7 @@ def export_skills(context: typer.Context, request: ExportSkillsRequest, result: 
     for left in result.left_out:
         output.print_line(f"left out {left.name}: {left.reason}", style="yellow")
     for less in result.lost:
-        output.print_line(f"{less.name} is not whole there: {less.reason}", style="yellow")
+        output.print_line(f"{less.name} is exported incompletely: {less.reason}", style="yellow")
     output.print_line(f"Wrote {output.format_count(result.count, 'skill')} as '{result.format}' to {request.to}.")
 
 
@@ -158,7 +158,7 @@ def _always_replace(name: str, here: str, there: str) -> NameConflictResolution:
 def _ask_about_name_conflict(name: str, here: str, there: str) -> NameConflictResolution:
     """Ask how to resolve a name conflict; any other key holds the skill for review."""
     said = typer.prompt(
-        f"'{name}' here came from {here}; this one comes from {there}. (r)eplace it, (k)eep both, or let it (w)ait?",
+        f"'{name}' here came from {here}; this one is from {there}. (r)eplace it, (k)eep both, or (w)ait for review?",
         default="w",
     )
     return {"r": NameConflictResolution.REPLACE, "k": NameConflictResolution.KEEP_BOTH}.get(
@@ -186,7 +186,7 @@ def _print_import_result(home: Home, taken: ImportResult) -> None:
         output.print_line("To import all but these, say so: --all-but-held.")
     if taken.name_conflicts:
         left_out = output.format_count(taken.name_conflicts, "skill")
-        output.print_line(f"{left_out} left out: another one of the same name came first; --keep-both takes both.")
+        output.print_line(f"{left_out} skipped: another skill of the same name came first; --keep-both imports both.")
     lessons = [result for result in taken.results if result.kind == "lesson"]
     if lessons:
         output.print_line(
@@ -196,7 +196,7 @@ def _print_import_result(home: Home, taken: ImportResult) -> None:
     if asking := secrets.list_asking_skills(home.skills, {result.name for result in taken.results}):
         asks = "asks" if len(asking) == 1 else "ask"
         output.print_line(
-            f"{output.format_count(len(asking), 'skill')} {asks} for variables; see 'habitus secrets list'."
+            f"{output.format_count(len(asking), 'skill')} {asks} for secrets; see 'habitus secrets list'."
         )
     for name, finding in importing.list_similar_skills(home.skills, home.finder, taken):
         output.print_line(f"note      {name}: {finding}", style="yellow")

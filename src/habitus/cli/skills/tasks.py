@@ -56,7 +56,7 @@ def perform_add_task(habitus: Habitus, request: AddTaskRequest) -> ChangeTaskRes
 
 
 def add_task(context: typer.Context, request: AddTaskRequest, result: ChangeTaskResult) -> None:
-    output.print_line(f"{result.skill} has the task {result.task.id}.")
+    output.print_line(f"Task {result.task.id} was added to {result.skill}.")
 
 
 def perform_edit_task(habitus: Habitus, request: EditTaskRequest) -> ChangeTaskResult:
@@ -64,20 +64,18 @@ def perform_edit_task(habitus: Habitus, request: EditTaskRequest) -> ChangeTaskR
 
 
 def edit_task(context: typer.Context, request: EditTaskRequest, result: ChangeTaskResult) -> None:
-    output.print_line(f"The task {result.task.id} of {result.skill} is changed.")
+    output.print_line(f"Task {result.task.id} of {result.skill} was changed.")
 
 
 def remove_task(context: typer.Context, request: RemoveTaskRequest, result: ChangeTaskResult) -> None:
-    output.print_line(f"{result.skill} has no task {result.task.id} any more.")
+    output.print_line(f"Task {result.task.id} of {result.skill} was removed.")
 
 
 def check_tasks(context: typer.Context, request: CheckTasksRequest, result: CheckTasksResult) -> None:
     bad = [one for one in result.tasks if not one.is_sound]
     for one in bad:
         output.print_line(f"{one.skill}, {one.task}: {one.reason}", style="yellow")
-    output.print_line(
-        f"{len(result.tasks) - len(bad)} of {output.format_count(len(result.tasks), 'task')} tell right from wrong."
-    )
+    output.print_line(f"{len(result.tasks) - len(bad)} of {output.format_count(len(result.tasks), 'task')} valid.")
 
 
 def mine_tasks(context: typer.Context, request: MineTasksRequest, result: MineTasksResult) -> None:
@@ -87,5 +85,5 @@ def mine_tasks(context: typer.Context, request: MineTasksRequest, result: MineTa
             output.print_line(f"  {line}", style="dim")
     output.print_line(f"{output.format_count(len(result.found), 'task')} found.")
     if result.found:
-        waits = f"They wait for you: {output.format_command(context, 'review', 'list')}"
-        output.print_line(waits if request.apply else "Nothing was kept; --apply puts them before you as proposals.")
+        waits = f"Pending review: {output.format_command(context, 'review', 'list')}"
+        output.print_line(waits if request.apply else "Nothing was saved; add --apply to propose them.")

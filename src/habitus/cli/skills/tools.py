@@ -39,7 +39,7 @@ def confirm_create_tool(habitus: Habitus, request: CreateToolRequest, print_line
     print_line("It asks for permission to:")
     for word in words:
         print_line(f"  {word}", style="yellow")
-    return f"It wants to {', '.join(words)}. Grant that?"
+    return f"Allow it to {', '.join(words)}?"
 
 
 def perform_create_tool(habitus: Habitus, request: CreateToolRequest) -> ToolCreationResult:
@@ -48,15 +48,15 @@ def perform_create_tool(habitus: Habitus, request: CreateToolRequest) -> ToolCre
 
 
 def create_tool(context: typer.Context, request: CreateToolRequest, result: ToolCreationResult) -> None:
-    output.print_line(f"{result.name} works: kept as version {result.version}, with its payload as a test case.")
+    output.print_line(f"{result.name} works: saved as version {result.version}, with its payload as a test case.")
 
 
 def list_tools(context: typer.Context, request: ListToolsRequest, result: ToolPage, wide: WideOption = False) -> None:
     rows = [(t.name, t.status.value, t.layer, f"v{t.version}", t.reason or t.description) for t in result.tools]
     rows += [(t.name, "retired", "", "", f"{t.reason}; habitus {' '.join(t.undo)}") for t in result.retired]
-    columns = ("name", "status", "layer", "version", "what it does")
-    empty = "There are no tools yet. Make one: habitus tools new NAME --description … --code FILE"
-    output.print_table_or_message(empty, columns, rows, wide="what it does", is_cut=not wide)
+    columns = ("name", "status", "layer", "version", "description")
+    empty = "No tools yet. Create one: habitus tools new NAME --description … --code FILE"
+    output.print_table_or_message(empty, columns, rows, wide="description", is_cut=not wide)
     output.print_paging_hint(len(result.tools), result.total, result.next)
 
 
@@ -69,7 +69,7 @@ def show_tool(context: typer.Context, request: ToolRequest, result: ToolDetails)
         ("description", tool.description),
         ("parameters", json.dumps(tool.parameters, ensure_ascii=False)),
         ("example", "" if tool.example is None else json.dumps(tool.example, ensure_ascii=False)),
-        ("may", ", ".join(describe_permissions(tool.permissions)) or "nothing beyond its own empty folder"),
+        ("may", ", ".join(describe_permissions(tool.permissions)) or "only its own empty folder"),
         ("needs", ", ".join(tool.dependencies)),
         ("cases", _describe_cases(tool)),
         ("version", str(tool.version)),
@@ -84,7 +84,7 @@ def _describe_cases(tool: CodeTool) -> str:
     """Return how many test cases a tool has and whether they passed."""
     passed = f"passed {inputs.format_timestamp(tool.proved_on)}" if tool.proved_on else "stale"
     by_shape = f"; {tool.by_shape} by shape only" if tool.by_shape else ""
-    return f"{tool.cases}, {passed}{by_shape}{'' if tool.is_compared else '; compared with nothing'}"
+    return f"{tool.cases}, {passed}{by_shape}{'' if tool.is_compared else '; not compared'}"
 
 
 def check_run_tool(habitus: Habitus, given: Mapping[str, Any]) -> None:
@@ -127,11 +127,11 @@ def _print_test_report(one: ToolTestReport) -> None:
 
 
 def remove_tool(context: typer.Context, request: ToolRequest, result: RetiredTool) -> None:
-    output.print_line(f"The tool {result.name} is gone.")
+    output.print_line(f"The tool {result.name} was removed.")
 
 
 def restore_tool(context: typer.Context, request: ToolRequest, result: RestoreToolResult) -> None:
-    output.print_line(f"The tool {result.tool.name} is back ({result.tool.status}).")
+    output.print_line(f"The tool {result.tool.name} was restored ({result.tool.status}).")
 
 
 def _print_progress(text: str) -> None:

@@ -32,7 +32,7 @@ from habitus.cli import inputs, output
 from habitus.cli.use_case_commands import edit_in_editor
 from habitus.skills.model import SkillState
 
-ShowListOption = Annotated[bool, typer.Option("--list", help="Show what can be brought back.")]
+ShowListOption = Annotated[bool, typer.Option("--list", help="Show what can be restored.")]
 
 
 def create_skill(context: typer.Context, request: CreateSkillRequest, result: CreateSkillResult) -> None:
@@ -63,30 +63,28 @@ def edit_skill(context: typer.Context, request: EditSkillRequest, result: Change
     if not result.undo:
         output.print_line(f"{result.name} is unchanged (version {result.version}).")
     elif result.hides:
-        output.print_line(
-            f"Wrote {result.name}@{result.layer}, which now stands in front of {result.name}@{result.hides}."
-        )
+        output.print_line(f"Wrote {result.name}@{result.layer}, which now overrides {result.name}@{result.hides}.")
     else:
         output.print_line(f"{result.name} is now at version {result.version}.")
 
 
 def enable_skills(context: typer.Context, request: SkillNamesRequest, result: SwitchSkillsResult) -> None:
     for one in result.skills:
-        output.print_line(f"{one.name} is switched on.")
+        output.print_line(f"{one.name} is enabled.")
         if one.state is not SkillState.OK:
             output.print_line(f"It is still {one.state}: {one.reason}")
 
 
 def disable_skills(context: typer.Context, request: SkillNamesRequest, result: SwitchSkillsResult) -> None:
     for one in result.skills:
-        output.print_line(f"{one.name} is switched off.")
+        output.print_line(f"{one.name} is disabled.")
 
 
 def remove_skills(context: typer.Context, request: RemoveSkillsRequest, result: RemoveSkillsResult) -> None:
     for one in result.skills:
         output.print_line(f"Moved {one.name}@{one.layer} to the archive.")
         if one.uncovers:
-            output.print_line(f"{one.name}@{one.uncovers} is in view again.")
+            output.print_line(f"{one.name}@{one.uncovers} is visible again.")
 
 
 def perform_restore_skill(
@@ -102,7 +100,7 @@ def restore_skill(
     context: typer.Context, request: RestoreSkillRequest, result: RestoreSkillResult | ArchivedSkillPage
 ) -> None:
     if isinstance(result, RestoreSkillResult):
-        output.print_line(f"{result.name}@{result.layer} is back.")
+        output.print_line(f"{result.name}@{result.layer} was restored.")
     else:
         _print_archive(result)
 
@@ -124,4 +122,4 @@ def _print_archive(result: ArchivedSkillPage) -> None:
 
 
 def rollback_skill(context: typer.Context, request: RollbackSkillRequest, result: ChangeSkillResult) -> None:
-    output.print_line(f"{result.name} is back to version {request.to}, as version {result.version}.")
+    output.print_line(f"{result.name} was rolled back to version {request.to}, saved as version {result.version}.")
