@@ -77,7 +77,7 @@ def test_a_file_is_dropped_looked_at_and_saved(page: Page, site: Site, tmp_path:
         drop(page, dropped)
         expect(page.locator("#looked")).to_contain_text("Nothing suspicious was found.")
         assert not site.habitus.skills.is_name_taken(name)
-        page.get_by_role("button", name="Save them").click()
+        page.get_by_role("button", name="Import", exact=True).click()
         expect(page.get_by_role("status")).to_contain_text("Saved: 1 skill.")
         assert site.habitus.skills.is_name_taken(name)
 
@@ -86,12 +86,12 @@ def test_a_file_is_dropped_looked_at_and_saved(page: Page, site: Site, tmp_path:
 @pytest.mark.req("CL-02")
 def test_what_waits_is_approved_and_turned_down(page: Page, site: Site) -> None:
     page.goto(f"{site.address}/inbox")
-    expect(page.get_by_label("2 waiting")).to_be_visible()
+    expect(page.get_by_label("2 pending review")).to_be_visible()
     page.get_by_role("button", name="Approve").first.click()
     expect(page.get_by_role("status")).to_contain_text("Approved.")
-    page.get_by_placeholder("Why not?").fill("Too small.")
-    page.get_by_role("button", name="Turn down").click()
-    expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+    page.get_by_placeholder("Reason").fill("Too small.")
+    page.get_by_role("button", name="Reject", exact=True).click()
+    expect(page.get_by_text("Nothing pending review")).to_be_visible()
     expect(page.locator("#waiting")).to_be_hidden()
 
 
@@ -99,8 +99,8 @@ def test_what_waits_is_approved_and_turned_down(page: Page, site: Site) -> None:
 @pytest.mark.req("CL-02")
 def test_what_went_wrong_is_said_on_the_open_page(page: Page, site: Site) -> None:
     page.goto(f"{site.address}/lessons")
-    page.get_by_label("Something to remember").fill("   ")
-    page.get_by_role("button", name="Remember it").click()
+    page.get_by_label("New lesson").fill("   ")
+    page.get_by_role("button", name="Add", exact=True).click()
     expect(page.get_by_role("status")).to_contain_text("can't be kept")
     expect(page.get_by_role("heading", name="Lessons")).to_be_visible()
 
@@ -125,9 +125,9 @@ def test_a_skill_is_written_by_hand(page: Page, site: Site) -> None:
 @pytest.mark.req("CL-02")
 def test_an_earlier_version_is_compared_and_brought_back(page: Page, site: Site) -> None:
     page.goto(f"{site.address}/skills/close-the-month?tab=history")
-    page.get_by_role("link", name="What changed").nth(1).click()
+    page.get_by_role("link", name="Changes", exact=True).nth(1).click()
     expect(page.get_by_role("heading", name="What version 2 changed")).to_be_visible()
-    page.get_by_role("button", name="Go back to this").last.click()
+    page.get_by_role("button", name="Roll back").last.click()
     expect(page.get_by_role("status")).to_contain_text("version 1")
     assert "Tell the team" not in site.habitus.skills.load("close-the-month").body
 
@@ -137,7 +137,7 @@ def test_an_earlier_version_is_compared_and_brought_back(page: Page, site: Site)
 def test_somebody_asks_whether_a_skill_would_be_used(page: Page, site: Site) -> None:
     page.goto(f"{site.address}/skills/close-the-month?tab=fits")
     page.get_by_label("A request").fill("close the books of March")
-    page.get_by_role("button", name="Would it be used?").click()
+    page.get_by_role("button", name="Try", exact=True).click()
     expect(page.locator(".card h3")).to_be_visible()
     page.goto(f"{site.address}/try")
     page.get_by_role("textbox", name="A request").press_sequentially("close the books of March")
@@ -148,16 +148,16 @@ def test_somebody_asks_whether_a_skill_would_be_used(page: Page, site: Site) -> 
 @pytest.mark.req("CL-02")
 def test_a_lesson_is_added_changed_put_away_and_brought_back(page: Page, site: Site) -> None:
     page.goto(f"{site.address}/lessons")
-    page.get_by_label("Something to remember").fill("Invoices are numbered by year.")
-    page.get_by_role("button", name="Remember it").click()
+    page.get_by_label("New lesson").fill("Invoices are numbered by year.")
+    page.get_by_role("button", name="Add", exact=True).click()
     page.get_by_role("link", name="Invoices are numbered by year.").click()
     page.get_by_label("Text").fill("Invoices are numbered by month.")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", name="Invoices are numbered by month.")).to_be_visible()
     page.goto(f"{site.address}/lessons")
-    page.get_by_role("button", name="Put away: Invoices are numbered by month.").click()
-    page.get_by_role("button", name="Bring back: Invoices are numbered by month.").click()
-    expect(page.get_by_role("button", name="Put away: Invoices are numbered by month.")).to_be_visible()
+    page.get_by_role("button", name="Archive: Invoices are numbered by month.").click()
+    page.get_by_role("button", name="Restore: Invoices are numbered by month.").click()
+    expect(page.get_by_role("button", name="Archive: Invoices are numbered by month.")).to_be_visible()
 
 
 @pytest.mark.full
@@ -168,8 +168,8 @@ def test_a_conversation_is_looked_at_and_judged(page: Page, site: Site) -> None:
     page.get_by_role("link", name="Please close March.").click()
     page.wait_for_function("shown => !shown.isConnected", arg=shown_first)
     expect(page.get_by_text("14 invoices are booked.")).to_be_visible()
-    page.get_by_role("button", name="This went wrong").click()
-    expect(page.locator(".turn .state", has_text="went wrong")).to_be_visible()
+    page.get_by_role("button", name="This turn failed").click()
+    expect(page.locator(".turn .state", has_text="failed")).to_be_visible()
     sources = [outcome.kind.value for outcome in site.habitus.journal.get_turn("t1", user="ann").outcomes]
     assert "failed" in sources
 
@@ -219,7 +219,7 @@ def test_of_two_tabs_the_second_sees_the_conflict_and_keeps_its_text(page: Page,
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("status")).to_contain_text("Saved as version 2.")
     other.get_by_role("button", name="Save").click()
-    expect(other.get_by_text("Somebody saved version 2 while you were writing.")).to_be_visible()
+    expect(other.get_by_text("Another person saved version 2 while you were editing.")).to_be_visible()
     expect(other.locator("markdown-editor .cm-content")).to_contain_text("Second tab.")
     assert "First tab." in site.habitus.skills.load("tidy-inbox").body
     other.get_by_role("button", name="Save").click()

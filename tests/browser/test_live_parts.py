@@ -22,8 +22,8 @@ def test_a_person_sets_a_model_talks_judges_and_stops(page: Page, site: Site, tm
     ]
     script.write_text(json.dumps(steps))
     page.goto(f"{site.address}/settings")
-    page.get_by_role("textbox", name="The model that answers").fill(f"script:{script}")
-    page.get_by_role("button", name="Save: The model that answers").click()
+    page.get_by_role("textbox", name="Model", exact=True).fill(f"script:{script}")
+    page.get_by_role("button", name="Save: Model").click()
     expect(page.get_by_role("status")).to_contain_text("Saved.")
 
     page.goto(f"{site.address}/chat")
@@ -31,13 +31,13 @@ def test_a_person_sets_a_model_talks_judges_and_stops(page: Page, site: Site, tm
     for file in files:
         file.write_text("north,7\n")
         page.get_by_label("Attach files").set_input_files(file)  # the second choice joins the first
-    page.get_by_role("button", name="Leave out notes.md").click()
+    page.get_by_role("button", name="Remove notes.md").click()
     page.get_by_label("Your request").fill("Please close March.")
     page.keyboard.press("Enter")
     expect(page.locator("section.turn strong")).to_have_text("closed")
     expect(page.locator("section.turn .chip")).to_have_text(["sales.csv"])
     expect(page.locator("section.turn")).to_contain_text("close-the-month was opened by the agent")
-    page.get_by_role("button", name="This went well").click()
+    page.get_by_role("button", name="This turn succeeded").click()
     expect(page.locator("section.turn .facts")).to_contain_text("went well")
 
     page.get_by_label("Your request").fill("And April?")

@@ -109,7 +109,7 @@ def _look_after_skills(person: Person, site: Site) -> None:
     with person.task("compare"):
         person.opens("Close the month")
         person.click(page.get_by_role("link", name="History"))
-        person.click(page.get_by_role("button", name="Show the difference"))
+        person.click(page.get_by_role("button", name="Show diff"))
         expect(page.locator(".diff .new").first).to_be_visible()
     with person.task("decide"):
         person.goes_to("Inbox")
@@ -134,9 +134,9 @@ def _bring_in(person: Person, site: Site, place: Path) -> None:
         made.writestr("make-jam/SKILL.md", SKILL.format("make-jam"))
     with person.task("zip"):
         person.goes_to("Skills")
-        person.click(page.get_by_role("link", name="Import"))
+        person.click(page.get_by_role("link", name="Import", exact=True))
         page.get_by_label("A file with skills").set_input_files(archive)
-        person.click(page.get_by_role("button", name="Save them"))
+        person.click(page.get_by_role("button", name="Import", exact=True))
         expect(page.get_by_role("row", name="make-jam")).to_contain_text("imported")
         assert habitus.skills.is_name_taken("make-jam")
     folder = place / "garden"
@@ -144,16 +144,16 @@ def _bring_in(person: Person, site: Site, place: Path) -> None:
     (folder / "plant-beans" / "SKILL.md").write_text(SKILL.format("plant-beans"))
     with person.task("folder"):
         person.goes_to("Skills")
-        person.click(page.get_by_role("link", name="Import"))
+        person.click(page.get_by_role("link", name="Import", exact=True))
         drop(page, folder)
-        person.click(page.get_by_role("button", name="Save them"))
+        person.click(page.get_by_role("button", name="Import", exact=True))
         expect(page.get_by_role("row", name="plant-beans")).to_contain_text("imported")
         with page.expect_navigation():  # the page is shown anew
-            page.get_by_role("button", name="Undo all of it").click()
+            page.get_by_role("button", name="Undo import").click()
         assert not habitus.skills.is_name_taken("plant-beans")
     with person.task("address"):
         person.goes_to("Skills")
-        person.click(page.get_by_role("link", name="Import"))
+        person.click(page.get_by_role("link", name="Import", exact=True))
         page.get_by_label("A site, a repository or an archive").fill(ADDRESS)
         person.click(page.get_by_role("button", name="Fetch"))
         expect(page.get_by_role("row", name="brew-tea")).to_contain_text("imported")
@@ -164,8 +164,8 @@ def _teach(person: Person, site: Site) -> None:
     page = person.page
     with person.task("add a lesson"):
         person.goes_to("Lessons")
-        page.get_by_label("Something to remember").fill("Invoices are numbered by year.")
-        person.click(page.get_by_role("button", name="Remember it"))
+        page.get_by_label("New lesson").fill("Invoices are numbered by year.")
+        person.click(page.get_by_role("button", name="Add", exact=True))
         expect(page.get_by_role("link", name="Invoices are numbered by year.")).to_be_visible()
     with person.task("correct one"):
         person.goes_to("Lessons")
@@ -204,7 +204,7 @@ def _operate(person: Person, site: Site, place: Path) -> None:
         assert "habitus" in json.loads((place / ".claude.json").read_text())["mcpServers"]
     with person.task("schedule a job"):
         person.goes_to("Automation")
-        person.click(page.get_by_label("When: Look for recipes"))
-        page.get_by_label("When: Look for recipes").select_option("sunday")
-        expect(page.get_by_label("At what time: Look for recipes")).to_have_value("03:00")
+        person.click(page.get_by_label("When: Find recipes"))
+        page.get_by_label("When: Find recipes").select_option("sunday")
+        expect(page.get_by_label("At what time: Find recipes")).to_have_value("03:00")
         assert "weekly on sunday at 03:00" in (habitus.settings.home / "habitus.toml").read_text()

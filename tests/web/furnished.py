@@ -25,7 +25,7 @@ SKILLS = (
         name="close-the-month",
         title="Close the month",
         description="Books the last invoices and locks the period.",
-        when_to_use="When somebody wants to close the books of a month.",
+        when_to_use="When the user wants to close the books of a month.",
         tags=("finance", "monthly"),
         body="# Close the month\n\n1. List open invoices.\n2. Book each one, or say why not.\n3. Lock the period.\n",
     ),

@@ -35,4 +35,4 @@ def test_the_owner_is_told_where_a_private_address_is_added(api: TestClient) -> 
 
 def test_the_page_has_a_place_for_an_address(browser: TestClient) -> None:
     assert 'name="source"' in browser.get("/import").text
-    assert "No address was given." in browser.post("/import/address", data={"source": " "}).text
+    assert "No address given." in browser.post("/import/address", data={"source": " "}).text

@@ -55,7 +55,7 @@ def test_a_skill_is_made_read_changed_put_away_and_brought_back(api: TestClient)
     (archived,) = api.get(f"{API}/archive").json()["archived"]
     assert api.post(f"{API}/archive/{archived['id']}/restore").json()["name"] == "make-soup"
     undo = api.delete(f"{API}/skills/make-soup").json()["undo"]
-    assert api.post(f"{API}/undo", json={"undo": undo}).json()["messages"] == ["make-soup is back."]
+    assert api.post(f"{API}/undo", json={"undo": undo}).json()["messages"] == ["make-soup was restored."]
     assert api.post(f"{API}/undo", json={"undo": ["skills", "paint", "x"]}).status_code == 422
 
 
@@ -202,9 +202,9 @@ def test_a_tool_that_was_taken_out_of_use_comes_back_by_its_undo(api: TestClient
     equip(habitus)
     gone = habitus.tools.retire("shout", habitus.build_author("no longer needed"))
     back = api.post(f"{API}/undo", json={"undo": gone.undo}).json()
-    assert (back["messages"], back["undo"]) == (["The tool shout is back."], ["tools", "remove", "shout@user"])
+    assert (back["messages"], back["undo"]) == (["The tool shout was restored."], ["tools", "remove", "shout@user"])
     assert [tool["name"] for tool in api.get(f"{API}/tools").json()["tools"]] == ["shout"]
-    assert api.post(f"{API}/undo", json={"undo": back["undo"]}).json()["messages"] == ["The tool shout is gone."]
+    assert api.post(f"{API}/undo", json={"undo": back["undo"]}).json()["messages"] == ["The tool shout was removed."]
     assert api.get(f"{API}/tools").json()["tools"] == []
 
 
@@ -292,7 +292,7 @@ def test_turns_are_read_and_judged_later_and_requests_are_explained(api: TestCli
     assert api.get(f"{API}/pause").json()["paused"]["by"] == "ann"
     assert api.delete(f"{API}/pause").json() == {"paused": None, "undo": ["pause"]}
     assert api.post(f"{API}/undo", json={"undo": ["pause"]}).json()["undo"] == ["resume"]
-    assert api.post(f"{API}/undo", json={"undo": ["resume"]}).json()["messages"] == ["Learning goes on."]
+    assert api.post(f"{API}/undo", json={"undo": ["resume"]}).json()["messages"] == ["Learning has resumed."]
     assert any(one["key"] == "memory" for one in api.get(f"{API}/settings").json()["settings"])
 
 

@@ -107,7 +107,7 @@ def test_an_answer_comes_as_it_is_written_with_what_was_used(
     assert '<a href="/skills/brew-tea">brew-tea</a> was opened by the agent' in end
     # Somebody says how it went, goes on, and the page has both turns.
     turn = habitus.journal.list_latest_turns(limit=1)[0]
-    assert "went well" in client.post(f"/activity/{id}/{turn.id}", data={"ok": "true"}).text
+    assert "succeeded" in client.post(f"/activity/{id}/{turn.id}", data={"ok": "true"}).text
     again = client.post(f"/chat/{id}", data={"text": "And then?"})
     assert "How is tea brewed?" in again.text
     assert "And then wait." in answered(client, again.text)

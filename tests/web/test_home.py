@@ -28,16 +28,16 @@ def test_home_counts_a_month_and_has_five_rows_with_what_to_do(browser: TestClie
         assert step in first
     assert re.search(r'class="done"><div class="grow"><strong>Add skills', first)  # brew-tea is there
     later = ("Helps most", 'id="agents"', 'id="learned"')  # which would not fit the first screen
-    assert ("Needs you" in first, [part for part in later if part in first]) == (True, [])
+    assert ("Needs attention" in first, [part for part in later if part in first]) == (True, [])
     furnish_with_life(habitus)
     furnish_with_much(habitus, skills=3, waiting=6, requests=8)
     page = browser.get("/").text
-    tiles = dict(re.findall(r"<strong>([^<]+)</strong> (requests|went well|skills used|waiting)<", page))
-    assert {label: number for number, label in tiles.items()} | {"went well": ""} == {
+    tiles = dict(re.findall(r"<strong>([^<]+)</strong> (requests|succeeded|skills used|pending review)<", page))
+    assert {label: number for number, label in tiles.items()} | {"succeeded": ""} == {
         "requests": "25",
-        "went well": "",
+        "succeeded": "",
         "skills used": "4",
-        "waiting": "8",
+        "pending review": "8",
     }
     needs = page.split('id="needs"')[1].split("</ul>")[0]
     assert needs.count("<li>") == 5
@@ -61,7 +61,7 @@ def test_what_is_harmless_is_approved_in_its_row_and_taken_back_from_the_notice(
     assert jam is not None
     assert doubtful is not None
     rows = browser.get("/").text.split('id="needs"')[1].split("</ul>")[0].split("<li>")[1:]
-    assert [re.findall(r">(Approve|Decide)<", row) for row in rows] == [["Approve"], ["Decide"]]
+    assert [re.findall(r">(Approve|Review)<", row) for row in rows] == [["Approve"], ["Review"]]
     done = browser.post(f"/inbox/{jam.id}/approve-here").text
     assert ("Approved: Add make-jam." in done, "<h1>Home</h1>" in done) == (True, True)
     assert habitus.skills.is_name_taken("make-jam")

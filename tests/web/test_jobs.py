@@ -21,17 +21,17 @@ from tests.web.test_chat import heard
 
 @pytest.mark.req("CL-02")
 def test_a_job_is_left_followed_ended_and_tried_again(browser: TestClient, habitus: Habitus) -> None:
-    assert "Nothing runs." in browser.get("/automation").text
+    assert "No jobs." in browser.get("/automation").text
     page = browser.post("/automation", data={"kind": "curate"}).text
     assert '<live-part from="/automation/live">' in page
     queue = jobs.open_queue(habitus)
     (job,) = queue.list_jobs()
     ended = browser.post(f"/automation/{job.id}/cancel").text
-    assert "It ends before its next part." in ended
+    assert "Cancelling; it stops before its next part." in ended
     assert queue.get(job.id).state is JobState.CANCELLED
     # Nothing runs any more, so that the list is told once, in place of what listened.
     assert [put for put, _ in heard(browser, "/automation/live")] == ["over"]
-    assert "It goes on where it had come to." in browser.post(f"/automation/{job.id}/retry").text
+    assert "Queued again; it continues where it stopped." in browser.post(f"/automation/{job.id}/retry").text
     assert queue.get(job.id).state is JobState.WAITING
     missing = browser.post("/automation", data={"kind": "import"}, headers={"HX-Request": "true"})
     assert (missing.status_code, "Say where from" in missing.text) == (422, True)
@@ -41,16 +41,16 @@ def test_a_job_is_left_followed_ended_and_tried_again(browser: TestClient, habit
 def test_a_skill_gets_tasks_and_a_run_on_its_page(browser: TestClient, habitus: Habitus) -> None:
     page = browser.get("/skills/brew-tea?tab=improve").text
     assert ("It has 0 tasks." in page, "habitus tasks" in page, "Start it" in page) == (True, False, False)
-    assert "Nothing yet was asked of it" in browser.post("/skills/brew-tea/tasks/mine").text
+    assert "No recurring requests" in browser.post("/skills/brew-tea/tasks/mine").text
     for number in range(8):
         task = {"asked": f"Brew tea number {number}", "expect": "boil"}
         page = browser.post("/skills/brew-tea/tasks", data=task).text
-    assert ("The task is kept." in page, "It has 8 tasks: " in page) == (True, True)
+    assert ("Task added." in page, "It has 8 tasks: " in page) == (True, True)
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', page)})
     assert "It has 7 tasks: " in browser.get("/skills/brew-tea?tab=improve").text
     wrong = browser.post("/skills/brew-tea/improve", data={"budget": "much"}, headers={"HX-Request": "true"})
     assert wrong.status_code == 422
-    assert "left to the next worker" in browser.post("/skills/brew-tea/improve", data={"budget": "30m"}).text
+    assert "Queued for the next free worker" in browser.post("/skills/brew-tea/improve", data={"budget": "30m"}).text
     assert [job.kind for job in jobs.open_queue(habitus).list_jobs()] == ["improve"]
 
 

@@ -1,4 +1,4 @@
-"""The Inbox: what a change would have done, what belongs together, and every decision taken back."""
+"""The Inbox: what a change would have done, what belongs together, and every decision undone."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_change_is_shown_with_what_it_would_have_done_to_the_last_requests(
     id = proposed(habitus, COFFEE)
     while "so far" in (effect := seen(f"<main>{browser.get(f'/inbox/effect/{id}').text}")):
         pass  # it says how far it is, and goes on
-    assert re.search(r"1\s+of the last 3 requests would get brew-coffee that do not now", effect)
+    assert re.search(r"1\s+of the last 3 requests would newly get brew-coffee", effect)
     told = api.get(f"/api/v1/review/effect/{id}").json()
     (gained,) = told["affected"]
     assert (gained["request"], gained["gains_skill"]) == ("Brew me a coffee with the grinder, please", True)
@@ -105,12 +105,12 @@ def test_near_duplicates_that_wait_are_decided_together(browser: TestClient, hab
     groups = inbox.group_related(habitus.finder, inbox.list_pending(habitus))
     assert [[item.id for item in group] for group in groups if len(group) > 1] == [[first, second]]
     page = browser.get(f"/inbox/alike/{first}").text
-    assert "1 other in the inbox says much the same:  make-coffee ." in seen(f"<main>{page}")
+    assert "1 other in the inbox says something very similar:  make-coffee ." in seen(f"<main>{page}")
     assert f'hx-post="/inbox/{first}/choose"' in page
     done = browser.post(f"/inbox/{second}/choose", data={"others": [first]})
-    assert "Approved; 1 other turned down." in done.text
+    assert "Approved; 1 other rejected." in done.text
     assert habitus.skills.is_name_taken("make-coffee")
-    assert habitus.review.get(int(first)).decision == "make-coffee says the same, and was taken"
+    assert habitus.review.get(int(first)).decision == "make-coffee says the same and was approved"
     # One Undo has all of them wait again, as if nobody had chosen.
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', done.text)})
     assert inbox.group_related(habitus.finder, inbox.list_pending(habitus)) == groups
@@ -140,10 +140,12 @@ def test_a_program_takes_one_of_several_and_nothing_is_half_done(
     done, again = (stranger.post(door, json=wanted, headers=reviewer) for _ in range(2))
     assert done.json() == again.json()
     assert [done.json()["approved"]["item"][key] for key in ("state", "decided_by")] == ["approved", "reviewer"]
-    assert [one["item"]["decision"] for one in done.json()["rejected"]] == ["make-coffee says the same, and was taken"]
+    assert [one["item"]["decision"] for one in done.json()["rejected"]] == [
+        "make-coffee says the same and was approved"
+    ]
     assert habitus.skills.is_name_taken("make-coffee")
     back = api.post("/api/v1/undo", json={"undo": done.json()["rejected"][0]["undo"]})
-    assert back.json()["messages"] == ["brew-coffee@user waits for you again."]
+    assert back.json()["messages"] == ["brew-coffee@user is pending review again."]
 
 
 @pytest.mark.req("CL-02")
@@ -155,7 +157,7 @@ def test_every_decision_can_be_taken_back(browser: TestClient, habitus: Habitus)
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', down)})
     assert [item.id for item in inbox.list_pending(habitus)] == [id]
     browser.post(f"/inbox/{id}/reject", data={"reason": "no"})
-    assert "It waits for you again." in browser.post(f"/inbox/{id}/reopen").text
+    assert "Pending review again." in browser.post(f"/inbox/{id}/reopen").text
     taken = browser.post(f"/inbox/{id}/approve").text
     assert habitus.skills.is_name_taken("brew-coffee")
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', taken)})
@@ -168,7 +170,7 @@ def test_every_decision_can_be_taken_back(browser: TestClient, habitus: Habitus)
         before = habitus.skills.read_tree("brew-tea")
         browser.post(f"/inbox/{submitted.proposal.id}/approve")
         assert habitus.skills.is_name_taken("brew-tea") is (action is not ProposalAction.REMOVE)
-        assert "It waits for you again." in browser.post(f"/inbox/{submitted.proposal.id}/reopen").text
+        assert "Pending review again." in browser.post(f"/inbox/{submitted.proposal.id}/reopen").text
         assert habitus.skills.read_tree("brew-tea") == before
         assert habitus.skills.find("brew-tea").state is SkillState.OK
 
@@ -179,7 +181,7 @@ def test_a_lesson_that_waits_is_edited_turned_down_and_taken_back(browser: TestC
     waiting = habitus.memory.encode(draft).engram
     assert waiting is not None
     edited = browser.post(f"/inbox/{waiting.id}/text", data={"text": "Dates are written day first."})
-    assert "Changed; it still waits for you." in edited.text
+    assert "Saved; still pending review." in edited.text
     down = browser.post(f"/inbox/{waiting.id}/reject", data={"reason": "not here"}).text
     assert inbox.list_pending(habitus) == ()
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', down)})
@@ -233,16 +235,16 @@ def test_in_a_team_somebody_else_can_be_made_to_approve(
 ) -> None:
     key = {"key": "review.somebody_else", "value": "true"}
     alone = browser.post("/settings/value", data=key, headers={"HX-Request": "true"})
-    assert (alone.status_code, "There is nobody else who could approve" in alone.text) == (409, True)
+    assert (alone.status_code, "No other person could approve" in alone.text) == (409, True)
     for spelled, value in (("review.somebody_else", "true"), ("Review.Somebody-Else", "1")):
         refused = api.put(f"/api/v1/settings/{spelled}", json={"value": value})
-        assert (refused.status_code, "There is nobody else who could approve" in refused.json()["title"]) == (409, True)
+        assert (refused.status_code, "No other person could approve" in refused.json()["title"]) == (409, True)
     reviewer = {"Authorization": f"Bearer {open_user_accounts(habitus).add('ben', UserRole.REVIEWER).token}"}
     assert browser.post("/settings/value", data=key).status_code == 200
     id = proposed(habitus, COFFEE)
-    assert "somebody else must approve it" in browser.get(f"/inbox/{id}").text
+    assert "another person must approve it" in browser.get(f"/inbox/{id}").text
     refused = api.post(f"/api/v1/review/{id}/approve")
-    assert (refused.status_code, "somebody else must approve it" in refused.json()["title"]) == (409, True)
+    assert (refused.status_code, "another person must approve it" in refused.json()["title"]) == (409, True)
     assert stranger.post(f"/api/v1/review/{id}/approve", headers=reviewer).status_code == 200
     # With nobody else left, whoever is alone decides again.
     other = proposed(habitus, replace(COFFEE, name="make-coffee"))

@@ -18,13 +18,13 @@ def test_a_setting_is_changed_holds_at_once_and_is_taken_back(browser: TestClien
     file = habitus.settings.home / "habitus.toml"
     saved = browser.post("/settings/value", data={"key": "review.auto", "value": "true"}).text
     assert "auto = true" in file.read_text()
-    assert re.search(r'<option value="true" selected>is used at once', saved)
+    assert re.search(r'<option value="true" selected>apply at once', saved)
     browser.post("/settings/value", data={"key": "model", "value": "script:nowhere.json"})
     assert "There is no script nowhere.json" in browser.get("/chat").text
     words = re.findall(r'name="undo" value="([^"]+)"', saved)
     assert browser.post("/undo", data={"undo": words}).headers["hx-refresh"] == "true"
     assert "auto" not in file.read_text()
-    assert re.search(r'<option value="false" selected>waits for you', browser.get("/settings").text)
+    assert re.search(r'<option value="false" selected>need review', browser.get("/settings").text)
     wrong = browser.post("/settings/value", data={"key": "evidence.withhold", "value": "9"})
     assert (wrong.status_code, "evidence.withhold" in wrong.text) == (422, True)
 

@@ -25,7 +25,7 @@ def test_somebody_is_invited_by_a_link_seen_and_removed(
 ) -> None:
     page = browser.post("/team/invite", data={"name": "Ben ", "role": "reviewer"}).text
     link = re.findall(r'value="http://127.0.0.1:8765(/enter\?key=[^"]+)"', page)[0]
-    assert "invited, not here yet" in page
+    assert "invited, not signed in yet" in page
     assert stranger.get(link).headers["location"] == "/"
     token = {"Authorization": f"Bearer {open_user_accounts(habitus).add('eve', UserRole.ADMIN).token}"}
     assert stranger.get(f"{API}/users", headers=token).status_code == 200
@@ -84,19 +84,19 @@ def test_the_owner_connects_an_agent_that_is_found_here(
     (tmp_path / ".claude.json").write_text('{"mine": 1}\n')
     page = seen(browser.get("/connections").text)
     assert "Claude Code" in page
-    assert "found here, not connected" in page
+    assert "found, not connected" in page
     assert "mcpServers" in browser.get("/connections/claude-code/changes").text
     assert json.loads((tmp_path / ".claude.json").read_text()) == {"mine": 1}
     assert "Claude Code is connected." in browser.post("/connections/claude-code/connect").text
     assert "habitus" in json.loads((tmp_path / ".claude.json").read_text())["mcpServers"]
     assert [one["name"] for one in api.get(f"{API}/agents").json()["agents"] if one["is_connected"]] == ["claude-code"]
-    assert "not heard yet" in browser.get("/connections").text
+    assert "not active yet" in browser.get("/connections").text
     asked = Turn(id="t", session="s", request="Hi", started_on=habitus.clock(), source_type="claude-code", user="ann")
     habitus.journal.record_turn(asked)
     habitus.journal.record_turn(replace(asked, id="u", source_type="mcp"))
     page = " ".join(seen(browser.get("/connections").text).split())
-    assert "Claude Code connected last heard just now" in page
-    assert "Also heard Agents by MCP last heard just now" in page
+    assert "Claude Code connected last active just now" in page
+    assert "Other active agents Agents by MCP last active just now" in page
     # Another admin works on the same home, and not on its owner's files.
     other = {"Authorization": f"Bearer {open_user_accounts(habitus).add('eve', UserRole.ADMIN).token}"}
     for path in ("/agents/claude-code/disconnect", "/agents/claude-code/import"):
@@ -123,7 +123,7 @@ def test_what_an_agent_has_here_is_imported_with_a_table_and_one_undo(
     page = browser.post("/import/agent/claude-code").text
     table = seen(page.partition("<table")[2].join(["<main", ""]))
     assert re.search(r"make-jam\s+imported", table)
-    assert re.search(r"steal\s+waits for you", table)
+    assert re.search(r"steal\s+needs review", table)
     assert habitus.skills.find("make-jam").layer == "user"
     undo = re.findall(r'name="undo" value="([^"]+)"', page.partition("<table")[0].partition('id="became"')[2])
     browser.post("/undo", data={"undo": undo})

@@ -67,7 +67,7 @@ def test_published_skills_are_read_by_whoever_reaches_it_and_nothing_else_is(run
         assert http.get(f"{address}/.well-known/agent-skills/{row['url']}").status_code == 200
         assert http.get(f"{address}/.well-known/agent-skills/../../etc/passwd").status_code in (401, 404)
         assert http.get(f"{address}/api/v1/skills").status_code == 401
-    assert any("for everybody on this machine" in line for line in said)
+    assert any("everyone on this machine" in line for line in said)
 
 
 @pytest.mark.full

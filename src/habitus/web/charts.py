@@ -39,7 +39,7 @@ def render_version_effects(found: Sequence[ItemFinding]) -> Markup | None:
     """Return a chart of the effect of offering each version, or None if no feedback exists."""
     known = {f"v{one.item.version}": one.estimate.offering for one in reversed(found)}
     drawn = {label: effect for label, effect in known.items() if effect is not None}
-    return render_intervals("Of a hundred conversations", drawn) if drawn else None
+    return render_intervals("Per 100 conversations", drawn) if drawn else None
 
 
 def render_candidate_effects(found: Sequence[CandidateReport]) -> Markup | None:
@@ -51,14 +51,14 @@ def render_candidate_effects(found: Sequence[CandidateReport]) -> Markup | None:
         for one in found
         if one.gate is not None
     }
-    return render_intervals("Of a hundred tries", drawn) if drawn else None
+    return render_intervals("Per 100 rollouts", drawn) if drawn else None
 
 
 def render_usage_bars(title: str, of: Mapping[str, UseOutcomeCounts]) -> Markup:
     """Return one stacked bar per label, from below: succeeded, failed, no feedback."""
     most = max((uses.total for uses in of.values()), default=0) or 1
     parts = [_render_usage_bar(number, label, uses, most) for number, (label, uses) in enumerate(of.items())]
-    said = "; ".join(f"{label}: {uses.good} went well, {uses.bad} went wrong" for label, uses in of.items())
+    said = "; ".join(f"{label}: {uses.good} succeeded, {uses.bad} failed" for label, uses in of.items())
     size = Markup('viewBox="0 0 {0} {1}" width="{0}" height="{1}"').format(_WIDTH * len(of) or _WIDTH, _HEIGHT + _FOOT)
     return Markup('<svg class="chart" role="img" {} aria-label="{}">{}</svg>').format(
         size, f"{title}. {said}", Markup("").join(parts)
@@ -103,7 +103,7 @@ def render_daily_bars(of: Sequence[DailyRequestCounts]) -> Markup:
     drawn.append(f'<text x="0" y="{_DAYS_HIGH + 15}">{first}</text>')
     drawn.append(f'<text x="{wide}" y="{_DAYS_HIGH + 15}" text-anchor="end">{last}</text>')
     good, bad = sum(day.good for day in of), sum(day.bad for day in of)
-    said = f"{len(of)} days: {good} went well, {bad} went wrong, at most {most} on a day"
+    said = f"{len(of)} days: {good} succeeded, {bad} failed, at most {most} on a day"
     size = f'viewBox="0 0 {wide} {_DAYS_HIGH + 20}"'
     return Markup('<svg class="chart wide" role="img" {} aria-label="{}">{}</svg>').format(
         Markup(size), said, Markup("".join(drawn))
@@ -118,7 +118,7 @@ def _render_daily_bar(number: int, day: DailyRequestCounts, most: int) -> str:
         if count:
             place = f'x="{number * _DAY + 2}" y="{top:.1f}" width="{_DAY - 4}" height="{tall:.1f}"'
             drawn.append(f'<rect class="{kind}" {place}/>')
-    told = f"{day.day:%b} {day.day.day}: {day.good} went well, {day.bad} went wrong"
+    told = f"{day.day:%b} {day.day.day}: {day.good} succeeded, {day.bad} failed"
     return f"<g><title>{told}</title>{''.join(drawn)}</g>" if drawn else ""
 
 
@@ -180,8 +180,8 @@ def render_intervals(title: str, of: Mapping[str, EffectEstimate], line: int = _
     center = _get_axis_position(0, side, long)
     zero = f'<line class="zero" x1="{center}" y1="0" x2="{center}" y2="{tall}"/>'
     foot = (
-        f'<text x="{_get_axis_position(-1, side, long)}" y="{tall + 16}">fewer go well</text>'
-        f'<text x="{_get_axis_position(1, side, long)}" y="{tall + 16}" text-anchor="end">more go well</text>'
+        f'<text x="{_get_axis_position(-1, side, long)}" y="{tall + 16}">fewer succeed</text>'
+        f'<text x="{_get_axis_position(1, side, long)}" y="{tall + 16}" text-anchor="end">more succeed</text>'
     )
     said = "; ".join(
         f"{label}: {_format_of_100(one.low)} to {_format_of_100(one.high)} of 100" for label, one in of.items()
@@ -237,7 +237,7 @@ def render_relevance_bar(hit: IndexHit, threshold: float) -> Markup:
         at += wide
     said = ", ".join(f"{kind} {100 * shares[kind] / total:.0f} %" for kind in RELEVANCE_PARTS if shares.get(kind))
     line = f'<line x1="{100 * threshold:.2f}" y1="0" x2="{100 * threshold:.2f}" y2="12"/>'
-    label = f"Fits to {100 * hit.score:.0f} %: {said}. Nothing below {100 * threshold:.0f} % is offered."
+    label = f"Relevance {100 * hit.score:.0f} %: {said}. Nothing below {100 * threshold:.0f} % is offered."
     return Markup(
         '<svg class="bar" role="img" viewBox="0 0 100 12" preserveAspectRatio="none" aria-label="{}">'
         '<rect class="back" x="0" y="0" width="100" height="12"/>{}{}</svg>'
@@ -264,7 +264,7 @@ def render_effect_over_time(one: SkillEffect) -> Markup:
     wide = _WEEK_WIDTH * len(one.over_time)
     zero = f'<line class="zero" x1="0" y1="{_TALL / 2}" x2="{wide}" y2="{_TALL / 2}"/>'
     size = Markup('viewBox="0 -4 {0} {2}" width="{0}" height="{1}"').format(wide, _TALL, _TALL + 8)
-    label = f"{one.name}, more that go well of 100. {'; '.join(said)}"
+    label = f"{one.name}, more successes per 100 conversations. {'; '.join(said)}"
     return Markup('<svg class="chart" role="img" {} aria-label="{}">{}{}</svg>').format(
         size, label, Markup(zero), Markup("".join(drawn))
     )
@@ -289,13 +289,13 @@ def render_confusion_matrix(found: ConfusionMatrix) -> Markup:
             parts.append(
                 Markup(
                     '<rect class="{}" x="{}" y="{}" width="36" height="36" rx="4" fill-opacity="{:.2f}">'
-                    "<title>{} for what {} says: {:.0f} %</title></rect>"
+                    "<title>{} for the description of {}: {:.0f} %</title></rect>"
                 ).format(
                     kind, _get_column_position(column), top, 0.08 + 0.92 * value, found.names[column], name, 100 * value
                 )
             )
     pairs = list_confused_pairs(found)
-    said = "; ".join(f"{one} with {other}" for one, other in pairs) or "nothing is confused"
+    said = "; ".join(f"{one} with {other}" for one, other in pairs) or "none"
     size = Markup('viewBox="0 0 {0} {1}" width="{0}" height="{1}"').format(_NAMES + _CELL * count, _CELL * (count + 1))
     return Markup('<svg class="chart matrix" role="img" {} aria-label="Confused: {}">{}</svg>').format(
         size, said, Markup("").join(parts)

@@ -153,7 +153,9 @@ class HomePool:
     def reopen_on_settings_change(self) -> Iterator[None]:
         """Reopen the home with the settings changed inside the block; running requests finish on the old one."""
         if self.owner_home.is_offline or explain_unreachable(self.owner_home.shared.url, PROBE_TIMEOUT_S):
-            raise DatabaseUnavailable(f"{DATABASE_AWAY} Nothing can be changed until it is back.", hint="Retry then.")
+            raise DatabaseUnavailable(
+                f"{DATABASE_AWAY} Changes are possible again when it is back.", hint="Retry then."
+            )
         known = self.owner_home.settings
         before = configuring.reload_settings(known, os.environ)
         yield
@@ -165,7 +167,7 @@ class HomePool:
             opened = self._open_home(is_stand_in=False, **changed)
             if opened is None:
                 raise DatabaseUnavailable(
-                    f"{DATABASE_AWAY} The setting is written.", hint="It holds once Habitus was started again."
+                    f"{DATABASE_AWAY} The setting was saved.", hint="Restart Habitus to apply it."
                 )
             self._use_home(opened)
 

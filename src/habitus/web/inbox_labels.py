@@ -52,7 +52,7 @@ def get_headline(item: InboxItem, reader: str = "") -> tuple[str, str]:
     """Return an item's name and the wanted change, for a row of a list."""
     match item.subject:
         case Engram(text=text):
-            return text, "to remember"
+            return text, "new lesson"
         case Proposal() as proposal:
             name = proposal.change.name
             said = describe_item(item, reader).replace(f" the skill {name}", " it").replace(f" {name}", " it")
@@ -86,20 +86,20 @@ def list_concerns(reasons: Sequence[str]) -> list[str]:
 def describe_file_change(change: FileChange) -> str:
     """Return a file's change in a few words."""
     if not change.is_text:
-        return "no text"
+        return "binary"
     if change.before is None:
         return f"new, {format_count(len((change.after or '').splitlines()), 'line')}"
-    return "taken away" if change.after is None else "changed"
+    return "removed" if change.after is None else "changed"
 
 
 def describe_decision(item: InboxItem) -> str:
     """Return the decision in words."""
     match item.state:
         case ProposalState.REJECTED:
-            return "turned down"
+            return "rejected"
         case ProposalState.APPROVED:
             return "approved"
-    return "approved, its host carries it out"
+    return "approved; its host applies it"
 
 
 def get_item_reason(item: InboxItem) -> str:

@@ -29,8 +29,8 @@ from habitus.web.site_map import remove_commands
 STATES = {
     SkillState.OK: "on",
     SkillState.DISABLED: "off",
-    SkillState.GATED: "needs something",
-    SkillState.HELD: "waits for you",
+    SkillState.GATED: "requirements not met",
+    SkillState.HELD: "needs review",
     SkillState.UNTRUSTED: "not trusted yet",
     SkillState.BROKEN: "broken",
 }
@@ -47,24 +47,28 @@ SCOPES = {
     LessonScope.USER: "for you",
     LessonScope.PROJECT: "for one project",
     LessonScope.WORKSPACE: "for this place",
-    LessonScope.GLOBAL: "for everybody",
+    LessonScope.GLOBAL: "for all users",
 }
 PRODUCERS = {
-    LessonProducer.USER: "you said it",
-    LessonProducer.MODEL: "an agent noted it",
-    LessonProducer.DETECTOR: "noticed while an agent worked",
+    LessonProducer.USER: "added by you",
+    LessonProducer.MODEL: "added by an agent",
+    LessonProducer.DETECTOR: "detected while an agent worked",
     LessonProducer.CEREBELLUM: "learned from an error",
-    LessonProducer.DREAM: "learned by practice",
+    LessonProducer.DREAM: "learned in self-play",
     LessonProducer.IMPORT: "imported",
     LessonProducer.TRANSCRIPTS: "learned from past conversations",
 }
 TRUSTS = {
-    TrustLevel.USER: "you said or confirmed it",
-    TrustLevel.VERIFIED: "a trial showed that it helps",
-    TrustLevel.AUTOMATIC: "nobody has checked it",
+    TrustLevel.USER: "confirmed by you",
+    TrustLevel.VERIFIED: "verified: a trial showed that it helps",
+    TrustLevel.AUTOMATIC: "not checked",
 }
-OUTCOMES = {OutcomeKind.OK: "went well", OutcomeKind.FAILED: "went wrong", OutcomeKind.INFRA: "was interrupted"}
-ROLES = {"viewer": "viewer: looks", "reviewer": "reviewer: decides too", "admin": "admin: changes everything"}
+OUTCOMES = {OutcomeKind.OK: "succeeded", OutcomeKind.FAILED: "failed", OutcomeKind.INFRA: "interrupted"}
+ROLES = {
+    "viewer": "viewer: can view",
+    "reviewer": "reviewer: can view and review",
+    "admin": "admin: can change everything",
+}
 AGENTS = {
     "repl": "chat in a terminal",
     "web": "chat on this page",
@@ -75,12 +79,12 @@ AGENTS = {
 }
 PLACES = {
     SelectionSlot.EAGER: "was read in full",
-    SelectionSlot.STICKY: "was kept from the turn before",
+    SelectionSlot.STICKY: "was kept from the previous turn",
     SelectionSlot.MENU: "was offered by name",
-    SelectionSlot.CUT: "fitted, but there was no room",
+    SelectionSlot.CUT: "matched, but didn't fit the budget",
     SelectionSlot.LEFT_OUT: "was left out",
     SelectionSlot.LOADED: "was opened by the agent",
-    SelectionSlot.WITHHELD: "was held back at random, to learn whether it helps",
+    SelectionSlot.WITHHELD: "was withheld at random, to measure whether it helps",
 }
 CONSENTS = {
     Consent.YES: "Yes",
@@ -92,21 +96,21 @@ IMPORTED = {
     ImportVerdict.IMPORTED: ("imported", "good"),
     ImportVerdict.UPDATED: ("updated", "good"),
     ImportVerdict.UNCHANGED: ("already here", ""),
-    ImportVerdict.HELD: ("waits for you", "warn"),
+    ImportVerdict.HELD: ("needs review", "warn"),
     ImportVerdict.REFUSED: ("refused", "bad"),
 }
 JOB_STATES = {
-    JobState.WAITING: ("waits", ""),
+    JobState.WAITING: ("pending", ""),
     JobState.RUNNING: ("running", "good"),
     JobState.DONE: ("done", "good"),
     JobState.FAILED: ("failed", "bad"),
-    JobState.CANCELLED: ("ended", "warn"),
-    JobState.PARKED: ("set aside after too many failures", "bad"),
+    JobState.CANCELLED: ("cancelled", "warn"),
+    JobState.PARKED: ("needs attention: failed too often", "bad"),
 }
 TOOL_STATES = {
     ToolStatus.ACTIVE: ("ready", "good"),
     ToolStatus.DEGRADED: ("failed three times", "bad"),
-    ToolStatus.UNAPPROVED: ("waits for your approval", "warn"),
+    ToolStatus.UNAPPROVED: ("needs review", "warn"),
     ToolStatus.OFF: ("off", ""),
     ToolStatus.BROKEN: ("broken", "bad"),
 }
@@ -116,7 +120,7 @@ RECIPE_STATES = {
     RecipeStatus.INERT: "not trusted yet",
     RecipeStatus.OFF: "off",
     RecipeStatus.TAKEN: "its name is taken",
-    RecipeStatus.ARCHIVED: "archived for better ones",
+    RecipeStatus.ARCHIVED: "archived: replaced by better ones",
 }
 PLACES_OF_SKILLS = {
     "user": "Your own",
@@ -124,21 +128,21 @@ PLACES_OF_SKILLS = {
     "bundled": "Came with Habitus",
     "operator": "Your operator’s",
     "claude": "Claude’s folder in your home",
-    "codex": "Codex’ folder in your home",
+    "codex": "Codex’s folder in your home",
     "agents": "The folder that agents share in your home",
 }
 CHECKS = {
-    "command lines": "Skills that bring a program along",
-    "database": "Where everything is written down",
-    "disk": "Room on the disk",
-    "evidence": "Finding out what helps",
-    "git": "Skills from the net",
-    "home": "The folder of Habitus",
-    "jobs": "Work in the background",
+    "command lines": "Skills with a command line",
+    "database": "Database",
+    "disk": "Disk space",
+    "evidence": "Evidence",
+    "git": "Git (skills from repositories)",
+    "home": "Home directory",
+    "jobs": "Background jobs",
     "learning": "Learning",
-    "learning tokens": "What learning spends",
+    "learning tokens": "Tokens spent on learning",
     "memory": "Lessons",
-    "model": "The model that answers",
+    "model": "Model",
     "search": "Search",
     "settings": "Settings",
     "user": "You",
@@ -157,8 +161,8 @@ CHECK_PAGES = {
 VERDICTS = {
     ItemVerdict.PROMOTE: ("helps", "good"),
     ItemVerdict.KEEP: ("does no harm", ""),
-    ItemVerdict.DEGRADE: ("helps too little", "warn"),
-    ItemVerdict.RETIRE: ("does harm", "bad"),
+    ItemVerdict.DEGRADE: ("doesn't help enough", "warn"),
+    ItemVerdict.RETIRE: ("hurts", "bad"),
     ItemVerdict.UNKNOWN: ("not known yet", ""),
 }
 ACTIONS = {
@@ -166,7 +170,7 @@ ACTIONS = {
     ProposalAction.REMOVE: "archive",
     ProposalAction.ENABLE: "switch on",
     ProposalAction.DISABLE: "switch off",
-    ProposalAction.TASKS: "keep tasks to examine",
+    ProposalAction.TASKS: "add tasks for",
 }
 
 
@@ -186,8 +190,8 @@ def describe_turn_outcome(turn: Turn) -> tuple[str, str] | None:
 def describe_effect(effect: EffectEstimate) -> str:
     """Return the effect of offering an item as a sentence."""
     value, low, high = (f"{round(100 * each):+d}" for each in (effect.value, effect.low, effect.high))
-    sure = "helps so far" if effect.low > 0 else "does harm so far" if effect.high < 0 else "not known yet"
-    return f"{value} of 100 go well, {low} to {high}: {sure}"
+    sure = "helps so far" if effect.low > 0 else "hurts so far" if effect.high < 0 else "not known yet"
+    return f"{value} successes per 100 conversations ({low} to {high}): {sure}"
 
 
 _DURATIONS = (("day", 86_400), ("hour", 3_600), ("minute", 60))
@@ -220,7 +224,7 @@ def get_check_label(name: str) -> str:
         case "layer":
             return f"Skills: {PLACES_OF_SKILLS.get(part, part).lower()}"
         case "sandbox:":
-            return f"Code is locked in: {part}"
+            return f"Sandbox: {part}"
     return CHECKS.get(name, name.capitalize())
 
 
@@ -235,7 +239,7 @@ def describe_author(author: Author) -> str:
     """Return who made a change."""
     match author.actor:
         case ActorKind.DISK:
-            return "found in its folder"
+            return "changed on disk"
         case ActorKind.USER:
             return author.name or "you"
         case ActorKind.AGENT | ActorKind.JOB:
@@ -248,14 +252,14 @@ def describe_skill_uses(counters: UsageCounters) -> str:
         return "not used yet"
     judged = counters.succeeded + counters.failed
     return f"used {format_count(counters.used, 'time')}" + (
-        f", {counters.succeeded} of {judged} went well" if judged else ""
+        f", {counters.succeeded} of {judged} succeeded" if judged else ""
     )
 
 
 def describe_interval(effect: EffectEstimate) -> str:
     """Return a skill's effect with its confidence interval as a sentence."""
     value, low, high = (_format_share_difference(share) for share in (effect.value, effect.low, effect.high))
-    return f"Of 100 conversations {value} go well with it; between {low} and {high}"
+    return f"Of 100 conversations, {value} succeed with it (between {low} and {high})"
 
 
 def _format_share_difference(share: float) -> str:
@@ -275,23 +279,23 @@ def remove_fingerprint(told: str) -> str:
 def describe_evidence_plan(plan: WithholdingPlan) -> str:
     """Return how long it takes until an item's effect is known."""
     if plan.missing is None:
-        return "As long as every conversation gets it, nobody can tell; Settings can hold it back now and then."
+        return "The effect can't be measured while every conversation gets it. Withhold some offers in Settings."
     if plan.days is not None and not plan.is_practical:
         return (
             f"Withholding can't answer this at this pace; 'habitus skills trial' can, for about "
             f"{format_count(plan.trials, 'trial')}."
         )
-    about = f"It takes about {format_count(plan.missing, 'more conversation')} that somebody judges"
+    about = f"About {format_count(plan.missing, 'more conversation')} with feedback are needed"
     return (
         f"{about}."
         if plan.days is None
-        else f"{about}: some {format_count(max(1, round(plan.days)), 'day')} at this pace."
+        else f"{about}, some {format_count(max(1, round(plan.days)), 'day')} at this rate."
     )
 
 
 def describe_recipe_runs(counts: RecipeCounts) -> str:
     """Return how often a recipe ran and succeeded."""
-    return f"run {format_count(counts.used, 'time')}, {counts.succeeded} went well"
+    return f"run {format_count(counts.used, 'time')}, {counts.succeeded} succeeded"
 
 
 def make_recipe_arguments(parameters: Sequence[RecipeParameter]) -> dict[str, object]:
@@ -321,13 +325,13 @@ def describe_selection_reason(reason: str) -> str:
     """Return why a skill was selected, with selection rules in words."""
     kind, _, value = reason.partition("=")
     said = {
-        "always_include": "it is always read",
+        "always_include": "it is always included",
         "source_type": f"the request comes from {value}",
         "file_type": f"a .{value} file is attached",
         "path": f"the work is about {value}",
-        "sticky": "it was used just before",
-        "sticky_reply": "it was used in the turn that is answered",
-        "companion_of": f"{value} brings it along",
+        "sticky": "it was used in the previous turn",
+        "sticky_reply": "it was used in the turn being answered",
+        "companion_of": f"{value} includes it",
         "excluded_by": f"{value} excludes it",
     }
     return said.get(kind, reason)
@@ -339,9 +343,9 @@ def explain_selection(why: SkillExplanation) -> list[str]:
     if why.place in (SelectionSlot.EAGER, SelectionSlot.STICKY, SelectionSlot.LEFT_OUT):
         lines.append(f"Because {describe_selection_reason(why.reason)}.")
     if why.rank is not None:
-        lines.append(f"Of all skills it is number {why.rank} for this request.")
+        lines.append(f"It ranks number {why.rank} of all skills for this request.")
     elif why.place is not SelectionSlot.LEFT_OUT:
-        lines.append("Nothing in it matches this request. Say in “When to use it” what somebody would ask.")
+        lines.append("Nothing in it matches this request. Describe such requests under “When to use it”.")
     return lines
 
 
@@ -353,18 +357,18 @@ def _summarise_selection(why: SkillExplanation) -> str:
         case SelectionSlot.LEFT_OUT | SelectionSlot.WITHHELD:
             return "No: it is left out."
         case SelectionSlot.CUT:
-            return "Hardly: it fits the rules, and there was no room to offer it."
+            return "Unlikely: it matches, but the menu has no room for it."
         case SelectionSlot.MENU | SelectionSlot.LOADED if why.rank == 1 and why.fits:
-            return "Very likely: it fits best, and the agent is pointed to it."
+            return "Very likely: it is the best match, and the agent is told so."
         case SelectionSlot.MENU | SelectionSlot.LOADED if why.rank is not None and why.rank <= 3 and why.fits:
-            return "Perhaps: the agent is offered it, and others fit better."
+            return "Possibly: it is offered, but others match better."
         case SelectionSlot.MENU | SelectionSlot.LOADED:
-            return "Hardly: the agent can open it, and nothing points to it."
+            return "Unlikely: it is on the menu, but doesn't match the request."
 
 
 def describe_pending_reason(reason: str) -> str:
     """Return why an item is pending, with internal reasons in words."""
     if reason == AGENT_INITIATED:
-        return "the agent suggests this by itself"
+        return "the agent suggested this unasked"
     near = reason.removeprefix("near-duplicate of ")
-    return reason if near == reason else f"says much the same as {near.partition(' ')[0]}"
+    return reason if near == reason else f"very similar to {near.partition(' ')[0]}"

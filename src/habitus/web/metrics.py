@@ -41,10 +41,10 @@ class PrometheusMetrics:
         self._registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=self._registry)
         self._requests = prometheus.Counter(
-            "habitus_requests", "Requests answered.", ["door", "method", "status"], registry=self._registry
+            "habitus_requests", "Requests answered.", ["route", "method", "status"], registry=self._registry
         )
         self._seconds = prometheus.Histogram(
-            "habitus_request_seconds", "Seconds until an answer began.", ["door"], registry=self._registry
+            "habitus_request_seconds", "Seconds until the response started.", ["route"], registry=self._registry
         )
         self._counters: dict[str, Any] = {}
         self._registry.register(self)
@@ -70,7 +70,7 @@ class PrometheusMetrics:
         gauge = self._prometheus.metrics_core.GaugeMetricFamily
         home = self._get_anonymous_home()
         is_ready = check_readiness(home.settings, is_offline=home.is_offline).state is ReadinessState.READY
-        yield gauge("habitus_ready", "1 where nothing is made do without, as /readyz says.", value=int(is_ready))
+        yield gauge("habitus_ready", "1 if nothing is degraded, as in /readyz.", value=int(is_ready))
         try:
             skills = len(home.skills.snapshot().listing)
             waiting = home.count_pending()
@@ -79,7 +79,7 @@ class PrometheusMetrics:
         except HabitusError:
             return
         yield gauge("habitus_skills", "Skills in the library.", value=skills)
-        yield gauge("habitus_waiting", "Changes and lessons that wait for a person.", value=waiting)
+        yield gauge("habitus_pending_reviews", "Changes and lessons pending review.", value=waiting)
         jobs = gauge("habitus_jobs", "Jobs by state.", labels=["state"])
         for state, number in states.items():
             jobs.add_metric([state.value], number)

@@ -54,7 +54,7 @@ _PROBLEM_MEDIA_TYPE = "application/problem+json"
 # How the description of REST says that any request may be answered with one.
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     "4XX": {
-        "description": "What is wrong, and what to do about it.",
+        "description": "The error and a hint.",
         "content": {_PROBLEM_MEDIA_TYPE: {"schema": TypeAdapter(ProblemDetails).json_schema()}},
     }
 }
@@ -120,14 +120,12 @@ def register_error_handlers(app: FastAPI) -> None:
     async def of_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         status = HTTPStatus(error.status_code)
-        what = "There is no such page." if status is HTTPStatus.NOT_FOUND else str(error.detail)
+        what = "Page not found." if status is HTTPStatus.NOT_FOUND else str(error.detail)
         return await answer(request, status, what, "")
 
     async def of_bug(request: Request, error: Exception) -> Response:
         log.error("A request failed: %s %s", request.method, request.url.path, exc_info=error)
-        return await answer(
-            request, HTTPStatus.INTERNAL_SERVER_ERROR, "That should not have happened.", "It is logged."
-        )
+        return await answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error.", "It has been logged.")
 
     app.add_exception_handler(UserError, of_user)
     app.add_exception_handler(ToolFailed, of_user)

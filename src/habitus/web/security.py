@@ -179,7 +179,10 @@ class TrustedProxy:
         if not said:
             return ""
         if len(said) > 1 or not self._is_trusted((scope.get("client") or ("", 0))[0]):
-            raise Refused(f"{self.header} is for the proxy to say.", hint="Leave it out, or see web.proxies.")
+            raise Refused(
+                f"{self.header} may only be sent by the proxy.",
+                hint="Remove the header, or add the proxy to web.proxies.",
+            )
         return said[0]
 
     def _is_trusted(self, address: str) -> bool:
@@ -264,24 +267,24 @@ class SecurityMiddleware:
         # Checking the host stops DNS rebinding, where a foreign name resolves to this server.
         if headers.get("host", "") not in self._hosts:
             hint = f"Open http://{min(self._hosts)} itself."
-            return make_refusal(path, HTTPStatus.MISDIRECTED_REQUEST, "This name does not lead here.", hint)
+            return make_refusal(
+                path, HTTPStatus.MISDIRECTED_REQUEST, "This server doesn't answer to that host name.", hint
+            )
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         # Browsers send Origin or Sec-Fetch-Site on cross-site requests; programs send neither.
         is_foreign = origin is not None and origin.partition("://")[2] not in self._hosts
         if is_foreign or (method not in SAFE_METHODS and site not in ("none", "same-origin")):
-            return make_refusal(path, HTTPStatus.FORBIDDEN, "Another site asked for this.", "Do it on the page itself.")
+            return make_refusal(path, HTTPStatus.FORBIDDEN, "Request from another site refused.", "Do it on this page.")
         if asker.access < Access.VIEWER:
             if asker.access >= required_access:
                 return None
-            return _make_sign_in_refusal(
-                path, "This token is not known." if "authorization" in headers else "Sign in first."
-            )
+            return _make_sign_in_refusal(path, "Unknown token." if "authorization" in headers else "Sign in first.")
         given = headers.get("x-csrf", "").encode("utf-8", "replace")
         if method not in SAFE_METHODS and not hmac.compare_digest(given if csrf else b"", csrf.encode()):
-            return make_refusal(path, HTTPStatus.FORBIDDEN, "This form is not from this page.", "Reload the page.")
+            return make_refusal(path, HTTPStatus.FORBIDDEN, "The form has expired.", "Reload the page.")
         if asker.access < required_access:
-            hint = f"You are a {asker.access.name.lower()}; ask an admin."
-            return make_refusal(path, HTTPStatus.FORBIDDEN, "That is not for you to change.", hint)
+            hint = f"Your role is {asker.access.name.lower()}; ask an admin."
+            return make_refusal(path, HTTPStatus.FORBIDDEN, "You may not change this.", hint)
         return None
 
 
@@ -318,7 +321,7 @@ class _LimitedBody:
     def _make_size_refusal(self, path: str) -> ASGIApp:
         hint = f"At most {self._most // 1024 // 1024} MB may be sent."
         return make_refusal(
-            path, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "That is too large.", hint, {"Connection": "close"}
+            path, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large.", hint, {"Connection": "close"}
         )
 
     async def __call__(self) -> Message:

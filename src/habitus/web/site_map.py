@@ -59,8 +59,8 @@ PALETTE_ENTRIES = {
     "/automation": "Automation: schedules and jobs",
     "/settings": "Settings",
     "/secrets": "Secrets",
-    "/doctor": "Doctor: what needs care",
-    "#pause": "Pause learning, or let it go on",
+    "/doctor": "Doctor: problems and fixes",
+    "#pause": "Pause or resume learning",
 }
 
 

@@ -36,7 +36,10 @@ RequestHome = Annotated[Habitus, Depends(get_request_home_async)]
 RequestConversations = Annotated[ChatSessions, Depends(get_request_conversations)]
 IfMatchHeader = Annotated[str | None, Header(alias="If-Match", description="The ETag that the change starts from.")]
 IdempotencyKeyHeader = Annotated[
-    str, Header(alias="Idempotency-Key", max_length=200, description="Sent twice, it is done once.")
+    str,
+    Header(
+        alias="Idempotency-Key", max_length=200, description="A request repeated with the same key is performed once."
+    ),
 ]
 ShortText = Annotated[str, StringConstraints(max_length=2_000)]
 
@@ -92,7 +95,9 @@ def require_expected_version(if_match: str | None, layer: str = "") -> int:
     """Return the version from the If-Match header, which must belong to the layer that would change."""
     version = parse_expected_version(if_match, layer)
     if version is None:
-        raise PreconditionRequired("Say which version this changes.", hint="Send the ETag you read as 'If-Match'.")
+        raise PreconditionRequired(
+            "The version to change is missing.", hint="Send the ETag you received as 'If-Match'."
+        )
     return version
 
 

@@ -63,8 +63,8 @@ def _write_skill_file(
     the owner asks.
     """
     if habitus.settings.is_guest and is_auto_executed(path):
-        hint = "Tools run it unasked, so only the owner of this home changes it."
-        raise Refused(f"'{path}' is not for you to change.", hint=hint)
+        hint = "Other tools run this file automatically, so only the owner may change it."
+        raise Refused(f"You may not change '{path}'.", hint=hint)
     author, version = habitus.build_author(reason), require_expected_version(if_match, habitus.skills.find(name).layer)
     made = habitus.skills.edit_file(name, path, content, author, expected_version=version)
     return {"name": name, "version": made.version}

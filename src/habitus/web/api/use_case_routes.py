@@ -109,7 +109,9 @@ def _perform_use_case(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: 
 def _require_version(case: UseCase[Any, Any], wanted: Any) -> None:
     """Raise `PreconditionRequired` if a change doesn't name the version it is based on."""
     if any(one.is_version and getattr(wanted, one.name) is None for one in case.fields):
-        raise PreconditionRequired("Say which version this changes.", hint="Send the ETag you read as 'If-Match'.")
+        raise PreconditionRequired(
+            "The version to change is missing.", hint="Send the ETag you received as 'If-Match'."
+        )
 
 
 def _convert_field(one: InputField, value: Any) -> Any:

@@ -86,6 +86,4 @@ def record_feedback(
 ) -> HTMLResponse:
     """Record a person's feedback on a turn; later feedback replaces it."""
     record_judgement(habitus, turn, ok=ok, by="user")
-    return _render_conversation(
-        request, habitus, id, FlashMessage(text="Thank you: it counts for what was used there.")
-    )
+    return _render_conversation(request, habitus, id, FlashMessage(text="Thank you. Your feedback was recorded."))

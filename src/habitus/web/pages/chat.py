@@ -52,7 +52,7 @@ def _render_chat(request: Request, habitus: Habitus, talks: ChatSessions, id: st
     live = talks.get_active_turn(id)
     turns = habitus.journal.list_session_turns(id, user=habitus.settings.user) if id else []
     if id and not turns and live is None:
-        raise NotFound("There is no such conversation.", hint="See Activity for those you had.")
+        raise NotFound("Conversation not found.", hint="See Activity for your conversations.")
     # The running turn is shown by the stream, so its stored beginning is left out.
     views = [build_turn_details(turn) for turn in turns if turn.ended_on is not None or live is None]
     earlier = [] if id else list_past_sessions(habitus.settings, habitus.journal, 10)

@@ -80,7 +80,7 @@ def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None =
         needs=_list_attention_items(habitus, first, may_decide=request.state.access >= Access.REVIEWER),
         waiting=len(first.pending),
         bars=charts.render_daily_bars(found.days) if has_requests else None,
-        effects=charts.render_intervals("Of a hundred conversations", effects, line=26, long=270) if effects else None,
+        effects=charts.render_intervals("Per 100 conversations", effects, line=26, long=270) if effects else None,
         is_first_run=not found.steps.request,
     )
 
@@ -100,7 +100,7 @@ def _build_tiles(found: OverviewReport) -> list[DashboardTile]:
         DashboardTile(
             href="/insights",
             number=f"{100 * good / (good + bad):.0f} %" if good + bad else "–",
-            label="went well",
+            label="succeeded",
             sparkline=charts.render_sparkline(shares),
         ),
         DashboardTile(
@@ -112,7 +112,7 @@ def _build_tiles(found: OverviewReport) -> list[DashboardTile]:
         DashboardTile(
             href="/inbox",
             number=f"{found.pending_per_day[-1]:,}",
-            label="waiting",
+            label="pending review",
             sparkline=charts.render_sparkline(found.pending_per_day),
         ),
     ]
@@ -145,7 +145,7 @@ def _make_decision_item(habitus: Habitus, item: InboxItem, *, may_decide: bool) 
         text=inbox_labels.describe_item_briefly(item),
         note=inbox_labels.get_item_reason(item),
         href=f"/inbox/{item.id}",
-        action_label="Decide",
+        action_label="Review",
     )
     subject, known = item.subject, habitus.review
     if not (may_decide and isinstance(subject, Proposal) and subject.is_harmless):
@@ -163,21 +163,21 @@ def _list_problem_items(first: TodayReport) -> Iterator[AttentionItem]:
             text=f"{name} got worse with version {one.item.version}",
             note=one.reason,
             href=f"/skills/{name}?tab=fared",
-            action_label=f"Go back to {one.to.version}",
+            action_label=f"Roll back to {one.to.version}",
             post_path=f"/skills/{name}/back",
             form_fields={"to": str(one.to.version)},
         )
     for item in sorted(first.broken, key=lambda item: item.state is not SkillState.BROKEN):
         is_broken = item.state is SkillState.BROKEN
         yield AttentionItem(
-            text=f"{item.name} {'is broken' if is_broken else 'needs something'}",
+            text=f"{item.name} {'is broken' if is_broken else 'has unmet requirements'}",
             note=site_map.remove_commands(item.reason),
             href=f"/skills/{item.name}",
-            action_label="Fix" if is_broken else "Look",
+            action_label="Fix" if is_broken else "View",
         )
     for tool in first.failing:
         yield AttentionItem(
-            text=f"{tool.name} fails again and again",
+            text=f"{tool.name} keeps failing",
             note=site_map.remove_commands(tool.reason),
             href=f"/skills/{tool.name}?tab=code",
             action_label="Look",

@@ -145,7 +145,7 @@ def show_proposal_file(
     found = _list_file_changes(habitus, proposal, beside)
     change = next((one for one in found if one.path == path), None)
     if change is None:
-        raise NotFound(f"There is no file '{path}' in it.", hint="Reload the page.")
+        raise NotFound(f"There is no file '{path}' in this proposal.", hint="Reload the page.")
     is_new = change.is_text and not change.before
     lines = (change.after or "").splitlines() if is_new else []
     rows = build_diff_rows(change.before or "", change.after or "") if change.is_text and not is_new else ()
@@ -168,7 +168,7 @@ def _get_readable_proposal(habitus: Habitus, id: str) -> Proposal:
     if isinstance(subject, Engram):
         raise NotFound(f"'{id}' is a lesson; it has no files.", hint="")
     if review.is_hidden(habitus.settings, subject):
-        raise Refused("Only an admin reads what a skill is examined by.", hint="")
+        raise Refused("Only admins can read the tasks that examine a skill.", hint="")
     return subject
 
 
@@ -200,7 +200,7 @@ def show_similar_items(habitus: RequestHome, id: str) -> HTMLResponse:
 def approve_item(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
     following = _find_next_item(habitus, id)
     (done,) = review.approve_items(habitus, review.ApproveItemsRequest(ids=(id,))).approved
-    text = f"Approved; {done.pending_host} carries it out." if done.pending_host else "Approved."
+    text = f"Approved; {done.pending_host} applies it." if done.pending_host else "Approved."
     return _render_next_item(request, habitus, FlashMessage(text=text, undo=done.undo), following)
 
 
@@ -210,7 +210,7 @@ def reject_item(request: Request, habitus: RequestHome, id: str, reason: Annotat
     (done,) = review.reject_items(habitus, review.RejectItemsRequest(ids=(id,), reason=reason)).rejected
     subject = done.item.subject
     is_told = isinstance(subject, Proposal) and subject.author.is_automatic
-    text = "Turned down; the agent is told why." if is_told else "Turned down."
+    text = "Rejected; the agent gets your reason." if is_told else "Rejected."
     return _render_next_item(request, habitus, FlashMessage(text=text, undo=done.undo), following)
 
 
@@ -219,7 +219,7 @@ def choose_item(request: Request, habitus: RequestHome, id: str, others: Annotat
     """Approve this item and reject the similar ones; undo makes all of them pending again."""
     done = review.choose_proposal(habitus, review.ChooseProposalRequest(id=id, others=tuple(others)))
     said = FlashMessage(
-        text=f"Approved; {format_count(len(done.rejected), 'other')} turned down.", undo=done.approved.undo
+        text=f"Approved; {format_count(len(done.rejected), 'other')} rejected.", undo=done.approved.undo
     )
     return _render_inbox(request, habitus, said)
 
@@ -238,12 +238,12 @@ def _render_next_item(request: Request, habitus: Habitus, said: FlashMessage, fo
 @router.post("/inbox/{id}/reopen", access=Access.REVIEWER)
 def reopen_item(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
     (item,) = review.reopen_proposals(habitus, review.ReopenProposalsRequest(ids=(id,))).reopened
-    return _render_inbox(request, habitus, FlashMessage(text="It waits for you again."), item)
+    return _render_inbox(request, habitus, FlashMessage(text="Pending review again."), item)
 
 
 @router.post("/inbox/{id}/text", access=Access.REVIEWER)
 def edit_item(request: Request, habitus: RequestHome, id: str, text: Annotated[str, Form()]) -> HTMLResponse:
     """Change the text of an item before it is approved."""
     done = review.edit_proposal_text(habitus, review.EditProposalTextRequest(id=id, text=text.replace("\r\n", "\n")))
-    said = FlashMessage(text="Changed; it still waits for you." if done.changed else "Nothing changed.")
+    said = FlashMessage(text="Saved; still pending review." if done.changed else "Nothing changed.")
     return _render_inbox(request, habitus, said, done.item)

@@ -92,7 +92,7 @@ def add_job(
     """Queue a job; each line of the text is one argument."""
     given = tuple(line.strip() for line in words.splitlines() if line.strip())
     cases.add_job(habitus, AddJobRequest(kind=kind, arguments=given))
-    return render_automation(request, habitus, FlashMessage(text="It is left to the next worker that is free."))
+    return render_automation(request, habitus, FlashMessage(text="Queued for the next free worker."))
 
 
 @router.post("/automation/schedule/{kind}", access=Access.ADMIN)
@@ -108,13 +108,13 @@ def reschedule_job(
 @router.post("/automation/{id}/cancel", access=Access.ADMIN)
 def cancel_job(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
     cases.cancel_job(habitus, JobRequest(id=id))
-    return render_automation(request, habitus, FlashMessage(text="It ends before its next part."))
+    return render_automation(request, habitus, FlashMessage(text="Cancelling; it stops before its next part."))
 
 
 @router.post("/automation/{id}/retry", access=Access.ADMIN)
 def retry_job(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
     cases.retry_job(habitus, JobRequest(id=id))
-    return render_automation(request, habitus, FlashMessage(text="It goes on where it had come to."))
+    return render_automation(request, habitus, FlashMessage(text="Queued again; it continues where it stopped."))
 
 
 # The most import results that are listed.
@@ -138,7 +138,7 @@ def _render_import(request: Request, habitus: Habitus, taken: ImportResult | Non
 def _describe_import(taken: ImportResult) -> str:
     held = sum(result.verdict is ImportVerdict.HELD for result in taken.results)
     told = [f"Saved: {format_count(len(taken.new_skills), 'skill')}."]
-    return " ".join([*told, f"Waiting for you: {held}."] if held else told)
+    return " ".join([*told, f"Need review: {held}."] if held else told)
 
 
 @router.post("/import/look", access=Access.ADMIN, max_bytes=LARGE_BODY_BYTES)
@@ -160,7 +160,7 @@ def import_upload(
     """Import an uploaded file; a large one becomes a job, shown on the automation page."""
     taken = uploading.import_upload(habitus, read_upload(file), overwrite=overwrite, skip_held=all_but_held)
     if isinstance(taken, Job):
-        said = FlashMessage(text="It is large: a worker takes it in, and you see here how far it is.")
+        said = FlashMessage(text="The file is large: a worker imports it. Its progress appears here.")
         answer = render_automation(request, habitus, said)
         answer.headers["HX-Push-Url"] = "/automation"
         return answer
@@ -173,7 +173,7 @@ def import_from_address(
 ) -> HTMLResponse:
     """Import skills from an address or a repository."""
     if not source.strip():
-        raise Invalid("No address was given.", hint="Give https://… or OWNER/REPO.")
+        raise Invalid("No address given.", hint="Enter https://… or OWNER/REPO.")
     return _render_import(request, habitus, importing.add_skills_from_web(habitus, source.strip()))
 
 

@@ -63,7 +63,7 @@ def add_lesson(
     kind: Annotated[LessonKind, Form()] = LessonKind.LESSON,
 ) -> HTMLResponse:
     done = lessons.add_lesson(habitus, lessons.AddLessonRequest(text=text, kind=kind))
-    told = "Known already; it counts for more now." if done.status is EncodeStatus.REINFORCED else "Remembered."
+    told = "Already known; its weight was increased." if done.status is EncodeStatus.REINFORCED else "Lesson added."
     return _render_lessons(request, habitus, FlashMessage(text=told, undo=done.undo))
 
 
@@ -82,7 +82,7 @@ def edit_lesson(
         done = lessons.edit_lesson(habitus, wanted)
     except Stale:
         hint = "Copy your text, reload the page, and save again."
-        raise Stale("Somebody else changed this lesson.", hint=hint) from None
+        raise Stale("Another person changed this lesson meanwhile.", hint=hint) from None
     said = FlashMessage(text="Saved." if done.undo else "Nothing was changed.", undo=done.undo)
     return _render_lesson(request, habitus, done.lesson, said)
 
@@ -90,10 +90,10 @@ def edit_lesson(
 @router.post("/lessons/{id}/away", access=Access.ADMIN)
 def archive_lesson(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
     done = lessons.remove_lessons(habitus, lessons.LessonIdsRequest(ids=(id,)))
-    return _render_lessons(request, habitus, FlashMessage(text="Put away.", undo=done.undo))
+    return _render_lessons(request, habitus, FlashMessage(text="Archived.", undo=done.undo))
 
 
 @router.post("/lessons/{id}/restore", access=Access.ADMIN)
 def restore_lesson(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
     done = lessons.restore_lessons(habitus, lessons.LessonIdsRequest(ids=(id,)))
-    return _render_lessons(request, habitus, FlashMessage(text="It is back.", undo=done.undo))
+    return _render_lessons(request, habitus, FlashMessage(text="Restored.", undo=done.undo))

@@ -52,8 +52,8 @@ def show_tools(request: Request, habitus: RequestHome) -> HTMLResponse:
         )
         for tool in found
     ]
-    lead = "What is done all the time can become a tool: code that passed its test before it existed."
-    empty = "What agents made into tested code stands here. Ask one for it; code waits for your approval."
+    lead = "Recurring work can become a tool: tested code that agents call by name."
+    empty = "Tools that agents create appear here. Ask an agent to create one; its code needs your review."
     return render_page(
         request, "table.html", title="Tools", lead=lead, rows=rows, empty=empty, todo=("/chat", "Ask an agent")
     )
@@ -74,7 +74,7 @@ def _render_archive(request: Request, habitus: Habitus, said: FlashMessage | Non
         )
         for one in habitus.skills.list_archived()
     ]
-    lead, empty = "Nothing is ever thrown away.", "Skills that you put away stand here, and can be brought back."
+    lead, empty = "Archived skills are kept and can be restored.", "Skills that you archive appear here."
     return render_page(
         request,
         "table.html",
@@ -83,14 +83,14 @@ def _render_archive(request: Request, habitus: Habitus, said: FlashMessage | Non
         lead=lead,
         rows=rows,
         empty=empty,
-        todo=("/skills", "To the skills"),
+        todo=("/skills", "Show skills"),
     )
 
 
 @router.post("/archive/{id}", access=Access.ADMIN)
 def restore_archived_skill(request: Request, habitus: RequestHome, id: int) -> HTMLResponse:
     done = writing.restore_skill(habitus, writing.RestoreSkillRequest(name=f"#{id}"))
-    return _render_archive(request, habitus, FlashMessage(text=f"{done.name} is back.", undo=done.undo))
+    return _render_archive(request, habitus, FlashMessage(text=f"{done.name} was restored.", undo=done.undo))
 
 
 _CHECK_BADGES = {

@@ -45,67 +45,61 @@ class SettingDescription:
 
 SETTING_GROUPS: Mapping[str, Mapping[str, SettingDescription]] = {
     "Models": {
-        "model": SettingDescription(
-            label="The model that answers", hint="Written as provider:model. Its key stays in the environment."
-        ),
-        "cheap_model": SettingDescription(
-            label="The model that drafts and draws lessons", hint="Without one, the same."
-        ),
+        "model": SettingDescription(label="Model", hint="As provider:model. Its API key stays in the environment."),
+        "cheap_model": SettingDescription(label="Model for drafts and lessons", hint="Defaults to the model above."),
     },
     "Learning": {
         "memory": SettingDescription(
             label="What agents learn",
             choices={
-                "autopilot": "is kept at once",
-                "copilot": "is kept when it is sure; else you are asked",
-                "off": "is not kept",
+                "autopilot": "save at once",
+                "copilot": "save if certain, else ask for review",
+                "off": "don't save",
             },
         ),
         "acc_mode": SettingDescription(
-            label="What goes wrong while an agent works",
+            label="Failures while an agent works",
             choices={
-                "passive": "becomes a lesson",
-                "active": "becomes a lesson, and the agent is told at once",
-                "off": "is not looked at",
+                "passive": "become lessons",
+                "active": "become lessons, and the agent is told at once",
+                "off": "are ignored",
             },
         ),
         "learning_tokens": SettingDescription(
-            label="The most that learning may spend a day", hint="Counted about as words; 0 is nothing."
+            label="Daily token limit for learning", hint="A token is about a word; 0 means none."
         ),
     },
     "Review": {
         "review.auto": SettingDescription(
-            label="Harmless text of agents",
-            choices={"false": "waits for you", "true": "is used at once"},
-            hint="Code, new powers and deletions always wait.",
+            label="Harmless text changes by agents",
+            choices={"false": "need review", "true": "apply at once"},
+            hint="Code, new capabilities and deletions always need review.",
         ),
     },
-    "What helps": {
+    "Evidence": {
         "evidence.withhold": SettingDescription(
-            label="Share of offers held back at random",
-            hint="From 0 to 0.5. With 0.1 you learn what helps; 0 is off.",
+            label="Share of offers withheld at random",
+            hint="From 0 to 0.5; 0.1 is enough to measure what helps, 0 is off.",
         ),
         "reliable": SettingDescription(
-            label="How sure a tool must be before it is tried first",
+            label="Reliability above which a tool is preferred",
             hint="From 0 to 1.",
         ),
     },
     "Skills": {
         "layers": SettingDescription(
-            label="Offer only the skills of these places", hint="Their names with commas between; none means all."
+            label="Layers to offer skills from", hint="Names separated by commas; empty means all."
         ),
-        "disabled_skills": SettingDescription(
-            label="Skills that are off for everybody", hint="Their names with commas between."
-        ),
+        "disabled_skills": SettingDescription(label="Skills disabled for all users", hint="Names separated by commas."),
         "search.encoder": SettingDescription(
-            label="Search", choices={"static": "quick", "minilm": "understands more, slower"}
+            label="Search", choices={"static": "quick", "minilm": "more precise, slower"}
         ),
-        "bot_name": SettingDescription(label="What the agent is called"),
+        "bot_name": SettingDescription(label="Name of the agent"),
     },
-    "How long things are kept": {
-        "retention.turn_days": SettingDescription(label="Days that conversations are kept"),
-        "retention.lessons": SettingDescription(label="Lessons in one place"),
-        "retention.degraded_tool_days": SettingDescription(label="Days until a tool that fails is put away"),
+    "Retention": {
+        "retention.turn_days": SettingDescription(label="Days to keep conversations"),
+        "retention.lessons": SettingDescription(label="Maximum number of lessons per scope"),
+        "retention.degraded_tool_days": SettingDescription(label="Days until a failing tool is archived"),
     },
 }
 _ORIGIN_LABELS = {
@@ -147,7 +141,7 @@ def change_setting(
         done = configuring.set_setting_remotely(habitus, key, value.strip() or None)
     told = "Saved." if done.is_changed else "Nothing was changed."
     if done.is_overruled:
-        told = "It is written down; the environment has another value, which wins."
+        told = "Saved, but an environment variable overrides it."
     # The home was reopened with the new setting, so it is looked up again.
     return _render_settings(request, get_request_home(request), FlashMessage(text=told, undo=done.undo))
 
@@ -185,7 +179,7 @@ def preview_agent_changes(habitus: RequestHome, agent: str, disconnecting: bool 
 @router.post("/connections/{agent}/connect", access=Access.ADMIN)
 def connect_agent(request: Request, habitus: RequestHome, agent: str) -> HTMLResponse:
     done = agents.connect_agent(habitus, agents.AgentRequest(agent=agent))
-    text = " ".join(part for part in (f"{done.title} is connected. Start it anew.", done.note) if part)
+    text = " ".join(part for part in (f"{done.title} is connected. Restart it.", done.note) if part)
     return _render_connections(request, habitus, FlashMessage(text=text))
 
 
@@ -193,7 +187,7 @@ def connect_agent(request: Request, habitus: RequestHome, agent: str) -> HTMLRes
 def disconnect_agent(request: Request, habitus: RequestHome, agent: str) -> HTMLResponse:
     done = agents.disconnect_agent(habitus, agents.AgentRequest(agent=agent))
     return _render_connections(
-        request, habitus, FlashMessage(text=f"{done.title} is disconnected; its files are as they were.")
+        request, habitus, FlashMessage(text=f"{done.title} is disconnected; its files were restored.")
     )
 
 
@@ -242,19 +236,19 @@ def require_other_reviewer(request: Request, habitus: RequestHome, on: Annotated
     """Require, or stop requiring, that another person approves one's own changes."""
     with get_home_pool(request).reopen_on_settings_change():
         done = configuring.set_setting_remotely(habitus, REQUIRE_OTHER_APPROVER, "true" if on else None)
-    text = "Somebody else must approve from now on." if on else "Everybody may approve what is their own."
+    text = "Changes now need approval by another person." if on else "People may approve their own changes."
     return _render_team(request, get_request_home(request), FlashMessage(text=text, undo=done.undo))
 
 
 _SECRET_BADGES = {
-    SecretStatus.GRANTED: ("may have it", "good"),
-    SecretStatus.NOT_SET: ("has no value yet", "warn"),
-    SecretStatus.WAITING: ("waits for you", "warn"),
-    SecretStatus.CHANGED: ("changed since", "warn"),
+    SecretStatus.GRANTED: ("granted", "good"),
+    SecretStatus.NOT_SET: ("no value set", "warn"),
+    SecretStatus.WAITING: ("pending", "warn"),
+    SecretStatus.CHANGED: ("changed since it was granted", "warn"),
     SecretStatus.UNTRUSTED: ("not trusted yet", "warn"),
 }
 _OUTCOME_BADGES = {
-    OutcomeKind.OK: ("went well", "good"),
+    OutcomeKind.OK: ("succeeded", "good"),
     OutcomeKind.FAILED: ("failed", "bad"),
     OutcomeKind.INFRA: ("could not run", "warn"),
 }
@@ -264,7 +258,7 @@ _OUTCOME_BADGES = {
 def show_secrets(request: Request, habitus: RequestHome) -> HTMLResponse:
     """Show the secrets by name, the skills that ask for them, and the calls that used them."""
     found = secrets.read_secrets_overview(habitus)
-    kept = [ListRow(name=one.name, text=f"For {', '.join(one.granted_to) or 'nobody yet'}") for one in found.secrets]
+    kept = [ListRow(name=one.name, text=f"For {', '.join(one.granted_to) or 'no skill yet'}") for one in found.secrets]
     asked = [
         ListRow(
             name=one.secret,
@@ -287,8 +281,8 @@ def show_secrets(request: Request, habitus: RequestHome) -> HTMLResponse:
     ]
     called = [_make_call_row(one) for one in found.calls]
     lead = "Passwords and keys for skills that act on real accounts. No agent sees them, and neither does this page."
-    empty = "A secret is kept where Habitus runs, in a terminal, so that it never goes through a page."
-    below = (("What skills ask for", asked), ("What they may reach", reached), ("What was called", called))
+    empty = "Secrets are set in a terminal where Habitus runs; they never pass through this page."
+    below = (("Requested by skills", asked), ("Allowed hosts", reached), ("Calls", called))
     return render_page(
         request,
         "secrets.html",

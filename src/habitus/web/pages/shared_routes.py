@@ -44,7 +44,7 @@ def find_anything(request: Request, habitus: RequestHome, q: str = "") -> HTMLRe
 def switch_pause(habitus: RequestHome, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Pause or resume all automatic change and return the switch with its banner."""
     done = (pausing.pause_learning if on else pausing.resume_learning)(habitus, EmptyPayload())
-    text = "Learning is paused: nothing changes by itself." if on else "Agents may learn again."
+    text = "Learning is paused: nothing changes automatically." if on else "Learning has resumed."
     said = FlashMessage(text=text, undo=done.undo)
     return render_fragment("pause_swapped.html", said=said, is_paused=on, is_admin=True, oob=True)
 
@@ -63,7 +63,7 @@ def undo_change(request: Request, habitus: RequestHome, undo: Annotated[list[str
 def undo_decision(request: Request, habitus: RequestHome, undo: Annotated[list[str], Form()]) -> Response:
     """Undo a review decision; reviewers may do this without being admins."""
     if undo[:2] != ["review", "reopen"]:
-        raise Refused("That is not a decision about what waits.", hint="Ask an admin to take it back.")
+        raise Refused("This is not a review decision.", hint="Ask an admin to undo it.")
     return undo_change(request, habitus, undo)
 
 
@@ -87,12 +87,12 @@ def sign_in(request: Request, key: str = "") -> Response:
     """Exchange a one-time link for a session cookie."""
     # Login CSRF: another site must not sign a person in under a different account.
     if request.state.csrf and request.headers.get("sec-fetch-site") == "cross-site":
-        hint = "To become somebody else here, copy the link into the address line."
+        hint = "To sign in as another user, paste the link into the address bar."
         return render_standalone_problem(HTTPStatus.FORBIDDEN, "You are signed in already.", hint)
     keys: SignInKeys = request.app.state.keys
     cookie = keys.redeem_sign_in_key(key)
     if cookie is None:
-        hint = "A link works once. Start 'habitus up' again for a new one; whoever is signed in stays so."
+        hint = "A link works once. Restart 'habitus up' for a new one; existing sign-ins stay valid."
         return render_standalone_problem(HTTPStatus.FORBIDDEN, "This link was used already.", hint)
     answer = RedirectResponse("/", status_code=HTTPStatus.SEE_OTHER)
     # Lax, not strict: following a link from a mail should find the person signed in.

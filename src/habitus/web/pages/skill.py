@@ -48,8 +48,8 @@ TABS = (
     ("code", "Tested tool"),
     ("files", "Files"),
     ("history", "History"),
-    ("fared", "How it did"),
-    ("fits", "Would it be used?"),
+    ("fared", "Results"),
+    ("fits", "Try a request"),
     ("improve", "Improve"),
     ("trust", "Trust"),
 )
@@ -188,9 +188,7 @@ def _load_facts(habitus: Habitus, shown: SkillDetails, uses: SkillUsageCounts) -
     else:
         is_trusted = None
     effect = (
-        None
-        if row.effect is None
-        else charts.render_intervals("Of a hundred conversations", {"": row.effect}, long=230)
+        None if row.effect is None else charts.render_intervals("Per 100 conversations", {"": row.effect}, long=230)
     )
     return {
         "row": row,
@@ -227,7 +225,7 @@ def save_raw_file(
             name, path, text.encode(), habitus.build_author("fixed by hand"), expected_version=version or None
         )
     except Invalid as error:
-        said = FlashMessage(text="It still can't be read; nothing was saved.", is_bad=True)
+        said = FlashMessage(text="The file still can't be read; nothing was saved.", is_bad=True)
         values = _load_raw_tab(habitus, shown, text, error.message)
         return render_skill_page(request, habitus, name, "raw", said=said, **values)
     said = FlashMessage(text=f"Saved as version {done.version}.", undo=build_write_undo(done))
@@ -280,7 +278,7 @@ def save_skill_form(
     except Stale:
         theirs = make_skill_form(show_skill(habitus, ShowSkillRequest(name=name)).skill).body
         conflict = build_file_comparisons([FileChange(path="Theirs, and yours", before=theirs, after=draft.body)])
-        said = FlashMessage(text="Somebody else saved this skill first.", is_bad=True)
+        said = FlashMessage(text="Another person saved this skill meanwhile.", is_bad=True)
         return render_skill_page(
             request, habitus, name, "edit", said=said, draft=draft, reason=reason, conflict=conflict
         )
@@ -300,7 +298,7 @@ def start_improvement(
 ) -> HTMLResponse:
     """Queue an improvement run."""
     improving.start_improvement(habitus, improving.StartImprovementRequest(name=name, budget=budget, shorter=shorter))
-    said = FlashMessage(text="It is left to the next worker that is free; Automation shows how far it is.")
+    said = FlashMessage(text="Queued for the next free worker; see Automation for its progress.")
     return render_skill_page(request, habitus, name, "improve", said=said)
 
 
@@ -310,17 +308,15 @@ def add_task(
 ) -> HTMLResponse:
     """Add a task: a request with what a good answer contains."""
     done = tasks.add_task(habitus, tasks.AddTaskRequest(name=name, request=asked.strip(), expect=(expect.strip(),)))
-    return render_skill_page(
-        request, habitus, name, "improve", said=FlashMessage(text="The task is kept.", undo=done.undo)
-    )
+    return render_skill_page(request, habitus, name, "improve", said=FlashMessage(text="Task added.", undo=done.undo))
 
 
 @router.post("/skills/{name}/tasks/mine", access=Access.ADMIN)
 def mine_tasks(request: Request, habitus: RequestHome, name: str) -> HTMLResponse:
     """Propose tasks from requests that recurred and succeeded."""
     found = tasks.mine_tasks(habitus, tasks.MineTasksRequest(skill=name, apply=True)).found
-    waits = f"{format_count(len(found), 'task')} found; see the Inbox."
-    nothing = "Nothing yet was asked of it again and again, and came to a result that was accepted."
+    waits = f"{format_count(len(found), 'task')} found; pending review in the Inbox."
+    nothing = "No recurring requests with an accepted result yet."
     return render_skill_page(request, habitus, name, "improve", said=FlashMessage(text=waits if found else nothing))
 
 
@@ -341,7 +337,7 @@ def set_skill_trust(request: Request, habitus: RequestHome, name: str, on: Annot
         trusting.trust_target(habitus, target)
     else:
         trusting.untrust_target(habitus.trust, habitus.approvals, target)
-    told = "You trust it as it is now." if on else "It is no longer trusted."
+    told = "Trusted as it is now." if on else "No longer trusted."
     return render_skill_page(request, habitus, name, "trust", said=FlashMessage(text=told))
 
 
@@ -349,7 +345,7 @@ def set_skill_trust(request: Request, habitus: RequestHome, name: str, on: Annot
 def rollback_skill(request: Request, habitus: RequestHome, name: str, to: Annotated[int, Form()]) -> HTMLResponse:
     """Roll back to an earlier version."""
     done = writing.rollback_skill(habitus, writing.RollbackSkillRequest(name=name, to=to))
-    said = FlashMessage(text=f"Back to version {to}, as version {done.version}.", undo=done.undo)
+    said = FlashMessage(text=f"Rolled back to version {to}, saved as version {done.version}.", undo=done.undo)
     return render_skill_page(request, habitus, name, "history", said=said)
 
 
@@ -357,7 +353,7 @@ def rollback_skill(request: Request, habitus: RequestHome, name: str, to: Annota
 def archive_skill(request: Request, habitus: RequestHome, name: str) -> HTMLResponse:
     """Archive a skill and return to the list."""
     (gone,) = writing.remove_skills(habitus, writing.RemoveSkillsRequest(names=(name,))).skills
-    said = FlashMessage(text=f"{gone.name} is put away.", undo=gone.undo)
+    said = FlashMessage(text=f"{gone.name} was archived.", undo=gone.undo)
     answer = skills.render_list_page(request, habitus, skills.make_skill_filters(), said=said)
     answer.headers["HX-Push-Url"] = "/skills"
     return answer
@@ -379,7 +375,7 @@ def create_skill(request: Request, habitus: RequestHome, draft: SubmittedSkillFo
     """Create a skill under a name made from its title."""
     title = draft.field_texts["title"]
     if not title:
-        raise Invalid("The skill has no title.", hint="Say in a few words what it is about.")
+        raise Invalid("The skill has no title.", hint="Enter a short title.")
     name = names.make_unique_name(names.slugify(title), habitus.skills.is_name_taken)
     made = writing.create_skill(habitus, writing.CreateSkillRequest(name=name, body=draft.body, **draft.input_fields))
     answer = render_skill_page(request, habitus, made.name, said=FlashMessage(text="Saved.", undo=made.undo))

@@ -181,10 +181,10 @@ def change_selected_skills(
 
 def _apply_bulk_action(habitus: RequestHome, act: str, names: list[str]) -> FlashMessage:
     if not names:
-        return FlashMessage(text="Choose some skills first.", is_bad=True)
+        return FlashMessage(text="Select some skills first.", is_bad=True)
     if act == "away":
         gone = writing.remove_skills(habitus, writing.RemoveSkillsRequest(names=tuple(names)))
-        return FlashMessage(text=f"Put away: {format_count(len(gone.skills), 'skill')}.", undo=gone.undo)
+        return FlashMessage(text=f"Archived: {format_count(len(gone.skills), 'skill')}.", undo=gone.undo)
     done = writing.switch_skills(habitus, names, on=act == "on")
     return FlashMessage(
         text=f"Switched {'on' if act == 'on' else 'off'}: {format_count(len(names), 'skill')}.", undo=done.undo

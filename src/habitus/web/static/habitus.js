@@ -124,7 +124,7 @@ function showAttached(field) {
   field.form.querySelector("textarea").required = !files.length;
   const most = Number(field.dataset.attach);
   const isTooMuch = files.reduce((sum, file) => sum + file.size, 0) > most;
-  field.setCustomValidity(isTooMuch ? `At most ${most / 1024 / 1024} MB can go along.` : "");
+  field.setCustomValidity(isTooMuch ? `At most ${most / 1024 / 1024} MB can be attached.` : "");
   field.reportValidity();
 }
 
@@ -135,7 +135,7 @@ function chip(field, file) {
   away.type = "button";
   away.className = "plain";
   away.textContent = "×";
-  away.setAttribute("aria-label", `Leave out ${file.name}`);
+  away.setAttribute("aria-label", `Remove ${file.name}`);
   away.addEventListener("click", () => {
     attached.set(field, attached.get(field).filter((other) => other !== file));
     showAttached(field);
