@@ -182,5 +182,8 @@ async def test_whoever_watches_over_the_process_hears_that_it_lives_and_what_it_
         monkeypatch.setenv("HABITUS_DATABASE", "postgresql://somebody:secret@127.0.0.1:9/none")
         degraded = await web.get(f"{base}/readyz")
         assert degraded.status_code == 200
-        assert degraded.json() == {"status": "degraded", "reasons": ["The database is away (Connection refused)."]}
+        assert degraded.json() == {
+            "status": "degraded",
+            "reasons": ["The database is unreachable (Connection refused)."],
+        }
         assert (await web.post(f"{base}/readyz")).status_code == 401

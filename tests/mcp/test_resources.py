@@ -144,7 +144,7 @@ async def test_a_skill_renamed_while_a_client_reads_it_is_gone_under_its_old_nam
         await client.call_tool("recall_skill", {"name": "brew-tea"})
         habitus.skills.create(Skill(name="make-tea", description="Brews", body="1. Boil."), habitus.build_author())
         habitus.skills.remove("brew-tea", habitus.build_author())
-        with pytest.raises(MCPError, match="Nothing is served") as refused:
+        with pytest.raises(MCPError, match="Nothing found") as refused:
             await client.read_resource("skill://brew-tea/SKILL.md", cache_mode="bypass")
         assert refused.value.code == types.INVALID_PARAMS
         assert (await client.read_resource("skill://make-tea/SKILL.md")).contents
@@ -193,7 +193,7 @@ async def test_prompts_let_the_host_s_own_model_draft_and_review(habitus: Habitu
         assert listed == ["save_skill", "learn_from_session", "improve_skill", "review"]
         said = await client.get_prompt("save_skill", {"hint": "brewing\ntea"})
         assert said.messages[0].content.text.endswith("It should be about: brewing tea")  # type: ignore[union-attr]
-        assert "Nothing waits" in (await client.get_prompt("review")).messages[0].content.text  # type: ignore[union-attr]
+        assert "Nothing is pending" in (await client.get_prompt("review")).messages[0].content.text  # type: ignore[union-attr]
         given = {"name": "pour-tea", "title": "Pour", "description": "Pours", "content": "1. Pour."}
         await client.call_tool("create_skill", given)
         review = (await client.get_prompt("review")).messages[0].content.text  # type: ignore[union-attr]
@@ -201,7 +201,7 @@ async def test_prompts_let_the_host_s_own_model_draft_and_review(habitus: Habitu
         assert (await client.get_prompt("learn_from_session")).messages
         better = (await client.get_prompt("improve_skill", {"name": "plan-a-risky-change"})).messages[0].content.text  # type: ignore[union-attr]
         assert "# The skill 'plan-a-risky-change'" in better
-        assert "Nobody has practised with it yet" in better
+        assert "No practice yet" in better
         with pytest.raises(MCPError, match="There is no prompt 'nothing'"):
             await client.get_prompt("nothing")
 

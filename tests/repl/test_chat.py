@@ -95,7 +95,7 @@ async def test_commands_mirror_the_command_line_and_looking_forgives_a_misspelt_
         ["skills", "remove", "csv-sumary"],
         ["review", "approve", "1"],
     ]
-    assert kept.last() == "There is no skill 'csv_sumary'; this is the nearest, 'csv-summary'."
+    assert kept.last() == "There is no skill 'csv_sumary'; showing the closest, 'csv-summary'."
 
 
 @pytest.mark.req("AG-10")
@@ -109,7 +109,7 @@ async def test_good_and_bad_judge_the_last_turn(begin: Begin, habitus: Habitus) 
     assert isinstance(done, TurnResult)
     judged = [o for o in habitus.journal.get_turn(done.turn).outcomes if o.source == "user"]
     assert [(o.kind, o.weight, o.reason) for o in judged] == [(OutcomeKind.FAILED, 1.0, "it is five")]
-    assert kept.last() == "Noted: the last turn went wrong, it is five."
+    assert kept.last() == "Noted: the last turn failed, it is five."
 
 
 @pytest.mark.req("AG-09")
@@ -127,13 +127,13 @@ async def test_why_shows_every_section_and_why_a_skill_was_there(begin: Begin, h
     assert all(row["tokens"] > 0 for row in sections)
     skills = next(row for row in sections if row["name"] == "skills")
     assert skills["budget"] > skills["tokens"]
-    assert kept.last().splitlines()[0].split() == ["section", "tokens", "budget", "no", "room", "for"]
+    assert kept.last().splitlines()[0].split() == ["section", "tokens", "budget", "cut"]
     await chat.handle_line("/why brew-tea")
     assert kept.last().splitlines()[0] == "brew-tea is on the menu, one line; the model loads it when it needs it."
     assert kept.last().splitlines()[-1] == "In the last turn the model asked for it."
     habitus.skills.create(Skill(name="brew-coffee", description="d", body="b"), habitus.build_author())
     await chat.handle_line("/why brew-coffee")
-    assert kept.complaints[-1].startswith("'brew-coffee' was not there yet when the last turn began.")
+    assert kept.complaints[-1].startswith("'brew-coffee' did not exist when the last turn started.")
 
 
 def _sections(data: object) -> list[dict[str, Any]]:
@@ -220,10 +220,10 @@ async def test_a_draft_that_is_put_off_waits_and_one_that_is_refused_is_gone(beg
     await chat.handle_line("add one and two")
     kept.answer = Consent.NO
     await chat.handle_line("/skill save")
-    assert kept.complaints == ["Nothing was saved. /skill save HINT drafts it anew."]
+    assert kept.complaints == ["Nothing was saved. /skill save HINT drafts it again."]
     kept.answer = Consent.LATER
     await chat.handle_line("/skill save")
-    assert kept.last() == "'add-numbers' waits as proposal 1.\nDecide: /review approve 1"
+    assert kept.last() == "'add-numbers' is pending review as proposal 1.\nReview: /review approve 1"
     assert not habitus.skills.is_name_taken("add-numbers")
     assert habitus.review.get(1).change.name == "add-numbers"
 

@@ -86,7 +86,7 @@ def test_calls_nudges_notices_and_the_end_are_one_line_each() -> None:
     assert lines.format_nudge(NudgeEvent(text="Look at\nthe error.")).plain == "  ↪ nudge Look at the error."
     assert lines.format_notice(NoticeEvent(text="It is long.")).plain == "  ! It is long."
     assert [line.plain for line in lines.format_turn_end(_done(cost=0.0123, waiting=2))] == [
-        "  1,234 → 56 tokens · $0.0123 · 3.2 s · 2 changes wait: /review list"
+        "  1,234 → 56 tokens · $0.0123 · 3.2 s · 2 changes pending review: /review list"
     ]
     assert [
         line.plain for line in lines.format_turn_end(_done(build_failed_outcome("the rounds ran out"), waiting=1))

@@ -31,7 +31,7 @@ async def serve_mcp_http(scope: McpServerOptions, port: int, announce: Callable[
     with open_listening_socket(HOST, port) as door:
         port = door.getsockname()[1]
         announce(f"Habitus listens on http://{HOST}:{port}{MCP_PATH}")
-        announce(f"Send with every request: Authorization: Bearer {token}")
+        announce(f"Send this header with every request: Authorization: Bearer {token}")
         hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
         app = HealthMiddleware(make_guarded_app(behind, hosts, scope, token), behind)
         config = uvicorn.Config(app, log_level="warning", lifespan="on")

@@ -20,21 +20,21 @@ PROMPTS = [
     types.Prompt(
         name="save_skill",
         title="Save a skill",
-        description="Keep what was just worked out as a skill.",
+        description="Save the solution that was just found as a skill.",
         arguments=[types.PromptArgument(name="hint", description="What it should be about.", required=False)],
     ),
     types.Prompt(
         name="learn_from_session",
         title="Learn from this session",
-        description="Draw lessons and better skills from what went wrong and right so far.",
+        description="Draw lessons and better skills from the failures and successes so far.",
     ),
     types.Prompt(
         name="improve_skill",
         title="Improve a skill",
-        description="Change a skill by what went wrong in practice; the change is tried before it is used.",
+        description="Improve a skill based on failures in practice; the change is tested before it is used.",
         arguments=[types.PromptArgument(name="name", description="Which skill.", required=True)],
     ),
-    types.Prompt(name="review", title="Review", description="Go through what waits for your decision."),
+    types.Prompt(name="review", title="Review", description="Go through the changes pending review."),
 ]
 
 SKILL_FILE_TEMPLATE = types.ResourceTemplate(
@@ -83,7 +83,7 @@ def render_prompt(
 
 def _list_pending_items(pending: Sequence[InboxItem]) -> str:
     if not pending:
-        return "Nothing waits. Say so."
+        return "Nothing is pending review. Say so."
     shown = [
         f"- {item.id}: {item.action} {to_one_line(item.title)}{_format_reasons(item)}" for item in pending[:_MAX_SHOWN]
     ]

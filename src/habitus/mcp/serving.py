@@ -155,7 +155,7 @@ class McpService:
         """Return an error that suggests only tools this client has."""
         offered = list(await self._list_offered_tools(client))
         near = did_you_mean(name, offered) or f"There are: {', '.join(offered)}."
-        return make_error_result(f"There is no tool '{name}' here. {near}")
+        return make_error_result(f"There is no tool '{name}'. {near}")
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         """Return a prompt with its arguments filled in."""
@@ -323,7 +323,7 @@ class McpClientState:
             if self._timer is not None:
                 self._timer.cancel()
             if self._has_left:
-                raise Refused("This client has left.")
+                raise Refused("This client has disconnected.")
             if self._turn is None:
                 # What is searched for first is the nearest to a request that a server gets to hear.
                 said = str(arguments.get("query", "")) if name == "search_skills" else ""

@@ -109,7 +109,7 @@ class McpSkillResources:
         try:
             return await asyncio.to_thread(self._publisher.get_skill, name)
         except NotFound as error:
-            raise NotFound(f"Nothing is served at {uri}.", hint=error.hint) from None
+            raise NotFound(f"Nothing found at {uri}.", hint=error.hint) from None
 
     def _get_manifest_or_none(self, name: str) -> dict[str, Any] | None:
         """Return a skill's manifest, or None if the skill is gone or a client would have to reject it."""
@@ -124,7 +124,7 @@ def build_manifest(skill: PublishableSkill) -> dict[str, Any]:
     """Return a skill's entry: its front matter as written, and each file with digest and size."""
     name, files = skill.summary.name, skill.files
     if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BYTES:
-        raise Invalid(f"The skill '{name}' is too large to be served whole.", hint="Read its files one by one.")
+        raise Invalid(f"The skill '{name}' is too large to serve as a whole.", hint="Read its files one by one.")
     return {
         "uri": _build_skill_uri(name, MAIN_FILE),
         "frontmatter": _parse_front_matter(name, files.get(MAIN_FILE, b"")),
@@ -156,7 +156,9 @@ def _parse_front_matter(name: str, content: bytes) -> dict[str, Any]:
     except (UnicodeDecodeError, UnreadableFileError, yaml.YAMLError):
         fields = None
     if not isinstance(fields, dict) or not _is_standard(name, fields):
-        raise Invalid(f"The head of '{name}' does not follow the Agent Skills standard.", hint="See 'skills lint'.")
+        raise Invalid(
+            f"The front matter of '{name}' does not follow the Agent Skills standard.", hint="See 'skills lint'."
+        )
     return fields
 
 
@@ -220,7 +222,7 @@ def _build_skill_uri(name: str, path: str) -> str:
 def _parse_uri(uri: str) -> tuple[str, str]:
     """Return the skill's name and the path in it; the path of its root is empty."""
     if not uri.startswith(_SCHEME):
-        raise Invalid(f"'{uri[:200]}' is no address of a skill.", hint=f"Write {_SCHEME}NAME/{MAIN_FILE}.")
+        raise Invalid(f"'{uri[:200]}' is not a skill URI.", hint=f"Write {_SCHEME}NAME/{MAIN_FILE}.")
     name, _, path = uri.removeprefix(_SCHEME).partition("/")
     return unquote(name), unquote(path)
 

@@ -56,11 +56,11 @@ def build_prompt_report(session: Session) -> CommandReport:
     table.add_column("section")
     table.add_column("tokens", justify="right")
     table.add_column("budget", justify="right")
-    table.add_column("no room for", overflow="fold")
+    table.add_column("cut", overflow="fold")
     for section in sections:
         cut = shorten_to_line(", ".join(section.cut), 300)
         table.add_row(section.name, f"{section.tokens:,}", f"{section.budget:,}" if section.budget else "", Text(cut))
-    table.add_row("together", f"{sum(section.tokens for section in sections):,}", "", "", style="dim")
+    table.add_row("total", f"{sum(section.tokens for section in sections):,}", "", "", style="dim")
     rows = [
         {"name": section.name, "tokens": section.tokens, "budget": section.budget, "cut": list(section.cut)}
         for section in sections
@@ -263,7 +263,7 @@ class Chat:
             if engram is None:
                 continue
             if encoded.status is EncodeStatus.WAITING:
-                said, then = f"waits for your word: {shorten_to_line(engram.text)}", self._typed("review", "list")
+                said, then = f"pending review: {shorten_to_line(engram.text)}", self._typed("review", "list")
             else:
                 self._undos.append(("lessons", "remove", engram.id))
                 said, then = f"learned: {shorten_to_line(engram.text)}", f"undo: {self._typed(*self._undos[-1])}"
@@ -332,7 +332,7 @@ class Chat:
         if near is None:
             return wanted
         self._surface.show_report(
-            _make_line_report("notice", f"There is no skill '{wanted}'; this is the nearest, '{near}'.", "yellow")
+            _make_line_report("notice", f"There is no skill '{wanted}'; showing the closest, '{near}'.", "yellow")
         )
         return near
 
@@ -345,23 +345,23 @@ class Chat:
     def _judge_last_turn(self, is_good: bool, reason: str) -> None:
         kind = OutcomeKind.OK if is_good else OutcomeKind.FAILED
         turn = self.session.judge(kind, reason=reason)
-        said = f"Noted: the last turn {'went well' if is_good else 'went wrong'}{f', {reason}' if reason else ''}."
+        said = f"Noted: the last turn {'succeeded' if is_good else 'failed'}{f', {reason}' if reason else ''}."
         self._surface.show_report(_make_line_report("judged", said, turn=turn, kind=kind.value, reason=reason))
 
     def _attach_files(self, files: Sequence[Path]) -> None:
         self._attached += files
         for path in files:
             self._surface.show_report(
-                _make_line_report("attached", f"{path.name} goes along with what you say next.", path=str(path))
+                _make_line_report("attached", f"{path.name} will be sent with your next message.", path=str(path))
             )
 
     async def _switch_session(self, session: str) -> None:
         if session == self.session.id:
-            raise Invalid(f"This is the session '{session}'.", hint="/resume lists the others.")
+            raise Invalid(f"Session '{session}' is already open.", hint="/resume lists the others.")
         await self.session.close()
         self._report_new_lessons()
         self.session, self._undos = self._open_session(session), []
-        said = f"Go on with {session}." if session else f"A new conversation, {self.session.id}."
+        said = f"Resumed {session}." if session else f"New conversation {self.session.id}."
         self._surface.show_report(_make_line_report("session", said, id=self.session.id, model=self.session.model))
 
     async def _switch_model(self, name: str) -> None:
@@ -372,13 +372,13 @@ class Chat:
             await self._models.close()
             self._models = models
         chosen = (
-            f"{self.session.model} answers{'' if name else describe_default_choice(self.habitus.settings, os.environ)}."
+            f"Model: {self.session.model}{'' if name else describe_default_choice(self.habitus.settings, os.environ)}."
         )
         self._surface.show_report(_make_line_report("model", chosen, model=self.session.model))
 
     def _undo_last_change(self) -> None:
         if not self._undos:
-            raise NotFound("There is nothing to take back in this chat.", hint="'habitus rollback --to' goes further.")
+            raise NotFound("There is nothing to undo in this chat.", hint="'habitus rollback --to' goes further back.")
         self._run_command(self._undos.pop())
 
     # /skill save
@@ -391,9 +391,9 @@ class Chat:
         answer = await self._surface.ask(question) if self._surface.can_ask else Consent.YES
         saved = saving.save_drafted_skill(self.habitus, draft, answer, self.session.id)
         if saved.proposal is not None:
-            said = f"'{saved.name}' waits as proposal {saved.proposal}."
+            said = f"'{saved.name}' is pending review as proposal {saved.proposal}."
             decide = self._typed("review", "approve", str(saved.proposal))
-            shown = Group(Text(said), Text(f"Decide: {decide}", style="dim"))
+            shown = Group(Text(said), Text(f"Review: {decide}", style="dim"))
         else:
             self._undos.append(("undo", f"{saved.name}:{saved.version}"))
             said = f"Saved {saved.name}, version {saved.version}."
@@ -421,7 +421,7 @@ def _make_line_report(type: str, text: str, style: str = "", **data: object) -> 
 def _build_cost_report(usage: TokenUsage) -> CommandReport:
     """Return a report of the tokens and money spent so far."""
     spent = " · ".join(lines.format_usage(usage)) or "nothing yet"
-    return _make_line_report("cost", f"This conversation has taken: {spent}.", **asdict(usage))
+    return _make_line_report("cost", f"This conversation has used: {spent}.", **asdict(usage))
 
 
 def _build_draft_report(draft: Skill) -> CommandReport:
@@ -446,8 +446,8 @@ def _build_help_report() -> CommandReport:
     table.add_column()
     for name, command in COMMANDS.items():
         table.add_row(Text.assemble((f"/{name}", "bold"), " ", command.usage), command.help)
-    table.add_row(Text.assemble(("/NAME", "bold"), " [ARGUMENTS]"), "Call a skill; $ARGUMENTS in its text are filled.")
-    keys = "Alt-Enter begins a new line. Ctrl-C stops the turn; at an empty prompt, twice, it leaves."
+    table.add_row(Text.assemble(("/NAME", "bold"), " [ARGUMENTS]"), "Call a skill; $ARGUMENTS in its text is replaced.")
+    keys = "Alt-Enter starts a new line. Ctrl-C cancels the turn; pressed twice at an empty prompt, it quits."
     shown = Group(table, Text(), Text(keys, style="dim"))
     return CommandReport(
         type="help",

@@ -21,33 +21,27 @@ class SlashCommandHelp:
 
 
 COMMANDS: Mapping[str, SlashCommandHelp] = {
-    "help": SlashCommandHelp(usage="", help="These commands."),
+    "help": SlashCommandHelp(usage="", help="Show the commands."),
     "skill": SlashCommandHelp(
         usage="save [HINT] | list | stats [NAME] | show NAME | edit NAME | remove NAME | restore NAME | enable NAME | "
         "disable NAME | history NAME | diff NAME | rollback NAME VERSION",
-        help="Save what was just worked out as a skill; look at skills and change them.",
+        help="Save the solution as a skill; show and change skills.",
     ),
-    "skills": SlashCommandHelp(usage="", help="Every skill with its state."),
+    "skills": SlashCommandHelp(usage="", help="List all skills with their state."),
     "lessons": SlashCommandHelp(
-        usage="[today | week | all | show ID | remove ID | restore ID]", help="What is remembered, the newest first."
+        usage="[today | week | all | show ID | remove ID | restore ID]", help="List lessons, newest first."
     ),
-    "review": SlashCommandHelp(
-        usage="[show N | approve N | reject N [REASON]]", help="What waits for you, and your word on it."
-    ),
-    "why": SlashCommandHelp(
-        usage="[NAME]", help="What the model was told, section by section; or why a skill was, or was not."
-    ),
-    "good": SlashCommandHelp(usage="[REASON]", help="The last turn went well."),
-    "bad": SlashCommandHelp(usage="[REASON]", help="The last turn went wrong."),
-    "attach": SlashCommandHelp(usage="PATH", help="Send a file along with what you say next."),
-    "undo": SlashCommandHelp(
-        usage="[WHAT]", help="Take back the last change of this chat, or the one that is named as it was printed."
-    ),
-    "model": SlashCommandHelp(usage="[PROVIDER:MODEL]", help="Which model answers; or let another one go on."),
-    "cost": SlashCommandHelp(usage="", help="What this conversation has taken so far."),
-    "resume": SlashCommandHelp(usage="[SESSION]", help="The last conversations; or go on with one of them."),
-    "new": SlashCommandHelp(usage="", help="Begin a new conversation."),
-    "quit": SlashCommandHelp(usage="", help="Leave; Ctrl-D does, too."),
+    "review": SlashCommandHelp(usage="[show N | approve N | reject N [REASON]]", help="Review pending changes."),
+    "why": SlashCommandHelp(usage="[NAME]", help="Show the prompt by section, or why a skill was or wasn't selected."),
+    "good": SlashCommandHelp(usage="[REASON]", help="The last turn succeeded."),
+    "bad": SlashCommandHelp(usage="[REASON]", help="The last turn failed."),
+    "attach": SlashCommandHelp(usage="PATH", help="Attach a file to your next message."),
+    "undo": SlashCommandHelp(usage="[WHAT]", help="Undo the last change of this chat, or the one named as printed."),
+    "model": SlashCommandHelp(usage="[PROVIDER:MODEL]", help="Show or change the model."),
+    "cost": SlashCommandHelp(usage="", help="Show tokens and cost of this conversation."),
+    "resume": SlashCommandHelp(usage="[SESSION]", help="List recent conversations, or resume one."),
+    "new": SlashCommandHelp(usage="", help="Start a new conversation."),
+    "quit": SlashCommandHelp(usage="", help="Quit; Ctrl-D works too."),
 }
 COMMAND_ALIASES = {"exit": "quit", "q": "quit", "?": "help", "h": "help"}
 _READ_ONLY_ACTIONS = ("show", "history", "diff")

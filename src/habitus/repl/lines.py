@@ -136,7 +136,7 @@ def format_turn_end(
 
 
 def format_pending_count(count: int) -> str:
-    return f"{format_count(count, 'change')} {'waits' if count == 1 else 'wait'}"
+    return f"{format_count(count, 'change')} pending review"
 
 
 def _format_failure(outcome: Outcome, shown_reasons: Collection[str]) -> Text:

@@ -121,7 +121,7 @@ class TerminalSurface:
         with (
             _cancel_on_ctrl_c(cancel),
             suppress_key_echo(),
-            self.console.status(f"{activity}, Ctrl-C stops it", spinner="dots", spinner_style="cyan"),
+            self.console.status(f"{activity} … (Ctrl-C to cancel)", spinner="dots", spinner_style="cyan"),
         ):
             yield
 
@@ -140,7 +140,7 @@ async def run_chat_loop(chat: Chat, terminal: TerminalSurface) -> None:
             if is_leaving:
                 return
             is_leaving = True
-            terminal.console.print(Text("Ctrl-C again, or Ctrl-D, leaves the chat.", style="dim"))
+            terminal.console.print(Text("Press Ctrl-C again or Ctrl-D to quit.", style="dim"))
             continue
         is_leaving = False
         if not await chat.handle_line(line):
