@@ -38,22 +38,22 @@ class UserSettings(_SettingsSection):
     """The settings of one user."""
 
     admin: bool = Field(default=False, description="May use skills that are for admins only.")
-    disabled_skills: Names = Field(default=(), description="Skills switched off for this user.")
+    disabled_skills: Names = Field(default=(), description="Skills disabled for this user.")
 
 
 class ReviewSettings(_SettingsSection):
     """How changes are reviewed."""
 
-    auto: bool = Field(default=False, description="Apply harmless prose of agents at once; the rest still waits.")
+    auto: bool = Field(default=False, description="Apply harmless text changes by agents at once; others need review.")
     somebody_else: bool = Field(
-        default=False, description="In a team: nobody approves what they, or their own agent, have proposed."
+        default=False, description="In a team: people can't approve what they or their own agent proposed."
     )
 
 
 class ExperimentalSettings(_SettingsSection):
     """Experimental features."""
 
-    features: Names = Field(default=(), description="Features and experimental skills that are switched on.")
+    features: Names = Field(default=(), description="Enabled features and experimental skills.")
 
 
 class RetentionSettings(_SettingsSection):
@@ -62,10 +62,12 @@ class RetentionSettings(_SettingsSection):
     turn_days: int = Field(
         default=30, ge=1, description="Days that turns, files of their scratchpads and jobs are kept."
     )
-    lessons: int = Field(default=50, ge=1, description="Lessons in one place (a user, a project, …).")
-    lesson_days: int = Field(default=180, ge=1, description="Days without being shown until a lesson may go.")
+    lessons: int = Field(default=50, ge=1, description="Maximum number of lessons per scope (a user, a project, …).")
+    lesson_days: int = Field(default=180, ge=1, description="Days without being shown until a lesson may be archived.")
     degraded_tool_days: int = Field(default=7, gt=0, description="Days after which a degraded tool is retired.")
-    degraded_tool_curator_runs: int = Field(default=3, gt=0, description="Runs of 'habitus curate' that do, too.")
+    degraded_tool_curator_runs: int = Field(
+        default=3, gt=0, description="Runs of 'habitus curate' after which it is retired, too."
+    )
 
 
 class EvidenceSettings(_SettingsSection):
@@ -75,7 +77,7 @@ class EvidenceSettings(_SettingsSection):
         default=0.0,
         ge=0,
         le=0.5,
-        description="The share of offers (skills, lessons, tools) withheld at random to learn what helps; 0 is off.",
+        description="The share of offers (skills, lessons, tools) withheld at random to measure what helps; 0 is off.",
     )
 
 
@@ -98,24 +100,24 @@ _ScheduleText = Annotated[str, AfterValidator(_validate_schedule)]
 class ScheduleSettings(_SettingsSection):
     """Scheduled work, run by a worker or 'habitus up'."""
 
-    curate: _ScheduleText = Field(default="daily at 3", description="When everything that ages is looked at.")
+    curate: _ScheduleText = Field(default="daily at 3", description="When lessons and tools are curated.")
     learn: _ScheduleText = Field(
-        default="hourly", description="When sessions of other agents that hooks noted are studied."
+        default="hourly", description="When sessions of other agents, recorded by hooks, are learned from."
     )
-    mine: _ScheduleText = Field(default="off", description="When recipes are looked for in what was done.")
-    verify: _ScheduleText = Field(
-        default="off", description="When lessons that nothing has shown yet are tried; asks a model."
+    mine: _ScheduleText = Field(default="off", description="When recipes are mined from past turns.")
+    verify: _ScheduleText = Field(default="off", description="When unverified lessons are tested; calls a model.")
+    dream: _ScheduleText = Field(default="off", description="When self-play runs; calls a model.")
+    improve: _ScheduleText = Field(default="off", description="When skills with tasks are improved; calls a model.")
+    timezone: str = Field(
+        default="", description="Time zone of the schedules, such as Europe/Berlin; default is this machine's."
     )
-    dream: _ScheduleText = Field(default="off", description="When challenges are practised; asks a model.")
-    improve: _ScheduleText = Field(default="off", description="When skills that have tasks are improved; asks a model.")
-    timezone: str = Field(default="", description="Whose hours are meant, as Europe/Berlin; else this machine's.")
 
 
 class JobsSettings(_SettingsSection):
     """Limits of background jobs."""
 
-    per_model: int = Field(default=0, ge=0, description="Jobs that may ask one model at a time, on all hosts; 0: any.")
-    per_user: int = Field(default=0, ge=0, description="Jobs of one user at a time, on all hosts; 0: any.")
+    per_model: int = Field(default=0, ge=0, description="Concurrent jobs per model, on all hosts; 0 is unlimited.")
+    per_user: int = Field(default=0, ge=0, description="Concurrent jobs per user, on all hosts; 0 is unlimited.")
 
 
 class SandboxSettings(_SettingsSection):
@@ -144,7 +146,7 @@ class WebSettings(_SettingsSection):
         default=(), description="Addresses or networks whose proxy_header is believed, such as 10.0.0.0/8."
     )
     metrics: bool = Field(
-        default=False, description="`habitus up` answers /metrics for Prometheus, to whoever has a token of its own."
+        default=False, description="`habitus up` serves /metrics for Prometheus, with a token of its own."
     )
 
 
@@ -164,7 +166,9 @@ class SearchSettings(_SettingsSection):
         default=SearchEncoder.STATIC, description="static, or minilm: finds paraphrases better, slower, 90 MB."
     )
     server_above: int = Field(
-        default=20_000, ge=0, description="With more skills in a shared PostgreSQL, it searches them, not each host."
+        default=20_000,
+        ge=0,
+        description="With more skills than this, a shared PostgreSQL searches them instead of each host.",
     )
 
 
@@ -192,7 +196,7 @@ class AccMode(StrEnum):
 class Settings(_SettingsSection):
     """All settings; field names are the keys of habitus.toml."""
 
-    home: Path = Field(description="Where Habitus keeps everything (HABITUS_HOME).")
+    home: Path = Field(description="Home directory of Habitus (HABITUS_HOME).")
     cwd: Path = Field(description="The directory Habitus was started in; project layers are found from here.")
     user_home: Path = Field(description="The person's home directory, where other agents keep their folders.")
     database: str | None = Field(default=None, description="SQL address; without one, habitus.db in the home.")
@@ -208,17 +212,17 @@ class Settings(_SettingsSection):
         description="How many a process may have to a shared database; 2, and 8 for 'up' and 'mcp --http'. "
         "One that does jobs has one more for its worker.",
     )
-    user: str = Field(default="local", description="Who is asking; without it, the account of this process.")
+    user: str = Field(default="local", description="The user; default is the account of this process.")
     is_claimed: bool = Field(default=False, description="Whether the user's name is not the account's, only claimed.")
     is_guest: bool = Field(default=False, description="Whether the user signed in, and is not who owns the home.")
     operator_skills: Path | None = Field(default=None, description="A directory of skills an operator provides.")
-    git_host: str = Field(default="", description="Where OWNER/REPO is looked for; GitHub without.")
+    git_host: str = Field(default="", description="Host of OWNER/REPO; default is GitHub.")
     bot_name: str = Field(default="Habitus", description="What {BOT_NAME} becomes in skills.")
-    disabled_skills: Names = Field(default=(), description="Skills switched off for everybody.")
+    disabled_skills: Names = Field(default=(), description="Skills disabled for all users.")
     skill_config: dict[str, Any] = Field(
         default_factory=dict, description="What skills' command lines ask of the settings, by name; no secrets."
     )
-    layers: Names = Field(default=(), description="Offer only the skills of these layers; all of them without.")
+    layers: Names = Field(default=(), description="Offer only skills of these layers; empty means all.")
     users: dict[str, UserSettings] = Field(default_factory=dict, description="Known users and their rights.")
     experimental: ExperimentalSettings = Field(default_factory=ExperimentalSettings)
     review: ReviewSettings = Field(default_factory=ReviewSettings)
@@ -230,30 +234,30 @@ class Settings(_SettingsSection):
     search: SearchSettings = Field(default_factory=SearchSettings)
     web: WebSettings = Field(default_factory=WebSettings)
     context_tokens: int = Field(default=200_000, gt=0, description="The model's context; the menu gets 2 % of it.")
-    model: str = Field(default="", description="The model that answers, as provider:model.")
-    cheap_model: str = Field(default="", description="The model that drafts and draws lessons; else the main one.")
+    model: str = Field(default="", description="The model, as provider:model.")
+    cheap_model: str = Field(default="", description="Model for drafts and lessons; default is the main model.")
     base_url: str = Field(default="", description="Address of an OpenAI-compatible server, for openai:… models.")
-    model_silence: float = Field(default=300.0, gt=0, description="Seconds without a word before a model is given up.")
-    model_total: float = Field(default=1800.0, gt=0, description="Seconds that one answer of a model may take in all.")
+    model_silence: float = Field(default=300.0, gt=0, description="Seconds without output before a model call fails.")
+    model_total: float = Field(default=1800.0, gt=0, description="Maximum seconds per model call.")
     memory: MemoryMode = Field(default=MemoryMode.AUTOPILOT, description="autopilot, copilot (asks) or off.")
     acc_mode: AccMode = Field(default=AccMode.PASSIVE, description="off, passive (lessons) or active (nudges too).")
     learning_tokens: int = Field(default=200_000, ge=0, description="Tokens a day that learning may spend on models.")
     reliable: float = Field(
-        default=0.7, ge=0, le=1, description="How far a tool or recipe must be known to work to be tried before steps."
+        default=0.7, ge=0, le=1, description="Reliability above which a tool or recipe is preferred to steps."
     )
     install_missing: bool = Field(default=False, description="Install a missing module into a scratchpad unasked.")
     allow_weaker_sandbox: bool = Field(
         default=False, description="Run tools and cells even where files, network or limits are not protected."
     )
-    look_every: float = Field(default=2.0, ge=0, description="Seconds between two looks at the skill directories.")
+    look_every: float = Field(default=2.0, ge=0, description="Seconds between two checks of the skill directories.")
     durable: bool = Field(default=True, description="Wait for the disk, so that a power cut loses nothing.")
     notify_url: str = Field(
         default="",
         pattern=r"^(https?://\S+)?$",
-        description="An address that is sent a JSON with names, once, when something begins to wait for a person.",
+        description="Webhook that gets a JSON with names, once, when a new item is pending review.",
     )
     editor: str = Field(default="", description="Command that edits a file; else VISUAL, EDITOR, vi.")
-    warnings: tuple[str, ...] = Field(default=(), description="What was odd about the settings themselves.")
+    warnings: tuple[str, ...] = Field(default=(), description="Warnings about the settings.")
 
     def for_server(self) -> Settings:
         """Return the settings for a server process, with more database connections."""
@@ -359,7 +363,7 @@ def _expand_home(path: Path, user_home: Path) -> Path:
     try:
         return path.expanduser()
     except RuntimeError:
-        raise Invalid(f"There is nobody whose home is meant by '{path}'.", hint="Write the path out.") from None
+        raise Invalid(f"There is no user for '{path}'.", hint="Write the path out.") from None
 
 
 def _read_settings_file(path: Path) -> tuple[dict[str, Any], list[str]]:

@@ -52,17 +52,19 @@ async def test_a_server_that_stalls_or_is_cut_off_takes_down_no_turn_and_no_new_
             async with habitus.session(model, id="second") as session:
                 line.stall()
                 (said,) = await notices(session, "the second thing")
-                assert said.startswith("The database is away (no answer within 1000 ms). This turn made do")
+                assert said.startswith(
+                    "The database is unreachable (no answer within 1000 ms). This turn used the last known state"
+                )
                 assert await notices(session, "the third thing") == []  # it was said
                 line.cut()
         with Habitus.open(settings) as habitus:
             async with habitus.session(model, id="third") as session:
                 (said,) = await notices(session, "the fourth thing")
-                assert said.startswith("The database is away. This turn made do")
+                assert said.startswith("The database is unreachable. This turn used the last known state")
                 prompt = "\n".join(section.text for section in session.sections())
                 assert RULE in prompt
                 assert "brew-tea" in prompt
-            with pytest.raises(DatabaseUnavailable, match="Nothing can be changed until it is back"):
+            with pytest.raises(DatabaseUnavailable, match="Changes are possible again when it is back"):
                 habitus.skills.remove("brew-tea", habitus.build_author())
             assert spool_of(habitus).pending_count >= 3
         line.restore()

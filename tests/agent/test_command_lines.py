@@ -88,7 +88,7 @@ async def test_a_cell_calls_a_command_line_and_sees_no_secret(desk: Habitus, tal
     filed = {"status": "ok", "length": len(SECRET), "said": ["file", "käse", "body"]}
     assert (done[0], json.loads(done[1]), done[2]) == (0, filed, "")
     assert json.loads(looked[1]) == {"pad": False, "files": ["tool.py"]}  # it has no part in the scratchpad
-    assert leaked[1:] == ["[redacted:known]\n", "habitus-skill: It printed a secret, which was taken out.\n"]
+    assert leaked[1:] == ["[redacted:known]\n", "habitus-skill: It printed a secret, which was removed.\n"]
     assert unknown[0] == 127
     assert unknown[2] == "habitus-skill: No command line 'mail' may be called here. There are: desk.\n"
     assert SECRET not in str(model.asked) + ran

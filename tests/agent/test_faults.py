@@ -269,7 +269,7 @@ async def test_a_busy_database_delays_an_answer_briefly_and_loses_no_turn(
     assert isinstance(done, TurnResult)
     assert done.reply == "one"
     assert "1. Do brew-tea." in results(session)[0]
-    assert [text for text in notices(seen) if "has been busy" in text and "written down when" in text]
+    assert [text for text in notices(seen) if "has been busy" in text and "recorded when" in text]
     await session.turn("the second thing")
     assert [turn.request for turn in habitus.journal.list_session_turns(session.id)] == [
         "the first thing",

@@ -309,7 +309,7 @@ def test_a_turn_of_a_habitus_that_is_closed_says_so(home: Path, tmp_path: Path) 
     with pytest.raises(Invalid, match="is closed"):
         turn.done("too late")
     with Habitus.open(read_settings(home, {"HOME": str(tmp_path)})) as again:
-        assert went(only(again)) == (OutcomeKind.INFRA, "nobody said how it went")
+        assert went(only(again)) == (OutcomeKind.INFRA, "no feedback")
 
 
 @pytest.mark.full

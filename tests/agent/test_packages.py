@@ -82,6 +82,6 @@ async def test_a_model_that_installs_asks_the_person_first(habitus: Habitus, she
         async with habitus.session(model, ask=no) as session:
             await session.turn("greet")
         refused, ran = (str(getattr(ask.messages[-1], "content", "")) for ask in model.asked[1:])
-        assert f"Nobody allowed installing '{wanted}'" in refused
+        assert f"Installing '{wanted}' was not allowed." in refused
         assert "ModuleNotFoundError" in ran
         assert no.asked[0].text == f"Install the package '{wanted}'?"

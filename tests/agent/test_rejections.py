@@ -17,7 +17,7 @@ from tests.agent.test_code_tools import ADD
 pytestmark = pytest.mark.req("SK-21")
 
 TEA = {"name": "Tea", "title": "Tea", "description": "Brews tea", "content": "1. Boil."}
-REFUSAL = "This change of 'tea' (proposal 1) was turned down by ann: we only drink coffee here."
+REFUSAL = "This change of 'tea' (proposal 1) was rejected by ann: we only drink coffee here."
 
 
 def results(session: Session) -> list[str]:
@@ -74,7 +74,7 @@ async def test_a_tool_that_was_turned_down_is_refused_with_the_reason(talk: Talk
     await session.turn("I add all day")
     review.reject_items(habitus, review.RejectItemsRequest(ids=("1",), reason="a calculator does that"))
     await session.turn("make it a tool")
-    assert results(session)[1].startswith("Error: This change of 'add-up' (proposal 1) was turned down by ann: a calc")
+    assert results(session)[1].startswith("Error: This change of 'add-up' (proposal 1) was rejected by ann: a calc")
 
 
 RULE = {"text": "Deploy on Fridays only.", "kind": "always"}
@@ -90,7 +90,7 @@ async def test_why_a_rule_was_turned_down_reaches_the_agent_once_and_nobody_else
     await session.turn("we deploy on Fridays")
     (waiting,) = inbox.list_pending(habitus)
     review.reject_items(habitus, review.RejectItemsRequest(ids=(waiting.id,), reason="only\nthis month."))
-    refusal = f"The {kind} entry 'Deploy on Fridays only.' ({waiting.id}) was turned down: only this month (ann)."
+    refusal = f"The {kind} entry 'Deploy on Fridays only.' ({waiting.id}) was rejected: only this month (ann)."
     other, others_model = talk([says("ok")], user="bob")
     await other.turn("hello")
     assert refusal not in beside(others_model.asked[0])
@@ -112,7 +112,7 @@ async def test_what_was_turned_down_does_not_come_back_as_something_else(
     review.reject_items(habitus, review.RejectItemsRequest(ids=(waiting.id,), reason="only this month"))
     await session.turn("remember it once more")
     assert '"status": "refused"' in results(session)[1]
-    assert "turned down: only this month (ann)" in results(session)[1]
+    assert "rejected: only this month (ann)" in results(session)[1]
     assert inbox.list_pending(habitus) == ()
     assert habitus.memory.list_lessons() == ()
     assert habitus.memory.add("Deploy on Fridays only.", kind=kind).status.is_stored

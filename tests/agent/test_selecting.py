@@ -79,7 +79,7 @@ async def test_a_reply_to_a_turn_nobody_kept_is_a_notice(talk: Talk, habitus: Ha
     session, _ = talk([says("ok")])
     seen = [event async for event in session.turn_stream("and then?", reply_to="0123456789ab")]
     told = [event.text for event in seen if isinstance(event, NoticeEvent)]
-    assert told == ["The turn that this answers is not kept; the skills it had do not come along."]
+    assert told == ["The turn this replies to is not stored; its skills are not included."]
     assert seen[-1].outcome.is_ok  # type: ignore[union-attr]  # the last event is Done
     assert [turn.reply_to for turn in habitus.journal.list_session_turns(session.id)] == [""]
 
@@ -228,7 +228,7 @@ def test_why_tells_of_copies_in_front_and_of_those_that_wait(habitus: Habitus) -
         request = explaining.build_request(opened, "tea")
         front = explaining.explain_skill(opened, "brew-tea", request).sentences
         assert "It hides brew-tea@claude." in front
-        assert "It would be hidden by brew-tea@project, once somebody trusts that." in front
+        assert "It would be hidden by brew-tea@project, once it is trusted." in front
         behind = explaining.explain_skill(opened, "brew-tea@claude", request)
         assert (behind.place, behind.reason) == (SelectionSlot.LEFT_OUT, "hidden by brew-tea@user")
         waiting = explaining.explain_skill(opened, "brew-tea@project", request)

@@ -63,7 +63,7 @@ async def test_recall_of_a_near_miss_warns_and_counts_the_real_name(talk: Talk, 
     )
     await session.turn("sum up this table")
     near, none = results(session)
-    assert near.startswith("(There is no skill 'csv_sumary'; this is the nearest, 'csv-summary'.)")
+    assert near.startswith("(There is no skill 'csv_sumary'; showing the closest, 'csv-summary'.)")
     assert none.startswith("Error: There is no skill 'zzz'. Available: ")
     assert "csv-summary" in none
     assert habitus.skills.read_counters("csv-summary")[Stage.STEPS].recommended == 1
@@ -256,7 +256,7 @@ async def test_the_journal_says_where_each_skill_was(talk: Talk, habitus: Habitu
 
 async def test_nothing_to_say_is_refused_before_anything_happens(talk: Talk) -> None:
     session, model = talk([says("ok")])
-    with pytest.raises(Invalid, match="nothing to say"):
+    with pytest.raises(Invalid, match="message is empty"):
         await session.turn("   ")
     assert model.asked == []
 

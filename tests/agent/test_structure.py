@@ -184,6 +184,6 @@ async def test_a_skill_that_nobody_reviewed_is_introduced_with_its_origin(habitu
         await session.turn("please")
     said = [message.content for message in model.asked[-1].messages if isinstance(message, ToolResultMessage)][-2:]
     assert [text.splitlines()[1].split(". ")[0] for text in said] == [
-        "(Nobody has reviewed this skill: it was imported from from-afar/borrowed",
-        "(Nobody has reviewed this skill: it was written in this conversation",
+        "(This skill has not been reviewed: it was imported from from-afar/borrowed",
+        "(This skill has not been reviewed: it was written in this conversation",
     ]

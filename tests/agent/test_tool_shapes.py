@@ -183,7 +183,7 @@ async def test_what_waits_is_found_marked_and_taken_back_in_the_conversation_tha
     shown = [message.content for message in session.history.messages if isinstance(message, ToolResultMessage)]
     listed, found, read, deleted, unknown = shown[1:]
     assert [(skill["name"], skill["status"]) for skill in json.loads(listed)["skills"]] == [("tea", "waiting")]
-    assert "- tea — Brews green tea [kitchen] (waits for a person)" in found
+    assert "- tea — Brews green tea [kitchen] (needs review)" in found
     assert json.loads(read)["status"] == "waiting"
     assert (json.loads(deleted), json.loads(unknown)) == ({"deleted": True}, {"deleted": False})
     assert habitus.review.list() == []
@@ -198,9 +198,9 @@ def test_what_waits_is_explained_and_neither_switched_on_nor_off(habitus: Habitu
         turn.run("create_skill", tea)
         for switch in ("enable_skill", "disable_skill"):
             told = turn.run(switch, {"name": "Tea"}).content
-            assert told == "Error: 'tea' waits for a person. delete_skill takes it back."
+            assert told == "Error: 'tea' needs review. delete_skill withdraws it."
         assert turn.run("why", {"name": "tea"}).content.startswith(
-            "'tea' was written in this conversation and waits for a person."
+            "'tea' was written in this conversation and needs review."
         )
     with habitus.turn("make tea", conversation="d") as turn:
         assert turn.run("why", {"name": "tea"}).content.startswith("Error: There is no skill 'tea'.")
@@ -208,7 +208,7 @@ def test_what_waits_is_explained_and_neither_switched_on_nor_off(habitus: Habitu
     habitus.review.approve(1, habitus.build_author())
     with habitus.turn("make tea", conversation="c") as turn:  # an edit that waits makes no difference
         turn.run("update_skill", {"name": "tea", "operation": "append", "content": "2. Pour."})
-        assert "waits for a person" not in turn.run("why", {"name": "tea"}).content
+        assert "needs review" not in turn.run("why", {"name": "tea"}).content
         assert "enabled" in turn.run("disable_skill", {"name": "tea"}).content
 
 

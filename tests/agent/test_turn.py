@@ -436,7 +436,7 @@ async def test_a_secret_that_a_person_or_a_skill_says_reaches_neither_model_nor_
     stream = session.turn_stream(f"my key is {secret}, use it", [tmp_path / "notes.txt"])
     seen = [event async for event in stream]
     assert secret not in repr(model.asked)
-    assert any(isinstance(event, NoticeEvent) and event.text.startswith("Secrets were taken out") for event in seen)
+    assert any(isinstance(event, NoticeEvent) and event.text.startswith("Secrets were removed") for event in seen)
     done = seen[-1]
     assert isinstance(done, TurnResult)
     assert secret not in repr(habitus.journal.get_turn(done.turn))

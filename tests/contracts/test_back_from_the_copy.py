@@ -21,7 +21,7 @@ from tests.homes import furnish
 from tests.web.conftest import HOST
 from tests.web.test_up import program, up
 
-AWAY = "The database is away."
+AWAY = "The database is unreachable."
 LESSON = {"text": "Tea is hot."}
 TEA = Skill(name="brew-tea", description="How tea is brewed", body="1. Boil water.")
 
@@ -46,7 +46,7 @@ def test_a_server_that_was_started_while_the_database_was_away_works_on_it_when_
             read = http.get("/api/v1/skills/brew-tea", headers=who)
             assert (read.status_code, AS_OF_HEADER in read.headers) == (200, True)
         assert http.post("/mcp", headers=ben, json={}).status_code == 400  # let in, and told what it lacks
-        assert "The database is away. This is what was seen" in http.get("/skills").text
+        assert "The database is unreachable. This is a snapshot from" in http.get("/skills").text
         refused = http.post("/api/v1/lessons", json=LESSON)
         assert (refused.status_code, refused.json()["title"]) == (503, AWAY)
         assert http.get("/readyz").json()["status"] == "degraded"

@@ -104,7 +104,7 @@ def test_what_another_host_approves_is_done_where_the_directory_is(hosts: Hosts,
     assert f"report@claude on {(hosts.home('here') / 'host').read_text()}" in listed
     assert "+1. Write it." in there("review", "diff", number).out
     approved = there("review", "approve", number)
-    assert "that host does it" in approved.out, approved
+    assert "that host applies it" in approved.out, approved
     assert soon(lambda: here.review.get(int(number)).state is ProposalState.APPROVED)
     assert "1. Write it." in hosts.file("here").read_text()
     assert not hosts.file("there").exists()
@@ -113,7 +113,7 @@ def test_what_another_host_approves_is_done_where_the_directory_is(hosts: Hosts,
     assert version.author.name == here.review.get(int(number)).decided_by
     undo = there("review", "reopen", number)
     assert undo.code == 1
-    assert f"as version 1. Take it back there: habitus review reopen {number}." in undo.err
+    assert f"as version 1. Undo it there: habitus review reopen {number}." in undo.err
     assert reopen_proposals(here, ReopenProposalsRequest(ids=(number,))).reopened[0].state == ProposalState.PENDING
     assert not hosts.file("here").exists()
 
@@ -229,7 +229,7 @@ def test_what_is_proposed_while_the_database_is_away_is_known_to_all_when_it_is_
     here = cut_off.open("here")
     line.cut()
     alone = proposed(here)
-    assert (alone.id % 2, alone.reasons[-1].partition(":")[0]) == (1, "the database is away")
+    assert (alone.id % 2, alone.reasons[-1].partition(",")[0]) == (1, "the database is unreachable")
     line.restore()
     there = hosts.open("there")
     assert there.review.list(all_hosts=True) == []
@@ -277,9 +277,9 @@ def test_the_page_says_which_host_it_is_about_and_takes_an_approval_back_until_t
     page = browser.get("/inbox").text
     assert f"wants to add the skill report in claude on {host}" in page
     assert f"/inbox/effect/{number}" not in page
-    assert f"Approved; {host} carries it out." in browser.post(f"/inbox/{number}/approve").text
-    assert "approved, its host carries it out" in browser.get("/inbox").text
-    assert "It waits for you again." in browser.post(f"/inbox/{number}/reopen").text
+    assert f"Approved; {host} applies it." in browser.post(f"/inbox/{number}/approve").text
+    assert "approved; its host applies it" in browser.get("/inbox").text
+    assert "Pending review again." in browser.post(f"/inbox/{number}/reopen").text
     hosts.open("here")
     assert not hosts.file("here").exists()
     assert here.review.get(number).state is ProposalState.PENDING

@@ -48,13 +48,13 @@ def test_pages_and_rest_are_read_from_the_copy_and_the_log_says_it_once(
             assert all(AS_OF_HEADER in answer.headers for answer in away)
             assert [answer.json() for answer in away[: len(paths)]] == [answer.json() for answer in before]
             page = api.get("/skills")
-            assert "The database is away. This is what was seen" in page.text
+            assert "The database is unreachable. This is a snapshot from" in page.text
             assert "brew-tea" in page.text
             for path in ("/automation", "/api/v1/jobs", "/api/v1/skills/brew-tea/improvements"):
                 assert api.get(path).status_code == 200
             assert api.post("/api/v1/lessons", json={"text": "Tea is hot."}).status_code == 503
             said = [record.message for record in caplog.records if "database" in record.message]
-            assert said == ["The database is away. This process works from what was seen last."]
+            assert said == ["The database is unreachable. This process works from what was seen last."]
             line.restore()
             wait_until(lambda: AS_OF_HEADER not in api.get(paths[0]).headers)
             assert api.post("/api/v1/lessons", json={"text": "Tea is hot."}).status_code == 201

@@ -84,9 +84,9 @@ def test_what_was_written_before_a_cut_is_there_and_what_was_refused_is_not(tmp_
         store.record_use("brew-tea", succeeded=True)
         line.cut()
         for _ in range(3):
-            with pytest.raises(StorageFailed, match="The database is away"):
+            with pytest.raises(StorageFailed, match="The database is unreachable"):
                 store.record_use("brew-tea", succeeded=True)
-        with pytest.raises(StorageFailed, match="The database is away"):
+        with pytest.raises(StorageFailed, match="The database is unreachable"):
             habitus.skills.remove("brew-tea", habitus.build_author())
         line.restore()
         store.record_use("brew-tea", succeeded=True)
@@ -168,9 +168,9 @@ TURNED_AWAY = (
     ("28P01", 'password authentication failed for user "ann"', "does not let this role in: password", False),
     ("28000", 'no pg_hba.conf entry for host "10.0.0.9", user "ann", no encryption', "Set sslmode", False),
     ("3D000", 'database "habitus" does not exist', "or create the database", False),
-    ("53300", "sorry, too many clients already", "The database is away", True),
-    ("57P03", "the database system is starting up", "The database is away", True),
-    ("08P01", "server login has been failing, cached error: connect failed", "The database is away", True),
+    ("53300", "sorry, too many clients already", "The database is unreachable", True),
+    ("57P03", "the database system is starting up", "The database is unreachable", True),
+    ("08P01", "server login has been failing, cached error: connect failed", "The database is unreachable", True),
 )
 
 
@@ -206,7 +206,7 @@ REFUSED = {
     "25006": "takes no changes",  # a standby
     "42501": "does not let this role in",
     "55P03": "has been busy for 3 s",
-    "57P01": "The database is away",
+    "57P01": "The database is unreachable",
 }
 
 
@@ -259,12 +259,14 @@ def test_behind_a_pooler_whose_server_is_slow_turns_go_on_and_nothing_is_lost(tm
         assert asked(habitus, "first") == ()
         line.delay = 0.55
         (said,) = asked(habitus, "second")
-        assert said.startswith("The database is away (no answer within 500 ms). This turn made do")
+        assert said.startswith(
+            "The database is unreachable (no answer within 500 ms). This turn used the last known state"
+        )
         assert asked(habitus, "third") == ()
         found = check_readiness(habitus.settings)
         assert (found.state, found.reasons[0]) == (
             ReadinessState.DEGRADED,
-            "The database is away (no answer within 500 ms).",
+            "The database is unreachable (no answer within 500 ms).",
         )
         line.delay = 0.0
         assert asked(habitus, "fourth") == ()
@@ -282,7 +284,7 @@ def test_what_a_server_refuses_is_said_in_one_line(tmp_path: Path, url: str, pos
     for wrong, told in (
         (address.set(username=nobody), "does not let this role in"),
         (address.set(database="not_there"), 'database "not_there" does not exist'),
-        (address.set(host="127.0.0.1", port=1, query={}), "The database is away"),
+        (address.set(host="127.0.0.1", port=1, query={}), "The database is unreachable"),
     ):
         with pytest.raises(StorageFailed) as caught:
             opened(tmp_path, wrong.render_as_string(hide_password=False)).close()

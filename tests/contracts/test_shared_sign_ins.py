@@ -112,7 +112,7 @@ def test_while_the_database_is_away_people_are_known_and_nobody_new_is_let_in(tm
             keys = load_sign_in_keys(started)
             assert started.is_offline
             assert keys.identify_by_token(invited.token) is not None
-            with pytest.raises(DatabaseUnavailable, match="The database is away"):
+            with pytest.raises(DatabaseUnavailable, match="The database is unreachable"):
                 started.refuse_unless_writable()
         line.restore()
         assert page.get(f"/enter?key={late.link}").status_code == 303

@@ -340,7 +340,7 @@ async def test_candidates_that_quote_hidden_tasks_or_change_nothing_are_not_trie
         assert reasons[1:] == ["it changes 37 lines, and 30 are the most", "it changes nothing"]
         assert list_improvements(habitus, ListImprovementsRequest(name=NAME)).plan.error_left == 1
         first, second, _ = map(_in_view, drafter.asked)
-        assert reasons[0] in second  # what was turned down is remembered
+        assert reasons[0] in second  # what was rejected is remembered
         assert all(task.request in first for task in tasks[TaskSplit.PRACTICE])
         assert not any(task.request in first for task in (*tasks[TaskSplit.GATE], *tasks[TaskSplit.EXAM]))
 

@@ -58,8 +58,8 @@ def test_a_run_goes_on_where_its_process_ended(run_cli: Cli, tmp_path: Path, how
     before = [one.id for one in rollouts(run_cli)]
     script.write_text(json.dumps([{"say": "ALTBERG"}] * 5))
     again = run_cli(*words).out
-    assert "Goes on with" in again
-    assert "9 rollouts, 1 of them paid twice" in again
+    assert "Continues the interrupted run" in again
+    assert "9 rollouts, 1 of them repeated" in again
     kept = rollouts(run_cli)
     assert [one.id for one in kept][:4] == before
     assert [one.outcome for one in kept] == ["ok", "ok", "ok", LOST, *["ok"] * 5]

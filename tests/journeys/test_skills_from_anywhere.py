@@ -239,7 +239,7 @@ def test_a_person_decides_about_what_is_held(person: Person, repository: Reposit
     (waiting,) = person.json("review", "list")["proposals"]
     assert (waiting["name"], waiting["action"], waiting["state"]) == ("nasty", "write", "waiting")
     assert EVIL in person.habitus("review", "diff", "1")
-    assert "waits because" in person.habitus("review", "show", "1")
+    assert "needs review because" in person.habitus("review", "show", "1")
     person.habitus("review", "reject", "1", "--reason", "no")
     assert f"was rejected by {get_account_name()} already" in person.habitus("review", "approve", "1", code=1)
     assert person.verdicts("skills", "update", "--trust")["nasty"] == "imported"
@@ -258,7 +258,7 @@ def test_a_project_is_trusted_listed_and_revoked(person: Person) -> None:
         return str(deploy["state"])
 
     assert state() == "untrusted"
-    assert "nobody to ask" in person.habitus("trust", code=2)
+    assert "no terminal to ask at" in person.habitus("trust", code=2)
     assert "Trusted 1 skill." in person.habitus("trust", "--yes")
     assert state() == "ok"
     (trusted,) = person.json("trust", "--list")["trusted"]

@@ -117,7 +117,7 @@ def test_who_only_reads_over_rest_or_gets_the_practice_reads_no_answer(habitus: 
     reviewer = {"Authorization": f"Bearer {open_user_accounts(habitus).add('bob', UserRole.REVIEWER).token}"}
     approved = client.post("/api/v1/review/1/approve", headers=reviewer)
     desks.close()
-    assert (approved.status_code, "who may read them" in approved.text) == (409, True)
+    assert (approved.status_code, "people who may read tasks" in approved.text) == (409, True)
     assert "How tea is brewed" in answers["/api/v1/skills/{name}"]
     assert [route for route, text in answers.items() if ANSWER in text] == []
     told = describe_practice(habitus, "brew-tea")

@@ -25,7 +25,7 @@ def came(call: str, text: object, *, is_error: bool | None = None, **more: objec
 
 
 def failing(turn: int, *, error: str = "No module named 'shop'", times: int = 2) -> list[Line]:
-    """A request for which the same tool fails again and again."""
+    """A request for which the same tool keeps failing."""
     lines = [asked(f"fix test {turn}")]
     for number in range(times):
         call = f"call-{turn}-{number}"

@@ -83,9 +83,9 @@ async def test_dollars_and_minutes_end_a_run_as_tokens_do() -> None:
         await fetch_answer(dear, ASK)
     assert dear.budget.requests == 2
     assert 0.01 < (dear.budget.usage.cost or 0) <= 0.02
-    with pytest.raises(Invalid, match="Nobody knows what scripted:model costs"):
+    with pytest.raises(Invalid, match="The price of scripted:model is unknown"):
         RunBudget(RunLimits(dollars=1)).wrap_model(ScriptedModel([]))
-    with pytest.raises(Invalid, match="Nobody knows what codex costs"):
+    with pytest.raises(Invalid, match="The price of codex is unknown"):
         RunBudget(RunLimits(dollars=1)).wrap_model(ScriptedModel([], name="codex"))
     agent = RunBudget(RunLimits(dollars=1)).wrap_model(
         ScriptedModel([says("Yes.")], name="claude-code")

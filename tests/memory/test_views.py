@@ -115,7 +115,7 @@ def test_a_line_that_makes_no_sense_is_pointed_at() -> None:
         RULES, "- homeless\n## Sometimes\n## Never\nprose\n- two <!-- a --> comments -->\n- odd <!-- huh? -->\n- \n"
     )
     assert [(bad.raw, bad.reason) for bad in page.bad] == [
-        ("- homeless", "it stands under none of Always, Never, When"),
+        ("- homeless", "it is under none of Always, Never, When"),
         ("## Sometimes", "a line starts with '- '"),
         ("prose", "a line starts with '- '"),
         ("- two <!-- a --> comments -->", "there is a comment inside the text"),
@@ -234,8 +234,8 @@ def test_hand_broken_lines_stay_and_nothing_else_is_lost(cortex: Cortex, pages: 
     path.write_text(path.read_text() + "some prose\n")
     looked = cortex.sync_pages()
     assert looked.notes == (
-        "lessons.md, line 4: there is a comment inside the text; it is kept as it is.",
-        "lessons.md, line 6: a line starts with '- '; it is kept as it is.",
+        "lessons.md, line 4: there is a comment inside the text; it stays unchanged.",
+        "lessons.md, line 6: a line starts with '- '; it stays unchanged.",
     )
     assert (looked.added, looked.changed, looked.removed) == ((), (), ())
     text = path.read_text()

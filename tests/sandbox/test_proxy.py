@@ -166,8 +166,8 @@ async def test_a_secret_that_is_printed_is_taken_out_and_reported(opened: Open) 
         seen = repr((answer, shelf.calls))
         assert SECRET not in seen
         assert base64.b64encode(f"user:{SECRET}".encode()).decode() not in seen
-        assert "It printed a secret, which was taken out." in shelf.calls[-1].outcome.reason, what
-        assert "habitus-skill: It printed a secret, which was taken out." in answer.stderr
+        assert "It printed a secret, which was removed." in shelf.calls[-1].outcome.reason, what
+        assert "habitus-skill: It printed a secret, which was removed." in answer.stderr
 
 
 @pytest.mark.parametrize("before", ["", "print('connecting')\n"])
@@ -203,9 +203,9 @@ async def test_an_unknown_skill_is_told_which_there_are(opened: Open) -> None:
 async def test_every_gate_is_looked_at_with_every_call(opened: Open) -> None:
     caller, shelf = opened(command_line("print('ok')"))
     assert (await caller.run_command_line("mailer", ["x"])).stdout == "ok\n"
-    shelf.closed["mailer"] = "It is switched off."
+    shelf.closed["mailer"] = "It is disabled."
     answer = await caller.run_command_line("mailer", ["x"])
-    assert (answer.code, answer.stdout, answer.stderr) == (126, "", "habitus-skill: It is switched off.\n")
+    assert (answer.code, answer.stdout, answer.stderr) == (126, "", "habitus-skill: It is disabled.\n")
     assert [call.is_refused for call in shelf.calls] == [False, True]
 
 
@@ -350,4 +350,4 @@ async def test_a_call_that_nobody_waits_for_is_stopped(opened: Open, folder: Pat
     while not shelf.calls:
         await asyncio.sleep(0)
     await proxy.close()
-    assert shelf.calls[0].outcome.reason == "It was stopped: nobody waited for it any more."
+    assert shelf.calls[0].outcome.reason == "It was stopped because the caller disconnected."

@@ -335,7 +335,7 @@ def test_what_a_full_disk_refuses_has_not_happened_or_is_said_to_wait(small_disk
         ballast.unlink()
         store._engine.dispose()
         again = file_store(small_disk)
-        is_waiting = [what for what, message in said.items() if "is written down and waits" in message]
+        is_waiting = [what for what, message in said.items() if "is recorded but can be neither" in message]
         waited += len(is_waiting)
         if "delete" in said and "delete" not in is_waiting:
             skill = again.load(name)

@@ -90,7 +90,7 @@ def test_a_change_there_updates_and_a_change_here_is_kept(habitus: Habitus, tmp_
     put(theirs, "beta", "one")
     taken(habitus, theirs)
     habitus.skills.edit("beta", APPEND, habitus.build_author())
-    assert taken(habitus, theirs)["beta"] == ("unchanged", "edited here since; your edit is kept")
+    assert taken(habitus, theirs)["beta"] == ("unchanged", "edited here since; your version stays")
     put(theirs, "alpha", "two")
     put(theirs, "beta", "two")
     found = taken(habitus, theirs)

@@ -203,7 +203,7 @@ def test_a_proposal_for_a_directory_of_one_host_is_decided_on_any_and_carried_ou
         assert everywhere == [shared.id, of_one.id, of_two.id] == [2, 4, 6]
         assert (one.review.count_pending(), two.review.count_pending()) == (3, 3)
         assert two.review.get(of_two.id).change.name == "other"
-        with pytest.raises(NotFound, match=r"Waiting: 2, 4, 6\."):
+        with pytest.raises(NotFound, match=r"Pending: 2, 4, 6\."):
             two.review.get(99)
 
         approved, version = two.review.approve(of_one.id, ME)

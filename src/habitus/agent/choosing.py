@@ -144,13 +144,13 @@ class SkillExplanation:
         if self.rank is not None and self.score is not None:
             lines.append(f"For this request it ranks {self.rank}, score {self.score:.2f}{self._describe_score()}.")
             if not self.fits:
-                lines.append("Nothing fits this request well enough to be named beside it.")
+                lines.append("No skill is relevant enough to suggest for this request.")
         elif self.is_asked and self.place in (SelectionSlot.MENU, SelectionSlot.CUT):
             lines.append("Nothing in it matches this request.")
         if self.hides:
             lines.append(f"It hides {self._list_copies(self.hides)}.")
         if self.pending:
-            lines.append(f"It would be hidden by {self._list_copies(self.pending)}, once somebody trusts that.")
+            lines.append(f"It would be hidden by {self._list_copies(self.pending)}, once it is trusted.")
         return lines
 
     def _describe_placement(self) -> str:

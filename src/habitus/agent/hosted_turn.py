@@ -25,7 +25,7 @@ Watch = Callable[[str], None]
 
 # The source of an outcome reported by the host.
 HOST = "host"
-_UNSAID = build_infra_outcome("nobody said how it went")
+_UNSAID = build_infra_outcome("no feedback")
 
 
 class HostedTurnRunner:

@@ -252,7 +252,7 @@ class SupportingFile:
     @property
     def media_type(self) -> str:
         """The media type by content or name."""
-        return self.image_type or mimetypes.guess_type(self.path)[0] or "of a kind nobody knows"
+        return self.image_type or mimetypes.guess_type(self.path)[0] or "of an unknown kind"
 
 
 class SupportingFileAccess:
@@ -354,7 +354,7 @@ def _take_within(lines: Iterable[str], room: int) -> list[str]:
 
 
 def _explain_missing(path: str, files: SkillFiles, placed: TreePlacement) -> str:
-    return "nobody trusts its code" if path in files.untrusted else placed.left_out.get(path, "")
+    return "its code is not trusted" if path in files.untrusted else placed.left_out.get(path, "")
 
 
 def _describe_location(name: str, placed: TreePlacement | None) -> str:

@@ -30,8 +30,8 @@ from habitus.text import to_one_line
 
 log = logging.getLogger(__name__)
 _CONSEQUENCE = {
-    True: "This turn made do with what was known before; it is written down when the database is back.",
-    False: "This turn made do with what was known before, and could not be kept: 'habitus doctor' counts such.",
+    True: "This turn used the last known state; it will be recorded when the database is back.",
+    False: "This turn used the last known state and could not be recorded; see 'habitus doctor'.",
 }
 # How much a successful request teaches search: less if only the signals suggest success.
 _SEEMED_GOOD, _SAID_GOOD = 0.5, 1.0

@@ -63,7 +63,7 @@ async def run_turn(
 ) -> TurnResult:
     """Run a turn from request to reply. A provider's fault becomes the outcome; only a cancellation is raised."""
     # Only a resumed turn that was damaged needs this.
-    repaired = history.end_turn("This turn was not kept whole.")
+    repaired = history.end_turn("This turn was not recorded completely.")
     first = len(history.messages)
     now = _LoopState(turn=turn, model=model, history=history, context_tokens=context_tokens, emit=emit, first=first)
     _report_repairs(now, repaired)

@@ -24,7 +24,7 @@ from habitus.skills.choosing.selection import SelectionInput
 from habitus.skills.model import Skill
 from habitus.text import escape_block, replace_surrogates, to_one_line
 
-_UNKNOWN_TURN = "The turn that this answers is not kept; the skills it had do not come along."
+_UNKNOWN_TURN = "The turn this replies to is not stored; its skills are not included."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +86,7 @@ async def prepare_input(parts: ConversationServices, asking: UserRequest, *, con
     )
     text = sound("\n\n".join(part for part in (asking.text, *attached.transcripts) if part.strip()))
     if not text.strip() and not attached.parts and not asking.may_be_blank:
-        raise Invalid("There is nothing to say.", hint="Write a request, or attach a file.")
+        raise Invalid("The message is empty.", hint="Write a request, or attach a file.")
     is_kept = not asking.reply_to or await run_in_thread(lambda: _is_turn_recorded(parts, asking.reply_to))
     request = SelectionInput(
         text=text,
@@ -128,7 +128,7 @@ def _redaction_notice(redactor: CountingRedactor) -> list[str]:
     if not redactor.counts:
         return []
     found = ", ".join(f"{count} × {kind}" for kind, count in sorted(redactor.counts.items()))
-    return [f"Secrets were taken out before the model saw them: {found}."]
+    return [f"Secrets were removed before the model saw them: {found}."]
 
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from habitus.tools.tools import ToolService
 
 
-DATABASE_AWAY = "The database is away."
+DATABASE_AWAY = "The database is unreachable."
 Clock = Callable[[], datetime]
 
 
@@ -350,7 +350,7 @@ class Home:
         self.refuse_if_read_only()
         if self.is_offline:
             raise DatabaseUnavailable(
-                f"{DATABASE_AWAY} Nothing can be changed until it is back.", hint="See 'habitus doctor'."
+                f"{DATABASE_AWAY} Changes are possible again when it is back.", hint="See 'habitus doctor'."
             )
 
     def check_change_allowed(self, author: Author) -> None:
@@ -363,7 +363,7 @@ class Home:
 def resolve_user_filter(settings: Settings, all_users: bool, user: str = "") -> str | None:
     """Return the user to filter by, or None for all users. Raises `Refused` if a non-admin asks for others."""
     if (all_users or user not in ("", settings.user)) and not settings.is_admin:
-        raise Refused("Only an admin sees what is other users'.", hint="Leave --all-users and --user out to see yours.")
+        raise Refused("Only admins can see other users' data.", hint="Leave --all-users and --user out to see yours.")
     return None if all_users else user or settings.user
 
 

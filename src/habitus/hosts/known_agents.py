@@ -337,10 +337,8 @@ class AgentHook:
 
 # None has a matcher, because VS Code runs these hooks too and ignores matchers.
 AGENT_HOOKS: tuple[AgentHook, ...] = (
-    AgentHook(event="SessionStart", description="tells it your rules, what is new and what waits for you", timeout=15),
-    AgentHook(
-        event="UserPromptSubmit", description="names lessons and skills that fit what you ask, in 300 tokens", timeout=5
-    ),
+    AgentHook(event="SessionStart", description="tells it your rules, recent lessons and pending reviews", timeout=15),
+    AgentHook(event="UserPromptSubmit", description="suggests matching lessons and skills, in 300 tokens", timeout=5),
     AgentHook(
         event="PostToolUseFailure", description="tells it what helped the last time a call failed like that", timeout=5
     ),

@@ -280,7 +280,7 @@ class Journal:
         with sql.read_transaction(self._engine) as connection:
             found: datetime | None = connection.execute(query).scalar()
         if found is None:
-            raise Invalid(f"No page of sessions begins after '{session}'.", hint="Begin anew, without 'after'.")
+            raise Invalid(f"No page of sessions begins after '{session}'.", hint="Start again without 'after'.")
         return found
 
     def list_session_ids(self, *, user: str | None = None) -> frozenset[str]:

@@ -109,7 +109,7 @@ class SpendingStore:
                 return TokenReservation(day=day, tokens=tokens)
         raise BudgetReachedError(
             f"Learning may spend {self.cap:,} tokens a day, and {self.get_today().tokens:,} are spent; this call could "
-            f"take {tokens:,}. It waits until tomorrow (UTC), or for a higher HABITUS_LEARNING_TOKENS."
+            f"take {tokens:,}. Retry tomorrow (UTC), or raise HABITUS_LEARNING_TOKENS."
         )
 
     def settle(self, reserved: TokenReservation, used: int) -> None:
@@ -163,7 +163,7 @@ class RunLimits:
             said = _LIMIT_PATTERN.fullmatch(part)
             if said is None or float(said[2]) <= 0 or (said[1] and said[3]):
                 raise Invalid(
-                    f"'{part}' is no budget.", hint="Say tokens, as 50000 or 50k, minutes, as 30m, or dollars, as $2."
+                    f"'{part}' is no budget.", hint="Give tokens (50000 or 50k), minutes (30m) or dollars ($2)."
                 )
             unit = said[1] or said[3] or "tokens"
             if unit.startswith("m"):
@@ -213,8 +213,8 @@ class RunBudget:
         )
         if self.limits.dollars is not None and not is_known:
             raise Invalid(
-                f"Nobody knows what {model.name} costs, so a budget in dollars can't be kept.",
-                hint="Say it in tokens or minutes.",
+                f"The price of {model.name} is unknown, so a budget in dollars can't be enforced.",
+                hint="Give it in tokens or minutes.",
             )
         return BudgetedModel(model, self)
 

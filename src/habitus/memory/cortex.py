@@ -318,7 +318,7 @@ class Cortex:
             )
         )
         if encoded.status is EncodeStatus.REFUSED:
-            raise Invalid(f"That can't be kept: {encoded.reason}.", hint="Say it in a sentence.")
+            raise Invalid(f"The lesson can't be stored: {encoded.reason}.", hint="Write it in one sentence.")
         return encoded
 
     def edit(
@@ -384,10 +384,10 @@ class Cortex:
         back = revert_change(before, versions[number], now) if before is not None else None
         if back is None:
             raise Refused(
-                f"Version {number} of '{now.id}' can't be taken back alone: it was changed in the same place since.",
+                f"Version {number} of '{now.id}' can't be undone on its own: the same place has changed since.",
                 hint=f"See 'habitus lessons show {now.id}' and edit it; nothing was changed.",
             )
-        return now if back == now else self._save_change(back, by, f"version {number} taken back")
+        return now if back == now else self._save_change(back, by, f"version {number} undone")
 
     @contextmanager
     def record_changes(self) -> Iterator[list[Engram]]:
@@ -402,9 +402,7 @@ class Cortex:
 
     def reject(self, id: str, *, by: str, reason: str = "") -> Engram:
         """Reject a pending lesson; it is not proposed again, and the agent that proposed it is told why."""
-        return self._save_change(
-            gate.reject_engram(self.get(id), by, self._intake.clean_text(reason)), by, "turned down"
-        )
+        return self._save_change(gate.reject_engram(self.get(id), by, self._intake.clean_text(reason)), by, "rejected")
 
     def list_untold_rejections(self, user: str) -> tuple[Engram, ...]:
         """Return the rejected proposals of this user's agent that no agent was told about, as of the last sync."""
@@ -481,4 +479,4 @@ def _get_span_start(scope: str, now: datetime) -> datetime | None:
             return midnight
         case "week":
             return midnight - timedelta(days=6)
-    raise Invalid(f"There is no time span '{scope}'.", hint="Say today, week, all or self-play.")
+    raise Invalid(f"There is no time span '{scope}'.", hint="Use today, week, all or self-play.")

@@ -144,7 +144,7 @@ def edit_engram(before: Engram, after: Engram) -> Engram:
     """Return the lesson as a person edited it; it now counts as theirs, but a pending one stays pending."""
     why = explain_refusal(LessonDraft(text=after.text, kind=after.kind))
     if why:
-        raise Invalid(f"That can't be kept: {why}.", hint="Say it in a sentence.")
+        raise Invalid(f"The lesson can't be stored: {why}.", hint="Write it in one sentence.")
     if after == before or before.state is LessonState.WAITING:
         return after
     return replace(after, trust=TrustLevel.USER)
@@ -162,7 +162,7 @@ def restore_engram(engram: Engram) -> Engram:
     if engram.state is LessonState.ACTIVE:
         raise Invalid(f"'{engram.id}' is not in the archive.", hint="See 'habitus lessons archive'.")
     if engram.state is LessonState.WAITING:
-        raise Invalid(f"'{engram.id}' waits for you.", hint=f"Run 'habitus review approve {engram.id}'.")
+        raise Invalid(f"'{engram.id}' is pending review.", hint=f"Run 'habitus review approve {engram.id}'.")
     return _activate_engram(engram)
 
 
@@ -181,7 +181,7 @@ def reject_engram(engram: Engram, by: str, reason: str) -> Engram:
 
 def _require_pending(engram: Engram) -> None:
     if engram.state is not LessonState.WAITING:
-        raise Invalid(f"'{engram.id}' does not wait; it is {engram.state.value}.", hint="See 'habitus review list'.")
+        raise Invalid(f"'{engram.id}' is not pending; it is {engram.state.value}.", hint="See 'habitus review list'.")
 
 
 def _activate_engram(engram: Engram) -> Engram:
@@ -253,9 +253,7 @@ class DraftIntake:
             # A person decided against it once, so only a person can bring it back.
             is_closed = twin.state in (LessonState.REJECTED, LessonState.REMOVED)
             if is_closed and draft.trust is not TrustLevel.USER:
-                reason = (
-                    f"turned down: {twin.reason}" if twin.state is LessonState.REJECTED else f"it was {twin.reason}"
-                )
+                reason = f"rejected: {twin.reason}" if twin.state is LessonState.REJECTED else f"it was {twin.reason}"
                 return EncodeResult(status=EncodeStatus.REFUSED, engram=twin, reason=reason)
             (saved,) = self.ledger.save([merge_engrams(twin, wanted)], draft.produced_by.value, "said again")
             return self._build_result(saved, EncodeStatus.REINFORCED, f"says the same as {saved.id}")

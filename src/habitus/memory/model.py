@@ -248,7 +248,7 @@ class Engram:
     def rejection_message(self) -> str:
         """A sentence that says why and by whom the engram was rejected."""
         text = self.text if len(self.text) <= 200 else self.text[:199] + "…"
-        return f"The {self.kind.value} entry '{text}' ({self.id}) was turned down: {self.reason}."
+        return f"The {self.kind.value} entry '{text}' ({self.id}) was rejected: {self.reason}."
 
     @property
     def is_from_self_play(self) -> bool:
@@ -415,7 +415,7 @@ def select_dropped(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engra
     unknown = [place for place in keep if not 0 <= place < len(entries)]
     if unknown or not keep:
         what = f"place {unknown[0]}" if unknown else "nothing"
-        raise Invalid(f"A compaction of {len(entries)} entries can't keep {what}.", hint="Everything is kept.")
+        raise Invalid(f"A compaction of {len(entries)} entries can't keep {what}.", hint="All entries were kept.")
     kept = set(keep)
     return [engram for place, engram in enumerate(entries) if place not in kept and not engram.is_pinned]
 

@@ -193,7 +193,7 @@ def _parse_line(view: MemoryPageSpec, section: str, raw: str) -> PageLine | str:
         return "a line starts with '- '"
     kind = view.sections.get(section) or view.sections.get("")
     if kind is None:
-        return f"it stands under none of {', '.join(view.sections)}"
+        return f"it is under none of {', '.join(view.sections)}"
     marked = _MARKED.fullmatch(bullet["rest"])
     text, mark = (marked["text"], marked["mark"]) if marked else (bullet["rest"], "")
     parsed = _MARK.fullmatch(mark)
@@ -316,7 +316,7 @@ class MemoryPageFiles:
             for view in PAGE_SPECS
             if view.name in texts and not self._is_unedited_rendering(view.name, texts[view.name])
         }
-        notes = [f"{name} was empty; it is written anew." for name, page in pages.items() if page.is_empty]
+        notes = [f"{name} was empty and has been rewritten." for name, page in pages.items() if page.is_empty]
         pages = {name: page for name, page in pages.items() if not page.is_empty}
         before: list[PageLine] = []
         has_base = True

@@ -94,7 +94,7 @@ class MemoryPages:
             try:
                 self.sync()
             except StorageFailed as error:
-                log.warning("Your change is kept; the pages in memory/ do not show it yet: %s", error.message)
+                log.warning("Your change is stored; the pages in memory/ do not show it yet: %s", error.message)
 
     def erase_renderings(self) -> None:
         """Rewrite the pages and delete their renderings, because an old one may contain erased text."""
@@ -119,7 +119,7 @@ class MemoryPages:
         self._mirror.sync()
         notes = [*found.notes]
         for name, page in found.pages.items():
-            notes += [f"{name}, line {bad.number}: {bad.reason}; it is kept as it is." for bad in page.bad]
+            notes += [f"{name}, line {bad.number}: {bad.reason}; it stays unchanged." for bad in page.bad]
         looked = PageSyncResult(notes=tuple(notes))
         for line in found.edits.changed:
             looked = _merge_results(looked, self._apply_changed(line, found.has_base))
@@ -147,7 +147,7 @@ class MemoryPages:
             return PageSyncResult(notes=(f"'{text[:40]}…' is too long; it stays as it was.",))
         if after.scope is not before.scope:
             if not self._ledger.viewer.can_remove(before):
-                return PageSyncResult(notes=(f"{line.id} holds for everybody; only an admin may change that.",))
+                return PageSyncResult(notes=(f"{line.id} applies to all users; only an admin may change that.",))
             if after.scope is LessonScope.PROJECT:
                 return PageSyncResult(
                     notes=(f"{line.id}: a page can't say which project is meant; use 'habitus lessons edit'.",)
@@ -186,7 +186,7 @@ class MemoryPages:
         cleaned, _ = self._intake.clean_draft(draft)
         refusal = gate.explain_refusal(cleaned)
         if refusal:
-            return PageSyncResult(notes=(f"'{line.text[:40]}…' is not kept: {refusal}.",))
+            return PageSyncResult(notes=(f"'{line.text[:40]}…' was not stored: {refusal}.",))
         encoded = self._intake.store_draft(cleaned)
         if encoded.engram is None:
             return PageSyncResult(notes=(encoded.reason,))
@@ -199,7 +199,7 @@ class MemoryPages:
         if engram is None or engram.state is not LessonState.ACTIVE or not engram.is_visible_to(self._user):
             return PageSyncResult()
         if not self._ledger.viewer.can_remove(engram):
-            return PageSyncResult(notes=(f"{engram.id} holds for everybody; only an admin may take it away.",))
+            return PageSyncResult(notes=(f"{engram.id} applies to all users; only an admin may remove it.",))
         # The person deleted an older text than the current one.
         if engram.text != line.text:
             return PageSyncResult(notes=(f"{engram.id} has changed since you saw it; it stays.",))

@@ -123,13 +123,14 @@ def select_lessons(
     if not fitting:
         return LessonSelection(
             left_out=tuple(
-                OmittedLesson(engram=one.engram, reason="does not fit the request") for one in near[:max_lessons]
+                OmittedLesson(engram=one.engram, reason="not relevant to the request") for one in near[:max_lessons]
             )
         )
     fitting.sort(key=lambda one: (-compute_rank_score(one), one.id))
     chosen = _fit_ranked_to_budget(fitting[:max_lessons], budget)
     beyond = tuple(
-        OmittedLesson(engram=one.engram, reason="others fit better") for one in fitting[max_lessons : 2 * max_lessons]
+        OmittedLesson(engram=one.engram, reason="others are more relevant")
+        for one in fitting[max_lessons : 2 * max_lessons]
     )
     return LessonSelection(selected=chosen.selected, left_out=(*chosen.left_out, *beyond))
 

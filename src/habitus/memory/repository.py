@@ -66,7 +66,7 @@ class LessonViewer:
     def require_can_remove(self, engram: Engram) -> None:
         """Raise Refused unless the viewer may remove the engram."""
         if not self.can_remove(engram):
-            what = f"'{engram.id}' holds for everybody: only an admin may take it away."
+            what = f"'{engram.id}' applies to all users; only an admin may remove it."
             raise Refused(what, hint="Ask one, or add what you would rather have.")
 
 

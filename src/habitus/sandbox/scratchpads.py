@@ -163,7 +163,7 @@ class SessionScratchpads:
         """Install packages if that is allowed; a running scratchpad can import them at once."""
         for requirement in requirements:
             if self._may_install is not None and not await self._may_install(requirement):
-                raise Refused(f"Nobody allowed installing '{requirement}'.", hint="Do without it, or ask the person.")
+                raise Refused(f"Installing '{requirement}' was not allowed.", hint="Do without it, or ask the person.")
         return await self._runtime.install(check_scratchpad_name(name), requirements)
 
     async def names(self) -> list[str]:
@@ -331,7 +331,7 @@ class _ScratchpadDaemon:
         self._folder = folder
         self._turn = asyncio.Lock()
         self.stop_requested = asyncio.Event()
-        self._notice = "The pad's process was started anew: earlier variables are gone." if read_cells(folder) else ""
+        self._notice = "The scratchpad was restarted: earlier variables are lost." if read_cells(folder) else ""
 
     async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if request := await reader.readline():

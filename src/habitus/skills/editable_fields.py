@@ -71,8 +71,8 @@ EDITABLE_FIELDS = (
         noun="use when",
         label="When to use it",
         help="One sentence: when to use it.",
-        hint="what somebody would ask; agents choose by this line",
-        example="When somebody wants to close the books of a month.",
+        hint="requests it is for; agents select by this line",
+        example="When the user wants to close the books of a month.",
         options=("--when", "-w"),
     ),
     EditableField(

@@ -84,7 +84,7 @@ def _join_parts(first: str, second: str) -> str:
 
 def _replace_text(text: str, find: str, replacement: str, *, replace_all: bool) -> str:
     if not find:
-        raise Invalid("The text to find is empty.", hint="Give the exact text that stands in the skill.")
+        raise Invalid("The text to find is empty.", hint="Give the exact text from the skill.")
     if find not in text:
         shown = find if len(find) <= 60 else find[:57] + "…"
         raise Invalid(f"The text {shown!r} is not in the skill.", hint="Copy it exactly, with its spaces and case.")

@@ -187,7 +187,7 @@ class Library:
     def describe_missing_trust(self, item: ListedSkill) -> str:
         """Explain that the skill's claims have no effect yet; empty if it is trusted."""
         is_trusted = self._outside.is_trusted(self.get_layer(item.layer), item.name, item.tree_hash)
-        return "" if is_trusted else "nobody trusts it as it is"
+        return "" if is_trusted else "not trusted in its current version"
 
     def find_directory(self, address: str) -> Path | None:
         """Return the directory of the skill's files, or None if it isn't stored on disk."""

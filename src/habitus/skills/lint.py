@@ -143,7 +143,7 @@ def _find_duplicates(
                 kind="duplicate",
                 names=(item.name, hit.id),
                 message=f"'{item.name}' duplicates '{hit.id}' ({hit.score:.2f}).",
-                hint="Merge them, or say in each when the other one is right.",
+                hint="Merge them, or state in each when to use the other.",
                 score=hit.score,
             )
 
@@ -165,8 +165,8 @@ def _find_confusable_pairs(
             yield LibraryFinding(
                 kind="confusable",
                 names=(item.name, hit.id),
-                message=f"'{hit.id}' comes before '{item.name}' when that one's cue is asked for.",
-                hint="Sharpen both cues: name what only this one is for.",
+                message=f"'{hit.id}' ranks above '{item.name}' for its own when-to-use.",
+                hint="Make both when-to-use lines more specific.",
                 score=hit.score,
                 severity=DiagnosticSeverity.NOTE,
             )
@@ -181,7 +181,7 @@ def _find_greedy_skills(before: Counter[str], asked: int) -> Iterator[LibraryFin
             yield LibraryFinding(
                 kind="greedy",
                 names=(name,),
-                message=f"'{name}' comes before {share:.0%} of the other skills when their cues are asked for.",
+                message=f"'{name}' ranks above {share:.0%} of the other skills for their own when-to-use.",
                 hint="Its description matches everything; say what it is not for.",
                 score=share,
             )
@@ -208,12 +208,12 @@ def _report_menu_costs(offered: Sequence[ListedSkill], room: PromptBudget) -> It
         if item.summary is not None
     }
     total = sum(costs.values())
-    over = "; cues are shortened, or lines left out" if total > budget else ""
+    over = "; when-to-use lines are shortened or left out" if total > budget else ""
     yield LibraryFinding(
         kind="budget",
         names=(),
         message=f"The menu wants {total} of {budget} tokens, {total / budget:.1%}{over}.",
-        hint="Shorten cues, disable what nobody uses." if over else "There is room for more.",
+        hint="Shorten the when-to-use lines, disable unused skills." if over else "There is room for more.",
         score=total / budget,
         severity=DiagnosticSeverity.NOTE,
     )
@@ -223,7 +223,7 @@ def _report_menu_costs(offered: Sequence[ListedSkill], room: PromptBudget) -> It
                 kind="budget",
                 names=(name,),
                 message=f"The line of '{name}' takes {cost} tokens, {cost / budget:.0%} of the menu.",
-                hint="Shorten its cue to one sentence.",
+                hint="Shorten its when-to-use to one sentence.",
                 score=cost / budget,
                 severity=DiagnosticSeverity.NOTE,
             )

@@ -122,7 +122,7 @@ class Proposal:
         """Why and by whom the proposal was rejected, as a sentence."""
         what = "This change of" if self.change.action is ProposalAction.WRITE else f"The wish to {self.change.action}"
         reason = to_one_line(self.decision)[:500].rstrip(".") or "no reason given"
-        return f"{what} '{self.change.name}' (proposal {self.id}) was turned down by {self.decided_by}: {reason}."
+        return f"{what} '{self.change.name}' (proposal {self.id}) was rejected by {self.decided_by}: {reason}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -229,7 +229,7 @@ class ProposalStore:
                 return self._load_contents(connection, _parse_proposal_row(row, number))
         waiting = self.find(proposals.c.state == ProposalState.PENDING.value)
         known = ", ".join(str(one.id) for one in waiting) or "none"
-        raise NotFound(f"There is no proposal {number}.", hint=f"Waiting: {known}.")
+        raise NotFound(f"There is no proposal {number}.", hint=f"Pending: {known}.")
 
     def update(
         self,

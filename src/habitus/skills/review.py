@@ -100,7 +100,7 @@ class ReviewQueue:
         try:
             return self._duplicates(change.name, change.tree)
         except StorageFailed:
-            return ("the database is away: nobody knows whether another skill says the same",)
+            return ("the database is unreachable, so similar skills can't be checked",)
 
     def propose(
         self, change: SkillChange, author: Author, reasons: Sequence[str], *, conversation: str = ""
@@ -278,7 +278,7 @@ class ReviewQueue:
         proposal = self._get_pending(number)
         if self.needs_other_approver(proposal):
             raise Refused(
-                f"Proposal {number} is yours, or your agent's: somebody else must approve it.",
+                f"Proposal {number} was made by you or your agent: another person must approve it.",
                 hint="Ask them, or have an admin change that under Team.",
             )
         if self.is_on_other_host(proposal):
@@ -347,7 +347,7 @@ class ReviewQueue:
         if made := store.list_changed_skills(proposal.change_id):
             return made
         if before != proposal.base_hash:
-            hint = "It waits again, on what is there now."
+            hint = "Pending review again, based on the current version."
             raise Stale(f"'{change.name}' has changed since proposal {proposal.id} was made.", hint=hint)
         self._apply_proposal(
             proposal, Author(actor=ActorKind.USER, name=proposal.decided_by, change_id=proposal.change_id)
@@ -379,7 +379,7 @@ class ReviewQueue:
         if not self._store.update(number, _UNDECIDED_VALUES, expected_states=_DECIDED_STATES):
             if proposal.state is ProposalState.APPLYING:
                 raise Invalid(f"Proposal {number} is being carried out on {proposal.host}.", hint="Retry in a moment.")
-            raise Invalid(f"Proposal {number} is {proposal.state.value}; nobody has decided about it.", hint="")
+            raise Invalid(f"Proposal {number} is {proposal.state.value}; it has no decision yet.", hint="")
         return self.get(number)
 
     def supersede(self, number: int, by: int, author: Author) -> None:
@@ -388,7 +388,7 @@ class ReviewQueue:
 
     def withdraw(self, number: int, author: Author) -> None:
         """Mark a proposal stale because its author withdrew it."""
-        self._decide(number, ProposalState.STALE, author, "taken back by its author")
+        self._decide(number, ProposalState.STALE, author, "withdrawn by its author")
 
     def edit(self, number: int, path: str, content: bytes) -> Proposal:
         """Change a file of a pending proposal."""

@@ -68,7 +68,9 @@ def explain_database_error(where: str, error: sa.exc.DBAPIError, *, waited: floa
             return StorageFailed(what.format(**filled), hint=hint.format(**filled))
     if re.search(_UNREACHABLE_PATTERN, known, re.IGNORECASE):
         said = said.removeprefix("connection is bad: ")
-        return DatabaseUnavailable(f"The database is away: {said}.", hint="Nothing was changed; run 'habitus doctor'.")
+        return DatabaseUnavailable(
+            f"The database is unreachable: {said}.", hint="Nothing was changed; run 'habitus doctor'."
+        )
     return StorageFailed(f"{where}: {said}.", hint="Nothing was changed; run 'habitus doctor'.")
 
 
@@ -77,8 +79,8 @@ def describe_recovery(path: str) -> str:
     name = Path(path).name
     return (
         f"Skills on disk and memory/*.md are not touched. Put a backup of {name} in its place, or save what can be "
-        f"read (sqlite3 {name} .recover | sqlite3 saved.db) and use that, or move it away to start counters, history "
-        "and lessons anew."
+        f"read (sqlite3 {name} .recover | sqlite3 saved.db) and use that, or move it away to start with empty "
+        "counters, history and lessons."
     )
 
 
@@ -106,7 +108,7 @@ def translate_storage_errors(engine: sa.Engine) -> Iterator[None]:
         # The offline snapshot is read-only, so a failed write means that the real database is away.
         if engine.get_execution_options().get("habitus_stands_in") and "readonly" in str(error.orig):
             raise DatabaseUnavailable(
-                "The database is away.", hint="Nothing was changed; retry when it is back."
+                "The database is unreachable.", hint="Nothing was changed; retry when it is back."
             ) from error
         raise explain_database_error(describe_database(engine), error, waited=busy_timeout_s.get()) from error
     # From the query that goes to the driver directly when a transaction begins.

@@ -57,7 +57,7 @@ class OutageGuard:
         except get_storage_error_types() as error:
             self.failure_reason = self.failure_reason or str(error)
             # Only logged here: the user is told once, at the end of the turn.
-            log.info("The database is away: %s", error)
+            log.info("The database is unreachable: %s", error)
             return default
 
     def try_write(self, write: Callable[[], object], description: str) -> bool:

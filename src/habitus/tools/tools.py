@@ -105,7 +105,7 @@ class ToolRunner:
     def list_pending(self, conversation: str) -> tuple[CodeTool, ...]:
         """Return the pending tools written in this conversation, which can already be called there."""
         programs = self._load_pending_programs(conversation).values()
-        return tuple(build_code_tool(program, ToolStatus.UNAPPROVED, "waits for a person") for program in programs)
+        return tuple(build_code_tool(program, ToolStatus.UNAPPROVED, "needs review") for program in programs)
 
     async def run_pending(
         self, conversation: str, name: str, payload: Json, *, services: HostServices, given: GivenFolder | None = None
@@ -119,7 +119,7 @@ class ToolRunner:
     def _prepare_pending_run(self, conversation: str, name: str, given: GivenFolder | None) -> ToolProgram:
         program = self._load_pending_programs(conversation).get(name)
         if program is None:
-            raise NotFound(f"No tool '{name}' waits in this conversation.", hint="See 'habitus review list'.")
+            raise NotFound(f"No tool '{name}' is pending in this conversation.", hint="See 'habitus review list'.")
         item = self._parts.catalogue.find_skill(name)
         folder = self._parts.files.prepare_folder(item, given) if item else None
         return replace(program, permissions=NOTHING_GRANTED, given=folder)

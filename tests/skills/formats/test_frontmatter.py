@@ -122,7 +122,7 @@ def test_an_unquoted_colon_is_mended_and_said(line: str, value: str) -> None:
 @pytest.mark.req("SK-02")
 def test_a_repeated_field_is_said_and_the_last_one_counts() -> None:
     assert _read("a: 1\nb: 2\na: 3\n") == {"a": "3", "b": "2"}
-    assert _said("a: 1\nb: 2\na: 3\n") == ["The field 'a' stands twice; the last one counts."]
+    assert _said("a: 1\nb: 2\na: 3\n") == ["The field 'a' appears twice; the last one is used."]
 
 
 @pytest.mark.req("SK-02")

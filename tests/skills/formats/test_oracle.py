@@ -60,7 +60,7 @@ REFUSED_ONLY_HERE = {
 SAID_ONLY_HERE = {
     r"no steps": "the standard has no word on the body; a skill without one teaches nothing",
     r"which is not|not a block": "fields whose form the standard leaves open",
-    r"no description|no legal name|the folder counts|stands twice|no quotes": "it saw only the part before a '---'",
+    r"no description|no legal name|the folder counts|appears twice|no quotes": "it saw only the part before a '---'",
 }
 
 

@@ -353,7 +353,7 @@ def _manifest_defaults() -> dict[str, Any]:
         ("env: text", "'env' is 'text', which is not a list of objects."),
         ("provenance: text", "'provenance' is 'text', which is not an object."),
         ("metadata: text", "'metadata' is not a block of fields and was ignored."),
-        ("title: a\ntitle: b", "The field 'title' stands twice; the last one counts."),
+        ("title: a\ntitle: b", "The field 'title' appears twice; the last one is used."),
         ("metadata:\n  habitus.tags: '" + "[" * 5000 + "'", None),
         ("metadata:\n  habitus.provenance: '" + '{"a":' * 60 + "1" + "}" * 60 + "'", "'provenance' is"),
         ('metadata:\n  habitus.provenance: \'{"a": "\\ud800"}\'', "'provenance' is"),

@@ -85,7 +85,7 @@ class Why(ToolArguments):
     you expected can't be found."""
 
     name: str | None = Field(default=None, description="One skill; without it, what was chosen in this turn.")
-    task: str | None = Field(default=None, description="What is to be done, to see how well the skill fits it.")
+    task: str | None = Field(default=None, description="The request, to see how relevant the skill is to it.")
 
 
 def build_why_tool(view: LibraryView, finder: SkillFinder) -> Tool:
@@ -121,7 +121,7 @@ def _explain_selection(view: LibraryView) -> list[str]:
 def _explain_one_skill(view: LibraryView, finder: SkillFinder, wanted: str, asked: str) -> list[str]:
     name, may_load = names.canonicalize_name(wanted), view.list_loadable()
     if view.is_only_pending(name):
-        return [f"'{name}' was written in this conversation and waits for a person. It can be recalled here meanwhile."]
+        return [f"'{name}' was written in this conversation and needs review. It can be recalled here meanwhile."]
     if name not in may_load and not view.explain_unavailable(name):
         near = names.find_closest_name(wanted, may_load)
         hint = f"Did you mean '{near}'?" if near else "search_skills finds what there is."

@@ -76,7 +76,7 @@ def build_scratchpad_tool(
                 return ToolResult(content=f"Scratchpad '{given.name}' is empty again.")
             case "remove":
                 await pads.remove(given.name)
-                return ToolResult(content=f"Scratchpad '{given.name}' is gone.")
+                return ToolResult(content=f"Scratchpad '{given.name}' was deleted.")
             case "install":
                 if not given.packages:
                     raise ToolFailed("Name the packages to install in 'packages'.")
@@ -255,7 +255,7 @@ async def _ask_to_approve(changes: SkillChangeSubmitter, proposal: int, name: st
 
 def _reject_proposal(changes: SkillChangeSubmitter, proposal: int) -> None:
     """Reject the proposal and note that the agent knows, since it hears of it at once."""
-    changes.review.reject(proposal, changes.person, "turned down in the conversation")
+    changes.review.reject(proposal, changes.person, "rejected in the conversation")
     changes.review.mark_reported([proposal])
 
 

@@ -84,14 +84,14 @@ async def _ask_about_lesson(cortex: Cortex, waiting: EncodeResult, user: str, as
     assert waiting.engram is not None
     id = waiting.engram.id
     question = ConsentQuestion(
-        text=f"Remember this? {waiting.engram.text}", detail=f"It waits because {waiting.reason}."
+        text=f"Remember this? {waiting.engram.text}", detail=f"It needs review because {waiting.reason}."
     )
     match await ask(question):
         case Consent.YES | Consent.ALWAYS:
             kept = await run_in_thread(lambda: cortex.approve(id, by=user))
             return EncodeResult(status=EncodeStatus.STORED, engram=kept, reason="confirmed by the person")
         case Consent.NO:
-            reason = "turned down in the conversation"
+            reason = "rejected in the conversation"
             turned_down = await run_in_thread(lambda: cortex.reject(id, by=user, reason=reason))
             # The agent hears of it through this result.
             await run_in_thread(lambda: cortex.mark_rejections_told([id]))

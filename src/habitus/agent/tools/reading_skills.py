@@ -86,7 +86,7 @@ def resolve_name(wanted: str, known: Collection[str], view: LibraryView) -> tupl
         shown = ", ".join(sorted(known)[:50])
         more = f" and {len(known) - 50} more (search_skills finds them)" if len(known) > 50 else ""
         raise ToolFailed(f"There is no skill '{wanted}'. Available: {shown}{more}.")
-    return near, f"(There is no skill '{to_one_line(wanted)}'; this is the nearest, '{near}'.)\n\n"
+    return near, f"(There is no skill '{to_one_line(wanted)}'; showing the closest, '{near}'.)\n\n"
 
 
 def _render_skill(view: LibraryView, files: SupportingFileAccess, ladder: StageAdvisor, skill: Skill) -> str:
@@ -121,7 +121,7 @@ def build_search_skills_tool(finder: SkillFinder, view: LibraryView) -> Tool:
         waiting = _find_pending_skills(given.query, view)
         if not results.hits and not waiting:
             return ToolResult(content="No skill matches. Work it out, and save it with create_skill if it is worth it.")
-        head = "Load one with recall_skill:" if results.fits or waiting else "Nothing fits well; the nearest:"
+        head = "Load one with recall_skill:" if results.fits or waiting else "No good match; closest:"
         known = [summary for hit in results.hits if (summary := seen.by_name[hit.id].summary) is not None]
         found = [
             format_menu_line(summary) for summary in known if view.can_name(summary) and summary.name not in waiting
@@ -143,7 +143,7 @@ def _find_pending_skills(query: str, view: LibraryView) -> dict[str, str]:
     """Return lines for pending skills that share a word with the query, since the index does not contain them."""
     wanted = set(extract_content_words(query))
     return {
-        name: f"{format_menu_line(skill)} (waits for a person)"
+        name: f"{format_menu_line(skill)} (needs review)"
         for name, skill in view.list_pending().items()
         if wanted & set(extract_content_words(f"{name} {skill.title} {skill.when_to_use_line}"))
     }

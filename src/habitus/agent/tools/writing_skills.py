@@ -278,7 +278,7 @@ class SkillChangeSubmitter:
     def refuse_if_pending(self, name: str) -> None:
         """Raise `Refused` for a skill that is only pending, which can't be enabled or disabled."""
         if self.view.is_only_pending(wanted := names.canonicalize_name(name)):
-            raise Refused(f"'{wanted}' waits for a person.", hint="delete_skill takes it back.")
+            raise Refused(f"'{wanted}' needs review.", hint="delete_skill withdraws it.")
 
     def build_agent_author(self, reason: str) -> Author:
         """Return the agent as an author, under the name of the person it works for."""

@@ -158,7 +158,7 @@ class ChatSessions:
 
     def _get_chat(self, id: str) -> _ChatSession:
         if (talk := self._open.get(id)) is None:
-            raise NotFound("Nothing is being answered here.", hint="Say something first.")
+            raise NotFound("Nothing is being answered here.", hint="Send a message first.")
         return talk
 
     async def _close_all(self) -> None:

@@ -111,7 +111,7 @@ class SkillCommandLines:
             raise Refused(f"'{item.name}' can't be called: {reason}.", hint="")
         files = self._home.skills.read_files(item)
         if CLI_CODE not in files.tree or CLI_CODE in files.untrusted:
-            raise Refused(f"'{item.name}' has no {CLI_CODE} that a person stands behind.", hint="")
+            raise Refused(f"'{item.name}' has no {CLI_CODE} that a person has approved.", hint="")
         return files, compute_tree_hash(files.tree)
 
     def _find_skill(self, name: str) -> ListedSkill:

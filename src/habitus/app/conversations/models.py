@@ -66,7 +66,7 @@ def _no_model_error(environ: Mapping[str, str], agents: Sequence[AgentProgram]) 
     ways = [
         f"Set a key ({', '.join(list_deciding_keys())}), or HABITUS_MODEL to provider:model.",
         local,
-        *([f"Or use {agent.title}, which is here: export HABITUS_MODEL={agent.name}"] if agent else []),
+        *([f"Or use {agent.title}, which is installed: export HABITUS_MODEL={agent.name}"] if agent else []),
         "Without any, see what Habitus does: habitus tour",
     ]
     name, title = (agent.name, agent.title) if agent else ("", "")

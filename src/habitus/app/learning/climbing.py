@@ -168,7 +168,7 @@ class ClimbRunner:
         if climb is None:
             raise Invalid(
                 f"There is nothing to make a higher stage of '{item.name}' of.",
-                hint="A recipe takes the same calls in three turns that went well, in two sessions.",
+                hint="A recipe requires the same calls in three successful turns of two sessions.",
             )
         return climb
 
@@ -258,7 +258,7 @@ class ClimbRunner:
         skill = replace(skill, source=SkillSource.AGENT, provenance={"lesson": lesson.id})
         tree = _add_trigger_case(trees.update_main_file({}, skill), skill, lesson)
         if like := find_near_duplicates(home.finder, skill.name, tree):
-            raise Invalid(f"There is such a skill: {like[0]}.", hint="Put the lesson into that one.")
+            raise Invalid(f"A similar skill exists: {like[0]}.", hint="Add the lesson to it.")
         rests = f"lesson {lesson.id}, {lesson.source}: {lesson.text}"
         by = "from the facts alone" if model is None else f"by {model.name}"
         reasons = [climb.why, rests, f"drafted {by}", *home.scan_tree(tree)]
@@ -318,7 +318,7 @@ class ClimbRunner:
 def _describe_trial(cases: Sequence[Task], parameters: Json) -> str:
     """Describe the trial of a draft and the results that could not be compared."""
     if not cases:
-        return "it was compared with nothing: no use is recorded that it could be held against"
+        return "it was not compared: there is no recorded use to compare it with"
     apart = sorted({path for case in cases if case.expected_result for path in case.expected_result.apart})
     by_shape = sum(case.expected_result is None for case in cases)
     return (

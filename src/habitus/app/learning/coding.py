@@ -197,7 +197,7 @@ def collect_step_uses(home: Home, skill: ListedSkill) -> CodingMaterial:
     evidence = (
         f"its steps were followed with code: {mining.describe_occurrences(turns)}"
         if turns
-        else "nobody followed it with code"
+        else "no agent followed its steps with code"
     )
     return CodingMaterial(prompt="\n\n".join(told), evidence=evidence)
 

@@ -258,7 +258,7 @@ class DuplicatePair:
     @property
     def reason(self) -> str:
         """Why the two should be merged, as a sentence."""
-        return f"'{self.lesser.name}' says much the same as '{self.better.name}' ({self.similarity:.2f})."
+        return f"'{self.lesser.name}' is very similar to '{self.better.name}' ({self.similarity:.2f})."
 
     @property
     def change(self) -> str:

@@ -92,7 +92,7 @@ def describe_practice(home: Home, name: str) -> str:
     tasks = subject.tasks[TaskSplit.PRACTICE]
     told = candidates.describe_practice(subject.skill, tasks, made, tried[-_MAX_TOLD_CANDIDATES:])
     if not made:
-        told += f"\n\nNobody has practised with it yet: 'habitus skills improve {subject.name}' does."
+        told += f"\n\nNo practice yet. Start with 'habitus skills improve {subject.name}'."
     return home.redact(told)
 
 
@@ -173,7 +173,7 @@ def plan_trial(home: Home, name: str, cases: Sequence[Task], runs: int) -> Trial
     """Plan a trial of these cases, or of the skill's own tasks, without asking a model."""
     subject = open_skill_under_test(home, name)
     if subject.skill.manifest.disable_model_invocation:
-        raise Invalid(f"'{name}' is offered to no model.", hint="Take disable-model-invocation away first.")
+        raise Invalid(f"'{name}' is offered to no model.", hint="Remove disable-model-invocation first.")
     tasks = tuple(cases) or tuple(task for split in TaskSplit for task in subject.tasks[split])
     if not tasks:
         hint = f"Add one with 'habitus tasks add {name}', or --cases FILE."

@@ -300,7 +300,7 @@ class JournalMiner:
 
     def propose_all(self) -> None:
         """Propose everything found to the user."""
-        author = Author(actor=ActorKind.JOB, name="mining", reason="it was done again and again")
+        author = Author(actor=ActorKind.JOB, name="mining", reason="recurring procedure")
         self._home.check_change_allowed(author)
         self._drafts = [replace(draft, suggestion=self._propose_draft(draft, author)) for draft in self._drafts]
 

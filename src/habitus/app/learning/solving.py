@@ -75,7 +75,7 @@ async def open_own_agent_solver(
 ) -> AsyncIterator[OwnAgentSolver]:
     """Open our own agent in a temporary home that has only this version of the skill."""
     if model is None:
-        raise Invalid("Nobody can solve the tasks.", hint="Name a --model.")
+        raise Invalid("No model to solve the tasks.", hint="Add --model.")
     async with open_temporary_home(home, skill, tree) as apart:
         yield OwnAgentSolver(apart, model)
 

@@ -141,7 +141,7 @@ def explain_skill_in_session(home: Home, session: Session, name: str) -> tuple[S
     if last is None or last.selection is None:
         raise Invalid("Nothing was asked yet.", hint=f"Ask something first; then /why {item.name}.")
     if item.name not in last.selection.list_eligible_names() and item.name not in last.selection.left_out:
-        raise Invalid(f"'{item.name}' was not there yet when the last turn began.", hint="Ask again; then look.")
+        raise Invalid(f"'{item.name}' did not exist when the last turn started.", hint="Ask again, then retry.")
     drawn = last.composed.menu if last.composed is not None else None
     drawn = drawn or SkillMenu(text="", tokens=0, budget=0, shown=())
     found = _explain_listed_skill(home.skills, home.finder, item, last.user_input.request.text, last.selection, drawn)

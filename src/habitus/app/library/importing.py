@@ -360,7 +360,7 @@ def _strip_autorun_files(entry: ImportEntry) -> ImportEntry:
     unasked = entry.auto_executed_files if isinstance(entry, IncomingSkill) else ()
     if not isinstance(entry, IncomingSkill) or not unasked:
         return entry
-    what = "It was left out: other tools run it by themselves."
+    what = "Skipped: other tools run it automatically."
     notes = [Diagnostic(file=path, message=what, hint="", severity=DiagnosticSeverity.WARNING) for path in unasked]
     tree = {path: file for path, file in entry.tree.items() if path not in unasked}
     return replace(entry, tree=tree, diagnostics=(*entry.diagnostics, *notes))

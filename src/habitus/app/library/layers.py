@@ -120,7 +120,7 @@ def _build_layers(home: Home, own: SkillStore, only: str) -> list[Layer]:
             name=USER_LAYER,
             store=own,
             changelog=settings.home / "skills" / CHANGELOG,
-            allow_removal=partial(refuse_unless_admin, home, "remove a skill that everybody uses"),
+            allow_removal=partial(refuse_unless_admin, home, "remove a shared skill"),
         )
     )
     for place in find_project_skill_folders(settings.cwd, settings.user_home):

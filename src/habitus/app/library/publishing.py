@@ -142,7 +142,7 @@ def _package_skill(home: Home, name: str) -> tuple[str, str, bytes | None, bytes
         if is_eval_file(path):
             continue
         if file.content is None:
-            raise Refused(f"'{name}' is not published: {path} is too large.", hint="Take it out of the skill.")
+            raise Refused(f"'{name}' is not published: {path} is too large.", hint="Remove it from the skill.")
         _refuse_secrets(home.redact, name, path, file.content)
         files[path] = file.content
     text = files.get("SKILL.md", b"")
@@ -156,7 +156,7 @@ def _refuse_secrets(redact: Callable[[str], str], name: str, path: str, content:
     except UnicodeDecodeError:
         return
     if redact(text) != text:
-        raise Refused(f"'{name}' is not published: {path} holds what looks like a key.", hint="Take it out first.")
+        raise Refused(f"'{name}' is not published: {path} holds what looks like a key.", hint="Remove it first.")
 
 
 def _write_site(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -50,7 +50,7 @@ async def draft_skill_from_messages(
 def save_drafted_skill(home: Home, skill: Skill, answer: Consent, conversation: str) -> SaveSkillResult:
     """Save, postpone or drop a draft as the person answered; a draft with scan findings becomes a proposal anyway."""
     if answer is Consent.NO:
-        raise Refused("Nothing was saved.", hint="/skill save HINT drafts it anew.")
+        raise Refused("Nothing was saved.", hint="/skill save HINT drafts it again.")
     # Another process may have taken the name while the person was reading.
     skill = replace(skill, name=names.make_unique_name(skill.name, home.skills.is_name_taken))
     tree = trees.update_main_file({}, skill)

@@ -68,7 +68,7 @@ class SyncAction(StrEnum):
     PUT = "put"
     UPDATE = "update"
     # An edit made there becomes a version here.
-    PULL_EDIT = "take back"
+    PULL_EDIT = "pull"
     # The skill is gone here, or no longer wanted there.
     REMOVE = "remove"
     UNTRACK = "removed there"
@@ -222,7 +222,7 @@ def _pull_edit(home: Home, planned: SyncPlan, one: SyncStep) -> SyncStep:
         change = SkillChange(action=ProposalAction.WRITE, name=one.name, layer=USER_LAYER, tree=tree)
         proposal = home.review.propose(change, author, findings)
         return replace(
-            one, action=SyncAction.CONFLICT, reason=f"it waits: habitus review show {proposal.id} ({findings[0]})"
+            one, action=SyncAction.CONFLICT, reason=f"needs review: habitus review show {proposal.id} ({findings[0]})"
         )
     version = home.skills.write_tree(USER_LAYER, one.name, tree, author)
     put = lockfiles.read_lock_entries(folder / SYNC_LOCK_FILE, SyncedSkillEntry)[one.name]
@@ -271,9 +271,9 @@ def _find_objection(home: Home, found: KnownAgent, request: SyncRequest, here: _
     if item.state is not SkillState.OK or item.summary is None:
         return item.reason or item.state.value
     if item.summary.manifest.extends:
-        return "it extends another skill, and is not whole without it"
+        return "it extends another skill and is incomplete without it"
     if reason := home.skills.describe_unreviewed_origin(item) or home.skills.describe_missing_trust(item):
-        return f"{reason}, and nobody has looked at it"
+        return f"{reason}, and it was not reviewed"
     if missing := disk.explain_missing_content(here.tree):
         return missing
     if findings := home.scan_tree(here.tree):
@@ -417,7 +417,7 @@ def decide_action(here: str, there: str, put: SyncedSkillEntry | None, *, method
         return SyncAction.UNTRACK, "it was removed there"
     if there == put.sha256:
         if not here:
-            return SyncAction.REMOVE, "it is gone here"
+            return SyncAction.REMOVE, "removed here"
         is_same = here == there and method == put.manner
         return (
             (SyncAction.UNCHANGED, "")
@@ -428,7 +428,7 @@ def decide_action(here: str, there: str, put: SyncedSkillEntry | None, *, method
         return SyncAction.UNCHANGED, ""
     if here == put.sha256:
         return SyncAction.PULL_EDIT, "it was changed there"
-    return SyncAction.CONFLICT, "it was changed here and there" if here else "it is gone here, and was changed there"
+    return SyncAction.CONFLICT, "it was changed here and there" if here else "removed here, but changed there"
 
 
 def decide_removal(there: str, put: SyncedSkillEntry, *, is_link: bool) -> tuple[SyncAction, str]:

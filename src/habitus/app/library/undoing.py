@@ -152,7 +152,7 @@ def _undo_change(home: Home, layer: Layer, changed: ChangedSkillRecord, author: 
     if moves[:1] == [LifecycleAction.REMOVED] and moves[-1] is LifecycleAction.REMOVED:
         home.check_change_allowed(author)
         name = store.restore(changed.skill, author)
-        done.append(UndoneChange(subject=address, message="is back", targets=(author.change_id,)))
+        done.append(UndoneChange(subject=address, message="was restored", targets=(author.change_id,)))
     if changed.first_version:
         done.append(_revert_versions(home.skills, layer, name, changed.first_version, changed.last_version, author))
     if moves[:1] == [LifecycleAction.RESTORED] and moves[-1] is LifecycleAction.RESTORED:
@@ -191,7 +191,7 @@ def _revert_versions(skills: Library, layer: Layer, name: str, first: int, last:
     if not earlier:
         if newest.number > last:
             raise _changed_since_error(layer, name, newest)
-        skills.remove(address, replace(author, reason=author.reason or f"{what} taken back"))
+        skills.remove(address, replace(author, reason=author.reason or f"{what} undone"))
         return UndoneChange(
             subject=address, message="is in the archive: there was nothing before it", targets=(author.change_id,)
         )
@@ -201,10 +201,10 @@ def _revert_versions(skills: Library, layer: Layer, name: str, first: int, last:
     if merged.conflicts or not is_loadable:
         where = ", ".join(merged.conflicts) or trees.find_main_file(now) or "SKILL.md"
         raise Refused(
-            f"{what.capitalize()} of '{name}' can't be taken back alone: {where} was changed in the same place since.",
+            f"{what.capitalize()} of '{name}' can't be undone on its own: {where} has changed in the same place since.",
             hint=f"Compare 'habitus skills diff {address} {earlier[-1]} {last}' and edit it; nothing was changed.",
         )
-    author = replace(author, reason=author.reason or f"{what} taken back")
+    author = replace(author, reason=author.reason or f"{what} undone")
     version = skills.write_tree(layer.name, name, merged.tree, author, expected_version=newest.number)
     if version == newest.number:
         return UndoneChange(subject=address, message=f"has nothing of {what} any more")

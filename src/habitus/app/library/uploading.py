@@ -116,7 +116,7 @@ def import_upload(
     with _write_skill_file(upload) as path:
         for number, entry in enumerate(detect.read_skills(path), 1):
             if isinstance(entry, IncomingSkill) and (unasked := entry.auto_executed_files):
-                hint = "Other tools run it by themselves. Take it out, and send the rest."
+                hint = "Other tools run it automatically. Remove it, then send the rest."
                 raise Refused(f"'{unasked[0]}' can't be a file of a skill.", hint=hint)
             if number > MAX_SKILLS:
                 return _queue_import(home, path, overwrite, id or uuid.uuid4().hex[:12])

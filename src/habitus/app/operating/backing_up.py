@@ -39,7 +39,7 @@ _DATABASE_FILES = (DATABASE,)
 _EXCLUDED = frozenset({BACKUPS_DIR, "cache", "workers", "web.key", SESSION_PADS_DIR})
 # The dump of the shared database; no file of a home has this name.
 _SHARED_DUMP = "habitus-shared.db"
-_SHARED_EXCLUDED_NOTE = "The shared database is not in it: only an admin backs up what is everybody's."
+_SHARED_EXCLUDED_NOTE = "The shared database is not in it: only an admin can back it up."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -201,9 +201,9 @@ def _check_agent_programs() -> HealthCheck:
 
 def _check_memory(settings: Settings, memory: Cortex) -> HealthCheck:
     lessons, waiting = len(memory.list_lessons("all", limit=100_000)), len(memory.list_pending_lessons())
-    wait = f", {waiting} waiting for you" if waiting else ""
+    wait = f", {waiting} pending review" if waiting else ""
     return HealthCheck(
-        name="memory", state=HealthCheckState.OK, detail=f"{settings.memory.value}, {lessons} kept{wait}"
+        name="memory", state=HealthCheckState.OK, detail=f"{settings.memory.value}, {lessons} lessons{wait}"
     )
 
 
@@ -212,7 +212,7 @@ def _check_learning_budget(settings: Settings, spending: SpendingStore) -> Healt
     if settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF:
         return HealthCheck(name="learning tokens", state=HealthCheckState.OK, detail="learning from errors is off")
     if spent.tokens >= spent.cap:
-        hint = "It goes on tomorrow (UTC); HABITUS_LEARNING_TOKENS sets the cap."
+        hint = "Learning resumes tomorrow (UTC); HABITUS_LEARNING_TOKENS sets the limit."
         return HealthCheck(name="learning tokens", state=HealthCheckState.PAUSED, detail=f"{spent.summary}.", hint=hint)
     return HealthCheck(name="learning tokens", state=HealthCheckState.OK, detail=spent.summary)
 

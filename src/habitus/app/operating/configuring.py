@@ -151,7 +151,7 @@ def set_setting(
     value = None if new_value is None else settings_module.parse_setting_value(key, new_value)
     if key == REQUIRE_OTHER_APPROVER and value and not is_team():
         hint = "Invite a reviewer or an admin first: 'habitus users add NAME --role reviewer'."
-        raise Refused("There is nobody else who could approve.", hint=hint)
+        raise Refused("No other person could approve.", hint=hint)
     before = _get_nested(_read_file_values(settings), key)
     file = settings.home / SETTINGS_FILE
     old = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -227,7 +227,7 @@ def edit_settings_text(text: str, key: str, value: Any) -> str:
             return remove_entries(text, ConfigFormat.TOML, [entry], PreviousConfigValues(replaced={}, missing=()))
         return apply_entries(text, ConfigFormat.TOML, [entry])
     except Invalid:
-        what = f"'{key}' stands in {SETTINGS_FILE} in a way that only a person can change."
+        what = f"'{key}' is written in {SETTINGS_FILE} in a form that only a person can change."
         raise Invalid(what, hint="Edit the file itself.") from None
 
 

@@ -51,7 +51,7 @@ def find_damage(settings: Settings) -> StorageFailed | None:
 
 def _describe_repair(settings: Settings, path: Path) -> str:
     is_copy = path == settings.home / OFFLINE_SNAPSHOT_FILE
-    return "Remove it: it is a copy, and is made anew." if is_copy else describe_recovery(str(path))
+    return "Delete it: it is a cache and will be rebuilt." if is_copy else describe_recovery(str(path))
 
 
 def _list_database_files(settings: Settings) -> list[Path]:

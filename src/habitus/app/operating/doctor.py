@@ -57,7 +57,7 @@ def _check_outbox(place: Path, redactor: Redactor) -> Iterator[HealthCheck]:
     waiting, dropped = spool.pending_count, spool.dropped_count
     if not waiting and not dropped:
         return
-    detail = f"{waiting} turns and judgements wait on disk, {dropped} counts or entries were dropped so far"
+    detail = f"{waiting} turns and judgements pending on disk, {dropped} counts or entries were dropped so far"
     if waiting:
         hint = "They are written with the next turn that reaches the database."
         yield HealthCheck(name="spool", state=HealthCheckState.PAUSED, detail=f"{detail}.", hint=hint)
@@ -73,7 +73,7 @@ def _check_jobs(home: Home) -> Iterator[HealthCheck]:
         return
     parked = found[JobState.FAILED] + found[JobState.PARKED]
     open_ones = sum(count for state, count in found.items() if not state.is_over)
-    detail = f"{open_ones} to do, {parked} failed for good, {found[JobState.DONE]} done"
+    detail = f"{open_ones} to do, {parked} need attention, {found[JobState.DONE]} done"
     hint = "See 'habitus jobs list --all', then 'habitus jobs retry ID'." if parked else ""
     yield HealthCheck(
         name="jobs", state=HealthCheckState.PAUSED if parked else HealthCheckState.OK, detail=detail, hint=hint
@@ -88,7 +88,7 @@ def _check_hooks(settings: Settings) -> Iterator[HealthCheck]:
         noted = len((folder / NOTED_SESSIONS_FILE).read_bytes().splitlines())
     if not noted and not (folder / SOCKET_FILE).exists():
         return
-    wait = f", {noted} transcripts wait to be learned from" if noted else ""
+    wait = f", {noted} transcripts pending" if noted else ""
     runs = (
         "the resident process runs"
         if _is_daemon_answering(settings)

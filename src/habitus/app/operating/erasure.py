@@ -89,7 +89,7 @@ def erase_user(home: Home, user: str, *, dry_run: bool = False) -> ErasureResult
     """Erase a user's data; a dry run only counts it."""
     home.refuse_if_read_only()
     if user != home.settings.user and not home.settings.is_admin:
-        raise Refused(f"Only an admin may have '{user}' forgotten.", hint="Ask one, or forget yourself.")
+        raise Refused(f"Only an admin may erase '{user}'.", hint="Ask one, or erase yourself.")
     # Another user's rows must be visible, because they decide what has to stay.
     home = home.as_system()
     # Turns in the outbox may be theirs too, so they are written first.
@@ -246,7 +246,7 @@ def _find_tools_with_cases(home: Home, person: DataSubject) -> list[_ToolWithCas
 
 def _erase_cases(home: Home, person: DataSubject) -> None:
     """Write the tools without the user's cases; the version that had them becomes a past one and is erased as such."""
-    author = Author(actor=ActorKind.JOB, name="forget", reason="somebody was forgotten")
+    author = Author(actor=ActorKind.JOB, name="forget", reason="a user was erased")
     for tool in _find_tools_with_cases(home, person):
         home.skills.write_tree(tool.item.layer, tool.item.name, tool.tree_without_cases, author)
 

@@ -81,8 +81,8 @@ class _JobKind:
 class CurateJob(_JobKind):
     """Curate everything that ages, in one part; running it twice changes nothing more."""
 
-    title = "Tidy up"
-    about = "What has aged goes into the archive; nothing is lost."
+    title = "Curate"
+    about = "Archives outdated lessons, tools and skills; all can be restored."
 
     def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
         return [{"model": given.get("model", "")}]
@@ -95,8 +95,8 @@ class CurateJob(_JobKind):
 class MineJob(_JobKind):
     """Propose repeated procedures; those proposed before are not proposed again."""
 
-    title = "Look for recipes"
-    about = "Steps that conversations have in common become recipes, which wait for you."
+    title = "Find recipes"
+    about = "Finds recurring steps in conversations and proposes recipes."
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         mining = JournalMiner(self._home)
@@ -109,8 +109,8 @@ class MineJob(_JobKind):
 class IndexSkillsJob(_JobKind):
     """Index the skills that changed, or all after an upgrade."""
 
-    title = "Renew the search"
-    about = "Reads every skill anew, should the search miss something."
+    title = "Rebuild the search index"
+    about = "Use it if search misses something."
 
     @staticmethod
     def is_local(given: Mapping[str, Any]) -> bool:
@@ -125,7 +125,7 @@ class LearnJob(_JobKind):
     """Learn from transcripts, one file per part, or from sessions noted by hooks; no turn is learned from twice."""
 
     title = "Learn from conversations"
-    about = "Files or folders with conversations of other agents, one on each line; without, what has come since."
+    about = "Files or folders with conversations of other agents, one per line; empty means new ones."
     example = "/home/ann/conversations"
     takes = range(10_000)
     usage = "Name transcripts: files, folders or patterns."
@@ -247,8 +247,8 @@ def _sum_field(results: Sequence[Any], what: str) -> float:
 class VerifyJob(_ChallengeJob):
     """Verify lessons from self-play that nothing has verified yet."""
 
-    title = "Try lessons out"
-    about = "Exercises with a lesson and without it. It asks a model."
+    title = "Test lessons"
+    about = "Solves exercises with and without each lesson. Calls a model."
 
     def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
         return [{"lesson": id, "model": given.get("model", "")} for id in dreaming.list_unverified_lessons(self._home)]
@@ -263,7 +263,7 @@ class DreamJob(_ChallengeJob):
     """Run self-play; the part's key identifies its lesson, so a repeated part stores none twice."""
 
     title = "Practise"
-    about = "An agent solves exercises and learns from its mistakes. It asks a model."
+    about = "An agent solves exercises and learns from its mistakes. Calls a model."
     scheduled: Mapping[str, Any] = {"cycles": 5}
 
     # Challenges from a path are files of this machine.
@@ -303,7 +303,7 @@ class ImproveJob(_JobKind):
     """Improve one skill, or all with enough tasks; rollouts are stored one by one, so none is repeated."""
 
     title = "Improve skills"
-    about = "Skills that have tasks are tried with small changes. It asks a model."
+    about = "Tests small changes to skills that have tasks. Calls a model."
     example = "csv-summary"
     asks_model = True
     takes = range(1, 2)

@@ -242,7 +242,7 @@ def set_schedule(home: Home, kind: str, schedule: str | None) -> SettingChangeRe
     """Change when a kind of job starts by itself, or restore the default with None; running workers follow."""
     if kind not in SCHEDULED_KINDS:
         hint = did_you_mean(kind, SCHEDULED_KINDS) or f"There are: {', '.join(SCHEDULED_KINDS)}."
-        raise NotFound(f"No jobs of the kind '{kind}' start by themselves.", hint=hint)
+        raise NotFound(f"Jobs of kind '{kind}' can't be scheduled.", hint=hint)
     home.refuse_unless_writable()
     # Fails before anything is changed if the database is away.
     read_current_time(home.shared, home.clock)

@@ -175,7 +175,7 @@ ERASED_ELSEWHERE: Mapping[str, str] = {
 
 # Nothing in these says anything of a person.
 NOT_PERSONAL: Mapping[str, str] = {
-    **dict.fromkeys(("agent_skills", "agent_skill_files"), "skills in use are everybody's"),
+    **dict.fromkeys(("agent_skills", "agent_skill_files"), "skills in use are shared"),
     "improve_tasks": "ids of tasks",
     **dict.fromkeys(("skill_intents",), "is empty unless a process was killed"),
     **dict.fromkeys(("skill_imports", "indexed_skills"), "where skills came from, and hashes"),

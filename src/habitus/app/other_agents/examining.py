@@ -254,8 +254,7 @@ def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[AgentR
         so_far = ", and nothing has worked" if each.is_open else ""
         yield AgentRemark(
             topic=RemarkTopic.FAILING,
-            what=f"`{called}` fails again and again{so_far}: {each.signature} "
-            f"({each.sessions} sessions, {each.calls} calls).",
+            what=f"`{called}` keeps failing{so_far}: {each.signature} ({each.sessions} sessions, {each.calls} calls).",
             hint="habitus lessons add 'what to do instead'",
         )
     for rule in found.rules:

@@ -312,8 +312,8 @@ class HookPrompter:
 
     def _describe_pending_changes(self) -> str:
         count = self._home.count_pending()
-        waits = "One change waits" if count == 1 else f"{count} changes wait"
-        return f"{waits} for the user's decision; they can look with `habitus review list`." if count else ""
+        waits = "One change is" if count == 1 else f"{count} changes are"
+        return f"{waits} pending review; the user can list them with `habitus review list`." if count else ""
 
     def _make_gates(self) -> GateContext:
         return replace(self._home.build_gates(self._user), tools=names.BUILT_IN_TOOLS)

@@ -21,8 +21,8 @@ from habitus.sql.outage import PROBE_TIMEOUT_S
 _DEFAULT_PORT = 5432
 # PostgreSQL's SSLRequest: a server answers it with one letter, before authentication.
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
-_UNREACHABLE = "The database is away ({})."
-_NOT_YET = "The database was away, and is not used again yet."
+_UNREACHABLE = "The database is unreachable ({})."
+_NOT_YET = "The database was unreachable and is not in use again yet."
 _TIMED_OUT = "no answer within {:.0f} ms"
 
 
@@ -126,7 +126,7 @@ def check_readiness(settings: Settings, *, is_offline: bool = False) -> Readines
         reasons.append(silent)
     spool = JournalOutbox(settings.home / OUTBOX_DIR, Redactor(()))
     if waiting := spool.pending_count:
-        reasons.append(f"{waiting} {'turn waits' if waiting == 1 else 'turns wait'} to be written down.")
+        reasons.append(f"{waiting} {'turn is' if waiting == 1 else 'turns are'} waiting to be stored.")
     if dropped := spool.dropped_count:
         reasons.append(f"{dropped} {'entry was' if dropped == 1 else 'entries were'} dropped so far.")
     # Entries dropped in the past stay reported, but don't make the process degraded now.

@@ -301,7 +301,7 @@ def _read_skill_files(shelf: FileBackend, folder: str) -> Tree | str:
     """Return all files of a skill with their contents, large ones included; or the reason why they can't be read."""
     found = shelf.read_folder(folder)
     if found is None or found.problem is not None:
-        return "its files are gone" if found is None or not found.problem else found.problem.message
+        return "its files are missing" if found is None or not found.problem else found.problem.message
     contents = {
         path: file.content if file.content is not None else shelf.read_file(folder, path)
         for path, file in found.tree.items()

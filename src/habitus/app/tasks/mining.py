@@ -83,7 +83,7 @@ def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -
 
 def propose_tasks(home: Home, found: Sequence[MinedTask]) -> list[MinedTask]:
     """Put the mined tasks into the review queue."""
-    author = Author(actor=ActorKind.JOB, name="mining", reason="it was asked again and again, and accepted")
+    author = Author(actor=ActorKind.JOB, name="mining", reason="recurring request with an accepted result")
     home.check_change_allowed(author)
     return [replace(one, proposal=_propose_task(home, one, author)) for one in found]
 

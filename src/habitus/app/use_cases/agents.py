@@ -82,7 +82,7 @@ class AgentRequest:
 @dataclass(frozen=True, kw_only=True)
 class PreviewAgentChangesRequest:
     agent: str = argument(_AGENT_HELP)
-    disconnecting: bool = option("What disconnecting would change.", default=False)
+    disconnecting: bool = option("Preview disconnecting instead of connecting.", default=False)
 
 
 @use_case(

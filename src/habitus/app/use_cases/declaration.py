@@ -254,12 +254,12 @@ def text_option(help: str, *flags: str, default: Any = None) -> Any:
 
 def reason_option() -> Any:
     """Declare the option for the reason that is kept in the history."""
-    return option("Why, for the history.", default="")
+    return option("Reason, for the history.", default="")
 
 
 def expected_version_option() -> Any:
     """Declare the version that a change is based on: `--expect` on the command line, If-Match over REST."""
-    return _declare_field(None, help="Refuse unless it is at this version.", flags=("--expect",), is_version=True)
+    return _declare_field(None, help="Fail unless this is its current version.", flags=("--expect",), is_version=True)
 
 
 def page_address_option(help: str) -> Any:
@@ -294,7 +294,7 @@ def paginate_items(
     """
     start = next((at for at, item in enumerate(items, 1) if key(item) == after), 0) if after else 0
     if after and not start:
-        raise Invalid(f"No page of {name} begins after '{after}'.", hint="Begin anew, without 'after'.")
+        raise Invalid(f"No page of {name} begins after '{after}'.", hint="Start again without 'after'.")
     end = len(items) if limit is None else start + limit
     return ResultPage(items=items[start:end], next=key(items[end - 1]) if end < len(items) else None, total=len(items))
 
@@ -307,7 +307,7 @@ def limit_option(default: int | None = 100, *, rest_default: Any = MISSING) -> A
 
 def after_option() -> Any:
     """Declare the option for the cursor of a page."""
-    return option("Begin behind this one: the 'next' of the page before.", default="")
+    return option("Start after this item: the 'next' of the previous page.", default="")
 
 
 def format_etag(version: int, layer: str = "") -> str:
@@ -325,9 +325,11 @@ def parse_expected_version(expected: str | None, layer: str = "") -> int | None:
         return None
     found = re.fullmatch(r'("?)([0-9]{1,9})(-[0-9a-f]{8})?\1', expected)
     if found is None or (found[3] and not found[1]):
-        raise Invalid(f"'{expected}' is not a version.", hint="Give its number; an ETag as it came, quotes included.")
+        raise Invalid(
+            f"'{expected}' is not a version.", hint="Give its number, or the ETag as received, including quotes."
+        )
     if found[1] and expected != format_etag(int(found[2]), layer):
-        raise Stale("Another layer has it now.", hint="Read it again, and change that.")
+        raise Stale("Another layer provides it now.", hint="Read it again, then change it there.")
     return int(found[2])
 
 

@@ -96,10 +96,12 @@ def _read_lesson_texts(memory: Cortex, items: Iterable[EvidenceItem]) -> dict[st
 
 @dataclass(frozen=True, kw_only=True)
 class RecordOutcomeRequest:
-    id: str = argument("A turn's id, or the one that the program gave it.")
-    ok: bool | None = option("Whether it did what was asked.", "--ok/--failed")
-    reason: str = option("Why, in a line.", default="")
-    by: str = option("Who says so; the same one corrects itself.", default="user", rest_default="api")
+    id: str = argument("A turn's id, or the id that the program gave it.")
+    ok: bool | None = option("Whether the turn succeeded.", "--ok/--failed")
+    reason: str = option("Reason, in one line.", default="")
+    by: str = option(
+        "Source of the feedback; later feedback from the same source replaces it.", default="user", rest_default="api"
+    )
 
 
 @use_case(
@@ -114,5 +116,5 @@ def record_outcome(home: Home, request: RecordOutcomeRequest) -> TurnJudgementRe
     A second report from the same source replaces the first.
     """
     if request.ok is None:
-        raise ConflictingOptions("It is not said how it went.", hint="Say --ok or --failed; over REST, ok.")
+        raise ConflictingOptions("The outcome is missing.", hint="Add --ok or --failed; over REST, send ok.")
     return record_judgement(home, request.id, ok=request.ok, by=request.by, reason=request.reason)

@@ -22,7 +22,7 @@ _MAX_REQUEST_CHARS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSkillsRequest:
-    q: str = argument("What somebody would ask for.", metavar="QUERY", longest=_MAX_REQUEST_CHARS)
+    q: str = argument("A request in natural language.", metavar="QUERY", longest=_MAX_REQUEST_CHARS)
     limit: int = option("How many.", "-k", default=10, least=1, most=500)
 
 
@@ -60,11 +60,11 @@ def search_skills(home: Home, request: SearchSkillsRequest) -> SkillSearchResult
 class RequestContextOptions:
     """The context of a request: where it comes from, and which files and resources are there."""
 
-    source: str = option("Where the request comes from: repl, talk, email, briefing …", default="repl")
+    source: str = option("Source of the request: repl, talk, email, briefing …", default="repl")
     attach: tuple[str, ...] = option("An attached file; may be repeated.", default=())
-    path: tuple[str, ...] = option("A file the work is about; may be repeated.", default=())
-    resource: tuple[str, ...] = option("A kind of resource you have, such as calendar; may be repeated.", default=())
-    feature: tuple[str, ...] = option("An experiment to switch on, skill_NAME; may be repeated.", default=())
+    path: tuple[str, ...] = option("A file that the request is about; may be repeated.", default=())
+    resource: tuple[str, ...] = option("An available kind of resource, such as calendar; may be repeated.", default=())
+    feature: tuple[str, ...] = option("An experimental feature to enable, skill_NAME; may be repeated.", default=())
 
     def build_request(self, home: Home, text: str, user: str | None) -> SelectionInput:
         """Return the request as the given user, by default the home's, would make it now."""
@@ -82,7 +82,7 @@ class RequestContextOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectSkillsRequest(RequestContextOptions):
-    request: str = option("What is asked.", "-r", default="", longest=_MAX_REQUEST_CHARS)
+    request: str = option("The request.", "-r", default="", longest=_MAX_REQUEST_CHARS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,16 +158,16 @@ def explain_skill(home: Home, request: ExplainSkillRequest) -> SkillExplanation:
 def explain_skill_for_user(home: Home, request: ExplainSkillRequest, user: str | None) -> SkillExplanation:
     """Explain a skill on behalf of another user, whom only the command line can name."""
     if request.request is None:
-        raise ConflictingOptions("Say for which request.")
+        raise ConflictingOptions("The request is missing.")
     return explaining.explain_skill(home, request.name, request.build_request(home, request.request, user))
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateSkillsRequest:
     name: str | None = argument("One skill; all by default.", default=None, completes="skills")
-    record: str | None = option("Keep this request as a case of the skill.")
+    record: str | None = option("Save this request as a trigger case of the skill.")
     should_trigger: bool = option(
-        "With --record: whether it should bring the skill up.", "--should/--should-not", default=True
+        "With --record: whether it should trigger the skill.", "--should/--should-not", default=True
     )
 
 

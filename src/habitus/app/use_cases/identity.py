@@ -31,9 +31,7 @@ def show_identity(home: Home, request: EmptyPayload) -> IdentityDetails:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeIdentityRequest:
-    text: str = option(
-        "Make this the text; '-' reads standard input.", "--set", default=MISSING, longest=MAX_TEXT_CHARS
-    )
+    text: str = option("The new text; '-' reads standard input.", "--set", default=MISSING, longest=MAX_TEXT_CHARS)
 
 
 @use_case(
@@ -46,7 +44,7 @@ def change_identity(home: Home, request: ChangeIdentityRequest) -> IdentityDetai
     """Set the text that says who the assistant is."""
     text = request.text.strip()
     if not text:
-        raise Invalid("The identity can't be empty.", hint="Say in a sentence who the assistant is.")
+        raise Invalid("The identity can't be empty.", hint="Describe the assistant in one sentence.")
     author, store = home.build_author("changed who the assistant is"), home.skills.get_layer(PROMPT_LAYER).store
     # The identity is a skill that only exists once someone has changed the default.
     if store.load(NAME) is None:

@@ -32,21 +32,25 @@ MAX_CANDIDATES = 20
 class StartImprovementRequest:
     name: str = skill_name_argument()
     text: str = option(
-        "A candidate of your own, its whole SKILL.md; on a command line the file of it.",
+        "Your own candidate: the complete SKILL.md (on the command line, its file).",
         "--candidate",
         default="",
         longest=MAX_TEXT_CHARS,
     )
-    proposal: int | None = option("Try this waiting proposal.", least=1)
+    proposal: int | None = option("Test this pending proposal.", least=1)
     shorter: bool = option("Look for a shorter version that is not worse.", default=False)
-    candidates: int = option("How many the model may draft.", "-n", default=3, least=1, most=MAX_CANDIDATES)
-    rounds: int = option("Tries of each task with each version, at most.", default=MOST_ROUNDS, least=1, most=100)
-    budget: str = option("Stop after so many tokens (500k), dollars ($5) or minutes (30m).", default="")
-    model: str = option("Who drafts and solves, as provider:model; else the settings' model.", "-m", default="")
-    solver: str = option(
-        "A program of the owner's that solves the tasks itself, such as claude-code; else our own agent.", default=""
+    candidates: int = option(
+        "Maximum number of candidates the model drafts.", "-n", default=3, least=1, most=MAX_CANDIDATES
     )
-    parallel: int = option("Tries at a time.", default=1, least=1, most=32)
+    rounds: int = option("Maximum rollouts per task and version.", default=MOST_ROUNDS, least=1, most=100)
+    budget: str = option("Limit in tokens (500k), dollars ($5) or minutes (30m).", default="")
+    model: str = option(
+        "The model that drafts and solves, as provider:model; default is the model in the settings.", "-m", default=""
+    )
+    solver: str = option(
+        "A program that solves the tasks, such as claude-code; default is the built-in agent.", default=""
+    )
+    parallel: int = option("Concurrent rollouts.", default=1, least=1, most=32)
     id: str = attempt_id_field()
 
     @property
@@ -114,13 +118,13 @@ class ClimbTarget(StrEnum):
 
 
 _DRAFTER = "Let provider:model draft it."
-_DRY_RUN = "Only say what it would be made of."
+_DRY_RUN = "Only show what it would be made of."
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClimbSkillRequest:
     name: str = skill_name_argument()
-    to: ClimbTarget | None = option("Which stage; else the next there is something for.")
+    to: ClimbTarget | None = option("Target stage; default is the next possible one.")
     model: str = option(_DRAFTER, default="")
     dry_run: bool = option(_DRY_RUN, default=False)
 

@@ -28,8 +28,8 @@ from habitus.jobs.model import Job, JobPriority, JobState
 class AddJobRequest:
     kind: str = argument(f"{', '.join(JOB_KINDS)}.")
     arguments: tuple[str, ...] = argument("For learn: transcripts. For import: where from.", default=())
-    priority: JobPriority = option("Which waits least.", default=JobPriority.NORMAL)
-    tokens: int | None = option("End it when its models took so many.", least=1, most=10**12)
+    priority: JobPriority = option("Priority of the job.", default=JobPriority.NORMAL)
+    tokens: int | None = option("Stop after this many model tokens.", least=1, most=10**12)
     id: str = attempt_id_field()
 
 
@@ -59,7 +59,7 @@ def add_job(home: Home, request: AddJobRequest) -> Job:
 
 @dataclass(frozen=True, kw_only=True)
 class ListJobsRequest:
-    done: bool = option("Those that are done, too.", "--all", default=False)
+    done: bool = option("Include finished jobs.", "--all", default=False)
     limit: int = limit_option()
     after: str = after_option()
 

@@ -39,7 +39,7 @@ def _get_version(done: LessonDetails | EditLessonResult) -> tuple[int, str]:
 
 
 def _all_users_option() -> bool:
-    shared: bool = option("Of everybody; for admins.", default=False)
+    shared: bool = option("All users; for admins only.", default=False)
     return shared
 
 
@@ -131,7 +131,7 @@ class AddLessonRequest:
     text: str = argument("One sentence.")
     kind: LessonKind = option(_KIND, "-k", default=LessonKind.LESSON)
     scope: LessonScope = option(_FOR, "--for", default=LessonScope.USER)
-    topic: str = option("What it is about, in a word.", default="")
+    topic: str = option("Its topic, in one word.", default="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ class EditLessonRequest:
     text: str | None = option("The new text.", "-t")
     kind: LessonKind | None = option(_KIND, "-k")
     scope: LessonScope | None = option(_FOR, "--for")
-    topic: str | None = option("What it is about, in a word.")
+    topic: str | None = option("Its topic, in one word.")
     expect: str | None = expected_version_option()
     all_users: bool = _all_users_option()
 
@@ -269,8 +269,8 @@ def restore_lessons(home: Home, request: LessonIdsRequest) -> MoveLessonsResult:
 
 @dataclass(frozen=True, kw_only=True)
 class RetractLessonsRequest:
-    turn: str = option("What this turn taught.", default="")
-    session: str = option("What all turns of this session taught.", default="")
+    turn: str = option("Retract the lessons of this turn.", default="")
+    session: str = option("Retract the lessons of this session.", default="")
     all_users: bool = _all_users_option()
 
 
@@ -283,7 +283,7 @@ class RetractLessonsRequest:
 def retract_lessons(home: Home, request: RetractLessonsRequest) -> MoveLessonsResult:
     """Archive everything that one conversation taught; it is not learned again automatically."""
     if bool(request.turn) is bool(request.session):
-        raise Invalid("Say which conversation taught it.", hint="Give --turn ID or --session ID.")
+        raise Invalid("Name the turn or session.", hint="Give --turn ID or --session ID.")
     # Old lessons don't know their session: find them by the turns that the journal still has.
     user = resolve_user_filter(home.settings, request.all_users)
     turns = home.journal.list_session_turns(request.session, user=user) if request.session else []
@@ -293,7 +293,7 @@ def retract_lessons(home: Home, request: RetractLessonsRequest) -> MoveLessonsRe
     )
     where = f"turn {request.turn}" if request.turn else f"session {request.session}"
     if not found:
-        raise NotFound(f"Nothing that is remembered comes from {where}.", hint="See 'habitus sessions list'.")
+        raise NotFound(f"No lessons come from {where}.", hint="See 'habitus sessions list'.")
     gone = [memory.remove(one.id, by=home.settings.signature, reason=f"withdrawn with {where}") for one in found]
     return MoveLessonsResult(lessons=gone, undo=("lessons", "restore", *(one.id for one in gone)))
 
@@ -309,8 +309,8 @@ def _collect_undo_command(memory: Cortex) -> Iterator[list[str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class CurationRequest:
-    apply: bool = option("Do it; what goes can be restored.", default=False)
-    model: str = option("Let provider:model draft what climbs to its next stage.", default="")
+    apply: bool = option("Apply the changes; archived lessons can be restored.", default=False)
+    model: str = option("Let provider:model draft the next stage of skills that can climb.", default="")
 
 
 @use_case("curate", access=Access.ADMIN, example=CurationRequest(apply=True), undo="lessons restore")

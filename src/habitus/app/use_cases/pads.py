@@ -26,8 +26,8 @@ class ExecuteCellRequest:
     name: str = scratchpad_name_argument()
     code: str | None = argument("Python; '-' reads standard input.", default=None)
     description: str = option("What the cell does.", "-d", default="")
-    estimate: float | None = option("Seconds it may take; sets its limits.")
-    idle: float = option("Seconds without a cell after which its process ends.", default=1800.0, least=0.1)
+    estimate: float | None = option("Estimated seconds; sets the time limit.")
+    idle: float = option("Stop the process after this many seconds without a cell.", default=1800.0, least=0.1)
 
 
 @use_case("pad exec", access=Access.OWNER, example=ExecuteCellRequest(name="trial", code="print(x * 2)"))

@@ -26,7 +26,7 @@ def show_pause_status(home: Home, request: EmptyPayload) -> PauseStatus:
 def pause_learning(home: Home, request: EmptyPayload) -> PauseStatus:
     """Stop learning and automatic changes at once, in every process on this home."""
     home.refuse_if_read_only()
-    refuse_unless_admin(home, "pause everybody")
+    refuse_unless_admin(home, "pause learning for all users")
     was_paused = home.pause.get_state() is not None
     return PauseStatus(paused=home.pause.pause(home.settings.signature), undo=() if was_paused else ("resume",))
 
@@ -35,5 +35,5 @@ def pause_learning(home: Home, request: EmptyPayload) -> PauseStatus:
 def resume_learning(home: Home, request: EmptyPayload) -> PauseStatus:
     """Resume learning and automatic changes."""
     home.refuse_if_read_only()
-    refuse_unless_admin(home, "let everybody go on")
+    refuse_unless_admin(home, "resume learning for all users")
     return PauseStatus(paused=None, undo=("pause",) if home.pause.resume() else ())

@@ -53,7 +53,7 @@ def show_recipe(home: Home, request: ShowRecipeRequest) -> SkillRecipe:
 class RunRecipeRequest:
     recipe: str = argument("A recipe.", metavar="NAME")
     payload: dict[str, Any] = json_argument("Its parameters as JSON, a file with it, or '-'.", metavar="PARAMS")
-    name: str | None = option("Refuse unless it is one of this skill.", "--skill")
+    name: str | None = option("Fail unless the recipe belongs to this skill.", "--skill")
 
 
 @use_case(
@@ -97,7 +97,7 @@ def _get_runnable_recipe(home: Home, request: RunRecipeRequest) -> SkillRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckRecipesRequest:
-    names: tuple[str, ...] = argument("Recipes; all without.", default=())
+    names: tuple[str, ...] = argument("Recipes; default is all.", default=())
 
 
 @dataclass(frozen=True, kw_only=True)

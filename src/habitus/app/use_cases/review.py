@@ -32,14 +32,14 @@ from habitus.skills.review import Proposal, ProposalAction, ProposalState, Skill
 
 _ONE = "The number of a proposal, or the id of a lesson."
 _SOME = "Numbers of proposals, ids of lessons."
-_EVERYBODY = "Of everybody; for admins."
+_EVERYBODY = "All users; for admins only."
 # A page that takes longer than about a second feels stuck; the replay goes on in the background.
 _REPLAY_TIMEOUT_S = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListPendingRequest:
-    decided: bool = option("Decided ones too.", "--all", default=False)
+    decided: bool = option("Include decided ones.", "--all", default=False)
     limit: int = limit_option()
     after: str = after_option()
     all_users: bool = option(_EVERYBODY, default=False)
@@ -60,7 +60,7 @@ class PendingPage:
 def list_pending(home: Home, request: ListPendingRequest) -> PendingPage:
     """List what is pending, and why: changes to skills by number, lessons by id."""
     found = inbox.list_pending(home, with_decided=request.decided, all_users=request.all_users)
-    page = paginate_items("what waits", found, lambda item: item.id, limit=request.limit, after=request.after)
+    page = paginate_items("the inbox", found, lambda item: item.id, limit=request.limit, after=request.after)
     undecided = [item for item in found if item.state == ProposalState.PENDING]
     groups = [[item.subject.id for item in one] for one in inbox.group_related(home.finder, undecided) if len(one) > 1]
     return PendingPage(proposals=page.items, groups=groups, next=page.next, total=page.total)
@@ -129,7 +129,9 @@ def preview_effect(home: Home, request: InboxItemRequest) -> ReplayReport:
     if isinstance(subject, Engram):
         raise Invalid(f"'{request.id}' is a lesson; it changes no skill.", hint="")
     if home.review.is_on_other_host(subject):
-        raise Invalid(f"'{request.id}' changes a directory of {subject.host}: nobody knows its requests here.", hint="")
+        raise Invalid(
+            f"'{request.id}' changes a directory of {subject.host}: its requests are not known here.", hint=""
+        )
     return get_background_replays(home).get_report(subject, _REPLAY_TIMEOUT_S)
 
 
@@ -192,7 +194,7 @@ def _approve_item(home: Home, item: InboxItem, all_users: bool) -> DecisionResul
         lesson = select_memory(home, all_users).approve(item.subject.id, by=home.settings.signature)
         return DecisionResult(item=build_lesson_item(lesson), undo=("undo", *build_lesson_targets([lesson])))
     if is_hidden(home.settings, item.subject):
-        raise Refused("Tasks are approved by who may read them.", hint="Ask an admin.")
+        raise Refused("Only people who may read tasks can approve them.", hint="Ask an admin.")
     proposal, version = home.review.approve(item.subject.id, home.build_author())
     return DecisionResult(item=build_proposal_item(proposal), version=version, undo=_build_reopen_command(item.id))
 
@@ -205,7 +207,7 @@ def _build_reopen_command(*ids: str) -> tuple[str, ...]:
 @dataclass(frozen=True, kw_only=True)
 class RejectItemsRequest:
     ids: tuple[str, ...] = argument(_SOME)
-    reason: str = option("Why; the agent sees it.", "-r", default="")
+    reason: str = option("Reason; the agent sees it.", "-r", default="")
     all_users: bool = option(_EVERYBODY, default=False)
 
 
@@ -239,8 +241,8 @@ def _reject_item(home: Home, item: InboxItem, reason: str, all_users: bool = Fal
 
 @dataclass(frozen=True, kw_only=True)
 class ChooseProposalRequest:
-    id: str = argument("The number of the proposal to take.")
-    others: tuple[str, ...] = option("Those to turn down.", default=MISSING)
+    id: str = argument("The number of the proposal to approve.")
+    others: tuple[str, ...] = option("The proposals to reject.", default=MISSING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,13 +264,13 @@ class ChooseProposalResult:
 def choose_proposal(home: Home, request: ChooseProposalRequest) -> ChooseProposalResult:
     """Approve one of several similar proposals and reject the others; nothing is changed unless all are pending."""
     if not request.others or len({request.id, *request.others}) <= len(request.others):
-        raise Invalid("The same one stands there twice.", hint="Name the one to take, and each of the others once.")
+        raise Invalid("A proposal is named twice.", hint="Name the one to approve, and each of the others once.")
     others = [inbox.get_item(home, id) for id in request.others]
     for item in others:
         if item.state != ProposalState.PENDING:
-            raise Invalid(f"'{item.id}' is {item.state} already.", hint="Choose among those that wait.")
+            raise Invalid(f"'{item.id}' is {item.state} already.", hint="Choose among the pending ones.")
     taken = _approve_item(home, inbox.get_item(home, request.id), all_users=False)
-    reason = f"{taken.item.title.partition('@')[0]} says the same, and was taken"
+    reason = f"{taken.item.title.partition('@')[0]} says the same and was approved"
     gone = [_reject_item(home, item, reason) for item in others]
     return ChooseProposalResult(
         approved=replace(taken, undo=_build_reopen_command(request.id, *request.others)), rejected=gone
@@ -306,7 +308,7 @@ def _reopen_proposal(home: Home, id: str) -> InboxItem:
         done = f"Proposal {id} is carried out on {proposal.host}" + (
             f" as {proposal.decision}" * bool(proposal.decision)
         )
-        raise Refused(f"{done}.", hint=f"Take it back there: habitus review reopen {id}.")
+        raise Refused(f"{done}.", hint=f"Undo it there: habitus review reopen {id}.")
     if proposal.state is ProposalState.APPROVED:
         _undo_approval(open_project_home(home, proposal), proposal)
     return build_proposal_item(home.review.reopen(proposal.id))
@@ -314,7 +316,7 @@ def _reopen_proposal(home: Home, id: str) -> InboxItem:
 
 def _undo_approval(home: Home, proposal: Proposal) -> None:
     """Undo what approving a proposal did."""
-    change, person = proposal.change, home.build_author(f"proposal {proposal.id} waits again")
+    change, person = proposal.change, home.build_author(f"proposal {proposal.id} is pending again")
     address = f"{change.name}@{change.layer}"
     match change.action:
         case ProposalAction.WRITE:
@@ -342,7 +344,7 @@ def _undo_written_version(home: Home, change: SkillChange, address: str, reason:
 @dataclass(frozen=True, kw_only=True)
 class EditProposalTextRequest:
     id: str = argument(_ONE)
-    text: str = option("Its text, whole: of a change the main file.", default=MISSING, longest=MAX_TEXT_CHARS)
+    text: str = option("The complete new text; for a skill, its SKILL.md.", default=MISSING, longest=MAX_TEXT_CHARS)
 
 
 @dataclass(frozen=True, kw_only=True)

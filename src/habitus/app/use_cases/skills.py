@@ -64,9 +64,9 @@ def skill_name_argument() -> str:
 class ListSkillsRequest:
     """Filters for a list of skills; without any, all skills match."""
 
-    q: str = option("What should be done, in your own words; the best fit comes first.", "--query", "-q", default="")
+    q: str = option("A request in your own words; best matches first.", "--query", "-q", default="")
     tag: str = option("Only skills with this tag.", default="")
-    source: SkillSource | None = option("Only skills from there.")
+    source: SkillSource | None = option("Only skills from this source.")
     stage: Stage | None = option("Only skills that have this stage.")
     state: SkillState | None = option(f"Only: {', '.join(SkillState)}.")
     layer: str | None = option("Only skills of this layer.")
@@ -300,7 +300,9 @@ def _format_evidence_lines(home: Home, item: ListedSkill) -> tuple[str, ...]:
 def read_skill_file(home: Home, name: str, path: str, version: int | None = None) -> bytes:
     """Return the content of one of a skill's files; only admins may read its exam tasks."""
     if is_eval_file(path) and not home.settings.is_admin:
-        raise Refused(f"'{path}' says what the skill is examined by, which only admins read.", hint="Ask one of them.")
+        raise Refused(
+            f"'{path}' contains tasks that examine the skill; only admins can read it.", hint="Ask one of them."
+        )
     skills = home.skills
     tree = skills.read_tree(name, version)
     if path not in tree:

@@ -31,7 +31,7 @@ class ImportSelectionOptions:
 
     only: tuple[str, ...] = option("Only this skill; may be repeated.", "--skill", "-s", default=())
     overwrite: bool = option(_OVERWRITE, default=False)
-    keep_both: bool = option("Of two skills of one name take the second as NAME-2.", default=False)
+    keep_both: bool = option("If two skills have the same name, import the second as NAME-2.", default=False)
     all_but_held: bool = option("Import all but the skills that need review; those are left out.", default=False)
 
 
@@ -109,8 +109,8 @@ class ExportSkillsRequest:
     everything: bool = option("Every skill that can be loaded.", "--all", default=False)
     format: str = option(f"{', '.join(format.name for format in FORMATS)}.", default="skill")
     to: Path = option("Where to write it.", default=MISSING)
-    overwrite: bool = option("Replace what is there; it is kept beside.", default=False)
-    with_tasks: bool = option("With what they are examined by, redacted.", default=False)
+    overwrite: bool = option("Replace an existing export; the old one is kept beside it.", default=False)
+    with_tasks: bool = option("Include the tasks that examine them, redacted.", default=False)
 
 
 @use_case("skills export", access=Access.OWNER, example=ExportSkillsRequest(name="csv-summary", to=Path("out")))
@@ -141,7 +141,7 @@ class PublishSkillsRequest:
     folder: Path = argument("Where to write the site.")
     names: tuple[str, ...] = argument("The skills.", default=(), completes="skills")
     tag: str = option("Also all skills with this tag.", default="")
-    remove: bool = option("Take them out of the site instead.", default=False)
+    remove: bool = option("Remove them from the site instead.", default=False)
 
 
 @use_case(

@@ -28,7 +28,7 @@ def show_database_status(settings: Settings, request: EmptyPayload) -> DatabaseS
 
 @dataclass(frozen=True, kw_only=True)
 class MigrateDatabaseRequest:
-    force: bool = option("Also while older processes run that can't use it afterwards.", default=False)
+    force: bool = option("Migrate even if running older processes can't use it afterwards.", default=False)
 
 
 @use_case("db migrate", access=Access.ADMIN, example=MigrateDatabaseRequest())
@@ -39,7 +39,7 @@ def migrate_database(settings: Settings, request: MigrateDatabaseRequest) -> Mig
 
 @dataclass(frozen=True, kw_only=True)
 class CreateBackupRequest:
-    file: str | None = argument("Where to; without it, in the home.", default=None)
+    file: str | None = argument("The target file; default is in the home.", default=None)
 
 
 @use_case("backup create", access=Access.ADMIN, example=CreateBackupRequest(file="/mnt/safe/habitus.tar.gz"))
@@ -84,8 +84,8 @@ def restore_backup(settings: Settings, request: RestoreBackupRequest) -> Restore
 
 @dataclass(frozen=True, kw_only=True)
 class EraseUserRequest:
-    user: str = option("Whom; for others than yourself you have to be an admin.", default=MISSING)
-    dry_run: bool = option("Only say what is kept of them.", default=False)
+    user: str = option("The user; only admins can erase other users.", default=MISSING)
+    dry_run: bool = option("Only show what is stored about the user.", default=False)
 
 
 @use_case("forget", access=Access.ADMIN, example=EraseUserRequest(user="ann", dry_run=True))

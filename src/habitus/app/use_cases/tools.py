@@ -43,7 +43,7 @@ class CreateToolRequest:
     write: tuple[Path, ...] = option("Let it read and change this folder.", default=())
     env: tuple[str, ...] = option("Let it see this variable.", default=())
     needs: tuple[str, ...] = option("A package it needs, e.g. 'pandas>=2'.", default=())
-    drop_cases: bool = option("It need not pass the cases of the tool it replaces.", default=False)
+    drop_cases: bool = option("Skip the cases of the tool it replaces.", default=False)
 
     @property
     def permissions(self) -> Permissions:
@@ -134,7 +134,7 @@ def run_tool(home: Home, request: RunToolRequest) -> ToolRunResult:
 
 @dataclass(frozen=True, kw_only=True)
 class RunToolCasesRequest:
-    names: tuple[str, ...] = argument("Tools; all without.", default=(), completes="skills")
+    names: tuple[str, ...] = argument("Tools; default is all.", default=(), completes="skills")
 
 
 @dataclass(frozen=True, kw_only=True)

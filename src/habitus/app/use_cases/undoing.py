@@ -21,7 +21,7 @@ from habitus.timestamps import parse_timestamp
 
 @dataclass(frozen=True, kw_only=True)
 class UndoChangesRequest:
-    targets: tuple[str, ...] = argument("What a change printed: NAME@LAYER:VERSION, LESSON:VERSION or an id.")
+    targets: tuple[str, ...] = argument("A change as printed: NAME@LAYER:VERSION, LESSON:VERSION or an id.")
     reason: str = reason_option()
 
 
@@ -34,7 +34,7 @@ def undo_changes(home: Home, request: UndoChangesRequest) -> UndoResult:
 @dataclass(frozen=True, kw_only=True)
 class RollbackHomeRequest:
     to: str = option("A point in time: 2026-05-01, '2026-05-01 14:30', 14:30, 2h, '3 days ago'.", default=MISSING)
-    dry_run: bool = option("Only say what would change.", default=False)
+    dry_run: bool = option("Only show what would change.", default=False)
 
 
 @use_case("rollback", access=Access.ADMIN, example=RollbackHomeRequest(to="2 hours ago", dry_run=True), undo="undo")
@@ -42,14 +42,14 @@ def rollback_home(home: Home, request: RollbackHomeRequest) -> RollbackResult:
     """Return your lessons, and your skills in every writable layer, to a timestamp; nothing is lost."""
     timestamp, now = parse_timestamp(request.to, home.clock()), home.clock()
     if timestamp > now:
-        raise ConflictingOptions(f"{request.to} lies in the future.", hint="Give a time in the past.")
+        raise ConflictingOptions(f"{request.to} is in the future.", hint="Give a time in the past.")
     reason = f"back to {timestamp.astimezone():%Y-%m-%d %H:%M:%S}"
     return undoing.rollback_to_timestamp(home, timestamp, reason, dry_run=request.dry_run)
 
 
 @dataclass(frozen=True, kw_only=True)
 class UndoByCommandRequest:
-    undo: tuple[str, ...] = option("The words that came with a change.", default=MISSING)
+    undo: tuple[str, ...] = option("The undo words returned with a change.", default=MISSING)
 
 
 @use_case(
@@ -76,7 +76,7 @@ def run_undo_command(home: Home, words: Sequence[str]) -> UndoResult:
             return _describe_setting_undo(configuring.set_setting_remotely(home, key, None))
         case ("skills", "restore", wanted):
             back = writing.restore_skill(home, RestoreSkillRequest(name=wanted))
-            return UndoResult(messages=(f"{back.name} is back.",), undo=back.undo)
+            return UndoResult(messages=(f"{back.name} was restored.",), undo=back.undo)
         case ("skills", "remove", *names) if names:
             gone = writing.remove_skills(home, RemoveSkillsRequest(names=tuple(names)))
             return UndoResult(messages=tuple(f"{one.name} is in the archive." for one in gone.skills), undo=gone.undo)
@@ -92,26 +92,28 @@ def run_undo_command(home: Home, words: Sequence[str]) -> UndoResult:
             return UndoResult(messages=tuple(f"“{one.text}” is {where}." for one in moved.lessons), undo=moved.undo)
         case ("review", "reopen", *ids) if ids:
             again = review.reopen_proposals(home, review.ReopenProposalsRequest(ids=tuple(ids))).reopened
-            return UndoResult(messages=tuple(f"{item.title} waits for you again." for item in again))
+            return UndoResult(messages=tuple(f"{item.title} is pending review again." for item in again))
         case ("tasks", "remove", name, id):
             dropped = tasks.remove_task(home, tasks.RemoveTaskRequest(name=name, id=id))
-            return UndoResult(messages=("The task is gone.",), undo=dropped.undo)
+            return UndoResult(messages=("The task was removed.",), undo=dropped.undo)
         case ("tasks", "add", name, "--task", text):
             kept = tasks.add_task(home, tasks.AddTaskRequest(name=name, task=text))
-            return UndoResult(messages=("The task is back.",), undo=kept.undo)
+            return UndoResult(messages=("The task was restored.",), undo=kept.undo)
         case ("tools", "remove", name):
             retired = home.tools.retire(name, home.build_author())
-            return UndoResult(messages=(f"The tool {retired.name} is gone.",), undo=retired.undo)
+            return UndoResult(messages=(f"The tool {retired.name} was removed.",), undo=retired.undo)
         case ("tools", "restore", name):
             tool = home.tools.restore(name, home.build_author())
             undo = ("tools", "remove", f"{tool.name}@{tool.layer}")
-            return UndoResult(messages=(f"The tool {tool.name} is back.",), undo=undo)
+            return UndoResult(messages=(f"The tool {tool.name} was restored.",), undo=undo)
         case ("users", "remove", name):
             gone_user = users.remove_user(home, users.RemoveUserRequest(name=name))
             return UndoResult(messages=(f"{gone_user.removed} can no longer sign in.",))
         case ("resume" | "pause",) as turn:
             now = (pausing.pause_learning if turn == ("pause",) else pausing.resume_learning)(home, EmptyPayload())
-            return UndoResult(messages=("Learning is paused." if now.paused else "Learning goes on.",), undo=now.undo)
+            return UndoResult(
+                messages=("Learning is paused." if now.paused else "Learning has resumed.",), undo=now.undo
+            )
         case ("connect", agent):
             wired = agents.connect_agent(home, agents.AgentRequest(agent=agent))
             return UndoResult(messages=(f"{wired.title} is connected.",), undo=wired.undo)
@@ -125,7 +127,7 @@ def run_undo_command(home: Home, words: Sequence[str]) -> UndoResult:
             seen = trusting.grant_trust(home, trusting.resolve_skill_target(home.skills, name), name)
             return UndoResult(messages=(f"{name} is trusted as it is.",), undo=seen.undo)
         case _:
-            raise Invalid(f"'{' '.join(words)[:80]}' takes nothing back.", hint="Send the words as they came.")
+            raise Invalid(f"'{' '.join(words)[:80]}' is not an undo command.", hint="Send the undo words as received.")
 
 
 def _describe_setting_undo(done: SettingChangeResult) -> UndoResult:

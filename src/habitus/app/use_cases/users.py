@@ -40,7 +40,7 @@ def list_users(home: Home, request: EmptyPayload) -> ListUsersResult:
 @dataclass(frozen=True, kw_only=True)
 class AddUserRequest:
     name: str = argument(_NAME)
-    role: UserRole = option("viewer looks, reviewer decides, admin changes everything.", default=MISSING)
+    role: UserRole = option("viewer can view, reviewer can also review, admin can change everything.", default=MISSING)
     at: str = page_address_option("Where they reach the page.")
 
 

@@ -101,7 +101,7 @@ class CreateSkillRequest(SkillFieldOptions):
         "-f",
     )
     layer: str | None = option("Write it to this layer instead of your own.")
-    cli: bool = option("With a command line, scripts/cli.py, that already runs.", default=False)
+    cli: bool = option("Add a runnable command line, scripts/cli.py.", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,13 +208,13 @@ def _build_skill(request: CreateSkillRequest) -> Skill:
 @dataclass(frozen=True, kw_only=True)
 class EditSkillRequest(SkillFieldOptions):
     name: str = skill_name_argument()
-    append: str | None = option("Put this text after the steps.", longest=MAX_TEXT_CHARS)
-    prepend: str | None = option("Put this text before the steps.", longest=MAX_TEXT_CHARS)
-    body: str | None = option("Make this text the steps.", "--replace", longest=MAX_TEXT_CHARS)
+    append: str | None = option("Append this text to the steps.", longest=MAX_TEXT_CHARS)
+    prepend: str | None = option("Prepend this text to the steps.", longest=MAX_TEXT_CHARS)
+    body: str | None = option("Replace the steps with this text.", "--replace", longest=MAX_TEXT_CHARS)
     find: str | None = option("Exact text to find; needs --with.", longest=MAX_TEXT_CHARS)
-    replacement: str | None = option("What to put in its place.", "--with", longest=MAX_TEXT_CHARS)
+    replacement: str | None = option("The replacement text.", "--with", longest=MAX_TEXT_CHARS)
     everywhere: bool = option("With --find: every occurrence.", "--all", default=False)
-    delete: str | None = option("Exact text to take out once.", longest=MAX_TEXT_CHARS)
+    delete: str | None = option("Exact text to delete once.", longest=MAX_TEXT_CHARS)
     expect: str | None = expected_version_option()
     reason: str = reason_option()
 
@@ -424,7 +424,7 @@ def _remove_skill(skills: Library, item: ListedSkill, author: Author) -> Removed
 @dataclass(frozen=True, kw_only=True)
 class RestoreSkillRequest:
     name: str | None = argument("name, name@layer, or #ID from the list.", default=None)
-    new_name: str | None = option("Bring it back under this name.", "--as")
+    new_name: str | None = option("Restore it under this name.", "--as")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -444,7 +444,7 @@ class RestoreSkillResult:
 def restore_skill(home: Home, request: RestoreSkillRequest) -> RestoreSkillResult:
     """Restore a skill from the archive."""
     if request.name is None:
-        raise ConflictingOptions("Say which one.", hint="'habitus skills restore --list' shows them.")
+        raise ConflictingOptions("Name a skill.", hint="'habitus skills restore --list' shows them.")
     new_name = None if request.new_name is None else names.check_name(request.new_name)
     name, layer = home.skills.restore(request.name, home.build_author("restored"), new_name=new_name)
     return RestoreSkillResult(name=name, layer=layer, undo=("skills", "remove", f"{name}@{layer}"))
@@ -453,7 +453,7 @@ def restore_skill(home: Home, request: RestoreSkillRequest) -> RestoreSkillResul
 @dataclass(frozen=True, kw_only=True)
 class RollbackSkillRequest:
     name: str = skill_name_argument()
-    to: int = option("The version to return to.", default=MISSING, least=1, most=MAX_VERSION)
+    to: int = option("The version to roll back to.", default=MISSING, least=1, most=MAX_VERSION)
     reason: str = reason_option()
 
 

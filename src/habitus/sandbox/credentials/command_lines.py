@@ -118,7 +118,7 @@ class CommandLineRunner:
             answer = await self._run_in_sandbox(line, arguments, stdin)
         except asyncio.CancelledError:
             await self._log_call(
-                skill, arguments, build_infra_outcome("It was stopped: nobody waited for it any more."), granted
+                skill, arguments, build_infra_outcome("It was stopped because the caller disconnected."), granted
             )
             raise
         except HabitusError as error:
@@ -262,7 +262,7 @@ def _collect_remarks(line: SkillCommandLine, outcome: Outcome, egress: EgressPro
     """Return remarks for the person and the caller."""
     remarks = [f"It may not reach {place}." for place in egress.refused]
     if has_leaked:
-        remarks.append("It printed a secret, which was taken out.")
+        remarks.append("It printed a secret, which was removed.")
     return remarks if outcome.is_ok else [*remarks, *line.granted.missing]
 
 

@@ -195,5 +195,5 @@ def _report_fitted_values(changed: Mapping[str, Mapping[str, Any]], notes: Diagn
                 f"There is no description; it says '{values['is'][:60]}' now.", "Write one.", DiagnosticSeverity.NOTE
             )
         elif str(values["was"]).strip() != str(values["is"]):
-            what = f"The {field} has characters or a length that SKILL.md does not allow; a fitted one stands there."
+            what = f"The {field} has characters or a length that SKILL.md does not allow; it was adapted."
             notes.add(what, "The original is remembered for export.", DiagnosticSeverity.NOTE)

@@ -93,7 +93,7 @@ def _walk_folder(top: Path, notes: DiagnosticCollector) -> Iterator[tuple[str, s
             if stat.S_ISDIR(info.st_mode):
                 pending.append((path + "/", entry.path))
             elif not _is_storable_path(path):
-                notes.add(f"A file has a name that can't be kept: {entry.name!a}; it was left out.", "Rename it.")
+                notes.add(f"A file has a name that can't be stored: {entry.name!a}; it was left out.", "Rename it.")
             elif stat.S_ISREG(info.st_mode):
                 yield path, entry.path, info
             else:
@@ -130,7 +130,7 @@ def open_export_target(to: Path, *, overwrite: bool) -> Iterator[Path]:
     is_there = os.path.lexists(to) and not (to.is_dir() and not any(to.iterdir()))
     if is_there and not overwrite:
         what = "is not empty" if to.is_dir() else "is there already"
-        raise Refused(f"{to} {what}.", hint="Choose another place, or say that it may be overwritten.")
+        raise Refused(f"{to} {what}.", hint="Choose another place, or allow overwriting.")
     aside = get_temporary_path(to)
     with translate_disk_errors(to):
         try:

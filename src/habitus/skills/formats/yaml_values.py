@@ -22,7 +22,7 @@ def load_yaml(front: str, diagnostics: list[Diagnostic]) -> Any:
     except (yaml.YAMLError, ValueError) as error:
         raise _make_unreadable_error(error) from None
     diagnostics += [
-        Diagnostic(file="", message=f"The field '{key[:80]}' stands twice; the last one counts.", hint="Remove one.")
+        Diagnostic(file="", message=f"The field '{key[:80]}' appears twice; the last one is used.", hint="Remove one.")
         for key in builder.repeated
     ]
     return value

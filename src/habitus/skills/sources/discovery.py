@@ -72,7 +72,7 @@ def fetch_site_skills(entries: Sequence[SiteIndexEntry], into: Path, policy: Dow
             digest = compute_digest(content)
             if one.digest and digest != one.digest:
                 what = f"'{one.name}' is not what the index says: its digest differs."
-                raise Invalid(what, hint="Tell whoever publishes it; nothing was taken.")
+                raise Invalid(what, hint="Tell the publisher; nothing was imported.")
             if path:
                 _write_file(folder, path, content)
             else:
@@ -119,11 +119,11 @@ def _parse_index(found: DownloadResult, *, is_old: bool) -> list[SiteIndexEntry]
         said = json.loads(found.content)
         schema, rows = said.get("$schema"), said["skills"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise Invalid(f"The index at {found.url} can't be read.", hint="Tell whoever publishes it.") from None
+        raise Invalid(f"The index at {found.url} can't be read.", hint="Tell the publisher.") from None
     if schema not in (None, INDEX_SCHEMA):
         raise Invalid(f"The index at {found.url} is of a version that is not known here.", hint="Update Habitus.")
     if not isinstance(rows, list) or len(rows) > _MAX_SKILLS:
-        raise Invalid(f"The index at {found.url} lists no or too many skills.", hint="Tell whoever publishes it.")
+        raise Invalid(f"The index at {found.url} lists no or too many skills.", hint="Tell the publisher.")
     reader = _parse_old_row if is_old or schema is None else _parse_row
     return [reader(row, found.url) for row in rows]
 
@@ -136,7 +136,7 @@ def _parse_row(row: Any, index: str) -> SiteIndexEntry:
             path = "SKILL.md" if kind == "skill-md" else ""
             return SiteIndexEntry(name=names.check_name(name), urls={path: urljoin(index, url)}, digest=digest)
         case _:
-            raise Invalid(f"The index at {index} has an entry that can't be read.", hint="Tell whoever publishes it.")
+            raise Invalid(f"The index at {index} has an entry that can't be read.", hint="Tell the publisher.")
 
 
 def _parse_old_row(row: Any, index: str) -> SiteIndexEntry:
@@ -145,24 +145,24 @@ def _parse_old_row(row: Any, index: str) -> SiteIndexEntry:
             name = names.check_name(name)
             if odd := next((file for file in files if not _is_usable_path(file)), ""):
                 what = f"The index at {index} has a file name that can't be used: {odd[:80]!a}."
-                raise Invalid(what, hint="Tell whoever publishes it.")
+                raise Invalid(what, hint="Tell the publisher.")
             base = urljoin(index, f"{name}/")
             return SiteIndexEntry(name=name, urls={file: urljoin(base, file) for file in files})
         case _:
-            raise Invalid(f"The index at {index} has an entry that can't be read.", hint="Tell whoever publishes it.")
+            raise Invalid(f"The index at {index} has an entry that can't be read.", hint="Tell the publisher.")
 
 
 def _write_file(folder: Path, path: str, content: bytes) -> None:
     place = (folder / path).resolve()
     # The path comes from the index and may contain `..`.
     if not place.is_relative_to(folder.resolve()):
-        raise Invalid(f"'{path}' would lie outside its skill.", hint="Tell whoever publishes it.")
+        raise Invalid(f"'{path}' would lie outside its skill.", hint="Tell the publisher.")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
     # Such as `SKILL.md/x` beside `SKILL.md`.
     except OSError as error:
-        raise Invalid(f"'{path}' can't be written: {error.strerror}.", hint="Tell whoever publishes it.") from None
+        raise Invalid(f"'{path}' can't be written: {error.strerror}.", hint="Tell the publisher.") from None
 
 
 def _is_usable_path(path: str) -> bool:

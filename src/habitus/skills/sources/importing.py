@@ -308,7 +308,7 @@ class SkillImporter:
         it.
         """
         if earlier is not None and earlier.state is ProposalState.REJECTED:
-            reason = f"turned down by {earlier.decided_by}: {earlier.decision or 'no reason given'}"
+            reason = f"rejected by {earlier.decided_by}: {earlier.decision or 'no reason given'}"
             return ImportEntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
         if earlier is None or earlier.state is not ProposalState.PENDING:
             if not findings:
@@ -443,7 +443,7 @@ def _decide_without_scan(
     if here == digest:
         return ImportEntryResult(name=entry.name, verdict=ImportVerdict.UNCHANGED, origin=entry.origin)
     if here is not None and known is not None and known.source_hash == digest and not overwrite:
-        reason = "edited here since; your edit is kept"
+        reason = "edited here since; your version stays"
         return ImportEntryResult(name=entry.name, verdict=ImportVerdict.UNCHANGED, reason=reason, origin=entry.origin)
     # Unedited since the last import: the hash written then is the hash here now.
     is_theirs = known is not None and known.written_hash == here

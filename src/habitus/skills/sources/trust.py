@@ -136,7 +136,7 @@ class TrustStore:
         known = self._get_records(root)
         record = known.get(name)
         if root == APPROVED_ROOT and record is None:
-            return f"nobody has approved its code; see 'habitus trust {name}'"
+            return f"its code needs review; see 'habitus trust {name}'"
         if not known:
             return "the project it belongs to is not trusted; see 'habitus trust'"
         if record is not None and record.tree_hash == digest:

@@ -205,7 +205,7 @@ class ChangeRecorder:
             case "restore":
                 self._apply_restore(connection, plan["id"], plan["folder"], author, now)
             case unknown:
-                raise StorageFailed(f"An unfinished '{unknown}' waits in the database.", hint="Upgrade Habitus.")
+                raise StorageFailed(f"An unfinished '{unknown}' is pending in the database.", hint="Upgrade Habitus.")
         return {}
 
     def _apply_writes(
@@ -291,7 +291,7 @@ def make_pending_error(error: StorageFailed, plan: WritePlan) -> StorageFailed:
     """Return the error for a change that could be neither applied nor rolled back, and will be applied later."""
     folders = ", ".join(f"'{write['folder']}'" for write in _list_writes(plan)[:3] or [plan])
     why = error.message.rstrip(".").removesuffix("; nothing was changed")
-    what = f"The change of {folders} is written down and waits, for it can be neither made nor taken back now: {why}."
+    what = f"The change of {folders} is recorded but can be neither applied nor undone now: {why}."
     return type(error)(what, hint="The next change or start makes it when it can; undo it after that.")
 
 

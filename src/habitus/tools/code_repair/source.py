@@ -165,7 +165,7 @@ ADVICE = {
     CodeDefect.ESCAPES: "Line breaks or quotes are escaped twice. Send real line breaks and plain quotes.",
     CodeDefect.ENTITIES: "The code contains HTML entities. Send `<`, `>`, `&` and quotes as plain characters.",
     CodeDefect.MARKDOWN: "The code has backslashes in front of plain signs, as in hello\\_world. Send it without them.",
-    CodeDefect.CONTROL_CHARACTERS: "The code contains invisible or control characters. Type it anew as plain text.",
+    CodeDefect.CONTROL_CHARACTERS: "The code contains invisible or control characters. Type it again as plain text.",
     CodeDefect.TYPOGRAPHY: "The code contains typographic quotes or spaces. Use plain ' and \" and ordinary spaces.",
     CodeDefect.LINE_ENDINGS: "The line endings are broken. Send plain line feeds.",
     CodeDefect.LINE_PREFIXES: "The lines carry numbers or marks in front. Send the source without them.",
