@@ -27,7 +27,7 @@ from habitus.llm.scripted import ScriptedModel
 _OURS = str(Path(habitus.__file__).parent)
 # They copy one database into another, or prove on one connection that they hear on another; nobody waits for them.
 _MAY_HOLD_TWO = tuple(
-    f"{_OURS}/{name}" for name in ("app/sharing/copying", "app/sharing/offline_copy", "sql/notifications")
+    f"{_OURS}/{name}" for name in ("app/sharing/copying", "app/sharing/offline_snapshot", "sql/change_notifications")
 )
 
 _held: dict[int, dict[int, str]] = defaultdict(dict)  # by thread, then by connection

@@ -36,7 +36,7 @@ TEA = Skill(name="brew-tea", description="Brews tea.", body="1. Boil.")
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a machine that is busy with other tests."""
     for module in ("habitus.sql.outage", "habitus.app.sharing.availability"):
-        monkeypatch.setattr(f"{module}.ANSWERS_S", 0.5)
+        monkeypatch.setattr(f"{module}.PROBE_TIMEOUT_S", 0.5)
 
 
 def opened(tmp_path: Path, url: str) -> Habitus:
