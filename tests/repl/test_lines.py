@@ -92,7 +92,7 @@ def test_calls_nudges_notices_and_the_end_are_one_line_each() -> None:
         line.plain for line in lines.format_turn_end(_done(build_failed_outcome("the rounds ran out"), waiting=1))
     ] == [
         "  ✗ failed: the rounds ran out",
-        "  1,234 → 56 tokens · 3.2 s · 1 change waits: /review list",
+        "  1,234 → 56 tokens · 3.2 s · 1 change pending review: /review list",
     ]
 
 
