@@ -173,4 +173,4 @@ def test_all_but_the_held_skills_can_be_imported(direct: Direct, several: Path) 
         "one": "refused",
         "two": "refused",
     }
-    assert direct("review", "list").out == "Nothing waits for you.\n"
+    assert direct("review", "list").out == "Nothing pending review.\n"
