@@ -130,7 +130,7 @@ def test_a_candidate_that_is_refused_says_why_and_is_an_error(direct: Direct, tm
 def test_what_can_t_be_run_is_said_in_one_line(direct: Direct, tmp_path: Path) -> None:
     _furnished(direct, 0)
     without = direct("skills", "improve", "name-a-town", "--yes", "-m", "script:none.json")
-    assert (without.code, "has no tasks for the gate" in without.err) == (1, True)
+    assert (without.code, "has no task for a gate" in without.err) == (1, True)
     wrong = direct("skills", "improve", "name-a-town", "--budget", "much")
     assert "'much' is no budget" in wrong.err
 
