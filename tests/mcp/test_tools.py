@@ -88,7 +88,7 @@ async def test_profiles_and_scopes_decide_what_a_client_has(habitus: Habitus, co
             *("search_skills", "recall_skill", "read_skill", "list_skills", "list_lessons", "why")
         }
         refused = await client.call_tool("create_skill", {"name": "x"})
-        assert (refused.is_error, text_of(refused)[:44]) == (True, "Error: There is no tool 'create_skill' here.")
+        assert (refused.is_error, text_of(refused)[:39]) == (True, "Error: There is no tool 'create_skill'.")
     async with connect(layers=("bundled",)) as client:
         said = text_of(await client.call_tool("recall_skill", {"name": "brew-tea"}))
         assert "its layer 'user' is not offered here" in said
@@ -99,9 +99,9 @@ async def test_profiles_and_scopes_decide_what_a_client_has(habitus: Habitus, co
 async def test_an_unknown_tool_is_answered_with_those_this_client_has(habitus: Habitus, connect: Connect) -> None:
     async with connect() as client:
         assert text_of(await client.call_tool("do_magic", {})) == (
-            f"Error: There is no tool 'do_magic' here. There are: {', '.join(DEFAULT)}."
+            f"Error: There is no tool 'do_magic'. There are: {', '.join(DEFAULT)}."
         )
-        near = "Error: There is no tool 'recal_skill' here. Did you mean 'recall_skill'?"
+        near = "Error: There is no tool 'recal_skill'. Did you mean 'recall_skill'?"
         assert text_of(await client.call_tool("recal_skill", {})) == near
         assert "delete_skill" not in text_of(await client.call_tool("delete_skil", {}))
         assert "delete_skill'?" not in text_of(await client.call_tool("delete_skill", {}))
