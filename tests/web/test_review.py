@@ -214,7 +214,7 @@ def test_a_large_import_of_ones_own_is_read_as_that_and_its_files_come_when_they
     made = habitus.review.propose(change, habitus.build_author("import of https://example.org/a.zip"), findings)
     page = browser.get(f"/inbox/{made.id}").text
     assert "You import brew-coffee" in page
-    assert "Runs whatever a server sends: scripts/1.py, line 2, and in 1 more place." in seen(page)
+    assert "Runs whatever a server sends (scripts/1.py, line 2, and in 1 more place)." in seen(page)
     assert "The agent is told" not in page
     assert (len(page) < 50_000, "print(7)" in page, page.count("<details")) == (True, False, 52)
     rest = browser.get(f"/inbox/{made.id}/files", params={"start": 50}).text
