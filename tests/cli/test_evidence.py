@@ -133,7 +133,10 @@ def test_harm_is_proposed_for_switching_off_and_what_is_ignored_for_a_place_off_
         bad = [("skill", "scald-tea"), ("skill", "data-summary@bundled"), ("lesson", lesson.id)]
         for n in range(40):
             is_offered = n % 2 == 0
-            drawn = [Exposure(kind=k, item=i, version=1, is_offered=is_offered, propensity=0.5) for k, i in bad]
+            drawn = [
+                Exposure(kind=k, item=i, version=1, is_offered=is_offered, propensity=0.5, is_used=is_offered)
+                for k, i in bad
+            ]
             dull = Exposure(kind="skill", item="dull-tea", version=1, is_used=True, is_ignored=True)
             went = OutcomeKind.FAILED if is_offered else OutcomeKind.OK
             turn = Turn(id=f"t{n}", session=f"c{n}", request="", started_on=habitus.clock(), exposures=(*drawn, dull))
@@ -182,7 +185,7 @@ def test_without_withholding_the_same_is_said_to_be_association(tmp_path: Path) 
                 turn.done("Like this.", ok=True)
         (found,) = habitus.evidence.find_item("brew-tea")
         assert (found.decision.verdict, found.estimate.basis) == ("not known yet", "associational")
-        assert found.decision.reason == "It was never withheld at random."
+        assert found.decision.reason.startswith("Nobody opened it in ")
 
 
 @pytest.mark.req("LA-05")
