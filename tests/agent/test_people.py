@@ -94,7 +94,7 @@ async def test_another_users_conversation_is_neither_listed_nor_resumed(habitus:
     bobs = habitus.settings.model_copy(update={"user": "bob"})
     with Habitus.open(bobs) as his:
         assert [kept.id for kept in list_past_sessions(his.settings, his.journal, 10)] == [session.id]
-        with pytest.raises(Refused, match="Only an admin"):
+        with pytest.raises(Refused, match="Only admins"):
             list_past_sessions(his.settings, his.journal, 10, all_users=True)
 
 

@@ -139,7 +139,9 @@ def test_what_a_bound_proves_climbs_without_a_trial(direct: Direct) -> None:
         assert lesson is not None
         for number in range(40):
             is_offered = number % 2 == 0
-            drawn = Exposure(kind="lesson", item=lesson.id, version=1, is_offered=is_offered, propensity=0.5)
+            drawn = Exposure(
+                kind="lesson", item=lesson.id, version=1, is_offered=is_offered, propensity=0.5, is_used=is_offered
+            )
             went = TurnOutcome(kind=OutcomeKind.OK if is_offered else OutcomeKind.FAILED, weight=1.0, source="user")
             turn = Turn(id=f"t{number}", session=f"c{number}", request="", started_on=habitus.clock())
             habitus.journal.record_turn(replace(turn, exposures=(drawn,), outcomes=(went,)))

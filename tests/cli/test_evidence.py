@@ -195,7 +195,15 @@ def test_a_list_of_skills_reads_no_conversation_that_sums_count(tmp_path: Path) 
     with Habitus.open(settings_of(home), clock=lambda: now) as habitus:
         habitus.skills.create(Skill(name="brew-tea", description="How to brew tea.", body="1."), habitus.build_author())
         for n in range(100):
-            offer = Exposure(kind="skill", item="brew-tea", version=1, is_offered=n % 2 > 0, propensity=0.5, tokens=9)
+            offer = Exposure(
+                kind="skill",
+                item="brew-tea",
+                version=1,
+                is_offered=n % 2 > 0,
+                propensity=0.5,
+                tokens=9,
+                is_used=n % 2 > 0,
+            )
             said = TurnOutcome(kind=OutcomeKind.OK if n % 2 else OutcomeKind.FAILED, weight=1.0, source="user")
             at = now - timedelta(days=9)
             turn = Turn(id=f"t{n}", session=f"c{n}", request="tea?", started_on=at, ended_on=at, user="ann")

@@ -25,7 +25,7 @@ def test_an_outcome_comes_later_by_the_command_and_is_corrected_by_its_source(ru
     said = json.loads(run_cli("outcome", turn, "--failed", "--reason", "two tests fail", "--by", "ci", "--json").out)
     assert said["turn"] == turn
     assert (said["outcome"]["kind"], said["outcome"]["reason"]) == ("failed", "two tests fail")
-    assert "ok, says ci" in run_cli("outcome", "ticket-7", "--ok", "--by", "ci").out
+    assert "ok (by ci)" in run_cli("outcome", "ticket-7", "--ok", "--by", "ci").out
     shown = run_cli("sessions", "show", "c1", "--all-users", "--json")
     (kept,) = json.loads(shown.out)["turns"]
     assert [(one["source"], one["kind"]) for one in kept["outcomes"]] == [("signal", "ok"), ("ci", "ok")]

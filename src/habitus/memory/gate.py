@@ -35,7 +35,6 @@ from habitus.memory.repository import EngramRepository
 from habitus.redact import Redactor
 from habitus.screening.findings import Policy, Risk
 from habitus.screening.readable import plain
-from habitus.screening.scanner import scan_text
 from habitus.settings import MemoryMode
 from habitus.text import to_one_line
 
@@ -320,6 +319,8 @@ class ScreeningObjection:
 
 def find_objection(text: str, policy: Policy = Policy()) -> ScreeningObjection | None:  # noqa: B008 - a frozen value
     """Return the first objection to storing this text without review; None for an ordinary one."""
+    from habitus.screening.scanner import scan_text  # its parsers are needed only once something is screened
+
     # Bounded, because a text of any length arrives here before it is refused for its length.
     for reading in _deobfuscate_text(text[:_MAX_CHARACTERS]):
         for found in scan_text(reading, policy):
@@ -334,6 +335,9 @@ def _deobfuscate_text(text: str) -> Iterator[str]:
     seen = _MIXED.sub(lambda word: anyascii(word.group()), plain(text))
     yield seen
     lower = seen.casefold()
+    # A command in capitals runs as it stands in no shell, but a model reads it as the command that it spells.
+    if lower != seen:
+        yield lower
     if _SPACED_OUT.search(lower):
         yield re.sub(r"(?<=\b\w)[ .·_-](?=\w\b)", "", lower)
     if _LEET.search(lower):
