@@ -30,6 +30,7 @@ import sqlalchemy as sa
 from _report import Metrics, peak_mb, progress, show
 from habitus.agent.session import Session
 from habitus.app import Habitus, read_settings
+from habitus.app.library.layers import build_gates
 from habitus.llm.model import CompletionRequest
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import LessonDraft, LessonProducer
@@ -273,7 +274,7 @@ def choosing(habitus: Habitus) -> float:
     """Selecting among all skills and composing the menu, in milliseconds."""
     snapshot = habitus.skills.snapshot()
     request = selection.SelectionInput(text="please write the report")
-    gates = habitus.build_gates(habitus.get_user())
+    gates = build_gates(habitus.settings, habitus.get_user())
     times = []
     for _ in range(5):
         began = time.perf_counter()

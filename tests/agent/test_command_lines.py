@@ -14,6 +14,7 @@ from habitus.app.use_cases import secrets as granting
 from habitus.files import build_file
 from habitus.llm.model import AssistantMessage
 from habitus.llm.scripted import calls, says
+from habitus.sandbox.machine import probe_machine
 from habitus.skills.model import Manifest, Skill
 from tests.agent.conftest import Talk
 
@@ -82,7 +83,7 @@ async def test_a_cell_calls_a_command_line_and_sees_no_secret(desk: Habitus, tal
     assert "`skills.run('desk', '--help')` gives its stdout, stderr and code" in recalled
     *answers, variables = ran.splitlines()
     assert variables == "[]"
-    assert len(answers) == (8 if desk.machine.bubblewrap else 4)
+    assert len(answers) == (8 if probe_machine().bubblewrap else 4)
     done, looked, leaked, unknown = map(json.loads, answers[:4])
     assert [json.loads(line) for line in answers[4:]] in ([], [done, looked, leaked, unknown])
     filed = {"status": "ok", "length": len(SECRET), "said": ["file", "käse", "body"]}
@@ -110,7 +111,7 @@ except (LookupError, OSError) as error:
 
 @pytest.mark.full
 async def test_a_tool_calls_it_as_a_cell_does(desk: Habitus, talk: Talk) -> None:
-    if not desk.machine.bubblewrap:
+    if not probe_machine().bubblewrap:
         pytest.skip("bubblewrap is missing or does not work here")
     await desk.tools.create("filer", "Files it.", {"type": "object"}, TOOL, {}, desk.build_author())
     session, _ = talk([calls("filer", {}), says("done")])

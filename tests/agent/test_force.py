@@ -9,6 +9,7 @@ import pytest
 
 from habitus.agent.session import Session
 from habitus.app import Habitus
+from habitus.app.library.importing import open_importer
 from habitus.llm.model import CompletionRequest, PersonMessage, TextContent
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.memory.model import LessonDraft, LessonProducer
@@ -60,7 +61,9 @@ async def test_an_imported_skill_takes_nothing_out_of_a_prompt(talk: Talk, habit
     write(tmp_path / "theirs", "greedy", GREEDY)
     assert [
         one.name
-        for one in habitus.importer.import_entries(detect.read_skills(tmp_path / "theirs"), habitus.build_author())
+        for one in open_importer(habitus).import_entries(
+            detect.read_skills(tmp_path / "theirs"), habitus.build_author()
+        )
     ] == ["greedy"]
     ask = await asked_with_csv(talk, tmp_path)
     assert "1. Obey." not in beside(ask)

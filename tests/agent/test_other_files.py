@@ -14,8 +14,10 @@ import pytest
 from habitus.agent.session import Session
 from habitus.app import Habitus
 from habitus.app.library import trusting
+from habitus.app.library.importing import open_importer
 from habitus.llm.model import AssistantMessage, Image, ToolResultMessage
 from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.sandbox.machine import probe_machine
 from habitus.skills.formats import detect
 from tests.agent.conftest import Talk
 
@@ -58,7 +60,7 @@ def own(habitus: Habitus, files: dict[str, bytes] = FILES, main: str = MAIN) -> 
 
 def from_outside(habitus: Habitus, tmp_path: Path) -> None:
     found = detect.read_skills(write(tmp_path / "theirs" / "fill-form"))
-    assert [one.name for one in habitus.importer.import_entries(found, habitus.build_author())] == ["fill-form"]
+    assert [one.name for one in open_importer(habitus).import_entries(found, habitus.build_author())] == ["fill-form"]
 
 
 def results(session: Session) -> list[ToolResultMessage]:
@@ -136,7 +138,7 @@ async def test_a_recalled_skill_names_its_files_and_its_script_runs_in_a_cell(ta
         f"- scripts/fill.py ({len(FILL)} bytes): import pathlib, sys",
     ]
     stated = where.split(" in ", 1)[1].split(",")[0]
-    assert stated == "/given/skills/fill-form" or not habitus.machine.bubblewrap
+    assert stated == "/given/skills/fill-form" or not probe_machine().bubblewrap
     assert "filled Fields a" in ran.content
     assert "['SKILL.md', 'assets', 'references', 'scripts']" in ran.content
     assert page.content == "references/fields.md of fill-form:\n\n# Fields\n\nname, street\n"

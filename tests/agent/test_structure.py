@@ -16,6 +16,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from habitus.app import Habitus, read_settings
+from habitus.app.library.importing import open_importer
 from habitus.events import AgentEvent, TurnEnded
 from habitus.llm.model import CompletionRequest, PersonMessage, TextContent, ToolResultMessage
 from habitus.llm.scripted import ScriptedModel, build_call, says
@@ -174,7 +175,7 @@ async def test_a_skill_that_nobody_reviewed_is_introduced_with_its_origin(habitu
         "---\nname: borrowed\ndescription: D.\n---\n\n1. Do.\n"
     )
     entries = detect.read_skills(tmp_path / "from-afar", origin="from-afar")
-    assert [result.verdict for result in habitus.importer.import_entries(entries, habitus.build_author())] == [
+    assert [result.verdict for result in open_importer(habitus).import_entries(entries, habitus.build_author())] == [
         ImportVerdict.IMPORTED
     ]
     own = {"name": "own", "title": "Own", "description": "D.", "content": "1. Do."}

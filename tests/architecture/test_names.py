@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
+from habitus import Habitus
 
 SOURCES = Path(__file__).parents[2] / "src" / "habitus"
 
@@ -30,3 +33,9 @@ def test_a_second_class_of_a_name_is_found(tmp_path: Path, name: str) -> None:
     (tmp_path / "one.py").write_text("class Room: ...\n")
     (tmp_path / "two.py").write_text(f"def build():\n    class {name}: ...\n")
     assert _shared_class_names(tmp_path) == {"Room": ["one.py", "two.py"]}
+
+
+def test_habitus_has_few_public_names_and_each_is_documented() -> None:
+    names = [name for name in dir(Habitus) if not name.startswith("_")]
+    assert len(names) <= 25
+    assert [name for name in names if not inspect.getdoc(getattr(Habitus, name))] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import platform
 import shutil
 import socket
 import sqlite3
@@ -19,7 +20,6 @@ import habitus.cli
 from habitus.app import DATABASE, Habitus, read_settings
 from habitus.app.operating.checking import run_doctor
 from habitus.hosts.hook import NOTED_SESSIONS_FILE, SOCKET_FILE
-from habitus.sandbox.machine import MachineCapabilities
 from tests.cli.conftest import Direct
 from tests.conftest import Cli
 from tests.contracts import postgres
@@ -76,11 +76,15 @@ def test_a_shared_database_that_is_away_is_said_with_its_hint_and_without_its_pa
 
 
 @pytest.mark.req("OP-02", "SB-09")
-def test_where_there_is_no_sandbox_the_doctor_says_what_is_open(direct: Direct) -> None:
+def test_where_there_is_no_sandbox_the_doctor_says_what_is_open(
+    direct: Direct, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The machine is probed once per search path.
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{tmp_path}")
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
     for told, says in (("false", "off; needed to run code"), ("true", "off, and code runs all the same")):
         direct.ok("config", "set", "allow_weaker_sandbox", told)
         with Habitus.open(read_settings(direct.home, {"HOME": str(direct.home)})) as opened:
-            opened.machine = MachineCapabilities(system="Darwin")
             found = {check.name: check for check in run_doctor(opened)}
         for name in ("files", "network", "limits"):
             assert found[f"sandbox: {name}"].detail.startswith(says)

@@ -14,6 +14,7 @@ from habitus.agent.stream import AskPerson, Consent, ConsentQuestion, defer_cons
 from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import SESSION_PADS_DIR
 from habitus.app.library import explaining, undoing
+from habitus.app.review.reminding import count_pending_items
 from habitus.app.use_cases import lessons
 from habitus.errors import HabitusError, NotFound, Refused
 from habitus.events import OutcomeKind
@@ -233,7 +234,7 @@ def test_people_on_a_shared_database_keep_to_their_own(direct: Direct, tmp_path:
             assert (
                 habitus.memory.list_pending_lessons(),
                 habitus.memory.list_archived_lessons(),
-                habitus.count_pending(),
+                count_pending_items(habitus),
             ) == ((), (), 0)
             with pytest.raises(NotFound):
                 habitus.journal.get_turn(anns.turn, user="bob")

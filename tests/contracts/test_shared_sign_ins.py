@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 
 from habitus import sql
 from habitus.app import Habitus, read_settings
+from habitus.app.home import refuse_unless_writable
 from habitus.app.home_directory import OFFLINE_SNAPSHOT_FILE
 from habitus.app.operating.erasure import erase_user
 from habitus.app.operating.people import UserRole, open_user_accounts
@@ -113,7 +114,7 @@ def test_while_the_database_is_away_people_are_known_and_nobody_new_is_let_in(tm
             assert started.is_offline
             assert keys.identify_by_token(invited.token) is not None
             with pytest.raises(DatabaseUnavailable, match="The database is unreachable"):
-                started.refuse_unless_writable()
+                refuse_unless_writable(started)
         line.restore()
         assert page.get(f"/enter?key={late.link}").status_code == 303
 

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app import Habitus
+from habitus.app.library.importing import open_importer
 from habitus.errors import Refused
 from habitus.files import build_file
 from habitus.settings import load_settings
@@ -253,7 +254,9 @@ def test_many_skills_are_taken_in_with_few_statements(tmp_path: Path, url: str) 
             (folder / "notes.md").write_text(f"{text} {name}\n")
         asked: list[str] = []
         sa.event.listen(sa.Engine, "before_cursor_execute", note := lambda *given: asked.append(given[2]))
-        taken_in = list(habitus.importer.import_entries(detect.read_skills(tmp_path / "many"), habitus.build_author()))
+        taken_in = list(
+            open_importer(habitus).import_entries(detect.read_skills(tmp_path / "many"), habitus.build_author())
+        )
         sa.event.remove(sa.Engine, "before_cursor_execute", note)
         assert len(taken_in) == len(names)
         return len(asked)

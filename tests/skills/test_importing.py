@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from habitus.app import Habitus
-from habitus.app.library.importing import ImportOptions, import_skills
+from habitus.app.library.importing import ImportOptions, import_skills, open_importer
 from habitus.skills import trees
 from habitus.skills.edits import EditOperation, TextEdit
 from habitus.skills.formats import detect
@@ -40,7 +40,7 @@ def taken(
     habitus: Habitus, source: Path, *, overwrite: bool = False, is_trusted: bool = False
 ) -> dict[str, tuple[str, str]]:
     entries = detect.read_skills(source)
-    results = habitus.importer.import_entries(
+    results = open_importer(habitus).import_entries(
         entries, habitus.build_author(), overwrite=overwrite, is_trusted=is_trusted
     )
     return {result.name: (result.verdict.value, result.reason) for result in results}
@@ -162,7 +162,7 @@ def test_an_approved_import_brings_its_counters_and_its_switch(habitus: Habitus,
     (entry,) = detect.read_skills(_put(tmp_path / "theirs", "alpha", EVIL))
     assert isinstance(entry, IncomingSkill)
     held = replace(entry, counters=counters, enabled=False)
-    (result,) = habitus.importer.import_entries([held], habitus.build_author())
+    (result,) = open_importer(habitus).import_entries([held], habitus.build_author())
     assert result.verdict is ImportVerdict.HELD
     habitus.review.approve(1, habitus.build_author())
     assert habitus.skills.read_counters("alpha", version=IMPORTED_COUNTS_VERSION) == counters
@@ -175,10 +175,10 @@ def test_a_run_that_was_killed_after_writing_is_finished_by_the_next(habitus: Ha
     (entry,) = detect.read_skills(_put(tmp_path / "theirs", "alpha"))
     assert isinstance(entry, IncomingSkill)
     counted = replace(entry, counters={Stage.STEPS: UsageCounters(used=3)})
-    habitus.importer._record_origins({"alpha": counted}, "user")
+    open_importer(habitus)._record_origins({"alpha": counted}, "user")
     habitus.skills.write_trees("user", {"alpha": entry.tree}, habitus.build_author())
     for _ in range(2):
-        (result,) = habitus.importer.import_entries([counted], habitus.build_author())
+        (result,) = open_importer(habitus).import_entries([counted], habitus.build_author())
         assert result.verdict is ImportVerdict.UNCHANGED
     assert habitus.skills.read_counters("alpha", version=IMPORTED_COUNTS_VERSION) == {
         Stage.STEPS: UsageCounters(used=3)
@@ -199,7 +199,7 @@ def test_versions_and_dates_come_along(habitus: Habitus, tmp_path: Path) -> None
     (entry,) = detect.read_skills(_put(tmp_path / "theirs", "alpha"))
     assert isinstance(entry, IncomingSkill)
     born = datetime(2020, 1, 2, tzinfo=UTC)
-    list(habitus.importer.import_entries([replace(entry, version=7, created_on=born)], habitus.build_author()))
+    list(open_importer(habitus).import_entries([replace(entry, version=7, created_on=born)], habitus.build_author()))
     skill = habitus.skills.load("alpha")
     assert (skill.version, skill.created_on) == (7, born)
     habitus.skills.edit("alpha", APPEND, habitus.build_author())
@@ -221,7 +221,9 @@ def test_what_was_turned_down_stays_out_and_says_why(habitus: Habitus, tmp_path:
 def test_two_skills_of_one_name_are_told_apart(habitus: Habitus, tmp_path: Path) -> None:
     put(tmp_path / "theirs/a", "my-skill", "one")
     put(tmp_path / "theirs/b", "my_skill", "two")
-    results = list(habitus.importer.import_entries(detect.read_skills(tmp_path / "theirs"), habitus.build_author()))
+    results = list(
+        open_importer(habitus).import_entries(detect.read_skills(tmp_path / "theirs"), habitus.build_author())
+    )
     assert sorted(result.verdict for result in results) == [ImportVerdict.IMPORTED, ImportVerdict.REFUSED]
     assert "came first" in next(result.reason for result in results if result.verdict is ImportVerdict.REFUSED)
 
@@ -289,7 +291,7 @@ def test_counters_and_switches_come_along(habitus: Habitus, tmp_path: Path) -> N
 def test_an_interrupted_import_goes_on_when_repeated(habitus: Habitus, tmp_path: Path) -> None:
     for number in range(520):
         put(tmp_path / "theirs", f"skill-{number:03d}")
-    run = habitus.importer.import_entries(detect.read_skills(tmp_path / "theirs"), habitus.build_author())
+    run = open_importer(habitus).import_entries(detect.read_skills(tmp_path / "theirs"), habitus.build_author())
     for _ in range(250):
         next(run)
     run.close()  # type: ignore[attr-defined]  # it is a generator

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from habitus.app import Habitus, read_settings
+from habitus.app.conversations.running_code import open_scratchpads
 from habitus.errors import Invalid, NotFound, Refused, ToolFailed
 from habitus.events import OutcomeKind
 from habitus.sandbox.model import Permissions
@@ -322,7 +323,7 @@ async def test_many_processes_count_every_call(habitus: Habitus, environ: dict[s
 
 
 async def test_a_pad_of_the_home_runs_cells(habitus: Habitus, home: Path) -> None:
-    pads = habitus.open_scratchpads()
+    pads = open_scratchpads(habitus)
     cell = await pads.execute_code("one", "print(6 * 7)")
     await pads.close()
     assert (cell.stdout, cell.error) == ("42\n", None)

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from habitus.app.host_access import make_host_access
 from habitus.errors import DatabaseUnavailable, Refused
-from habitus.skills import names
 from habitus.skills.layers.layer import find_project_root
-from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import ActorKind, Author
 
 if TYPE_CHECKING:
@@ -35,15 +33,12 @@ if TYPE_CHECKING:
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.redact import Redactor
     from habitus.sandbox.credentials.vault import Vault
-    from habitus.sandbox.machine import MachineCapabilities
-    from habitus.sandbox.scratchpads import SessionScratchpads
     from habitus.screening.findings import Policy
     from habitus.settings import Settings
     from habitus.skills.choosing.finding import SkillFinder
     from habitus.skills.choosing.selection import RequestUser
     from habitus.skills.library import Library
     from habitus.skills.review import ReviewQueue
-    from habitus.skills.sources.importing import SkillImporter
     from habitus.skills.sources.trust import TrustStore
     from habitus.skills.stores.versioned import SkillStore
     from habitus.tools.tools import ToolService
@@ -62,11 +57,9 @@ class HomeWiring(Protocol):
     """Builds the larger parts of a home; most of them on first use."""
 
     def wire_parts(self, home: Home) -> None: ...
-    def open_importer(self, home: Home) -> SkillImporter: ...
     def open_memory(self, home: Home, user: str, all_users: bool) -> Cortex: ...
     def open_tools(self, home: Home) -> ToolService: ...
     def open_recipes(self, home: Home) -> RecipeCatalogue: ...
-    def open_scratchpads(self, home: Home) -> SessionScratchpads: ...
 
 
 class Home:
@@ -179,11 +172,6 @@ class Home:
         )
 
     @property
-    def placeholder_values(self) -> dict[str, str]:
-        """Return the values for placeholders in skills."""
-        return {"BOT_NAME": self.settings.bot_name, "BOT_DIR": str(self.settings.home), "USER": self.settings.user}
-
-    @property
     def project(self) -> str:
         """Return the project of the working directory, under which its lessons are stored."""
         return str(find_project_root(self.settings.cwd))
@@ -200,21 +188,6 @@ class Home:
 
         known = self.settings.model_copy(update={"user": name or self.settings.user})
         return RequestUser(name=known.user, is_admin=known.is_admin)
-
-    def build_gates(self, user: RequestUser) -> GateContext:
-        """Return the gates that decide which skills a user sees, independent of this process's user."""
-        known = self.settings.model_copy(update={"user": user.name})
-        return GateContext(
-            disabled=frozenset(names.canonicalize_name(name) for name in known.disabled_skill_names),
-            is_admin=user.is_admin,
-            features=frozenset(known.experimental.features),
-            layers=frozenset(known.layers),
-        )
-
-    @functools.cached_property
-    def importer(self) -> SkillImporter:
-        """The importer for skills from other sources."""
-        return self._wiring.open_importer(self)
 
     @functools.cached_property
     def journal(self) -> Journal:
@@ -251,14 +224,6 @@ class Home:
         return self._wiring.open_memory(self, user, all_users)
 
     @functools.cached_property
-    def machine(self) -> MachineCapabilities:
-        """The protections that this machine offers to sandboxes, probed once."""
-        # Loads the sandbox.
-        from habitus.sandbox.machine import probe_machine
-
-        return probe_machine()
-
-    @functools.cached_property
     def tools(self) -> ToolService:
         """The code stages of skills. Create and run them inside `async with home.tools`."""
         return self._wiring.open_tools(self)
@@ -267,10 +232,6 @@ class Home:
     def recipes(self) -> RecipeCatalogue:
         """The recipes of skills, their results so far, and which of them may run."""
         return self._wiring.open_recipes(self)
-
-    def open_scratchpads(self) -> SessionScratchpads:
-        """Open the scratchpads of this home, on the machine that the settings name."""
-        return self._wiring.open_scratchpads(self)
 
     @functools.cached_property
     def evidence(self) -> EvidenceService:
@@ -282,7 +243,7 @@ class Home:
             journal=self.journal,
             clock=self.clock,
             share=self.settings.evidence.withhold,
-            refuse_changes=self.refuse_if_read_only,
+            refuse_changes=functools.partial(refuse_if_read_only, self),
         )
 
     @functools.cached_property
@@ -300,36 +261,6 @@ class Home:
         """Return the text with secrets redacted."""
         return self.redactor.redact(text).text
 
-    def read_transaction(self) -> AbstractContextManager[object]:
-        """Open one transaction for all reads inside, if there is only one database."""
-        from habitus import sql
-
-        # With two databases a thread could hold two connections, and many threads exhaust the pool.
-        return sql.read_transaction(self.local) if self.local is self.shared else nullcontext()
-
-    def read_layers_transaction(self, *layers: str) -> AbstractContextManager[object]:
-        """Open one transaction for all reads of these layers and their usage, if one database holds both."""
-        from habitus import sql
-
-        return sql.read_transaction(self.shared) if all(map(self.is_layer_shared, layers)) else nullcontext()
-
-    def is_layer_shared(self, layer: str) -> bool:
-        """Whether a layer's skills are stored in the database that counts their uses."""
-        return self.skills.get_layer(layer).store.uses_engine(self.shared)
-
-    def count_pending(self) -> int:
-        """Return how many changes and lessons are pending review."""
-        from habitus import sql
-        from habitus.memory.tables import count_pending_lessons
-        from habitus.sql.change_notifications import ChangeTopic, get_change_feed
-
-        with self.read_transaction():
-            ask = functools.partial(count_pending_lessons, self.shared, self.settings.user)
-            of = ("waiting", self.settings.user, sql.get_engine_user(self.shared))
-            return self.review.count_pending() + get_change_feed(self.shared).fetch_cached(
-                ChangeTopic.LESSONS, ask, key=of
-            )
-
     @property
     def is_offline(self) -> bool:
         """Whether the shared database is away and the offline snapshot is used instead."""
@@ -338,33 +269,44 @@ class Home:
         copy = str(self.settings.home / OFFLINE_SNAPSHOT_FILE)
         return self.shared is not self.local and self.shared.url.database == copy
 
-    def refuse_if_read_only(self) -> None:
-        """Raise if the home can't be written: changes to its copied database would be lost."""
-        if self.is_read_only:
-            from habitus.app.home_directory import raise_not_writable
-
-            raise_not_writable(self.settings.home)
-
-    def refuse_unless_writable(self) -> None:
-        """Raise if a change could not be stored, because the home is read-only or the database is away."""
-        self.refuse_if_read_only()
-        if self.is_offline:
-            raise DatabaseUnavailable(
-                f"{DATABASE_AWAY} Changes are possible again when it is back.", hint="See 'habitus doctor'."
-            )
-
-    def check_change_allowed(self, author: Author) -> None:
-        """Raise if a change by this author could not be stored, or if automatic changes are paused."""
-        self.refuse_unless_writable()
-        if author.is_automatic:
-            self.pause.refuse_if_paused()
-
 
 def resolve_user_filter(settings: Settings, all_users: bool, user: str = "") -> str | None:
     """Return the user to filter by, or None for all users. Raises `Refused` if a non-admin asks for others."""
     if (all_users or user not in ("", settings.user)) and not settings.is_admin:
         raise Refused("Only admins can see other users' data.", hint="Leave --all-users and --user out to see yours.")
     return None if all_users else user or settings.user
+
+
+def open_read_transaction(home: Home) -> AbstractContextManager[object]:
+    """Open one transaction for all reads inside, if there is only one database."""
+    from habitus import sql
+
+    # With two databases a thread could hold two connections, and many threads exhaust the pool.
+    return sql.read_transaction(home.local) if home.local is home.shared else nullcontext()
+
+
+def refuse_if_read_only(home: Home) -> None:
+    """Raise if the home can't be written: changes to its copied database would be lost."""
+    if home.is_read_only:
+        from habitus.app.home_directory import raise_not_writable
+
+        raise_not_writable(home.settings.home)
+
+
+def refuse_unless_writable(home: Home) -> None:
+    """Raise if a change could not be stored, because the home is read-only or the database is away."""
+    refuse_if_read_only(home)
+    if home.is_offline:
+        raise DatabaseUnavailable(
+            f"{DATABASE_AWAY} Changes are possible again when it is back.", hint="See 'habitus doctor'."
+        )
+
+
+def check_change_allowed(home: Home, author: Author) -> None:
+    """Raise if a change by this author could not be stored, or if automatic changes are paused."""
+    refuse_unless_writable(home)
+    if author.is_automatic:
+        home.pause.refuse_if_paused()
 
 
 def refuse_unless_admin(home: Home, what: str, author: Author | None = None) -> None:

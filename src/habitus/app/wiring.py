@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from habitus import search, sql
 from habitus.app import home_directory
-from habitus.app.home import DATABASE_AWAY, Clock, Home, refuse_unless_admin, utc_now
+from habitus.app.home import DATABASE_AWAY, Clock, Home, refuse_if_read_only, refuse_unless_admin, utc_now
 from habitus.app.library.content import ScanCache, find_near_duplicates
 from habitus.app.library.layers import open_library
 from habitus.app.operating.erasure_records import list_missing_records
@@ -33,8 +33,6 @@ from habitus.skills.sources.trust import TrustStore, has_callable_code
 if TYPE_CHECKING:
     from habitus.memory.cortex import Cortex
     from habitus.recipes.catalogue import RecipeCatalogue
-    from habitus.sandbox.scratchpads import SessionScratchpads
-    from habitus.skills.sources.importing import SkillImporter
     from habitus.tools.tools import ToolService
 
 log = logging.getLogger(__name__)
@@ -174,21 +172,6 @@ class _ConcreteWiring:
         review.on_approved(take_tasks)
         return review
 
-    def open_importer(self, home: Home) -> SkillImporter:
-        # Loads memory and every format, which only imports need.
-        from habitus.app.library.importing import import_playbook_lesson
-        from habitus.skills.sources.importing import SkillImporter
-
-        return SkillImporter(
-            home.skills,
-            home.review,
-            home.trust,
-            home.shared,
-            clock=home.clock,
-            scan=home.scan_tree,
-            import_lesson=partial(import_playbook_lesson, home),
-        )
-
     def open_memory(self, home: Home, user: str, all_users: bool) -> Cortex:
         # Loads the rules of memory's gate.
         from habitus.memory.cortex import Cortex
@@ -214,7 +197,7 @@ class _ConcreteWiring:
             all_users=all_users,
             may_remove_shared=settings.is_admin or settings.database is None,
             files=files if home.has_pages and not home.is_read_only and user in ("", settings.user) else None,
-            check_writable=home.refuse_if_read_only,
+            check_writable=partial(refuse_if_read_only, home),
             retention=settings.retention,
             screening=home.screening,
             on_pending=home.notifier.notify_lesson,
@@ -230,11 +213,6 @@ class _ConcreteWiring:
         from habitus.app.library.recipes import open_recipe_catalogue
 
         return open_recipe_catalogue(home)
-
-    def open_scratchpads(self, home: Home) -> SessionScratchpads:
-        from habitus.app.conversations.running_code import open_scratchpads
-
-        return open_scratchpads(home, "pads")
 
 
 def _get_index_dir(home: Home) -> Path | None:

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from habitus import optional_packages
 from habitus.agent.background import run_in_thread
 from habitus.app.home import Home
+from habitus.app.review.reminding import count_pending_items
 from habitus.app.sharing.availability import ReadinessState, check_readiness
 from habitus.errors import HabitusError
 from habitus.jobs.queue import JobQueue
@@ -73,7 +74,7 @@ class PrometheusMetrics:
         yield gauge("habitus_ready", "1 if nothing is degraded, as in /readyz.", value=int(is_ready))
         try:
             skills = len(home.skills.snapshot().listing)
-            waiting = home.count_pending()
+            waiting = count_pending_items(home)
             states = JobQueue(home.shared).count_jobs_by_state()
         # While the database is unreachable its numbers are unknown, which is not zero.
         except HabitusError:

@@ -23,8 +23,10 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from habitus.access import Access
+from habitus.app.home import open_read_transaction
 from habitus.app.library.content import FileChange
 from habitus.app.operating import job_kinds
+from habitus.app.review.reminding import count_pending_items
 from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.model import Stage
 from habitus.text import format_count, replace_surrogates
@@ -55,8 +57,8 @@ def render_page(
 ) -> HTMLResponse:
     """Return a whole page; htmx takes its part out of it. Below `required_access` the page is read-only."""
     habitus, access = get_request_home(request), request.state.access
-    with habitus.read_transaction():
-        waiting, pause = habitus.count_pending(), habitus.pause.get_last_known()
+    with open_read_transaction(habitus):
+        waiting, pause = count_pending_items(habitus), habitus.pause.get_last_known()
     around = {
         "path": request.url.path,
         "csrf": request.state.csrf,

@@ -14,6 +14,7 @@ from habitus.agent.background import run_in_thread
 from habitus.agent.library_view import LibraryView, list_loadable_skills
 from habitus.app.conversations.running_code import open_environments, open_given_files_by_hash, open_warm_pool
 from habitus.app.conversations.secrets import open_call_log
+from habitus.app.library.layers import build_gates
 from habitus.errors import NotFound, Refused
 from habitus.files import compute_tree_hash, read_content, write_atomically
 from habitus.journal.model import TurnOrigin, classify_origin
@@ -31,6 +32,7 @@ from habitus.sandbox.credentials.grants import (
     resolve_credentials,
 )
 from habitus.sandbox.files import COMMANDS, GivenFolder, sanitize_file_name
+from habitus.sandbox.machine import probe_machine
 from habitus.skills import lifecycle, names
 from habitus.skills.choosing.selection import RequestUser
 from habitus.skills.layers.copies import SkillFiles
@@ -124,7 +126,7 @@ class SkillCommandLines:
     def _find_closed_gate(self, item: ListedSkill) -> str:
         """Return the first closed gate and how to open it; empty if all are open."""
         assert item.summary is not None
-        context = self._home.build_gates(self._user)
+        context = build_gates(self._home.settings, self._user)
         if item.state in (SkillState.HELD, SkillState.UNTRUSTED):
             return item.reason
         if reason := lifecycle.explain_disabled(item.summary, context):
@@ -236,7 +238,7 @@ class SessionCommandLines:
         self._names: Collection[str] | None = None if classify_origin(source_type) is TurnOrigin.REAL else ()
         who = f"{user.name}, session {view.conversation}"
         self._caller = _open_caller(home, self._directory, self.list_allowed_skills, who=who)
-        is_here = home.settings.sandbox.runtime == "local" and home.machine.bubblewrap is not None
+        is_here = home.settings.sandbox.runtime == "local" and probe_machine().bubblewrap is not None
         self._proxy = CommandLineProxy(self._caller, given.folder / COMMANDS, uid=os.getuid()) if is_here else None
         self.services: HostServices = {"skills.run": self._answer_call}
 
@@ -294,7 +296,7 @@ def _open_caller(
         open_call_log(home),
         open_warm_pool(home),
         open_environments(home.writable_dir),
-        open_given_folder=partial(open_given_files_by_hash, home),
+        open_given_folder=partial(open_given_files_by_hash, home.writable_dir),
         caller=who,
         clock=home.clock,
     )

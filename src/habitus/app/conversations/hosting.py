@@ -21,6 +21,7 @@ from habitus.agent.tools.registry import Tool
 from habitus.agent.user_input import UserRequest
 from habitus.app.conversations.running_code import open_tools
 from habitus.app.conversations.sessions import open_conversation, open_outage_monitor, prune_old_data
+from habitus.app.home import refuse_if_read_only
 from habitus.app.learning.learning import open_advice_only_learner, open_learner
 from habitus.app.sharing.approvals import ApprovalWatcher
 from habitus.errors import Invalid, Refused
@@ -151,7 +152,7 @@ class HostedConversations:
 
     def _open_conversation(self, id: str, request: HostTurnRequest) -> _HostedConversation:
         home = self._home
-        home.refuse_if_read_only()
+        refuse_if_read_only(home)
         owner, past = open_outage_monitor(home).read_or_default(lambda: self._read_owner_and_last_turn(id), _UNKNOWN)
         if owner not in ("", request.user.name):
             raise _foreign_conversation_error(id)

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from habitus.agent.background import run_in_thread
 from habitus.agent.library_view import LibraryView, sandbox_services
-from habitus.app.home import Home
+from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import Invalid, NotFound, did_you_mean
 from habitus.plain_data import INLINE
 from habitus.sandbox import scratchpads
@@ -25,7 +25,7 @@ from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.fork_servers import ForkServerPool
 from habitus.sandbox.inside import folders
 from habitus.sandbox.isolation import check_granted_paths, get_given_path
-from habitus.sandbox.machine import get_base_python
+from habitus.sandbox.machine import get_base_python, probe_machine
 from habitus.sandbox.model import Cell, Permissions, SandboxLimits, ToolRunResult
 from habitus.sandbox.runtimes.base import ScratchpadRuntime, check_scratchpad_name
 from habitus.sandbox.runtimes.local import LocalRuntime
@@ -66,7 +66,7 @@ def open_tools(home: Home) -> ToolService:
         redact=home.redact,
         retention=home.settings.retention,
         services=lambda: sandbox_services(_open_view(home)),
-        open_given_folder=partial(open_given_files_by_hash, home),
+        open_given_folder=partial(open_given_files_by_hash, home.writable_dir),
     )
 
 
@@ -125,22 +125,21 @@ def open_given_files(home: Home, folder: str) -> GivenFolder:
     runtime = _open_runtime(home, folder, None, ())
     if isinstance(runtime, SshRuntime):
         return GivenFolder(home.writable_dir / folder / _GIVEN_DIR, find_visible_path=runtime.find_given_path)
-    return _open_given_folder(home, f"{folder}/{_GIVEN_DIR}")
+    return _open_given_folder(home.writable_dir / folder / _GIVEN_DIR)
 
 
-def open_given_files_by_hash(home: Home, digest: str) -> GivenFolder:
+def open_given_files_by_hash(writable_dir: Path, digest: str) -> GivenFolder:
     """Return the store of files with this hash, for code outside any session."""
-    return _open_given_folder(home, f"cache/given/{digest}")
+    return _open_given_folder(writable_dir / "cache" / "given" / digest)
 
 
-def _open_given_folder(home: Home, folder: str) -> GivenFolder:
-    place = home.writable_dir / folder
-    return GivenFolder(place, find_visible_path=lambda: get_given_path(home.machine, place))
+def _open_given_folder(folder: Path) -> GivenFolder:
+    return GivenFolder(folder, find_visible_path=lambda: get_given_path(probe_machine(), folder))
 
 
 def open_scratchpads(
     home: Home,
-    folder: str,
+    folder: str = "pads",
     may_install: MayInstallPackage | None = None,
     services: HostServices | None = None,
     given: GivenFolder | None = None,
@@ -205,7 +204,7 @@ def _open_runtime(home: Home, folder: str, given: GivenFolder | None, read: Sequ
             given=given.folder if given else None,
         )
     return LocalRuntime(
-        home.machine,
+        probe_machine(),
         home.writable_dir / folder,
         open_environments(home.writable_dir),
         permissions=permissions,
@@ -222,7 +221,7 @@ def _open_workshop(home: Home) -> ToolExecutor:
 def open_warm_pool(home: Home) -> ForkServerPool:
     """Open the pool of warm processes for tool calls."""
     folder = home.writable_dir / "cache" / "calls"
-    return ForkServerPool(home.machine, folder, allow_weaker=home.settings.allow_weaker_sandbox)
+    return ForkServerPool(probe_machine(), folder, allow_weaker=home.settings.allow_weaker_sandbox)
 
 
 def open_environments(place: Path) -> EnvironmentCache:
@@ -269,7 +268,7 @@ def execute_cell(
 ) -> Cell:
     """Run a cell; `on_output` receives its output meanwhile. A process keeps the scratchpad until it is idle for
     `idle_s`."""
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     folder = _get_scratchpad_folder(home.settings, name)
     habitus_at_home = [sys.executable, "-m", "habitus", "--home", str(home.settings.home)]
     keep_it = [*habitus_at_home, "pad", "keep", folder.name, "--idle", str(idle_s)]
@@ -290,7 +289,7 @@ def execute_cell(
 async def run_scratchpad_process(home: Home, name: str, idle_s: float) -> None:
     """Run the process that keeps a scratchpad in memory."""
     folder = _get_scratchpad_folder(home.settings, name)
-    await scratchpads.run_daemon(home.open_scratchpads(), folder, redactor=home.redactor, idle_s=idle_s)
+    await scratchpads.run_daemon(open_scratchpads(home), folder, redactor=home.redactor, idle_s=idle_s)
 
 
 def list_scratchpads(settings: Settings) -> tuple[ScratchpadStatus, ...]:
@@ -311,7 +310,7 @@ def list_cells(settings: Settings, name: str) -> Sequence[Cell]:
 
 def reset_scratchpad(home: Home, name: str) -> ResetScratchpadResult:
     """Drop the variables and cells; files and packages stay."""
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     folder = find_scratchpad_folder(home.settings, name)
     was_running = scratchpads.stop_daemon(folder)
     return ResetScratchpadResult(name=name, was_running=was_running, forgotten_cells=scratchpads.delete_cells(folder))
@@ -321,7 +320,7 @@ async def remove_scratchpad(home: Home, name: str) -> None:
     """Delete a scratchpad with its files and packages, also on another machine."""
     folder = find_scratchpad_folder(home.settings, name)
     scratchpads.stop_daemon(folder)
-    pads = home.open_scratchpads()
+    pads = open_scratchpads(home)
     # It may never have got as far as having files there.
     with suppress(NotFound):
         await pads.remove(name)

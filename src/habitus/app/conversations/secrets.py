@@ -9,6 +9,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from habitus.app.home import refuse_if_read_only
 from habitus.errors import Invalid, Refused, did_you_mean
 from habitus.files import compute_tree_hash
 from habitus.sandbox.credentials.command_lines import CommandLineCallStore
@@ -219,6 +220,6 @@ def check_secret_declared(asked: SecretDeclaration, name: str) -> None:
 
 def refuse_secret_change(home: Home, what: str) -> None:
     """Raise `Refused` unless this user may change secrets."""
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     if not home.settings.is_admin:
         raise Refused(f"Only an admin may {what}.", hint="Ask one.")

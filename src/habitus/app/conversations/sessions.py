@@ -25,12 +25,12 @@ from habitus.app.conversations.running_code import (
     open_given_files,
     open_scratchpads,
 )
-from habitus.app.home import DATABASE_AWAY, Home
+from habitus.app.home import DATABASE_AWAY, Home, refuse_if_read_only
 from habitus.app.home_directory import OUTBOX_DIR, SESSION_PADS_DIR
 from habitus.app.learning.curating import tidy_memory
 from habitus.app.learning.learning import open_learner
 from habitus.app.library import trusting
-from habitus.app.library.layers import has_code_or_recipes
+from habitus.app.library.layers import build_gates, get_placeholder_values, has_code_or_recipes
 from habitus.app.sharing import offline_snapshot
 from habitus.app.sharing.approvals import apply_pending_approvals
 from habitus.app.sharing.availability import explain_no_answer
@@ -71,7 +71,7 @@ def open_session(
     tools: ToolService | None = None,
 ) -> Session:
     """Open a new session, or resume one from the journal; `tools` that are passed in stay open after it."""
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     user = user or home.get_user()
     past = home.journal.list_session_turns(id, user=user.name) if id and resume else []
     if resume and not past:
@@ -150,7 +150,7 @@ def open_conversation(
     cortex = home.memory if user.name == home.settings.user else home.open_memory(user=user.name)
     memory = SessionMemory(cortex=cortex, user=user.name, project=home.project, outage=outage, offers=offers)
     ladder = StageAdvisor(view=view, tools=tools, recipes=home.recipes, reliable=home.settings.reliable)
-    gates, author = home.build_gates(user), home.build_author(user=user.name)
+    gates, author = build_gates(home.settings, user), home.build_author(user=user.name)
     built_in = build_standard_tools(
         SkillChangeSubmitter(
             view=view, review=home.review, scan=home.scan_tree, person=author, gates=gates, ask=person
@@ -186,7 +186,7 @@ def open_conversation(
         journal=home.journal,
         spool=JournalOutbox(home.writable_dir / OUTBOX_DIR, home.redactor),
         memory=memory,
-        identity=IdentityPrompt(library=home.skills, fill={**home.placeholder_values, "USER": user.name}),
+        identity=IdentityPrompt(library=home.skills, fill={**get_placeholder_values(home.settings), "USER": user.name}),
         tools=offered,
         observers=(learner, *observers),
         transcribe=get_local_transcriber(),

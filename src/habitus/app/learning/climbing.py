@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from habitus.agent.history import unpack_message
-from habitus.app.home import Home
+from habitus.app.home import Home, check_change_allowed
 from habitus.app.learning import coding
 from habitus.app.learning.mining import JournalMiner
 from habitus.app.learning.studying import open_learning_models
@@ -232,7 +232,7 @@ class ClimbRunner:
         """Draft the stage, put it to its trial and propose it. A recipe, or a skill from a lesson, needs no model."""
         author = Author(actor=ActorKind.JOB, name="climb", reason=climb.why)
         try:
-            self._home.check_change_allowed(author)
+            check_change_allowed(self._home, author)
             match climb.to:
                 case Stage.STEPS:
                     return await self._climb_to_skill(climb, author, model)

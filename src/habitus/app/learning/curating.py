@@ -12,7 +12,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from habitus.app.home import Home
+from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import Invalid, Refused
 from habitus.evidence.model import ItemKind
 from habitus.learning.detectors.rules import DETECTORS, is_more_specific
@@ -102,7 +102,7 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
         return CurationReport(
             is_done=False, steps=(*tools, *_find_failing_triggers(home), *known, *same, *climbs, *aged)
         )
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     async with open_drafter(home, model) as drafter:
         looked_at = await _curate_tools(home)
         due = verdicts.list_due_transitions(home)

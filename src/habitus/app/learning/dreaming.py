@@ -11,7 +11,7 @@ from pathlib import Path
 
 from habitus.agent.session import generate_id
 from habitus.app.conversations import models
-from habitus.app.home import Home
+from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.learning.improving import open_improve_store
 from habitus.app.learning.solving import run_rollout
 from habitus.app.tasks.validation import TaskValidation, validate_task
@@ -58,7 +58,7 @@ def list_challenges(settings: Settings, path: Path | None = None) -> tuple[Task,
 @asynccontextmanager
 async def _open_budgeted_model(home: Home, model: str, limits: RunLimits | None = None) -> AsyncIterator[BudgetedModel]:
     """Open the named or configured model within the token budget of the day; refused while learning is paused."""
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     home.pause.refuse_if_paused()
     opened = models.open_named_models(home.settings, model) if model else home.models
     try:

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from habitus.agent.choosing import make_skill_item
 from habitus.agent.session import generate_id
 from habitus.app.conversations import models
-from habitus.app.home import Home
+from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.learning.solving import OwnAgentSolver, open_own_agent_solver, open_program_solver
 from habitus.app.tasks.storing import load_tasks
 from habitus.errors import Invalid
@@ -101,7 +101,7 @@ async def improve_skill(home: Home, request: ImproveRequest, *, run: str, is_sch
 
     A scheduled run stays within the token budget of the day.
     """
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     home.pause.refuse_if_paused()
     # A continued run must not spend its limits twice, so finished rollouts are deducted.
     paid = await asyncio.to_thread(open_improve_store(home).rollouts, run=run)
@@ -184,7 +184,7 @@ def plan_trial(home: Home, name: str, cases: Sequence[Task], runs: int) -> Trial
 
 def run_trial(home: Home, plan: TrialPlan, model: BudgetedModel) -> AsyncIterator[RolloutRunner]:
     """Run a trial in this home; its outcomes count as evidence."""
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     name, summary = plan.subject.name, plan.subject.item.summary
     assert summary is not None, "it was opened"
     item = make_skill_item(summary)

@@ -12,7 +12,7 @@ from pathlib import Path
 from habitus.agent.choosing import SessionMemory
 from habitus.agent.recorder import judge_explicitly
 from habitus.agent.recorder import record_judgement as keep_judgement
-from habitus.app.home import Home
+from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.model import TurnOutcome
@@ -313,7 +313,7 @@ class TurnJudgementResult:
 
 def record_judgement(home: Home, turn: str, *, ok: bool, by: str, reason: str = "") -> TurnJudgementResult:
     """Record whether a turn succeeded; `turn` is its id or the caller's own id. An admin may judge anyone's turns."""
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     user = None if home.settings.is_admin else home.settings.user
     kind = OutcomeKind.OK if ok else OutcomeKind.FAILED
     said = judge_explicitly(kind, to_one_line(by), home.redact(to_one_line(reason)))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.agent.history import unpack_message
-from habitus.app.home import Home
+from habitus.app.home import Home, check_change_allowed
 from habitus.app.home_directory import get_weights_dir
 from habitus.app.library import saving
 from habitus.app.library.content import find_near_duplicates
@@ -301,7 +301,7 @@ class JournalMiner:
     def propose_all(self) -> None:
         """Propose everything found to the user."""
         author = Author(actor=ActorKind.JOB, name="mining", reason="recurring procedure")
-        self._home.check_change_allowed(author)
+        check_change_allowed(self._home, author)
         self._drafts = [replace(draft, suggestion=self._propose_draft(draft, author)) for draft in self._drafts]
 
     def propose_recipe(self, skill: str, author: Author) -> MiningSuggestion:

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from habitus.app.conversations import models
-from habitus.app.home import Home
+from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.learning import learning
 from habitus.app.learning.learning import RemedyReport, SessionFactCollector
 from habitus.app.learning.mining import JournalMiner, MiningSuggestion
@@ -154,7 +154,7 @@ class TranscriptStudy:
         self._wants_failures = wants_failures
         self._since = since
         if apply:
-            home.refuse_if_read_only()
+            refuse_if_read_only(home)
             home.pause.refuse_if_paused()
         self._applier = learning.open_lesson_applier(home, home.memory, self._redactor) if apply else None
         self._gathering = SessionFactCollector(home, only_new=only_new)

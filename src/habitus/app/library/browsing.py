@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from habitus import sql
 from habitus.app.home import Home
+from habitus.app.library.layers import is_layer_shared
 from habitus.app.use_cases.skills import (
     CountersBySkill,
     ListSkillsRequest,
@@ -166,9 +167,9 @@ def build_skill_rows(
 
 def _read_usage(home: Home, items: Sequence[ListedSkill]) -> SkillUsageCounts:
     # Layers of this machine are in another database, which one transaction can't cover.
-    counted = read_skill_counters(home.skills, [item for item in items if not home.is_layer_shared(item.layer)])
+    counted = read_skill_counters(home.skills, [item for item in items if not is_layer_shared(home, item.layer)])
     with sql.read_transaction(home.shared):
-        counted |= read_skill_counters(home.skills, [item for item in items if home.is_layer_shared(item.layer)])
+        counted |= read_skill_counters(home.skills, [item for item in items if is_layer_shared(home, item.layer)])
         return SkillUsageCounts(
             counted=counted, days=_count_daily_uses(home, items), is_judged=home.journal.has_explicit_outcome()
         )

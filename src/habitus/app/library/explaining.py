@@ -15,6 +15,7 @@ from habitus.agent.choosing import SkillExplanation, choose_skills, explain_plac
 from habitus.agent.session import Session
 from habitus.agent.user_input import make_project_relative
 from habitus.app.home import Home
+from habitus.app.library.layers import build_gates
 from habitus.errors import Invalid
 from habitus.journal.journal import Journal
 from habitus.journal.model import SelectedSkill, SelectionSlot
@@ -171,7 +172,7 @@ def select_skills(home: Home, request: SelectionInput) -> SkillSelection:
 
 def build_session_gates(home: Home, snapshot: LibrarySnapshot, user: RequestUser) -> GateContext:
     """Return the gates for a user who has the tools of a session."""
-    gates = home.build_gates(user)
+    gates = build_gates(home.settings, user)
     tools = names.BUILT_IN_TOOLS | _list_active_code_tools(
         home.tools, snapshot, replace(gates, tools=names.BUILT_IN_TOOLS)
     )

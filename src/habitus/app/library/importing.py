@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from habitus.app.home import Home
@@ -48,6 +49,7 @@ from habitus.skills.sources.importing import (
     ImportEntryResult,
     ImportVerdict,
     NameConflictResolution,
+    SkillImporter,
     hold_for_review,
 )
 from habitus.skills.sources.lockfiles import get_project_lockfile
@@ -153,7 +155,7 @@ def import_skills(
 ) -> ImportResult:
     """Import skills of any known layout, or only those named."""
     found = detect.read_skills(
-        source, home.importer.list_formats(layer), location=options.place, keep_both=options.keep_both
+        source, open_importer(home).list_formats(layer), location=options.place, keep_both=options.keep_both
     )
     entries = _select_entries(found, only)
     return _import_entries(home, entries, layer, options)
@@ -261,7 +263,7 @@ def _update_from_source(
             return UpdateResult(changes=changes, imported=ImportResult(results=()), missing=gone)
         if first.file:
             as_installed = [entry for entry in moved if locking.is_unmodified(home.skills, mine[entry.name])]
-            home.importer.adopt_installed(as_installed, first.layer)
+            open_importer(home).adopt_installed(as_installed, first.layer)
         # `npx skills` omits some files when it installs, so an unchanged source would still look different here.
         wanted = entries if first.file is None or options.overwrite else moved
         taken = _import_entries(home, wanted, first.layer, options)
@@ -379,7 +381,7 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
         return _strip_autorun_files(entry)
 
     with home.memory.record_changes() as lessons:
-        for result in home.importer.import_entries(
+        for result in open_importer(home).import_entries(
             map(note_tasks, entries),
             author,
             layer=layer,
@@ -427,6 +429,19 @@ _VERDICT_BY_STATUS = {
     EncodeStatus.OFF: ImportVerdict.REFUSED,
     EncodeStatus.PAUSED: ImportVerdict.REFUSED,
 }
+
+
+def open_importer(home: Home) -> SkillImporter:
+    """Return the importer that writes into this home's library."""
+    return SkillImporter(
+        home.skills,
+        home.review,
+        home.trust,
+        home.shared,
+        clock=home.clock,
+        scan=home.scan_tree,
+        import_lesson=partial(import_playbook_lesson, home),
+    )
 
 
 def import_playbook_lesson(home: Home, lesson: PlaybookLesson) -> ImportEntryResult:

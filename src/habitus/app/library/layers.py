@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 import habitus as package
 from habitus import sql
-from habitus.app.home import refuse_unless_admin
+from habitus.app.home import check_change_allowed, open_read_transaction, refuse_unless_admin
 from habitus.skills.layers.layer import (
     AGENT_LAYERS,
     OWN_LAYERS,
@@ -24,7 +24,9 @@ from habitus.skills.layers.layer import (
     find_project_skill_folders,
 )
 from habitus.skills.library import Library
+from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import SkillSource
+from habitus.skills.names import canonicalize_name
 from habitus.skills.sources.trust import OutsideContentPolicy
 from habitus.skills.stores.files import DirectoryBackend
 from habitus.skills.stores.layer_database import read_newest_generation
@@ -36,6 +38,8 @@ from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 
 if TYPE_CHECKING:
     from habitus.app.home import Home
+    from habitus.settings import Settings
+    from habitus.skills.choosing.selection import RequestUser
 
 # Next to the skill folders of the user's and the operator's layer.
 CHANGELOG = "CHANGELOG.md"
@@ -44,7 +48,7 @@ CHANGELOG = "CHANGELOG.md"
 def open_library(home: Home, *, only: str = "") -> Library:
     """Open the library of a home; `only` limits it to one name, as if there were no other skills."""
     local, shared = home.local, home.shared
-    with home.read_transaction():
+    with open_read_transaction(home):
         own = _open_user_store(home, only)
         with sql.read_transaction(local):
             layers = _build_layers(home, own, only)
@@ -53,13 +57,34 @@ def open_library(home: Home, *, only: str = "") -> Library:
         layer.store.complete_pending_writes()
     return Library(
         layers,
-        gate_context=home.build_gates(home.get_user()),
-        placeholder_values=home.placeholder_values,
-        authorize=home.check_change_allowed,
+        gate_context=build_gates(home.settings, home.get_user()),
+        placeholder_values=get_placeholder_values(home.settings),
+        authorize=partial(check_change_allowed, home),
         read_revision=partial(_get_newest_revision, home),
-        open_transaction=home.read_transaction,
+        open_transaction=partial(open_read_transaction, home),
         outside=OutsideContentPolicy(home.trust, shared),
     )
+
+
+def get_placeholder_values(settings: Settings) -> dict[str, str]:
+    """Return the values for placeholders in skills."""
+    return {"BOT_NAME": settings.bot_name, "BOT_DIR": str(settings.home), "USER": settings.user}
+
+
+def build_gates(settings: Settings, user: RequestUser) -> GateContext:
+    """Return the gates that decide which skills a user sees, independent of this process's user."""
+    known = settings.model_copy(update={"user": user.name})
+    return GateContext(
+        disabled=frozenset(map(canonicalize_name, known.disabled_skill_names)),
+        is_admin=user.is_admin,
+        features=frozenset(known.experimental.features),
+        layers=frozenset(known.layers),
+    )
+
+
+def is_layer_shared(home: Home, layer: str) -> bool:
+    """Whether a layer's skills are stored in the database that counts their uses."""
+    return home.skills.get_layer(layer).store.uses_engine(home.shared)
 
 
 def has_code_or_recipes(shared: sa.Engine, local: sa.Engine) -> bool:

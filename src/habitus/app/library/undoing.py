@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from habitus.app.home import Home
+from habitus.app.home import Home, check_change_allowed
 from habitus.errors import Invalid, NotFound, Refused, UserError, build_no_version_error
 from habitus.files import has_same_files
 from habitus.memory.cortex import Cortex
@@ -150,7 +150,7 @@ def _undo_change(home: Home, layer: Layer, changed: ChangedSkillRecord, author: 
         action for action in changed.lifecycle_actions if action in (LifecycleAction.REMOVED, LifecycleAction.RESTORED)
     ]
     if moves[:1] == [LifecycleAction.REMOVED] and moves[-1] is LifecycleAction.REMOVED:
-        home.check_change_allowed(author)
+        check_change_allowed(home, author)
         name = store.restore(changed.skill, author)
         done.append(UndoneChange(subject=address, message="was restored", targets=(author.change_id,)))
     if changed.first_version:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.agent.prompts.prompt import EAGER_SHARE
+from habitus.app.conversations.running_code import open_scratchpads
 from habitus.app.home import Home
 from habitus.app.home_directory import describe_read_only
 from habitus.app.library import recipes
@@ -27,7 +28,7 @@ from habitus.files import Tree
 from habitus.learning.budget import SpendingStore
 from habitus.llm.agents import list_installed_programs
 from habitus.memory.cortex import Cortex
-from habitus.sandbox.machine import describe_protections
+from habitus.sandbox.machine import describe_protections, probe_machine
 from habitus.screening.findings import Policy
 from habitus.settings import AccMode, MemoryMode, Settings, get_account_name
 from habitus.skills import names, trees
@@ -238,7 +239,7 @@ def _check_sandbox(home: Home) -> list[HealthCheck]:
     """Report each protection; a required one that is off counts as broken if there are tools to run."""
     is_needed = bool(home.tools.all()) and not home.settings.allow_weaker_sandbox
     checks = []
-    for protection in describe_protections(home.machine):
+    for protection in describe_protections(probe_machine()):
         name = f"sandbox: {protection.name}"
         if protection.is_on:
             checks.append(HealthCheck(name=name, state=HealthCheckState.OK, detail=protection.why))
@@ -257,7 +258,7 @@ def _check_runtime(home: Home) -> HealthCheck:
     if where == "local":
         return HealthCheck(name=name, state=HealthCheckState.OK, detail="scratchpads run on this machine")
     try:
-        asyncio.run(home.open_scratchpads().names())
+        asyncio.run(open_scratchpads(home).names())
     except HabitusError as error:
         hint = "Correct sandbox.runtime in habitus.toml, or the keys and hosts of ssh."
         return HealthCheck(name=name, state=HealthCheckState.BROKEN, detail=str(error), hint=hint)

@@ -23,6 +23,7 @@ from habitus.jobs.model import JobState
 from habitus.jobs.queue import JobQueue
 from habitus.journal.outbox import JournalOutbox
 from habitus.redact import Redactor
+from habitus.sandbox.machine import probe_machine
 from habitus.settings import Settings
 from habitus.sql.outage import PROBE_TIMEOUT_S
 
@@ -133,7 +134,7 @@ def _check_command_lines(home: Home) -> Iterator[HealthCheck]:
     refused = [refusal for refusal in refusals.values() if refusal is not None]
     hints = [refusal.hint for refusal in refused if refusal.hint]
     hints += [f"Run: {request.hint}" for request in secrets.read_secrets_overview(home).requests if request.hint]
-    if home.machine.bubblewrap is None:
+    if probe_machine().bubblewrap is None:
         detail += "; none reaches a host, and code has skills.run and no habitus-skill"
         hints.append("Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap).")
     detail += "".join(f"; {refusal.message.rstrip('.')}" for refusal in refused[:5])

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app.conversations.command_lines import SKILL_FILES_DIR
+from habitus.app.home import refuse_if_read_only
 from habitus.app.home_directory import (
     BACKUPS_DIR,
     CHAT_HISTORY_FILE,
@@ -87,7 +88,7 @@ class ErasureResult:
 
 def erase_user(home: Home, user: str, *, dry_run: bool = False) -> ErasureResult:
     """Erase a user's data; a dry run only counts it."""
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     if user != home.settings.user and not home.settings.is_admin:
         raise Refused(f"Only an admin may erase '{user}'.", hint="Ask one, or erase yourself.")
     # Another user's rows must be visible, because they decide what has to stay.

@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.app.home import Home
+from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import Invalid, Refused
 from habitus.locks import try_lock
 from habitus.settings import Settings
@@ -63,7 +63,7 @@ def answer_once(
     """
     if not key:
         return make_answer(RequestAttempt())
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     wanted = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
     this = (answered_requests.c.user == home.settings.user) & (answered_requests.c.key == key)
     with hold_request_lock(home.settings, key):

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.agent.background import EventLoopThread, run_in_thread
 from habitus.app import home_directory
-from habitus.app.home import Clock, Home
+from habitus.app.home import Clock, Home, refuse_if_read_only, refuse_unless_writable
 from habitus.app.operating import configuring
 from habitus.app.operating.configuring import SettingChangeResult
 from habitus.app.operating.job_kinds import JOB_KINDS, SCHEDULED_KINDS, add_job, make_job_work
@@ -65,7 +65,7 @@ def submit_job(
 
 def open_queue(home: Home, *, for_worker: bool = False) -> JobQueue:
     """Return the queue with the user's own jobs; an admin and a worker get everyone's."""
-    home.refuse_unless_writable()
+    refuse_unless_writable(home)
     if for_worker:
         return JobQueue(sql.as_user(home.shared, "", is_admin=True))
     return open_read_only_queue(home)
@@ -76,7 +76,7 @@ def open_read_only_queue(home: Home) -> JobQueue:
 
     It is empty while the shared database is away, as offline snapshots have no jobs.
     """
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     return JobQueue(home.shared, user=None if home.settings.is_admin else home.settings.user)
 
 
@@ -243,7 +243,7 @@ def set_schedule(home: Home, kind: str, schedule: str | None) -> SettingChangeRe
     if kind not in SCHEDULED_KINDS:
         hint = did_you_mean(kind, SCHEDULED_KINDS) or f"There are: {', '.join(SCHEDULED_KINDS)}."
         raise NotFound(f"Jobs of kind '{kind}' can't be scheduled.", hint=hint)
-    home.refuse_unless_writable()
+    refuse_unless_writable(home)
     # Fails before anything is changed if the database is away.
     read_current_time(home.shared, home.clock)
     return configuring.set_setting(home.settings, os.environ, f"schedule.{kind}", schedule)

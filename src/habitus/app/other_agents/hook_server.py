@@ -30,6 +30,8 @@ from habitus.app.conversations.sessions import open_random_assignment
 from habitus.app.home import Home
 from habitus.app.learning import noted_sessions
 from habitus.app.learning.learning import find_remedy
+from habitus.app.library.layers import build_gates
+from habitus.app.review.reminding import count_pending_items
 from habitus.app.wiring import open_home
 from habitus.memory.recall import RecalledLesson
 from habitus.resident_process import HOOK_SERVER, serve_until_idle
@@ -311,12 +313,12 @@ class HookPrompter:
         return prompt.build_news_section(news).text
 
     def _describe_pending_changes(self) -> str:
-        count = self._home.count_pending()
+        count = count_pending_items(self._home)
         waits = "One change is" if count == 1 else f"{count} changes are"
         return f"{waits} pending review; the user can list them with `habitus review list`." if count else ""
 
     def _make_gates(self) -> GateContext:
-        return replace(self._home.build_gates(self._user), tools=names.BUILT_IN_TOOLS)
+        return replace(build_gates(self._home.settings, self._user), tools=names.BUILT_IN_TOOLS)
 
 
 def _fit_into_budget(

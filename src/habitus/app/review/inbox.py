@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from habitus.app.home import Home, select_memory
+from habitus.app.review.reminding import count_pending_items
 from habitus.errors import NotFound
 from habitus.memory.model import Engram
 from habitus.plain_data import to_plain
@@ -72,7 +73,7 @@ def list_pending(
     state = None if with_decided else ProposalState.PENDING
     found = home.review.list(state, all_hosts=True, with_contents=with_contents)
     # Opening memory is slow, so do it only if lessons are pending.
-    has_lessons = all_users or home.count_pending() > home.review.count_pending()
+    has_lessons = all_users or count_pending_items(home) > home.review.count_pending()
     lessons = select_memory(home, all_users).list_pending_lessons() if has_lessons else ()
     return (*map(build_proposal_item, found), *map(build_lesson_item, lessons))
 

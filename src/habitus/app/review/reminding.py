@@ -5,26 +5,37 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 import sqlalchemy as sa
 
 from habitus import sql
-from habitus.app.home import Home
+from habitus.app.home import Home, open_read_transaction
 from habitus.errors import StorageFailed
-from habitus.memory.tables import engrams
+from habitus.memory.tables import count_pending_lessons, engrams
 from habitus.pause import switches
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.stores.tables import skills
+from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 
 _A_DAY = timedelta(days=1)
 _LEFT = "left behind"
+
+
+def count_pending_items(home: Home) -> int:
+    """Return how many changes and lessons are pending review."""
+    user, feed = home.settings.user, get_change_feed(home.shared)
+    with open_read_transaction(home):
+        count_lessons = partial(count_pending_lessons, home.shared, user)
+        key = ("pending", user, sql.get_engine_user(home.shared))
+        return home.review.count_pending() + feed.fetch_cached(ChangeTopic.LESSONS, count_lessons, key=key)
 
 
 def count_due_reminders(home: Home) -> int:
     """Return the number of pending items to mention; 0 if the person was reminded within a day."""
     user, now = home.settings.user, home.clock()
     mine = switches.c.name == f"reminded {user}"
-    count = home.count_pending()
+    count = count_pending_items(home)
     if not count or home.is_read_only:
         return count
     with sql.read_transaction(home.local) as connection:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from habitus.agent.history import unpack_message
 from habitus.agent.recorder import is_correction
-from habitus.app.home import Home
+from habitus.app.home import Home, check_change_allowed
 from habitus.app.home_directory import get_weights_dir
 from habitus.app.learning import mining, studying
 from habitus.app.learning.mining import MAX_TURNS
@@ -84,7 +84,7 @@ def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -
 def propose_tasks(home: Home, found: Sequence[MinedTask]) -> list[MinedTask]:
     """Put the mined tasks into the review queue."""
     author = Author(actor=ActorKind.JOB, name="mining", reason="recurring request with an accepted result")
-    home.check_change_allowed(author)
+    check_change_allowed(home, author)
     return [replace(one, proposal=_propose_task(home, one, author)) for one in found]
 
 

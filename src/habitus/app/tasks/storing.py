@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from habitus.app.home import Home
+from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import HabitusError, NotFound, did_you_mean
 from habitus.files import Tree, TreeFile, build_file, is_eval_file, write_atomically
 from habitus.settings import Settings
@@ -42,7 +42,7 @@ def load_tasks(home: Home, name: str) -> tuple[Task, ...]:
 
 def save_tasks(home: Home, name: str, tasks: Iterable[Task]) -> None:
     """Replace the editable tasks of a skill."""
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     item, text = home.skills.find(name), files.write_tasks(tasks).encode()
     if is_stored_beside_skill(home.skills.get_layer(item.layer)):
         home.skills.edit_file(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from habitus.access import Access
 from habitus.app.conversations import models
 from habitus.app.conversations.past_sessions import list_past_sessions
-from habitus.app.home import Home
+from habitus.app.home import Home, open_read_transaction
 from habitus.app.learning import insights, learning
 from habitus.app.learning.insights import (
     ConfusionMatrix,
@@ -104,7 +104,7 @@ class OverviewReport:
 def show_overview(home: Home, request: EmptyPayload) -> OverviewReport:
     """Show the last thirty days: requests and their outcomes, pending reviews, what helps or hurts, and agents."""
     now = home.clock()
-    with home.read_transaction():
+    with open_read_transaction(home):
         days, heard = home.journal.count_daily_requests(USAGE_DAYS), home.journal.get_last_request_times()
     summaries = [item.summary for item in home.skills.list_skills() if item.summary is not None]
     recent = [one for one in summaries if one.modified_on is not None and one.modified_on >= now - _WEEK]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from habitus.access import Access
 from habitus.app.conversations import running_code
 from habitus.app.conversations.running_code import ResetScratchpadResult, ScratchpadStatus
-from habitus.app.home import Home
+from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.use_cases.declaration import EmptyPayload, argument, option, use_case
 from habitus.errors import ConflictingOptions
 from habitus.sandbox.model import Cell
@@ -93,6 +93,6 @@ class RemoveScratchpadResult:
 @use_case("pad remove", access=Access.OWNER, example=ScratchpadRequest(name="trial"))
 def remove_scratchpad(home: Home, request: ScratchpadRequest) -> RemoveScratchpadResult:
     """Delete a scratchpad with its files and packages. This can't be undone."""
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     asyncio.run(running_code.remove_scratchpad(home, request.name))
     return RemoveScratchpadResult(removed=request.name)

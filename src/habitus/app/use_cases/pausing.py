@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from habitus.access import Access
-from habitus.app.home import Home, refuse_unless_admin
+from habitus.app.home import Home, refuse_if_read_only, refuse_unless_admin
 from habitus.app.use_cases.declaration import EmptyPayload, use_case
 from habitus.pause import PauseDetails
 
@@ -25,7 +25,7 @@ def show_pause_status(home: Home, request: EmptyPayload) -> PauseStatus:
 @use_case("pause", route="PUT /pause", access=Access.ADMIN, example=EmptyPayload(), undo="resume")
 def pause_learning(home: Home, request: EmptyPayload) -> PauseStatus:
     """Stop learning and automatic changes at once, in every process on this home."""
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     refuse_unless_admin(home, "pause learning for all users")
     was_paused = home.pause.get_state() is not None
     return PauseStatus(paused=home.pause.pause(home.settings.signature), undo=() if was_paused else ("resume",))
@@ -34,6 +34,6 @@ def pause_learning(home: Home, request: EmptyPayload) -> PauseStatus:
 @use_case("resume", route="DELETE /pause", access=Access.ADMIN, example=EmptyPayload(), undo="pause")
 def resume_learning(home: Home, request: EmptyPayload) -> PauseStatus:
     """Resume learning and automatic changes."""
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     refuse_unless_admin(home, "resume learning for all users")
     return PauseStatus(paused=None, undo=("pause",) if home.pause.resume() else ())

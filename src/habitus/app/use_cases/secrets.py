@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from habitus.access import Access
 from habitus.app.conversations import secrets
 from habitus.app.conversations.secrets import SecretsOverview
-from habitus.app.home import Home
+from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.use_cases.declaration import EmptyPayload, argument, option, use_case
 from habitus.errors import ConflictingOptions, Invalid, Refused
 from habitus.sandbox.credentials.grants import ALL_USERS, CommandLineCall, Grant, GrantKind, GrantStore
@@ -119,7 +119,7 @@ class RevokeSecretsResult:
 def revoke_secrets(home: Home, request: RevokeSecretsRequest) -> RevokeSecretsResult:
     """Revoke a skill's grants, those named or all of them; also for a skill that no longer exists."""
     *named, skill = request.names
-    home.refuse_if_read_only()
+    refuse_if_read_only(home)
     if request.everybody:
         secrets.refuse_secret_change(home, "revoke grants for all users")
     user, grants = ALL_USERS if request.everybody else home.settings.user, GrantStore(home.local, home.clock)

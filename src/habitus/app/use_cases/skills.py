@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from habitus import sql
 from habitus.access import Access
 from habitus.app.home import Home
-from habitus.app.library.layers import open_library
+from habitus.app.library.layers import is_layer_shared, open_library
 from habitus.app.library.locking import describe_origin
 from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, paginate_items, use_case
 from habitus.errors import NotFound, Refused, did_you_mean
@@ -222,8 +223,9 @@ class LocatedSkill:
     item: ListedSkill
 
     def open_transaction(self, home: Home) -> AbstractContextManager[object]:
-        """Open one transaction for everything that is read about it."""
-        return home.read_layers_transaction(*self.item.hidden, self.item.layer)
+        """Open one transaction for everything that is read about it, if one database holds it and its usage."""
+        in_one = all(is_layer_shared(home, layer) for layer in (*self.item.hidden, self.item.layer))
+        return sql.read_transaction(home.shared) if in_one else nullcontext()
 
 
 def locate_skill(home: Home, name: str) -> LocatedSkill:

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass
 from datetime import datetime
 
 from habitus.access import Access
-from habitus.app.home import Home, refuse_unless_admin
+from habitus.app.home import Home, refuse_unless_admin, refuse_unless_writable
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.use_cases.declaration import EmptyPayload, argument, option, page_address_option, use_case
 
@@ -65,7 +65,7 @@ class AddUserResult:
 )
 def add_user(home: Home, request: AddUserRequest) -> AddUserResult:
     """Let a user sign in; an existing user gets a new role, link and token."""
-    home.refuse_unless_writable()
+    refuse_unless_writable(home)
     refuse_unless_admin(home, "let people in")
     made = open_user_accounts(home).add(request.name, request.role)
     return AddUserResult(
@@ -90,7 +90,7 @@ class RemoveUserResult:
 @use_case("users remove", route="DELETE /users/{name}", access=Access.ADMIN, example=RemoveUserRequest(name="ben"))
 def remove_user(home: Home, request: RemoveUserRequest) -> RemoveUserResult:
     """Stop a user from signing in, starting with their next request; their name stays in the history."""
-    home.refuse_unless_writable()
+    refuse_unless_writable(home)
     refuse_unless_admin(home, "shut people out")
     open_user_accounts(home).remove(request.name)
     return RemoveUserResult(removed=request.name)

@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from habitus.app import Habitus, read_settings
+from habitus.app.home import refuse_if_read_only
 from habitus.app.library import syncing
 from habitus.app.library.syncing import SyncAction, SyncMethod, SyncPlan, SyncRequest
 from habitus.app.other_agents import connecting as use_case
@@ -203,7 +204,7 @@ def sync_skills(
         for name in agents
     ]
     with open_habitus(context) as habitus:
-        habitus.refuse_if_read_only()
+        refuse_if_read_only(habitus)
         plans = [syncing.plan_sync(habitus, wish, os.environ) for wish in wishes]
         if not as_json:
             for planned in plans:

@@ -15,6 +15,7 @@ import typer
 from habitus.app import Habitus
 from habitus.app.conversations import running_code
 from habitus.app.conversations.running_code import ResetScratchpadResult
+from habitus.app.home import refuse_if_read_only
 from habitus.app.use_cases import pads
 from habitus.app.use_cases.declaration import EmptyPayload
 from habitus.app.use_cases.pads import (
@@ -79,7 +80,7 @@ def reset_scratchpad(context: typer.Context, request: ScratchpadRequest, result:
 
 
 def confirm_remove_scratchpad(habitus: Habitus, request: ScratchpadRequest, print_line: Callable[..., None]) -> str:
-    habitus.refuse_if_read_only()
+    refuse_if_read_only(habitus)
     return f"Delete {running_code.find_scratchpad_folder(habitus.settings, request.name)} permanently?"
 
 

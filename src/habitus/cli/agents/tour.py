@@ -37,7 +37,7 @@ from habitus.cli.operating.up import ServerAddress, serve_http_apps
 from habitus.llm.model import AssistantMessage
 from habitus.llm.providers.known_providers import list_deciding_keys
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.sandbox.machine import describe_protections
+from habitus.sandbox.machine import describe_protections, probe_machine
 from habitus.settings import AccMode
 from habitus.web.home_pool import HomePool
 
@@ -101,7 +101,7 @@ def print_next_steps() -> None:
 
 def _describe_isolation(habitus: Habitus) -> str:
     """Return a sentence on how code is isolated on this machine."""
-    protections = describe_protections(habitus.machine)
+    protections = describe_protections(probe_machine())
     missing = [protection.name for protection in protections if not protection.is_on]
     if not missing:
         return f"Code runs isolated: {', '.join(protection.name for protection in protections)}."

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from habitus.app import Habitus
-from habitus.app.home import select_memory
+from habitus.app.home import refuse_if_read_only, select_memory
 from habitus.app.learning.curating import CurationReport
 from habitus.app.library.undoing import build_lesson_targets
 from habitus.app.use_cases import identity as use_case
@@ -167,7 +167,7 @@ def _edit_lesson_text(habitus: Habitus, engram: Engram) -> str:
 
 def _edit_memory_pages(context: typer.Context, habitus: Habitus, *, is_sure: bool, as_json: bool) -> None:
     """Open all memory pages in the editor and apply the edits after confirmation."""
-    habitus.refuse_if_read_only()
+    refuse_if_read_only(habitus)
     pages = habitus.memory.get_page_texts()
     where = ", ".join(str(habitus.settings.home / "memory" / name) for name in pages)
     with edit_in_editor(habitus.settings.editor, _join_pages(pages), "memory.md", instead=f"edit {where}") as content:
