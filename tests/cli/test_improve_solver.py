@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from habitus.app.learning.improving import open_improve_store
+from habitus.llm.agents.running import temporary_workspace
+from habitus.sandbox.machine import probe_machine
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import CalledCheck, MatchesCheck, ValidatorCheck
 from habitus.tasks.files import write_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from tests.cli.conftest import Direct
-from tests.cli.test_agent_as_model import path_to, provider, real
+from tests.cli.test_agent_as_model import provider, real
 from tests.cli.test_climb import opened
 from tests.fake_provider import FakeProvider, Reply
-from tests.llm.agents import claude, install
+from tests.llm.agents import claude, codex
 from tests.mcp.test_real_clients import answers, calls, results_in
 
 __all__ = ["provider", "real"]
@@ -83,19 +88,22 @@ def test_a_program_solves_in_a_home_with_only_this_version_and_its_transcript_is
     signed_in.write_text("signed in")
     (signed_in.parent / "CLAUDE.md").write_text("PRIVATE")
     lines = "\n".join(map(json.dumps, _TRANSCRIPT))
-    solve = f"""
+    env = put_program(
+        direct,
+        f"""
 own="$CLAUDE_CONFIG_DIR"
-find "$HOME" -type f -o -type l | sort >> "$cd_seen/home"
 [ "$(cat "$own/.credentials.json")" = "signed in" ] || exit 3
+[ -z "$(find "$HOME" | grep -e evals -e CLAUDE.md -e better)" ] || exit 4
+case "$*" in *"--model opus") ;; *) exit 5 ;; esac
 mkdir -p "$own/projects/x"; cat > "$own/projects/x/s.jsonl" <<'END'
 {lines}
 END
-grep -q capitals "$own/skills/name-a-town/SKILL.md" && up='tr a-z A-Z' || {{ up=cat; n=2; }}
+up=cat; town=Altberg
+grep -q capitals "$own/skills/name-a-town/SKILL.md" && up='tr a-z A-Z' && town=ALTBERG
 [ -f hint.txt ] && $up < hint.txt > town.txt
-pwd >> "$cd_seen/places"
-"""
-    fake = install(direct.cli.cwd / "bin", "claude-code", claude("ALTBERG"), claude("Altberg"), then=f"n=1\n{solve}")
-    env = path_to(fake)
+echo '{claude("TOWN")}' | sed "s/TOWN/$town/"
+""",
+    )
     assert (
         "Claude Code solves the tasks itself, on this machine and as you"
         in direct(*command[:-1], "--solver", "claude-code", "--dry-run", env=env).out
@@ -108,14 +116,129 @@ pwd >> "$cd_seen/places"
         **dict.fromkeys([("write", False), ("say", False)], "failed"),
     }
     assert all((one.is_opened, one.tokens, one.dollars) == (True, 107, 0.25) for one in found.values())
-    assert fake.seen.arguments[-2:] == ["--model", "opus"]
-    assert "(solved by claude-code:opus)" in " ".join(direct.ok("skills", "improvements", "name-a-town").split())
-    seen = (fake.place / "seen" / "home").read_text()
-    assert "SKILL.md" in seen
-    assert not [word for word in ("evals", "CLAUDE.md", "better") if word in seen]
-    places = (fake.place / "seen" / "places").read_text().split()
-    assert len(places) == 4
-    assert not [place for place in places if Path(place).exists() or Path(place).is_relative_to(direct.home)]
+    assert "(solver: claude-code:opus)" in " ".join(direct.ok("skills", "improvements", "name-a-town").split())
+    assert not list((direct.cli.user_home / ".cache" / "habitus").iterdir())
+
+
+def put_program(direct: Direct, script: str, name: str = "claude") -> dict[str, str]:
+    """Install a script as the program; return the environment to find it in."""
+    program = direct.cli.cwd / "bin" / name
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+
+
+BOXED = pytest.mark.skipif(probe_machine().bubblewrap is None, reason="bubblewrap is not installed")
+
+
+@BOXED
+@pytest.mark.req("IM-04", "SB-09")
+def test_a_solver_reaches_neither_files_nor_processes_nor_hosts_nor_keys_of_the_person(direct: Direct) -> None:
+    command, home = furnish(direct), direct.cli.user_home
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "id").write_text("KEY")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        reached = f"""
+leaks=""
+for path in '{home}/.ssh/id' '{direct.home}/skills' '{direct.home}' '{direct.cli.cwd}/better.md'; do
+  [ -e "$path" ] && leaks="$leaks $path"
+done
+[ -e /proc/{os.getpid()}/cmdline ] && grep -q pytest /proc/{os.getpid()}/cmdline && leaks="$leaks processes"
+env | grep -q -e AWS_SECRET -e OTHER_TOKEN -e DBUS && leaks="$leaks environment"
+env | grep -q ANTHROPIC_API_KEY || leaks="$leaks no-key"
+touch /usr/planted 2>/dev/null && leaks="$leaks /usr"
+python3 - <<'END' || leaks="$leaks network"
+import os, socket, sys
+def answers(port, request=b""):
+    try:
+        with socket.create_connection(("127.0.0.1", port), 2) as line:
+            line.sendall(request)
+            return line.recv(100).decode() if request else "open"
+    except OSError:
+        return ""
+refused = answers(3128, b"CONNECT 127.0.0.1:{port} HTTP/1.1\\r\\n\\r\\n")
+sys.exit(bool(answers({port})) or " 403 " not in refused)
+END
+sleep 3217 &
+echo '{claude("LEAKS")}' | sed "s:LEAKS:${{leaks:-NONE}}:"
+"""
+        secrets = {"AWS_SECRET_ACCESS_KEY": "x", "OTHER_TOKEN": "x", "ANTHROPIC_API_KEY": "x"}
+        env = {**put_program(direct, reached), **secrets, "DBUS_SESSION_BUS_ADDRESS": "x"}
+        said = direct(*command, "--solver", "claude-code", "--budget", "$5", env=env).out
+    found = rollouts(direct)
+    # The check of this task takes capitals alone, and the names of leaks have other letters.
+    assert {found["say", is_new].outcome for is_new in (True, False)} == {"ok"}, said
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"sleep\x003217" in _read(path)]
+    assert left == []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _sign_in(direct: Direct, expires: float) -> Path:
+    file = direct.cli.user_home / ".claude" / ".credentials.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({"claudeAiOauth": {"accessToken": "old", "expiresAt": int(expires * 1000)}}))
+    return file
+
+
+@BOXED
+@pytest.mark.req("IM-04")
+def test_a_renewed_sign_in_comes_back_and_anything_else_does_not(direct: Direct) -> None:
+    command, file = furnish(direct), _sign_in(direct, time.time() + 90_000)
+    renew = """own="$CLAUDE_CONFIG_DIR/.credentials.json"\n[ -L "$own" ] && exit 3\n"""
+    planted = f"""{renew}echo '{{"env": "planted"}}' > "$own"; echo '{claude("X")}'"""
+    before = file.read_text()
+    direct(*command, "--solver", "claude-code", "--budget", "$5", env=put_program(direct, planted))
+    assert {one.outcome for one in rollouts(direct).values()} <= {"ok", "failed"}
+    assert file.read_text() == before
+
+
+@BOXED
+@pytest.mark.req("IM-04")
+def test_a_renewed_token_is_written_back(direct: Direct) -> None:
+    command, file = furnish(direct), _sign_in(direct, time.time() + 90_000)
+    renew = f"""own="$CLAUDE_CONFIG_DIR/.credentials.json"
+sed s/old/new/ "$own" > "$own.x" && mv "$own.x" "$own"; echo '{claude("X")}'"""
+    direct(*command, "--solver", "claude-code", "--budget", "$5", env=put_program(direct, renew))
+    assert json.loads(file.read_text())["claudeAiOauth"]["accessToken"] == "new"
+
+
+@pytest.mark.req("IM-04")
+def test_a_sign_in_that_expires_during_the_run_is_refused_first(direct: Direct) -> None:
+    command, _ = furnish(direct), _sign_in(direct, time.time() + 60)
+    env = put_program(direct, f"""echo '{claude("ALTBERG")}'""")
+    said = direct(*command, "--solver", "claude-code", "--budget", "$5", env=env).out
+    assert "The sign-in of Claude Code expires during the run" in said
+    assert {one.outcome for one in rollouts(direct).values()} == {"infra"}
+
+
+@pytest.mark.req("IM-04")
+def test_an_agent_whose_own_sandbox_does_not_start_counts_for_nothing(direct: Direct) -> None:
+    command = furnish(direct)
+    broken = "bwrap: execvp codex-linux-sandbox: No such file or directory"
+    elsewhere = f"""case "$CODEX_HOME" in '{direct.cli.user_home}/.cache/habitus/'*) ;; *) exit 4 ;; esac"""
+    env = put_program(direct, f"{elsewhere}\ncat <<'END'\n{codex(broken)}\nEND", "codex")
+    said = direct(*command, "--solver", "codex", "--budget", "$5", env=env).out
+    assert f"the program says: {broken}" in " ".join(said.split())
+    assert {one.outcome for one in rollouts(direct).values()} == {"infra"}
+
+
+@pytest.mark.req("IM-04")
+async def test_folders_of_killed_runs_are_swept_and_those_in_use_stay(tmp_path: Path) -> None:
+    (left := tmp_path / "habitus-ask-left").mkdir()
+    async with temporary_workspace(tmp_path) as used:
+        for folder in (left, used):
+            os.utime(folder, (0, 0))
+        async with temporary_workspace(tmp_path) as other:
+            assert sorted(tmp_path.iterdir()) == sorted([used, other])
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.full
@@ -124,8 +247,8 @@ def test_what_goes_wrong_with_a_solver_is_said_in_a_line_and_counts_for_nothing(
     command = furnish(direct)
     near = direct(*command, "--solver", "claude-coed")
     assert (near.code, near.err) == (1, "habitus: 'claude-coed' solves no tasks. Did you mean 'claude-code'?\n")
-    out = install(direct.cli.cwd / "bin", "claude-code", claude("Not logged in · Please run /login", is_error=True))
-    said = direct(*command, "--solver", "claude-code", env=path_to(out)).out
+    out = put_program(direct, f"""echo '{claude("Not logged in: Please run /login", is_error=True)}'""")
+    said = direct(*command, "--solver", "claude-code", env=out).out
     assert "could not be tried 3 times: Claude Code is not signed in, or no longer" in said
     assert {one.outcome for one in rollouts(direct).values()} == {"infra"}
 

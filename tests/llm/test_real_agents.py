@@ -14,7 +14,8 @@ import pytest
 from habitus.learning.transcripts.formats.registry import read_transcripts
 from habitus.llm.agents import open_agent_model
 from habitus.llm.agents.program import ProgramRequest
-from habitus.llm.agents.running import find_solver, run_call
+from habitus.llm.agents.running import run_call
+from habitus.llm.agents.solvers import find_solver
 from habitus.llm.model import CompletionRequest, PersonMessage, ProviderError, TextContent, fetch_answer
 from tests import npm
 from tests.fake_provider import FakeProvider, Reply, fails

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from habitus.agent.stream import ToolFinished, ToolStarted, TurnEvent, TurnResul
 from habitus.app.conversations.sessions import open_session
 from habitus.app.home import Clock, Home
 from habitus.app.home_directory import SESSION_PADS_DIR
-from habitus.app.learning import mining
+from habitus.app.learning import mining, solver_box
 from habitus.app.tasks.workspaces import ABOUT_WORKSPACE, open_workspace, readable_programs
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
@@ -35,7 +36,8 @@ from habitus.learning.transcripts.firings import describe_event
 from habitus.learning.transcripts.study import StudiedTurn, study_file
 from habitus.llm.agents.program import ProgramCall as PreparedCall
 from habitus.llm.agents.program import ProgramRequest
-from habitus.llm.agents.running import ProgramAnswer, SolverProgram, find_solver, run_call, temporary_workspace
+from habitus.llm.agents.running import ProgramAnswer, run_call, temporary_workspace
+from habitus.llm.agents.solvers import SolverProgram, find_solver
 from habitus.llm.model import CompletionRequest, PersonMessage, ProviderError, TextContent
 from habitus.sandbox.inside import folders
 from habitus.settings import AccMode, EvidenceSettings, MemoryMode
@@ -240,7 +242,7 @@ def describe_solver_access(name: str) -> str:
     return (
         f"{solver.program.title} solves the tasks itself, on this machine and as you, signed in as you are: each in "
         f"a new folder and home with this skill alone. It reads there; where a task lays out files or looks for some, "
-        f"it also writes and runs commands, and {solver.powers}.{trial}"
+        f"it also writes and runs commands. {solver_box.describe_access(solver)}.{trial}"
     )
 
 
@@ -255,8 +257,14 @@ async def open_program_solver(
     solver = find_solver(name)
     if home.settings.sandbox.runtime != "local":
         raise Invalid("Cells run on another machine, where no program of yours is.", hint="Leave --solver out.")
-    async with temporary_workspace() as room, open_temporary_home(home, skill, tree, folder=room / "home") as apart:
-        yield ProgramSolver(apart, skill, solver, name.partition(":")[2], budget, model)
+    await asyncio.to_thread(solver_box.refuse_unboxed, home.skills, skill, solver)
+    # Not below the temporary folder, where Codex refuses to start its own helper.
+    parent = home.settings.user_home / ".cache" / "habitus"
+    async with (
+        temporary_workspace(parent) as room,
+        open_temporary_home(home, skill, tree, folder=room / "home") as apart,
+    ):
+        yield ProgramSolver(apart, skill, solver, name.partition(":")[2], budget, model, parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +278,13 @@ class ProgramSolver:
     model: str
     budget: RunBudget
     judge_model: BudgetedModel | None
+    # Where the folders of its runs are made.
+    parent: Path
 
     async def solve(self, task: Task, rollout: Rollout) -> Rollout:
         """Run the program on the task and return the rollout with its outcome."""
         async with AsyncExitStack() as exits:
-            room = await exits.enter_async_context(temporary_workspace())
+            room = await exits.enter_async_context(temporary_workspace(self.parent))
             workspace = (
                 await exits.enter_async_context(open_workspace(self.home, task)) if task.needs_workspace else None
             )
@@ -315,8 +325,11 @@ class ProgramSolver:
         used = aside.max_usage
         try:
             call = await asyncio.to_thread(self._prepare_call, question, work, task.needs_workspace)
-            async with asyncio.timeout(ROLLOUT_TIMEOUT_S):
-                said = await run_call(self.solver.program, question, call, work, 2 * ROLLOUT_TIMEOUT_S)
+            lasts = timedelta(seconds=ROLLOUT_TIMEOUT_S)
+            with solver_box.copy_credentials(self.solver, room, self.home.clock(), lasts):
+                box = solver_box.open_box(self.home.skills, self.skill, self.solver, question.environ, room, work)
+                async with asyncio.timeout(ROLLOUT_TIMEOUT_S):
+                    said = await run_call(self.solver.program, question, call, work, 2 * ROLLOUT_TIMEOUT_S, box=box)
             used = said.usage
             return said
         finally:
@@ -350,7 +363,8 @@ class ProgramSolver:
 # Messages of the program itself, which it gives as an answer and with exit code 0.
 _OWN_MESSAGE = re.compile(
     r"(?:(?:error: )?(?:not logged in|invalid api key|please run /login|credit balance is too low|api error: ?\d{3})"
-    r"|you'?(?:ve| have) (?:hit|reached) your .{0,40}limit|.{0,40}(?:usage|rate) limit (?:reached|exceeded))",
+    r"|you'?(?:ve| have) (?:hit|reached) your .{0,40}limit|.{0,40}(?:usage|rate) limit (?:reached|exceeded)"
+    r"|bwrap: execvp)",
     re.IGNORECASE,
 )
 _NO_HELPER = re.compile(

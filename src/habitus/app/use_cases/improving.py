@@ -22,7 +22,7 @@ from habitus.improve.report import CandidateReport, build_report
 from habitus.improve.run import HOW_TO_RUN
 from habitus.jobs.model import Job
 from habitus.learning.budget import RunLimits
-from habitus.llm.agents.running import find_solver
+from habitus.llm.agents.solvers import find_solver
 from habitus.skills.model import Stage
 
 MAX_CANDIDATES = 20

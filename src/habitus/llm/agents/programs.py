@@ -312,7 +312,7 @@ def _parse_cursor_output(written: str, question: ProgramRequest) -> ProgramOutpu
     return ProgramOutput()
 
 
-_CLOUD_VARIABLES = ("AWS_", "GOOGLE_", "AZURE_", "VERTEX_", "CLOUD_ML_")
+CLOUD_VARIABLES = ("AWS_", "GOOGLE_", "AZURE_", "VERTEX_", "CLOUD_ML_")
 
 PROGRAMS: Mapping[str, AgentProgram] = {
     program.name: program
@@ -325,7 +325,7 @@ PROGRAMS: Mapping[str, AgentProgram] = {
             sign_in="start 'claude' and type /login",
             variables=(
                 *("ANTHROPIC_", "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_OAUTH_", "CLAUDE_CODE_USE_", "CLAUDE_CODE_SKIP_"),
-                *_CLOUD_VARIABLES,
+                *CLOUD_VARIABLES,
             ),
             build_call=_build_claude_call,
             parse_output=_parse_claude_output,
@@ -360,7 +360,7 @@ PROGRAMS: Mapping[str, AgentProgram] = {
             command="opencode",
             install="npm install -g opencode-ai",
             sign_in="opencode auth login",
-            variables=("ANTHROPIC_", "OPENAI_", "GEMINI_API_KEY", "OPENROUTER_", "OPENCODE_API_KEY", *_CLOUD_VARIABLES),
+            variables=("ANTHROPIC_", "OPENAI_", "GEMINI_API_KEY", "OPENROUTER_", "OPENCODE_API_KEY", *CLOUD_VARIABLES),
             build_call=_build_opencode_answer_call,
             parse_output=_parse_opencode_output,
         ),
@@ -385,7 +385,7 @@ PROGRAMS: Mapping[str, AgentProgram] = {
             sign_in="start 'pi' and type /login, or set the key of a provider",
             variables=(
                 *("ANTHROPIC_", "OPENAI_", "GEMINI_API_KEY", "OPENROUTER_", "PI_CODING_AGENT_DIR", "GROQ_", "MISTRAL_"),
-                *("XAI_", "DEEPSEEK_", "CEREBRAS_", *_CLOUD_VARIABLES),
+                *("XAI_", "DEEPSEEK_", "CEREBRAS_", *CLOUD_VARIABLES),
             ),
             build_call=_build_pi_call,
             parse_output=_parse_pi_output,

@@ -1,6 +1,4 @@
-"""Runs agent programs: one request in an empty folder with every failure as one line, and programs that solve a task in
-a temporary home with one skill.
-"""
+"""Runs agent programs: one request in an empty folder, with every failure as one line."""
 
 from __future__ import annotations
 
@@ -12,29 +10,22 @@ import re
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import assert_never
+from typing import Protocol, assert_never
 
-from habitus.errors import Invalid, did_you_mean
+from habitus.errors import StorageFailed
 from habitus.llm.agents.program import (
     AgentProgram,
     ProgramCall,
     ProgramOutput,
     ProgramRequest,
-    link_files,
-    read_json_file,
-    write_text_file,
 )
 from habitus.llm.agents.programs import (
-    PROGRAMS,
-    QUIET_CLAUDE_ENVIRONMENT,
-    build_copilot_call,
-    build_opencode_call,
-    create_codex_home,
-    create_gemini_home,
+    CLOUD_VARIABLES,
 )
 from habitus.llm.model import (
     AssistantMessage,
@@ -49,6 +40,7 @@ from habitus.llm.model import (
     ToolSpec,
 )
 from habitus.llm.prices import compute_price
+from habitus.locks import acquire_lock, try_lock
 from habitus.redact import Redactor
 from habitus.text import estimate_token_count, load_prompt
 
@@ -57,6 +49,8 @@ _PASSED_VARIABLES = (
     *("SSL_CERT_", "NODE_EXTRA_CA_CERTS", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy"),
     "no_proxy",
 )
+# Without the user's session bus, folders and proxies: the box has its own way out.
+_PASSED_INTO_BOX = ("PATH", "LANG", "LC_", "TZ", "TERM")
 # Characters of a program's error message.
 _MAX_ERROR_CHARACTERS = 300
 
@@ -80,21 +74,89 @@ async def ask_program(
         return await run_call(program, question, call, empty, patience_s)
 
 
+_WORKSPACE_PREFIX = "habitus-ask-"
+
+
 @asynccontextmanager
-async def temporary_workspace() -> AsyncIterator[Path]:
-    """Create a temporary folder that is removed afterwards."""
-    room = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="habitus-ask-"))
+async def temporary_workspace(parent: Path | None = None) -> AsyncIterator[Path]:
+    """Create a temporary folder that is removed afterwards; folders of killed processes are removed first."""
+    parent = parent or Path(tempfile.gettempdir())
+    room, lock = await asyncio.to_thread(_create_workspace, parent)
     try:
         yield room
     finally:
         await asyncio.to_thread(shutil.rmtree, room, ignore_errors=True)
+        os.close(lock)
+
+
+def _create_workspace(parent: Path) -> tuple[Path, int]:
+    """Return a new folder and the lock on it, which tells that its process lives."""
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for old in parent.glob(f"{_WORKSPACE_PREFIX}*"):
+        with suppress(OSError, StorageFailed):
+            # A folder that is being created has no lock for a moment.
+            if old.lstat().st_uid != os.getuid() or time.time() - old.lstat().st_mtime < _SWEEP_AFTER_S:
+                continue
+            with try_lock(old) as lock:
+                if lock is not None:
+                    shutil.rmtree(old, ignore_errors=True)
+    room = Path(tempfile.mkdtemp(prefix=_WORKSPACE_PREFIX, dir=parent))
+    lock = acquire_lock(room)
+    assert lock is not None, "a new folder is ours"
+    return room, lock
+
+
+_SWEEP_AFTER_S = 60.0
+
+
+class CommandBox(Protocol):
+    """Starts a program inside a box."""
+
+    def wrap_command(self, command: Sequence[str], cwd: Path) -> AbstractAsyncContextManager[WrappedCommand]: ...
+
+
+class WrappedCommand(Protocol):
+    """A command inside a box, with the descriptors it inherits and the variables it needs."""
+
+    @property
+    def argv(self) -> Sequence[str]: ...
+
+    @property
+    def descriptors(self) -> Sequence[int]: ...
+
+    @property
+    def environ(self) -> Mapping[str, str]: ...
 
 
 async def run_call(
-    program: AgentProgram, question: ProgramRequest, call: ProgramCall, cwd: Path, patience_s: float
+    program: AgentProgram,
+    question: ProgramRequest,
+    call: ProgramCall,
+    cwd: Path,
+    patience_s: float,
+    *,
+    box: CommandBox | None = None,
 ) -> ProgramAnswer:
-    """Run a program with few of the user's variables, and parse its answer."""
-    code, written, complaint = await _run_program(program, call, cwd, question.environ, patience_s)
+    """Run a program with few of the user's variables, in a box if there is one, and parse its answer."""
+    command = [shutil.which(program.command, path=question.environ.get("PATH")) or program.command, *call.arguments]
+    kept = (*(_PASSED_VARIABLES if box is None else _PASSED_INTO_BOX), *program.variables)
+    mine = {
+        key: value
+        for key, value in question.environ.items()
+        if _is_passed_variable(key, kept) and (box is None or not key.startswith(CLOUD_VARIABLES))
+    }
+    environ = {**mine, **call.environ, "NO_COLOR": "1"}
+    if box is None:
+        code, written, complaint = await _run_program(program, command, call.stdin, cwd, environ, patience_s)
+    else:
+        try:
+            async with box.wrap_command(command, cwd) as wrapped:
+                environ |= wrapped.environ
+                code, written, complaint = await _run_program(
+                    program, wrapped.argv, call.stdin, cwd, environ, patience_s, wrapped.descriptors
+                )
+        except OSError as error:
+            raise _explain_start_failure(program, error) from error
     output = await asyncio.to_thread(program.parse_output, written, question)
     if output.problem or code != 0 or not output.text.strip():
         raise _explain_failure(program, output.problem or complaint.strip() or written.strip(), code)
@@ -102,19 +164,23 @@ async def run_call(
 
 
 async def _run_program(
-    program: AgentProgram, call: ProgramCall, cwd: Path, environ: Mapping[str, str], patience_s: float
+    program: AgentProgram,
+    command: Sequence[str],
+    stdin: str,
+    cwd: Path,
+    environ: Mapping[str, str],
+    patience_s: float,
+    descriptors: Sequence[int] = (),
 ) -> tuple[int, str, str]:
-    kept = (*_PASSED_VARIABLES, *program.variables)
-    mine = {key: value for key, value in environ.items() if _is_passed_variable(key, kept)}
     try:
         process = await asyncio.create_subprocess_exec(
-            shutil.which(program.command, path=environ.get("PATH")) or program.command,
-            *call.arguments,
+            *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=cwd,
-            env={**mine, **call.environ, "NO_COLOR": "1"},
+            env=environ,
+            pass_fds=descriptors,
             # A process group of its own, to kill the program's children with it.
             start_new_session=True,
         )
@@ -122,7 +188,7 @@ async def _run_program(
         raise _explain_start_failure(program, error) from error
     try:
         async with asyncio.timeout(patience_s):
-            written, complaint = await process.communicate(call.stdin.encode())
+            written, complaint = await process.communicate(stdin.encode())
     except TimeoutError:
         hint = "Set model_silence higher, or name a faster model."
         raise ProviderError(f"{program.title} gave no answer in {patience_s:g} seconds. {hint}") from None
@@ -264,159 +330,3 @@ def _parse_arguments(arguments: str) -> object:
 
 def to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SolverProgram:
-    """An agent program that solves tasks; `build_call` is told whether it may write files and run commands."""
-
-    program: AgentProgram
-    build_call: Callable[[ProgramRequest, bool], ProgramCall]
-    # The folder in its home with the skills it reads.
-    skills: str
-    # A pattern for the transcripts it writes there.
-    transcripts: str
-    powers: str = "nothing but its own judgement holds its commands in that folder"
-    # Until a real binary was tried.
-    is_experimental: bool = True
-
-
-def find_solver(name: str) -> SolverProgram:
-    """Return the solver of a name such as `claude-code` or `claude-code:MODEL`; raise Invalid for an unknown one."""
-    if (found := SOLVERS.get(name.partition(":")[0])) is not None:
-        return found
-    near = did_you_mean(name, SOLVERS)
-    raise Invalid(f"'{name}' solves no tasks.", hint=near or f"These do: {', '.join(SOLVERS)}; or leave it to ours.")
-
-
-def _build_claude_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
-    own = question.workspace / ".claude"
-    link_files(question.get_user_folder("CLAUDE_CONFIG_DIR", ".claude"), own, ".credentials.json")
-    tools = ("Skill", "Read", "Glob", "Grep", *(("Write", "Edit", "Bash") if may_act else ()))
-    allowed = ("Skill", *(("Bash",) if may_act else ()))
-    return ProgramCall(
-        arguments=(
-            *("-p", "--output-format", "json", "--strict-mcp-config", "--setting-sources", "user"),
-            *("--tools", ",".join(tools), "--allowedTools", ",".join(allowed)),
-            *(("--permission-mode", "acceptEdits") if may_act else ()),
-            *question.list_model_options(),
-        ),
-        stdin=question.prompt,
-        environ={**QUIET_CLAUDE_ENVIRONMENT, "HOME": str(question.workspace), "CLAUDE_CONFIG_DIR": str(own)},
-    )
-
-
-_DISABLED_SOLVER_FEATURES = (
-    "hooks",
-    "apps",
-    "plugins",
-    "memories",
-    "multi_agent",
-    "tool_suggest",
-    "browser_use",
-    "computer_use",
-)
-
-
-def _build_codex_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
-    own = create_codex_home(question, {"features": dict.fromkeys(_DISABLED_SOLVER_FEATURES, False)})
-    held = ("--skip-git-repo-check", "--ignore-rules", "--sandbox", "workspace-write" if may_act else "read-only")
-    return ProgramCall(
-        arguments=("exec", "--json", *held, *question.list_model_options(), "-"),
-        stdin=question.prompt,
-        environ={"HOME": str(question.workspace), "CODEX_HOME": str(own)},
-    )
-
-
-def _build_gemini_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
-    environ = create_gemini_home(
-        question, {} if may_act else {"tools": {"exclude": ["run_shell_command", "write_file"]}}
-    )
-    alone = ("--skip-trust", "--approval-mode", "yolo", "-e", "none")
-    return ProgramCall(
-        arguments=("-p", "", "-o", "json", *alone, *question.list_model_options("-m")),
-        stdin=question.prompt,
-        environ=environ,
-    )
-
-
-def _build_opencode_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
-    refused = {} if may_act else {"edit": "deny", "bash": "deny"}
-    call = build_opencode_call(
-        question, {"mode": "primary", "permission": {"*": "allow", "webfetch": "deny", **refused}}
-    )
-    return replace(call, environ={**call.environ, "HOME": str(question.workspace)})
-
-
-def _build_copilot_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
-    tools = () if may_act else ("--deny-tool", "shell", "--deny-tool", "write")
-    call = build_copilot_call(question, "--allow-all-tools", *tools)
-    return replace(call, environ={**call.environ, "HOME": str(question.workspace)})
-
-
-def _build_pi_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
-    own = question.workspace / "pi"
-    link_files(question.get_user_folder("PI_CODING_AGENT_DIR", ".pi/agent"), own, "auth.json", "models.json")
-    kept = ("defaultProvider", "defaultModel", "defaultThinkingLevel")
-    theirs = read_json_file(question.get_user_folder("PI_CODING_AGENT_DIR", ".pi/agent") / "settings.json")
-    write_text_file(own / "settings.json", json.dumps({key: theirs[key] for key in kept if key in theirs}))
-    tools = ("read", "grep", "find", "ls", *(("write", "edit", "bash") if may_act else ()))
-    without = ("context-files", "extensions", "prompt-templates", "themes")
-    return ProgramCall(
-        arguments=(
-            *("-p", "--mode", "json", *(f"--no-{each}" for each in without)),
-            *("--tools", ",".join(tools), *question.list_model_options()),
-        ),
-        stdin=question.prompt,
-        environ={
-            "HOME": str(question.workspace),
-            "PI_CODING_AGENT_DIR": str(own),
-            "PI_OFFLINE": "1",
-            "PI_TELEMETRY": "0",
-        },
-    )
-
-
-SOLVERS: Mapping[str, SolverProgram] = {
-    one.program.name: one
-    for one in (
-        SolverProgram(
-            program=PROGRAMS["claude-code"],
-            build_call=_build_claude_solver_call,
-            skills=".claude/skills",
-            transcripts=".claude/projects/*/*.jsonl",
-            is_experimental=False,
-        ),
-        SolverProgram(
-            program=PROGRAMS["codex"],
-            build_call=_build_codex_solver_call,
-            skills=".agents/skills",
-            transcripts="codex/sessions/**/rollout-*.jsonl",
-            powers="its own sandbox holds its commands in that folder",
-        ),
-        SolverProgram(
-            program=PROGRAMS["gemini-cli"],
-            build_call=_build_gemini_solver_call,
-            skills=".gemini/skills",
-            transcripts=".gemini/tmp/*/chats/session-*.json*",
-        ),
-        SolverProgram(
-            program=PROGRAMS["opencode"],
-            build_call=_build_opencode_solver_call,
-            skills="config/opencode/skills",
-            transcripts="data/opencode/opencode*.db",
-        ),
-        SolverProgram(
-            program=PROGRAMS["copilot"],
-            build_call=_build_copilot_solver_call,
-            skills="copilot/skills",
-            transcripts="copilot/session-state/*/events.jsonl",
-        ),
-        SolverProgram(
-            program=PROGRAMS["pi"],
-            build_call=_build_pi_solver_call,
-            skills="pi/skills",
-            transcripts="pi/sessions/*/*.jsonl",
-        ),
-    )
-}
