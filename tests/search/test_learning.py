@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -13,11 +14,14 @@ from habitus.search.learned_requests import (
     MAX_REQUESTS_PER_ITEM,
     MAX_WEIGHT,
     LearnedRequest,
+    LearnedRequestSet,
     compute_strength,
 )
 from tests.search.library import SKILLS, assert_alike
 
 DAY = 86_400.0
+NOUNS = ("report", "invoice", "chart", "mail", "contract", "photo")
+NAMES = ("Anna", "Bernd", "the tax office", "my boss", "tomorrow")
 
 
 class Clock:
@@ -152,3 +156,37 @@ def test_of_two_that_say_the_same_the_used_one_leads_after_five_uses(index: Sear
     index.learn_requests(("z-twin", text) for text in requests)
     for unseen in ("bake a sourdough loaf", "bread for breakfast", "the crust is too dark", "knead and bake"):
         assert _place(index, unseen, "z-twin") < _place(index, unseen, "a-twin")
+
+
+@pytest.mark.req("SE-10")
+@pytest.mark.parametrize("is_encoded", [True, False])
+def test_what_is_kept_up_request_by_request_equals_what_is_summed_at_once(
+    embedder: WordLlamaEmbedder, is_encoded: bool
+) -> None:
+    width, chance = embedder.width if is_encoded else 0, random.Random(7)
+    texts = [f"{verb} the {what} for {who}" for verb in ("file", "send", "plot") for what in NOUNS for who in NAMES]
+    vectors = embedder.embed(texts)[:, :width]
+
+    def make(at: int) -> LearnedRequest:
+        item = f"skill-{chance.randrange(9)}"
+        return LearnedRequest(item=item, text=texts[at], weight=chance.uniform(0.3, 2), at=DAY, vector=vectors[at])
+
+    kept = LearnedRequestSet(width)
+    kept.add_requests(make(at) for at in range(80))
+    kept.compute_similarity("send it", vectors[3], DAY)
+    for _ in range(300):
+        kept.add_requests([make(chance.randrange(len(texts)))])
+        kept.drop_requests([chance.choice(sorted(kept.list_keys()))])
+        kept.compute_similarity("send it", vectors[3], DAY)
+    anew = LearnedRequestSet(width)
+    anew.add_requests(kept.list_requests())
+    for at in range(0, len(texts), 7):
+        is_, should = (one.compute_similarity(texts[at], vectors[at], DAY) for one in (kept, anew))
+        assert is_ is not None
+        assert should is not None
+        rows = [is_.items[item] for item in should.items]
+        for name in ("nearest", "usual", "familiarity"):
+            assert getattr(is_, name)[rows] == pytest.approx(getattr(should, name), abs=1e-4), name
+        assert is_.values[rows, 1:] == pytest.approx(should.values[:, 1:], abs=1e-4)
+        # The scatter is a twentieth of the requests behind at most.
+        assert is_.values[rows, 0] == pytest.approx(should.values[:, 0], abs=0.03)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from habitus.search.texts.embedding import Vectors, normalize_rows
+from habitus.search.texts.embedding import Vectors
 from habitus.search.texts.index_entry import IndexEntry, Vector, compute_text_digest, unpack_entry
 from habitus.search.texts.words import extract_terms, hash_term
 
@@ -31,6 +31,8 @@ _SHRINK_WORDS = 30.0
 _FAMILIARITY_HALFWAY = 5.0
 _SCATTER_SAMPLE = 4096
 _DAY = 86_400.0
+# Below this a sum is zero but for rounding.
+_NOTHING = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,17 +129,24 @@ class LearnedRequestSet:
     def add_requests(self, requests: Iterable[LearnedRequest]) -> None:
         """Add requests, replacing those with the same keys."""
         for request in requests:
-            of_item = self._requests.setdefault(request.item, {})
-            self._count += request.digest not in of_item
-            of_item[request.digest] = request
-            self._summary = None
+            of_item, digest = self._requests.setdefault(request.item, {}), request.digest
+            if self._summary is not None:
+                if digest in of_item:
+                    self._summary.remove_request((request.item, digest))
+                self._summary.add_request(request)
+            self._count += digest not in of_item
+            of_item[digest] = request
 
     def drop_requests(self, keys: Iterable[tuple[str, str]]) -> None:
         """Remove the requests with these keys."""
         for item, digest in keys:
             if self._requests.get(item, {}).pop(digest, None) is not None:
                 self._count -= 1
-                self._summary = None
+                # An item without requests leaves no row behind.
+                if not self._requests[item]:
+                    self._summary = None
+                if self._summary is not None:
+                    self._summary.remove_request((item, digest))
         self._requests = {item: of_item for item, of_item in self._requests.items() if of_item}
 
     def compute_similarity(self, text: str, vector: Vector, now: float) -> RequestSimilarity | None:
@@ -154,71 +163,127 @@ class LearnedRequestSet:
 
 
 class _RequestStatistics:
-    def __init__(self, requests: list[LearnedRequest], now: float, width: int) -> None:
-        self._items: dict[str, int] = {}
-        self._owners = np.array([self._items.setdefault(r.item, len(self._items)) for r in requests])
-        self._strengths = np.array([compute_strength(r, now) for r in requests], dtype=np.float32)
-        self._counts = np.bincount(self._owners, weights=self._strengths).astype(np.float32)
-        self._vectors = np.array([r.vector for r in requests], dtype=np.float32).reshape(len(requests), width)
-        if width:
-            self._means, self._directions, self._offsets = self._compute_discriminant()
-        self._said = [_extract_features(request.text) for request in requests]
-        self._words, self._word_sums = self._count_words()
+    """Sums over the learned requests, kept up request by request with the strengths of one day. Only the scatter is
+    computed anew, after every twentieth part has changed: a few requests more hardly move it.
+    """
 
-    def _compute_discriminant(self) -> tuple[Vectors, Vectors, NDArray[np.float32]]:
-        """Return the unit mean request of each item, then the discriminant's directions and offsets."""
-        weighted = self._vectors * self._strengths[:, None]
-        everything = weighted.sum(0) / max(float(self._strengths.sum()), 1e-9)
-        sums = np.zeros((len(self._items), self._vectors.shape[1]), dtype=np.float32)
-        np.add.at(sums, self._owners, weighted)
-        means = (sums + _SHRINK_MEAN * everything) / (self._counts + _SHRINK_MEAN)[:, None]
-        # A sample is enough for the scatter, whose cost grows with the number of requests.
-        spacing = -(-len(self._vectors) // _SCATTER_SAMPLE)
-        off = (self._vectors - means[self._owners])[::spacing]
+    def __init__(self, requests: Iterable[LearnedRequest], now: float, width: int) -> None:
+        self._now = now
+        self._items: dict[str, int] = {}
+        self._rows: dict[tuple[str, str], int] = {}
+        # One row per request; a removed one gives its row to the last.
+        self._keys: list[tuple[str, str]] = []
+        self._said: list[set[int]] = []
+        self._owners, self._strengths = np.zeros(64, dtype=np.int64), np.zeros(64, dtype=np.float32)
+        self._vectors: Vectors = np.zeros((64, width), dtype=np.float32)
+        # One row per item: sums of strengths, of vectors and of words, then the scaled square of the vector sum.
+        self._counts, self._word_sums, self._squares = (np.zeros(64, dtype=np.float32) for _ in range(3))
+        self._sums: Vectors = np.zeros((64, width), dtype=np.float32)
+        # How often each word occurs in the requests of each item.
+        self._words: dict[int, dict[int, float]] = {}
+        self._inverse: Vectors | None = None
+        self._changes = 0
+        for request in requests:
+            self.add_request(request)
+
+    def add_request(self, request: LearnedRequest) -> None:
+        """Count a request whose key is not counted yet."""
+        owner, row = self._items.setdefault(request.item, len(self._items)), len(self._rows)
+        self._keys.append((request.item, request.digest))
+        self._rows[self._keys[row]] = row
+        self._said.append(_extract_features(request.text))
+        self._vectors, self._owners, self._strengths = (
+            _make_room(array, row) for array in (self._vectors, self._owners, self._strengths)
+        )
+        self._sums, self._counts, self._word_sums, self._squares = (
+            _make_room(array, owner) for array in (self._sums, self._counts, self._word_sums, self._squares)
+        )
+        self._vectors[row], self._owners[row] = request.vector, owner
+        self._strengths[row] = compute_strength(request, self._now)
+        self._count_row(row, 1)
+
+    def remove_request(self, key: tuple[str, str]) -> None:
+        """Stop counting a request."""
+        row = self._rows.pop(key)
+        self._count_row(row, -1)
+        last_key, last_said = self._keys.pop(), self._said.pop()
+        if last_key != key:
+            self._keys[row], self._said[row], self._rows[last_key] = last_key, last_said, row
+            for array in (self._vectors, self._owners, self._strengths):
+                array[row] = array[len(self._keys)]
+
+    def _count_row(self, row: int, sign: int) -> None:
+        owner, weight = int(self._owners[row]), sign * float(self._strengths[row])
+        self._counts[owner] += weight
+        self._sums[owner] += weight * self._vectors[row]
+        self._word_sums[owner] += weight * len(self._said[row])
+        for number in self._said[row]:
+            per_item = self._words.setdefault(number, {})
+            per_item[owner] = per_item.get(owner, 0.0) + weight
+            if per_item[owner] < _NOTHING:
+                del per_item[owner]
+        self._changes += 1
+        if self._inverse is not None:
+            self._squares[owner] = self._sums[owner] @ self._inverse @ self._sums[owner]
+
+    def _compute_mean(self) -> Vector:
+        """Return the mean of all requests."""
+        mean: Vector = self._sums.sum(0) / max(float(self._counts.sum()), _NOTHING)
+        return mean
+
+    def _compute_inverse(self) -> Vectors:
+        """Return the inverse of how requests scatter around the shrunken mean of their item."""
+        if self._inverse is not None and self._changes * 20 < len(self._rows):
+            return self._inverse
+        # A sample is enough, and its cost is bounded.
+        sample = slice(0, len(self._rows), -(-len(self._rows) // _SCATTER_SAMPLE))
+        owners = self._owners[sample]
+        means = self._sums[owners] + _SHRINK_MEAN * self._compute_mean()
+        off = self._vectors[sample] - means / (self._counts[owners] + _SHRINK_MEAN)[:, None]
         scatter = off.T @ off / len(off)
         shrink = max(_SHRINK_SCATTER, 64 / (64 + len(off)))
         even = np.eye(len(scatter), dtype=np.float32) * (np.trace(scatter) / len(scatter) + 1e-4)
         # Shrinking keeps the matrix invertible with few requests.
-        inverse = np.linalg.inv((1 - shrink) * scatter + shrink * even)
-        directions = (means @ inverse).astype(np.float32)
-        base = everything @ inverse
-        offsets = ((directions * means).sum(1) - base @ everything) / 2
-        return normalize_rows(sums), directions - base, offsets.astype(np.float32)
-
-    def _count_words(self) -> tuple[dict[int, dict[int, float]], NDArray[np.float32]]:
-        """Return how often each word occurs in the requests of each item, and the sums per item."""
-        words: dict[int, dict[int, float]] = {}
-        sums = np.zeros(len(self._items), dtype=np.float32)
-        for said, owner, weight in zip(self._said, self._owners.tolist(), self._strengths.tolist(), strict=True):
-            for number in said:
-                per_item = words.setdefault(number, {})
-                per_item[owner] = per_item.get(owner, 0.0) + weight
-            sums[owner] += weight * len(said)
-        return words, sums
+        self._inverse = np.linalg.inv((1 - shrink) * scatter + shrink * even).astype(np.float32)
+        self._squares = ((self._sums @ self._inverse) * self._sums).sum(1)
+        self._changes = 0
+        return self._inverse
 
     def compute_similarity(self, text: str, vector: Vector) -> RequestSimilarity:
-        asked = _extract_features(text)
-        meaning = np.zeros(len(self._items), dtype=np.float32)
-        nearest, usual = np.zeros_like(meaning), np.zeros_like(meaning)
+        asked, count = _extract_features(text), len(self._items)
+        meaning, nearest, usual = (np.zeros(count, dtype=np.float32) for _ in range(3))
+        owners, counts = self._owners[: len(self._rows)], self._counts[:count]
         if len(vector):
-            meaning = self._directions @ vector - self._offsets
-            usual = self._means @ vector
-            np.maximum.at(nearest, self._owners, self._vectors @ vector)
+            meaning = self._compare_by_meaning(vector)
+            sums = self._sums[:count]
+            usual = sums @ vector / np.maximum(np.linalg.norm(sums, axis=1), _NOTHING)
+            np.maximum.at(nearest, owners, self._vectors[: len(self._rows)] @ vector)
         else:
-            np.maximum.at(nearest, self._owners, self._compute_word_overlap(asked))
+            np.maximum.at(nearest, owners, self._compute_word_overlap(asked))
         return RequestSimilarity(
             items=self._items,
             values=np.stack([meaning / 10, self._score_by_words(asked) / 10, _scale_above_chance(nearest)], axis=1),
             nearest=nearest,
             usual=usual,
-            familiarity=self._counts / (self._counts + _FAMILIARITY_HALFWAY),
+            familiarity=counts / (counts + _FAMILIARITY_HALFWAY),
         )
+
+    def _compare_by_meaning(self, vector: Vector) -> NDArray[np.float32]:
+        """Return the discriminant of each item: its shrunken mean request against the mean of all."""
+        inverse, mean, count = self._compute_inverse(), self._compute_mean(), len(self._items)
+        sums, shrunken = self._sums[:count], self._counts[:count] + _SHRINK_MEAN
+        scaled, scaled_mean = inverse @ vector, inverse @ mean
+        # The square of a shrunken mean, multiplied out: only the part of the item itself is stored.
+        squares = self._squares[:count] + 2 * _SHRINK_MEAN * (sums @ scaled_mean)
+        squares = (squares + _SHRINK_MEAN**2 * (mean @ scaled_mean)) / shrunken**2
+        nearness = (sums @ scaled + _SHRINK_MEAN * (mean @ scaled)) / shrunken - mean @ scaled
+        return np.asarray(nearness - (squares - mean @ scaled_mean) / 2, dtype=np.float32)
 
     def _score_by_words(self, asked: set[int]) -> NDArray[np.float32]:
         """Return per item the log-ratio of the known words under its requests and under all requests."""
-        known = [number for number in sorted(asked) if number in self._words]
-        ratios = len(known) * np.log(_SHRINK_WORDS / (self._word_sums + _SHRINK_WORDS))
-        total = max(float(self._word_sums.sum()), 1e-9)
+        known = [number for number in sorted(asked) if self._words.get(number)]
+        ratios = len(known) * np.log(_SHRINK_WORDS / (self._word_sums[: len(self._items)] + _SHRINK_WORDS))
+        total = max(float(self._word_sums.sum()), _NOTHING)
         for number in known:
             per_item = self._words[number]
             where = np.fromiter(per_item, dtype=np.int64, count=len(per_item))
@@ -229,6 +294,11 @@ class _RequestStatistics:
     def _compute_word_overlap(self, asked: set[int]) -> NDArray[np.float32]:
         """Return per learned request the share of common words, which replaces the cosine without a model."""
         return np.array([len(asked & past) / max(len(asked | past), 1) for past in self._said], dtype=np.float32)
+
+
+def _make_room(array: NDArray[Any], row: int) -> NDArray[Any]:
+    """Return the array with this row, twice as long if it was full."""
+    return array if row < len(array) else np.concatenate([array, np.zeros_like(array)])
 
 
 def _scale_above_chance(nearest: NDArray[np.float32]) -> NDArray[np.float32]:
