@@ -342,6 +342,7 @@ def load_settings(environ: Mapping[str, str], cwd: Path, home: Path | None = Non
     user_home = Path(environ.get("HOME") or Path.home())
     where = cwd / _expand_home(home or Path(environ.get("HABITUS_HOME") or user_home / ".habitus"), user_home)
     from_file, warnings = _read_settings_file(where / SETTINGS_FILE)
+    warnings += _warn_unknown_variables(environ)
     values = _apply_environment(from_file, environ)
     account = account or environ.get("USER") or environ.get("LOGNAME") or get_account_name()
     values.setdefault("user", account)
@@ -402,6 +403,23 @@ def _warn_unknown_keys(file: str, section: str, values: object, known: set[str])
         for key in (values if isinstance(values, dict) else ())
         if key not in known
     ]
+
+
+# Read by other parts than the settings.
+_OTHER_VARIABLES = frozenset(
+    f"HABITUS_{name}" for name in ("HOME", "DEBUG", "LOG", "VAULT_KEY", "VAULT_KEY_FILE", "ONLY_FIELDS", "BENCH_DATA")
+)
+
+
+def _warn_unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return one warning that names all unknown variables with our prefix; empty if there are none."""
+    known = {get_variable_name(key) for key in list_setting_keys()} | _OTHER_VARIABLES
+    unknown = sorted(name for name in environ if name.startswith("HABITUS_") and name not in known)
+    if not unknown:
+        return []
+    are = "an unknown variable and is" if len(unknown) == 1 else "unknown variables and are"
+    near = dict.fromkeys(did_you_mean(name, known) for name in unknown)
+    return [" ".join(filter(None, [f"{', '.join(unknown)}: {are} ignored.", *near]))]
 
 
 def _apply_environment(from_file: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:

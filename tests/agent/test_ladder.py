@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from habitus.app import Habitus
-from habitus.llm.scripted import calls, says
+from habitus.learning.detectors.rules import detect
+from habitus.llm.scripted import ScriptStep, calls, says
 from habitus.skills.model import Skill, Stage
 from tests.agent.conftest import Talk
 from tests.agent.test_code_tools import kept, results
+from tests.agent.test_turn import Watcher
 
 pytestmark = pytest.mark.req("LA-01")
 
@@ -82,3 +84,43 @@ async def test_fresh_from_its_passed_cases_a_tool_is_tried_first_until_a_use_spe
     later, _ = talk([calls("recall_skill", {"name": "add-up"}), says("ok")])
     await later.turn("add these")
     assert "There is a tool `add_up` for it, too." in results(later)[0]
+
+
+@pytest.mark.req("LA-02")
+async def test_a_recall_names_the_stages_in_one_order_and_a_degraded_one_last(talk: Talk, habitus: Habitus) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
+    code = "import json, sys\nprint(1 / json.loads(sys.argv[1])['n'])\n"
+    async with habitus.tools as tools:
+        await tools.create("divide", "Divides one", schema, code, {"n": 2}, habitus.build_author())
+    folder = habitus.skills.find_directory("divide")
+    assert folder is not None
+    (folder / "chunks.md").write_text(CHUNKS)
+
+    async def recall(*before: ScriptStep) -> str:
+        session, _ = talk([*before, calls("recall_skill", {"name": "divide"}), says("ok")])
+        await session.turn("go on")
+        return results(session)[-1]
+
+    habitus.skills.create(Skill(name="other", description="Another.", body="1. Go."), habitus.build_author())
+    told = await recall(*[calls("look_twice", {"name": "other"})] * 12)
+    assert (
+        "Try the tool `divide` first: it is tested. If it fails, try the recipe `look_twice`: it has served. "
+        "The steps are for when it fails." in told
+    )
+    assert told.count("Try the") == 1
+    failing, _ = talk([*[calls("divide", {"n": 0})] * 3, says("hm")])
+    await failing.turn("divide these")
+    told = await recall()
+    assert told.index("Try the recipe `look_twice` first: it has served.") < told.index("`divide` is degraded")
+    assert "Follow the steps" not in told
+
+
+@pytest.mark.req("EL-02")
+async def test_two_resets_without_a_cell_between_are_two_resets(talk: Talk) -> None:
+    reset = calls("scratchpad", {"action": "reset", "name": "main"})
+    cell = calls("scratchpad", {"action": "exec", "name": "main", "code": "x = 1"})
+    watcher = Watcher()
+    session, _ = talk([cell, reset, reset, says("done")], observers=[watcher])
+    await session.turn("start over")
+    assert results(session)[1:] == ["Scratchpad 'main' is empty again."] * 2
+    assert [lesson.detector for lesson in detect(watcher.seen)] == ["reset_churn"]

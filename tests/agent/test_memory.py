@@ -115,3 +115,17 @@ async def test_a_rule_that_came_during_the_session_stands_beside_the_next_reques
     await session.turn("write today's date into the report")
     assert model.asked[1].system == model.asked[0].system
     assert "- Always: dates are written as 2026-11-15" in said(model.asked[1])
+
+
+@pytest.mark.req("LP-05")
+async def test_lessons_in_a_tools_description_are_not_pruned_for_unrelated_turns(talk: Talk, habitus: Habitus) -> None:
+    texts = ("Plots need the Agg backend", "CSV files of the bank use semicolons", "Pickle cannot store lambdas")
+    for text in texts:
+        habitus.memory.add(text, kind="lesson", topic="scratchpad")
+    cell = calls("scratchpad", {"action": "exec", "name": "main", "code": "1 + 1"})
+    session, _ = talk([cell, says("2")] * 6)
+    for _ in range(6):
+        await session.turn("what is one and one?")
+    assert {one.counters.retrievals for one in habitus.memory.list_lessons()} == {0}
+    assert all(one.counters.last_retrieved is not None for one in habitus.memory.list_lessons())
+    assert habitus.memory.prune() == ()

@@ -295,7 +295,7 @@ async def test_a_waiting_skill_is_corrected_in_place(talk: Talk, habitus: Habitu
     await session.turn("keep this")
     waiting = habitus.review.list()
     assert len(waiting) == 1
-    assert "1. Boil water.\n2. Wait." in habitus.review.list_conversation_skills(session.id)["tea"].body
+    assert "1. Boil water.\n2. Wait." in habitus.review.list_conversation_skills(session.id)["tea"][1].body
 
 
 @pytest.mark.full
@@ -409,3 +409,20 @@ async def test_update_skill_edits_the_text_that_an_extending_skill_shows(talk: T
     await session.turn("say the number of rows, too")
     habitus.review.approve(1, habitus.build_author())
     assert habitus.skills.load("data-summary").body == f"{shown}\nSay how many rows there are."
+
+
+@pytest.mark.req("AG-06", "SK-09")
+async def test_results_name_the_version_as_it_is_and_the_proposal_beside_it(talk: Talk, habitus: Habitus) -> None:
+    habitus.skills.create(Skill(name="tea", description="Brews tea", body="1. Boil."), habitus.build_author())
+    change = {"name": "tea", "operation": "append", "content": "2. Wait."}
+    more = {"name": "tea", "operation": "append", "content": "3. Pour."}
+    look = [calls("read_skill", {"name": "tea"}), calls("list_skills", {})]
+    session, _ = talk([calls("update_skill", change), calls("update_skill", more), *look, says("ok")])
+    await session.turn("keep this")
+    first, second, read, listed = map(json.loads, results(session))
+    (pending,) = habitus.review.list()
+    assert [(one["version"], one["status"]) for one in (first, second)] == [(1, "proposed")] * 2
+    assert (second["proposal"], read["proposal"]) == (pending.id, pending.id)
+    assert (read["version"], read["status"], "3. Pour." in read["content"]) == (1, "waiting", True)
+    (tea,) = [one for one in listed["skills"] if one["name"] == "tea"]
+    assert (tea["version"], tea["proposal"]) == (1, pending.id)

@@ -51,7 +51,7 @@ def test_what_the_agent_starts_waits_and_is_applied_when_approved(habitus: Habit
     assert proposal.reasons == ("the agent started it",)
     assert not habitus.skills.is_name_taken("report")
     assert habitus.review.count_pending() == 1
-    assert habitus.review.list_conversation_skills("c1")["report"].body == "1. Write it."
+    assert habitus.review.list_conversation_skills("c1")["report"][1].body == "1. Write it."
     assert habitus.review.list_conversation_skills("c2") == {}
 
     approved, version = habitus.review.approve(proposal.id, ME)

@@ -66,7 +66,7 @@ class LibraryView:
     # A counter of snapshots; caches beside the snapshot compare it to know that they are stale.
     revision: int = 0
     _snapshot: LibrarySnapshot | None = None
-    _waiting: tuple[int, Mapping[str, Skill]] | None = None  # with the revision it belongs to
+    _waiting: tuple[int, Mapping[str, tuple[int, Skill]]] | None = None  # with the revision it belongs to
     _may_load: tuple[LibrarySnapshot, SkillSelection, frozenset[str]] | None = None
     _shown: dict[str, Skill] = field(default_factory=dict)  # skills whose text was shown in this conversation
 
@@ -145,8 +145,12 @@ class LibraryView:
 
     def list_pending(self) -> Mapping[str, Skill]:
         """Return the skills written in this conversation that are pending review."""
+        return {name: skill for name, (_, skill) in self.list_proposed().items()}
+
+    def list_proposed(self) -> Mapping[str, tuple[int, Skill]]:
+        """Return the pending skills, each with the number of its proposal."""
         if self._waiting is None or self._waiting[0] != self.revision:
-            nothing: Mapping[str, Skill] = {}
+            nothing: Mapping[str, tuple[int, Skill]] = {}
             found = self.outage.read_or_default(
                 lambda: self.review.list_conversation_skills(self.conversation), nothing
             )
@@ -412,7 +416,7 @@ def sandbox_services(view: LibraryView) -> Mapping[str, Callable[[Any], Awaitabl
         return [
             {"name": s.name, "title": s.title, "description": s.description, "tags": list(s.tags)}
             for s in found
-            if tag is None or tag in s.tags
+            if tag is None or s.has_tag(tag)
         ]
 
     async def read(argument: Any) -> dict[str, Any]:

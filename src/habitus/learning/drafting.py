@@ -147,7 +147,8 @@ class CodeDraft(BaseModel):
     parameters: dict[str, Any] = Field(
         default_factory=lambda: {"type": "object"}, description="JSON Schema (type object) of its arguments."
     )
-    code: str = Field(default="", description="The whole Python program; empty if no program can do it alone.")
+    # Required: without it, an answer with other field names would pass for one that has no program.
+    code: str = Field(description="The whole Python program; empty if no program can do it alone.")
     payload: dict[str, Any] = Field(
         default_factory=dict, description="Arguments of one recorded use, which the program is tried with."
     )

@@ -174,8 +174,10 @@ def record_shown(ledger: EngramRepository, ids: Iterable[str], omitted: Iterable
     with ledger.update_counters([*shown, *missed]) as found:
         for id in shown:
             if id in found:
-                counters = found[id].counters
-                found[id] = found[id].with_counts(retrievals=counters.retrievals + 1, last_retrieved=now, missed=0)
+                # A tool's description shows all its lessons to every request, so that says nothing against one.
+                chosen = found[id].topic != model.SCRATCHPAD_TOPIC
+                retrievals = found[id].counters.retrievals + chosen
+                found[id] = found[id].with_counts(retrievals=retrievals, last_retrieved=now, missed=0)
                 _log_retrieval(found[id])
         for id in missed:
             if id in found:
@@ -194,7 +196,10 @@ def credit_lessons(ledger: EngramRepository, request: str, lessons: Mapping[str,
         for id, engram in engrams.items():
             # Checked again inside the transaction: another process may have credited it meanwhile.
             if _was_shown_since(engram, now - recent):
-                engrams[id] = engram.with_counts(helpful=engram.counters.helpful + 1, credited_on=now)
+                counters = engram.counters
+                # It fitted the request after all, which `record_shown` could not know.
+                retrievals = counters.retrievals + (engram.topic == model.SCRATCHPAD_TOPIC)
+                engrams[id] = engram.with_counts(retrievals=retrievals, helpful=counters.helpful + 1, credited_on=now)
                 credited.append(id)
     return tuple(credited)
 

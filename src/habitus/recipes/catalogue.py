@@ -114,13 +114,14 @@ class RecipeCatalogue:
             return ()
         counted = self._load_counts()
         there = names.BUILT_IN_TOOLS | set(self.code_tools(seen))
+        plans = [(item, made, problems) for item in seen.with_recipes for made, problems in self._load_plans(item)]
+        recipes = {made.callable_name for _, made, _ in plans}
         found: list[SkillRecipe] = []
         taken = set(there)
-        for item in seen.with_recipes:
-            for made, problems in self._load_plans(item):
-                missing = _find_missing_tools(made, there) if not problems else ()
-                found.append(self._build_recipe(item, made, (*problems, *missing), counted, taken))
-                taken.add(made.callable_name)
+        for item, made, problems in plans:
+            missing = _find_missing_tools(made, there, recipes) if not problems else ()
+            found.append(self._build_recipe(item, made, (*problems, *missing), counted, taken))
+            taken.add(made.callable_name)
         return tuple(sorted(_archive_excess_recipes(found), key=lambda recipe: (recipe.name, recipe.skill)))
 
     def get(self, name: str) -> SkillRecipe:
@@ -199,15 +200,23 @@ class RecipeCatalogue:
         return RecipeStatus.ACTIVE, ""
 
 
-def _find_missing_tools(made: RecipePlan, there: Collection[str]) -> tuple[RecipeProblem, ...]:
-    """Return a problem for each step whose tool does not exist."""
+def _find_missing_tools(
+    made: RecipePlan, there: Collection[str], recipes: Collection[str]
+) -> tuple[RecipeProblem, ...]:
+    """Return a problem for each step whose tool does not exist or is a recipe."""
     # Checked before the run, because a late failure would leave the earlier steps done.
     steps = (step for steps in (made.steps, *made.branches.values()) for step in steps)
     return tuple(
-        RecipeProblem(line=step.line, message=f"it calls '{step.tool}', and there is no such tool")
+        RecipeProblem(line=step.line, message=f"it calls '{step.tool}', {_explain_missing(step.tool, recipes)}")
         for step in steps
         if step.tool and step.tool not in there
     )
+
+
+def _explain_missing(tool: str, recipes: Collection[str]) -> str:
+    if get_tool_name(tool) in recipes:
+        return "a recipe, and recipes can't call recipes; write its steps here"
+    return "and there is no such tool"
 
 
 def _archive_excess_recipes(found: Sequence[SkillRecipe]) -> list[SkillRecipe]:

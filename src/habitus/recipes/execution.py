@@ -11,7 +11,7 @@ from typing import Any
 from habitus.errors import Invalid
 from habitus.events import OK, Outcome, ToolResult, build_failed_outcome, build_infra_outcome
 from habitus.skills import names
-from habitus.skills.formats.recipes_md import Recipe, RecipeStep
+from habitus.skills.formats.recipes_md import REFERENCE, Recipe, RecipeStep, list_references
 
 # Per run, whatever its branches do.
 MAX_CALLS = 50
@@ -265,7 +265,6 @@ OUTCOME = "outcome"
 _FIELDS = ("tool", "branch", "description", "params", "save_as", "when", "on_fail", "optional")
 _TYPES = ("string", "integer", "number", "boolean", "array", "object")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-REFERENCE = re.compile(r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<path>[A-Za-z_]\w*(?:\.\w+)*)\}|(?P<dollar>\$))", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -375,18 +374,6 @@ class _RecipePlanner:
             self._add_problem(step.line, f"there is no branch '{step.branch}'")
         if step.on_fail and step.on_fail != CONTINUE and step.on_fail not in made.branches:
             self._add_problem(step.line, f"'on_fail' names no branch: '{step.on_fail}'")
-
-
-def list_references(value: Any) -> set[str]:
-    """Return the names that a value refers to."""
-    if isinstance(value, Mapping):
-        return {name for item in value.values() for name in list_references(item)}
-    if isinstance(value, list | tuple):
-        return {name for item in value for name in list_references(item)}
-    if not isinstance(value, str):
-        return set()
-    found = (match["plain"] or match["path"] or "" for match in REFERENCE.finditer(value))
-    return {name.partition(".")[0] for name in found if name}
 
 
 def _list_reachable_branches(made: RecipePlan, start: str) -> set[str]:

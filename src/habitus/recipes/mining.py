@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from habitus.recipes.alignment import AlignedRecipe, align_occurrences, can_replay
-from habitus.recipes.execution import format_value, list_references
+from habitus.recipes.execution import format_value
 from habitus.recipes.sequences import (
     MIN_TURNS,
     Label,
@@ -30,7 +30,7 @@ from habitus.recipes.sequences import (
     is_frequent_enough,
 )
 from habitus.search.texts.embedding import Embedder
-from habitus.skills.formats.recipes_md import Recipe
+from habitus.skills.formats.recipes_md import Recipe, list_references
 
 # Calls of a turn that are considered.
 MAX_TURN_CALLS = 400

@@ -149,6 +149,9 @@ class SessionScratchpads:
 
     async def reset(self, name: str) -> None:
         """Drop the variables and cells; keep the packages and files."""
+        # One that was just reset is not open any more, and may be reset again.
+        if name not in self._pads and name in await self._runtime.names():
+            return
         await self._find_open(name).close()
         del self._pads[name]
 

@@ -18,6 +18,11 @@ class Stage(StrEnum):
     CHUNKS = "chunks"  # chunks.md
     CODE = "code"  # tool.json and scripts/tool.py
 
+    @property
+    def label(self) -> str:
+        """The stage as people call it."""
+        return "recipe" if self is Stage.CHUNKS else self.value
+
 
 class SkillSource(StrEnum):
     """Where a skill came from."""
@@ -171,6 +176,10 @@ class SkillSummary:
     enabled: bool = True
     created_on: datetime | None = None
     modified_on: datetime | None = None
+
+    def has_tag(self, tag: str) -> bool:
+        """Whether the skill has this tag, in upper or lower case."""
+        return tag.casefold() in (one.casefold() for one in self.tags)
 
     @property
     def when_to_use_line(self) -> str:

@@ -224,13 +224,13 @@ class ReviewQueue:
         for number in numbers:
             self._store.update(number, {"told_on": self._clock()})
 
-    def list_conversation_skills(self, conversation: str) -> dict[str, Skill]:
-        """Return the pending skills written in this conversation, by name; they are usable there before approval."""
+    def list_conversation_skills(self, conversation: str) -> dict[str, tuple[int, Skill]]:
+        """Return the pending skills written in this conversation by name, each with the number of its proposal; they
+        are usable there before approval.
+        """
         waiting = [proposal for proposal in self.list() if proposal.conversation == conversation]
-        parsed = {
-            p.change.name: trees.parse_skill_tree(p.change.name, p.change.tree).skill for p in waiting if p.change.tree
-        }
-        return {name: skill for name, skill in parsed.items() if skill is not None}
+        parsed = [(p, trees.parse_skill_tree(p.change.name, p.change.tree).skill) for p in waiting if p.change.tree]
+        return {p.change.name: (p.id, skill) for p, skill in parsed if skill is not None}
 
     def count_pending(self) -> int:
         """Count the pending proposals on all hosts."""

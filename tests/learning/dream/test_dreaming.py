@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from habitus.agent.background import EventLoopThread
 from habitus.app import Habitus, read_settings
 from habitus.app.learning import dreaming
 from habitus.app.learning.improving import open_improve_store
+from habitus.app.operating.job_kinds import DreamJob
 from habitus.app.tasks.workspaces import PAD
 from habitus.learning.budget import RunBudget
 from habitus.learning.dreaming import DreamVerdict, parse_challenge
@@ -70,7 +72,7 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
         assert (kept.verified, kept.trust, kept.evidence.trace) == (True, TrustLevel.VERIFIED, "job/0")
         assert "Judged: FileNotFoundError" in _said(teacher.asked[0])
         again = await dreaming.dream_challenge(habitus, CHALLENGE, key="job/0")
-        assert again.reason == "it was dreamt already"  # nobody is asked a second time
+        assert again.reason == "its lesson is known, or waits for review"  # nobody is asked a second time
 
         tries = open_improve_store(habitus).rollouts(run="job/0")
         assert [one.outcome for one in tries] == ["failed", "failed", "failed", "ok", "failed"]
@@ -88,6 +90,24 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
         told = _said(later.asked[0])
         assert told.count(kept.text) == 1  # under one heading only
         assert f"{PLAYBOOK_HEADING}\n- {kept.text}" in told
+
+
+@pytest.mark.req("LP-03")
+async def test_a_challenge_whose_lesson_waits_is_not_dreamt_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HABITUS_MEMORY", "copilot")
+    with Habitus.open(read_settings(home)) as habitus:
+        (home / dreaming.CHALLENGES_FOLDER).mkdir()
+        (home / dreaming.CHALLENGES_FOLDER / f"{CHALLENGE.id}.toml").write_text(write_task(CHALLENGE))
+        clumsy = dreaming.SessionSolver(habitus, RunBudget().wrap_model(ScriptedModel(lambda ask: says("I can't."))))
+        teacher = ScriptedModel([says(json.dumps({**LESSON, "confidence": 0.3}))])
+        own = next(one for one in dreaming.list_challenges(habitus.settings) if one.id == CHALLENGE.id)
+        await dreaming.dream_with_solver(habitus, own, clumsy, RunBudget().wrap_model(teacher), key="job/0")
+        assert len(habitus.memory.list_pending_lessons()) == 1
+        again = await dreaming.dream_challenge(habitus, own, key="job/1")  # no model is configured, and none is asked
+        assert (again.verdict, again.tokens) == (DreamVerdict.NOTHING, 0)
+        planned = DreamJob(habitus, EventLoopThread("dreams")).plan_parts({"domain": "python_general"})
+        assert CHALLENGE.id not in [part["challenge"]["id"] for part in planned]
+        assert planned
 
 
 @pytest.mark.full

@@ -154,6 +154,7 @@ def test_a_composed_skill_becomes_a_recipe(tmp_path: Path) -> None:
             {"tool": "say", "description": "tell", "params": {"text": "yes"}, "optional": True},
         ),
         branches={"no": ({"tool": "say", "params": {"text": "no"}},)},
+        params={"n": {}, "url": {}},
     )
     assert entry.counters == {
         Stage.CHUNKS: UsageCounters(used=5, succeeded=3, failed=2, last_used=datetime(2026, 1, 1, tzinfo=UTC))

@@ -174,7 +174,7 @@ def build_list_skills_tool(view: LibraryView) -> Tool:
                 "skills": [
                     _describe_skill(view, skill)
                     for skill in (*found, *view.list_pending().values())
-                    if (given.tag is None or given.tag in skill.tags) and not skill.manifest.disable_model_invocation
+                    if (given.tag is None or skill.has_tag(given.tag)) and not skill.manifest.disable_model_invocation
                 ]
             }
         )
@@ -183,16 +183,22 @@ def build_list_skills_tool(view: LibraryView) -> Tool:
 
 
 def _describe_skill(view: LibraryView, skill: SkillSummary) -> dict[str, object]:
-    """Return a skill as data; a pending skill of this conversation is marked."""
-    facts: dict[str, object] = {
+    """Return a skill as data; a pending change of this conversation is marked."""
+    return {
         "name": skill.name,
         "title": skill.title,
         "description": skill.description,
         "tags": list(skill.tags),
         "source": skill.source.value,
-        "version": skill.version,
+        **describe_version(view, skill.name),
     }
-    return {**facts, "status": "waiting"} if skill.name in view.list_pending() else facts
+
+
+def describe_version(view: LibraryView, name: str) -> dict[str, object]:
+    """Return the version of a skill as it is, None if there is none yet, and its pending change beside it."""
+    item, pending = view.snapshot.by_name.get(name), view.list_proposed().get(name)
+    version = item.summary.version if item is not None and item.summary is not None else None
+    return {"version": version, **({} if pending is None else {"status": "waiting", "proposal": pending[0]})}
 
 
 # In characters; a page must fit into one tool result.

@@ -341,6 +341,17 @@ class OfferedTools:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _RatedStage:
+    """A tool or recipe of a skill, and why to try it, or what to say about it instead."""
+
+    name: str
+    reason: str
+    reliability: float = 0.0
+    is_reliable: bool = False
+    is_broken: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StageAdvisor:
     """Recommends which stage of a skill to try first, and what to do if it fails.
 
@@ -353,13 +364,22 @@ class StageAdvisor:
     reliable: float
 
     def recommend_stages(self, skill: Skill) -> list[str]:
-        """Return lines that name the stages to try before the steps."""
+        """Return lines that name the stages to try in one order: the highest that is reliable first, the steps last."""
         if not skill.version:
             return []
-        return [
-            *self._recommend_code(skill),
-            *(self._recommend_recipe(each) for each in self._list_active_recipes(skill.name)),
-        ]
+        code = self._rate_code(skill)
+        recipes = [self._rate_recipe(each) for each in self._list_active_recipes(skill.name)]
+        rated = [*code, *sorted(recipes, key=lambda each: -each.reliability)]
+        good = [each for each in rated if each.is_reliable]
+        lines = []
+        if good:
+            first, *others = good
+            then = "".join(f" If it fails, try {each.name}: {each.reason}." for each in others)
+            lines.append(f"Try {first.name} first: {first.reason}.{then} The steps are for when it fails.")
+        for each in rated:
+            if not each.is_reliable:
+                lines.append(each.reason if good or not each.is_broken else f"{each.reason} Follow the steps.")
+        return lines
 
     def describe_fallback(self, name: str, failed: str, ran: Sequence[str] = ()) -> str:
         """Return instructions for when the tool or recipe `failed`; `ran` are the steps that succeeded."""
@@ -380,25 +400,28 @@ class StageAdvisor:
         self.view.note_loaded(skill, is_asked=False)
         return "\n\n".join([" ".join([*lines, "Its steps are:"]), escape_block(skill.body.strip()) or "(It has none.)"])
 
-    def _recommend_code(self, skill: Skill) -> list[str]:
+    def _rate_code(self, skill: Skill) -> list[_RatedStage]:
         if Stage.CODE not in skill.stages:
             return []
-        tool, known = names.to_tool_name(skill.name), self.tools.get(skill.name)
+        tool, known = f"the tool `{names.to_tool_name(skill.name)}`", self.tools.get(skill.name)
         if known.status is ToolStatus.DEGRADED:
-            return [f"Its tool `{tool}` is degraded, it {known.reason}. Follow the steps; it can still be called."]
+            reason = f"Its{tool[3:]} is degraded, it {known.reason}; it can still be called."
+            return [_RatedStage(name=tool, reason=reason, is_broken=True)]
         if not known.can_run:
-            return [f"Its tool `{tool}` can't be called: {address_person(known.reason)}. Follow the steps."]
+            reason = f"Its{tool[3:]} can't be called: {address_person(known.reason)}."
+            return [_RatedStage(name=tool, reason=reason, is_broken=True)]
         counters = self.view.library.read_counters(skill.name).get(Stage.CODE, UsageCounters())
         if self._is_reliable(counters) or _is_fresh(known, counters):
-            return [f"Try the tool `{tool}` first: it is tested. The steps are for when it fails."]
-        return [f"There is a tool `{tool}` for it, too."]
+            return [_RatedStage(name=tool, reason="it is tested", is_reliable=True)]
+        return [_RatedStage(name=tool, reason=f"There is a{tool[3:]} for it, too.")]
 
-    def _recommend_recipe(self, recipe: SkillRecipe) -> str:
-        counts = recipe.counts
+    def _rate_recipe(self, recipe: SkillRecipe) -> _RatedStage:
+        counts, name = recipe.counts, f"the recipe `{recipe.name}`"
         counters = UsageCounters(succeeded=counts.succeeded, failed=counts.used - counts.succeeded)
         if self._is_reliable(counters):
-            return f"Try the recipe `{recipe.name}` first: it has served. The steps are for when it fails."
-        return f"There is a recipe `{recipe.name}` for it, too."
+            rate = compute_reliability(counters)
+            return _RatedStage(name=name, reason="it has served", reliability=rate, is_reliable=True)
+        return _RatedStage(name=name, reason=f"There is a{name[3:]} for it, too.")
 
     def _is_reliable(self, counters: UsageCounters) -> bool:
         return compute_reliability(counters) >= self.reliable

@@ -16,6 +16,7 @@ from habitus.agent.background import run_in_thread
 from habitus.agent.library_view import LibraryView
 from habitus.agent.prompts.prompt import NAME, load_identity_skill
 from habitus.agent.stream import AskPerson, Consent, ConsentQuestion
+from habitus.agent.tools.reading_skills import describe_version
 from habitus.agent.tools.registry import Tool, ToolArguments, ToolCallContext, build_json_result
 from habitus.errors import NotFound, Refused, ToolFailed
 from habitus.events import ToolResult
@@ -129,12 +130,13 @@ def build_update_skill_tool(changes: SkillChangeSubmitter) -> Tool:
         fields = FieldChanges.from_object(given)
         layer, tree, skill, edited = await run_in_thread(lambda: _apply_edit(changes, given.name, given.edit, fields))
         name = skill.name
+        now = describe_version(changes.view, name)
         if edited == skill:
-            return build_json_result({"name": name, "version": skill.version})
+            return build_json_result({"name": name, **now})
         done = await changes.write_skill(
             layer, name, trees.update_main_file(tree, edited), "the agent corrected it", f"Change the skill '{name}'?"
         )
-        return build_json_result({"name": name, "version": done.version or skill.version, **_describe_pending(done)})
+        return build_json_result({"name": name, "version": done.version or now["version"], **_describe_pending(done)})
 
     return Tool(
         arguments=_add_editable_fields(UpdateSkill),

@@ -146,7 +146,7 @@ def _format_review_hint(proposal: int | None) -> str:
 
 def _describe_climb(climb: StageClimb) -> CuratorStep:
     came_to = f": {climb.problem}" if climb.problem else _format_review_hint(climb.proposal)
-    text = f"to {climb.to.value}{came_to}"
+    text = f"to {climb.to.label}{came_to}"
     return CuratorStep(action=CuratorAction.CLIMB, item=climb.skill or climb.item, reason=climb.why, text=text)
 
 

@@ -70,12 +70,21 @@ async def _open_budgeted_model(home: Home, model: str, limits: RunLimits | None 
 async def dream_challenge(
     home: Home, challenge: Task, *, key: str, model: str = "", limits: RunLimits | None = None
 ) -> DreamResult:
-    """Run one cycle over a challenge and store its lesson; do nothing if this key has taught one before."""
-    if home.memory.list_lessons_taught_by([key]):
-        return DreamResult(challenge=challenge.id, verdict=DreamVerdict.NOTHING, reason="it was dreamt already")
+    """Run one cycle over a challenge and store its lesson; do nothing if it has taught one before."""
+    if challenge.hash in list_taught_challenges(home):
+        reason = "its lesson is known, or waits for review"
+        return DreamResult(challenge=challenge.id, verdict=DreamVerdict.NOTHING, reason=reason)
     async with _open_budgeted_model(home, model, limits) as player:
         dreamt = await dream_with_solver(home, challenge, SessionSolver(home, player, run=key), player, key=key)
         return _add_spending(dreamt, player.budget)
+
+
+def list_taught_challenges(home: Home) -> frozenset[str]:
+    """Return the hashes of the challenges whose lesson is stored or pending."""
+    user = home.settings.user
+    memory = home.open_memory(user=user)
+    lessons = (*memory.list_lessons("self-play", limit=_MAX_LESSONS), *memory.list_pending_lessons(user=user))
+    return frozenset(one.body.source_challenge_hash for one in lessons if one.body is not None)
 
 
 def _add_spending(dreamt: DreamResult, budget: RunBudget) -> DreamResult:

@@ -91,7 +91,7 @@ def publish_skills(
     before = _read_published_names(folder)
     chosen = [
         *names,
-        *(one.name for one in SkillPublisher(home, home.get_user()).list_summaries() if tag and tag in one.tags),
+        *(one.name for one in SkillPublisher(home, home.get_user()).list_summaries() if tag and one.has_tag(tag)),
     ]
     if not chosen and not before:
         raise NotFound("No skill was chosen.", hint="Name skills, or give --tag; see 'habitus skills list'.")

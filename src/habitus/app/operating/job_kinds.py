@@ -279,6 +279,9 @@ class DreamJob(_ChallengeJob):
         path = given.get("challenges")
         found = dreaming.list_challenges(self._home.settings, Path(path) if path else None)
         wanted = [each for each in found if given.get("domain", "") in ("", each.domain)]
+        taught = dreaming.list_taught_challenges(self._home)
+        # If nothing is left, each part says that its lesson is known.
+        wanted = [each for each in wanted if each.hash not in taught] or wanted
         cycles = given.get("cycles") or len(wanted)
         times = -(-cycles // len(wanted)) if wanted else 0
         chosen = [each for _ in range(times) for each in random.sample(wanted, len(wanted))][:cycles]

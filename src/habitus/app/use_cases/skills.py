@@ -87,7 +87,7 @@ class ListSkillsRequest:
         if summary is None:
             return not (self.tag or self.source or self.stage)
         return (
-            (not self.tag or self.tag in summary.tags)
+            (not self.tag or summary.has_tag(self.tag))
             and (self.source is None or summary.source is self.source)
             and (self.stage is None or self.stage in summary.stages)
         )

@@ -239,7 +239,7 @@ def _format_dollars(amount: float) -> str:
 
 
 def climb_skill(context: typer.Context, request: ClimbSkillRequest | PromoteLessonRequest, result: StageClimb) -> None:
-    output.print_line(f"{result.skill or result.item} to {result.to.value}. {result.why}")
+    output.print_line(f"{result.skill or result.item} to {result.to.label}. {result.why}")
     output.print_line("\n".join(f"    {line}".rstrip() for line in result.text.strip().splitlines()), style="green")
     if request.dry_run:
         output.print_line("Dry run: nothing was drafted or proposed.")

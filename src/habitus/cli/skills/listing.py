@@ -27,7 +27,7 @@ from habitus.errors import Invalid
 from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.layers.listing import ListedSkill, SkillDetails, SkillListPage
 from habitus.skills.lifecycle import has_outcomes
-from habitus.skills.model import DiagnosticSeverity, Skill, SkillState, UsageCounters
+from habitus.skills.model import DiagnosticSeverity, Skill, SkillState, Stage, UsageCounters
 from habitus.text import to_one_line
 
 NO_SKILLS_MESSAGE = "No skills yet. Create one: habitus skills new NAME"
@@ -112,7 +112,11 @@ def show_stats(
 ) -> None:
     columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "reliability")
     rows = [
-        [*(getattr(row, column) for column in columns[:-1]), _describe_reliability(row.reliability)]
+        [
+            *(row.name, row.layer, row.stage.label),
+            *(getattr(row, column) for column in columns[3:-1]),
+            _describe_reliability(row.reliability),
+        ]
         for row in result.stats
     ]
     output.print_table_or_message("No uses yet.", columns, rows, wide="name", is_cut=not wide)
@@ -120,7 +124,7 @@ def show_stats(
         if row.by_presence_until is not None:
             told = f"Until {row.by_presence_until:%Y-%m-%d} a text that only stood in the prompt counted as used"
             output.print_line(
-                f"{row.name} ({row.stage.value}): {told}; 'habitus curate --apply' counts anew what it can."
+                f"{row.name} ({row.stage.label}): {told}; 'habitus curate --apply' counts anew what it can."
             )
     for arms in result.trials:
         told = f"{arms.item} v{arms.version}: {arms.offered:,} with it, {arms.withheld:,} without."
@@ -185,7 +189,7 @@ def _print_skill_details(shown: SkillDetails, skill: Skill) -> None:
         ("source", skill.source.value),
         ("from", shown.origin),
         ("version", f"{skill.version} of {inputs.format_timestamp(skill.modified_on)}"),
-        ("stages", ", ".join(sorted(skill.stages))),
+        ("stages", ", ".join(stage.label for stage in Stage if stage in skill.stages)),
         ("files", ", ".join(files)),
         ("not trusted", ", ".join(f"{skill.name}@{layer} (see 'habitus trust')" for layer in item.awaiting_trust)),
         ("used", _describe_uses(shown.counters)),

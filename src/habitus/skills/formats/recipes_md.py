@@ -33,9 +33,23 @@ class Recipe:
     )  # the lines of its steps; by branch
 
 
+# `$name`, `${name.part}`, or `$$` for a dollar sign.
+REFERENCE = re.compile(r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<path>[A-Za-z_]\w*(?:\.\w+)*)\}|(?P<dollar>\$))", re.ASCII)
 _HEADING = re.compile(r"^##[ \t]+(?P<name>.+?)[ \t]*$")
 _FENCE = re.compile(r"^(?P<fence>`{3,})[ \t]*(?P<language>\w*)[ \t]*$")
 _SIMPLE_NAME = re.compile(r"[^\s#`\x00-\x1f\x7f-\xa0\u2028\u2029](?:[^\n\r\t\x00-\x1f\x7f-\xa0\u2028\u2029]*\S)?")
+
+
+def list_references(value: Any) -> set[str]:
+    """Return the names that a value refers to."""
+    if isinstance(value, Mapping):
+        return {name for item in value.values() for name in list_references(item)}
+    if isinstance(value, list | tuple):
+        return {name for item in value for name in list_references(item)}
+    if not isinstance(value, str):
+        return set()
+    found = (match["plain"] or match["path"] or "" for match in REFERENCE.finditer(value))
+    return {name.partition(".")[0] for name in found if name}
 
 
 def render_recipes(recipes: Sequence[Recipe], *, title: str = "Recipes") -> bytes:

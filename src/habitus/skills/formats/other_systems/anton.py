@@ -1,8 +1,9 @@
-"""Anton's format: `<label>/` with meta.json, declarative.md, chunks.md, code/, requirements.txt and stats.json."""
+"""Anton's format in both layouts, with counters in stats.json: SKILL.md, or meta.json, declarative.md and code/."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from habitus.skills.formats.foreign_values import (
     to_text,
     unpack_counters,
 )
+from habitus.skills.formats.skill_folder import AgentSkillsFormat
 from habitus.skills.model import DiagnosticSeverity, Manifest, Skill, SkillSource, Stage, UsageCounters
 
 META_FILE, STEPS_FILE, STATS_FILE, REQUIREMENTS_FILE = "meta.json", "declarative.md", "stats.json", "requirements.txt"
@@ -38,6 +40,8 @@ CODE_FOLDER, SCRIPTS_FOLDER = "code/", "scripts/"
 _STAGES = {"stage_1": Stage.STEPS, "stage_2": Stage.CHUNKS, "stage_3": Stage.CODE}
 _SOURCES = {"manual": SkillSource.USER, "consolidator": SkillSource.AGENT, "builtin": SkillSource.BUNDLED}
 _KNOWN = {"label", "name", "description", "when_to_use", "provenance", "created_at"}
+# Remembered of a skill that came as SKILL.md, so that it is exported as one.
+_SKILL_MD_LAYOUT = "SKILL.md"
 _PRESENCE = {f"{stage}_present" for stage in _STAGES}
 
 
@@ -48,10 +52,13 @@ class AntonFormat(SkillFormat):
 
     def can_read(self, path: Path, inside: Set[str]) -> bool:
         if inside & set(trees.MAIN_FILES):
-            return False
-        return STEPS_FILE in inside or (META_FILE in inside and _is_anton_meta(path / META_FILE))
+            return STATS_FILE in inside and _has_keys(path / STATS_FILE, {"total_recalls", "stage_1"})
+        return STEPS_FILE in inside or (META_FILE in inside and _has_keys(path / META_FILE, {"label", "when_to_use"}))
 
     def read_entries(self, path: Path, origin: str) -> Iterator[ImportEntry]:
+        if any((path / name).is_file() for name in trees.MAIN_FILES):
+            yield from map(_add_anton_values, AgentSkillsFormat().read_entries(path, origin))
+            return
         notes = DiagnosticCollector(origin)
         files = disk.read_folder(path, notes)
         if STEPS_FILE not in files:
@@ -81,12 +88,35 @@ class AntonFormat(SkillFormat):
         return disk.write_skill_folders(skills, to, _build_export_folder, overwrite=overwrite)
 
 
-def _is_anton_meta(path: Path) -> bool:
+def _has_keys(path: Path, keys: Set[str]) -> bool:
+    """Whether a JSON file has these keys; many tools write a meta.json or stats.json, so the name says nothing."""
     try:
-        # Many tools write a meta.json; these two fields are Anton's.
-        return {"label", "when_to_use"} <= load_object(disk.read_file(path, limit=2**20), META_FILE).keys()
+        return keys <= load_object(disk.read_file(path, limit=2**20), path.name).keys()
     except (UnreadableEntryError, OSError):
         return False
+
+
+def _add_anton_values(entry: ImportEntry) -> ImportEntry:
+    """Return a SKILL.md skill with Anton's title, author, date and counters, which stand in its metadata and stats."""
+    if not isinstance(entry, IncomingSkill):
+        return entry
+    notes, skill = DiagnosticCollector(entry.origin), entry.skill
+    stated = skill.metadata
+    tree = {path: file for path, file in entry.tree.items() if path != STATS_FILE}
+    fitted = replace(
+        skill,
+        title=skill.title or stated.get("display_name", ""),
+        source=_SOURCES.get(stated.get("provenance", ""), skill.source),
+        provenance={**skill.provenance, "format": "anton", "layout": _SKILL_MD_LAYOUT},
+    )
+    return replace(
+        entry,
+        tree=trees.update_main_file(tree, fitted),
+        format="anton",
+        counters=_parse_counters(_read_side_file(entry.tree.get(STATS_FILE), STATS_FILE, notes), notes),
+        created_on=parse_timestamp_field(stated.get("created_at"), "created_at", notes),
+        diagnostics=(*entry.diagnostics, *notes.diagnostics),
+    )
 
 
 def _read_side_file(file: TreeFile | None, name: str, notes: DiagnosticCollector) -> dict[str, Any]:
@@ -187,6 +217,9 @@ def _parse_counters(stats: Mapping[str, Any], notes: DiagnosticCollector) -> dic
 
 
 def _build_export_folder(item: OutgoingSkill) -> tuple[str, Tree]:
+    """Return a skill in the layout that it came in; one from elsewhere in the older, which every Anton reads."""
+    if conversion.get_remembered_values(item.skill, "anton").get("layout") == _SKILL_MD_LAYOUT:
+        return _build_skill_md_folder(item)
     label = conversion.get_original_name(item.skill, "anton", names.to_tool_name(item.skill.name))
     main = trees.find_main_file(item.tree)
     files = _move_scripts_to_code({path: file for path, file in item.tree.items() if path != main})
@@ -200,6 +233,27 @@ def _build_export_folder(item: OutgoingSkill) -> tuple[str, Tree]:
     if _read_requirements(files, DiagnosticCollector(REQUIREMENTS_FILE)) != dependencies:
         files[REQUIREMENTS_FILE] = build_file("".join(f"{name}\n" for name in dependencies).encode())
     return label, files
+
+
+def _build_skill_md_folder(item: OutgoingSkill) -> tuple[str, Tree]:
+    skill, stated = item.skill, item.skill.metadata
+    unread = DiagnosticCollector(STATS_FILE)
+    is_same_day = parse_timestamp_field(stated.get("created_at"), "created_at", unread) == skill.created_on
+    own = {
+        "display_name": skill.title,
+        "provenance": stated.get("provenance", ""),
+        "created_at": stated.get("created_at", "") if is_same_day else format_iso_timestamp(skill.created_on),
+    }
+    # The title is in Anton's own field, and the rest is only how we remember where the skill came from.
+    plain = replace(
+        skill,
+        title="",
+        source=SkillSource.USER,
+        provenance={},
+        metadata={**stated, **{key: value for key, value in own.items() if value}},
+    )
+    tree = trees.update_main_file(item.tree, plain)
+    return skill.name, {**tree, STATS_FILE: build_file(dump_json(_build_stats(item)))}
 
 
 def _build_meta(skill: Skill, label: str, files: Tree) -> dict[str, Any]:

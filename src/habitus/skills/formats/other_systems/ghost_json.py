@@ -22,7 +22,7 @@ from habitus.skills.formats.foreign_values import (
     to_text,
     unpack_counters,
 )
-from habitus.skills.formats.recipes_md import Recipe, RecipeStep
+from habitus.skills.formats.recipes_md import Recipe, RecipeStep, list_references
 from habitus.skills.model import DiagnosticSeverity, UsageCounters
 
 # Our field → the source's spellings; the first one is written.
@@ -76,17 +76,19 @@ def parse_composed_skill(name: str, value: Any, notes: DiagnosticCollector) -> G
     branches = value.get("branches") or {}
     if not isinstance(branches, dict):
         raise UnreadableEntryError("Its branches are no object.")
-    mode = to_text(value.get("execution_mode"))
+    mode, ours = to_text(value.get("execution_mode")), value.get("habitus")
+    steps = _parse_steps(value.get("steps"), notes)
+    if not steps:
+        raise UnreadableEntryError("It has no steps.")
+    sides = {branch: _parse_steps(steps, notes) for branch, steps in branches.items()}
     recipe = Recipe(
         name=name,
         prose=to_text(value.get("trigger_description") or value.get("description")),
-        steps=_parse_steps(value.get("steps"), notes),
-        branches={branch: _parse_steps(steps, notes) for branch, steps in branches.items()},
+        steps=steps,
+        branches=sides,
+        params=_parse_params([*steps, *(step for side in sides.values() for step in side)], ours),
         mode="" if mode == "sequential" else mode,
     )
-    if not recipe.steps:
-        raise UnreadableEntryError("It has no steps.")
-    ours = value.get("habitus")
     return GhostComposedSkill(
         recipe=recipe,
         skill=to_text(ours.get("skill")) if isinstance(ours, dict) and ours.get("skill") else name,
@@ -114,8 +116,19 @@ def render_composed_skill(entry: GhostComposedSkill) -> dict[str, Any]:
         "last_used": counters.last_used.timestamp() if counters.last_used else 0.0,
         "created_at": entry.created_on.timestamp() if entry.created_on else 0.0,
         **entry.extra,
-        "habitus": {"skill": entry.skill, **pack_counters(counters)},
+        # Ghost derives parameters from the steps; their types and defaults would be lost.
+        "habitus": {"skill": entry.skill, "params": dict(recipe.params), **pack_counters(counters)},
     }
+
+
+def _parse_params(steps: Sequence[RecipeStep], ours: Any) -> dict[str, Any]:
+    """Return the parameters: every `$name` in a step that no step saves, described as we exported it if we did."""
+    saved = {to_text(step.get("save_as")) for step in steps}
+    used = dict.fromkeys(name for step in steps for name in sorted(list_references(step.get("params"))))
+    known = ours.get("params") if isinstance(ours, dict) else None
+    stated = known if isinstance(known, dict) else {}
+    # No type: Ghost puts in whatever value it is given.
+    return {**stated, **{name: {} for name in used if name not in saved and name not in stated}}
 
 
 def _parse_counters(value: Mapping[str, Any], ours: Any, notes: DiagnosticCollector) -> UsageCounters:
