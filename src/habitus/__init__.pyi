@@ -854,6 +854,7 @@ class SkillSummary:
     created_on: datetime | None = ...
     modified_on: datetime | None = ...
 
+    def has_tag(self, tag: str) -> bool: ...
     @property
     def when_to_use_line(self) -> str: ...
 
@@ -861,6 +862,9 @@ class Stage(StrEnum):
     STEPS = "steps"
     CHUNKS = "chunks"
     CODE = "code"
+
+    @property
+    def label(self) -> str: ...
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolFinished:

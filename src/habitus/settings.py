@@ -104,7 +104,10 @@ class ScheduleSettings(_SettingsSection):
     learn: _ScheduleText = Field(
         default="hourly", description="When sessions of other agents, recorded by hooks, are learned from."
     )
-    mine: _ScheduleText = Field(default="off", description="When recipes are mined from past turns.")
+    mine: _ScheduleText = Field(
+        default="daily at 3",
+        description="When recurring procedures are mined; off also stops mining after sessions recorded by hooks.",
+    )
     verify: _ScheduleText = Field(default="off", description="When unverified lessons are tested; calls a model.")
     dream: _ScheduleText = Field(default="off", description="When self-play runs; calls a model.")
     improve: _ScheduleText = Field(default="off", description="When skills with tasks are improved; calls a model.")

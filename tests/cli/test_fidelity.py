@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Direct
-from tests.cli.test_climb import DRAFT, followed, script
+from tests.cli.test_climb import DRAFT, followed, opened, script
 
 MACROS = {
     "look_up": {
@@ -143,3 +143,26 @@ def test_unknown_variables_are_named_once(direct: Direct) -> None:
     assert "Did you mean 'HABITUS_MODEL'?" in told
     assert "HABITUS_MEMORY:" not in told
     assert "HABITUS_" not in direct("skills", "list").err
+
+
+@pytest.mark.req("LA-03")
+def test_a_procedure_done_on_five_days_is_asked_about_once_and_unasked(direct: Direct) -> None:
+    with opened(direct) as habitus:
+        for day in range(5):
+            with habitus.turn(f"total of month {day}", conversation=f"c{day}") as turn:
+                turn.observe("fetch_sheet", {"month": f"2026-0{day + 1}"}, f"sheet {day}", ok=True)
+                turn.observe("sum_column", {"column": "total", "sheet": f"sheet {day}"}, str(day), ok=True)
+                turn.observe("send_mail", {"to": "ann", "text": str(day)}, "sent", ok=True)
+                turn.done("Sent.", ok=True)
+    (mine,) = [one for one in direct.json("jobs", "schedule")["schedule"] if one["kind"] == "mine"]
+    assert mine["next_on"]  # None if it is off
+    for _ in range(2):
+        direct.ok("jobs", "add", "mine")
+        direct.ok("worker", "--once")
+    (pending,) = direct.json("review", "list")["proposals"]
+    assert pending["reasons"][0] == "you did this 5 times; keep it as a skill?"
+
+
+def test_the_doctor_has_a_row_for_audio(direct: Direct) -> None:
+    (row,) = [one for one in direct.json("doctor")["checks"] if one["name"] == "audio"]
+    assert "transcribed" in row["detail"]

@@ -389,3 +389,30 @@ def test_a_conversation_needs_a_model_and_says_so(api: TestClient) -> None:
     assert (said.status_code, said.headers["content-type"]) == (422, "application/problem+json")
     assert api.post(f"{API}/sessions/none/stop").status_code == 404
     assert api.get(f"{API}/sessions/none/events").status_code == 404
+
+
+@pytest.mark.req("CL-03")
+def test_errors_speak_of_fields_and_routes(api: TestClient) -> None:
+    tag = {"If-Match": api.get(f"{API}/skills/brew-tea").headers["etag"]}
+    half = api.patch(f"{API}/skills/brew-tea", json={"find": "zz"}, headers=tag)
+    assert (half.status_code, half.json()["title"]) == (
+        422,
+        "'find' needs 'replacement' and the text to put in its place.",
+    )
+    assert half.json()["detail"]
+    gone = api.get(f"{API}/skills/nothing-of-the-kind-at-all").json()
+    assert gone["detail"] == f"See GET {API}/skills."
+    odd = api.get(f"{API}/skills", params={"limit": "many"})
+    assert (odd.status_code, f"{API}/openapi.json" in odd.json()["detail"]) == (422, True)
+    stale = api.patch(f"{API}/skills/brew-tea", json={"body": "x"}, headers={"If-Match": '"999"'})
+    assert stale.status_code == 412
+    assert "is at version 1 now, not 999" in stale.json()["title"]
+
+
+@pytest.mark.req("CL-03")
+def test_a_skill_without_a_name_is_named_by_its_title(api: TestClient) -> None:
+    made = [api.post(f"{API}/skills", json={"title": "Make cocoa", "description": "Makes cocoa."}) for _ in range(2)]
+    assert [one.status_code for one in made] == [201, 201]
+    assert [one.json()["name"] for one in made] == ["make-cocoa", "make-cocoa-2"]
+    nameless = api.post(f"{API}/skills", json={"description": "Makes cocoa."})
+    assert (nameless.status_code, nameless.json()["title"]) == (422, "'name' is missing.")

@@ -137,6 +137,10 @@ _LARGEST_IMAGE = 20 * 1024 * 1024
 # In tokens: a text up to the first is shown whole, a preview is cut at the second.
 _WHOLE, _PREVIEW = 2_000, 1_000
 
+# Low, because the recogniser gives 0.2 to synthetic speech that it mostly understood; below it, words are guesses that
+# would select the wrong skills.
+_MIN_CONFIDENCE = 0.15
+
 _AT = ", read-only at "
 _SAID = re.compile(rf"\[Attached (?:file|image|recording) ([^\n]+), [\d.]+ \w+{_AT}")
 
@@ -214,8 +218,14 @@ async def _attach_recording(
         found.notices.append(f"{file.name} was not written down: {heard.reason}")
         found.parts.append(TextContent(text=f"[Attached recording {file}, which could not be written down.]"))
         return
-    found.transcripts.append(heard.text)
-    found.parts.append(TextContent(text=f"[Attached recording {file}; it says: {to_one_line(sound(heard.text))}]"))
+    sure = "" if heard.confidence is None else f", {heard.confidence:.0%} sure"
+    if heard.confidence is not None and heard.confidence < _MIN_CONFIDENCE:
+        found.notices.append(f"{file.name} was too unclear to be written down{sure}; it was left out.")
+        found.parts.append(TextContent(text=f"[Attached recording {file}, too unclear to be written down.]"))
+        return
+    found.transcripts.append(f"[transcribed{sure}] {heard.text}")
+    words = to_one_line(sound(heard.text))
+    found.parts.append(TextContent(text=f"[Attached recording {file}; transcribed{sure}, it says: {words}]"))
 
 
 async def _attach_image(file: _AttachedFile, kind: str, sees_images: bool, found: PreparedAttachments) -> None:

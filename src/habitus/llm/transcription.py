@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import sys
 import wave
 from collections.abc import Awaitable, Callable
@@ -24,6 +25,8 @@ class TranscriptionResult:
 
     text: str | None
     reason: str = ""
+    # From 0 to 1: how sure the transcriber is of the words; None if it does not say.
+    confidence: float | None = None
 
 
 Transcriber = Callable[[Path], Awaitable[TranscriptionResult]]
@@ -46,7 +49,7 @@ async def transcribe_recording(path: Path) -> TranscriptionResult:
         sound = _resample_audio(await _read_as_wav(path))
         # In a separate process: it holds the interpreter lock while it listens, and is native code fed with untrusted
         # data.
-        text = (await _run_command(sys.executable, "-P", "-m", __name__, given=sound)).decode().strip()
+        heard = json.loads(await _run_command(sys.executable, "-P", "-m", __name__, given=sound))
     except _ProgramMissing as error:
         return TranscriptionResult(
             text=None, reason=f"{path.suffix or 'this format'} needs {error}; install it, or send a .wav"
@@ -55,11 +58,9 @@ async def transcribe_recording(path: Path) -> TranscriptionResult:
         return TranscriptionResult(
             text=None, reason=f"it could not be read ({getattr(error, 'strerror', None) or error})"
         )
-    return (
-        TranscriptionResult(text=text)
-        if text
-        else TranscriptionResult(text=None, reason="no words were recognised in it")
-    )
+    if not heard["text"].strip():
+        return TranscriptionResult(text=None, reason="no words were recognised in it")
+    return TranscriptionResult(text=heard["text"].strip(), confidence=heard["confidence"])
 
 
 class _ProgramMissing(Exception):
@@ -130,7 +131,10 @@ def _recognise_speech() -> None:
     decoder.process_raw(sys.stdin.buffer.read(), full_utt=True)
     decoder.end_utt()
     said = decoder.hyp()
-    sys.stdout.write(said.hypstr if said is not None else "")
+    # The mean over the words: that of the whole utterance falls with its length.
+    scores = [part.prob for part in decoder.seg() or () if part.word[0] not in "<["]
+    confidence = round(min(sum(scores) / len(scores), 1.0), 2) if scores else 0.0
+    sys.stdout.write(json.dumps({"text": said.hypstr if said is not None else "", "confidence": confidence}))
 
 
 if __name__ == "__main__":

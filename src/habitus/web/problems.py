@@ -19,6 +19,7 @@ from habitus.access import Access
 from habitus.agent.background import run_in_thread
 from habitus.errors import DatabaseUnavailable, Invalid, NotFound, Refused, Stale, StorageFailed, ToolFailed, UserError
 from habitus.web import site_map
+from habitus.web.api.wording import API_ROOT, replace_commands_by_routes
 from habitus.web.rendering import is_htmx_request, make_error_notice, render_page, render_standalone_problem
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class ProblemDetails:
     detail: str = ""
 
 
+_SCHEMA_HINT = f"GET {API_ROOT}/openapi.json has the fields of every request, with their types and limits."
 _PROBLEM_MEDIA_TYPE = "application/problem+json"
 # How the description of REST says that any request may be answered with one.
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -64,7 +66,10 @@ def make_problem_response(
     status: HTTPStatus, message: str, hint: str = "", headers: Mapping[str, str] | None = None
 ) -> Response:
     """Return an error as problem+json."""
-    told = json.dumps(asdict(ProblemDetails(title=message, status=status.value, detail=hint)))
+    # Without a hint of its own, an invalid request is best compared with its schema.
+    detail = replace_commands_by_routes(hint) or (_SCHEMA_HINT if status is HTTPStatus.UNPROCESSABLE_ENTITY else "")
+    title = replace_commands_by_routes(message) or message
+    told = json.dumps(asdict(ProblemDetails(title=title, status=status.value, detail=detail)))
     return Response(told, status_code=status, media_type=_PROBLEM_MEDIA_TYPE, headers=dict(headers or {}))
 
 

@@ -302,7 +302,8 @@ class JournalMiner:
         """Propose everything found to the user."""
         author = Author(actor=ActorKind.JOB, name="mining", reason="recurring procedure")
         check_change_allowed(self._home, author)
-        self._drafts = [replace(draft, suggestion=self._propose_draft(draft, author)) for draft in self._drafts]
+        asked = [replace(draft, suggestion=_ask_to_keep(draft.suggestion)) for draft in self._drafts]
+        self._drafts = [replace(draft, suggestion=self._propose_draft(draft, author)) for draft in asked]
 
     def propose_recipe(self, skill: str, author: Author) -> MiningSuggestion:
         """Propose the first recipe found for a skill, with the author's reason first."""
@@ -329,6 +330,11 @@ class JournalMiner:
         found = tuple(draft.suggestion for draft in self._drafts)
         spent = self._budget.summary if self._budget.requests else ""
         return MiningReport(turns=len(self._turns), suggestions=found, stopped=self._stopped, spent=spent)
+
+
+def _ask_to_keep(suggestion: MiningSuggestion) -> MiningSuggestion:
+    question = f"you did this {len(suggestion.turns)} times; keep it as a skill?"
+    return replace(suggestion, evidence=(question, *suggestion.evidence))
 
 
 def _draft_skill(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.app.home import Home
+from habitus.app.learning.mining import JournalMiner
 from habitus.app.learning.studying import TranscriptStudy
 from habitus.errors import HabitusError, Refused
 from habitus.files import write_atomically
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 OpenHomeAt = Callable[[Path], AbstractContextManager[Home]]
 _LOCK_FILE = "learning.lock"
 # The noted sessions while they are processed; a killed process leaves the file behind for the next one.
+_MAX_MINED_TRANSCRIPTS = 50
 CLAIMED_SESSIONS_FILE = "hooks.learning"
 
 
@@ -56,7 +58,24 @@ def _learn_from_all(settings: Settings, open_at: OpenHomeAt, live: Collection[st
         log.info("Nothing is learned now: %s", refused)
         read, later = 0, list(noted.values())
     _put_back_sessions(settings.home, later)
+    if read and settings.schedule.mine != "off":
+        for folder, cwd in {one.transcript.parent: one.cwd for one in over}.items():
+            _propose_procedures(settings, open_at, folder, cwd)
     return read
+
+
+def _propose_procedures(settings: Settings, open_at: OpenHomeAt, folder: Path, cwd: Path) -> None:
+    """Propose procedures that recur in the latest transcripts beside the one just read; it needs no model."""
+    files = (path for path in folder.iterdir() if path.is_file())
+    latest = sorted(files, key=lambda path: path.stat().st_mtime, reverse=True)[:_MAX_MINED_TRANSCRIPTS]
+    try:
+        with open_at(cwd if cwd.is_dir() else settings.user_home) as home:
+            mining = JournalMiner(home)
+            mining.read_transcripts(latest)
+            mining.find_suggestions()
+            mining.propose_all()
+    except (HabitusError, OSError) as error:
+        log.warning("No procedures were looked for in %s: %s", folder, error)
 
 
 def _learn_from_session(settings: Settings, open_at: OpenHomeAt, noted: NotedSession) -> bool:

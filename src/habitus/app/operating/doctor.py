@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -38,6 +39,7 @@ def check_operation(home: Home) -> Iterator[HealthCheck]:
     yield from _check_vault(home)
     yield from _check_command_lines(home)
     yield from _check_backups(home.settings)
+    yield _check_audio()
     if os.environ.get(tracing.ENDPOINT_VARIABLE):
         yield _check_telemetry()
 
@@ -147,6 +149,19 @@ def _check_backups(settings: Settings) -> Iterator[HealthCheck]:
     if found := backing_up.list_backups(settings):
         detail = f"{len(found)} in the home, the last of {found[0].made_on.astimezone():%Y-%m-%d %H:%M}"
         yield HealthCheck(name="backups", state=HealthCheckState.OK, detail=detail)
+
+
+def _check_audio() -> HealthCheck:
+    name = "audio"
+    if not optional_packages.is_installed("pocketsphinx"):
+        hint = optional_packages.describe_install("pocketsphinx")
+        detail = "recordings are attached, and not transcribed."
+        return HealthCheck(name=name, state=HealthCheckState.MISSING, detail=detail, hint=hint)
+    if shutil.which("ffmpeg") is None:
+        hint = "Install ffmpeg for other formats (Debian, Ubuntu: apt-get install ffmpeg)."
+        detail = "only .wav recordings are transcribed."
+        return HealthCheck(name=name, state=HealthCheckState.MISSING, detail=detail, hint=hint)
+    return HealthCheck(name=name, state=HealthCheckState.OK, detail="recordings are transcribed here, in English")
 
 
 def _check_telemetry() -> HealthCheck:

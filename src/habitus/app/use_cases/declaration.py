@@ -211,11 +211,23 @@ MAX_LINE_CHARS, MAX_TEXT_CHARS = 2_000, 100_000
 
 
 def argument(
-    help: str, *, default: Any = MISSING, completes: str = "", metavar: str | None = None, **limits: float
+    help: str,
+    *,
+    default: Any = MISSING,
+    rest_default: Any = MISSING,
+    completes: str = "",
+    metavar: str | None = None,
+    **limits: float,
 ) -> Any:
-    """Declare a field that is a positional argument on the command line; for `limits` see `option`."""
+    """Declare a field that is a positional argument on the command line; for the rest see `option`."""
     return _declare_field(
-        default, help=help, is_argument=True, limits=_build_limits(**limits), completes=completes, metavar=metavar
+        default,
+        help=help,
+        is_argument=True,
+        rest_default=rest_default,
+        limits=_build_limits(**limits),
+        completes=completes,
+        metavar=metavar,
     )
 
 
@@ -328,7 +340,7 @@ def parse_expected_version(expected: str | None, layer: str = "") -> int | None:
         raise Invalid(
             f"'{expected}' is not a version.", hint="Give its number, or the ETag as received, including quotes."
         )
-    if found[1] and expected != format_etag(int(found[2]), layer):
+    if found[3] and expected != format_etag(int(found[2]), layer):
         raise Stale("Another layer provides it now.", hint="Read it again, then change it there.")
     return int(found[2])
 

@@ -94,7 +94,9 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateSkillRequest(SkillFieldOptions):
-    name: str = argument("The name: lower-case letters, digits and hyphens.")
+    name: str = argument(
+        "The name: lower-case letters, digits and hyphens; over REST, without it, made from the title.", rest_default=""
+    )
     body: str | None = text_option(
         "Markdown with the steps, on the command line in a file ('-' is standard input); without it, a skeleton.",
         "--file",
@@ -134,9 +136,10 @@ def _get_version(done: CreateSkillResult | ChangeSkillResult) -> tuple[int, str]
 
 def _find_skill_created_since(home: Home, request: CreateSkillRequest, since: datetime) -> CreateSkillResult | None:
     """Return the skill of this name if this user created it since then."""
+    name = request.name or names.slugify(str(FieldChanges.from_object(request).values.get("title") or ""))
     with suppress(NotFound):
         item, person = (
-            home.skills.find(f"{request.name}@{request.layer}" if request.layer else request.name),
+            home.skills.find(f"{name}@{request.layer}" if request.layer else name),
             home.build_author(),
         )
         history = home.skills.list_versions(f"{item.name}@{item.layer}")
@@ -167,7 +170,7 @@ _EXAMPLE_FIELDS: dict[str, Any] = {
 )
 def create_skill(home: Home, request: CreateSkillRequest) -> CreateSkillResult:
     """Create a skill; without steps, a skeleton to fill in."""
-    skill = _build_skill(request)
+    skill = _build_skill(request if request.name else replace(request, name=_derive_name(home, request)))
     files = {trees.CLI_CODE: build_file(_CLI_SCRIPT)} if request.cli else None
     if request.cli:
         skill = replace(skill, manifest=replace(skill.manifest, cli=True))
@@ -176,6 +179,13 @@ def create_skill(home: Home, request: CreateSkillRequest) -> CreateSkillResult:
     except Stale as error:
         raise Refused(error.message, hint="Choose another name, or edit the one that is there.") from None
     return _build_create_result(home, made.name, made.layer, made.version)
+
+
+def _derive_name(home: Home, request: CreateSkillRequest) -> str:
+    title = FieldChanges.from_object(request).values.get("title")
+    if not title:
+        raise Invalid("'name' is missing.", hint="Send a 'name', or a 'title' that it is made from.")
+    return names.make_unique_name(names.slugify(str(title)), home.skills.is_name_taken)
 
 
 def _build_create_result(home: Home, name: str, layer: str, version: int) -> CreateSkillResult:

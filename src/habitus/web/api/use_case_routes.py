@@ -20,13 +20,13 @@ from pydantic.fields import FieldInfo
 from habitus.app import Habitus, json_results
 from habitus.app.operating.idempotency import RequestAttempt, answer_once
 from habitus.app.use_cases.declaration import InputField, UseCase, format_etag, load_all_use_cases
+from habitus.errors import UserError
 from habitus.plain_data import list_json_keys, to_plain
 from habitus.web.api.schemas import RESPONSE_MODELS, EncodableJsonResponse, IdempotencyKeyHeader, IfMatchHeader
+from habitus.web.api.wording import API_ROOT, name_fields
 from habitus.web.home_pool import get_home_pool, get_request_home
 from habitus.web.problems import PreconditionRequired
 from habitus.web.routing import LARGE_BODY_BYTES, SMALL_BODY_BYTES, AccessRouter
-
-API_ROOT = "/api/v1"
 
 
 def build_router() -> AccessRouter:
@@ -59,7 +59,11 @@ def _add_route(made: AccessRouter, case: UseCase[Any, Any]) -> None:
         wanted = case.input(**{name: _convert_field(fields[name], value) for name, value in given.items()})
         _require_version(case, wanted)
         with get_home_pool(http_request).reopen_on_settings_change() if case.changes_settings else nullcontext():
-            return _perform_use_case(case, get_request_home(http_request), wanted, once_key)
+            try:
+                return _perform_use_case(case, get_request_home(http_request), wanted, once_key)
+            except UserError as error:
+                error.message, error.hint = name_fields(error.message, case), name_fields(error.hint, case)
+                raise
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     extra = [inspect.Parameter("http_request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)]
@@ -161,8 +165,10 @@ def _get_bounded_type(one: InputField) -> Any:
 
 
 def _build_field_info(one: InputField, make: Callable[..., Any]) -> FieldInfo:
-    default = one.default if one.rest_default is MISSING else one.rest_default
-    info: FieldInfo = make(... if one.is_required else default, description=one.help)
+    default = one.field.default if one.rest_default is MISSING else one.rest_default
+    if default is MISSING and not one.is_required:
+        default = one.default
+    info: FieldInfo = make(... if one.is_required and default is MISSING else default, description=one.help)
     return info
 
 

@@ -1,0 +1,47 @@
+"""Words the errors of REST: fields of the request instead of options, routes instead of commands."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from habitus.app.use_cases.declaration import UseCase, load_all_use_cases
+
+API_ROOT = "/api/v1"
+_OPTION = re.compile(r"--[a-z][a-z-]*")
+_COMMAND = re.compile(r"(?P<verb>[Rr]un )?(?P<quote>['`])habitus (?P<words>[^'`]*)(?P=quote)")
+_SENTENCE_END = re.compile(r"(?<=[.!?;]) ")
+
+
+def name_fields(text: str, case: UseCase[Any, Any]) -> str:
+    """Return the text with the fields of a use case in place of its options."""
+    names = {flag: one.name for one in case.fields for flag in one.flags}
+    return _OPTION.sub(lambda found: f"'{names[found[0]]}'" if found[0] in names else found[0], text)
+
+
+def replace_commands_by_routes(text: str) -> str:
+    """Return the text with the route of each command; a sentence about a command without a route is dropped."""
+    told = []
+    for sentence in _SENTENCE_END.split(text):
+        routes = [_find_route(found["words"]) for found in _COMMAND.finditer(sentence)]
+        if all(routes):
+            told.append(_COMMAND.sub(_render_route, sentence))
+    return " ".join(told)
+
+
+def _render_route(found: re.Match[str]) -> str:
+    return ("Send " if found["verb"] else "") + _find_route(found["words"])
+
+
+def _find_route(words: str) -> str:
+    """Return method and address of the command that these words begin with; empty if there is none."""
+    parts = words.split()
+    routes = _map_commands_to_routes()
+    commands = (" ".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((routes[command] for command in commands if command in routes), "")
+
+
+@cache
+def _map_commands_to_routes() -> dict[str, str]:
+    return {case.command: f"{case.method} {API_ROOT}{case.path}" for case in load_all_use_cases() if case.method}

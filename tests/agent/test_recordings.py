@@ -1,0 +1,40 @@
+"""A recording joins the request as what it is: transcribed, with its confidence, or left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from habitus.agent.user_input import read_attachments
+from habitus.llm.model import TextContent
+from habitus.llm.transcription import TranscriptionResult
+from habitus.sandbox.files import GivenFolder
+
+
+@pytest.mark.req("SE-01")
+@pytest.mark.parametrize(
+    ("confidence", "joined"),
+    [(0.62, ["[transcribed, 62% sure] so i'm all right"]), (0.1, []), (None, ["[transcribed] so i'm all right"])],
+)
+async def test_a_transcript_says_how_sure_it_is_and_an_unclear_one_is_left_out(
+    confidence: float | None, joined: list[str], tmp_path: Path
+) -> None:
+    voice = tmp_path / "voice.wav"
+    voice.write_bytes(b"RIFF")
+
+    async def transcribe(path: Path) -> TranscriptionResult:
+        return TranscriptionResult(text="so i'm all right", confidence=confidence)
+
+    found = await read_attachments(
+        [voice],
+        given=GivenFolder(tmp_path / "given", find_visible_path=lambda: "/given"),
+        sees_images=False,
+        transcribe=transcribe,
+        budget=1000,
+    )
+    assert found.transcripts == joined
+    (part,) = found.parts
+    assert isinstance(part, TextContent)
+    assert ("all right" in part.text) is bool(joined)
+    assert bool(found.notices) is not bool(joined)
