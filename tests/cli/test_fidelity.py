@@ -158,7 +158,7 @@ def test_a_procedure_done_on_five_days_is_asked_about_once_and_unasked(direct: D
     assert mine["next_on"]  # None if it is off
     for _ in range(2):
         direct.ok("jobs", "add", "mine")
-        direct.ok("worker", "--until-idle")
+        assert direct("worker", "--until-idle").code == 0
     (pending,) = direct.json("review", "list")["proposals"]
     assert pending["reasons"][0] == "you did this 5 times; keep it as a skill?"
 
