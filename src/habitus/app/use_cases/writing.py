@@ -170,7 +170,7 @@ _EXAMPLE_FIELDS: dict[str, Any] = {
 )
 def create_skill(home: Home, request: CreateSkillRequest) -> CreateSkillResult:
     """Create a skill; without steps, a skeleton to fill in."""
-    skill = _build_skill(request if request.name else replace(request, name=_derive_name(home, request)))
+    skill = _build_skill(request if request.name else replace(request, name=_derive_name(home.skills, request)))
     files = {trees.CLI_CODE: build_file(_CLI_SCRIPT)} if request.cli else None
     if request.cli:
         skill = replace(skill, manifest=replace(skill.manifest, cli=True))
@@ -181,11 +181,11 @@ def create_skill(home: Home, request: CreateSkillRequest) -> CreateSkillResult:
     return _build_create_result(home, made.name, made.layer, made.version)
 
 
-def _derive_name(home: Home, request: CreateSkillRequest) -> str:
+def _derive_name(skills: Library, request: CreateSkillRequest) -> str:
     title = FieldChanges.from_object(request).values.get("title")
     if not title:
         raise Invalid("'name' is missing.", hint="Send a 'name', or a 'title' that it is made from.")
-    return names.make_unique_name(names.slugify(str(title)), home.skills.is_name_taken)
+    return names.make_unique_name(names.slugify(str(title)), skills.is_name_taken)
 
 
 def _build_create_result(home: Home, name: str, layer: str, version: int) -> CreateSkillResult:
