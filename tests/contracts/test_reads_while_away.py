@@ -16,7 +16,7 @@ from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import OFFLINE_SNAPSHOT_FILE
 from habitus.app.sharing import offline_snapshot
 from habitus.skills.model import Skill
-from habitus.web.api.use_case_routes import API_ROOT
+from habitus.web.api.wording import API_ROOT
 from habitus.web.app import build_application, make_web_app
 from habitus.web.home_pool import AS_OF_HEADER, HomePool
 from habitus.web.security import load_sign_in_keys

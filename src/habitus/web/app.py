@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from habitus.access import Access
 from habitus.app.operating.people import open_user_accounts
 from habitus.web.api import events, skills, use_case_routes
-from habitus.web.api.use_case_routes import API_ROOT
+from habitus.web.api.wording import API_ROOT
 from habitus.web.home_pool import HomePool, OfflineRetryMiddleware
 from habitus.web.pages import activity, chat, home, inbox, jobs, lists, settings, shared_routes
 from habitus.web.pages import lessons as lesson_pages
