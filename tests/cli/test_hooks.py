@@ -148,6 +148,31 @@ async def test_ended_sessions_are_learned_from_at_the_next_start_and_open_ones_l
     assert json.loads((direct.home / hook.NOTED_SESSIONS_FILE).read_text())["session"] == "two"
 
 
+@pytest.mark.req("LA-03")
+async def test_a_procedure_of_three_noted_sessions_is_asked_about_once_unless_it_is_off(direct: Direct) -> None:
+    async def release(version: str) -> None:
+        commands = (f"git tag v{version}", f"git push origin v{version}", f"make announce VERSION={version}")
+        rows = [row for number, command in enumerate(commands) for row in call(number, command, "ok")]
+        await ended(direct.cli, version, said(f"release {version}"), *rows)
+        async with resident(settings_of(direct.cli)):
+            await Agent(cli=direct.cli, session="next").runs("SessionStart", source="startup")
+
+    for version in ("1.4.0", "1.5.0"):
+        await release(version)
+    direct.ok("config", "set", "schedule.mine", "off")
+    await release("2.0.0")
+    assert direct.json("review", "list")["proposals"] == []
+    direct.ok("config", "unset", "schedule.mine")
+    for version in ("2.1.0", "3.0.0"):
+        await release(version)
+        (pending,) = json.loads(direct("review", "list", "--json").out)["proposals"]  # once, a reminder stands beside
+        assert pending["reasons"][0] == "you did this 4 times; keep it as a skill?"
+        assert "git push origin v${version}" in direct.ok("review", "show", str(pending["id"]))
+    direct.ok("review", "reject", str(pending["id"]), "--reason", "not this")
+    await release("3.1.0")
+    assert direct.json("review", "list")["proposals"] == []
+
+
 async def test_the_resident_process_ends_when_its_home_is_gone_or_another_holds_it(direct: Direct) -> None:
     settings = settings_of(direct.cli)
     async with resident(settings):

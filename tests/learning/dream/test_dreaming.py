@@ -72,7 +72,7 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
         assert (kept.verified, kept.trust, kept.evidence.trace) == (True, TrustLevel.VERIFIED, "job/0")
         assert "Judged: FileNotFoundError" in _said(teacher.asked[0])
         again = await dreaming.dream_challenge(habitus, CHALLENGE, key="job/0")
-        assert again.reason == "its lesson is known, or waits for review"  # nobody is asked a second time
+        assert again.reason == "its lesson is stored or pending review"  # nobody is asked a second time
 
         tries = open_improve_store(habitus).rollouts(run="job/0")
         assert [one.outcome for one in tries] == ["failed", "failed", "failed", "ok", "failed"]

@@ -72,7 +72,7 @@ async def dream_challenge(
 ) -> DreamResult:
     """Run one cycle over a challenge and store its lesson; do nothing if it has taught one before."""
     if challenge.hash in list_taught_challenges(home):
-        reason = "its lesson is known, or waits for review"
+        reason = "its lesson is stored or pending review"
         return DreamResult(challenge=challenge.id, verdict=DreamVerdict.NOTHING, reason=reason)
     async with _open_budgeted_model(home, model, limits) as player:
         dreamt = await dream_with_solver(home, challenge, SessionSolver(home, player, run=key), player, key=key)

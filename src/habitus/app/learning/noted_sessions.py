@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 # Opens the home as seen from a working directory.
 OpenHomeAt = Callable[[Path], AbstractContextManager[Home]]
 _LOCK_FILE = "learning.lock"
+_MAX_MINED_TRANSCRIPTS = 50  # the latest of a folder
 # The noted sessions while they are processed; a killed process leaves the file behind for the next one.
-_MAX_MINED_TRANSCRIPTS = 50
 CLAIMED_SESSIONS_FILE = "hooks.learning"
 
 
@@ -59,23 +59,23 @@ def _learn_from_all(settings: Settings, open_at: OpenHomeAt, live: Collection[st
         read, later = 0, list(noted.values())
     _put_back_sessions(settings.home, later)
     if read and settings.schedule.mine != "off":
-        for folder, cwd in {one.transcript.parent: one.cwd for one in over}.items():
-            _propose_procedures(settings, open_at, folder, cwd)
+        for one in {one.transcript.parent: one for one in over}.values():
+            _propose_procedures(settings, open_at, one)
     return read
 
 
-def _propose_procedures(settings: Settings, open_at: OpenHomeAt, folder: Path, cwd: Path) -> None:
-    """Propose procedures that recur in the latest transcripts beside the one just read; it needs no model."""
-    files = (path for path in folder.iterdir() if path.is_file())
-    latest = sorted(files, key=lambda path: path.stat().st_mtime, reverse=True)[:_MAX_MINED_TRANSCRIPTS]
+def _propose_procedures(settings: Settings, open_at: OpenHomeAt, noted: NotedSession) -> None:
+    """Propose procedures that recur in the latest transcripts of a session's folder; it needs no model."""
     try:
-        with open_at(cwd if cwd.is_dir() else settings.user_home) as home:
+        beside = noted.transcript.parent.glob(f"*{noted.transcript.suffix}")
+        latest = sorted(beside, key=lambda path: path.stat().st_mtime, reverse=True)[:_MAX_MINED_TRANSCRIPTS]
+        with open_at(noted.cwd if noted.cwd.is_dir() else settings.user_home) as home:
             mining = JournalMiner(home)
             mining.read_transcripts(latest)
             mining.find_suggestions()
             mining.propose_all()
     except (HabitusError, OSError) as error:
-        log.warning("No procedures were looked for in %s: %s", folder, error)
+        log.warning("No procedures were mined beside %s: %s", noted.transcript, error)
 
 
 def _learn_from_session(settings: Settings, open_at: OpenHomeAt, noted: NotedSession) -> bool:
