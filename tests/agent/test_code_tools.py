@@ -173,7 +173,7 @@ async def test_a_degraded_tool_is_told_to_the_model_with_the_reason(talk: Talk, 
     await session.turn("add one")
     assert "add_up" not in [tool.name for tool in model.asked[0].tools]
     recalled, back, again = results(session)
-    assert "Its tool `add_up` is degraded, it failed 3 times in a row, last with: AssertionError: too many." in recalled
+    assert "Its tool `add_up` is degraded, it failed 3 times in a row, last with: AssertionError: too many;" in recalled
     before = "it failed 3 times in a row, last with: AssertionError: too many."
     assert back == f"['add_up' is no longer degraded; before, {before}]\n\n1"
     assert again == "1"

@@ -385,5 +385,6 @@ def test_a_recipe_is_a_tool_of_its_own_and_none_calls_another(habitus: Habitus) 
         turn.done("ok")
     called = [event.detail["name"] for event in only(habitus).events if event.kind.value == "tool_call"]
     assert called == ["look_twice", "search_skills", "nest", "look_twice"]
-    assert habitus.recipes.get("nest").reason == "line 9: it calls 'look_twice', and there is no such tool"
+    reason = "line 9: it calls 'look_twice', a recipe, and recipes can't call recipes; write its steps here"
+    assert habitus.recipes.get("nest").reason == reason
     assert habitus.recipes.get("look-twice").counts.used == 1

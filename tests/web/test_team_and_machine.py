@@ -70,7 +70,7 @@ def test_a_schedule_is_changed_on_the_page_and_followed_by_who_works(
     assert (mine["when"], mine["next_on"] is not None) == ("weekly on sunday at 04:30", True)
     assert str(working._followed.read_schedule().mine) == "weekly on sunday at 04:30"
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', done)})
-    assert str(working._followed.read_schedule().mine) == "off"
+    assert str(working._followed.read_schedule().mine) == "daily at 3"
     assert api.put(f"{API}/jobs/schedule/mine", json={"schedule": "at times"}).status_code == 422
     assert api.put(f"{API}/jobs/schedule/tea", json={"schedule": "hourly"}).status_code == 404
 

@@ -68,7 +68,7 @@ def make_problem_response(
     """Return an error as problem+json."""
     # Without a hint of its own, an invalid request is best compared with its schema.
     detail = replace_commands_by_routes(hint) or (_SCHEMA_HINT if status is HTTPStatus.UNPROCESSABLE_ENTITY else "")
-    title = replace_commands_by_routes(message) or message
+    title = replace_commands_by_routes(message)
     told = json.dumps(asdict(ProblemDetails(title=title, status=status.value, detail=detail)))
     return Response(told, status_code=status, media_type=_PROBLEM_MEDIA_TYPE, headers=dict(headers or {}))
 

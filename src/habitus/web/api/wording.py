@@ -10,8 +10,7 @@ from habitus.app.use_cases.declaration import UseCase, load_all_use_cases
 
 API_ROOT = "/api/v1"
 _OPTION = re.compile(r"--[a-z][a-z-]*")
-_COMMAND = re.compile(r"(?P<verb>[Rr]un )?(?P<quote>['`])habitus (?P<words>[^'`]*)(?P=quote)")
-_SENTENCE_END = re.compile(r"(?<=[.!?;]) ")
+_COMMAND = re.compile(r"(?P<verb>[Rr]un )?(?P<quote>['`])habitus (?P<words>[^'`]*)(?P=quote)(?! where Habitus runs)")
 
 
 def name_fields(text: str, case: UseCase[Any, Any]) -> str:
@@ -21,17 +20,13 @@ def name_fields(text: str, case: UseCase[Any, Any]) -> str:
 
 
 def replace_commands_by_routes(text: str) -> str:
-    """Return the text with the route of each command; a sentence about a command without a route is dropped."""
-    told = []
-    for sentence in _SENTENCE_END.split(text):
-        routes = [_find_route(found["words"]) for found in _COMMAND.finditer(sentence)]
-        if all(routes):
-            told.append(_COMMAND.sub(_render_route, sentence))
-    return " ".join(told)
+    """Return the text with the route of each command that has one; `habitus up`, say, stays."""
+    return _COMMAND.sub(_render_route, text)
 
 
 def _render_route(found: re.Match[str]) -> str:
-    return ("Send " if found["verb"] else "") + _find_route(found["words"])
+    route = _find_route(found["words"])
+    return ("Send " if found["verb"] else "") + route if route else found[0]
 
 
 def _find_route(words: str) -> str:
