@@ -64,7 +64,7 @@ def test_what_starts_by_itself_is_listed_and_dreaming_only_where_it_is_switched_
     assert {kind: each["when"] for kind, each in before.items()} == {
         "curate": "daily at 3",
         "learn": "hourly",
-        "mine": "off",
+        "mine": "daily at 3",
         "verify": "off",
         "dream": "off",
         "improve": "off",
