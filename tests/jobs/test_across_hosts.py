@@ -161,7 +161,7 @@ def test_hosts_whose_clocks_are_hours_apart_start_what_is_due_once_by_the_clock_
 ) -> None:
     def opened(name: str, hours: int) -> Habitus:
         home = furnish(tmp_path / name)
-        (home / "habitus.toml").write_text('[schedule]\ncurate = "hourly"\nlearn = "off"\n')
+        (home / "habitus.toml").write_text('[schedule]\ncurate = "hourly"\nlearn = "off"\nmine = "off"\n')
         settings = read_settings(home, {"HOME": str(home), "USER": "ann", "HABITUS_DATABASE": shared})
         return Habitus.open(settings, clock=lambda: datetime.now(UTC) + timedelta(hours=hours))
 
