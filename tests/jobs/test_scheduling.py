@@ -45,7 +45,9 @@ def habitus_clock(clock: Clock) -> Clock:
 
 @pytest.fixture
 def habitus_settings(home: Path, tmp_path: Path) -> Settings:
-    (home / "habitus.toml").write_text('[schedule]\ncurate = "daily at 3"\nlearn = "off"\nmine = "off"\ntimezone = "UTC"\n')
+    (home / "habitus.toml").write_text(
+        '[schedule]\ncurate = "daily at 3"\nlearn = "off"\nmine = "off"\ntimezone = "UTC"\n'
+    )
     return read_settings(home, {"HOME": str(tmp_path), "USER": "ann"})
 
 
