@@ -6,13 +6,17 @@ import json
 import os
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from habitus.app.learning.improving import open_improve_store
+from habitus.app.learning.solver_box import open_box
+from habitus.llm.agents.program import ProgramRequest
 from habitus.llm.agents.running import temporary_workspace
+from habitus.llm.agents.solvers import find_solver
 from habitus.sandbox.machine import probe_machine
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import CalledCheck, MatchesCheck, ValidatorCheck
@@ -228,6 +232,25 @@ def test_an_agent_whose_own_sandbox_does_not_start_counts_for_nothing(direct: Di
     said = direct(*command, "--solver", "codex", "--budget", "$5", env=env).out
     assert f"the program says: {broken}" in " ".join(said.split())
     assert {one.outcome for one in rollouts(direct).values()} == {"infra"}
+
+
+@BOXED
+@pytest.mark.req("IM-04")
+def test_the_box_grants_the_provider_of_the_person_and_no_host_that_a_skill_names(tmp_path: Path) -> None:
+    solver, room = find_solver("codex"), tmp_path / "room"
+    theirs = tmp_path / "person" / ".codex" / "config.toml"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text('[model_providers.here]\nbase_url = "https://me@models.example.org/v1"\n')
+    environ = {"HOME": str(tmp_path / "person"), "OPENAI_BASE_URL": "http://127.0.0.1:8080"}
+    question = ProgramRequest(system="", prompt="x", model="", workspace=room, environ=environ, is_boxed=True)
+    assert "danger-full-access" in solver.build_call(question, True).arguments
+    for folder in (room / solver.skills / "evil", room / "work"):
+        folder.mkdir(parents=True)
+        (folder / "x.json").write_text('{"baseUrl": "https://evil.example"}')
+    box = open_box(solver, question, room / "work")
+    assert box is not None
+    assert box.hosts == (*solver.hosts, "127.0.0.1:8080", "models.example.org")
+    assert open_box(solver, replace(question, is_boxed=False), room / "work") is None
 
 
 @pytest.mark.req("IM-04")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.fake_provider import Reply, sse
@@ -33,6 +34,12 @@ _CHAT_USAGE = {
 def chat_text(*words: str, finish: str | None = "stop") -> Reply:
     start = chunk({"role": "assistant", "content": ""})
     return sse(start, *(chunk({"content": word}) for word in words), chunk({}, finish), _CHAT_USAGE, done=True)
+
+
+def chat_call(tool: str, arguments: dict[str, Any]) -> Reply:
+    start = chunk({"role": "assistant", "content": ""})
+    call = _chat_call(name=tool, arguments=json.dumps(arguments))
+    return sse(start, call, chunk({}, "tool_calls"), _CHAT_USAGE, done=True)
 
 
 CHAT = sse(
@@ -104,9 +111,17 @@ def _candidate(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"candidates": [{"content": {"role": "model", "parts": list(parts)}, "index": 0, **more}]}
 
 
-def google_text(text: str) -> Reply:
+def _google_answer(part: dict[str, Any]) -> Reply:
     used = {"promptTokenCount": 50, "candidatesTokenCount": 7, "totalTokenCount": 57}
-    return sse({**_candidate({"text": text}, finishReason="STOP"), "usageMetadata": used})
+    return sse({**_candidate(part, finishReason="STOP"), "usageMetadata": used})
+
+
+def google_text(text: str) -> Reply:
+    return _google_answer({"text": text})
+
+
+def google_call(tool: str, arguments: dict[str, Any]) -> Reply:
+    return _google_answer({"functionCall": {"id": "call_1", "name": tool, "args": arguments}})
 
 
 GOOGLE = sse(
@@ -199,13 +214,18 @@ OPENAI = _numbered(
 
 
 def openai_text(text: str) -> Reply:
-    said = {**_SAID, "content": [{"type": "output_text", "text": text, "annotations": []}]}
+    return _openai_answer({**_SAID, "content": [{"type": "output_text", "text": text, "annotations": []}]})
+
+
+def openai_call(tool: str, arguments: dict[str, Any]) -> Reply:
+    return _openai_answer({**_CALLED, "name": tool, "arguments": json.dumps(arguments)})
+
+
+def _openai_answer(item: dict[str, Any]) -> Reply:
     used = {"input_tokens": 50, "output_tokens": 7, "total_tokens": 57}
+    done = {**_RESPONSE, "status": "completed", "output": [item], "usage": used}
     return _numbered(
         {"type": "response.created", "response": _RESPONSE},
-        {"type": "response.output_item.done", "output_index": 0, "item": said},
-        {
-            "type": "response.completed",
-            "response": {**_RESPONSE, "status": "completed", "output": [said], "usage": used},
-        },
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": done},
     )

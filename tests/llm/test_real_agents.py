@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.full, pytest.mark.req("IM-05")]
 PACKAGES = {
     "codex": "@openai/codex",
     "gemini-cli": "@google/gemini-cli",
-    "opencode": "opencode-ai",
+    "opencode": "opencode-ai@1.18.18",  # published whole for every machine
     "copilot": "@github/copilot",
     "pi": "@mariozechner/pi-coding-agent@0.73",  # the last for Node 20
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 
 from habitus.errors import NotFound, Refused
 from habitus.files import write_atomically
-from habitus.llm.agents.program import as_dict, read_json_file
+from habitus.llm.agents.program import ProgramRequest, as_dict, read_json_file
 from habitus.llm.agents.solvers import SolverProgram
 from habitus.llm.model import ProviderError
 from habitus.locks import hold_lock
@@ -37,16 +38,21 @@ def describe_access(solver: SolverProgram) -> str:
     )
 
 
-def open_box(
-    library: Library, skill: str, solver: SolverProgram, environ: Mapping[str, str], *writable: Path
-) -> ProgramBox | None:
-    """Return the box for one run; None if there is none here and the skill is the person's own, else `Refused`."""
-    machine = probe_machine()
-    if machine.bubblewrap is None:
-        refuse_unboxed(library, skill, solver)
+def open_box(solver: SolverProgram, question: ProgramRequest, work: Path) -> ProgramBox | None:
+    """Return the box for one run, with the provider that the person has configured; None if there is none here."""
+    if not question.is_boxed:
         return None
-    own = urlsplit(environ.get(solver.address_variable, "")).netloc.rpartition("@")[2]
-    return ProgramBox(machine=machine, writable=writable, hosts=(*solver.hosts, *((own,) if own else ())))
+    room = question.workspace
+    own = [value for key, value in question.environ.items() if key.endswith("_BASE_URL")]
+    for path in (*room.rglob("*.json"), *room.rglob("*.toml")):
+        # What a skill or a task brings along must not name a host.
+        if path.is_file() and not path.is_relative_to(room / solver.skills) and not path.is_relative_to(work):
+            own += _ADDRESS.findall(path.read_text("utf-8", "replace"))
+    hosts = filter(None, (urlsplit(address).netloc.rpartition("@")[2] for address in own))
+    return ProgramBox(machine=probe_machine(), writable=(room, work), hosts=(*solver.hosts, *hosts))
+
+
+_ADDRESS = re.compile(r"""base_?url"?\s*[:=]\s*"(https?://[^"]+)""", re.IGNORECASE)
 
 
 def refuse_unboxed(library: Library, skill: str, solver: SolverProgram) -> None:

@@ -40,6 +40,7 @@ from habitus.llm.agents.running import ProgramAnswer, run_call, temporary_worksp
 from habitus.llm.agents.solvers import SolverProgram, find_solver
 from habitus.llm.model import CompletionRequest, PersonMessage, ProviderError, TextContent
 from habitus.sandbox.inside import folders
+from habitus.sandbox.machine import probe_machine
 from habitus.settings import AccMode, EvidenceSettings, MemoryMode
 from habitus.skills import names
 from habitus.skills.layers.layer import USER_LAYER
@@ -238,11 +239,10 @@ def _list_uses(skill: str, turn: Turn) -> list[Exposure]:
 def describe_solver_access(name: str) -> str:
     """Describe what a solver program may do on this machine, for the user to confirm before it starts."""
     solver = find_solver(name)
-    trial = " This is experimental." if solver.is_experimental else ""
     return (
         f"{solver.program.title} solves the tasks itself, on this machine and as you, signed in as you are: each in "
         f"a new folder and home with this skill alone. It reads there; where a task lays out files or looks for some, "
-        f"it also writes and runs commands. {solver_box.describe_access(solver)}.{trial}"
+        f"it also writes and runs commands. {solver_box.describe_access(solver)}."
     )
 
 
@@ -318,7 +318,14 @@ class ProgramSolver:
         """Run the program once, paid from the budget; its usage is known only at the end."""
         prompt = "\n\n".join([task.request, *([_WORKSPACE_HINT] if task.needs_workspace else [])])
         name = f"{self.solver.program.name}:{self.model}"
-        question = ProgramRequest(system="", prompt=prompt, model=self.model, workspace=room, environ=os.environ)
+        question = ProgramRequest(
+            system="",
+            prompt=prompt,
+            model=self.model,
+            workspace=room,
+            environ=os.environ,
+            is_boxed=probe_machine().bubblewrap is not None,
+        )
         ask = CompletionRequest(system="", messages=(PersonMessage(parts=(TextContent(text=prompt),)),))
         # The most that the run may use is reserved and kept if it fails, because its real usage is unknown then.
         aside = await asyncio.to_thread(self.budget.reserve, ask, name)
@@ -327,7 +334,7 @@ class ProgramSolver:
             call = await asyncio.to_thread(self._prepare_call, question, work, task.needs_workspace)
             lasts = timedelta(seconds=ROLLOUT_TIMEOUT_S)
             with solver_box.copy_credentials(self.solver, room, self.home.clock(), lasts):
-                box = solver_box.open_box(self.home.skills, self.skill, self.solver, question.environ, room, work)
+                box = solver_box.open_box(self.solver, question, work)
                 async with asyncio.timeout(ROLLOUT_TIMEOUT_S):
                     said = await run_call(self.solver.program, question, call, work, 2 * ROLLOUT_TIMEOUT_S, box=box)
             used = said.usage

@@ -24,6 +24,8 @@ class ProgramRequest:
     workspace: Path
     # The user's environment.
     environ: Mapping[str, str]
+    # It runs in a box of ours, in which no second sandbox starts.
+    is_boxed: bool = False
 
     @property
     def user_home(self) -> Path:

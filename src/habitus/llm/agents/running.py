@@ -139,12 +139,10 @@ async def run_call(
 ) -> ProgramAnswer:
     """Run a program with few of the user's variables, in a box if there is one, and parse its answer."""
     command = [shutil.which(program.command, path=question.environ.get("PATH")) or program.command, *call.arguments]
-    kept = (*(_PASSED_VARIABLES if box is None else _PASSED_INTO_BOX), *program.variables)
-    mine = {
-        key: value
-        for key, value in question.environ.items()
-        if _is_passed_variable(key, kept) and (box is None or not key.startswith(CLOUD_VARIABLES))
-    }
+    kept = (*_PASSED_VARIABLES, *program.variables)
+    if box is not None:
+        kept = (*_PASSED_INTO_BOX, *(each for each in program.variables if each not in CLOUD_VARIABLES))
+    mine = {key: value for key, value in question.environ.items() if _is_passed_variable(key, kept)}
     environ = {**mine, **call.environ, "NO_COLOR": "1"}
     if box is None:
         code, written, complaint = await _run_program(program, command, call.stdin, cwd, environ, patience_s)

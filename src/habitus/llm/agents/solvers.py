@@ -37,12 +37,8 @@ class SolverProgram:
     transcripts: str
     # Its provider's hosts, for its requests and to renew its sign-in.
     hosts: tuple[str, ...]
-    # The variable with the address of another provider.
-    address_variable: str = ""
     # The file in its home whose token is replaced when it is renewed, so an old copy would sign the person out.
     rotating_credentials: str = ""
-    # Until a real binary was tried.
-    is_experimental: bool = True
 
 
 def find_solver(name: str) -> SolverProgram:
@@ -84,7 +80,9 @@ _DISABLED_SOLVER_FEATURES = (
 
 def _build_codex_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
     own = create_codex_home(question, {"features": dict.fromkeys(_DISABLED_SOLVER_FEATURES, False)})
-    held = ("--skip-git-repo-check", "--ignore-rules", "--sandbox", "workspace-write" if may_act else "read-only")
+    own_sandbox = "workspace-write" if may_act else "read-only"
+    sandbox = "danger-full-access" if question.is_boxed else own_sandbox
+    held = ("--skip-git-repo-check", "--ignore-rules", "--sandbox", sandbox)
     return ProgramCall(
         arguments=("exec", "--json", *held, *question.list_model_options(), "-"),
         stdin=question.prompt,
@@ -154,9 +152,7 @@ SOLVERS: Mapping[str, SolverProgram] = {
             build_call=_build_claude_solver_call,
             skills=".claude/skills",
             transcripts=".claude/projects/*/*.jsonl",
-            is_experimental=False,
             hosts=("api.anthropic.com", "console.anthropic.com", "platform.claude.com"),
-            address_variable="ANTHROPIC_BASE_URL",
             rotating_credentials=".claude/.credentials.json",
         ),
         SolverProgram(
@@ -165,7 +161,6 @@ SOLVERS: Mapping[str, SolverProgram] = {
             skills=".agents/skills",
             transcripts="codex/sessions/**/rollout-*.jsonl",
             hosts=("api.openai.com", "chatgpt.com", "auth.openai.com"),
-            address_variable="OPENAI_BASE_URL",
             rotating_credentials="codex/auth.json",
         ),
         SolverProgram(
