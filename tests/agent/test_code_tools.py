@@ -152,7 +152,7 @@ async def test_code_by_a_built_in_name_is_neither_proposed_nor_approved(talk: Ta
     with closing(sqlite3.connect(habitus.settings.home / "habitus.db")) as database, database:
         database.execute("UPDATE skill_proposals SET name = 'memorize'")  # from before that tool was built in
     with pytest.raises(Invalid, match="'memorize' is the name of a built-in tool"):
-        review.approve_items(habitus, review.ApproveItemsRequest(ids=("1",)))
+        review.approve_items(habitus, ids=("1",))
     assert (habitus.tools.all(), habitus.skills.is_name_taken("memorize")) == ((), False)
 
 

@@ -34,7 +34,7 @@ def beside(ask: CompletionRequest) -> str:
 async def test_the_reason_reaches_the_next_turn_of_the_conversation_once(talk: Talk, habitus: Habitus) -> None:
     session, model = talk([calls("create_skill", TEA), *[says("ok")] * 3])
     await session.turn("keep how tea is made")
-    review.reject_items(habitus, review.RejectItemsRequest(ids=("1",), reason="we only drink\ncoffee here"))
+    review.reject_items(habitus, ids=("1",), reason="we only drink\ncoffee here")
     await session.turn("what now?")
     await session.turn("and now?")
     assert f"## Turned down by the person\n\n- {REFUSAL}" in beside(model.asked[2])
@@ -46,7 +46,7 @@ async def test_the_reason_reaches_the_next_turn_of_the_conversation_once(talk: T
 async def test_the_reason_reaches_the_next_session_of_the_same_user_once(talk: Talk, habitus: Habitus) -> None:
     session, _ = talk([calls("create_skill", TEA), says("ok")])
     await session.turn("keep how tea is made")
-    review.reject_items(habitus, review.RejectItemsRequest(ids=("1",), reason="we only drink coffee here"))
+    review.reject_items(habitus, ids=("1",), reason="we only drink coffee here")
     for user, is_told in (("bob", False), (None, True), (None, False)):
         options = {} if user is None else {"user": user}
         session, model = talk([says("ok")], **options)
@@ -61,7 +61,7 @@ async def test_the_same_change_is_refused_with_the_earlier_reason_and_another_is
     again = [calls("create_skill", TEA), calls("create_skill", better), says("ok")]
     session, _ = talk([calls("create_skill", TEA), says("ok"), *again])
     await session.turn("keep how tea is made")
-    review.reject_items(habitus, review.RejectItemsRequest(ids=("1",), reason="we only drink coffee here."))
+    review.reject_items(habitus, ids=("1",), reason="we only drink coffee here.")
     await session.turn("once more")
     refused, other = results(session)[1:]
     assert refused == f"Error: {REFUSAL} Do it another way, or ask the person what they want."
@@ -72,7 +72,7 @@ async def test_the_same_change_is_refused_with_the_earlier_reason_and_another_is
 async def test_a_tool_that_was_turned_down_is_refused_with_the_reason(talk: Talk, habitus: Habitus) -> None:
     session, _ = talk([calls("create_tool", ADD), says("ok"), calls("create_tool", ADD), says("ok")])
     await session.turn("I add all day")
-    review.reject_items(habitus, review.RejectItemsRequest(ids=("1",), reason="a calculator does that"))
+    review.reject_items(habitus, ids=("1",), reason="a calculator does that")
     await session.turn("make it a tool")
     assert results(session)[1].startswith("Error: This change of 'add-up' (proposal 1) was rejected by ann: a calc")
 
@@ -89,7 +89,7 @@ async def test_why_a_rule_was_turned_down_reaches_the_agent_once_and_nobody_else
     session, model = talk([calls("memorize", RULE | {"kind": kind}), *[says("ok")] * 3])
     await session.turn("we deploy on Fridays")
     (waiting,) = inbox.list_pending(habitus)
-    review.reject_items(habitus, review.RejectItemsRequest(ids=(waiting.id,), reason="only\nthis month."))
+    review.reject_items(habitus, ids=(waiting.id,), reason="only\nthis month.")
     refusal = f"The {kind} entry 'Deploy on Fridays only.' ({waiting.id}) was rejected: only this month (ann)."
     other, others_model = talk([says("ok")], user="bob")
     await other.turn("hello")
@@ -109,7 +109,7 @@ async def test_what_was_turned_down_does_not_come_back_as_something_else(
     session, _ = talk([calls("memorize", RULE), says("ok"), calls("memorize", RULE | {"kind": kind}), says("ok")])
     await session.turn("we deploy on Fridays")
     (waiting,) = inbox.list_pending(habitus)
-    review.reject_items(habitus, review.RejectItemsRequest(ids=(waiting.id,), reason="only this month"))
+    review.reject_items(habitus, ids=(waiting.id,), reason="only this month")
     await session.turn("remember it once more")
     assert '"status": "refused"' in results(session)[1]
     assert "rejected: only this month (ann)" in results(session)[1]
@@ -124,9 +124,7 @@ async def test_the_opposite_of_what_was_turned_down_is_something_else(talk: Talk
     never = calls("memorize", RULE | {"kind": "never"})
     session, _ = talk([calls("memorize", RULE), says("ok"), never, says("ok")])
     await session.turn("we deploy on Fridays")
-    review.reject_items(
-        habitus, review.RejectItemsRequest(ids=(inbox.list_pending(habitus)[0].id,), reason="on the contrary")
-    )
+    review.reject_items(habitus, ids=(inbox.list_pending(habitus)[0].id,), reason="on the contrary")
     await session.turn("remember that")
     assert [item.subject.kind for item in inbox.list_pending(habitus) if isinstance(item.subject, Engram)] == [
         LessonKind.NEVER

@@ -173,7 +173,7 @@ def test_a_session_takes_nothing_of_anothers_by_its_id(direct: Direct, anns: Ann
         with pytest.raises(NotFound):
             explaining.explain_skill_in_turn(habitus.skills, habitus.journal, "tea", anns.turn, user="bob")
         with pytest.raises(NotFound):
-            lessons.retract_lessons(habitus, lessons.RetractLessonsRequest(session=anns.session))
+            lessons.retract_lessons(habitus, session=anns.session)
 
         async def answer() -> str:
             async with habitus.session(ScriptedModel([says("ok")])) as session:

@@ -61,11 +61,11 @@ class Own:
         return self.skill
 
     def a_lesson(self) -> str:
-        return lessons.add_lesson(self.home, lessons.AddLessonRequest(text=f"{self.words}.")).lesson.id
+        return lessons.add_lesson(self.home, text=f"{self.words}.").lesson.id
 
     def an_archived_lesson(self) -> str:
         id = self.a_lesson()
-        lessons.remove_lessons(self.home, lessons.LessonIdsRequest(ids=(id,)))
+        lessons.remove_lessons(self.home, ids=(id,))
         return id
 
     def a_proposal(self, more: str = "") -> str:
@@ -78,15 +78,15 @@ class Own:
 
     def an_approved_proposal(self) -> str:
         id = self.a_proposal()
-        review.approve_items(self.home, review.ApproveItemsRequest(ids=(id,)))
+        review.approve_items(self.home, ids=(id,))
         return id
 
     def a_job(self) -> str:
-        return jobs.add_job(self.home, jobs.AddJobRequest(kind="curate")).id
+        return jobs.add_job(self.home, kind="curate").id
 
     def a_cancelled_job(self) -> str:
         id = self.a_job()
-        jobs.cancel_job(self.home, jobs.JobRequest(id=id))
+        jobs.cancel_job(self.home, id=id)
         return id
 
     def a_turn(self) -> str:
@@ -99,7 +99,7 @@ class Own:
         return f"{self.a_turn()}-s"
 
     def an_archived_skill(self) -> str:
-        writing.remove_skills(self.home, writing.RemoveSkillsRequest(names=(self.a_skill(),)))
+        writing.remove_skills(self.home, names=(self.a_skill(),))
         return self.skill
 
     def a_skill_twice(self) -> str:

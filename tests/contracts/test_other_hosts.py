@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from habitus.app import Habitus, read_settings
 from habitus.app.sharing.approvals import ApprovalWatcher
-from habitus.app.use_cases.review import ReopenProposalsRequest, reopen_proposals
+from habitus.app.use_cases.review import reopen_proposals
 from habitus.errors import Invalid, Refused, UserError
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.skills import trees
@@ -114,7 +114,7 @@ def test_what_another_host_approves_is_done_where_the_directory_is(hosts: Hosts,
     undo = there("review", "reopen", number)
     assert undo.code == 1
     assert f"as version 1. Undo it there: habitus review reopen {number}." in undo.err
-    assert reopen_proposals(here, ReopenProposalsRequest(ids=(number,))).reopened[0].state == ProposalState.PENDING
+    assert reopen_proposals(here, ids=(number,)).reopened[0].state == ProposalState.PENDING
     assert not hosts.file("here").exists()
 
 
@@ -213,7 +213,7 @@ def test_a_project_is_changed_where_it_is_whichever_directory_the_host_works_in(
     here = hosts.open("here", cwd=other)
     assert (one / ".claude" / "skills" / "report" / "SKILL.md").exists()
     assert not (other / ".claude" / "skills" / "report").exists()
-    reopen_proposals(here, ReopenProposalsRequest(ids=(str(number),)))
+    reopen_proposals(here, ids=(str(number),))
     assert not (one / ".claude" / "skills" / "report").exists()
     there.review.approve(number, there.build_author())
     (one / ".claude").rename(one / "gone")

@@ -23,7 +23,7 @@ from habitus.app.learning.improving import (
 )
 from habitus.app.tasks.storing import save_tasks
 from habitus.app.tasks.workspaces import PAD
-from habitus.app.use_cases.improving import ListImprovementsRequest, list_improvements
+from habitus.app.use_cases.improving import list_improvements
 from habitus.errors import HabitusError
 from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
 from habitus.files import Tree, build_file
@@ -155,9 +155,7 @@ async def test_an_edit_that_helps_is_gated_examined_and_proposed_with_its_table(
         assert any("exam: 0 → 100 of 100 on 6 tasks, 2 rounds" in line for line in reasons)
         habitus.review.approve(done.proposal, habitus.build_author())
         assert "in capitals" in habitus.skills.load(NAME).body
-        assert list_improvements(habitus, ListImprovementsRequest(name=NAME)).plan.error_left == pytest.approx(
-            error_left(2)
-        )
+        assert list_improvements(habitus, name=NAME).plan.error_left == pytest.approx(error_left(2))
 
 
 @pytest.mark.req("IM-04")
@@ -338,7 +336,7 @@ async def test_candidates_that_quote_hidden_tasks_or_change_nothing_are_not_trie
         assert "it quotes a task of the gate or the exam" in reasons[0]
         assert [one.candidate.state for one in done.reports] == [CandidateState.REFUSED] * 3
         assert reasons[1:] == ["it changes 37 lines, and 30 are the most", "it changes nothing"]
-        assert list_improvements(habitus, ListImprovementsRequest(name=NAME)).plan.error_left == 1
+        assert list_improvements(habitus, name=NAME).plan.error_left == 1
         first, second, _ = map(_in_view, drafter.asked)
         assert reasons[0] in second  # what was rejected is remembered
         assert all(task.request in first for task in tasks[TaskSplit.PRACTICE])

@@ -66,7 +66,7 @@ async def climbed(habitus: Habitus) -> list[CuratorStep]:
 def approve(habitus: Habitus) -> Sequence[str]:
     """Let the one thing in that waits; why it did."""
     (item,) = inbox.list_pending(habitus)
-    (decided,) = review.approve_items(habitus, review.ApproveItemsRequest(ids=(item.id,))).approved
+    (decided,) = review.approve_items(habitus, ids=(item.id,)).approved
     return decided.item.reasons
 
 

@@ -73,7 +73,7 @@ def test_a_change_is_shown_with_what_it_would_have_done_to_the_last_requests(
     (gained,) = told["affected"]
     assert (gained["request"], gained["gains_skill"]) == ("Brew me a coffee with the grinder, please", True)
     # What was foretold comes true.
-    review.approve_items(habitus, review.ApproveItemsRequest(ids=(id,)))
+    review.approve_items(habitus, ids=(id,))
     why = explaining.explain_skill(habitus, "brew-coffee", explaining.build_request(habitus, gained["request"]))
     assert (why.rank, why.fits) == (1, True)
     # Requests are what people said to an agent: whoever has not signed in does not read them.

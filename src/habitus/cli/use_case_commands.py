@@ -24,7 +24,7 @@ from typing import Annotated, Any, get_origin
 import typer
 
 from habitus.app import Habitus, json_results, read_settings
-from habitus.app.use_cases.declaration import InputField, UseCase
+from habitus.app.use_cases.declaration import InputField, UseCase, call_by_name
 from habitus.cli import completion, inputs, output
 from habitus.cli.completion import JsonOption, YesOption
 from habitus.cli.opening import open_habitus, share_habitus
@@ -32,8 +32,8 @@ from habitus.errors import ConflictingOptions, Invalid, StorageFailed, UserError
 from habitus.settings import Settings
 
 # Returns the question to ask before the command runs, or nothing if there is none.
-ConfirmationBuilder = Callable[[Any, Any, Callable[..., None]], str]
-# Takes context, input and result; further parameters are display options of the command.
+ConfirmationBuilder = Callable[..., str]
+# Takes context and result; further parameters are inputs, or display options of the command.
 ResultRenderer = Callable[..., None]
 _YES = inspect.Parameter("yes", inspect.Parameter.KEYWORD_ONLY, annotation=YesOption, default=False)
 _COMPLETES = {"skills": completion.complete_skill_names, "lessons": completion.complete_lesson_ids}
@@ -44,32 +44,31 @@ def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[C
 
     The function `name` of the module renders the result. Optional functions beside it: `perform_NAME` does the work
     instead of the use case and returns its result, for example to start an editor. `confirm_NAME` adds `--yes` and
-    returns
-    the question to ask; it can show a preview with the function it receives. `check_NAME` gets the raw input and can
-    reject
-    it before any file is read. Further parameters of `perform_NAME` and of the renderer become options of the command,
-    except `as_json`, which every command has.
+    returns the question to ask; it can show a preview with `print_line`. `check_NAME` gets the raw input and can reject
+    it before any file is read. Each of them gets the inputs that it has parameters for, by name. Further parameters of
+    `perform_NAME` and of the renderer become options of the command, except `as_json`, which every command has.
     """
-    case: UseCase[Any, Any] = getattr(importlib.import_module(f"habitus.app.use_cases.{group}"), name)
+    case: UseCase[..., Any] = getattr(importlib.import_module(f"habitus.app.use_cases.{group}"), name)
     render: ResultRenderer = getattr(module, name)
     perform: Callable[..., Any] = getattr(module, f"perform_{name}", case)
     confirm: ConfirmationBuilder | None = getattr(module, f"confirm_{name}", None)
-    check: Callable[[Any, Mapping[str, Any]], object] = getattr(module, f"check_{name}", lambda home, given: None)
-    of_perform, of_render = _list_own_options(perform, 2), _list_own_options(render, 3)
+    check: Callable[..., object] = getattr(module, f"check_{name}", lambda home: None)
+    of_perform = {} if perform is case else _list_own_options(case, perform, 1)
+    of_render = _list_own_options(case, render, 2)
 
     def run(context: typer.Context, as_json: bool = False, **given: Any) -> None:
         # The home is opened before files are read: a wrong name fails without waiting for standard input.
         with _open_subject(context, case) as home:
-            check(home, given)
-            wanted = case.input(**{one.name: _convert_argument(one, given[one.name]) for one in case.fields})
-            question = "" if confirm is None else confirm(home, wanted, _discard_line if as_json else output.print_line)
+            call_by_name(check, home, **given)
+            values = {one.name: _convert_argument(one, given[one.name]) for one in case.fields}
+            inputs = case.bind(values)
+            known = {**given, **values, **inputs, "as_json": as_json}
+            print_line = _discard_line if as_json else output.print_line
+            question = "" if confirm is None else call_by_name(confirm, home, **known, print_line=print_line)
             if question and not given["yes"]:
                 confirm_or_abort(question, as_json=as_json)
-            given["as_json"] = as_json
-            done = perform(home, wanted, **{one: given[one] for one in of_perform})
-            print_use_case_result(
-                context, wanted, done, partial(render, **{one: given[one] for one in of_render}), as_json=as_json
-            )
+            done = case(home, **inputs) if perform is case else call_by_name(perform, home, **known)
+            print_use_case_result(context, done, partial(call_by_name, render, **known), as_json=as_json)
 
     own = {**of_perform, **of_render, **({} if confirm is None else {"yes": _YES})}
     parameters = [*map(_build_parameter, case.fields), *(one for one in own.values() if one.name != "as_json")]
@@ -82,14 +81,16 @@ def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[C
     return run, f"habitus {shlex.join(format_command_words(case, case.example))}"
 
 
-def _list_own_options(function: Callable[..., Any], after: int) -> dict[str, inspect.Parameter]:
-    """Return the parameters that come after the first `after`, which every such function has."""
+def _list_own_options(
+    case: UseCase[..., Any], function: Callable[..., Any], after: int
+) -> dict[str, inspect.Parameter]:
+    """Return the parameters after the first `after`, which every such function has, that are no inputs of the case."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[after:]
-    return {one.name: one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own}
+    return {one.name: one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own if one.name not in case.inputs}
 
 
 @contextmanager
-def _open_subject(context: typer.Context, case: UseCase[Any, Any]) -> Iterator[Habitus | Settings]:
+def _open_subject(context: typer.Context, case: UseCase[..., Any]) -> Iterator[Habitus | Settings]:
     """Yield the settings if the use case needs only them, else the open home, shared with the renderer."""
     if case.takes_settings:
         yield read_settings(context.find_root().obj)
@@ -112,7 +113,7 @@ def confirm_or_abort(question: str, *, as_json: bool) -> None:
         raise typer.Abort
 
 
-def with_use_case_options(case: UseCase[Any, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_use_case_options(case: UseCase[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn the second parameter of a hand-written command into the options of a use case's input."""
 
     def with_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -120,8 +121,8 @@ def with_use_case_options(case: UseCase[Any, Any]) -> Callable[[Callable[..., No
 
         @functools.wraps(function)
         def run(context: typer.Context, **given: Any) -> None:
-            wanted = case.input(**{one.name: _convert_argument(one, given.pop(one.name)) for one in case.fields})
-            function(context, wanted, **given)
+            inputs = case.bind({one.name: _convert_argument(one, given.pop(one.name)) for one in case.fields})
+            function(context, *inputs.values(), **given)
 
         context, _, *looks = (one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)
         parameters = [
@@ -137,9 +138,7 @@ def with_use_case_options(case: UseCase[Any, Any]) -> Callable[[Callable[..., No
     return with_options
 
 
-def print_use_case_result(
-    context: typer.Context, request: object, result: Any, render: ResultRenderer, *, as_json: bool
-) -> None:
+def print_use_case_result(context: typer.Context, result: Any, render: ResultRenderer, *, as_json: bool) -> None:
     """Print the result as JSON or as text with its undo command; exit with 1 if the result says `is_failed`."""
     undo = getattr(result, "undo", ())
     if undo:
@@ -147,18 +146,18 @@ def print_use_case_result(
     if as_json:
         output.print_json(json_results.serialize_result(result))
     else:
-        render(context, request, result)
+        render(context, result)
         if undo:
             output.print_line(f"Undo: {output.format_command(context, *undo)}", style="dim")
     if getattr(result, "is_failed", False):
         raise typer.Exit(1)
 
 
-def format_command_words(case: UseCase[Any, Any], request: object) -> list[str]:
-    """Return the command line that produces this input."""
+def format_command_words(case: UseCase[..., Any], given: Mapping[str, Any]) -> list[str]:
+    """Return the command line that gives these inputs."""
     words, options = case.command.split(), []
     for one in case.fields:
-        value = getattr(request, one.name)
+        value = given.get(one.name, one.default)
         if one.is_argument:
             words += [_format_argument(one, each) for each in (value if one.is_list else (value,)) if each is not None]
         # Defaults are left out, so the command stays as short as a person would type it.
@@ -205,7 +204,7 @@ def _build_parameter(one: InputField) -> inspect.Parameter:
         {"min": one.limits.get("ge"), "max": one.limits.get("le")} if one.type_without_none in (int, float) else {}
     )
     if one.is_argument:
-        complete = _COMPLETES.get(one.completion_kind)
+        complete = _COMPLETES.get(one.completes)
         info: Any = typer.Argument(help=one.help, metavar=one.metavar, autocompletion=complete, **limits)
     else:
         info = typer.Option(*one.flags, help=one.help, **limits)

@@ -51,12 +51,7 @@ def explain_refusal(draft: LessonDraft) -> str:
 
 
 def find_review_reason(
-    draft: LessonDraft,
-    kind: LessonKind,
-    mode: MemoryMode,
-    *,
-    is_shared: bool,
-    screening: Policy,
+    draft: LessonDraft, kind: LessonKind, mode: MemoryMode, *, is_shared: bool, screening: Policy
 ) -> str:
     """Return why a person has to review the draft first; empty if nobody has to."""
     if draft.trust is TrustLevel.USER:

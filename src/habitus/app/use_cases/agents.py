@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home
@@ -19,7 +20,7 @@ from habitus.app.other_agents.connecting import (
     ConnectionPlan,
     ConnectionReport,
 )
-from habitus.app.use_cases.declaration import EmptyPayload, argument, option, use_case
+from habitus.app.use_cases.declaration import argument, option, use_case
 from habitus.errors import NotFound
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS, KNOWN_AGENTS, ConfigScope, KnownAgent, get_agent
 from habitus.settings import Settings
@@ -50,8 +51,8 @@ class ListAgentsResult:
     activity: Sequence[AgentActivity]
 
 
-@use_case("", route="GET /agents", access=Access.VIEWER, example=EmptyPayload())
-def list_agents(home: Home, request: EmptyPayload) -> ListAgentsResult:
+@use_case("", route="GET /agents", access=Access.VIEWER)
+def list_agents(home: Home) -> ListAgentsResult:
     """Return the agents that can be connected, installed ones first, and when each agent was last seen."""
     agents = connecting.list_connectable_agents(home.settings, os.environ)
     return ListAgentsResult(agents=agents, activity=list_agent_activity(home, home.journal.get_last_request_times()))
@@ -74,40 +75,26 @@ def list_agent_activity(home: Home, last_seen: Mapping[str, datetime]) -> list[A
     return sorted(agents, key=lambda one: (one.last_seen_on is None, -(one.last_seen_on or home.clock()).timestamp()))
 
 
-@dataclass(frozen=True, kw_only=True)
-class AgentRequest:
-    agent: str = argument(_AGENT_HELP)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreviewAgentChangesRequest:
-    agent: str = argument(_AGENT_HELP)
-    disconnecting: bool = option("Preview disconnecting instead of connecting.", default=False)
-
-
-@use_case(
-    "",
-    route="GET /agents/{agent}/changes",
-    access=Access.ADMIN,
-    example=PreviewAgentChangesRequest(agent="claude-code"),
-)
-def preview_agent_changes(home: Home, request: PreviewAgentChangesRequest) -> ConnectionReport:
+@use_case("", route="GET /agents/{agent}/changes", access=Access.ADMIN, example={"agent": "claude-code"})
+def preview_agent_changes(
+    home: Home,
+    agent: Annotated[str, argument(_AGENT_HELP)],
+    disconnecting: Annotated[bool, option("Preview disconnecting instead of connecting.")] = False,
+) -> ConnectionReport:
     """Preview what connecting an agent, or disconnecting it, would change in its files; nothing is written."""
-    return connecting.describe_plan(
-        _plan_agent_change(home, request.agent, disconnecting=request.disconnecting), home.redact
-    )
+    return connecting.describe_plan(_plan_agent_change(home, agent, disconnecting=disconnecting), home.redact)
 
 
-@use_case("", route="POST /agents/{agent}/connect", access=Access.ADMIN, example=AgentRequest(agent="claude-code"))
-def connect_agent(home: Home, request: AgentRequest) -> ConnectionReport:
+@use_case("", route="POST /agents/{agent}/connect", access=Access.ADMIN, example={"agent": "claude-code"})
+def connect_agent(home: Home, agent: Annotated[str, argument(_AGENT_HELP)]) -> ConnectionReport:
     """Add our server to an agent's configuration, and our hooks if it supports them; only for the home's owner."""
-    return _apply_plan(home, _plan_agent_change(home, request.agent, disconnecting=False))
+    return _apply_plan(home, _plan_agent_change(home, agent, disconnecting=False))
 
 
-@use_case("", route="POST /agents/{agent}/disconnect", access=Access.ADMIN, example=AgentRequest(agent="claude-code"))
-def disconnect_agent(home: Home, request: AgentRequest) -> ConnectionReport:
+@use_case("", route="POST /agents/{agent}/disconnect", access=Access.ADMIN, example={"agent": "claude-code"})
+def disconnect_agent(home: Home, agent: Annotated[str, argument(_AGENT_HELP)]) -> ConnectionReport:
     """Remove everything of ours from an agent's files; only for the home's owner."""
-    return _apply_plan(home, _plan_agent_change(home, request.agent, disconnecting=True))
+    return _apply_plan(home, _plan_agent_change(home, agent, disconnecting=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +113,8 @@ class ListAgentSkillFoldersResult:
     folders: Sequence[AgentSkillFolder]
 
 
-@use_case("", route="GET /agents/folders", access=Access.ADMIN, example=EmptyPayload())
-def list_agent_skill_folders(home: Home, request: EmptyPayload) -> ListAgentSkillFoldersResult:
+@use_case("", route="GET /agents/folders", access=Access.ADMIN)
+def list_agent_skill_folders(home: Home) -> ListAgentSkillFoldersResult:
     """Return the folders on this machine in which agents keep skills of their own."""
     known = {item.name for item in home.skills.snapshot().listing if item.layer == USER_LAYER}
     found = dict[Path, AgentSkillFolder]()
@@ -143,11 +130,11 @@ def list_agent_skill_folders(home: Home, request: EmptyPayload) -> ListAgentSkil
     return ListAgentSkillFoldersResult(folders=list(found.values()))
 
 
-@use_case("", route="POST /agents/{agent}/import", access=Access.ADMIN, example=AgentRequest(agent="claude-code"))
-def import_agent_skills(home: Home, request: AgentRequest) -> ImportResult:
+@use_case("", route="POST /agents/{agent}/import", access=Access.ADMIN, example={"agent": "claude-code"})
+def import_agent_skills(home: Home, agent: Annotated[str, argument(_AGENT_HELP)]) -> ImportResult:
     """Import the skills from an agent's own folder; only for the home's owner."""
     home.host.files.require(_AGENT_FILES)
-    found = get_agent(request.agent)
+    found = get_agent(agent)
     if (folder := _find_skill_folder(home.settings, found)) is None:
         raise NotFound(f"{found.title} has no folder of skills here.", hint="")
     return importing.import_skills(home, folder, (), USER_LAYER, ImportOptions())

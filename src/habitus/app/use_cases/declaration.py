@@ -1,7 +1,8 @@
-"""Declare a use case once: its request, result, required access, command, route and one example.
+"""Declare a use case once: a function with typed parameters, its required access, command, route and one example.
 
-Commands, REST routes, their reference pages and the access check are generated from the declaration. A declaration
-holds plain dataclasses; the surface that serves it builds its own models from them.
+Commands, REST routes, their reference pages and the access check are generated from the declaration. The parameters
+after the home are the inputs, described by `argument` or `option` in their annotation; the surface that serves a use
+case builds its own models from them.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ import inspect
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 from functools import cached_property
-from types import NoneType
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from types import MappingProxyType, NoneType
+from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from habitus.access import Access
 from habitus.app.home import Home
 from habitus.errors import Invalid, Stale
 from habitus.settings import Settings
 
+# The default of an input that has none.
+REQUIRED: Any = inspect.Parameter.empty
 HomeOrSettings = TypeVar("HomeOrSettings", Home, Settings)
-RequestT = TypeVar("RequestT")
+Inputs = ParamSpec("Inputs")
 ResultT = TypeVar("ResultT")
+ItemT = TypeVar("ItemT")
 
 # One module per group, imported when one of its commands is called or when a server starts.
 USE_CASE_GROUPS = (
@@ -35,23 +38,24 @@ USE_CASE_GROUPS = (
 )
 
 
-@dataclass(frozen=True)
-class UseCase(Generic[RequestT, ResultT]):
-    """A declared function, called like the original: a home and the request in, the result out.
+@dataclass(frozen=True, kw_only=True)
+class UseCase(Generic[Inputs, ResultT]):
+    """A declared function, called like the original: a home and the inputs in, the result out.
 
     A function whose first parameter is typed `Settings` also works where the home can't be opened. Calling it with a
     home is fine, too.
     """
 
-    function: Callable[[Any, RequestT], ResultT]
+    function: Callable[Concatenate[Any, Inputs], ResultT]
     # The words after `habitus`; empty if there is no command.
     command: str
     method: str
-    # The route's path below /api/v1, with {fields} of the request.
+    # The route's path below /api/v1, with {names} of inputs.
     path: str
     # The lowest role that may call it.
     access: Access
-    example: RequestT
+    # Inputs by name; the others have their default.
+    example: Mapping[str, Any]
     # The command that undoes it, as shown in the reference.
     undo: str
     # The HTTP status of a successful response.
@@ -64,25 +68,24 @@ class UseCase(Generic[RequestT, ResultT]):
     takes_files: bool
     # Whether a server must reload its settings afterwards.
     changes_settings: bool
-    # Finds the result that a killed process had already produced.
-    recover_result: Callable[[Home, RequestT, datetime], ResultT | None] | None
+    # Finds the result that a killed process had already produced: takes home, timestamp and some of the inputs.
+    recover_result: Callable[..., ResultT | None] | None
     # Returns version and layer of the result, which form its ETag.
     get_version: Callable[[ResultT], tuple[int, str]] | None
 
-    def __call__(self, home: Home | Settings, request: RequestT) -> ResultT:
-        return self.function(home.settings if self.takes_settings and isinstance(home, Home) else home, request)
+    def __call__(self, home: Home | Settings, /, *args: Inputs.args, **given: Inputs.kwargs) -> ResultT:
+        subject = home.settings if self.takes_settings and isinstance(home, Home) else home
+        return self.function(subject, *args, **given)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the function."""
+        return self.function.__name__
 
     @property
     def help(self) -> str:
         """Return the docstring of the function, which is the help text on every surface."""
         return inspect.getdoc(self.function) or ""
-
-    @cached_property
-    def input(self) -> type[RequestT]:
-        """Return the type of the request."""
-        # The request is found by its parameter name, so every use case has to call it the same.
-        found: type[RequestT] = self._hints["request"]
-        return found
 
     @cached_property
     def result(self) -> Any:
@@ -96,97 +99,100 @@ class UseCase(Generic[RequestT, ResultT]):
 
     @cached_property
     def _hints(self) -> Mapping[str, Any]:
-        return get_type_hints(self.function)
+        return get_type_hints(self.function, include_extras=True)
+
+    @cached_property
+    def _inputs(self) -> Mapping[str, Sequence[InputField]]:
+        """Return the fields of each parameter: one, or those of a dataclass that groups several."""
+        _, *given = inspect.signature(self.function).parameters.values()
+        found: dict[str, Sequence[InputField]] = {}
+        for one in given:
+            kind = self._hints[one.name]
+            if dataclasses.is_dataclass(kind):
+                hints = get_type_hints(kind, include_extras=True)
+                found[one.name] = [
+                    _fill_in(hints[each.name], each.name, _get_default(each)) for each in dataclasses.fields(kind)
+                ]
+            else:
+                found[one.name] = [_fill_in(kind, one.name, one.default)]
+        return found
 
     @cached_property
     def fields(self) -> Sequence[InputField]:
-        """Return the fields of the request that a caller can set."""
-        hints = get_type_hints(self.input)
-        given = [one for one in dataclasses.fields(self.input) if not one.metadata.get("is_attempt")]  # type: ignore[arg-type]  # an input is a dataclass
-        return [InputField(name=one.name, type=hints[one.name], field=one) for one in given]
+        """Return the inputs that a caller can set."""
+        return [one for fields in self._inputs.values() for one in fields if not one.is_attempt]
 
-    def with_attempt_id(self, request: RequestT, id: str) -> RequestT:
-        """Return the request with the attempt's id filled in, which makes a retry recognisable."""
-        marked = [one.name for one in dataclasses.fields(self.input) if one.metadata.get("is_attempt")]  # type: ignore[arg-type]  # an input is a dataclass
-        return dataclasses.replace(request, **dict.fromkeys(marked, id))  # type: ignore[type-var]  # the same
+    @property
+    def inputs(self) -> set[str]:
+        """Return the names of all inputs, and of the parameters that group some."""
+        return {*self._inputs, *(one.name for one in self.fields)}
+
+    def fill_defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the value of every input."""
+        return {one.name: given.get(one.name, one.default) for one in self.fields}
+
+    def bind(self, given: Mapping[str, Any], attempt_id: str = "") -> dict[str, Any]:
+        """Return the arguments of the function. The attempt's id makes a retry recognisable."""
+        arguments: dict[str, Any] = {}
+        for name, fields in self._inputs.items():
+            values = {
+                one.name: attempt_id if one.is_attempt else given[one.name]
+                for one in fields
+                if one.is_attempt or one.name in given
+            }
+            arguments |= {name: self._hints[name](**values)} if dataclasses.is_dataclass(self._hints[name]) else values
+        return arguments
+
+
+def call_by_name(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
+    """Call a function with those of the keywords that it has parameters for."""
+    return function(*args, **{name: given[name] for name in inspect.signature(function).parameters if name in given})
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputField:
-    """One field of a request, with its metadata."""
+    """One input of a use case: what surfaces say about it, and from the signature its name, type and default."""
 
-    name: str
-    type: Any
-    field: Field[Any]
-
-    @property
-    def help(self) -> str:
-        """Return the help text of the field."""
-        return str(self.field.metadata.get("help", ""))
+    help: str = ""
+    # The given spellings of the option.
+    given_flags: tuple[str, ...] = ()
+    # Whether it is a positional argument on the command line.
+    is_argument: bool = False
+    # The name of an argument in help texts, if it differs from the name of the field.
+    metavar: str | None = None
+    # `json` or `text` if the command line reads the value from a file or standard input.
+    read_as: str = ""
+    # Whether it is the version that a change is based on, which REST reads from If-Match.
+    is_version: bool = False
+    # Whether it is the address of the pages, which REST takes from the request by default.
+    is_address: bool = False
+    # Whether it is the id of an attempt, which no caller sets.
+    is_attempt: bool = False
+    # The default over REST if it differs from the command line's.
+    rest_default: Any = REQUIRED
+    # `ge` and `le` of numbers, `max_length` of texts.
+    limits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Which names the Tab key completes: `skills`, `lessons` or nothing.
+    completes: str = ""
+    name: str = ""
+    type: Any = None
+    default: Any = REQUIRED
 
     @property
     def flags(self) -> tuple[str, ...]:
         """Return the spellings of the option; empty for an argument."""
-        given: tuple[str, ...] = self.field.metadata.get("flags", ())
-        if any(flag.startswith("--") for flag in given) or self.is_argument:
-            return given
-        return (f"--{self.name.replace('_', '-')}", *given)
-
-    @property
-    def is_argument(self) -> bool:
-        """Whether it is a positional argument on the command line."""
-        return bool(self.field.metadata.get("is_argument"))
-
-    @property
-    def metavar(self) -> str | None:
-        """Return the name of an argument in help texts, if it differs from the name of the field."""
-        found: str | None = self.field.metadata.get("metavar")
-        return found
-
-    @property
-    def read_as(self) -> str:
-        """Return `json` or `text` if the command line reads the value from a file or standard input."""
-        return str(self.field.metadata.get("reads", ""))
-
-    @property
-    def is_version(self) -> bool:
-        """Whether it is the version that a change is based on, which REST reads from If-Match."""
-        return bool(self.field.metadata.get("is_version"))
-
-    @property
-    def is_address(self) -> bool:
-        """Whether it is the address of the pages, which REST takes from the request by default."""
-        return bool(self.field.metadata.get("is_address"))
-
-    @property
-    def rest_default(self) -> Any:
-        """Return the default over REST if it differs from the command line's, else MISSING."""
-        return self.field.metadata.get("rest_default", MISSING)
-
-    @property
-    def limits(self) -> Mapping[str, Any]:
-        """Return the limits: `ge` and `le` of numbers, `max_length` of texts."""
-        given: Mapping[str, Any] = self.field.metadata.get("limits", {})
-        return given
-
-    @property
-    def completion_kind(self) -> str:
-        """Return which names the Tab key completes: `skills`, `lessons` or nothing."""
-        return str(self.field.metadata.get("completes", ""))
+        if any(flag.startswith("--") for flag in self.given_flags) or self.is_argument:
+            return self.given_flags
+        return (f"--{self.name.replace('_', '-')}", *self.given_flags)
 
     @property
     def is_required(self) -> bool:
-        """Whether the field has no default."""
-        return self.field.default is MISSING and self.field.default_factory is MISSING
-
-    @property
-    def default(self) -> Any:
-        """Return the default value; only valid if the field is not required."""
-        return self.field.default if self.field.default_factory is MISSING else self.field.default_factory()
+        """Whether the input has no default."""
+        return self.default is REQUIRED
 
     @property
     def is_list(self) -> bool:
-        """Whether the field takes several values."""
+        """Whether the input takes several values."""
         return get_origin(self.type_without_none) is tuple
 
     @property
@@ -201,9 +207,15 @@ class InputField:
         return get_args(self.type_without_none)[0] if self.is_list else self.type_without_none
 
 
-@dataclass(frozen=True)
-class EmptyPayload:
-    """The payload of a use case that takes, or returns, nothing."""
+def _fill_in(hint: Any, name: str, default: Any) -> InputField:
+    described: InputField = hint.__metadata__[0]
+    return replace(described, name=name, type=hint.__origin__, default=default)
+
+
+def _get_default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return REQUIRED if field.default is dataclasses.MISSING else field.default
 
 
 # The longest values accepted, in characters: a paragraph, and a whole document.
@@ -211,33 +223,20 @@ MAX_LINE_CHARS, MAX_TEXT_CHARS = 2_000, 100_000
 
 
 def argument(
-    help: str,
-    *,
-    default: Any = MISSING,
-    rest_default: Any = MISSING,
-    completes: str = "",
-    metavar: str | None = None,
-    **limits: float,
-) -> Any:
-    """Declare a field that is a positional argument on the command line; for the rest see `option`."""
-    return _declare_field(
-        default,
-        help=help,
-        is_argument=True,
-        rest_default=rest_default,
-        limits=_build_limits(**limits),
-        completes=completes,
-        metavar=metavar,
-    )
+    help: str, *, rest_default: Any = REQUIRED, completes: str = "", metavar: str | None = None, **limits: float
+) -> InputField:
+    """Describe a positional argument of the command line; for the rest see `option`."""
+    found = InputField(help=help, is_argument=True, completes=completes, metavar=metavar)
+    return replace(found, rest_default=rest_default, limits=_build_limits(**limits))
 
 
-def option(help: str, *flags: str, default: Any = None, rest_default: Any = MISSING, **limits: float) -> Any:
-    """Declare a field that is an option on the command line, spelled like the field or as `flags` say.
+def option(help: str, *flags: str, rest_default: Any = REQUIRED, **limits: float) -> InputField:
+    """Describe an option of the command line, spelled like the parameter or as `flags` say.
 
     `rest_default` is the default over REST if it differs. `limits` are `least` and `most` for a number, `longest` for a
     text.
     """
-    return _declare_field(default, help=help, flags=flags, rest_default=rest_default, limits=_build_limits(**limits))
+    return InputField(help=help, given_flags=flags, rest_default=rest_default, limits=_build_limits(**limits))
 
 
 def _build_limits(
@@ -247,59 +246,57 @@ def _build_limits(
     return {key: one for key, one in limits.items() if one is not None}
 
 
-def json_argument(help: str, *, metavar: str | None = None) -> Any:
-    """Declare an argument that takes any JSON, a file with JSON, or `-`; the default is an empty object."""
-    return dataclasses.field(
-        default_factory=dict, metadata={"help": help, "is_argument": True, "reads": "json", "metavar": metavar}
-    )
+def json_argument(help: str, *, metavar: str | None = None) -> InputField:
+    """Describe an argument that takes any JSON, a file with JSON, or `-`."""
+    return InputField(help=help, is_argument=True, read_as="json", metavar=metavar)
 
 
-def json_option(help: str, *flags: str, default: Any) -> Any:
-    """Declare an option that takes any JSON, a file with JSON, or `-`."""
-    return dataclasses.field(default_factory=lambda: default, metadata={"help": help, "flags": flags, "reads": "json"})
+def json_option(help: str, *flags: str) -> InputField:
+    """Describe an option that takes any JSON, a file with JSON, or `-`."""
+    return InputField(help=help, given_flags=flags, read_as="json")
 
 
-def text_option(help: str, *flags: str, default: Any = None) -> Any:
-    """Declare a text option that the command line reads from a file; `-` is standard input."""
-    return _declare_field(default, help=help, flags=flags, limits=_build_limits(longest=MAX_TEXT_CHARS), reads="text")
+def text_option(help: str, *flags: str) -> InputField:
+    """Describe a text option that the command line reads from a file; `-` is standard input."""
+    return InputField(help=help, given_flags=flags, limits=_build_limits(longest=MAX_TEXT_CHARS), read_as="text")
 
 
-def reason_option() -> Any:
-    """Declare the option for the reason that is kept in the history."""
-    return option("Reason, for the history.", default="")
+def limit_option(help: str = "How many at most.", *, rest_default: Any = REQUIRED) -> InputField:
+    """Describe the option for the page size."""
+    return option(help, "-n", rest_default=rest_default, least=1, most=500)
 
 
-def expected_version_option() -> Any:
-    """Declare the version that a change is based on: `--expect` on the command line, If-Match over REST."""
-    return _declare_field(None, help="Fail unless this is its current version.", flags=("--expect",), is_version=True)
-
-
-def page_address_option(help: str) -> Any:
-    """Declare the address of the pages; over REST it defaults to the address of the request."""
-    return _declare_field("http://127.0.0.1:8765", help=help, flags=(), limits=_build_limits(), is_address=True)
-
-
-def attempt_id_field() -> Any:
-    """Declare the id of an attempt. Callers never set it: REST repeats the same id for each retry of a request."""
-    return _declare_field("", is_attempt=True)
-
-
-def _declare_field(default: Any, **metadata: Any) -> Any:
-    return dataclasses.field(default=default, metadata=metadata)
+_ALL_WITHOUT = "How many at most; all without it."
+PageLimit = Annotated[int, limit_option()]
+OptionalLimit = Annotated[int | None, limit_option(_ALL_WITHOUT)]
+# All on the command line, a page over REST.
+RestPageLimit = Annotated[int | None, limit_option(_ALL_WITHOUT, rest_default=100)]
+PageCursor = Annotated[str, option("Start after this item: the 'next' of the previous page.")]
+AllUsers = Annotated[bool, option("All users; for admins only.")]
+SkillName = Annotated[str, argument("A skill: name, or name@layer.", completes="skills")]
+Reason = Annotated[str, option("Reason, for the history.")]
+# The version that a change is based on: `--expect` on the command line, If-Match over REST.
+ExpectedVersion = Annotated[
+    str | None, InputField(help="Fail unless this is its current version.", given_flags=("--expect",), is_version=True)
+]
+# Over REST it defaults to the address of the request.
+PageAddress = Annotated[str, InputField(help="Where they reach the page.", limits=_build_limits(), is_address=True)]
+# REST repeats the same id for each retry of a request.
+AttemptId = Annotated[str, InputField(is_attempt=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResultPage(Generic[RequestT]):
+class ResultPage(Generic[ItemT]):
     """One page of a list; `next` is the cursor of the following page, None on the last."""
 
-    items: Sequence[RequestT]
+    items: Sequence[ItemT]
     next: str | None
     total: int
 
 
 def paginate_items(
-    name: str, items: Sequence[RequestT], key: Callable[[RequestT], str], *, limit: int | None, after: str
-) -> ResultPage[RequestT]:
+    name: str, items: Sequence[ItemT], key: Callable[[ItemT], str], *, limit: int | None, after: str
+) -> ResultPage[ItemT]:
     """Return the items after the one whose key is `after`, at most `limit` of them.
 
     Raises `Invalid` if no item has that key.
@@ -309,17 +306,6 @@ def paginate_items(
         raise Invalid(f"No page of {name} begins after '{after}'.", hint="Start again without 'after'.")
     end = len(items) if limit is None else start + limit
     return ResultPage(items=items[start:end], next=key(items[end - 1]) if end < len(items) else None, total=len(items))
-
-
-def limit_option(default: int | None = 100, *, rest_default: Any = MISSING) -> Any:
-    """Declare the option for the page size; without a default, all items are returned."""
-    help = "How many at most; all without it." if default is None else "How many at most."
-    return option(help, "-n", default=default, rest_default=rest_default, least=1, most=500)
-
-
-def after_option() -> Any:
-    """Declare the option for the cursor of a page."""
-    return option("Start after this item: the 'next' of the previous page.", default="")
 
 
 def format_etag(version: int, layer: str = "") -> str:
@@ -350,20 +336,20 @@ def use_case(
     *,
     route: str = "",
     access: Access,
-    example: RequestT,
+    example: Mapping[str, Any] = MappingProxyType({}),
     undo: str = "",
     status: int = 200,
     location: str = "",
     accepts_idempotency_key: bool = False,
     takes_files: bool = False,
     changes_settings: bool = False,
-    recover_result: Callable[[Home, Any, datetime], Any] | None = None,
+    recover_result: Callable[..., Any] | None = None,
     get_version: Callable[[Any], tuple[int, str]] | None = None,
-) -> Callable[[Callable[[HomeOrSettings, RequestT], ResultT]], UseCase[RequestT, ResultT]]:
-    """Declare a function of a home, or of its settings, and a request; `route` is a method and a path."""
+) -> Callable[[Callable[Concatenate[HomeOrSettings, Inputs], ResultT]], UseCase[Inputs, ResultT]]:
+    """Declare a function of a home, or of its settings, and further inputs; `route` is a method and a path."""
     method, _, path = route.partition(" ")
 
-    def declare(function: Callable[[HomeOrSettings, RequestT], ResultT]) -> UseCase[RequestT, ResultT]:
+    def declare(function: Callable[Concatenate[HomeOrSettings, Inputs], ResultT]) -> UseCase[Inputs, ResultT]:
         return UseCase(
             function=function,
             command=command,
@@ -384,13 +370,13 @@ def use_case(
     return declare
 
 
-def load_use_cases(group: str) -> Iterator[UseCase[Any, Any]]:
+def load_use_cases(group: str) -> Iterator[UseCase[..., Any]]:
     """Import a group and return its use cases, in the order of its module."""
     module = importlib.import_module(f"habitus.app.use_cases.{group}")
     return (one for one in vars(module).values() if isinstance(one, UseCase))
 
 
-def load_all_use_cases() -> Iterator[UseCase[Any, Any]]:
+def load_all_use_cases() -> Iterator[UseCase[..., Any]]:
     """Import every group and return all use cases."""
     for group in USE_CASE_GROUPS:
         yield from load_use_cases(group)

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.learning.learning import TurnJudgementResult, record_judgement
-from habitus.app.use_cases.declaration import (
-    EmptyPayload,
-    after_option,
-    argument,
-    limit_option,
-    option,
-    paginate_items,
-    use_case,
-)
+from habitus.app.use_cases.declaration import PageCursor, RestPageLimit, argument, option, paginate_items, use_case
 from habitus.errors import ConflictingOptions
 from habitus.evidence.findings import ItemFinding, ItemVerdict, VersionRollback, WithholdingPlan
 from habitus.evidence.model import EvidenceItem, ItemKind
 from habitus.memory.cortex import Cortex
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShowEvidenceRequest:
-    name: str | None = argument("A skill, recipe or tool, or the id of a lesson.", default=None, completes="skills")
-    limit: int | None = limit_option(None, rest_default=100)
-    after: str = after_option()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +30,17 @@ class EvidencePage:
     total: int
 
 
-@use_case("evidence show", route="GET /evidence", access=Access.OPEN_READING, example=ShowEvidenceRequest())
-def show_evidence(home: Home, request: ShowEvidenceRequest) -> EvidencePage:
+@use_case("evidence show", route="GET /evidence", access=Access.OPEN_READING)
+def show_evidence(
+    home: Home,
+    name: Annotated[str | None, argument("A skill, recipe or tool, or the id of a lesson.", completes="skills")] = None,
+    limit: RestPageLimit = None,
+    after: PageCursor = "",
+) -> EvidencePage:
     """Show what offering skills, lessons, recipes and tools changes, per version, and with which confidence."""
     found = home.evidence.compute_findings()
-    items = found.items if request.name is None else home.evidence.find_item(request.name)
-    page = paginate_items("evidence", items, _format_finding_key, limit=request.limit, after=request.after)
+    items = found.items if name is None else home.evidence.find_item(name)
+    page = paginate_items("evidence", items, _format_finding_key, limit=limit, after=after)
     return EvidencePage(
         withhold=home.evidence.share,
         rollbacks=found.rollbacks,
@@ -77,8 +68,8 @@ class PlanEvidenceResult:
     lessons: Mapping[str, str]
 
 
-@use_case("evidence plan", access=Access.VIEWER, example=EmptyPayload())
-def plan_evidence(home: Home, request: EmptyPayload) -> PlanEvidenceResult:
+@use_case("evidence plan", access=Access.VIEWER)
+def plan_evidence(home: Home) -> PlanEvidenceResult:
     """Estimate how long until a verdict at today's rate, and what withholding costs until then."""
     # Items with a verdict need no plan any more.
     unknown = [one for one in home.evidence.compute_findings().items if one.decision.verdict is ItemVerdict.UNKNOWN]
@@ -94,27 +85,25 @@ def _read_lesson_texts(memory: Cortex, items: Iterable[EvidenceItem]) -> dict[st
     return {one.id: one.text for one in memory.list_lessons() if one.id in ids} if ids else {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordOutcomeRequest:
-    id: str = argument("A turn's id, or the id that the program gave it.")
-    ok: bool | None = option("Whether the turn succeeded.", "--ok/--failed")
-    reason: str = option("Reason, in one line.", default="")
-    by: str = option(
-        "Source of the feedback; later feedback from the same source replaces it.", default="user", rest_default="api"
-    )
-
-
 @use_case(
     "outcome",
     route="POST /turns/{id}/outcome",
     access=Access.REVIEWER,
-    example=RecordOutcomeRequest(id="d4342a3ce725", ok=False, reason="the south is missing"),
+    example={"id": "d4342a3ce725", "ok": False, "reason": "the south is missing"},
 )
-def record_outcome(home: Home, request: RecordOutcomeRequest) -> TurnJudgementResult:
+def record_outcome(
+    home: Home,
+    id: Annotated[str, argument("A turn's id, or the id that the program gave it.")],
+    ok: Annotated[bool | None, option("Whether the turn succeeded.", "--ok/--failed")] = None,
+    reason: Annotated[str, option("Reason, in one line.")] = "",
+    by: Annotated[
+        str, option("Source of the feedback; later feedback from the same source replaces it.", rest_default="api")
+    ] = "user",
+) -> TurnJudgementResult:
     """Record how a turn went, in whichever agent it ran; the skills that served a good turn get the credit.
 
     A second report from the same source replaces the first.
     """
-    if request.ok is None:
+    if ok is None:
         raise ConflictingOptions("The outcome is missing.", hint="Add --ok or --failed; over REST, send ok.")
-    return record_judgement(home, request.id, ok=request.ok, by=request.by, reason=request.reason)
+    return record_judgement(home, id, ok=ok, by=by, reason=reason)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.agent.choosing import SkillExplanation
 from habitus.app.home import Home
 from habitus.app.library import explaining
-from habitus.app.use_cases.declaration import argument, option, use_case
-from habitus.app.use_cases.skills import skill_name_argument
+from habitus.app.use_cases.declaration import SkillName, argument, option, use_case
 from habitus.errors import ConflictingOptions
 from habitus.search.model import IndexHit
 from habitus.skills.choosing.evals import TriggerEvalCase, TriggerEvalResult
@@ -18,12 +18,6 @@ from habitus.skills.choosing.selection import SelectionInput
 
 # Requests may be pasted texts, so this is more than the usual line.
 _MAX_REQUEST_CHARS = 10_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchSkillsRequest:
-    q: str = argument("A request in natural language.", metavar="QUERY", longest=_MAX_REQUEST_CHARS)
-    limit: int = option("How many.", "-k", default=10, least=1, most=500)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +33,14 @@ class SkillSearchResult:
     when_to_use: Mapping[str, str]
 
 
-@use_case(
-    "skills search", route="GET /search", access=Access.OPEN_READING, example=SearchSkillsRequest(q="total by region")
-)
-def search_skills(home: Home, request: SearchSkillsRequest) -> SkillSearchResult:
+@use_case("skills search", route="GET /search", access=Access.OPEN_READING, example={"q": "total by region"})
+def search_skills(
+    home: Home,
+    q: Annotated[str, argument("A request in natural language.", metavar="QUERY", longest=_MAX_REQUEST_CHARS)],
+    limit: Annotated[int, option("How many.", "-k", least=1, most=500)] = 10,
+) -> SkillSearchResult:
     """Find skills by the meaning of a request, not only its words; each hit shows how its score is composed."""
-    found = home.finder.search(request.q, k=request.limit)
+    found = home.finder.search(q, k=limit)
     listed = home.skills.snapshot().by_name
     summaries = {hit.id: listed[hit.id].summary for hit in found.hits if hit.id in listed}
     return SkillSearchResult(
@@ -60,11 +56,13 @@ def search_skills(home: Home, request: SearchSkillsRequest) -> SkillSearchResult
 class RequestContextOptions:
     """The context of a request: where it comes from, and which files and resources are there."""
 
-    source: str = option("Source of the request: repl, talk, email, briefing …", default="repl")
-    attach: tuple[str, ...] = option("An attached file; may be repeated.", default=())
-    path: tuple[str, ...] = option("A file that the request is about; may be repeated.", default=())
-    resource: tuple[str, ...] = option("An available kind of resource, such as calendar; may be repeated.", default=())
-    feature: tuple[str, ...] = option("An experimental feature to enable, skill_NAME; may be repeated.", default=())
+    source: Annotated[str, option("Source of the request: repl, talk, email, briefing …")] = "repl"
+    attach: Annotated[tuple[str, ...], option("An attached file; may be repeated.")] = ()
+    path: Annotated[tuple[str, ...], option("A file that the request is about; may be repeated.")] = ()
+    resource: Annotated[
+        tuple[str, ...], option("An available kind of resource, such as calendar; may be repeated.")
+    ] = ()
+    feature: Annotated[tuple[str, ...], option("An experimental feature to enable, skill_NAME; may be repeated.")] = ()
 
     def build_request(self, home: Home, text: str, user: str | None) -> SelectionInput:
         """Return the request as the given user, by default the home's, would make it now."""
@@ -82,7 +80,7 @@ class RequestContextOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectSkillsRequest(RequestContextOptions):
-    request: str = option("The request.", "-r", default="", longest=_MAX_REQUEST_CHARS)
+    request: Annotated[str, option("The request.", "-r", longest=_MAX_REQUEST_CHARS)] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,12 +106,7 @@ class SkillSelectionResult:
     fits: bool
 
 
-@use_case(
-    "skills select",
-    route="GET /select",
-    access=Access.OPEN_READING,
-    example=SelectSkillsRequest(request="total by region"),
-)
+@use_case("skills select", route="GET /select", access=Access.OPEN_READING, example={"request": "total by region"})
 def select_skills(home: Home, request: SelectSkillsRequest) -> SkillSelectionResult:
     """Show what would reach the prompt for a request: in full, on the menu, or left out, each with its reason."""
     return select_skills_for_user(home, request, None)
@@ -140,15 +133,15 @@ def select_skills_for_user(home: Home, request: SelectSkillsRequest, user: str |
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainSkillRequest(RequestContextOptions):
-    name: str = skill_name_argument()
-    request: str | None = option("A request to explain it for.", "-r", longest=_MAX_REQUEST_CHARS)
+    name: SkillName
+    request: Annotated[str | None, option("A request to explain it for.", "-r", longest=_MAX_REQUEST_CHARS)] = None
 
 
 @use_case(
     "why",
     route="GET /skills/{name}/why",
     access=Access.OPEN_READING,
-    example=ExplainSkillRequest(name="csv-summary", request="total by region"),
+    example={"name": "csv-summary", "request": "total by region"},
 )
 def explain_skill(home: Home, request: ExplainSkillRequest) -> SkillExplanation:
     """Explain why a skill does, or does not, reach the prompt of a request; on the command line also of a past turn."""
@@ -160,15 +153,6 @@ def explain_skill_for_user(home: Home, request: ExplainSkillRequest, user: str |
     if request.request is None:
         raise ConflictingOptions("The request is missing.")
     return explaining.explain_skill(home, request.name, request.build_request(home, request.request, user))
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateSkillsRequest:
-    name: str | None = argument("One skill; all by default.", default=None, completes="skills")
-    record: str | None = option("Save this request as a trigger case of the skill.")
-    should_trigger: bool = option(
-        "With --record: whether it should trigger the skill.", "--should/--should-not", default=True
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,15 +170,20 @@ class EvaluateSkillsResult:
 @use_case(
     "skills eval",
     access=Access.ADMIN,
-    example=EvaluateSkillsRequest(name="csv-summary", record="total by region"),
+    example={"name": "csv-summary", "record": "total by region"},
     undo="skills rollback",
 )
-def evaluate_skills(home: Home, request: EvaluateSkillsRequest) -> EvaluateSkillsResult:
+def evaluate_skills(
+    home: Home,
+    name: Annotated[str | None, argument("One skill; all by default.", completes="skills")] = None,
+    record: Annotated[str | None, option("Save this request as a trigger case of the skill.")] = None,
+    should_trigger: Annotated[
+        bool, option("With --record: whether it should trigger the skill.", "--should/--should-not")
+    ] = True,
+) -> EvaluateSkillsResult:
     """Run the trigger cases that skills carry in evals/evals.json; exit code 1 if one fails."""
-    if request.record is not None:
-        if request.name is None:
+    if record is not None:
+        if name is None:
             raise ConflictingOptions("--record needs the skill it belongs to.")
-        explaining.record_eval_case(
-            home, request.name, TriggerEvalCase(query=request.record, should_trigger=request.should_trigger)
-        )
-    return EvaluateSkillsResult(cases=explaining.evaluate_skills(home, request.name))
+        explaining.record_eval_case(home, name, TriggerEvalCase(query=record, should_trigger=should_trigger))
+    return EvaluateSkillsResult(cases=explaining.evaluate_skills(home, name))

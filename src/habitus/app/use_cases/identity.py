@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.agent.prompts.prompt import NAME, load_identity_skill
 from habitus.app.home import Home
 from habitus.app.library.undoing import build_version_undo, build_write_undo
-from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, EmptyPayload, option, use_case
+from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, option, use_case
 from habitus.errors import Invalid
 from habitus.skills.layers.layer import PROMPT_LAYER
 
@@ -22,34 +23,25 @@ class IdentityDetails:
     undo: tuple[str, ...] = ()
 
 
-@use_case("identity", route="GET /identity", access=Access.VIEWER, example=EmptyPayload())
-def show_identity(home: Home, request: EmptyPayload) -> IdentityDetails:
+@use_case("identity", route="GET /identity", access=Access.VIEWER)
+def show_identity(home: Home) -> IdentityDetails:
     """Show who the assistant is and how it speaks: the first lines of every prompt."""
     now = load_identity_skill(home.skills)
     return IdentityDetails(text=now.body, version=now.version)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangeIdentityRequest:
-    text: str = option("The new text; '-' reads standard input.", "--set", default=MISSING, longest=MAX_TEXT_CHARS)
-
-
-@use_case(
-    "identity",
-    route="PUT /identity",
-    access=Access.ADMIN,
-    example=ChangeIdentityRequest(text="You are brief and kind."),
-)
-def change_identity(home: Home, request: ChangeIdentityRequest) -> IdentityDetails:
+@use_case("identity", route="PUT /identity", access=Access.ADMIN, example={"text": "You are brief and kind."})
+def change_identity(
+    home: Home, text: Annotated[str, option("The new text; '-' reads standard input.", "--set", longest=MAX_TEXT_CHARS)]
+) -> IdentityDetails:
     """Set the text that says who the assistant is."""
-    text = request.text.strip()
-    if not text:
+    if not (body := text.strip()):
         raise Invalid("The identity can't be empty.", hint="Describe the assistant in one sentence.")
     author, store = home.build_author("changed who the assistant is"), home.skills.get_layer(PROMPT_LAYER).store
     # The identity is a skill that only exists once someone has changed the default.
     if store.load(NAME) is None:
-        made = home.skills.create(replace(load_identity_skill(home.skills), body=text), author, layer=PROMPT_LAYER)
+        made = home.skills.create(replace(load_identity_skill(home.skills), body=body), author, layer=PROMPT_LAYER)
         undo = build_version_undo(f"{NAME}@{PROMPT_LAYER}", made.version)
     else:
-        undo = build_write_undo(store.update_skill(NAME, lambda old: replace(old, body=text), author))
-    return replace(show_identity(home, EmptyPayload()), undo=undo)
+        undo = build_write_undo(store.update_skill(NAME, lambda old: replace(old, body=body), author))
+    return replace(show_identity(home), undo=undo)

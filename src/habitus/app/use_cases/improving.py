@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.conversations.models import require_model_program
@@ -13,8 +14,7 @@ from habitus.app.home import Home
 from habitus.app.learning.climbing import ClimbRunner, StageClimb, open_drafter
 from habitus.app.learning.improving import open_improve_store, preview_run
 from habitus.app.operating import job_kinds, jobs
-from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, argument, attempt_id_field, option, use_case
-from habitus.app.use_cases.skills import skill_name_argument
+from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, AttemptId, SkillName, argument, option, use_case
 from habitus.errors import ConflictingOptions, Invalid
 from habitus.improve.gate import MOST_ROUNDS
 from habitus.improve.plan import ImproveRequest, RunPlan
@@ -30,28 +30,30 @@ MAX_CANDIDATES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class StartImprovementRequest:
-    name: str = skill_name_argument()
-    text: str = option(
-        "Your own candidate: the complete SKILL.md (on the command line, its file).",
-        "--candidate",
-        default="",
-        longest=MAX_TEXT_CHARS,
-    )
-    proposal: int | None = option("Test this pending proposal.", least=1)
-    shorter: bool = option("Look for a shorter version that is not worse.", default=False)
-    candidates: int = option(
-        "Maximum number of candidates the model drafts.", "-n", default=3, least=1, most=MAX_CANDIDATES
-    )
-    rounds: int = option("Maximum rollouts per task and version.", default=MOST_ROUNDS, least=1, most=100)
-    budget: str = option("Limit in tokens (500k), dollars ($5) or minutes (30m).", default="")
-    model: str = option(
-        "The model that drafts and solves, as provider:model; default is the model in the settings.", "-m", default=""
-    )
-    solver: str = option(
-        "A program that solves the tasks, such as claude-code; default is the built-in agent.", default=""
-    )
-    parallel: int = option("Concurrent rollouts.", default=1, least=1, most=32)
-    id: str = attempt_id_field()
+    name: SkillName
+    text: Annotated[
+        str,
+        option(
+            "Your own candidate: the complete SKILL.md (on the command line, its file).",
+            "--candidate",
+            longest=MAX_TEXT_CHARS,
+        ),
+    ] = ""
+    proposal: Annotated[int | None, option("Test this pending proposal.", least=1)] = None
+    shorter: Annotated[bool, option("Look for a shorter version that is not worse.")] = False
+    candidates: Annotated[
+        int, option("Maximum number of candidates the model drafts.", "-n", least=1, most=MAX_CANDIDATES)
+    ] = 3
+    rounds: Annotated[int, option("Maximum rollouts per task and version.", least=1, most=100)] = MOST_ROUNDS
+    budget: Annotated[str, option("Limit in tokens (500k), dollars ($5) or minutes (30m).")] = ""
+    model: Annotated[
+        str, option("The model that drafts and solves, as provider:model; default is the model in the settings.", "-m")
+    ] = ""
+    solver: Annotated[
+        str, option("A program that solves the tasks, such as claude-code; default is the built-in agent.")
+    ] = ""
+    parallel: Annotated[int, option("Concurrent rollouts.", least=1, most=32)] = 1
+    id: AttemptId = ""
 
     @property
     def run_request(self) -> ImproveRequest:
@@ -67,7 +69,7 @@ class StartImprovementRequest:
     "",
     route="POST /skills/{name}/improvements",
     access=Access.ADMIN,
-    example=StartImprovementRequest(name="csv-summary", budget="$5"),
+    example={"name": "csv-summary", "budget": "$5"},
     undo="jobs cancel",
     status=201,
     accepts_idempotency_key=True,
@@ -87,11 +89,6 @@ def start_improvement(home: Home, request: StartImprovementRequest) -> Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListImprovementsRequest:
-    name: str = skill_name_argument()
-
-
-@dataclass(frozen=True, kw_only=True)
 class ListImprovementsResult:
     plan: RunPlan
     candidates: Sequence[CandidateReport]
@@ -101,11 +98,11 @@ class ListImprovementsResult:
     "skills improvements",
     route="GET /skills/{name}/improvements",
     access=Access.OPEN_READING,
-    example=ListImprovementsRequest(name="csv-summary"),
+    example={"name": "csv-summary"},
 )
-def list_improvements(home: Home, request: ListImprovementsRequest) -> ListImprovementsResult:
+def list_improvements(home: Home, name: SkillName) -> ListImprovementsResult:
     """List the candidates tried for a skill with the results of gate and exam, and what a run could show."""
-    store, plan = open_improve_store(home), preview_run(home, ImproveRequest(skill=request.name))
+    store, plan = open_improve_store(home), preview_run(home, ImproveRequest(skill=name))
     rollouts = store.rollouts(skill=plan.skill)
     return ListImprovementsResult(
         plan=plan, candidates=[build_report(one, rollouts) for one in store.candidates(plan.skill)]
@@ -117,50 +114,44 @@ class ClimbTarget(StrEnum):
     CODE = "code"
 
 
-_DRAFTER = "Let provider:model draft it."
-_DRY_RUN = "Only show what it would be made of."
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClimbSkillRequest:
-    name: str = skill_name_argument()
-    to: ClimbTarget | None = option("Target stage; default is the next possible one.")
-    model: str = option(_DRAFTER, default="")
-    dry_run: bool = option(_DRY_RUN, default=False)
+DraftingModel = Annotated[str, option("Let provider:model draft it.")]
+ClimbDryRun = Annotated[bool, option("Only show what it would be made of.")]
 
 
 @use_case(
     "skills climb",
     access=Access.ADMIN,
-    example=ClimbSkillRequest(name="csv-summary", to=ClimbTarget.CODE, model="openai:gpt-5-mini"),
+    example={"name": "csv-summary", "to": ClimbTarget.CODE, "model": "openai:gpt-5-mini"},
 )
-def climb_skill(home: Home, request: ClimbSkillRequest) -> StageClimb:
+def climb_skill(
+    home: Home,
+    name: SkillName,
+    to: Annotated[ClimbTarget | None, option("Target stage; default is the next possible one.")] = None,
+    model: DraftingModel = "",
+    dry_run: ClimbDryRun = False,
+) -> StageClimb:
     """Take a skill to its next stage: a recipe from its past uses, or code that passes its trial."""
     climbing = ClimbRunner(home)
     stages = {None: None, ClimbTarget.RECIPE: Stage.CHUNKS, ClimbTarget.CODE: Stage.CODE}
-    return _apply_climb(home, climbing, climbing.plan_skill_climb(request.name, stages[request.to]), request)
+    return _apply_climb(home, climbing, climbing.plan_skill_climb(name, stages[to]), model, dry_run)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PromoteLessonRequest:
-    id: str = argument("A lesson.", completes="lessons")
-    model: str = option(_DRAFTER, default="")
-    dry_run: bool = option(_DRY_RUN, default=False)
-
-
-@use_case("lessons promote", access=Access.ADMIN, example=PromoteLessonRequest(id="k3fa9c1d"))
-def promote_lesson(home: Home, request: PromoteLessonRequest) -> StageClimb:
+@use_case("lessons promote", access=Access.ADMIN, example={"id": "k3fa9c1d"})
+def promote_lesson(
+    home: Home,
+    id: Annotated[str, argument("A lesson.", completes="lessons")],
+    model: DraftingModel = "",
+    dry_run: ClimbDryRun = False,
+) -> StageClimb:
     """Turn a lesson into a skill, drafted by a model or, without one, from the facts."""
     climbing = ClimbRunner(home)
-    return _apply_climb(home, climbing, climbing.plan_lesson_climb(request.id), request)
+    return _apply_climb(home, climbing, climbing.plan_lesson_climb(id), model, dry_run)
 
 
-def _apply_climb(
-    home: Home, climbing: ClimbRunner, found: StageClimb, request: ClimbSkillRequest | PromoteLessonRequest
-) -> StageClimb:
+def _apply_climb(home: Home, climbing: ClimbRunner, found: StageClimb, model: str, dry_run: bool) -> StageClimb:
     async def carry_out() -> StageClimb:
-        async with open_drafter(home, request.model) as drafter:
+        async with open_drafter(home, model) as drafter:
             done = await climbing.run_climb(found, drafter)
         return replace(done, spent=drafter.budget.summary) if drafter is not None else done
 
-    return found if request.dry_run else asyncio.run(carry_out())
+    return found if dry_run else asyncio.run(carry_out())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home
@@ -12,56 +13,39 @@ from habitus.app.operating import jobs
 from habitus.app.operating.job_kinds import JOB_KINDS, SCHEDULED_KINDS
 from habitus.app.operating.jobs import ScheduleStatus, open_queue, open_read_only_queue, submit_job
 from habitus.app.use_cases.declaration import (
-    EmptyPayload,
-    after_option,
+    AttemptId,
+    PageCursor,
+    PageLimit,
     argument,
-    attempt_id_field,
-    limit_option,
     option,
     paginate_items,
     use_case,
 )
 from habitus.jobs.model import Job, JobPriority, JobState
 
-
-@dataclass(frozen=True, kw_only=True)
-class AddJobRequest:
-    kind: str = argument(f"{', '.join(JOB_KINDS)}.")
-    arguments: tuple[str, ...] = argument("For learn: transcripts. For import: where from.", default=())
-    priority: JobPriority = option("Priority of the job.", default=JobPriority.NORMAL)
-    tokens: int | None = option("Stop after this many model tokens.", least=1, most=10**12)
-    id: str = attempt_id_field()
+JobId = Annotated[str, argument("A job's id.")]
 
 
 @use_case(
     "jobs add",
     route="POST /jobs",
     access=Access.ADMIN,
-    example=AddJobRequest(kind="learn", arguments=("~/.claude/projects",)),
+    example={"kind": "learn", "arguments": ("~/.claude/projects",)},
     undo="jobs cancel",
     status=201,
     accepts_idempotency_key=True,
 )
-def add_job(home: Home, request: AddJobRequest) -> Job:
+def add_job(
+    home: Home,
+    kind: Annotated[str, argument(f"{', '.join(JOB_KINDS)}.")],
+    arguments: Annotated[tuple[str, ...], argument("For learn: transcripts. For import: where from.")] = (),
+    priority: Annotated[JobPriority, option("Priority of the job.")] = JobPriority.NORMAL,
+    tokens: Annotated[int | None, option("Stop after this many model tokens.", least=1, most=10**12)] = None,
+    id: AttemptId = "",
+) -> Job:
     """Queue a job for a worker: 'habitus worker' or 'habitus up' runs it, now or later."""
     queue = open_queue(home)
-    id = submit_job(
-        home,
-        queue,
-        request.kind,
-        request.arguments,
-        tokens=request.tokens,
-        priority=request.priority,
-        id=request.id,
-    )
-    return queue.get(id)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListJobsRequest:
-    done: bool = option("Include finished jobs.", "--all", default=False)
-    limit: int = limit_option()
-    after: str = after_option()
+    return queue.get(submit_job(home, queue, kind, arguments, tokens=tokens, priority=priority, id=id))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,16 +55,17 @@ class JobPage:
     total: int
 
 
-@use_case("jobs list", route="GET /jobs", access=Access.VIEWER, example=ListJobsRequest(done=True))
-def list_jobs(home: Home, request: ListJobsRequest) -> JobPage:
+@use_case("jobs list", route="GET /jobs", access=Access.VIEWER, example={"done": True})
+def list_jobs(
+    home: Home,
+    done: Annotated[bool, option("Include finished jobs.", "--all")] = False,
+    limit: PageLimit = 100,
+    after: PageCursor = "",
+) -> JobPage:
     """List the pending and running jobs, newest first."""
     queue = open_read_only_queue(home)
-    ids = (
-        queue.list_job_ids()
-        if request.done
-        else [one.id for one in queue.list_jobs() if one.state is not JobState.DONE]
-    )
-    page = paginate_items("jobs", ids, str, limit=request.limit, after=request.after)
+    ids = queue.list_job_ids() if done else [one.id for one in queue.list_jobs() if one.state is not JobState.DONE]
+    page = paginate_items("jobs", ids, str, limit=limit, after=after)
     return JobPage(jobs=queue.get_jobs(page.items), next=page.next, total=page.total)
 
 
@@ -89,16 +74,10 @@ class ListSchedulesResult:
     schedule: Sequence[ScheduleStatus]
 
 
-@use_case("jobs schedule list", route="GET /jobs/schedule", access=Access.VIEWER, example=EmptyPayload())
-def list_schedules(home: Home, request: EmptyPayload) -> ListSchedulesResult:
+@use_case("jobs schedule list", route="GET /jobs/schedule", access=Access.VIEWER)
+def list_schedules(home: Home) -> ListSchedulesResult:
     """List what runs by itself on a worker or under 'habitus up', and when it runs next."""
     return ListSchedulesResult(schedule=jobs.list_schedules(home, open_read_only_queue(home)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetScheduleRequest:
-    kind: str = argument(f"{', '.join(SCHEDULED_KINDS)}.")
-    schedule: str = argument("off, hourly, 'daily at 3:30' or 'weekly on sunday at 3'.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,48 +90,39 @@ class SetScheduleResult:
     "jobs schedule set",
     route="PUT /jobs/schedule/{kind}",
     access=Access.ADMIN,
-    example=SetScheduleRequest(kind="mine", schedule="weekly on sunday at 3"),
+    example={"kind": "mine", "schedule": "weekly on sunday at 3"},
     undo="config set",
 )
-def set_schedule(home: Home, request: SetScheduleRequest) -> SetScheduleResult:
+def set_schedule(
+    home: Home,
+    kind: Annotated[str, argument(f"{', '.join(SCHEDULED_KINDS)}.")],
+    schedule: Annotated[str, argument("off, hourly, 'daily at 3:30' or 'weekly on sunday at 3'.")],
+) -> SetScheduleResult:
     """Set when a kind of job runs by itself, or turn it off with 'off'."""
-    done = jobs.set_schedule(home, request.kind, request.schedule)
+    done = jobs.set_schedule(home, kind, schedule)
     return SetScheduleResult(schedule=jobs.list_schedules(home, open_read_only_queue(home)), undo=done.undo)
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobRequest:
-    id: str = argument("A job's id.")
-
-
-@use_case("jobs show", route="GET /jobs/{id}", access=Access.VIEWER, example=JobRequest(id="53b07abe"))
-def show_job(home: Home, request: JobRequest) -> Job:
+@use_case("jobs show", route="GET /jobs/{id}", access=Access.VIEWER, example={"id": "53b07abe"})
+def show_job(home: Home, id: JobId) -> Job:
     """Show one job: its input, its progress and its result."""
-    return open_read_only_queue(home).get(request.id)
+    return open_read_only_queue(home).get(id)
 
 
 @use_case(
-    "jobs cancel",
-    route="POST /jobs/{id}/cancel",
-    access=Access.ADMIN,
-    example=JobRequest(id="53b07abe"),
-    undo="jobs retry",
+    "jobs cancel", route="POST /jobs/{id}/cancel", access=Access.ADMIN, example={"id": "53b07abe"}, undo="jobs retry"
 )
-def cancel_job(home: Home, request: JobRequest) -> Job:
+def cancel_job(home: Home, id: JobId) -> Job:
     """Cancel a job before its next part; finished parts stay. 'retry' resumes it, but an upload must be sent again."""
-    job = open_queue(home).cancel(request.id)
+    job = open_queue(home).cancel(id)
     # Nothing else removes the uploaded file once no worker will import it.
     uploading.discard_upload(home.settings, job)
     return job
 
 
 @use_case(
-    "jobs retry",
-    route="POST /jobs/{id}/retry",
-    access=Access.ADMIN,
-    example=JobRequest(id="53b07abe"),
-    undo="jobs cancel",
+    "jobs retry", route="POST /jobs/{id}/retry", access=Access.ADMIN, example={"id": "53b07abe"}, undo="jobs cancel"
 )
-def retry_job(home: Home, request: JobRequest) -> Job:
+def retry_job(home: Home, id: JobId) -> Job:
     """Resume a job that failed, was cancelled or needs attention, from the part it had reached."""
-    return open_queue(home).retry(request.id)
+    return open_queue(home).retry(id)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.conversations import models
@@ -27,9 +28,9 @@ from habitus.app.library.undoing import build_change_undo
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases.agents import AgentActivity, list_agent_activity
-from habitus.app.use_cases.declaration import EmptyPayload, argument, limit_option, use_case
+from habitus.app.use_cases.declaration import PageLimit, SkillName, argument, use_case
 from habitus.app.use_cases.finding import NamedReason
-from habitus.app.use_cases.skills import ListSkillsRequest, filter_skills, list_all_skills, skill_name_argument
+from habitus.app.use_cases.skills import ListSkillsRequest, filter_skills, list_all_skills
 from habitus.evidence.findings import VersionRollback
 from habitus.journal.evidence_records import DailyRequestCounts
 from habitus.journal.model import SessionSummary
@@ -100,8 +101,8 @@ class OverviewReport:
     steps: OnboardingStatus
 
 
-@use_case("", route="GET /overview", access=Access.VIEWER, example=EmptyPayload())
-def show_overview(home: Home, request: EmptyPayload) -> OverviewReport:
+@use_case("", route="GET /overview", access=Access.VIEWER)
+def show_overview(home: Home) -> OverviewReport:
     """Show the last thirty days: requests and their outcomes, pending reviews, what helps or hurts, and agents."""
     now = home.clock()
     with open_read_transaction(home):
@@ -201,8 +202,8 @@ class SkillMapResult:
     clusters: Sequence[MapCluster]
 
 
-@use_case("", route="GET /map", access=Access.OPEN_READING, example=EmptyPayload())
-def show_skill_map(home: Home, request: EmptyPayload) -> SkillMapResult:
+@use_case("", route="GET /map", access=Access.OPEN_READING)
+def show_skill_map(home: Home) -> SkillMapResult:
     """Show skills on a map by meaning: the most used ones as points, the others in clusters."""
     found = build_skill_map(home)
     return SkillMapResult(
@@ -221,12 +222,6 @@ def show_skill_map(home: Home, request: EmptyPayload) -> SkillMapResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchEverythingRequest:
-    q: str = argument("A few words.", default="")
-    limit: int = limit_option(6)
-
-
-@dataclass(frozen=True, kw_only=True)
 class SearchHit:
     """A skill, a lesson or a conversation; `id` opens it."""
 
@@ -241,12 +236,14 @@ class SearchEverythingResult:
     found: Sequence[SearchHit]
 
 
-@use_case("", route="GET /find", access=Access.VIEWER, example=SearchEverythingRequest(q="close the books"))
-def search_everything(home: Home, request: SearchEverythingRequest) -> SearchEverythingResult:
+@use_case("", route="GET /find", access=Access.VIEWER, example={"q": "close the books"})
+def search_everything(
+    home: Home, q: Annotated[str, argument("A few words.")] = "", limit: PageLimit = 6
+) -> SearchEverythingResult:
     """Find skills, lessons and your conversations by a few words, at most `limit` of each."""
-    if not (words := request.q.lower().split()):
+    if not (words := q.lower().split()):
         return SearchEverythingResult(found=())
-    skills, fits = filter_skills(home, ListSkillsRequest(q=request.q), list_all_skills(home))
+    skills, fits = filter_skills(home, ListSkillsRequest(q=q), list_all_skills(home))
     found = [
         SearchHit(
             kind="skill",
@@ -255,14 +252,14 @@ def search_everything(home: Home, request: SearchEverythingRequest) -> SearchEve
             text=item.summary.when_to_use_line if item.summary else item.reason,
         )
         # Without a good match, two near misses are enough to show what is there.
-        for item in skills[: request.limit if fits else 2]
+        for item in skills[: limit if fits else 2]
     ]
     lessons = [one for one in home.memory.list_lessons("all", 1000) if _contains_all_words(words, one.text)]
-    found += [SearchHit(kind="lesson", id=one.id, title=one.text, text="") for one in lessons[: request.limit]]
+    found += [SearchHit(kind="lesson", id=one.id, title=one.text, text="") for one in lessons[:limit]]
     talks = [
         one for one in list_past_sessions(home.settings, home.journal, 500) if _contains_all_words(words, one.title)
     ]
-    found += [SearchHit(kind="conversation", id=one.id, title=one.title, text="") for one in talks[: request.limit]]
+    found += [SearchHit(kind="conversation", id=one.id, title=one.title, text="") for one in talks[:limit]]
     return SearchEverythingResult(found=found)
 
 
@@ -283,8 +280,8 @@ class InsightsReport:
     improvements: Sequence[TriedCandidateSummary]
 
 
-@use_case("", route="GET /insights", access=Access.OPEN_READING, example=EmptyPayload())
-def show_insights(home: Home, request: EmptyPayload) -> InsightsReport:
+@use_case("", route="GET /insights", access=Access.OPEN_READING)
+def show_insights(home: Home) -> InsightsReport:
     """Show effects over time, the cost of the menu, unused and confused skills, and the candidates tried."""
     return InsightsReport(
         effects=insights.list_skill_effects(home),
@@ -359,8 +356,8 @@ class TodaySummary:
     failing: Sequence[NamedReason]
 
 
-@use_case("", route="GET /today", access=Access.VIEWER, example=EmptyPayload())
-def show_today(home: Home, request: EmptyPayload) -> TodaySummary:
+@use_case("", route="GET /today", access=Access.VIEWER)
+def show_today(home: Home) -> TodaySummary:
     """Show what to look at first: pending reviews, this week's news, and broken skills and tools."""
     found = build_today_report(home)
     return TodaySummary(
@@ -378,23 +375,13 @@ class ListRepeatedFailuresResult:
     failing: Sequence[RepeatedFailure]
 
 
-@use_case("", route="GET /failing", access=Access.VIEWER, example=EmptyPayload())
-def list_repeated_failures(home: Home, request: EmptyPayload) -> ListRepeatedFailuresResult:
+@use_case("", route="GET /failing", access=Access.VIEWER)
+def list_repeated_failures(home: Home) -> ListRepeatedFailuresResult:
     """List what fails repeatedly in conversations, and which remedies worked."""
     return ListRepeatedFailuresResult(failing=learning.list_repeated_failures(home))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShowSkillEvidenceRequest:
-    name: str = skill_name_argument()
-
-
-@use_case(
-    "",
-    route="GET /skills/{name}/evidence",
-    access=Access.OPEN_READING,
-    example=ShowSkillEvidenceRequest(name="csv-summary"),
-)
-def show_skill_evidence(home: Home, request: ShowSkillEvidenceRequest) -> SkillUsageHistory:
+@use_case("", route="GET /skills/{name}/evidence", access=Access.OPEN_READING, example={"name": "csv-summary"})
+def show_skill_evidence(home: Home, name: SkillName) -> SkillUsageHistory:
     """Show the effect of each version of a skill, newest first, and its uses by version and by week."""
-    return insights.read_skill_usage(home, home.skills.find(request.name))
+    return insights.read_skill_usage(home, home.skills.find(name))

@@ -5,32 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.conversations import running_code
 from habitus.app.conversations.running_code import ResetScratchpadResult, ScratchpadStatus
 from habitus.app.home import Home, refuse_if_read_only
-from habitus.app.use_cases.declaration import EmptyPayload, argument, option, use_case
+from habitus.app.use_cases.declaration import argument, option, use_case
 from habitus.errors import ConflictingOptions
 from habitus.sandbox.model import Cell
 
-
-def scratchpad_name_argument() -> str:
-    """Declare the argument for a scratchpad's name."""
-    name: str = argument("A scratchpad.")
-    return name
+ScratchpadName = Annotated[str, argument("A scratchpad.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecuteCellRequest:
-    name: str = scratchpad_name_argument()
-    code: str | None = argument("Python; '-' reads standard input.", default=None)
-    description: str = option("What the cell does.", "-d", default="")
-    estimate: float | None = option("Estimated seconds; sets the time limit.")
-    idle: float = option("Stop the process after this many seconds without a cell.", default=1800.0, least=0.1)
+    name: ScratchpadName
+    code: Annotated[str | None, argument("Python; '-' reads standard input.")] = None
+    description: Annotated[str, option("What the cell does.", "-d")] = ""
+    estimate: Annotated[float | None, option("Estimated seconds; sets the time limit.")] = None
+    idle: Annotated[float, option("Stop the process after this many seconds without a cell.", least=0.1)] = 1800.0
 
 
-@use_case("pad exec", access=Access.OWNER, example=ExecuteCellRequest(name="trial", code="print(x * 2)"))
+@use_case("pad exec", access=Access.OWNER, example={"name": "trial", "code": "print(x * 2)"})
 def execute_cell(home: Home, request: ExecuteCellRequest) -> Cell:
     """Run a cell. Variables stay until the scratchpad is reset, removed, or idle for half an hour."""
     return execute_cell_streaming(home, request, lambda printed: None)
@@ -56,15 +53,10 @@ class ListScratchpadsResult:
     pads: Sequence[ScratchpadStatus]
 
 
-@use_case("pad list", access=Access.OWNER, example=EmptyPayload())
-def list_scratchpads(home: Home, request: EmptyPayload) -> ListScratchpadsResult:
+@use_case("pad list", access=Access.OWNER)
+def list_scratchpads(home: Home) -> ListScratchpadsResult:
     """List the scratchpads, and whether their variables are still in memory."""
     return ListScratchpadsResult(pads=running_code.list_scratchpads(home.settings))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScratchpadRequest:
-    name: str = scratchpad_name_argument()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,16 +65,16 @@ class ListCellsResult:
     cells: Sequence[Cell]
 
 
-@use_case("pad view", access=Access.OWNER, example=ScratchpadRequest(name="trial"))
-def list_cells(home: Home, request: ScratchpadRequest) -> ListCellsResult:
+@use_case("pad view", access=Access.OWNER, example={"name": "trial"})
+def list_cells(home: Home, name: ScratchpadName) -> ListCellsResult:
     """Show the cells that ran since the scratchpad was created or reset, with their output."""
-    return ListCellsResult(name=request.name, cells=running_code.list_cells(home.settings, request.name))
+    return ListCellsResult(name=name, cells=running_code.list_cells(home.settings, name))
 
 
-@use_case("pad reset", access=Access.OWNER, example=ScratchpadRequest(name="trial"))
-def reset_scratchpad(home: Home, request: ScratchpadRequest) -> ResetScratchpadResult:
+@use_case("pad reset", access=Access.OWNER, example={"name": "trial"})
+def reset_scratchpad(home: Home, name: ScratchpadName) -> ResetScratchpadResult:
     """Drop the variables and cells; files and packages stay."""
-    return running_code.reset_scratchpad(home, request.name)
+    return running_code.reset_scratchpad(home, name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +82,9 @@ class RemoveScratchpadResult:
     removed: str
 
 
-@use_case("pad remove", access=Access.OWNER, example=ScratchpadRequest(name="trial"))
-def remove_scratchpad(home: Home, request: ScratchpadRequest) -> RemoveScratchpadResult:
+@use_case("pad remove", access=Access.OWNER, example={"name": "trial"})
+def remove_scratchpad(home: Home, name: ScratchpadName) -> RemoveScratchpadResult:
     """Delete a scratchpad with its files and packages. This can't be undone."""
     refuse_if_read_only(home)
-    asyncio.run(running_code.remove_scratchpad(home, request.name))
-    return RemoveScratchpadResult(removed=request.name)
+    asyncio.run(running_code.remove_scratchpad(home, name))
+    return RemoveScratchpadResult(removed=name)

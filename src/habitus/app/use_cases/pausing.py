@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from habitus.access import Access
 from habitus.app.home import Home, refuse_if_read_only, refuse_unless_admin
-from habitus.app.use_cases.declaration import EmptyPayload, use_case
+from habitus.app.use_cases.declaration import use_case
 from habitus.pause import PauseDetails
 
 
@@ -16,14 +16,14 @@ class PauseStatus:
     undo: tuple[str, ...] = ()
 
 
-@use_case("", route="GET /pause", access=Access.VIEWER, example=EmptyPayload())
-def show_pause_status(home: Home, request: EmptyPayload) -> PauseStatus:
+@use_case("", route="GET /pause", access=Access.VIEWER)
+def show_pause_status(home: Home) -> PauseStatus:
     """Show whether learning is paused, since when and by whom."""
     return PauseStatus(paused=home.pause.get_state())
 
 
-@use_case("pause", route="PUT /pause", access=Access.ADMIN, example=EmptyPayload(), undo="resume")
-def pause_learning(home: Home, request: EmptyPayload) -> PauseStatus:
+@use_case("pause", route="PUT /pause", access=Access.ADMIN, undo="resume")
+def pause_learning(home: Home) -> PauseStatus:
     """Stop learning and automatic changes at once, in every process on this home."""
     refuse_if_read_only(home)
     refuse_unless_admin(home, "pause learning for all users")
@@ -31,8 +31,8 @@ def pause_learning(home: Home, request: EmptyPayload) -> PauseStatus:
     return PauseStatus(paused=home.pause.pause(home.settings.signature), undo=() if was_paused else ("resume",))
 
 
-@use_case("resume", route="DELETE /pause", access=Access.ADMIN, example=EmptyPayload(), undo="pause")
-def resume_learning(home: Home, request: EmptyPayload) -> PauseStatus:
+@use_case("resume", route="DELETE /pause", access=Access.ADMIN, undo="pause")
+def resume_learning(home: Home) -> PauseStatus:
     """Resume learning and automatic changes."""
     refuse_if_read_only(home)
     refuse_unless_admin(home, "resume learning for all users")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from habitus.access import Access
 from habitus.agent.user_input import UserRequest
@@ -22,45 +22,39 @@ from habitus.recipes.execution import StepRun, fill_parameter_defaults, preview_
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListRecipesRequest:
-    name: str | None = option("Only those of this skill.", "--skill")
-
-
-@dataclass(frozen=True, kw_only=True)
 class ListRecipesResult:
     recipes: Sequence[SkillRecipe]
 
 
-@use_case("recipes list", route="GET /skills/{name}/recipes", access=Access.OPEN_READING, example=ListRecipesRequest())
-def list_recipes(home: Home, request: ListRecipesRequest) -> ListRecipesResult:
+@use_case("recipes list", route="GET /skills/{name}/recipes", access=Access.OPEN_READING)
+def list_recipes(
+    home: Home, name: Annotated[str | None, option("Only those of this skill.", "--skill")] = None
+) -> ListRecipesResult:
     """List the recipes with their skill, status and results so far."""
-    skill = None if request.name is None else home.skills.find(request.name).name
+    skill = None if name is None else home.skills.find(name).name
     return ListRecipesResult(recipes=[one for one in home.recipes.list_recipes() if skill in (None, one.skill)])
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShowRecipeRequest:
-    recipe: str = argument("A recipe.", metavar="NAME")
-
-
-@use_case("recipes show", access=Access.OPEN_READING, example=ShowRecipeRequest(recipe="monthly-report"))
-def show_recipe(home: Home, request: ShowRecipeRequest) -> SkillRecipe:
+@use_case("recipes show", access=Access.OPEN_READING, example={"recipe": "monthly-report"})
+def show_recipe(home: Home, recipe: Annotated[str, argument("A recipe.", metavar="NAME")]) -> SkillRecipe:
     """Show one recipe: its parameters, its steps, and its results so far."""
-    return home.recipes.get(request.recipe)
+    return home.recipes.get(recipe)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecipeRequest:
-    recipe: str = argument("A recipe.", metavar="NAME")
-    payload: dict[str, Any] = json_argument("Its parameters as JSON, a file with it, or '-'.", metavar="PARAMS")
-    name: str | None = option("Fail unless the recipe belongs to this skill.", "--skill")
+    recipe: Annotated[str, argument("A recipe.", metavar="NAME")]
+    payload: Annotated[
+        dict[str, Any], json_argument("Its parameters as JSON, a file with it, or '-'.", metavar="PARAMS")
+    ] = field(default_factory=dict)
+    name: Annotated[str | None, option("Fail unless the recipe belongs to this skill.", "--skill")] = None
 
 
 @use_case(
     "recipes run",
     route="POST /skills/{name}/recipes/{recipe}",
     access=Access.ADMIN,
-    example=RunRecipeRequest(recipe="monthly-report", payload={"month": "2026-10"}),
+    example={"recipe": "monthly-report", "payload": {"month": "2026-10"}},
 )
 def run_recipe(home: Home, request: RunRecipeRequest) -> ToolResult:
     """Run a recipe through the tools of a session, in a turn of its own that is recorded. Exit code 1 if it fails."""
@@ -96,11 +90,6 @@ def _get_runnable_recipe(home: Home, request: RunRecipeRequest) -> SkillRecipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckRecipesRequest:
-    names: tuple[str, ...] = argument("Recipes; default is all.", default=())
-
-
-@dataclass(frozen=True, kw_only=True)
 class CheckRecipesResult:
     recipes: Sequence[RecipeCheckResult]
 
@@ -110,10 +99,12 @@ class CheckRecipesResult:
         return any(one.problems for one in self.recipes)
 
 
-@use_case("recipes test", access=Access.OPEN_READING, example=CheckRecipesRequest(names=("monthly-report",)))
-def check_recipes(home: Home, request: CheckRecipesRequest) -> CheckRecipesResult:
+@use_case("recipes test", access=Access.OPEN_READING, example={"names": ("monthly-report",)})
+def check_recipes(
+    home: Home, names: Annotated[tuple[str, ...], argument("Recipes; default is all.")] = ()
+) -> CheckRecipesResult:
     """Check recipes without running them: their syntax, line by line, and whether their tools exist.
 
     Exit code 1 if one can't run.
     """
-    return CheckRecipesResult(recipes=recipes.check_recipes(home.recipes, request.names))
+    return CheckRecipesResult(recipes=recipes.check_recipes(home.recipes, names))

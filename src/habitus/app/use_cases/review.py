@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home, select_memory
@@ -16,9 +17,10 @@ from habitus.app.sharing.approvals import open_project_home
 from habitus.app.tasks.storing import remove_proposed_tasks
 from habitus.app.use_cases.declaration import (
     MAX_TEXT_CHARS,
-    after_option,
+    AllUsers,
+    PageCursor,
+    PageLimit,
     argument,
-    limit_option,
     option,
     paginate_items,
     use_case,
@@ -32,17 +34,8 @@ from habitus.skills.review import Proposal, ProposalAction, ProposalState, Skill
 
 _ONE = "The number of a proposal, or the id of a lesson."
 _SOME = "Numbers of proposals, ids of lessons."
-_EVERYBODY = "All users; for admins only."
 # A page that takes longer than about a second feels stuck; the replay goes on in the background.
 _REPLAY_TIMEOUT_S = 0.8
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListPendingRequest:
-    decided: bool = option("Include decided ones.", "--all", default=False)
-    limit: int = limit_option()
-    after: str = after_option()
-    all_users: bool = option(_EVERYBODY, default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,20 +49,20 @@ class PendingPage:
     total: int
 
 
-@use_case("review list", route="GET /review", access=Access.VIEWER, example=ListPendingRequest(decided=True))
-def list_pending(home: Home, request: ListPendingRequest) -> PendingPage:
+@use_case("review list", route="GET /review", access=Access.VIEWER, example={"decided": True})
+def list_pending(
+    home: Home,
+    decided: Annotated[bool, option("Include decided ones.", "--all")] = False,
+    limit: PageLimit = 100,
+    after: PageCursor = "",
+    all_users: AllUsers = False,
+) -> PendingPage:
     """List what is pending, and why: changes to skills by number, lessons by id."""
-    found = inbox.list_pending(home, with_decided=request.decided, all_users=request.all_users)
-    page = paginate_items("the inbox", found, lambda item: item.id, limit=request.limit, after=request.after)
+    found = inbox.list_pending(home, with_decided=decided, all_users=all_users)
+    page = paginate_items("the inbox", found, lambda item: item.id, limit=limit, after=after)
     undecided = [item for item in found if item.state == ProposalState.PENDING]
     groups = [[item.subject.id for item in one] for one in inbox.group_related(home.finder, undecided) if len(one) > 1]
     return PendingPage(proposals=page.items, groups=groups, next=page.next, total=page.total)
-
-
-@dataclass(frozen=True, kw_only=True)
-class InboxItemRequest:
-    id: str = argument(_ONE)
-    all_users: bool = option(_EVERYBODY, default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +75,10 @@ class PendingItemDetails:
     similar_skills: Sequence[str]
 
 
-@use_case("review show", route="GET /review/{id}", access=Access.VIEWER, example=InboxItemRequest(id="3"))
-def show_inbox_item(home: Home, request: InboxItemRequest) -> PendingItemDetails:
+@use_case("review show", route="GET /review/{id}", access=Access.VIEWER, example={"id": "3"})
+def show_inbox_item(home: Home, id: Annotated[str, argument(_ONE)], all_users: AllUsers = False) -> PendingItemDetails:
     """Show one proposal: its author, its reason, why it needs review, and the text."""
-    found = inbox.get_item(home, request.id, all_users=request.all_users)
+    found = inbox.get_item(home, id, all_users=all_users)
     alike = (
         list(content.diff_near_duplicates(home.skills, found.subject)) if isinstance(found.subject, Proposal) else []
     )
@@ -98,10 +91,10 @@ class InboxItemDiff:
     diff: str
 
 
-@use_case("review diff", access=Access.VIEWER, example=InboxItemRequest(id="3"))
-def diff_inbox_item(home: Home, request: InboxItemRequest) -> InboxItemDiff:
+@use_case("review diff", access=Access.VIEWER, example={"id": "3"})
+def diff_inbox_item(home: Home, id: Annotated[str, argument(_ONE)], all_users: AllUsers = False) -> InboxItemDiff:
     """Show what approving it would change."""
-    found = inbox.get_item(home, request.id, all_users=request.all_users)
+    found = inbox.get_item(home, id, all_users=all_users)
     return InboxItemDiff(id=found.subject.id, diff=_render_diff(home, found))
 
 
@@ -119,26 +112,18 @@ def is_hidden(settings: Settings, proposal: Proposal) -> bool:
     return proposal.change.action is ProposalAction.TASKS and not settings.is_admin
 
 
-@use_case("", route="GET /review/effect/{id}", access=Access.VIEWER, example=InboxItemRequest(id="3"))
-def preview_effect(home: Home, request: InboxItemRequest) -> ReplayReport:
+@use_case("", route="GET /review/effect/{id}", access=Access.VIEWER, example={"id": "3"})
+def preview_effect(home: Home, id: Annotated[str, argument(_ONE)], all_users: AllUsers = False) -> ReplayReport:
     """Preview what approving a change would do to recent requests: which gain the skill, and what it displaces.
 
     It answers within a second with the progress so far (`replayed` of `requests`); ask again for the rest.
     """
-    subject = inbox.get_item(home, request.id, all_users=request.all_users).subject
+    subject = inbox.get_item(home, id, all_users=all_users).subject
     if isinstance(subject, Engram):
-        raise Invalid(f"'{request.id}' is a lesson; it changes no skill.", hint="")
+        raise Invalid(f"'{id}' is a lesson; it changes no skill.", hint="")
     if home.review.is_on_other_host(subject):
-        raise Invalid(
-            f"'{request.id}' changes a directory of {subject.host}: its requests are not known here.", hint=""
-        )
+        raise Invalid(f"'{id}' changes a directory of {subject.host}: its requests are not known here.", hint="")
     return get_background_replays(home).get_report(subject, _REPLAY_TIMEOUT_S)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApproveItemsRequest:
-    ids: tuple[str, ...] = argument(_SOME)
-    all_users: bool = option(_EVERYBODY, default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,14 +150,16 @@ class ApproveItemsResult:
     "review approve",
     route="POST /review/{ids}/approve",
     access=Access.REVIEWER,
-    example=ApproveItemsRequest(ids=("3", "4")),
+    example={"ids": ("3", "4")},
     undo="review reopen",
 )
-def approve_items(home: Home, request: ApproveItemsRequest) -> ApproveItemsResult:
+def approve_items(
+    home: Home, ids: Annotated[tuple[str, ...], argument(_SOME)], all_users: AllUsers = False
+) -> ApproveItemsResult:
     """Apply proposals, and accept lessons."""
     # Look all of them up first: an unknown id must fail before anything is decided.
-    items = [inbox.get_item(home, id, all_users=request.all_users) for id in request.ids]
-    return ApproveItemsResult(approved=_decide_each(items, lambda item: _approve_item(home, item, request.all_users)))
+    items = [inbox.get_item(home, id, all_users=all_users) for id in ids]
+    return ApproveItemsResult(approved=_decide_each(items, lambda item: _approve_item(home, item, all_users)))
 
 
 def _decide_each(items: Sequence[InboxItem], decide: Callable[[InboxItem], DecisionResult]) -> list[DecisionResult]:
@@ -205,13 +192,6 @@ def _build_reopen_command(*ids: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RejectItemsRequest:
-    ids: tuple[str, ...] = argument(_SOME)
-    reason: str = option("Reason; the agent sees it.", "-r", default="")
-    all_users: bool = option(_EVERYBODY, default=False)
-
-
-@dataclass(frozen=True, kw_only=True)
 class RejectItemsResult:
     rejected: Sequence[DecisionResult]
 
@@ -220,15 +200,18 @@ class RejectItemsResult:
     "review reject",
     route="POST /review/{ids}/reject",
     access=Access.REVIEWER,
-    example=RejectItemsRequest(ids=("3",), reason="too long"),
+    example={"ids": ("3",), "reason": "too long"},
     undo="review reopen",
 )
-def reject_items(home: Home, request: RejectItemsRequest) -> RejectItemsResult:
+def reject_items(
+    home: Home,
+    ids: Annotated[tuple[str, ...], argument(_SOME)],
+    reason: Annotated[str, option("Reason; the agent sees it.", "-r")] = "",
+    all_users: AllUsers = False,
+) -> RejectItemsResult:
     """Reject proposals."""
-    items = [inbox.get_item(home, id, all_users=request.all_users) for id in request.ids]
-    return RejectItemsResult(
-        rejected=_decide_each(items, lambda item: _reject_item(home, item, request.reason, request.all_users))
-    )
+    items = [inbox.get_item(home, id, all_users=all_users) for id in ids]
+    return RejectItemsResult(rejected=_decide_each(items, lambda item: _reject_item(home, item, reason, all_users)))
 
 
 def _reject_item(home: Home, item: InboxItem, reason: str, all_users: bool = False) -> DecisionResult:
@@ -237,12 +220,6 @@ def _reject_item(home: Home, item: InboxItem, reason: str, all_users: bool = Fal
         return DecisionResult(item=build_lesson_item(lesson), undo=("undo", *build_lesson_targets([lesson])))
     proposal = home.review.reject(item.subject.id, home.build_author(), reason)
     return DecisionResult(item=build_proposal_item(proposal), undo=_build_reopen_command(item.id))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChooseProposalRequest:
-    id: str = argument("The number of the proposal to approve.")
-    others: tuple[str, ...] = option("The proposals to reject.", default=MISSING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,28 +235,25 @@ class ChooseProposalResult:
     "",
     route="POST /review/{id}/choose",
     access=Access.REVIEWER,
-    example=ChooseProposalRequest(id="3", others=("4",)),
+    example={"id": "3", "others": ("4",)},
     accepts_idempotency_key=True,
 )
-def choose_proposal(home: Home, request: ChooseProposalRequest) -> ChooseProposalResult:
+def choose_proposal(
+    home: Home,
+    id: Annotated[str, argument("The number of the proposal to approve.")],
+    others: Annotated[tuple[str, ...], option("The proposals to reject.")],
+) -> ChooseProposalResult:
     """Approve one of several similar proposals and reject the others; nothing is changed unless all are pending."""
-    if not request.others or len({request.id, *request.others}) <= len(request.others):
+    if not others or len({id, *others}) <= len(others):
         raise Invalid("A proposal is named twice.", hint="Name the one to approve, and each of the others once.")
-    others = [inbox.get_item(home, id) for id in request.others]
-    for item in others:
+    rejected = [inbox.get_item(home, other) for other in others]
+    for item in rejected:
         if item.state != ProposalState.PENDING:
             raise Invalid(f"'{item.id}' is {item.state} already.", hint="Choose among the pending ones.")
-    taken = _approve_item(home, inbox.get_item(home, request.id), all_users=False)
+    taken = _approve_item(home, inbox.get_item(home, id), all_users=False)
     reason = f"{taken.item.title.partition('@')[0]} says the same and was approved"
-    gone = [_reject_item(home, item, reason) for item in others]
-    return ChooseProposalResult(
-        approved=replace(taken, undo=_build_reopen_command(request.id, *request.others)), rejected=gone
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReopenProposalsRequest:
-    ids: tuple[str, ...] = argument("Numbers of proposals.")
+    gone = [_reject_item(home, item, reason) for item in rejected]
+    return ChooseProposalResult(approved=replace(taken, undo=_build_reopen_command(id, *others)), rejected=gone)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,15 +261,12 @@ class ReopenProposalsResult:
     reopened: Sequence[InboxItem]
 
 
-@use_case(
-    "review reopen",
-    route="POST /review/{ids}/reopen",
-    access=Access.REVIEWER,
-    example=ReopenProposalsRequest(ids=("3",)),
-)
-def reopen_proposals(home: Home, request: ReopenProposalsRequest) -> ReopenProposalsResult:
+@use_case("review reopen", route="POST /review/{ids}/reopen", access=Access.REVIEWER, example={"ids": ("3",)})
+def reopen_proposals(
+    home: Home, ids: Annotated[tuple[str, ...], argument("Numbers of proposals.")]
+) -> ReopenProposalsResult:
     """Make decided changes pending again; what approving did is undone."""
-    return ReopenProposalsResult(reopened=[_reopen_proposal(home, id) for id in request.ids])
+    return ReopenProposalsResult(reopened=[_reopen_proposal(home, id) for id in ids])
 
 
 def _reopen_proposal(home: Home, id: str) -> InboxItem:
@@ -342,28 +313,24 @@ def _undo_written_version(home: Home, change: SkillChange, address: str, reason:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EditProposalTextRequest:
-    id: str = argument(_ONE)
-    text: str = option("The complete new text; for a skill, its SKILL.md.", default=MISSING, longest=MAX_TEXT_CHARS)
-
-
-@dataclass(frozen=True, kw_only=True)
 class EditProposalTextResult:
     item: InboxItem
     changed: bool
 
 
-@use_case(
-    "", route="PUT /review/{id}/text", access=Access.REVIEWER, example=EditProposalTextRequest(id="3", text="1. Boil.")
-)
-def edit_proposal_text(home: Home, request: EditProposalTextRequest) -> EditProposalTextResult:
+@use_case("", route="PUT /review/{id}/text", access=Access.REVIEWER, example={"id": "3", "text": "1. Boil."})
+def edit_proposal_text(
+    home: Home,
+    id: Annotated[str, argument(_ONE)],
+    text: Annotated[str, option("The complete new text; for a skill, its SKILL.md.", longest=MAX_TEXT_CHARS)],
+) -> EditProposalTextResult:
     """Edit the text of a proposal before you approve it."""
-    before, _ = get_editable_text(home, request.id)
-    if (number := parse_proposal_number(request.id)) is None:
-        after = home.memory.edit(request.id, by=home.settings.signature, text=request.text.strip())
+    before, _ = get_editable_text(home, id)
+    if (number := parse_proposal_number(id)) is None:
+        after = home.memory.edit(id, by=home.settings.signature, text=text.strip())
         return EditProposalTextResult(item=build_lesson_item(after), changed=after.text.encode() != before)
     path, _ = get_main_file(home.review.get(number).change.tree)
-    content = request.text.encode("utf-8", "replace")
+    content = text.encode("utf-8", "replace")
     return EditProposalTextResult(
         item=build_proposal_item(home.review.edit(number, path, content)), changed=content != before
     )

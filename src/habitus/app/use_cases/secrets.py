@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.conversations import secrets
 from habitus.app.conversations.secrets import SecretsOverview
 from habitus.app.home import Home, refuse_if_read_only
-from habitus.app.use_cases.declaration import EmptyPayload, argument, option, use_case
+from habitus.app.use_cases.declaration import argument, option, use_case
 from habitus.errors import ConflictingOptions, Invalid, Refused
 from habitus.sandbox.credentials.grants import ALL_USERS, CommandLineCall, Grant, GrantKind, GrantStore
 from habitus.timestamps import parse_timestamp
@@ -18,15 +19,10 @@ from habitus.timestamps import parse_timestamp
 _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
 
 
-@use_case("secrets list", route="GET /secrets", access=Access.VIEWER, example=EmptyPayload())
-def list_secrets(home: Home, request: EmptyPayload) -> SecretsOverview:
+@use_case("secrets list", route="GET /secrets", access=Access.VIEWER)
+def list_secrets(home: Home) -> SecretsOverview:
     """List secrets by name, the skills that may use them, what skills ask for, and recent calls."""
     return secrets.read_secrets_overview(home)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RemoveSecretRequest:
-    name: str = argument("Name of the secret, such as smtp.password.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,25 +30,27 @@ class RemoveSecretResult:
     removed: str
 
 
-@use_case("secrets remove", access=Access.ADMIN, example=RemoveSecretRequest(name="smtp.password"))
-def remove_secret(home: Home, request: RemoveSecretRequest) -> RemoveSecretResult:
+@use_case("secrets remove", access=Access.ADMIN, example={"name": "smtp.password"})
+def remove_secret(
+    home: Home, name: Annotated[str, argument("Name of the secret, such as smtp.password.")]
+) -> RemoveSecretResult:
     """Delete a secret for good; its grants stay, for a new value."""
     secrets.refuse_secret_change(home, "change the vault")
-    home.vault.remove(request.name)
-    return RemoveSecretResult(removed=request.name)
+    home.vault.remove(name)
+    return RemoveSecretResult(removed=name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RevokeSecretsRequest:
-    names: tuple[str, ...] = argument("Secrets, and last the skill.", completes="skills")
-    host: tuple[str, ...] = option("A host that the skill may reach; may be repeated.", default=())
-    everybody: bool = option("For all users, not only yourself.", default=False)
+    names: Annotated[tuple[str, ...], argument("Secrets, and last the skill.", completes="skills")]
+    host: Annotated[tuple[str, ...], option("A host that the skill may reach; may be repeated.")] = ()
+    everybody: Annotated[bool, option("For all users, not only yourself.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrantSecretsRequest(RevokeSecretsRequest):
-    all: bool = option("All secrets that the skill requests.", default=False)
-    again: bool = option("Everything it was granted before it changed.", default=False)
+    all: Annotated[bool, option("All secrets that the skill requests.")] = False
+    again: Annotated[bool, option("Everything it was granted before it changed.")] = False
 
     @property
     def skill(self) -> str:
@@ -69,7 +67,7 @@ class GrantSecretsResult:
 @use_case(
     "secrets grant",
     access=Access.ADMIN,
-    example=GrantSecretsRequest(names=("smtp.password", "pdf-mailer"), host=("smtp.example.org",)),
+    example={"names": ("smtp.password", "pdf-mailer"), "host": ("smtp.example.org",)},
     undo="secrets revoke",
 )
 def grant_secrets(home: Home, request: GrantSecretsRequest) -> GrantSecretsResult:
@@ -111,10 +109,7 @@ class RevokeSecretsResult:
 
 
 @use_case(
-    "secrets revoke",
-    access=Access.ADMIN,
-    example=RevokeSecretsRequest(names=("smtp.password", "pdf-mailer")),
-    undo="secrets grant",
+    "secrets revoke", access=Access.ADMIN, example={"names": ("smtp.password", "pdf-mailer")}, undo="secrets grant"
 )
 def revoke_secrets(home: Home, request: RevokeSecretsRequest) -> RevokeSecretsResult:
     """Revoke a skill's grants, those named or all of them; also for a skill that no longer exists."""
@@ -140,17 +135,14 @@ def _build_undo_command(action: str, grants: Sequence[Grant]) -> tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListSecretCallsRequest:
-    since: str | None = option("A point in time, such as 2h, yesterday or 2026-05-01.")
-
-
-@dataclass(frozen=True, kw_only=True)
 class ListSecretCallsResult:
     calls: Sequence[CommandLineCall]
 
 
-@use_case("secrets log", access=Access.VIEWER, example=ListSecretCallsRequest(since="yesterday"))
-def list_secret_calls(home: Home, request: ListSecretCallsRequest) -> ListSecretCallsResult:
+@use_case("secrets log", access=Access.VIEWER, example={"since": "yesterday"})
+def list_secret_calls(
+    home: Home, since: Annotated[str | None, option("A point in time, such as 2h, yesterday or 2026-05-01.")] = None
+) -> ListSecretCallsResult:
     """List the calls of skills' command lines, also refused ones: who, what, when, and with which secrets."""
-    since = parse_timestamp(request.since, home.clock()) if request.since else None
-    return ListSecretCallsResult(calls=secrets.open_call_log(home).list(since=since))
+    start = parse_timestamp(since, home.clock()) if since else None
+    return ListSecretCallsResult(calls=secrets.open_call_log(home).list(since=start))

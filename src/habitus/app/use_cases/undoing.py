@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home
@@ -12,56 +12,43 @@ from habitus.app.library.undoing import RollbackResult, UndoResult
 from habitus.app.operating import configuring
 from habitus.app.operating.configuring import SettingChangeResult
 from habitus.app.use_cases import agents, lessons, pausing, review, tasks, users, writing
-from habitus.app.use_cases.declaration import EmptyPayload, argument, option, reason_option, use_case
-from habitus.app.use_cases.lessons import LessonIdsRequest
-from habitus.app.use_cases.writing import RemoveSkillsRequest, RestoreSkillRequest
+from habitus.app.use_cases.declaration import Reason, argument, option, use_case
 from habitus.errors import ConflictingOptions, Invalid
 from habitus.timestamps import parse_timestamp
 
 
-@dataclass(frozen=True, kw_only=True)
-class UndoChangesRequest:
-    targets: tuple[str, ...] = argument("A change as printed: NAME@LAYER:VERSION, LESSON:VERSION or an id.")
-    reason: str = reason_option()
-
-
-@use_case("undo", access=Access.ADMIN, example=UndoChangesRequest(targets=("csv-summary@user:7",)), undo="undo")
-def undo_changes(home: Home, request: UndoChangesRequest) -> UndoResult:
+@use_case("undo", access=Access.ADMIN, example={"targets": ("csv-summary@user:7",)}, undo="undo")
+def undo_changes(
+    home: Home,
+    targets: Annotated[tuple[str, ...], argument("A change as printed: NAME@LAYER:VERSION, LESSON:VERSION or an id.")],
+    reason: Reason = "",
+) -> UndoResult:
     """Undo one change, and nothing that was done before or since."""
-    return undoing.undo_targets(home, request.targets, request.reason)
+    return undoing.undo_targets(home, targets, reason)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RollbackHomeRequest:
-    to: str = option("A point in time: 2026-05-01, '2026-05-01 14:30', 14:30, 2h, '3 days ago'.", default=MISSING)
-    dry_run: bool = option("Only show what would change.", default=False)
-
-
-@use_case("rollback", access=Access.ADMIN, example=RollbackHomeRequest(to="2 hours ago", dry_run=True), undo="undo")
-def rollback_home(home: Home, request: RollbackHomeRequest) -> RollbackResult:
+@use_case("rollback", access=Access.ADMIN, example={"to": "2 hours ago", "dry_run": True}, undo="undo")
+def rollback_home(
+    home: Home,
+    to: Annotated[str, option("A point in time: 2026-05-01, '2026-05-01 14:30', 14:30, 2h, '3 days ago'.")],
+    dry_run: Annotated[bool, option("Only show what would change.")] = False,
+) -> RollbackResult:
     """Return your lessons, and your skills in every writable layer, to a timestamp; nothing is lost."""
-    timestamp, now = parse_timestamp(request.to, home.clock()), home.clock()
+    timestamp, now = parse_timestamp(to, home.clock()), home.clock()
     if timestamp > now:
-        raise ConflictingOptions(f"{request.to} is in the future.", hint="Give a time in the past.")
+        raise ConflictingOptions(f"{to} is in the future.", hint="Give a time in the past.")
     reason = f"back to {timestamp.astimezone():%Y-%m-%d %H:%M:%S}"
-    return undoing.rollback_to_timestamp(home, timestamp, reason, dry_run=request.dry_run)
-
-
-@dataclass(frozen=True, kw_only=True)
-class UndoByCommandRequest:
-    undo: tuple[str, ...] = option("The undo words returned with a change.", default=MISSING)
+    return undoing.rollback_to_timestamp(home, timestamp, reason, dry_run=dry_run)
 
 
 @use_case(
-    "",
-    route="POST /undo",
-    access=Access.ADMIN,
-    example=UndoByCommandRequest(undo=("undo", "csv-summary@user:7")),
-    changes_settings=True,
+    "", route="POST /undo", access=Access.ADMIN, example={"undo": ("undo", "csv-summary@user:7")}, changes_settings=True
 )
-def undo_by_command(home: Home, request: UndoByCommandRequest) -> UndoResult:
+def undo_by_command(
+    home: Home, undo: Annotated[tuple[str, ...], option("The undo words returned with a change.")]
+) -> UndoResult:
     """Undo a change by the undo command that came with it."""
-    return run_undo_command(home, request.undo)
+    return run_undo_command(home, undo)
 
 
 def run_undo_command(home: Home, words: Sequence[str]) -> UndoResult:
@@ -75,26 +62,24 @@ def run_undo_command(home: Home, words: Sequence[str]) -> UndoResult:
         case ("config", "unset", key):
             return _describe_setting_undo(configuring.set_setting_remotely(home, key, None))
         case ("skills", "restore", wanted):
-            back = writing.restore_skill(home, RestoreSkillRequest(name=wanted))
+            back = writing.restore_skill(home, name=wanted)
             return UndoResult(messages=(f"{back.name} was restored.",), undo=back.undo)
         case ("skills", "remove", *names) if names:
-            gone = writing.remove_skills(home, RemoveSkillsRequest(names=tuple(names)))
+            gone = writing.remove_skills(home, names=tuple(names))
             return UndoResult(messages=tuple(f"{one.name} is in the archive." for one in gone.skills), undo=gone.undo)
         case ("skills", ("enable" | "disable") as turn, *names) if names:
             done = writing.switch_skills(home, names, on=turn == "enable")
             said = tuple(f"{one.name} is switched {'on' if one.enabled else 'off'}." for one in done.skills)
             return UndoResult(messages=said, undo=done.undo)
         case ("lessons", ("remove" | "restore") as turn, *ids) if ids:
-            moved = (lessons.remove_lessons if turn == "remove" else lessons.restore_lessons)(
-                home, LessonIdsRequest(ids=tuple(ids))
-            )
+            moved = (lessons.remove_lessons if turn == "remove" else lessons.restore_lessons)(home, ids=tuple(ids))
             where = "in the archive" if turn == "remove" else "back"
             return UndoResult(messages=tuple(f"“{one.text}” is {where}." for one in moved.lessons), undo=moved.undo)
         case ("review", "reopen", *ids) if ids:
-            again = review.reopen_proposals(home, review.ReopenProposalsRequest(ids=tuple(ids))).reopened
+            again = review.reopen_proposals(home, ids=tuple(ids)).reopened
             return UndoResult(messages=tuple(f"{item.title} is pending review again." for item in again))
         case ("tasks", "remove", name, id):
-            dropped = tasks.remove_task(home, tasks.RemoveTaskRequest(name=name, id=id))
+            dropped = tasks.remove_task(home, name=name, id=id)
             return UndoResult(messages=("The task was removed.",), undo=dropped.undo)
         case ("tasks", "add", name, "--task", text):
             kept = tasks.add_task(home, tasks.AddTaskRequest(name=name, task=text))
@@ -107,18 +92,18 @@ def run_undo_command(home: Home, words: Sequence[str]) -> UndoResult:
             undo = ("tools", "remove", f"{tool.name}@{tool.layer}")
             return UndoResult(messages=(f"The tool {tool.name} was restored.",), undo=undo)
         case ("users", "remove", name):
-            gone_user = users.remove_user(home, users.RemoveUserRequest(name=name))
+            gone_user = users.remove_user(home, name=name)
             return UndoResult(messages=(f"{gone_user.removed} can no longer sign in.",))
         case ("resume" | "pause",) as turn:
-            now = (pausing.pause_learning if turn == ("pause",) else pausing.resume_learning)(home, EmptyPayload())
+            now = (pausing.pause_learning if turn == ("pause",) else pausing.resume_learning)(home)
             return UndoResult(
                 messages=("Learning is paused." if now.paused else "Learning has resumed.",), undo=now.undo
             )
         case ("connect", agent):
-            wired = agents.connect_agent(home, agents.AgentRequest(agent=agent))
+            wired = agents.connect_agent(home, agent=agent)
             return UndoResult(messages=(f"{wired.title} is connected.",), undo=wired.undo)
         case ("disconnect", agent):
-            wired = agents.disconnect_agent(home, agents.AgentRequest(agent=agent))
+            wired = agents.disconnect_agent(home, agent=agent)
             return UndoResult(messages=(f"{wired.title} is disconnected.",), undo=wired.undo)
         case ("trust", "--revoke", name):
             seen = trusting.revoke_trust(home, trusting.resolve_skill_target(home.skills, name), name)

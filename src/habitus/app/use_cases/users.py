@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home, refuse_unless_admin, refuse_unless_writable
 from habitus.app.operating.people import UserRole, open_user_accounts
-from habitus.app.use_cases.declaration import EmptyPayload, argument, option, page_address_option, use_case
+from habitus.app.use_cases.declaration import PageAddress, argument, option, use_case
 
 _NAME = "What they are called; every change names them."
 
@@ -29,19 +30,12 @@ class ListUsersResult:
     left_in_file: Mapping[str, str]
 
 
-@use_case("users list", route="GET /users", access=Access.VIEWER, example=EmptyPayload())
-def list_users(home: Home, request: EmptyPayload) -> ListUsersResult:
+@use_case("users list", route="GET /users", access=Access.VIEWER)
+def list_users(home: Home) -> ListUsersResult:
     """List who may sign in."""
     people = open_user_accounts(home)
     found = [UserSummary(name=one.name, role=one.role, seen_on=one.seen_on) for one in people.list()]
     return ListUsersResult(users=found, left_in_file=people.list_only_in_file())
-
-
-@dataclass(frozen=True, kw_only=True)
-class AddUserRequest:
-    name: str = argument(_NAME)
-    role: UserRole = option("viewer can view, reviewer can also review, admin can change everything.", default=MISSING)
-    at: str = page_address_option("Where they reach the page.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,27 +53,27 @@ class AddUserResult:
     "users add",
     route="POST /users",
     access=Access.ADMIN,
-    example=AddUserRequest(name="ben", role=UserRole.REVIEWER),
+    example={"name": "ben", "role": UserRole.REVIEWER},
     undo="users remove",
     status=201,
 )
-def add_user(home: Home, request: AddUserRequest) -> AddUserResult:
+def add_user(
+    home: Home,
+    name: Annotated[str, argument(_NAME)],
+    role: Annotated[UserRole, option("viewer can view, reviewer can also review, admin can change everything.")],
+    at: PageAddress = "http://127.0.0.1:8765",
+) -> AddUserResult:
     """Let a user sign in; an existing user gets a new role, link and token."""
     refuse_unless_writable(home)
     refuse_unless_admin(home, "let people in")
-    made = open_user_accounts(home).add(request.name, request.role)
+    made = open_user_accounts(home).add(name, role)
     return AddUserResult(
-        name=request.name,
-        role=request.role,
-        link=f"{request.at.rstrip('/')}/enter?key={made.link}",
+        name=name,
+        role=role,
+        link=f"{at.rstrip('/')}/enter?key={made.link}",
         token=made.token,
-        undo=("users", "remove", request.name),
+        undo=("users", "remove", name),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RemoveUserRequest:
-    name: str = argument(_NAME)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +81,10 @@ class RemoveUserResult:
     removed: str
 
 
-@use_case("users remove", route="DELETE /users/{name}", access=Access.ADMIN, example=RemoveUserRequest(name="ben"))
-def remove_user(home: Home, request: RemoveUserRequest) -> RemoveUserResult:
+@use_case("users remove", route="DELETE /users/{name}", access=Access.ADMIN, example={"name": "ben"})
+def remove_user(home: Home, name: Annotated[str, argument(_NAME)]) -> RemoveUserResult:
     """Stop a user from signing in, starting with their next request; their name stays in the history."""
     refuse_unless_writable(home)
     refuse_unless_admin(home, "shut people out")
-    open_user_accounts(home).remove(request.name)
-    return RemoveUserResult(removed=request.name)
+    open_user_accounts(home).remove(name)
+    return RemoveUserResult(removed=name)

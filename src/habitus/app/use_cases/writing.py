@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import MISSING, dataclass, make_dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library.undoing import build_change_undo, build_version_undo, build_write_undo
 from habitus.app.use_cases.declaration import (
     MAX_TEXT_CHARS,
+    ExpectedVersion,
+    Reason,
+    SkillName,
     argument,
-    expected_version_option,
     option,
     parse_expected_version,
-    reason_option,
     text_option,
     use_case,
 )
-from habitus.app.use_cases.skills import MAX_VERSION, skill_name_argument
+from habitus.app.use_cases.skills import MAX_VERSION
 from habitus.errors import ConflictingOptions, Invalid, NotFound, Refused, Stale
 from habitus.files import Tree, build_file
 from habitus.skills import names, trees
@@ -34,6 +35,7 @@ from habitus.skills.library import Library
 from habitus.skills.model import Author, Skill, SkillState
 from habitus.skills.stores.base import SkillWriteResult
 
+_NEW_NAME = "The name: lower-case letters, digits and hyphens; over REST, without it, made from the title."
 # Takes content and a file name, and yields the text that the person wrote.
 OpenEditor = Callable[[bytes, str], AbstractContextManager[bytes]]
 _SKELETON = """# {title}
@@ -84,7 +86,11 @@ else:
     SkillFieldOptions = make_dataclass(
         "SkillFieldOptions",
         [
-            (each.name, tuple[str, ...] | None if each.is_list else str | None, option(each.help, *each.options))
+            (
+                each.name,
+                Annotated[tuple[str, ...] | None if each.is_list else str | None, option(each.help, *each.options)],
+                None,
+            )
             for each in EDITABLE_FIELDS
         ],
         frozen=True,
@@ -94,16 +100,17 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateSkillRequest(SkillFieldOptions):
-    name: str = argument(
-        "The name: lower-case letters, digits and hyphens; over REST, without it, made from the title.", rest_default=""
-    )
-    body: str | None = text_option(
-        "Markdown with the steps, on the command line in a file ('-' is standard input); without it, a skeleton.",
-        "--file",
-        "-f",
-    )
-    layer: str | None = option("Write it to this layer instead of your own.")
-    cli: bool = option("Add a runnable command line, scripts/cli.py.", default=False)
+    name: Annotated[str, argument(_NEW_NAME, rest_default="")]
+    body: Annotated[
+        str | None,
+        text_option(
+            "Markdown with the steps, on the command line in a file ('-' is standard input); without it, a skeleton.",
+            "--file",
+            "-f",
+        ),
+    ] = None
+    layer: Annotated[str | None, option("Write it to this layer instead of your own.")] = None
+    cli: Annotated[bool, option("Add a runnable command line, scripts/cli.py.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,14 +141,11 @@ def _get_version(done: CreateSkillResult | ChangeSkillResult) -> tuple[int, str]
     return done.version, done.layer
 
 
-def _find_skill_created_since(home: Home, request: CreateSkillRequest, since: datetime) -> CreateSkillResult | None:
+def _find_skill_created_since(home: Home, since: datetime, request: CreateSkillRequest) -> CreateSkillResult | None:
     """Return the skill of this name if this user created it since then."""
     name = request.name or names.slugify(str(FieldChanges.from_object(request).values.get("title") or ""))
     with suppress(NotFound):
-        item, person = (
-            home.skills.find(f"{name}@{request.layer}" if request.layer else name),
-            home.build_author(),
-        )
+        item, person = home.skills.find(f"{name}@{request.layer}" if request.layer else name), home.build_author()
         history = home.skills.list_versions(f"{item.name}@{item.layer}")
         # Only versions by the same person: a skill that someone else created meanwhile is a conflict, not this
         # request's result.
@@ -150,18 +154,11 @@ def _find_skill_created_since(home: Home, request: CreateSkillRequest, since: da
     return None
 
 
-_EXAMPLE_FIELDS: dict[str, Any] = {
-    "name": "tidy-inbox",
-    "description": "Sorts mail",
-    "when_to_use": "When mail piles up",
-}
-
-
 @use_case(
     "skills new",
     route="POST /skills",
     access=Access.ADMIN,
-    example=CreateSkillRequest(**_EXAMPLE_FIELDS),
+    example={"name": "tidy-inbox", "description": "Sorts mail", "when_to_use": "When mail piles up"},
     status=201,
     location="/skills/{name}",
     accepts_idempotency_key=True,
@@ -217,23 +214,23 @@ def _build_skill(request: CreateSkillRequest) -> Skill:
 
 @dataclass(frozen=True, kw_only=True)
 class EditSkillRequest(SkillFieldOptions):
-    name: str = skill_name_argument()
-    append: str | None = option("Append this text to the steps.", longest=MAX_TEXT_CHARS)
-    prepend: str | None = option("Prepend this text to the steps.", longest=MAX_TEXT_CHARS)
-    body: str | None = option("Replace the steps with this text.", "--replace", longest=MAX_TEXT_CHARS)
-    find: str | None = option("Exact text to find; needs --with.", longest=MAX_TEXT_CHARS)
-    replacement: str | None = option("The replacement text.", "--with", longest=MAX_TEXT_CHARS)
-    everywhere: bool = option("With --find: every occurrence.", "--all", default=False)
-    delete: str | None = option("Exact text to delete once.", longest=MAX_TEXT_CHARS)
-    expect: str | None = expected_version_option()
-    reason: str = reason_option()
+    name: SkillName
+    append: Annotated[str | None, option("Append this text to the steps.", longest=MAX_TEXT_CHARS)] = None
+    prepend: Annotated[str | None, option("Prepend this text to the steps.", longest=MAX_TEXT_CHARS)] = None
+    body: Annotated[str | None, option("Replace the steps with this text.", "--replace", longest=MAX_TEXT_CHARS)] = None
+    find: Annotated[str | None, option("Exact text to find; needs --with.", longest=MAX_TEXT_CHARS)] = None
+    replacement: Annotated[str | None, option("The replacement text.", "--with", longest=MAX_TEXT_CHARS)] = None
+    everywhere: Annotated[bool, option("With --find: every occurrence.", "--all")] = False
+    delete: Annotated[str | None, option("Exact text to delete once.", longest=MAX_TEXT_CHARS)] = None
+    expect: ExpectedVersion = None
+    reason: Reason = ""
 
 
 @use_case(
     "skills edit",
     route="PATCH /skills/{name}",
     access=Access.ADMIN,
-    example=EditSkillRequest(name="tidy-inbox", append="4. Archive what is done."),
+    example={"name": "tidy-inbox", "append": "4. Archive what is done."},
     get_version=_get_version,
 )
 def edit_skill(home: Home, request: EditSkillRequest) -> ChangeSkillResult:
@@ -321,11 +318,6 @@ def get_main_file(tree: Tree) -> tuple[str, bytes]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkillNamesRequest:
-    names: tuple[str, ...] = argument("Skills: name, or name@layer.", completes="skills")
-
-
-@dataclass(frozen=True, kw_only=True)
 class SwitchedSkillStatus:
     """The state of a skill after it was enabled or disabled."""
 
@@ -349,24 +341,28 @@ class SwitchSkillsResult:
     "skills enable",
     route="POST /skills/{names}/enable",
     access=Access.ADMIN,
-    example=SkillNamesRequest(names=("tidy-inbox",)),
+    example={"names": ("tidy-inbox",)},
     undo="skills disable",
 )
-def enable_skills(home: Home, request: SkillNamesRequest) -> SwitchSkillsResult:
+def enable_skills(
+    home: Home, names: Annotated[tuple[str, ...], argument("Skills: name, or name@layer.", completes="skills")]
+) -> SwitchSkillsResult:
     """Enable skills."""
-    return switch_skills(home, request.names, on=True)
+    return switch_skills(home, names, on=True)
 
 
 @use_case(
     "skills disable",
     route="POST /skills/{names}/disable",
     access=Access.ADMIN,
-    example=SkillNamesRequest(names=("tidy-inbox",)),
+    example={"names": ("tidy-inbox",)},
     undo="skills enable",
 )
-def disable_skills(home: Home, request: SkillNamesRequest) -> SwitchSkillsResult:
+def disable_skills(
+    home: Home, names: Annotated[tuple[str, ...], argument("Skills: name, or name@layer.", completes="skills")]
+) -> SwitchSkillsResult:
     """Disable skills: they stay, but no prompt sees them."""
-    return switch_skills(home, request.names, on=False)
+    return switch_skills(home, names, on=False)
 
 
 def switch_skills(home: Home, names: Sequence[str], *, on: bool) -> SwitchSkillsResult:
@@ -382,12 +378,6 @@ def switch_skills(home: Home, names: Sequence[str], *, on: bool) -> SwitchSkills
         ],
         undo=("skills", "disable" if on else "enable", *turned) if turned else (),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RemoveSkillsRequest:
-    names: tuple[str, ...] = argument("Skills: name, or name@layer.", completes="skills")
-    reason: str = reason_option()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -413,12 +403,16 @@ class RemoveSkillsResult:
     "skills remove",
     route="DELETE /skills/{names}",
     access=Access.ADMIN,
-    example=RemoveSkillsRequest(names=("tidy-inbox",), reason="two skills said the same"),
+    example={"names": ("tidy-inbox",), "reason": "two skills said the same"},
     undo="skills restore",
 )
-def remove_skills(home: Home, request: RemoveSkillsRequest) -> RemoveSkillsResult:
+def remove_skills(
+    home: Home,
+    names: Annotated[tuple[str, ...], argument("Skills: name, or name@layer.", completes="skills")],
+    reason: Reason = "",
+) -> RemoveSkillsResult:
     """Move skills to the archive, from which 'restore' brings them back."""
-    items, author = [home.skills.find(name) for name in request.names], home.build_author(request.reason)
+    items, author = [home.skills.find(name) for name in names], home.build_author(reason)
     gone = [_remove_skill(home.skills, item, author) for item in items]
     return RemoveSkillsResult(skills=gone, undo=gone[0].undo if len(gone) == 1 else build_change_undo(author))
 
@@ -432,12 +426,6 @@ def _remove_skill(skills: Library, item: ListedSkill, author: Author) -> Removed
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestoreSkillRequest:
-    name: str | None = argument("name, name@layer, or #ID from the list.", default=None)
-    new_name: str | None = option("Restore it under this name.", "--as")
-
-
-@dataclass(frozen=True, kw_only=True)
 class RestoreSkillResult:
     name: str
     layer: str
@@ -448,33 +436,35 @@ class RestoreSkillResult:
     "skills restore",
     route="POST /archive/{name}/restore",
     access=Access.ADMIN,
-    example=RestoreSkillRequest(name="tidy-inbox"),
+    example={"name": "tidy-inbox"},
     undo="skills remove",
 )
-def restore_skill(home: Home, request: RestoreSkillRequest) -> RestoreSkillResult:
+def restore_skill(
+    home: Home,
+    name: Annotated[str | None, argument("name, name@layer, or #ID from the list.")] = None,
+    new_name: Annotated[str | None, option("Restore it under this name.", "--as")] = None,
+) -> RestoreSkillResult:
     """Restore a skill from the archive."""
-    if request.name is None:
+    if name is None:
         raise ConflictingOptions("Name a skill.", hint="'habitus skills restore --list' shows them.")
-    new_name = None if request.new_name is None else names.check_name(request.new_name)
-    name, layer = home.skills.restore(request.name, home.build_author("restored"), new_name=new_name)
-    return RestoreSkillResult(name=name, layer=layer, undo=("skills", "remove", f"{name}@{layer}"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RollbackSkillRequest:
-    name: str = skill_name_argument()
-    to: int = option("The version to roll back to.", default=MISSING, least=1, most=MAX_VERSION)
-    reason: str = reason_option()
+    wanted = None if new_name is None else names.check_name(new_name)
+    found, layer = home.skills.restore(name, home.build_author("restored"), new_name=wanted)
+    return RestoreSkillResult(name=found, layer=layer, undo=("skills", "remove", f"{found}@{layer}"))
 
 
 @use_case(
     "skills rollback",
     route="POST /skills/{name}/rollback",
     access=Access.ADMIN,
-    example=RollbackSkillRequest(name="csv-summary", to=2),
+    example={"name": "csv-summary", "to": 2},
 )
-def rollback_skill(home: Home, request: RollbackSkillRequest) -> ChangeSkillResult:
+def rollback_skill(
+    home: Home,
+    name: SkillName,
+    to: Annotated[int, option("The version to roll back to.", least=1, most=MAX_VERSION)],
+    reason: Reason = "",
+) -> ChangeSkillResult:
     """Make an earlier version the current one, as a new version."""
-    author = home.build_author(request.reason or f"back to version {request.to}")
-    done = home.skills.rollback(request.name, request.to, author)
+    author = home.build_author(reason or f"back to version {to}")
+    done = home.skills.rollback(name, to, author)
     return ChangeSkillResult(name=done.name, layer=done.layer, version=done.version, undo=build_write_undo(done))

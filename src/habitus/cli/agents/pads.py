@@ -17,13 +17,11 @@ from habitus.app.conversations import running_code
 from habitus.app.conversations.running_code import ResetScratchpadResult
 from habitus.app.home import refuse_if_read_only
 from habitus.app.use_cases import pads
-from habitus.app.use_cases.declaration import EmptyPayload
 from habitus.app.use_cases.pads import (
     ExecuteCellRequest,
     ListCellsResult,
     ListScratchpadsResult,
     RemoveScratchpadResult,
-    ScratchpadRequest,
 )
 from habitus.cli import inputs, output
 from habitus.cli.opening import open_habitus
@@ -49,7 +47,7 @@ def perform_execute_cell(
     return pads.execute_cell_streaming(habitus, cell, said)
 
 
-def execute_cell(context: typer.Context, request: ExecuteCellRequest, result: Cell) -> None:
+def execute_cell(context: typer.Context, result: Cell) -> None:
     for line in result.logs:
         output.print_error(line)
     if result.error:
@@ -57,13 +55,13 @@ def execute_cell(context: typer.Context, request: ExecuteCellRequest, result: Ce
     output.report_redacted_secrets(count_redactions(result.stdout))
 
 
-def list_scratchpads(context: typer.Context, request: EmptyPayload, result: ListScratchpadsResult) -> None:
+def list_scratchpads(context: typer.Context, result: ListScratchpadsResult) -> None:
     rows = [(pad.name, "running" if pad.running else "stopped", pad.cells) for pad in result.pads]
     empty = "There are no scratchpads yet. Start one: habitus pad exec NAME 'print(1)'"
     output.print_table_or_message(empty, ("name", "process", "cells"), rows)
 
 
-def list_cells(context: typer.Context, request: ScratchpadRequest, result: ListCellsResult) -> None:
+def list_cells(context: typer.Context, result: ListCellsResult) -> None:
     shown = [_describe_cell(number, cell) for number, cell in enumerate(result.cells, 1)]
     output.print_line("\n\n".join(shown) or "No cells yet.")
 
@@ -74,17 +72,17 @@ def _describe_cell(number: int, cell: Cell) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def reset_scratchpad(context: typer.Context, request: ScratchpadRequest, result: ResetScratchpadResult) -> None:
+def reset_scratchpad(context: typer.Context, result: ResetScratchpadResult) -> None:
     forgotten = output.format_count(result.forgotten_cells, "cell")
     output.print_line(f"{result.name} was reset; {forgotten} deleted. Its files and packages stay.")
 
 
-def confirm_remove_scratchpad(habitus: Habitus, request: ScratchpadRequest, print_line: Callable[..., None]) -> str:
+def confirm_remove_scratchpad(habitus: Habitus, name: str, print_line: Callable[..., None]) -> str:
     refuse_if_read_only(habitus)
-    return f"Delete {running_code.find_scratchpad_folder(habitus.settings, request.name)} permanently?"
+    return f"Delete {running_code.find_scratchpad_folder(habitus.settings, name)} permanently?"
 
 
-def remove_scratchpad(context: typer.Context, request: ScratchpadRequest, result: RemoveScratchpadResult) -> None:
+def remove_scratchpad(context: typer.Context, result: RemoveScratchpadResult) -> None:
     output.print_line(f"{result.removed} was deleted.")
 
 

@@ -9,7 +9,7 @@ import typer
 
 from habitus.agent.history import unpack_message
 from habitus.app.conversations.past_sessions import PastSession, get_past_session
-from habitus.app.use_cases.sessions import ListSessionsRequest, SessionDetails, SessionPage, ShowSessionRequest
+from habitus.app.use_cases.sessions import SessionDetails, SessionPage
 from habitus.cli import inputs, output
 from habitus.cli.completion import AllUsersOption, JsonOption, WideOption
 from habitus.cli.opening import open_habitus
@@ -22,9 +22,7 @@ SessionIdArgument = Annotated[str, typer.Argument(help="A session id, or its beg
 EXPORT_FORMATS = ("markdown", "json")
 
 
-def list_sessions(
-    context: typer.Context, request: ListSessionsRequest, result: SessionPage, wide: WideOption = False
-) -> None:
+def list_sessions(context: typer.Context, result: SessionPage, wide: WideOption = False) -> None:
     rows = [(s.id, inputs.format_timestamp(s.last_turn_on), s.turns, s.user, s.title) for s in result.sessions]
     columns = ("id", "last turn", "turns", "user", "first request")
     empty = "No sessions yet. Start one: habitus chat"
@@ -36,7 +34,7 @@ def list_sessions(
         )
 
 
-def show_session(context: typer.Context, request: ShowSessionRequest, result: SessionDetails) -> None:
+def show_session(context: typer.Context, result: SessionDetails) -> None:
     output.print_line(_render_session_markdown(result))
     output.print_paging_hint(len(result.turns), result.total, result.next)
 

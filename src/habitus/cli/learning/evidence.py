@@ -8,8 +8,7 @@ import typer
 
 from habitus.app.learning.evidence import ASSUMED_SHARE
 from habitus.app.learning.learning import TurnJudgementResult
-from habitus.app.use_cases.declaration import EmptyPayload
-from habitus.app.use_cases.evidence import EvidencePage, PlanEvidenceResult, RecordOutcomeRequest, ShowEvidenceRequest
+from habitus.app.use_cases.evidence import EvidencePage, PlanEvidenceResult
 from habitus.cli import output
 from habitus.cli.completion import WideOption
 from habitus.evidence.estimation import EffectEstimate, EstimateBasis, VariantCounts
@@ -21,10 +20,8 @@ from habitus.text import to_one_line
 _MIN_TOKENS_FOR_RATE = 100
 
 
-def show_evidence(
-    context: typer.Context, request: ShowEvidenceRequest, result: EvidencePage, wide: WideOption = False
-) -> None:
-    if request.name is not None:
+def show_evidence(context: typer.Context, result: EvidencePage, name: str | None, wide: WideOption = False) -> None:
+    if name is not None:
         for one in result.items:
             _print_item(one, result.lessons)
     else:
@@ -98,9 +95,7 @@ def _print_item(one: ItemFinding, lessons: Mapping[str, str]) -> None:
     output.print_line()
 
 
-def plan_evidence(
-    context: typer.Context, request: EmptyPayload, result: PlanEvidenceResult, wide: WideOption = False
-) -> None:
+def plan_evidence(context: typer.Context, result: PlanEvidenceResult, wide: WideOption = False) -> None:
     rows = [
         (*_format_name_and_version(one.item, result.lessons), *_describe_plan(one.plan))
         for one in result.plans
@@ -210,7 +205,7 @@ def render_axis(*, is_unicode: bool = True) -> str:
     return fewer + " " * (PLOT_WIDTH - len(fewer) - len(more)) + more
 
 
-def record_outcome(context: typer.Context, judgement: RecordOutcomeRequest, result: TurnJudgementResult) -> None:
+def record_outcome(context: typer.Context, result: TurnJudgementResult, by: str) -> None:
     request = output.strip_control_characters(" ".join(result.request.split()))[:60]
     which = f"{result.turn} ({request})" if request else result.turn
-    output.print_line(f"{which}: {result.outcome.kind.value} (by {judgement.by}).")
+    output.print_line(f"{which}: {result.outcome.kind.value} (by {by}).")

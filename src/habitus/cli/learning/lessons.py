@@ -18,22 +18,13 @@ from habitus.app.learning.curating import CurationReport
 from habitus.app.library.undoing import build_lesson_targets
 from habitus.app.use_cases import identity as use_case
 from habitus.app.use_cases import lessons
-from habitus.app.use_cases.declaration import EmptyPayload
-from habitus.app.use_cases.identity import ChangeIdentityRequest, IdentityDetails
+from habitus.app.use_cases.identity import IdentityDetails
 from habitus.app.use_cases.lessons import (
-    AddLessonRequest,
     AddLessonResult,
-    CurationRequest,
-    EditLessonRequest,
     EditLessonResult,
     LessonDetails,
-    LessonIdsRequest,
     LessonPage,
-    ListArchivedLessonsRequest,
-    ListLessonsRequest,
     MoveLessonsResult,
-    RetractLessonsRequest,
-    ShowLessonRequest,
 )
 from habitus.cli import completion, inputs, output
 from habitus.cli.completion import AllUsersOption, JsonOption, WideOption
@@ -44,10 +35,8 @@ from habitus.memory.model import Engram, LessonKind, LessonScope, compute_utilit
 from habitus.memory.page_files import EditedPages
 
 
-def list_lessons(
-    context: typer.Context, request: ListLessonsRequest, result: LessonPage, wide: WideOption = False
-) -> None:
-    when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(request.since, " yet")
+def list_lessons(context: typer.Context, result: LessonPage, since: str, wide: WideOption = False) -> None:
+    when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(since, " yet")
     empty = f"No lessons{when}. Add one: habitus lessons add 'Dates are day-first.'"
     rows = [
         (e.id, e.kind.value, _format_scope(e), e.trust.value, _format_helpfulness(e), e.text) for e in result.lessons
@@ -57,7 +46,7 @@ def list_lessons(
     output.print_paging_hint(len(rows), result.total, result.next)
 
 
-def list_archived_lessons(context: typer.Context, request: ListArchivedLessonsRequest, result: LessonPage) -> None:
+def list_archived_lessons(context: typer.Context, result: LessonPage) -> None:
     rows = [(e.id, e.kind.value, e.reason, e.text) for e in result.lessons]
     output.print_table_or_message("The archive is empty.", ("id", "kind", "why", "text"), rows, wide="text")
     output.print_paging_hint(len(rows), result.total, result.next)
@@ -74,7 +63,7 @@ def _format_helpfulness(engram: Engram) -> str:
     return f"{counters.helpful} of {counters.retrievals}" if counters.retrievals else "–"
 
 
-def show_lesson(context: typer.Context, request: ShowLessonRequest, result: LessonDetails) -> None:
+def show_lesson(context: typer.Context, result: LessonDetails) -> None:
     output.print_line(result.lesson.text)
     output.print_line()
     for name, value in _list_lesson_facts(result.lesson):
@@ -111,7 +100,7 @@ def _list_lesson_facts(engram: Engram) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-def add_lesson(context: typer.Context, request: AddLessonRequest, result: AddLessonResult) -> None:
+def add_lesson(context: typer.Context, result: AddLessonResult) -> None:
     output.print_line(f"{result.status.value.capitalize()}: {result.lesson.id}  {result.lesson.text}")
     if result.redacted:
         output.print_line(f"{output.format_count(sum(result.redacted.values()), 'secret')} removed.")
@@ -144,15 +133,13 @@ def edit_lessons(
             return
         if not is_given:
             text = _edit_lesson_text(habitus, select_memory(habitus, all_users).get(id))
-        wanted = EditLessonRequest(
-            id=id, text=text, kind=kind, scope=scope, topic=topic, expect=expect, all_users=all_users
+        done = lessons.edit_lesson(
+            habitus, id=id, text=text, kind=kind, scope=scope, topic=topic, expect=expect, all_users=all_users
         )
-        print_use_case_result(
-            context, wanted, lessons.edit_lesson(habitus, wanted), _print_changed_lesson, as_json=as_json
-        )
+        print_use_case_result(context, done, _print_changed_lesson, as_json=as_json)
 
 
-def _print_changed_lesson(context: typer.Context, request: EditLessonRequest, result: EditLessonResult) -> None:
+def _print_changed_lesson(context: typer.Context, result: EditLessonResult) -> None:
     output.print_line(f"Changed: {result.lesson.id}  {result.lesson.text}" if result.undo else "Nothing was changed.")
 
 
@@ -226,15 +213,15 @@ def _page_edits_as_json(looked: PageSyncResult) -> dict[str, Any]:
     }
 
 
-def remove_lessons(context: typer.Context, request: LessonIdsRequest, result: MoveLessonsResult) -> None:
+def remove_lessons(context: typer.Context, result: MoveLessonsResult) -> None:
     _print_moved_lessons("Removed", result)
 
 
-def restore_lessons(context: typer.Context, request: LessonIdsRequest, result: MoveLessonsResult) -> None:
+def restore_lessons(context: typer.Context, result: MoveLessonsResult) -> None:
     _print_moved_lessons("Restored", result)
 
 
-def retract_lessons(context: typer.Context, request: RetractLessonsRequest, result: MoveLessonsResult) -> None:
+def retract_lessons(context: typer.Context, result: MoveLessonsResult) -> None:
     _print_moved_lessons("Retracted", result)
 
 
@@ -254,24 +241,22 @@ def show_or_edit_identity(
     if edit and write is not None:
         raise typer.BadParameter("Give --edit or --set, not both.")
     with open_habitus(context) as habitus:
-        now = use_case.show_identity(habitus, EmptyPayload())
+        now = use_case.show_identity(habitus)
         if edit:
             with edit_in_editor(
                 habitus.settings.editor, now.text.encode(), "identity.md", instead="use --set -"
             ) as after:
-                now = use_case.change_identity(habitus, ChangeIdentityRequest(text=after.decode()))
+                now = use_case.change_identity(habitus, text=after.decode())
         elif write is not None:
-            now = use_case.change_identity(
-                habitus, ChangeIdentityRequest(text=sys.stdin.read() if write == "-" else write)
-            )
-        print_use_case_result(context, None, now, _print_identity_text, as_json=as_json)
+            now = use_case.change_identity(habitus, text=sys.stdin.read() if write == "-" else write)
+        print_use_case_result(context, now, _print_identity_text, as_json=as_json)
 
 
-def _print_identity_text(context: typer.Context, request: object, result: IdentityDetails) -> None:
+def _print_identity_text(context: typer.Context, result: IdentityDetails) -> None:
     output.print_line(result.text)
 
 
-def curate(context: typer.Context, request: CurationRequest, result: CurationReport) -> None:
+def curate(context: typer.Context, result: CurationReport) -> None:
     rows = [(step.action.value, step.item, step.reason, step.text) for step in result.steps]
     output.print_table_or_message("Nothing to curate.", ("what", "item", "why", "text"), rows, wide="text")
     if result.spent:

@@ -9,6 +9,7 @@ import itertools
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,19 +19,13 @@ from habitus.app.library import trusting
 from habitus.app.library.trusting import SkillRiskReport
 from habitus.app.use_cases import review
 from habitus.app.use_cases.review import (
-    ApproveItemsRequest,
     ApproveItemsResult,
     DecisionResult,
-    EditProposalTextRequest,
     EditProposalTextResult,
     InboxItemDiff,
-    InboxItemRequest,
-    ListPendingRequest,
     PendingItemDetails,
     PendingPage,
-    RejectItemsRequest,
     RejectItemsResult,
-    ReopenProposalsRequest,
     ReopenProposalsResult,
 )
 from habitus.cli import completion, inputs, output
@@ -41,9 +36,7 @@ from habitus.memory.model import Engram
 from habitus.skills.proposals import TRIAL_COLUMNS
 
 
-def list_pending(
-    context: typer.Context, request: ListPendingRequest, result: PendingPage, wide: WideOption = False
-) -> None:
+def list_pending(context: typer.Context, result: PendingPage, wide: WideOption = False) -> None:
     rows = [(one.id, one.state, one.action, one.title, one.by, "; ".join(one.reasons)) for one in result.proposals]
     columns = ("id", "state", "action", "what", "by", "needs review because")
     output.print_table_or_message(
@@ -52,7 +45,7 @@ def list_pending(
     output.print_paging_hint(len(rows), result.total, result.next)
 
 
-def show_inbox_item(context: typer.Context, request: InboxItemRequest, result: PendingItemDetails) -> None:
+def show_inbox_item(context: typer.Context, result: PendingItemDetails) -> None:
     item, subject = result.item, result.item.subject
     if isinstance(subject, Engram):
         output.print_line(
@@ -75,11 +68,11 @@ def show_inbox_item(context: typer.Context, request: InboxItemRequest, result: P
     output.print_line(result.diff.rstrip("\n") if isinstance(subject, Engram) else result.diff)
 
 
-def diff_inbox_item(context: typer.Context, request: InboxItemRequest, result: InboxItemDiff) -> None:
+def diff_inbox_item(context: typer.Context, result: InboxItemDiff) -> None:
     output.write_stdout(output.strip_control_characters(result.diff))
 
 
-def approve_items(context: typer.Context, request: ApproveItemsRequest, result: ApproveItemsResult) -> None:
+def approve_items(context: typer.Context, result: ApproveItemsResult) -> None:
     for one in result.approved:
         _print_approved_item(context, one)
 
@@ -97,7 +90,7 @@ def _print_approved_item(context: typer.Context, result: DecisionResult) -> None
     output.print_undo_command(context, *result.undo)
 
 
-def reject_items(context: typer.Context, request: RejectItemsRequest, result: RejectItemsResult) -> None:
+def reject_items(context: typer.Context, result: RejectItemsResult) -> None:
     for one in result.rejected:
         subject = one.item.subject
         output.print_line(
@@ -106,7 +99,7 @@ def reject_items(context: typer.Context, request: RejectItemsRequest, result: Re
         output.print_undo_command(context, *one.undo)
 
 
-def reopen_proposals(context: typer.Context, request: ReopenProposalsRequest, result: ReopenProposalsResult) -> None:
+def reopen_proposals(context: typer.Context, result: ReopenProposalsResult) -> None:
     for item in result.reopened:
         output.print_line(f"Pending review again: {item.action} {item.title}.")
 
@@ -123,16 +116,12 @@ def edit_proposal(
         by_hand = edit_in_editor(habitus.settings.editor, before, name, instead="give the text with --file")
         # The edit is saved inside the block: if it is rejected, the editor's text is not lost.
         with by_hand if file is None else nullcontext(inputs.read_bytes(str(file))) as content:
-            wanted = EditProposalTextRequest(id=item, text=content.decode("utf-8", "replace"))
-            print_use_case_result(
-                context, wanted, review.edit_proposal_text(habitus, wanted), _print_edited_proposal, as_json=as_json
-            )
+            done = review.edit_proposal_text(habitus, id=item, text=content.decode("utf-8", "replace"))
+            print_use_case_result(context, done, partial(_print_edited_proposal, id=item), as_json=as_json)
 
 
-def _print_edited_proposal(
-    context: typer.Context, request: EditProposalTextRequest, result: EditProposalTextResult
-) -> None:
-    output.print_line(f"Proposal {request.id} is changed." if result.changed else "Nothing was changed.")
+def _print_edited_proposal(context: typer.Context, result: EditProposalTextResult, id: str) -> None:
+    output.print_line(f"Proposal {id} is changed." if result.changed else "Nothing was changed.")
 
 
 # The most skill names of one root in a list.

@@ -4,38 +4,35 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 
 import typer
 
 from habitus.app import Habitus
 from habitus.app.library.undoing import RollbackResult, UndoResult
 from habitus.app.use_cases import undoing
-from habitus.app.use_cases.declaration import EmptyPayload
 from habitus.app.use_cases.pausing import PauseStatus
-from habitus.app.use_cases.undoing import RollbackHomeRequest, UndoChangesRequest
 from habitus.cli import inputs, output
 from habitus.skills.layers.layer import USER_LAYER
 
 
-def confirm_rollback_home(habitus: Habitus, request: RollbackHomeRequest, print_line: Callable[..., None]) -> str:
+def confirm_rollback_home(habitus: Habitus, to: str, dry_run: bool, print_line: Callable[..., None]) -> str:
     """Preview the rollback and return the question; empty without a terminal, since a rollback can be undone."""
-    planned = undoing.rollback_home(habitus, replace(request, dry_run=True))
+    planned = undoing.rollback_home(habitus, to=to, dry_run=True)
     for step in planned.steps:
         name = step.name if step.layer == USER_LAYER else f"{step.name}@{step.layer}"
         print_line(f"{step.action:<8} {name}" + (f" (version {step.version})" if step.version else ""))
     for lesson in planned.lessons:
         print_line(f"{lesson.action:<8} lesson {lesson.id}: {lesson.text}")
     what = _count_steps(planned)
-    is_asked = bool(what) and not request.dry_run and sys.stdin.isatty()
+    is_asked = bool(what) and not dry_run and sys.stdin.isatty()
     return f"Roll back {what} to {inputs.format_timestamp(planned.to)}?" if is_asked else ""
 
 
-def rollback_home(context: typer.Context, request: RollbackHomeRequest, result: RollbackResult) -> None:
+def rollback_home(context: typer.Context, result: RollbackResult, dry_run: bool) -> None:
     what, timestamp = _count_steps(result), inputs.format_timestamp(result.to)
     if not what:
         output.print_line(f"Nothing has changed since {timestamp}.")
-    elif not request.dry_run:
+    elif not dry_run:
         are = "was" if what in ("1 skill", "1 lesson") else "were"
         output.print_line(f"{what} {are} rolled back to {timestamp}.")
 
@@ -47,17 +44,17 @@ def _count_steps(result: RollbackResult) -> str:
     return " and ".join(output.format_count(number, thing) for number, thing in found if number)
 
 
-def undo_changes(context: typer.Context, request: UndoChangesRequest, result: UndoResult) -> None:
+def undo_changes(context: typer.Context, result: UndoResult) -> None:
     for line in result.messages:
         output.print_line(line)
     for kept in result.failures:
         output.print_error(f"habitus: {kept}")
 
 
-def pause_learning(context: typer.Context, request: EmptyPayload, result: PauseStatus) -> None:
+def pause_learning(context: typer.Context, result: PauseStatus) -> None:
     since = "" if result.paused is None else inputs.format_timestamp(result.paused.since)
     output.print_line(f"Paused since {since}. Changes by people are still possible.")
 
 
-def resume_learning(context: typer.Context, request: EmptyPayload, result: PauseStatus) -> None:
+def resume_learning(context: typer.Context, result: PauseStatus) -> None:
     output.print_line("Learning has resumed." if result.undo else "Nothing was paused.")

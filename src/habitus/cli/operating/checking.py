@@ -6,7 +6,6 @@ import typer
 
 from habitus.app.operating import checking as use_case
 from habitus.app.use_cases import settings
-from habitus.app.use_cases.declaration import EmptyPayload
 from habitus.app.use_cases.settings import HealthReport
 from habitus.cli import output
 from habitus.cli.completion import JsonOption
@@ -19,7 +18,7 @@ def run_doctor(context: typer.Context, as_json: JsonOption = False) -> None:
     """Check what works and what is missing, each with its fix. Exits with 1 if something in use is broken."""
     try:
         with open_habitus(context) as habitus:
-            found = settings.check_health(habitus, EmptyPayload())
+            found = settings.check_health(habitus)
     except UserError as error:
         found = HealthReport(checks=use_case.report_unusable_home(error))
     # A damaged home can raise anything, and this command exists to report it.
@@ -27,9 +26,9 @@ def run_doctor(context: typer.Context, as_json: JsonOption = False) -> None:
         said = f"The home can't be read: {type(error).__name__}: {error}."
         unread = StorageFailed(said, hint="Restore a backup; skills on disk stay.")
         found = HealthReport(checks=use_case.report_unusable_home(unread))
-    print_use_case_result(context, EmptyPayload(), found, _print_checks, as_json=as_json)
+    print_use_case_result(context, found, _print_checks, as_json=as_json)
 
 
-def _print_checks(context: typer.Context, request: EmptyPayload, result: HealthReport) -> None:
+def _print_checks(context: typer.Context, result: HealthReport) -> None:
     rows = [(check.name, check.state, f"{check.detail} {check.hint}".strip()) for check in result.checks]
     output.print_table(("check", "state", "detail"), rows, wide="detail")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -13,44 +12,37 @@ from habitus.app.operating import configuring
 from habitus.app.operating.configuring import SettingChangeResult, SettingDetails
 from habitus.app.operating.people import LEGACY_FILE
 from habitus.app.use_cases import settings as use_case
-from habitus.app.use_cases.declaration import EmptyPayload
-from habitus.app.use_cases.settings import ListSettingsResult, SetSettingRequest, SettingRequest
-from habitus.app.use_cases.users import (
-    AddUserRequest,
-    AddUserResult,
-    ListUsersResult,
-    RemoveUserRequest,
-    RemoveUserResult,
-)
+from habitus.app.use_cases.settings import ListSettingsResult
+from habitus.app.use_cases.users import AddUserResult, ListUsersResult, RemoveUserResult
 from habitus.cli import output
 from habitus.settings import Settings
 
 
-def list_settings(context: typer.Context, request: EmptyPayload, result: ListSettingsResult) -> None:
+def list_settings(context: typer.Context, result: ListSettingsResult) -> None:
     output.print_table(
         ("key", "value", "from"), [(one.key, one.text, one.origin.value) for one in result.settings], wide="value"
     )
 
 
-def get_setting(context: typer.Context, request: SettingRequest, result: SettingDetails) -> None:
+def get_setting(context: typer.Context, result: SettingDetails) -> None:
     output.print_line(result.text)
 
 
-def perform_set_setting(settings: Settings, request: SetSettingRequest) -> SettingChangeResult:
+def perform_set_setting(settings: Settings, key: str, value: str, copy: str | None, yes: bool) -> SettingChangeResult:
     """Change a setting; ask before downloading model weights for it."""
     # Without a terminal the download needs an explicit --yes.
-    is_asked = request.is_minilm and request.copy is None and not request.yes and sys.stdin.isatty()
+    is_asked = use_case.is_minilm(key, value) and copy is None and not yes and sys.stdin.isatty()
     if is_asked and not configuring.has_encoder_weights(settings):
         asked = f"Fetch {configuring.WEIGHTS_MB} MB of weights into {settings.home}?"
-        request = replace(request, yes=typer.confirm(asked, default=True, abort=True))
-    return use_case.set_setting(settings, request)
+        yes = typer.confirm(asked, default=True, abort=True)
+    return use_case.set_setting(settings, key, value, copy, yes)
 
 
-def set_setting(context: typer.Context, request: SetSettingRequest, result: SettingChangeResult) -> None:
+def set_setting(context: typer.Context, result: SettingChangeResult) -> None:
     _print_setting_change(result, f"{result.setting.key} is set to {result.setting.text}.")
 
 
-def unset_setting(context: typer.Context, request: SettingRequest, result: SettingChangeResult) -> None:
+def unset_setting(context: typer.Context, result: SettingChangeResult) -> None:
     _print_setting_change(
         result, f"{result.setting.key} is {result.setting.text or 'empty'} again, from {result.setting.origin.value}."
     )
@@ -65,14 +57,14 @@ def _print_setting_change(result: SettingChangeResult, said: str) -> None:
         output.print_line(result.note)
 
 
-def add_user(context: typer.Context, request: AddUserRequest, result: AddUserResult) -> None:
+def add_user(context: typer.Context, result: AddUserResult) -> None:
     output.print_line(
         f"{result.name} can sign in as {result.role.value} with this link, which works once: {result.link}"
     )
     output.print_line(f"Their programs send 'Authorization: Bearer {result.token}'. Neither is shown again.")
 
 
-def list_users(context: typer.Context, request: EmptyPayload, result: ListUsersResult) -> None:
+def list_users(context: typer.Context, result: ListUsersResult) -> None:
     rows = [(one.name, one.role.value, f"{one.seen_on:%Y-%m-%d %H:%M}" if one.seen_on else "") for one in result.users]
     empty = "No other users. Invite one: habitus users add NAME --role viewer"
     output.print_table_or_message(empty, ("name", "role", "last seen"), rows)
@@ -80,7 +72,7 @@ def list_users(context: typer.Context, request: EmptyPayload, result: ListUsersR
         output.print_line(describe_unmigrated_users(Path(LEGACY_FILE), result.left_in_file))
 
 
-def remove_user(context: typer.Context, request: RemoveUserRequest, result: RemoveUserResult) -> None:
+def remove_user(context: typer.Context, result: RemoveUserResult) -> None:
     output.print_line(f"{result.removed} can no longer sign in.")
 
 

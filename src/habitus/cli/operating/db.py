@@ -14,20 +14,13 @@ from habitus.app.operating.erasure import ErasureResult
 from habitus.app.sharing import database
 from habitus.app.sharing.database import DatabaseStatus, MigrateDatabaseResult
 from habitus.app.use_cases import storage
-from habitus.app.use_cases.declaration import EmptyPayload
-from habitus.app.use_cases.storage import (
-    CreateBackupRequest,
-    EraseUserRequest,
-    ListBackupsResult,
-    MigrateDatabaseRequest,
-    RestoreBackupRequest,
-)
+from habitus.app.use_cases.storage import ListBackupsResult
 from habitus.cli import inputs, output
 from habitus.cli.completion import JsonOption
 from habitus.settings import Settings
 
 
-def show_database_status(context: typer.Context, request: EmptyPayload, result: DatabaseStatus) -> None:
+def show_database_status(context: typer.Context, result: DatabaseStatus) -> None:
     output.print_line(f"{result.address} ({result.server}), answers in {result.latency_ms} ms")
     output.print_line(f"Schema: {result.schema or 'no tables yet'}; this Habitus needs {result.needs}.")
     if result.server.startswith("PostgreSQL"):
@@ -38,7 +31,7 @@ def show_database_status(context: typer.Context, request: EmptyPayload, result: 
         output.print_table(("table", "rows"), rows)
 
 
-def migrate_database(context: typer.Context, request: MigrateDatabaseRequest, result: MigrateDatabaseResult) -> None:
+def migrate_database(context: typer.Context, result: MigrateDatabaseResult) -> None:
     before = ", unchanged." if result.before == result.after else f"; it was at {result.before or 'none'}."
     output.print_line(f"{result.address} is at schema {result.after}{before}")
     output.print_line(f"A Habitus that knows schema {result.oldest} or later can use it.")
@@ -66,13 +59,13 @@ def copy_database(
     output.print_line(f"{done.target} now contains everything from {done.source}.")
 
 
-def create_backup(context: typer.Context, request: CreateBackupRequest, result: BackupDetails) -> None:
+def create_backup(context: typer.Context, result: BackupDetails) -> None:
     output.print_line(f"{result.file}: {result.files} files, {result.size / 1e6:.1f} MB.")
     if result.note:
         output.print_line(result.note)
 
 
-def list_backups(context: typer.Context, request: EmptyPayload, result: ListBackupsResult) -> None:
+def list_backups(context: typer.Context, result: ListBackupsResult) -> None:
     rows = [
         (one.file.name, inputs.format_timestamp(one.made_on), one.files, f"{one.size / 1e6:.1f} MB")
         for one in result.backups
@@ -82,29 +75,27 @@ def list_backups(context: typer.Context, request: EmptyPayload, result: ListBack
     )
 
 
-def confirm_restore_backup(settings: Settings, request: RestoreBackupRequest, print_line: Callable[..., None]) -> str:
-    made_on = backing_up.read_manifest(request.resolve_path(settings)).made_on
+def confirm_restore_backup(settings: Settings, file: str, print_line: Callable[..., None]) -> str:
+    made_on = backing_up.read_manifest(storage.resolve_backup_path(settings, file)).made_on
     return f"Replace {settings.home} with its state of {inputs.format_timestamp(made_on)}?"
 
 
-def restore_backup(context: typer.Context, request: RestoreBackupRequest, result: RestoreResult) -> None:
+def restore_backup(context: typer.Context, result: RestoreResult) -> None:
     output.print_line(
         f"The home was restored to {inputs.format_timestamp(result.backup.made_on)}. {result.note}".strip()
     )
 
 
-def confirm_erase_user(habitus: Habitus, request: EraseUserRequest, print_line: Callable[..., None]) -> str:
+def confirm_erase_user(habitus: Habitus, user: str, dry_run: bool, print_line: Callable[..., None]) -> str:
     """Preview the erasure and return the question; it can't be undone, so it is always asked."""
-    if request.dry_run:
+    if dry_run:
         return ""
     # The preview runs the same code as the erasure, so it can't promise less than will happen.
-    kept = storage.erase_user(habitus, EraseUserRequest(user=request.user, dry_run=True))
-    return "\n".join(
-        [*_describe_erasure(kept), f"Permanently erase all data of '{request.user}'? This can't be undone."]
-    )
+    kept = storage.erase_user(habitus, user=user, dry_run=True)
+    return "\n".join([*_describe_erasure(kept), f"Permanently erase all data of '{user}'? This can't be undone."])
 
 
-def erase_user(context: typer.Context, request: EraseUserRequest, result: ErasureResult) -> None:
+def erase_user(context: typer.Context, result: ErasureResult) -> None:
     for line in _describe_erasure(result):
         output.print_line(line)
     for place in result.left:

@@ -13,16 +13,7 @@ from habitus.app import Habitus
 from habitus.app.operating import jobs
 from habitus.app.operating.job_kinds import JOB_KINDS
 from habitus.app.use_cases import jobs as cases
-from habitus.app.use_cases.declaration import EmptyPayload
-from habitus.app.use_cases.jobs import (
-    AddJobRequest,
-    JobPage,
-    JobRequest,
-    ListJobsRequest,
-    ListSchedulesResult,
-    SetScheduleRequest,
-    SetScheduleResult,
-)
+from habitus.app.use_cases.jobs import JobPage, ListSchedulesResult, SetScheduleResult
 from habitus.cli import inputs, output
 from habitus.cli.completion import JsonOption
 from habitus.cli.opening import open_habitus
@@ -30,10 +21,12 @@ from habitus.cli.use_case_commands import print_use_case_result
 from habitus.jobs.model import Job
 
 
-def add_job(context: typer.Context, request: AddJobRequest | JobRequest, job: Job) -> None:
-    output.print_line(f"{job.id}  {job.kind}, {job.state.value}{f': {job.reason}' if job.reason else ''}")
-    output.print_line(f"Done: {_format_progress(job)}. Added {_format_added_time(job)}.")
-    for label, told in (("Input", job.arguments), ("Result", job.result)):
+def add_job(context: typer.Context, result: Job) -> None:
+    output.print_line(
+        f"{result.id}  {result.kind}, {result.state.value}{f': {result.reason}' if result.reason else ''}"
+    )
+    output.print_line(f"Done: {_format_progress(result)}. Added {_format_added_time(result)}.")
+    for label, told in (("Input", result.arguments), ("Result", result.result)):
         if told:
             output.print_line(f"{label}: {_describe_values(told)}")
 
@@ -42,12 +35,12 @@ def add_job(context: typer.Context, request: AddJobRequest | JobRequest, job: Jo
 cancel_job = retry_job = add_job
 
 
-def list_jobs(context: typer.Context, request: ListJobsRequest, result: JobPage) -> None:
+def list_jobs(context: typer.Context, result: JobPage, done: bool) -> None:
     rows = [
         (job.id, job.kind, job.state.value, _format_progress(job), _format_added_time(job), job.reason)
         for job in result.jobs
     ]
-    empty = "There are no jobs." if request.done else "No pending or running jobs. See --all."
+    empty = "There are no jobs." if done else "No pending or running jobs. See --all."
     output.print_table_or_message(empty, ("id", "kind", "state", "done", "added", "why"), rows)
     output.print_paging_hint(len(rows), result.total, result.next)
 
@@ -60,24 +53,23 @@ def show_job(
 ) -> None:
     """Show a job: its input, progress and result."""
     with open_habitus(context) as habitus:
-        wanted = JobRequest(id=id)
         if follow:
-            asyncio.run(_follow_job(context, habitus, wanted, as_json))
+            asyncio.run(_follow_job(context, habitus, id, as_json))
         else:
-            print_use_case_result(context, wanted, cases.show_job(habitus, wanted), add_job, as_json=as_json)
+            print_use_case_result(context, cases.show_job(habitus, id), add_job, as_json=as_json)
 
 
-async def _follow_job(context: typer.Context, habitus: Habitus, wanted: JobRequest, as_json: bool) -> None:
+async def _follow_job(context: typer.Context, habitus: Habitus, id: str, as_json: bool) -> None:
     """Print a line, or JSON, whenever the job makes progress."""
     # Following one job yields a list of exactly one.
-    async for (job,) in jobs.watch_jobs(habitus, wanted.id):
+    async for (job,) in jobs.watch_jobs(habitus, id):
         if as_json or job.state.is_over:
-            print_use_case_result(context, wanted, job, add_job, as_json=as_json)
+            print_use_case_result(context, job, add_job, as_json=as_json)
         else:
             output.print_line(f"{job.state.value}, {_format_progress(job)}")
 
 
-def list_schedules(context: typer.Context, request: EmptyPayload, result: ListSchedulesResult) -> None:
+def list_schedules(context: typer.Context, result: ListSchedulesResult) -> None:
     rows = [
         (each.kind, each.when, inputs.format_timestamp(each.next_on), _format_last_job(each.last))
         for each in result.schedule
@@ -85,9 +77,9 @@ def list_schedules(context: typer.Context, request: EmptyPayload, result: ListSc
     output.print_table(("kind", "when", "next", "last"), rows)
 
 
-def set_schedule(context: typer.Context, request: SetScheduleRequest, result: SetScheduleResult) -> None:
-    when = next(one.when for one in result.schedule if one.kind == request.kind)
-    output.print_line(f"schedule.{request.kind} is set to {when}.")
+def set_schedule(context: typer.Context, result: SetScheduleResult, kind: str) -> None:
+    when = next(one.when for one in result.schedule if one.kind == kind)
+    output.print_line(f"schedule.{kind} is set to {when}.")
 
 
 def run_worker_command(

@@ -15,15 +15,11 @@ import typer
 from habitus.app import Habitus
 from habitus.app.conversations import command_lines, secrets
 from habitus.app.conversations.secrets import SecretsOverview
-from habitus.app.use_cases.declaration import EmptyPayload
 from habitus.app.use_cases.secrets import (
     GrantSecretsRequest,
     GrantSecretsResult,
-    ListSecretCallsRequest,
     ListSecretCallsResult,
-    RemoveSecretRequest,
     RemoveSecretResult,
-    RevokeSecretsRequest,
     RevokeSecretsResult,
 )
 from habitus.cli import inputs, output
@@ -63,7 +59,7 @@ def set_secret(
         output.print_command_result(context, as_json, {"name": name, "is_new": is_new}, said, *short)
 
 
-def list_secrets(context: typer.Context, wanted: EmptyPayload, result: SecretsOverview) -> None:
+def list_secrets(context: typer.Context, result: SecretsOverview) -> None:
     rows = [(one.name, ", ".join(one.granted_to)) for one in result.secrets]
     empty = f"No secrets yet. Store one: {output.format_command(context, 'secrets', 'set', 'NAME')}"
     output.print_table_or_message(empty, ("secret", "granted to"), rows, wide="granted to")
@@ -74,11 +70,11 @@ def list_secrets(context: typer.Context, wanted: EmptyPayload, result: SecretsOv
         output.print_line(problem, style="yellow")
 
 
-def confirm_remove_secret(habitus: Habitus, request: RemoveSecretRequest, print_line: Callable[..., None]) -> str:
-    return f"Delete '{request.name}'? This can't be undone."
+def confirm_remove_secret(habitus: Habitus, name: str, print_line: Callable[..., None]) -> str:
+    return f"Delete '{name}'? This can't be undone."
 
 
-def remove_secret(context: typer.Context, request: RemoveSecretRequest, result: RemoveSecretResult) -> None:
+def remove_secret(context: typer.Context, result: RemoveSecretResult) -> None:
     output.print_line(f"'{result.removed}' was deleted.")
 
 
@@ -90,19 +86,19 @@ def confirm_grant_secrets(habitus: Habitus, request: GrantSecretsRequest, print_
     return f"'{request.skill}' asks for {found}. Grant it?"
 
 
-def grant_secrets(context: typer.Context, request: GrantSecretsRequest, result: GrantSecretsResult) -> None:
+def grant_secrets(context: typer.Context, result: GrantSecretsResult, request: GrantSecretsRequest) -> None:
     made = result.granted
     granted = f"{made[0].skill} may use {_describe_grants(made)}, as it is now." if made else ""
     output.print_line(granted or f"'{request.skill}' asks for no secret; nothing was granted.")
 
 
-def revoke_secrets(context: typer.Context, request: RevokeSecretsRequest, result: RevokeSecretsResult) -> None:
+def revoke_secrets(context: typer.Context, result: RevokeSecretsResult) -> None:
     gone = result.revoked
     revoked = f"{gone[0].skill} may no longer use {_describe_grants(gone)}." if gone else ""
     output.print_line(revoked or "It was not granted.")
 
 
-def list_secret_calls(context: typer.Context, request: ListSecretCallsRequest, result: ListSecretCallsResult) -> None:
+def list_secret_calls(context: typer.Context, result: ListSecretCallsResult) -> None:
     rows = [
         (
             inputs.format_timestamp(call.timestamp),

@@ -15,7 +15,6 @@ from habitus.app.library.uploading import ImportPreview, SecondOpinion, ask_seco
 from habitus.app.operating import checking
 from habitus.app.operating.checking import LintReport
 from habitus.app.use_cases import sources
-from habitus.app.use_cases.sources import LintSkillsRequest, ScanSkillsRequest
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.learning.budget import BudgetReachedError
@@ -28,16 +27,10 @@ SecondOpinionOption = Annotated[
 ]
 
 
-def perform_scan_skills(
-    habitus: Habitus, request: ScanSkillsRequest, second_look: SecondOpinionOption = False
-) -> ImportPreview:
+def perform_scan_skills(habitus: Habitus, path: str, second_look: SecondOpinionOption = False) -> ImportPreview:
     """Scan the path, with the second opinion of a model if requested."""
-    found = sources.scan_skills(habitus, request)
-    return (
-        replace(found, second_opinions=asyncio.run(_get_second_opinions(habitus, request.path)))
-        if second_look
-        else found
-    )
+    found = sources.scan_skills(habitus, path=path)
+    return replace(found, second_opinions=asyncio.run(_get_second_opinions(habitus, path))) if second_look else found
 
 
 async def _get_second_opinions(habitus: Habitus, path: str) -> tuple[SecondOpinion, ...]:
@@ -53,7 +46,7 @@ async def _get_second_opinions(habitus: Habitus, path: str) -> tuple[SecondOpini
         await models.close()
 
 
-def scan_skills(context: typer.Context, request: ScanSkillsRequest, result: ImportPreview) -> None:
+def scan_skills(context: typer.Context, result: ImportPreview) -> None:
     for each in result.scanned:
         for found in each.findings:
             where = "" if found.path == each.name else f"{each.name}/"
@@ -84,12 +77,12 @@ def _print_second_opinions(again: tuple[SecondOpinion, ...]) -> None:
     )
 
 
-def perform_lint_skills(habitus: Habitus, request: LintSkillsRequest) -> LintReport:
+def perform_lint_skills(habitus: Habitus, targets: tuple[str, ...]) -> LintReport:
     with output.show_progress_counter() as progress:
-        return checking.lint_skills(habitus, request.targets, progress)
+        return checking.lint_skills(habitus, targets, progress)
 
 
-def lint_skills(context: typer.Context, request: LintSkillsRequest, result: LintReport) -> None:
+def lint_skills(context: typer.Context, result: LintReport) -> None:
     for skill in result.skills:
         for found in skill.diagnostics:
             style = "red" if found.severity is DiagnosticSeverity.ERROR else "yellow"

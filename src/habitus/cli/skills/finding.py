@@ -13,10 +13,8 @@ from habitus.app.library import explaining
 from habitus.app.library.explaining import PastExplanation
 from habitus.app.use_cases import finding
 from habitus.app.use_cases.finding import (
-    EvaluateSkillsRequest,
     EvaluateSkillsResult,
     ExplainSkillRequest,
-    SearchSkillsRequest,
     SelectSkillsRequest,
     SkillSearchResult,
     SkillSelectionResult,
@@ -29,17 +27,15 @@ UserOption = Annotated[str | None, typer.Option("--user", help="The user who ask
 TurnOption = Annotated[str | None, typer.Option("--turn", help="A past turn to explain; default is the last one.")]
 
 
-def perform_search_skills(habitus: Habitus, request: SearchSkillsRequest) -> SkillSearchResult:
+def perform_search_skills(habitus: Habitus, q: str, limit: int) -> SkillSearchResult:
     """Index skills that are new, with a counter, then search."""
     # A first search may have to embed thousands of skills, which takes visible time.
     with output.show_progress_counter(label="Indexing") as progress:
         habitus.finder.update_index(progress)
-    return finding.search_skills(habitus, request)
+    return finding.search_skills(habitus, q=q, limit=limit)
 
 
-def search_skills(
-    context: typer.Context, request: SearchSkillsRequest, result: SkillSearchResult, wide: WideOption = False
-) -> None:
+def search_skills(context: typer.Context, result: SkillSearchResult, wide: WideOption = False) -> None:
     if not result.results:
         output.print_line("No matches.")
         return
@@ -60,7 +56,7 @@ def perform_select_skills(
     return finding.select_skills_for_user(habitus, request, user)
 
 
-def select_skills(context: typer.Context, request: SelectSkillsRequest, result: SkillSelectionResult) -> None:
+def select_skills(context: typer.Context, result: SkillSelectionResult) -> None:
     for choice in result.eager:
         output.print_line(f"in full   {choice.name}: {choice.reason}", style="green")
     for name in result.menu:
@@ -88,9 +84,7 @@ def perform_explain_skill(
     return explaining.explain_skill_in_turn(habitus.skills, habitus.journal, request.name, turn, user=of)
 
 
-def explain_skill(
-    context: typer.Context, request: ExplainSkillRequest, result: SkillExplanation | PastExplanation
-) -> None:
+def explain_skill(context: typer.Context, result: SkillExplanation | PastExplanation) -> None:
     if isinstance(result, SkillExplanation):
         for sentence in result.sentences:
             output.print_line(sentence)
@@ -102,7 +96,7 @@ def explain_skill(
             output.print_line(f"{result.name}{version}: {entry.place.value}, {entry.reason}.")
 
 
-def evaluate_skills(context: typer.Context, request: EvaluateSkillsRequest, outcome: EvaluateSkillsResult) -> None:
+def evaluate_skills(context: typer.Context, outcome: EvaluateSkillsResult, name: str | None) -> None:
     for result in outcome.cases:
         mark, style = ("ok  ", "green") if result.passed else ("miss", "red")
         should = "should" if result.should_trigger else "should not"
@@ -110,7 +104,7 @@ def evaluate_skills(context: typer.Context, request: EvaluateSkillsRequest, outc
             f"{mark} {result.name}: {should} be selected for {result.query!r} ({result.detail})", style=style
         )
     if not outcome.cases:
-        where = f"'{request.name}' has" if request.name else "No skill has"
+        where = f"'{name}' has" if name else "No skill has"
         output.print_line(f"{where} no cases. Add one: habitus skills eval NAME --record 'a request'")
     else:
         missed = sum(not result.passed for result in outcome.cases)

@@ -17,13 +17,7 @@ from habitus.app.learning.improving import open_drafting_models, open_improve_st
 from habitus.app.learning.solving import describe_solver_access
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.use_cases import improving
-from habitus.app.use_cases.improving import (
-    ClimbSkillRequest,
-    ListImprovementsRequest,
-    ListImprovementsResult,
-    PromoteLessonRequest,
-    StartImprovementRequest,
-)
+from habitus.app.use_cases.improving import ListImprovementsResult, StartImprovementRequest
 from habitus.cli import inputs, output, use_case_commands
 from habitus.cli.completion import JsonOption, SkillNameArgument, YesOption
 from habitus.cli.foreground_jobs import raise_if_failed, run_job_in_foreground
@@ -208,7 +202,7 @@ def _format_gate_line(report: CandidateReport) -> str:
     return f"  {one.state.value}: {report.gate.line}" if report.gate is not None else ""
 
 
-def list_improvements(context: typer.Context, request: ListImprovementsRequest, result: ListImprovementsResult) -> None:
+def list_improvements(context: typer.Context, result: ListImprovementsResult) -> None:
     for line in result.plan.lines:
         output.print_line(line)
     columns = ("number", "why", "tasks", "old", "new", "difference", "tokens", "exam", "result")
@@ -238,10 +232,10 @@ def _format_dollars(amount: float) -> str:
     return f", about ${amount:.2f}" if amount else ""
 
 
-def climb_skill(context: typer.Context, request: ClimbSkillRequest | PromoteLessonRequest, result: StageClimb) -> None:
+def climb_skill(context: typer.Context, result: StageClimb, dry_run: bool) -> None:
     output.print_line(f"{result.skill or result.item} to {result.to.label}. {result.why}")
     output.print_line("\n".join(f"    {line}".rstrip() for line in result.text.strip().splitlines()), style="green")
-    if request.dry_run:
+    if dry_run:
         output.print_line("Dry run: nothing was drafted or proposed.")
     elif result.problem:
         output.print_line(f"Not proposed: {result.problem}", style="yellow")

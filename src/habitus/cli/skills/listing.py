@@ -9,16 +9,7 @@ from typing import Annotated
 import typer
 
 from habitus.app.use_cases import skills
-from habitus.app.use_cases.skills import (
-    DiffVersionsRequest,
-    ListSkillsRequest,
-    ShowSkillHistoryRequest,
-    ShowSkillRequest,
-    ShowStatsRequest,
-    SkillHistoryPage,
-    SkillStatsReport,
-    VersionDiff,
-)
+from habitus.app.use_cases.skills import ListSkillsRequest, SkillHistoryPage, SkillStatsReport, VersionDiff
 from habitus.cli import inputs, output
 from habitus.cli.completion import JsonOption, SkillNameArgument, WideOption
 from habitus.cli.opening import open_habitus
@@ -34,7 +25,7 @@ NO_SKILLS_MESSAGE = "No skills yet. Create one: habitus skills new NAME"
 
 
 def list_skills(
-    context: typer.Context, request: ListSkillsRequest, result: SkillListPage, wide: WideOption = False
+    context: typer.Context, result: SkillListPage, request: ListSkillsRequest, wide: WideOption = False
 ) -> None:
     is_filtered = any((request.q, request.tag, request.source, request.stage, request.state, request.layer))
     _print_skill_table(result, wide=wide, empty="No matches." if is_filtered else NO_SKILLS_MESSAGE)
@@ -53,20 +44,15 @@ def show_skill(
         if file is not None:
             output.print_file_content(skills.read_skill_file(habitus, name, file, version), file)
             return
-        wanted = ShowSkillRequest(name=name, version=version)
-        print_use_case_result(
-            context,
-            wanted,
-            skills.show_skill(habitus, wanted),
-            partial(_print_skill_or_source, raw=raw),
-            as_json=as_json,
-        )
+        shown = skills.show_skill(habitus, name=name, version=version)
+        show = partial(_print_skill_or_source, raw=raw, version=version)
+        print_use_case_result(context, shown, show, as_json=as_json)
 
 
-def _print_skill_or_source(context: typer.Context, request: ShowSkillRequest, result: SkillDetails, raw: bool) -> None:
+def _print_skill_or_source(context: typer.Context, result: SkillDetails, *, raw: bool, version: int | None) -> None:
     """Print the source of a skill, or its details if it can be loaded and no version was named."""
-    if raw or request.version is not None or result.skill is None:
-        _print_main_file(result, request.version)
+    if raw or version is not None or result.skill is None:
+        _print_main_file(result, version)
     else:
         _print_skill_details(result, result.skill)
 
@@ -80,9 +66,7 @@ def _print_main_file(shown: SkillDetails, version: int | None) -> None:
     output.write_stdout(shown.text.decode("utf-8", "replace"))
 
 
-def show_skill_history(
-    context: typer.Context, request: ShowSkillHistoryRequest, result: SkillHistoryPage, wide: WideOption = False
-) -> None:
+def show_skill_history(context: typer.Context, result: SkillHistoryPage, wide: WideOption = False) -> None:
     entries = [(v.made_on, f"v{v.number}", output.format_author(v.author), str(len(v.paths))) for v in result.versions]
     entries += [(s.made_on, s.action.value, output.format_author(s.author), "") for s in result.switches]
     entries.sort(key=lambda entry: entry[0], reverse=True)
@@ -91,8 +75,8 @@ def show_skill_history(
     output.print_paging_hint(len(result.versions), result.total, result.next)
 
 
-def diff_versions(context: typer.Context, request: DiffVersionsRequest, result: VersionDiff) -> None:
-    if result.old == result.new and request.new is None:
+def diff_versions(context: typer.Context, result: VersionDiff, new: int | None) -> None:
+    if result.old == result.new and new is None:
         output.print_line("Version 1 is the only version.")
     elif not result.diff:
         output.print_line("No differences.")
@@ -107,9 +91,7 @@ def diff_versions(context: typer.Context, request: DiffVersionsRequest, result: 
         output.write_stdout(result.diff)
 
 
-def show_stats(
-    context: typer.Context, request: ShowStatsRequest, result: SkillStatsReport, wide: WideOption = False
-) -> None:
+def show_stats(context: typer.Context, result: SkillStatsReport, wide: WideOption = False) -> None:
     columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "reliability")
     rows = [
         [

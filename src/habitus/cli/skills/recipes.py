@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,15 +13,7 @@ from habitus.app import Habitus
 from habitus.app.learning import studying
 from habitus.app.learning.mining import JournalMiner, MiningReport
 from habitus.app.use_cases import recipes
-from habitus.app.use_cases.recipes import (
-    CheckRecipesRequest,
-    CheckRecipesResult,
-    ListRecipesRequest,
-    ListRecipesResult,
-    RecipeRunPreview,
-    RunRecipeRequest,
-    ShowRecipeRequest,
-)
+from habitus.app.use_cases.recipes import CheckRecipesResult, ListRecipesResult, RecipeRunPreview, RunRecipeRequest
 from habitus.cli import inputs, output
 from habitus.cli.completion import JsonOption, WideOption
 from habitus.cli.opening import open_habitus
@@ -34,9 +25,7 @@ from habitus.recipes.catalogue import SkillRecipe
 RecipeDryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the calls without making them.")]
 
 
-def list_recipes(
-    context: typer.Context, request: ListRecipesRequest, result: ListRecipesResult, wide: WideOption = False
-) -> None:
+def list_recipes(context: typer.Context, result: ListRecipesResult, wide: WideOption = False) -> None:
     rows = [
         (r.name, r.skill, r.status.value, _describe_uses(r), r.reason or r.plan.description) for r in result.recipes
     ]
@@ -51,7 +40,7 @@ def _describe_uses(recipe: SkillRecipe) -> str:
     return f"{counts.succeeded} of {counts.used}" if counts.used else "not used yet"
 
 
-def show_recipe(context: typer.Context, request: ShowRecipeRequest, result: SkillRecipe) -> None:
+def show_recipe(context: typer.Context, result: SkillRecipe) -> None:
     output.print_line(f"{result.name}  (skill {result.skill}@{result.layer}, version {result.version})")
     if result.plan.description:
         output.print_line(result.plan.description)
@@ -68,9 +57,9 @@ def _format_json_line(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def check_run_recipe(habitus: Habitus, given: Mapping[str, Any]) -> None:
+def check_run_recipe(habitus: Habitus, recipe: str) -> None:
     """Raise `NotFound` for an unknown recipe before its arguments are read."""
-    habitus.recipes.get(given["recipe"])
+    habitus.recipes.get(recipe)
 
 
 def perform_run_recipe(
@@ -79,7 +68,7 @@ def perform_run_recipe(
     return recipes.preview_recipe_run(habitus, request) if dry_run else recipes.run_recipe(habitus, request)
 
 
-def run_recipe(context: typer.Context, request: RunRecipeRequest, result: ToolResult | RecipeRunPreview) -> None:
+def run_recipe(context: typer.Context, result: ToolResult | RecipeRunPreview) -> None:
     if isinstance(result, ToolResult):
         output.print_line(result.content)
     else:
@@ -87,7 +76,7 @@ def run_recipe(context: typer.Context, request: RunRecipeRequest, result: ToolRe
         output.print_table_or_message("", ("step", "tool", "arguments"), rows, wide="arguments")
 
 
-def check_recipes(context: typer.Context, request: CheckRecipesRequest, result: CheckRecipesResult) -> None:
+def check_recipes(context: typer.Context, result: CheckRecipesResult) -> None:
     bad = [recipe for recipe in result.recipes if recipe.problems]
     for recipe in bad:
         for problem in recipe.problems:

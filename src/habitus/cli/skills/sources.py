@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,8 +27,6 @@ from habitus.app.use_cases.sources import (
     ExportSkillsRequest,
     ImportSelectionOptions,
     ImportSkillsRequest,
-    PublishSkillsRequest,
-    UpdateSkillsRequest,
 )
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
@@ -57,7 +56,7 @@ def perform_import_skills(
         return sources.import_skills_with_options(habitus, request, options)
 
 
-def import_skills(context: typer.Context, request: ImportSkillsRequest, result: ImportResult) -> None:
+def import_skills(context: typer.Context, result: ImportResult) -> None:
     with open_habitus(context) as habitus:
         _print_import_result(habitus, result)
 
@@ -76,29 +75,32 @@ def perform_add_skills(
         return add(habitus, request.source, request.only, options)
 
 
-def add_skills(
-    context: typer.Context, request: AddSkillsRequest, result: ImportResult, project: ProjectOption = False
-) -> None:
+def add_skills(context: typer.Context, result: ImportResult, project: ProjectOption = False) -> None:
     with open_habitus(context) as habitus:
         # The project's folder may be new, so the home is opened again as seen from there.
         _print_import_result(habitus.with_cwd(habitus.settings.cwd) if project else habitus, result)
 
 
 def perform_update_skills(
-    habitus: Habitus, request: UpdateSkillsRequest, trust: TrustOption = False, as_json: bool = False
+    habitus: Habitus,
+    names: tuple[str, ...],
+    check: bool,
+    overwrite: bool,
+    trust: TrustOption = False,
+    as_json: bool = False,
 ) -> UpdateResult:
     with _interactive_import_options(
-        ImportSelectionOptions(overwrite=request.overwrite), trust=trust, is_quiet=as_json
+        ImportSelectionOptions(overwrite=overwrite), trust=trust, is_quiet=as_json
     ) as options:
-        return importing.update_skills(habitus, request.names, options, is_check=request.check)
+        return importing.update_skills(habitus, names, options, is_check=check)
 
 
-def update_skills(context: typer.Context, request: UpdateSkillsRequest, result: UpdateResult) -> None:
+def update_skills(context: typer.Context, result: UpdateResult, check: bool) -> None:
     for note in (*result.notes, *(f"{name} was removed at the source; your copy stays." for name in result.missing)):
         output.print_error(note)
     for change in result.changes:
         output.print_line(change.diff)
-    if request.check:
+    if check:
         count = output.format_count(len(result.changes), "skill")
         output.print_line(f"{count} would change." if result.changes else "Everything is up to date.")
     else:
@@ -111,7 +113,7 @@ def perform_export_skills(habitus: Habitus, request: ExportSkillsRequest) -> Exp
         return sources.export_skills_with_progress(habitus, request, progress)
 
 
-def export_skills(context: typer.Context, request: ExportSkillsRequest, result: ExportResult) -> None:
+def export_skills(context: typer.Context, result: ExportResult, request: ExportSkillsRequest) -> None:
     for left in result.left_out:
         output.print_line(f"left out {left.name}: {left.reason}", style="yellow")
     for less in result.lost:
@@ -119,11 +121,11 @@ def export_skills(context: typer.Context, request: ExportSkillsRequest, result: 
     output.print_line(f"Wrote {output.format_count(result.count, 'skill')} as '{result.format}' to {request.to}.")
 
 
-def publish_skills(context: typer.Context, request: PublishSkillsRequest, result: PublishedSite) -> None:
+def publish_skills(context: typer.Context, result: PublishedSite, folder: Path) -> None:
     skills = output.format_count(len(result.skills), "skill")
-    output.print_line(f"{skills} in {request.folder}: {', '.join(result.skills) or 'none'}.")
+    output.print_line(f"{skills} in {folder}: {', '.join(result.skills) or 'none'}.")
     if result.skills:
-        output.print_line(f"Serve that folder at the root of an address, or: habitus up --publish {request.folder}")
+        output.print_line(f"Serve that folder at the root of an address, or: habitus up --publish {folder}")
 
 
 @contextmanager

@@ -12,13 +12,9 @@ from habitus.app.use_cases import tasks
 from habitus.app.use_cases.tasks import (
     AddTaskRequest,
     ChangeTaskResult,
-    CheckTasksRequest,
     CheckTasksResult,
     EditTaskRequest,
-    ListTasksRequest,
-    MineTasksRequest,
     MineTasksResult,
-    RemoveTaskRequest,
     TaskPage,
 )
 from habitus.cli import output
@@ -27,15 +23,13 @@ from habitus.tasks.judging import shorten_value
 from habitus.tasks.model import Task
 
 
-def list_tasks(context: typer.Context, request: ListTasksRequest, result: TaskPage) -> None:
+def list_tasks(context: typer.Context, result: TaskPage, name: str) -> None:
     for task in result.tasks:
         output.print_line(f"{task.id}: {_shorten_request(task)}", style="bold")
         reviewed = f", reviewed by {task.reviewed_by}" if task.reviewed_by else ""
         output.print_line(f"  {_describe_checks(task)}; {task.origin.kind}{reviewed}", style="dim")
     if not result.tasks:
-        output.print_line(
-            f"'{request.name}' has no tasks. Add one: habitus tasks add {request.name} --request … --expect …"
-        )
+        output.print_line(f"'{name}' has no tasks. Add one: habitus tasks add {name} --request … --expect …")
     elif result.next:
         output.print_line(f"{result.total - len(result.tasks)} more: --after {result.next}", style="dim")
 
@@ -55,7 +49,7 @@ def perform_add_task(habitus: Habitus, request: AddTaskRequest) -> ChangeTaskRes
     return tasks.add_task(habitus, replace(request, task=sys.stdin.read()) if request.task == "-" else request)
 
 
-def add_task(context: typer.Context, request: AddTaskRequest, result: ChangeTaskResult) -> None:
+def add_task(context: typer.Context, result: ChangeTaskResult) -> None:
     output.print_line(f"Task {result.task.id} was added to {result.skill}.")
 
 
@@ -63,22 +57,22 @@ def perform_edit_task(habitus: Habitus, request: EditTaskRequest) -> ChangeTaskR
     return tasks.edit_task(habitus, replace(request, task=sys.stdin.read()) if request.task == "-" else request)
 
 
-def edit_task(context: typer.Context, request: EditTaskRequest, result: ChangeTaskResult) -> None:
+def edit_task(context: typer.Context, result: ChangeTaskResult) -> None:
     output.print_line(f"Task {result.task.id} of {result.skill} was changed.")
 
 
-def remove_task(context: typer.Context, request: RemoveTaskRequest, result: ChangeTaskResult) -> None:
+def remove_task(context: typer.Context, result: ChangeTaskResult) -> None:
     output.print_line(f"Task {result.task.id} of {result.skill} was removed.")
 
 
-def check_tasks(context: typer.Context, request: CheckTasksRequest, result: CheckTasksResult) -> None:
+def check_tasks(context: typer.Context, result: CheckTasksResult) -> None:
     bad = [one for one in result.tasks if not one.is_sound]
     for one in bad:
         output.print_line(f"{one.skill}, {one.task}: {one.reason}", style="yellow")
     output.print_line(f"{len(result.tasks) - len(bad)} of {output.format_count(len(result.tasks), 'task')} valid.")
 
 
-def mine_tasks(context: typer.Context, request: MineTasksRequest, result: MineTasksResult) -> None:
+def mine_tasks(context: typer.Context, result: MineTasksResult, apply: bool) -> None:
     for one in result.found:
         output.print_line(f"{one.skill}: {_shorten_request(one.task)}", style="bold")
         for line in (*one.evidence, f"checks: {_describe_checks(one.task)}"):
@@ -86,4 +80,4 @@ def mine_tasks(context: typer.Context, request: MineTasksRequest, result: MineTa
     output.print_line(f"{output.format_count(len(result.found), 'task')} found.")
     if result.found:
         waits = f"Pending review: {output.format_command(context, 'review', 'list')}"
-        output.print_line(waits if request.apply else "Nothing was saved; add --apply to propose them.")
+        output.print_line(waits if apply else "Nothing was saved; add --apply to propose them.")

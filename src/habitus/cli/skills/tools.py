@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import typer
 
@@ -14,13 +13,9 @@ from habitus.app.conversations.running_code import ToolDetails
 from habitus.app.use_cases import tools
 from habitus.app.use_cases.tools import (
     CreateToolRequest,
-    ListToolsRequest,
     RestoreToolResult,
-    RunToolCasesRequest,
     RunToolCasesResult,
-    RunToolRequest,
     ToolPage,
-    ToolRequest,
     ToolTestReport,
 )
 from habitus.cli import inputs, output
@@ -47,11 +42,11 @@ def perform_create_tool(habitus: Habitus, request: CreateToolRequest) -> ToolCre
     return tools.create_tool(habitus, request)
 
 
-def create_tool(context: typer.Context, request: CreateToolRequest, result: ToolCreationResult) -> None:
+def create_tool(context: typer.Context, result: ToolCreationResult) -> None:
     output.print_line(f"{result.name} works: saved as version {result.version}, with its payload as a test case.")
 
 
-def list_tools(context: typer.Context, request: ListToolsRequest, result: ToolPage, wide: WideOption = False) -> None:
+def list_tools(context: typer.Context, result: ToolPage, wide: WideOption = False) -> None:
     rows = [(t.name, t.status.value, t.layer, f"v{t.version}", t.reason or t.description) for t in result.tools]
     rows += [(t.name, "retired", "", "", f"{t.reason}; habitus {' '.join(t.undo)}") for t in result.retired]
     columns = ("name", "status", "layer", "version", "description")
@@ -60,7 +55,7 @@ def list_tools(context: typer.Context, request: ListToolsRequest, result: ToolPa
     output.print_paging_hint(len(result.tools), result.total, result.next)
 
 
-def show_tool(context: typer.Context, request: ToolRequest, result: ToolDetails) -> None:
+def show_tool(context: typer.Context, result: ToolDetails) -> None:
     tool, counters = result.tool, result.counters
     facts = [
         ("name", f"{tool.name}@{tool.layer}"),
@@ -87,26 +82,26 @@ def _describe_cases(tool: CodeTool) -> str:
     return f"{tool.cases}, {passed}{by_shape}{'' if tool.is_compared else '; not compared'}"
 
 
-def check_run_tool(habitus: Habitus, given: Mapping[str, Any]) -> None:
+def check_run_tool(habitus: Habitus, name: str) -> None:
     """Raise `NotFound` for an unknown tool before its arguments are read."""
-    habitus.tools.get(given["name"])
+    habitus.tools.get(name)
 
 
-def run_tool(context: typer.Context, request: RunToolRequest, result: ToolRunResult) -> None:
+def run_tool(context: typer.Context, result: ToolRunResult, name: str) -> None:
     output.write_stdout(output.strip_control_characters(result.stdout))
     if result.is_failed:
         output.print_error(result.stderr)
-        output.print_error(f"habitus: {request.name} {result.outcome.kind.value}: {result.outcome.reason}")
+        output.print_error(f"habitus: {name} {result.outcome.kind.value}: {result.outcome.reason}")
     if result.notice:
         output.print_error(f"habitus: {result.notice}")
     output.report_redacted_secrets(count_redactions(result.stdout))
 
 
-def perform_run_tool_cases(habitus: Habitus, request: RunToolCasesRequest) -> RunToolCasesResult:
-    return tools.run_tool_cases_with_progress(habitus, request, lambda name: _print_progress(f"Testing {name} …"))
+def perform_run_tool_cases(habitus: Habitus, names: tuple[str, ...]) -> RunToolCasesResult:
+    return tools.run_tool_cases_with_progress(habitus, names, lambda name: _print_progress(f"Testing {name} …"))
 
 
-def run_tool_cases(context: typer.Context, request: RunToolCasesRequest, result: RunToolCasesResult) -> None:
+def run_tool_cases(context: typer.Context, result: RunToolCasesResult) -> None:
     for one in result.tested:
         _print_test_report(one)
 
@@ -126,11 +121,11 @@ def _print_test_report(one: ToolTestReport) -> None:
             output.print_line(f"  {result.outcome.kind.value} on {payload[:100]}: {result.outcome.reason}", style="red")
 
 
-def remove_tool(context: typer.Context, request: ToolRequest, result: RetiredTool) -> None:
+def remove_tool(context: typer.Context, result: RetiredTool) -> None:
     output.print_line(f"The tool {result.name} was removed.")
 
 
-def restore_tool(context: typer.Context, request: ToolRequest, result: RestoreToolResult) -> None:
+def restore_tool(context: typer.Context, result: RestoreToolResult) -> None:
     output.print_line(f"The tool {result.tool.name} was restored ({result.tool.status}).")
 
 

@@ -14,18 +14,14 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.use_cases import skills, writing
-from habitus.app.use_cases.skills import ArchivedSkillPage, ListArchivedSkillsRequest
+from habitus.app.use_cases.skills import ArchivedSkillPage
 from habitus.app.use_cases.writing import (
     ChangeSkillResult,
     CreateSkillRequest,
     CreateSkillResult,
     EditSkillRequest,
-    RemoveSkillsRequest,
     RemoveSkillsResult,
-    RestoreSkillRequest,
     RestoreSkillResult,
-    RollbackSkillRequest,
-    SkillNamesRequest,
     SwitchSkillsResult,
 )
 from habitus.cli import inputs, output
@@ -35,7 +31,7 @@ from habitus.skills.model import SkillState
 ShowListOption = Annotated[bool, typer.Option("--list", help="Show what can be restored.")]
 
 
-def create_skill(context: typer.Context, request: CreateSkillRequest, result: CreateSkillResult) -> None:
+def create_skill(context: typer.Context, result: CreateSkillResult, request: CreateSkillRequest) -> None:
     where = f": {result.directory}/SKILL.md" if result.directory else ""
     output.print_line(f"Wrote {result.name} (version {result.version}){where}")
     if request.body is None:
@@ -59,7 +55,7 @@ def perform_edit_skill(habitus: Habitus, request: EditSkillRequest) -> ChangeSki
     return writing.edit_skill(habitus, replace(request, **read))
 
 
-def edit_skill(context: typer.Context, request: EditSkillRequest, result: ChangeSkillResult) -> None:
+def edit_skill(context: typer.Context, result: ChangeSkillResult) -> None:
     if not result.undo:
         output.print_line(f"{result.name} is unchanged (version {result.version}).")
     elif result.hides:
@@ -68,19 +64,19 @@ def edit_skill(context: typer.Context, request: EditSkillRequest, result: Change
         output.print_line(f"{result.name} is now at version {result.version}.")
 
 
-def enable_skills(context: typer.Context, request: SkillNamesRequest, result: SwitchSkillsResult) -> None:
+def enable_skills(context: typer.Context, result: SwitchSkillsResult) -> None:
     for one in result.skills:
         output.print_line(f"{one.name} is enabled.")
         if one.state is not SkillState.OK:
             output.print_line(f"It is still {one.state}: {one.reason}")
 
 
-def disable_skills(context: typer.Context, request: SkillNamesRequest, result: SwitchSkillsResult) -> None:
+def disable_skills(context: typer.Context, result: SwitchSkillsResult) -> None:
     for one in result.skills:
         output.print_line(f"{one.name} is disabled.")
 
 
-def remove_skills(context: typer.Context, request: RemoveSkillsRequest, result: RemoveSkillsResult) -> None:
+def remove_skills(context: typer.Context, result: RemoveSkillsResult) -> None:
     for one in result.skills:
         output.print_line(f"Moved {one.name}@{one.layer} to the archive.")
         if one.uncovers:
@@ -88,17 +84,15 @@ def remove_skills(context: typer.Context, request: RemoveSkillsRequest, result: 
 
 
 def perform_restore_skill(
-    habitus: Habitus, request: RestoreSkillRequest, show_list: ShowListOption = False
+    habitus: Habitus, name: str | None, new_name: str | None, show_list: ShowListOption = False
 ) -> RestoreSkillResult | ArchivedSkillPage:
     """Restore a skill, or list the archive if no name is given."""
-    if show_list or request.name is None:
-        return skills.list_archived_skills(habitus, ListArchivedSkillsRequest())
-    return writing.restore_skill(habitus, request)
+    if show_list or name is None:
+        return skills.list_archived_skills(habitus)
+    return writing.restore_skill(habitus, name=name, new_name=new_name)
 
 
-def restore_skill(
-    context: typer.Context, request: RestoreSkillRequest, result: RestoreSkillResult | ArchivedSkillPage
-) -> None:
+def restore_skill(context: typer.Context, result: RestoreSkillResult | ArchivedSkillPage) -> None:
     if isinstance(result, RestoreSkillResult):
         output.print_line(f"{result.name}@{result.layer} was restored.")
     else:
@@ -121,5 +115,5 @@ def _print_archive(result: ArchivedSkillPage) -> None:
     output.print_table_or_message("The archive is empty.", columns, rows, wide="by")
 
 
-def rollback_skill(context: typer.Context, request: RollbackSkillRequest, result: ChangeSkillResult) -> None:
-    output.print_line(f"{result.name} was rolled back to version {request.to}, saved as version {result.version}.")
+def rollback_skill(context: typer.Context, result: ChangeSkillResult, to: int) -> None:
+    output.print_line(f"{result.name} was rolled back to version {to}, saved as version {result.version}.")

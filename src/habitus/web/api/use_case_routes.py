@@ -8,7 +8,6 @@ import re
 import types
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import MISSING
 from functools import cache
 from http import HTTPStatus
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -19,7 +18,14 @@ from pydantic.fields import FieldInfo
 
 from habitus.app import Habitus, json_results
 from habitus.app.operating.idempotency import RequestAttempt, answer_once
-from habitus.app.use_cases.declaration import InputField, UseCase, format_etag, load_all_use_cases
+from habitus.app.use_cases.declaration import (
+    REQUIRED,
+    InputField,
+    UseCase,
+    call_by_name,
+    format_etag,
+    load_all_use_cases,
+)
 from habitus.errors import UserError
 from habitus.plain_data import list_json_keys, to_plain
 from habitus.web.api.schemas import RESPONSE_MODELS, EncodableJsonResponse, IdempotencyKeyHeader, IfMatchHeader
@@ -38,13 +44,13 @@ def build_router() -> AccessRouter:
     return made
 
 
-def _add_route(made: AccessRouter, case: UseCase[Any, Any]) -> None:
+def _add_route(made: AccessRouter, case: UseCase[..., Any]) -> None:
     """Add the route of one use case."""
     in_path = set(re.findall(r"\{(\w+)\}", case.path))
     body = _build_body_model(case, in_path)
     parameters = [_build_route_parameter(one, in_path) for one in case.fields if one.name in in_path or body is None]
     fields = {one.name: one for one in case.fields}
-    rest_defaults = {one.name: one.rest_default for one in case.fields if one.rest_default is not MISSING}
+    rest_defaults = {one.name: one.rest_default for one in case.fields if one.rest_default is not REQUIRED}
 
     def endpoint(http_request: Request, **given: Any) -> Response:
         sent: Any = given.pop("body", None)
@@ -55,8 +61,8 @@ def _add_route(made: AccessRouter, case: UseCase[Any, Any]) -> None:
         # A link in the result has to lead back to the address that the client used.
         here = f"{http_request.url.scheme}://{http_request.headers['host']}"
         given = dict.fromkeys((one.name for one in case.fields if one.is_address), here) | given
-        given = rest_defaults | given
-        wanted = case.input(**{name: _convert_field(fields[name], value) for name, value in given.items()})
+        given = {name: _convert_field(fields[name], value) for name, value in (rest_defaults | given).items()}
+        wanted = case.fill_defaults(given)
         _require_version(case, wanted)
         with get_home_pool(http_request).reopen_on_settings_change() if case.changes_settings else nullcontext():
             try:
@@ -76,7 +82,7 @@ def _add_route(made: AccessRouter, case: UseCase[Any, Any]) -> None:
     # FastAPI builds parameters and documentation from the signature.
     endpoint.__signature__ = inspect.Signature([*extra[:1], *parameters, *extra[1:]])  # type: ignore[attr-defined]  # as above
     endpoint.__annotations__ = {one.name: one.annotation for one in (*parameters, *extra)}
-    endpoint.__name__ = case.function.__name__
+    endpoint.__name__ = case.name
     made.register_route(
         case.method,
         case.path,
@@ -90,13 +96,18 @@ def _add_route(made: AccessRouter, case: UseCase[Any, Any]) -> None:
     )(endpoint)
 
 
-def _perform_use_case(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: str) -> Response:
+def _perform_use_case(case: UseCase[..., Any], home: Habitus, wanted: dict[str, Any], key: str) -> Response:
     """Run the use case, once per idempotency key, and return its result with ETag and Location."""
 
     def make(attempt: RequestAttempt) -> dict[str, Any]:
         # A retry after a crash must not create a second one, so an earlier result of this attempt is looked up.
-        before = case.recover_result(home, wanted, attempt.since) if case.recover_result and attempt.since else None
-        done = case(home, case.with_attempt_id(wanted, attempt.id)) if before is None else before
+        recover, since = case.recover_result, attempt.since
+        before = (
+            call_by_name(recover, home, since, **{**wanted, **case.bind(wanted)})
+            if recover is not None and since
+            else None
+        )
+        done = case(home, **case.bind(wanted, attempt.id)) if before is None else before
         told = json_results.serialize_result(done)
         headers = {} if case.get_version is None else {"ETag": format_etag(*case.get_version(done))}
         if case.location:
@@ -110,9 +121,9 @@ def _perform_use_case(case: UseCase[Any, Any], home: Habitus, wanted: Any, key: 
     return EncodableJsonResponse(answer["told"], status_code=case.status, headers=answer["headers"])
 
 
-def _require_version(case: UseCase[Any, Any], wanted: Any) -> None:
+def _require_version(case: UseCase[..., Any], wanted: dict[str, Any]) -> None:
     """Raise `PreconditionRequired` if a change doesn't name the version it is based on."""
-    if any(one.is_version and getattr(wanted, one.name) is None for one in case.fields):
+    if any(one.is_version and wanted[one.name] is None for one in case.fields):
         raise PreconditionRequired(
             "The version to change is missing.", hint="Send the ETag you received as 'If-Match'."
         )
@@ -125,7 +136,7 @@ def _convert_field(one: InputField, value: Any) -> Any:
     return tuple(value) if one.is_list and isinstance(value, list) else value
 
 
-def _build_body_model(case: UseCase[Any, Any], in_path: set[str]) -> type[BaseModel] | None:
+def _build_body_model(case: UseCase[..., Any], in_path: set[str]) -> type[BaseModel] | None:
     """Return the model of the request body, or None if the whole input is in the address."""
     if case.method in ("GET", "DELETE"):
         return None
@@ -135,7 +146,7 @@ def _build_body_model(case: UseCase[Any, Any], in_path: set[str]) -> type[BaseMo
     fields: dict[str, Any] = {one.name: (_get_bounded_type(one), _build_field_info(one, Field)) for one in rest}
     # A misspelt key is an error instead of being ignored.
     config = ConfigDict(frozen=True, extra="forbid")
-    return create_model(case.input.__name__, __config__=config, **fields)
+    return create_model(f"{case.name.title().replace('_', '')}Request", __config__=config, **fields)
 
 
 def _build_route_parameter(one: InputField, in_path: set[str]) -> inspect.Parameter:
@@ -165,10 +176,8 @@ def _get_bounded_type(one: InputField) -> Any:
 
 
 def _build_field_info(one: InputField, make: Callable[..., Any]) -> FieldInfo:
-    default = one.field.default if one.rest_default is MISSING else one.rest_default
-    if default is MISSING and not one.is_required:
-        default = one.default
-    info: FieldInfo = make(... if one.is_required and default is MISSING else default, description=one.help)
+    default = one.default if one.rest_default is REQUIRED else one.rest_default
+    info: FieldInfo = make(... if default is REQUIRED else default, description=one.help)
     return info
 
 

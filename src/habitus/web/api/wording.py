@@ -13,7 +13,7 @@ _OPTION = re.compile(r"--[a-z][a-z-]*")
 _COMMAND = re.compile(r"(?P<verb>[Rr]un )?(?P<quote>['`])habitus (?P<words>[^'`]*)(?P=quote)(?! where Habitus runs)")
 
 
-def name_fields(text: str, case: UseCase[Any, Any]) -> str:
+def name_fields(text: str, case: UseCase[..., Any]) -> str:
     """Return the text with the fields of a use case in place of its options."""
     names = {flag: one.name for one in case.fields for flag in one.flags}
     return _OPTION.sub(lambda found: f"'{names[found[0]]}'" if found[0] in names else found[0], text)

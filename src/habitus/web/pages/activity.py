@@ -13,7 +13,7 @@ from habitus.app import Habitus
 from habitus.app.conversations.past_sessions import build_turn_details, get_past_session
 from habitus.app.home import resolve_user_filter
 from habitus.app.learning.learning import record_judgement
-from habitus.app.use_cases.sessions import FindTurnsRequest, find_turns
+from habitus.app.use_cases.sessions import find_turns
 from habitus.events import OutcomeKind
 from habitus.web.api.schemas import RequestHome
 from habitus.web.rendering import FlashMessage, render_page
@@ -38,19 +38,20 @@ def show_activity(
 ) -> HTMLResponse:
     """Show the list of turns with the requested one open, or on a wide screen the first."""
     is_known = outcome in list(OutcomeKind)
-    wanted = FindTurnsRequest(
+    is_everybody, one_user = user == "*", "" if user == "*" else user
+    found = find_turns(
+        habitus,
         q=q[:1000],
         agent=agent,
         outcome=OutcomeKind(outcome) if is_known else None,
         skill=skill,
         limit=_PAGE_SIZE,
         after=after,
-        all_users=user == "*",
-        user="" if user == "*" else user,
+        all_users=is_everybody,
+        user=one_user,
     )
-    found = find_turns(habitus, wanted)
     filters = {"q": q, "agent": agent, "outcome": outcome if is_known else "", "skill": skill, "user": user}
-    mine = resolve_user_filter(habitus.settings, wanted.all_users, wanted.user)
+    mine = resolve_user_filter(habitus.settings, is_everybody, one_user)
     first = turn or (found.turns[0].id if found.turns else "")
     return render_page(
         request,

@@ -17,7 +17,6 @@ from habitus.app.learning.learning import list_repeated_failures
 from habitus.app.library import explaining
 from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases import review
-from habitus.app.use_cases.declaration import EmptyPayload
 from habitus.app.use_cases.overview import OverviewReport, TodayReport, build_today_report, show_overview
 from habitus.evidence.estimation import EffectEstimate
 from habitus.skills.model import SkillState
@@ -66,7 +65,7 @@ def show_home(request: Request, habitus: RequestHome) -> Response:
 
 def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None = None) -> HTMLResponse:
     """Return the home page."""
-    found, first = show_overview(habitus, EmptyPayload()), build_today_report(habitus, with_contents=False)
+    found, first = show_overview(habitus), build_today_report(habitus, with_contents=False)
     effects = {
         one.name: EffectEstimate(value=one.value, low=one.low, high=one.high) for one in (*found.helps, *found.hurts)
     }
@@ -121,7 +120,7 @@ def _build_tiles(found: OverviewReport) -> list[DashboardTile]:
 @router.post("/inbox/{id}/approve-here", access=Access.REVIEWER)
 def approve_from_home(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
     """Approve an item from its row and return the page with the remaining rows."""
-    (done,) = review.approve_items(habitus, review.ApproveItemsRequest(ids=(id,))).approved
+    (done,) = review.approve_items(habitus, ids=(id,)).approved
     return _render_home(
         request,
         habitus,

@@ -183,9 +183,7 @@ def _list_file_changes(habitus: Habitus, proposal: Proposal, beside: str = "") -
 @router.get("/inbox/effect/{id}", access=Access.VIEWER)
 def show_expected_effect(habitus: RequestHome, id: str) -> HTMLResponse:
     """Return how approval would change recent selections; the page polls until that is computed."""
-    return render_fragment(
-        "inbox_effect.html", id=id, replay=review.preview_effect(habitus, review.InboxItemRequest(id=id))
-    )
+    return render_fragment("inbox_effect.html", id=id, replay=review.preview_effect(habitus, id=id))
 
 
 @router.get("/inbox/alike/{id}", access=Access.VIEWER)
@@ -199,7 +197,7 @@ def show_similar_items(habitus: RequestHome, id: str) -> HTMLResponse:
 @router.post("/inbox/{id}/approve", access=Access.REVIEWER)
 def approve_item(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
     following = _find_next_item(habitus, id)
-    (done,) = review.approve_items(habitus, review.ApproveItemsRequest(ids=(id,))).approved
+    (done,) = review.approve_items(habitus, ids=(id,)).approved
     text = f"Approved; {done.pending_host} applies it." if done.pending_host else "Approved."
     return _render_next_item(request, habitus, FlashMessage(text=text, undo=done.undo), following)
 
@@ -207,7 +205,7 @@ def approve_item(request: Request, habitus: RequestHome, id: str) -> HTMLRespons
 @router.post("/inbox/{id}/reject", access=Access.REVIEWER)
 def reject_item(request: Request, habitus: RequestHome, id: str, reason: Annotated[str, Form()] = "") -> HTMLResponse:
     following = _find_next_item(habitus, id)
-    (done,) = review.reject_items(habitus, review.RejectItemsRequest(ids=(id,), reason=reason)).rejected
+    (done,) = review.reject_items(habitus, ids=(id,), reason=reason).rejected
     subject = done.item.subject
     is_told = isinstance(subject, Proposal) and subject.author.is_automatic
     text = "Rejected; the agent gets your reason." if is_told else "Rejected."
@@ -217,7 +215,7 @@ def reject_item(request: Request, habitus: RequestHome, id: str, reason: Annotat
 @router.post("/inbox/{id}/choose", access=Access.REVIEWER)
 def choose_item(request: Request, habitus: RequestHome, id: str, others: Annotated[list[str], Form()]) -> HTMLResponse:
     """Approve this item and reject the similar ones; undo makes all of them pending again."""
-    done = review.choose_proposal(habitus, review.ChooseProposalRequest(id=id, others=tuple(others)))
+    done = review.choose_proposal(habitus, id=id, others=tuple(others))
     said = FlashMessage(
         text=f"Approved; {format_count(len(done.rejected), 'other')} rejected.", undo=done.approved.undo
     )
@@ -237,13 +235,13 @@ def _render_next_item(request: Request, habitus: Habitus, said: FlashMessage, fo
 
 @router.post("/inbox/{id}/reopen", access=Access.REVIEWER)
 def reopen_item(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
-    (item,) = review.reopen_proposals(habitus, review.ReopenProposalsRequest(ids=(id,))).reopened
+    (item,) = review.reopen_proposals(habitus, ids=(id,)).reopened
     return _render_inbox(request, habitus, FlashMessage(text="Pending review again."), item)
 
 
 @router.post("/inbox/{id}/text", access=Access.REVIEWER)
 def edit_item(request: Request, habitus: RequestHome, id: str, text: Annotated[str, Form()]) -> HTMLResponse:
     """Change the text of an item before it is approved."""
-    done = review.edit_proposal_text(habitus, review.EditProposalTextRequest(id=id, text=text.replace("\r\n", "\n")))
+    done = review.edit_proposal_text(habitus, id=id, text=text.replace("\r\n", "\n"))
     said = FlashMessage(text="Saved; still pending review." if done.changed else "Nothing changed.")
     return _render_inbox(request, habitus, said, done.item)

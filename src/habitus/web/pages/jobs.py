@@ -18,8 +18,6 @@ from habitus.app.operating import jobs
 from habitus.app.operating.job_kinds import JOB_KINDS
 from habitus.app.use_cases import agents
 from habitus.app.use_cases import jobs as cases
-from habitus.app.use_cases.declaration import EmptyPayload
-from habitus.app.use_cases.jobs import AddJobRequest, JobRequest, ListJobsRequest, SetScheduleRequest
 from habitus.errors import Invalid
 from habitus.jobs.model import Job
 from habitus.settings import DAYS
@@ -41,9 +39,9 @@ def show_automation(request: Request, habitus: RequestHome) -> HTMLResponse:
 
 def render_automation(request: Request, habitus: Habitus, said: FlashMessage | None = None) -> HTMLResponse:
     """Return the automation page."""
-    found = cases.list_jobs(habitus, ListJobsRequest(done=True, limit=_MAX_SHOWN_JOBS)).jobs
+    found = cases.list_jobs(habitus, done=True, limit=_MAX_SHOWN_JOBS).jobs
     is_live = not all(job.state.is_over for job in found)
-    planned = cases.list_schedules(habitus, EmptyPayload()).schedule
+    planned = cases.list_schedules(habitus).schedule
     kinds = {name: kind for name, kind in JOB_KINDS.items() if not (habitus.settings.is_guest and 0 not in kind.takes)}
     given: dict[str, Any] = {"jobs": found, "is_live": is_live, "kinds": kinds, "planned": planned, "days": DAYS}
     return render_page(request, "jobs.html", said=said, is_guest=habitus.settings.is_guest, **given)
@@ -91,7 +89,7 @@ def add_job(
 ) -> HTMLResponse:
     """Queue a job; each line of the text is one argument."""
     given = tuple(line.strip() for line in words.splitlines() if line.strip())
-    cases.add_job(habitus, AddJobRequest(kind=kind, arguments=given))
+    cases.add_job(habitus, kind=kind, arguments=given)
     return render_automation(request, habitus, FlashMessage(text="Queued for the next free worker."))
 
 
@@ -101,19 +99,19 @@ def reschedule_job(
 ) -> HTMLResponse:
     """Set when a kind of job starts: off, hourly, daily or on a weekday."""
     when = how if how in ("off", "hourly") else f"{how if how == 'daily' else f'weekly on {how}'} at {at or '03:00'}"
-    done = cases.set_schedule(habitus, SetScheduleRequest(kind=kind, schedule=when))
+    done = cases.set_schedule(habitus, kind=kind, schedule=when)
     return render_automation(request, habitus, FlashMessage(text="Saved.", undo=done.undo))
 
 
 @router.post("/automation/{id}/cancel", access=Access.ADMIN)
 def cancel_job(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
-    cases.cancel_job(habitus, JobRequest(id=id))
+    cases.cancel_job(habitus, id=id)
     return render_automation(request, habitus, FlashMessage(text="Cancelling; it stops before its next part."))
 
 
 @router.post("/automation/{id}/retry", access=Access.ADMIN)
 def retry_job(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
-    cases.retry_job(habitus, JobRequest(id=id))
+    cases.retry_job(habitus, id=id)
     return render_automation(request, habitus, FlashMessage(text="Queued again; it continues where it stopped."))
 
 
@@ -128,7 +126,7 @@ def show_import(request: Request, habitus: RequestHome) -> HTMLResponse:
 
 def _render_import(request: Request, habitus: Habitus, taken: ImportResult | None = None) -> HTMLResponse:
     is_owner = request.state.access is Access.OWNER
-    folders = agents.list_agent_skill_folders(habitus, EmptyPayload()).folders if is_owner else ()
+    folders = agents.list_agent_skill_folders(habitus).folders if is_owner else ()
     said = (
         None if taken is None else FlashMessage(text=_describe_import(taken), undo=taken.undo, is_bad=taken.is_failed)
     )
@@ -180,4 +178,4 @@ def import_from_address(
 @router.post("/import/agent/{agent}", access=Access.ADMIN)
 def import_from_agent(request: Request, habitus: RequestHome, agent: str) -> HTMLResponse:
     """Import the skills in an agent's own folders on this machine."""
-    return _render_import(request, habitus, agents.import_agent_skills(habitus, agents.AgentRequest(agent=agent)))
+    return _render_import(request, habitus, agents.import_agent_skills(habitus, agent=agent))

@@ -62,7 +62,7 @@ def add_lesson(
     text: Annotated[str, Form()],
     kind: Annotated[LessonKind, Form()] = LessonKind.LESSON,
 ) -> HTMLResponse:
-    done = lessons.add_lesson(habitus, lessons.AddLessonRequest(text=text, kind=kind))
+    done = lessons.add_lesson(habitus, text=text, kind=kind)
     told = "Already known; its weight was increased." if done.status is EncodeStatus.REINFORCED else "Lesson added."
     return _render_lessons(request, habitus, FlashMessage(text=told, undo=done.undo))
 
@@ -77,9 +77,8 @@ def edit_lesson(
     kind: Annotated[LessonKind, Form()],
     topic: Annotated[str, Form()] = "",
 ) -> HTMLResponse:
-    wanted = lessons.EditLessonRequest(id=id, text=text, kind=kind, topic=topic, expect=str(version))
     try:
-        done = lessons.edit_lesson(habitus, wanted)
+        done = lessons.edit_lesson(habitus, id=id, text=text, kind=kind, topic=topic, expect=str(version))
     except Stale:
         hint = "Copy your text, reload the page, and save again."
         raise Stale("Another person changed this lesson meanwhile.", hint=hint) from None
@@ -89,11 +88,11 @@ def edit_lesson(
 
 @router.post("/lessons/{id}/away", access=Access.ADMIN)
 def archive_lesson(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
-    done = lessons.remove_lessons(habitus, lessons.LessonIdsRequest(ids=(id,)))
+    done = lessons.remove_lessons(habitus, ids=(id,))
     return _render_lessons(request, habitus, FlashMessage(text="Archived.", undo=done.undo))
 
 
 @router.post("/lessons/{id}/restore", access=Access.ADMIN)
 def restore_lesson(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
-    done = lessons.restore_lessons(habitus, lessons.LessonIdsRequest(ids=(id,)))
+    done = lessons.restore_lessons(habitus, ids=(id,))
     return _render_lessons(request, habitus, FlashMessage(text="Restored.", undo=done.undo))

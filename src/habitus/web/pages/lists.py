@@ -89,7 +89,7 @@ def _render_archive(request: Request, habitus: Habitus, said: FlashMessage | Non
 
 @router.post("/archive/{id}", access=Access.ADMIN)
 def restore_archived_skill(request: Request, habitus: RequestHome, id: int) -> HTMLResponse:
-    done = writing.restore_skill(habitus, writing.RestoreSkillRequest(name=f"#{id}"))
+    done = writing.restore_skill(habitus, name=f"#{id}")
     return _render_archive(request, habitus, FlashMessage(text=f"{done.name} was restored.", undo=done.undo))
 
 

@@ -20,7 +20,6 @@ from habitus.app.operating import configuring
 from habitus.app.operating.configuring import REQUIRE_OTHER_APPROVER, SettingOrigin
 from habitus.app.operating.people import UserRole, has_other_approver
 from habitus.app.use_cases import agents, users
-from habitus.app.use_cases.declaration import EmptyPayload
 from habitus.app.use_cases.users import AddUserResult
 from habitus.events import OutcomeKind
 from habitus.sandbox.credentials.grants import CommandLineCall, GrantKind
@@ -74,17 +73,14 @@ SETTING_GROUPS: Mapping[str, Mapping[str, SettingDescription]] = {
             label="Harmless text changes by agents",
             choices={"false": "need review", "true": "apply at once"},
             hint="Code, new capabilities and deletions always need review.",
-        ),
+        )
     },
     "Evidence": {
         "evidence.withhold": SettingDescription(
             label="Share of offers withheld at random",
             hint="From 0 to 0.5; 0.1 is enough to measure what helps, 0 is off.",
         ),
-        "reliable": SettingDescription(
-            label="Reliability above which a tool is preferred",
-            hint="From 0 to 1.",
-        ),
+        "reliable": SettingDescription(label="Reliability above which a tool is preferred", hint="From 0 to 1."),
     },
     "Skills": {
         "layers": SettingDescription(
@@ -152,7 +148,7 @@ def show_connections(request: Request, habitus: RequestHome) -> HTMLResponse:
 
 
 def _render_connections(request: Request, habitus: Habitus, said: FlashMessage | None = None) -> HTMLResponse:
-    listed = agents.list_agents(habitus, EmptyPayload())
+    listed = agents.list_agents(habitus)
     found, known = listed.agents, {one.name for one in listed.agents if one.is_used or one.is_connected}
     return render_page(
         request,
@@ -170,22 +166,20 @@ def _render_connections(request: Request, habitus: Habitus, said: FlashMessage |
 @router.get("/connections/{agent}/changes", access=Access.ADMIN)
 def preview_agent_changes(habitus: RequestHome, agent: str, disconnecting: bool = False) -> HTMLResponse:
     """Preview what connecting or disconnecting would change in an agent's files."""
-    plan = agents.preview_agent_changes(
-        habitus, agents.PreviewAgentChangesRequest(agent=agent, disconnecting=disconnecting)
-    )
+    plan = agents.preview_agent_changes(habitus, agent=agent, disconnecting=disconnecting)
     return render_fragment("connection_changes.html", plan=plan, disconnecting=disconnecting)
 
 
 @router.post("/connections/{agent}/connect", access=Access.ADMIN)
 def connect_agent(request: Request, habitus: RequestHome, agent: str) -> HTMLResponse:
-    done = agents.connect_agent(habitus, agents.AgentRequest(agent=agent))
+    done = agents.connect_agent(habitus, agent=agent)
     text = " ".join(part for part in (f"{done.title} is connected. Restart it.", done.note) if part)
     return _render_connections(request, habitus, FlashMessage(text=text))
 
 
 @router.post("/connections/{agent}/disconnect", access=Access.ADMIN)
 def disconnect_agent(request: Request, habitus: RequestHome, agent: str) -> HTMLResponse:
-    done = agents.disconnect_agent(habitus, agents.AgentRequest(agent=agent))
+    done = agents.disconnect_agent(habitus, agent=agent)
     return _render_connections(
         request, habitus, FlashMessage(text=f"{done.title} is disconnected; its files were restored.")
     )
@@ -199,7 +193,7 @@ def show_team(request: Request, habitus: RequestHome) -> HTMLResponse:
 def _render_team(
     request: Request, habitus: Habitus, said: FlashMessage | None = None, invited: AddUserResult | None = None
 ) -> HTMLResponse:
-    found = users.list_users(habitus, EmptyPayload())
+    found = users.list_users(habitus)
     return render_page(
         request,
         "team.html",
@@ -221,13 +215,13 @@ def invite_user(
 ) -> HTMLResponse:
     """Invite a user, or give a known one another role and a new link."""
     at = f"{request.url.scheme}://{request.headers['host']}"
-    made = users.add_user(habitus, users.AddUserRequest(name=name.strip().lower(), role=role, at=at))
+    made = users.add_user(habitus, name=name.strip().lower(), role=role, at=at)
     return _render_team(request, habitus, invited=made)
 
 
 @router.post("/team/{name}/remove", access=Access.ADMIN)
 def remove_user(request: Request, habitus: RequestHome, name: str) -> HTMLResponse:
-    done = users.remove_user(habitus, users.RemoveUserRequest(name=name))
+    done = users.remove_user(habitus, name=name)
     return _render_team(request, habitus, FlashMessage(text=f"{done.removed} can no longer sign in."))
 
 

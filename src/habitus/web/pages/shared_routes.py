@@ -11,8 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from habitus.access import Access
 from habitus.app.use_cases import pausing, undoing
-from habitus.app.use_cases.declaration import EmptyPayload
-from habitus.app.use_cases.overview import SearchEverythingRequest, search_everything
+from habitus.app.use_cases.overview import search_everything
 from habitus.errors import Refused
 from habitus.web import site_map
 from habitus.web.api.schemas import RequestHome
@@ -32,7 +31,7 @@ def find_anything(request: Request, habitus: RequestHome, q: str = "") -> HTMLRe
     """Return matching skills, lessons, conversations and commands for the search dialog."""
     found = [
         (one.kind, f"{_RESULT_PATHS[one.kind]}/{quote(one.id)}", one.title, one.text)
-        for one in search_everything(habitus, SearchEverythingRequest(q=q[:200])).found
+        for one in search_everything(habitus, q=q[:200]).found
     ]
     commands = site_map.find_palette_entries(q, is_admin=request.state.access >= Access.ADMIN)
     if q.strip():
@@ -43,7 +42,7 @@ def find_anything(request: Request, habitus: RequestHome, q: str = "") -> HTMLRe
 @router.post("/pause", access=Access.ADMIN)
 def switch_pause(habitus: RequestHome, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Pause or resume all automatic change and return the switch with its banner."""
-    done = (pausing.pause_learning if on else pausing.resume_learning)(habitus, EmptyPayload())
+    done = (pausing.pause_learning if on else pausing.resume_learning)(habitus)
     text = "Learning is paused: nothing changes automatically." if on else "Learning has resumed."
     said = FlashMessage(text=text, undo=done.undo)
     return render_fragment("pause_swapped.html", said=said, is_paused=on, is_admin=True, oob=True)

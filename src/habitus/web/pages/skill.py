@@ -21,7 +21,7 @@ from habitus.app.library.content import FileChange
 from habitus.app.library.undoing import build_write_undo
 from habitus.app.use_cases import improving, tasks, writing
 from habitus.app.use_cases.improving import ListImprovementsResult
-from habitus.app.use_cases.skills import ShowSkillRequest, locate_skill, read_skill_details, read_skill_file
+from habitus.app.use_cases.skills import locate_skill, read_skill_details, read_skill_file
 from habitus.app.use_cases.skills import show_skill as show_skill
 from habitus.errors import Invalid, Stale
 from habitus.skills import names
@@ -155,7 +155,7 @@ def _load_tab(habitus: Habitus, shown: SkillDetails, tab: str, text: str, file: 
             effects = charts.render_version_effects(found.items)
             return {"charts": charts.render_usage_charts(found), "findings": found.items, "effects": effects}
         case "improve":
-            tried = improving.list_improvements(habitus, improving.ListImprovementsRequest(name=name))
+            tried = improving.list_improvements(habitus, name=name)
             drawn_ones = charts.render_candidate_effects(tried.candidates)
             return {
                 "improvements": tried,
@@ -217,7 +217,7 @@ def save_raw_file(
     request: Request, habitus: RequestHome, name: str, text: Annotated[str, Form()], version: Annotated[int, Form()]
 ) -> HTMLResponse:
     """Save a skill's source; if it still can't be read, nothing is saved and the text stays in the form."""
-    shown = show_skill(habitus, ShowSkillRequest(name=name))
+    shown = show_skill(habitus, name=name)
     text = text.replace("\r\n", "\n")
     path = next((path for path in shown.files if path in MAIN_FILES), MAIN_FILES[0])
     try:
@@ -276,7 +276,7 @@ def save_skill_form(
     try:
         done = writing.edit_skill(habitus, wanted)
     except Stale:
-        theirs = make_skill_form(show_skill(habitus, ShowSkillRequest(name=name)).skill).body
+        theirs = make_skill_form(show_skill(habitus, name=name).skill).body
         conflict = build_file_comparisons([FileChange(path="Theirs, and yours", before=theirs, after=draft.body)])
         said = FlashMessage(text="Another person saved this skill meanwhile.", is_bad=True)
         return render_skill_page(
@@ -314,7 +314,7 @@ def add_task(
 @router.post("/skills/{name}/tasks/mine", access=Access.ADMIN)
 def mine_tasks(request: Request, habitus: RequestHome, name: str) -> HTMLResponse:
     """Propose tasks from requests that recurred and succeeded."""
-    found = tasks.mine_tasks(habitus, tasks.MineTasksRequest(skill=name, apply=True)).found
+    found = tasks.mine_tasks(habitus, skill=name, apply=True).found
     waits = f"{format_count(len(found), 'task')} found; pending review in the Inbox."
     nothing = "No recurring requests with an accepted result yet."
     return render_skill_page(request, habitus, name, "improve", said=FlashMessage(text=waits if found else nothing))
@@ -344,7 +344,7 @@ def set_skill_trust(request: Request, habitus: RequestHome, name: str, on: Annot
 @router.post("/skills/{name}/back", access=Access.ADMIN)
 def rollback_skill(request: Request, habitus: RequestHome, name: str, to: Annotated[int, Form()]) -> HTMLResponse:
     """Roll back to an earlier version."""
-    done = writing.rollback_skill(habitus, writing.RollbackSkillRequest(name=name, to=to))
+    done = writing.rollback_skill(habitus, name=name, to=to)
     said = FlashMessage(text=f"Rolled back to version {to}, saved as version {done.version}.", undo=done.undo)
     return render_skill_page(request, habitus, name, "history", said=said)
 
@@ -352,7 +352,7 @@ def rollback_skill(request: Request, habitus: RequestHome, name: str, to: Annota
 @router.post("/skills/{name}/away", access=Access.ADMIN)
 def archive_skill(request: Request, habitus: RequestHome, name: str) -> HTMLResponse:
     """Archive a skill and return to the list."""
-    (gone,) = writing.remove_skills(habitus, writing.RemoveSkillsRequest(names=(name,))).skills
+    (gone,) = writing.remove_skills(habitus, names=(name,)).skills
     said = FlashMessage(text=f"{gone.name} was archived.", undo=gone.undo)
     answer = skills.render_list_page(request, habitus, skills.make_skill_filters(), said=said)
     answer.headers["HX-Push-Url"] = "/skills"

@@ -183,7 +183,7 @@ def _apply_bulk_action(habitus: RequestHome, act: str, names: list[str]) -> Flas
     if not names:
         return FlashMessage(text="Select some skills first.", is_bad=True)
     if act == "away":
-        gone = writing.remove_skills(habitus, writing.RemoveSkillsRequest(names=tuple(names)))
+        gone = writing.remove_skills(habitus, names=tuple(names))
         return FlashMessage(text=f"Archived: {format_count(len(gone.skills), 'skill')}.", undo=gone.undo)
     done = writing.switch_skills(habitus, names, on=act == "on")
     return FlashMessage(
