@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -41,6 +42,11 @@ def test_utf_8_is_known_wherever_it_is_cut(text: str) -> None:
     for end in range(len(data), max(len(data) - 4, 0), -1):
         if clean and not data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
             assert previews.guess_encoding(data[:end], is_all=False) == "utf-8"
+
+
+def test_lines_of_a_file_cut_short_while_it_is_read_are_those_it_has() -> None:
+    assert previews.count_lines(BytesIO(b""), "utf-8", 10) == previews.LineCount(count=0, is_exact=True)
+    assert previews.count_lines(BytesIO(b"a\nb"), "utf-8", 10) == previews.LineCount(count=2, is_exact=True)
 
 
 @pytest.mark.parametrize(

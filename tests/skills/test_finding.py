@@ -155,6 +155,20 @@ def test_trigger_cases_are_read_from_the_skill_and_bad_ones_are_said() -> None:
     assert json.loads(kept) == {**held, "evals": [{**held["evals"][0], "should_trigger": False}, held["evals"][1]]}
 
 
+@pytest.mark.req("SK-20")
+def test_a_budget_of_no_tokens_is_reported_as_exceeded(habitus: Habitus) -> None:
+    found = lint.lint_library(
+        habitus.skills.list_skills(),
+        budget=lint.PromptBudget(menu=0, eager=0, eager_costs={"csv-summary": 3}),
+        search=lambda cue, among: habitus.finder.search(cue, k=4, among=among),
+        neighbours={},
+        progress=lambda done: None,
+    )
+    said = [(finding.names, finding.hint) for finding in found if finding.kind == "budget"]
+    assert (("csv-summary",), "Shorten it: it is not shown.") in said
+    assert ((), "Shorten the when-to-use lines, disable unused skills.") in said
+
+
 @pytest.mark.full
 @pytest.mark.req("SK-20")
 def test_the_set_is_told_of_duplicates_and_hidden_copies(habitus: Habitus, tmp_path: Path) -> None:

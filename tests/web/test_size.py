@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from habitus.app import Habitus
 from habitus.app.library import browsing
+from habitus.search.texts.embedding import NoEmbedder
 from tests.web.furnished import furnish_with_life, furnish_with_much
 from tests.web.test_pages import PAGES
 
@@ -45,3 +47,12 @@ def test_no_page_is_large_where_there_is_much(
     habitus.skills.remove("close-the-month", habitus.build_author())
     again = browser.get("/api/v1/map").json()["skills"]
     assert {one["name"]: (one["x"], one["y"]) for one in again if one["name"] in kept}.items() <= kept.items()
+
+
+@pytest.mark.req("CL-02")
+@pytest.mark.parametrize("skills", [1, 2, 7])
+def test_a_map_without_an_encoder_spreads_the_skills(skills: int) -> None:
+    places = browsing.compute_layout(NoEmbedder().embed(["same"] * skills).astype(np.float64))
+    assert len({tuple(place) for place in places.round(3).tolist()}) == skills
+    assert places.min() >= 0
+    assert places.max() <= 1

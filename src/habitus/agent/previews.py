@@ -223,7 +223,8 @@ def count_lines(file: BinaryIO, encoding: str, size: int) -> LineCount:
         count += chunk.count(b"\n")
         read += len(chunk)
         last = chunk
-    if read < size:
+    # A file cut short since its size was taken is counted whole.
+    if chunk and read < size:
         return LineCount(count=count * size // read, is_exact=False)
     # In wide encodings other characters contain the same byte, so the count is only an estimate.
     is_wide = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))

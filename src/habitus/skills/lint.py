@@ -190,18 +190,20 @@ def _find_greedy_skills(before: Counter[str], asked: int) -> Iterator[LibraryFin
 def _report_eager_costs(budget: PromptBudget) -> Iterator[LibraryFinding]:
     for name, cost in budget.eager_costs.items():
         fits = cost <= budget.eager
+        # A small context rounds its share down to no tokens at all.
+        share = cost / max(budget.eager, 1)
         yield LibraryFinding(
             kind="budget",
             names=(name,),
-            message=f"'{name}' is in every prompt and takes {cost} tokens, {cost / budget.eager:.1%} of that budget.",
+            message=f"'{name}' is in every prompt and takes {cost} tokens, {share:.1%} of that budget.",
             hint="Let the model load it, unless every request needs it." if fits else "Shorten it: it is not shown.",
-            score=cost / budget.eager,
+            score=share,
             severity=DiagnosticSeverity.NOTE if fits else DiagnosticSeverity.WARNING,
         )
 
 
 def _report_menu_costs(offered: Sequence[ListedSkill], room: PromptBudget) -> Iterator[LibraryFinding]:
-    budget = room.menu
+    budget = max(room.menu, 1)
     costs = {
         item.name: estimate_token_count(menu.format_menu_line(item.summary))
         for item in offered

@@ -345,6 +345,9 @@ def _place_between_neighbours(
 def compute_layout(vectors: Coordinates) -> Coordinates:
     """Project vectors on the two directions of greatest variance, spread over the map with some distance between
     dots."""
+    if vectors.shape[1] < 2:
+        # Without an encoder there are no directions; only the order of the skills is left.
+        vectors = np.array([(number, number % _ROWS) for number in range(len(vectors))], dtype=np.float64)
     centred = vectors - vectors.mean(axis=0)
     _, directions = np.linalg.eigh(centred.T @ centred)
     axes = directions[:, [-1, -2]]

@@ -144,9 +144,10 @@ class TrustStore:
         # Judging a change parses and scans the files, so the answer is cached by hash.
         key = (root, name, digest)
         with self._lock:
-            if key not in self._followed:
-                self._followed[key] = self._explain_distrusted_change(root, name, record, read())
-            return self._followed[key]
+            if (answer := self._followed.get(key)) is None:
+                # Reading the files may find newer trust and clear the cache, so it is not read back from there.
+                answer = self._followed[key] = self._explain_distrusted_change(root, name, record, read())
+            return answer
 
     def is_trusted_exactly(self, root: str, name: str, digest: str) -> bool:
         """Whether exactly these files were trusted."""
@@ -384,7 +385,9 @@ class OutsideContentPolicy:
         """Return the origin of an imported skill that is not trusted as it is; empty for the others."""
         if not self._is_imported(layer, name) or self.is_trusted(layer, name, tree_hash):
             return ""
-        return read_origins(self._engine, layer.name, [name])[name].origin
+        # Another process may have deleted the record since; then the skill was written here.
+        known = read_origins(self._engine, layer.name, [name]).get(name)
+        return "" if known is None else known.origin
 
     def forget_import(self, layer: Layer, name: str) -> None:
         """Delete the import record of a name that now belongs to a skill written here."""

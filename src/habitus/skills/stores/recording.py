@@ -174,22 +174,25 @@ class ChangeRecorder:
             self._apply_plan(connection, plan, {})
             self._database.delete_write_ahead_record(connection, intent)
 
-    def roll_back(self, connection: sa.Connection, record: WriteAheadRecord) -> bool:
-        """Roll back a failed change; False if it was applied after all."""
+    def roll_back(self, connection: sa.Connection, record: WriteAheadRecord, *, is_started: bool = True) -> bool:
+        """Roll back a failed change; False if it was applied after all. One not started has left no files behind."""
         number, plan = record
         if not self._is_pending(connection, record):
             return False
+        if is_started:
+            self._revert_plan(connection, plan)
+        self._database.delete_write_ahead_record(connection, number)
+        return True
+
+    def _revert_plan(self, connection: sa.Connection, plan: WritePlan) -> None:
         for write in _list_writes(plan):
             self._revert_write(connection, write)
         if plan["action"] == "remove":
             self._backend.restore_folder(plan["archived_as"], plan["folder"])
         elif plan["action"] == "restore":
             archived = {item.id: where for item, where in self._database.list_archived(connection)}
-            self._backend.archive_folder(
-                plan["folder"], archived.get(plan["id"]) or _make_abandoned_path(plan["folder"])
-            )
-        self._database.delete_write_ahead_record(connection, number)
-        return True
+            where = archived.get(plan["id"]) or _make_abandoned_path(plan["folder"])
+            self._backend.archive_folder(plan["folder"], where)
 
     def _apply_plan(
         self, connection: sa.Connection, plan: WritePlan, known_trees: Mapping[str, Tree]

@@ -269,7 +269,7 @@ class SkillStore:
             own = {folders[name]: facts[name] for name in trees_by_name if name in facts}
             intent = self._recorder.plan_writes(connection, writes, author, own) if writes else None
         if intent is not None:
-            self._apply_write_ahead_record(intent, {each.folder: each.tree for each in writes})
+            self._apply_write_ahead_records([intent], {each.folder: each.tree for each in writes})
 
     def list_tree_hashes(self) -> dict[str, str]:
         """Return the hash over all files of every loadable skill, by name."""
@@ -283,28 +283,39 @@ class SkillStore:
             if row is None:
                 return False
             intent = self._recorder.plan_removal(connection, row, author)
-        self._apply_write_ahead_record(intent)
+        self._apply_write_ahead_records([intent])
         return True
 
     def restore(self, archived: int, author: Author, *, new_name: str | None = None) -> str:
         """Restore an archived skill by its id, optionally under a new name; return the name."""
         self._refuse_if_read_only()
         with self._cache.open_write_transaction(durable=True) as connection:
-            found = next((item for item, _ in self._database.list_archived(connection) if item.id == archived), None)
-            if found is None:
-                raise NotFound(f"The archive has no entry {archived}.", hint="See 'habitus skills restore --list'.")
+            found = self._find_archived(connection, archived)
             name = names.check_name(new_name or found.name)
             if self._read_current(connection, name)[0] is not None:
-                raise Refused(
-                    f"There is a skill '{name}' already.", hint="Give another name with --as, or remove that one first."
-                )
-            if new_name is not None:
-                trees.refuse_name_conflict(name, self._database.load_tree(connection, archived, found.version) or {})
-            intent = self._recorder.plan_restore(connection, archived, name, author)
-        self._apply_write_ahead_record(intent)
-        if new_name is not None and self.get_summary(name) is not None:
-            self._write_files(name, lambda folder, tree: trees.rename_skill_tree(tree, name), author, None)
+                raise _make_taken_error(name)
+            tree = {} if new_name is None else self._database.load_tree(connection, archived, found.version) or {}
+            trees.refuse_name_conflict(name, tree)
+            is_renamed = trees.parse_skill_tree(name, tree).skill is not None
+            after = trees.rename_skill_tree(tree, name) if is_renamed else tree
+            planned = self._plan_restore(connection, archived, FolderWrite(folder=name, tree=after, before=tree), author)
+        self._apply_write_ahead_records(planned)
         return name
+
+    def _find_archived(self, connection: sa.Connection, archived: int) -> ArchivedSkill:
+        found = next((item for item, _ in self._database.list_archived(connection) if item.id == archived), None)
+        if found is None:
+            raise NotFound(f"The archive has no entry {archived}.", hint="See 'habitus skills restore --list'.")
+        return found
+
+    def _plan_restore(
+        self, connection: sa.Connection, archived: int, write: FolderWrite, author: Author
+    ) -> list[WriteAheadRecord]:
+        """Plan to restore an archived skill to a folder, and to write the files that differ there."""
+        planned = [self._recorder.plan_restore(connection, archived, write.folder, author)]
+        if not has_same_files(write.before, write.tree):
+            planned.append(self._recorder.plan_writes(connection, [write], author, {}))
+        return planned
 
     def set_enabled(self, name: str, enabled: bool, author: Author) -> bool:
         """Enable or disable a skill without making a version; False if there is none of that name."""
@@ -338,19 +349,48 @@ class SkillStore:
             steps = history.plan_restore_steps(
                 connection, self._database, self._cache.rows, timestamp, keep_found=keep_found
             )
-        for step in steps if not dry_run else ():
-            match step.action:
-                case "archive":
-                    self.delete(step.name, author)
-                case "restore":
-                    self.rollback(self.restore(step.skill, author), step.version, author)
-                case "rewrite":
-                    self.rollback(step.name, step.version, author)
-                case "enable" | "disable":
-                    self.set_enabled(step.name, step.action == "enable", author)
-                case never:
-                    assert_never(never)
+        if dry_run or not steps:
+            return steps
+        self._refuse_if_read_only()
+        gone = {step.name for step in steps if step.action == "archive"}
+        # All steps are planned in one transaction: a crash leaves none of them done, or the rest to be completed.
+        with self._cache.open_write_transaction(durable=True) as connection:
+            planned = [record for step in steps for record in self._plan_step(connection, step, author, gone)]
+        self._apply_write_ahead_records(planned)
         return steps
+
+    def _plan_step(
+        self, connection: sa.Connection, step: RestoreStep, author: Author, gone: Collection[str]
+    ) -> list[WriteAheadRecord]:
+        """Plan one step of a return to a timestamp; `gone` holds the names that other steps free."""
+        row, found = self._read_current(connection, step.name)
+        match step.action:
+            case "archive":
+                return [] if row is None else [self._recorder.plan_removal(connection, row, author)]
+            case "restore":
+                if row is not None and step.name not in gone:
+                    raise _make_taken_error(step.name)
+                newest = self._find_archived(connection, step.skill).version
+                before = self._database.load_tree(connection, step.skill, newest) or {}
+                write = FolderWrite(folder=step.name, tree=self._load_version(connection, step, before), before=before)
+                return self._plan_restore(connection, step.skill, write, author)
+            case "rewrite":
+                old = {} if found is None else found.tree
+                folder = step.name if row is None else row.folder
+                write = FolderWrite(folder=folder, tree=self._load_version(connection, step, old), before=old)
+                return [self._recorder.plan_writes(connection, [write], author, {})]
+            case "enable" | "disable":
+                self._database.set_enabled(connection, step.skill, step.action == "enable", author, self._clock())
+                if row is not None and row.id == step.skill:
+                    self._recorder.write_back_facts(connection, [row.folder])
+                return []
+            case never:
+                assert_never(never)
+
+    def _load_version(self, connection: sa.Connection, step: RestoreStep, old: Tree) -> Tree:
+        return trees.restore_version_files(
+            records.require_intact(self._database.load_tree(connection, step.skill, step.version)), old
+        )
 
     # History
 
@@ -457,7 +497,7 @@ class SkillStore:
                 return SkillWriteResult(name=name, layer=self.layer, version=row.version, is_changed=False)
             write = FolderWrite(folder=folder, tree=after, before=before)
             intent = self._recorder.plan_writes(connection, [write], author, {})
-        version = self._apply_write_ahead_record(intent, {folder: after}).get(folder)
+        version = self._apply_write_ahead_records([intent], {folder: after}).get(folder)
         # Another process has completed this write, and may have changed more since.
         if version is None:
             version = max(
@@ -465,27 +505,41 @@ class SkillStore:
             )
         return SkillWriteResult(name=name, layer=self.layer, version=version, is_changed=True)
 
-    def _apply_write_ahead_record(
-        self, record: WriteAheadRecord, known_trees: Mapping[str, Tree] | None = None
+    def _apply_write_ahead_records(
+        self, planned: Sequence[WriteAheadRecord], known_trees: Mapping[str, Tree] | None = None
     ) -> Mapping[str, int]:
-        """Apply a write-ahead record, or roll it back if the disk fails; return the versions written by this call."""
+        """Apply write-ahead records, or roll all back if the disk fails; return the versions written by this call."""
+        started: list[WriteAheadRecord] = []
         try:
+            made: dict[str, int] = {}
             with self._cache.open_write_transaction() as connection:
-                return self._recorder.apply_record(connection, record, known_trees or {})
+                for record in planned:
+                    started.append(record)
+                    made |= self._recorder.apply_record(connection, record, known_trees or {})
+            return made
         except StorageFailed as error:
             try:
                 with self._cache.open_write_transaction() as connection:
-                    if not self._recorder.roll_back(connection, record):
+                    undone = [
+                        self._recorder.roll_back(connection, record, is_started=record in started)
+                        for record in reversed(planned)
+                    ]
+                    if not any(undone):
                         # It was applied; only the confirmation was lost.
                         return {}
-            # Neither applied nor rolled back: the record stays, and the next process completes it.
+            # Neither applied nor rolled back: the records stay, and the next process completes them.
             except StorageFailed:
-                raise make_pending_error(error, record[1]) from error
+                raise make_pending_error(error, planned[0][1]) from error
             raise
 
     def _refuse_if_read_only(self) -> None:
         if not self._backend.can_write:
             raise read_only_error(self.layer, hint="Edit the skill without '@' to override it.")
+
+
+def _make_taken_error(name: str) -> Refused:
+    hint = "Give another name with --as, or remove that one first."
+    return Refused(f"There is a skill '{name}' already.", hint=hint)
 
 
 def _extract_body(main: bytes, name: str) -> str:
