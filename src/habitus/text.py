@@ -52,7 +52,7 @@ def count_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-def estimate_token_count(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Estimate the tokens of a text without a model, at four bytes per token."""
     return (count_bytes(text) + 3) // 4
 

@@ -16,7 +16,7 @@ from habitus.errors import Invalid
 from habitus.llm.model import CompletionRequest, PersonMessage, TextContent
 from habitus.llm.scripted import ScriptedModel, ScriptStep, calls, says
 from habitus.sandbox.files import LARGEST_ATTACHED
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 from tests.agent.conftest import Talk
 from tests.documents import pdf, swelling_xlsx, xlsx
 
@@ -62,8 +62,8 @@ async def test_a_table_of_1_5_megabytes_is_opened_by_a_cell_and_costs_a_preview(
     assert rows == ["First rows:", *["north | 12 | 4.50 | 2026-01-31"] * 5, "[End of sales.csv]", "how many?"]
     assert any(isinstance(event, NoticeEvent) and event.text.endswith("the model sees a preview.") for event in seen)
     await session.turn("are you sure?")
-    assert sum(estimate_token_count(said(ask)) for ask in model.asked) < 1_000
-    assert estimate_token_count(str(model.asked[2].messages)) < 1_500, "the file costs nothing on later turns"
+    assert sum(estimate_tokens(said(ask)) for ask in model.asked) < 1_000
+    assert estimate_tokens(str(model.asked[2].messages)) < 1_500, "the file costs nothing on later turns"
 
 
 @pytest.mark.some(1)
@@ -129,7 +129,7 @@ async def test_what_a_cell_can_open_is_previewed(
     assert result(model.asked[1]) == printed
     told = said(model.asked[0])
     assert [line for line in preview if line not in told] == [], told
-    assert estimate_token_count(told) < 1_100
+    assert estimate_tokens(told) < 1_100
 
 
 async def test_names_are_kept_apart_and_harmless(talk: Talk, tmp_path: Path) -> None:

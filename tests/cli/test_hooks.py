@@ -21,7 +21,7 @@ from habitus.app.other_agents.hook_server import run_hook_daemon
 from habitus.hosts import hook, known_agents
 from habitus.resident_process import HOOK_SERVER, is_process_running, request_stop
 from habitus.settings import Settings, get_account_name
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 from tests.cli.conftest import Direct
 from tests.conftest import Cli
 
@@ -84,7 +84,7 @@ async def test_a_session_is_told_rules_then_what_fits_then_what_helped(direct: D
         assert "- Never push to main by force." in await agent.runs("SessionStart", source="startup")
         shown = await agent.runs("UserPromptSubmit", prompt="Run the tests of this project.")
         assert "- Run the tests of this project with uv run pytest." in shown
-        assert estimate_token_count(shown) <= 300
+        assert estimate_tokens(shown) <= 300
         other = Agent(cli=direct.cli, session="9a1b")  # two at once
         thanks = [one.runs("UserPromptSubmit", prompt="Thanks!") for one in (agent, other)]
         assert await asyncio.gather(*thanks) == ["", ""]

@@ -226,7 +226,7 @@ def test_a_new_skill_under_an_old_name_starts_anew_and_hides_nothing(store: Skil
     restored = store.load("csv-summary-old")
     assert restored is not None
     assert restored.body == "old"
-    assert store.get_diagnostics("csv-summary-old") == ()
+    assert store.read_contents().diagnostics.get("csv-summary-old", ()) == ()
 
 
 @pytest.mark.req("SK-05")
@@ -371,7 +371,7 @@ def test_many_skills_are_saved_at_once_and_only_what_changed_is_a_version(store:
     tree = store.read_tree("there")
     assert tree is not None
     assert set(tree) == {"SKILL.md", "a/b.txt"}
-    assert store.list_tree_hashes()["there"] == compute_tree_hash(tree)
+    assert store.read_contents().hashes["there"] == compute_tree_hash(tree)
 
 
 @pytest.mark.req("SK-19")

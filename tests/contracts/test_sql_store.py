@@ -141,7 +141,7 @@ def test_a_row_of_nulls_is_listed_with_what_is_missing(store: SkillStore) -> Non
     loaded = store.load("bare")
     assert loaded is not None
     assert (loaded.body, loaded.description) == ("", "")
-    assert [diagnostic.message for diagnostic in store.get_diagnostics("bare")] == [
+    assert [diagnostic.message for diagnostic in store.read_contents().diagnostics.get("bare", ())] == [
         "There is no description.",
         "There are no steps below the frontmatter.",
     ]

@@ -12,7 +12,7 @@ from habitus.evidence.model import (
     ItemKind,
     UnitRandomizer,
     classify_request,
-    draw_last_place,
+    draw_last,
     has_left_trace,
 )
 
@@ -47,9 +47,7 @@ def test_only_near_ties_are_drawn_and_only_while_something_is_withheld() -> None
     def first_two(share: float, third: float, unit: str) -> BoundaryDraw[EvidenceItem]:
         worth = {"a": 1.0, "b": 0.9, "c": third}
         lots = UnitRandomizer(unit=unit, seed="s", share=share)
-        return draw_last_place(
-            lots, [skill(n) for n in worth], 2, item=lambda one: one, score=lambda one: worth[one.name]
-        )
+        return draw_last(lots, [skill(n) for n in worth], 2, item=lambda one: one, score=lambda one: worth[one.name])
 
     units = [f"u{n}" for n in range(40)]
     plain = BoundaryDraw(taken=(skill("a"), skill("b")))

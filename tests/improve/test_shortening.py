@@ -11,7 +11,7 @@ from habitus.improve.candidates import find_objection
 from habitus.improve.shortening import shorten
 from habitus.skills import trees
 from habitus.skills.model import Skill
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 
 LONG = """# Totals
 
@@ -91,7 +91,7 @@ def test_what_is_said_twice_or_in_too_many_words_goes() -> None:
 def test_whatever_the_text_is_a_shorter_one_stays_within_its_bounds(lines: list[str]) -> None:
     skill = _skill("".join(lines))
     if (new := shorten(skill)) is not None:
-        assert (estimate_token_count(new.body) < estimate_token_count(skill.body), find_objection(skill, new, [])) == (
+        assert (estimate_tokens(new.body) < estimate_tokens(skill.body), find_objection(skill, new, [])) == (
             True,
             "",
         )

@@ -10,7 +10,7 @@ from habitus.llm.model import CompletionRequest
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import SCRATCHPAD_TOPIC, Engram, LessonDraft, LessonKind, LessonProducer, LessonScope
 from habitus.memory.recall import LESSON_TOKENS, MAX_LESSONS, RULE_TOKENS, SCRATCHPAD_TOKENS
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 
 RUN = calls("scratchpad", {"action": "exec", "code": "print(1)", "one_line_description": "read the invoices table"})
 
@@ -47,7 +47,7 @@ async def test_a_lesson_about_cells_counts_where_a_cell_ran_and_is_credited_and_
         version=lesson.version,
         is_steady=True,
         request_kind="short task",
-        tokens=estimate_token_count(text),
+        tokens=estimate_tokens(text),
         is_used=True,
     )
     for turn, shown in ((first, [began]), (second, [])):  # what was offered once stays, and is one exposure
@@ -96,7 +96,7 @@ async def test_each_part_of_memory_keeps_to_its_budget(habitus: Habitus) -> None
         (pads, pad_description(ask), SCRATCHPAD_TOKENS),
     ):
         shown = [engram.text for engram in engrams if engram.text in where]
-        assert 0 < sum(map(estimate_token_count, shown)) <= budget
+        assert 0 < sum(map(estimate_tokens, shown)) <= budget
         assert len(shown) < len(engrams)
     assert sum(lesson.text in block for lesson in lessons) <= MAX_LESSONS
     assert lessons[0].text in block

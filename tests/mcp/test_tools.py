@@ -19,7 +19,7 @@ from habitus.memory.model import LessonProducer
 from habitus.skills import trees
 from habitus.skills.model import Manifest, Skill
 from habitus.skills.sources.trust import APPROVED_ROOT
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 from tests.conftest import Cli
 from tests.mcp.conftest import MODES, Connect, text_of
 
@@ -62,9 +62,7 @@ async def test_the_default_profile_is_eight_tools_in_two_thousand_tokens(
         assert client.instructions is not None
         texts = [client.instructions, *(tool.description or "" for tool in found)]
     assert [tool.name for tool in found] == DEFAULT
-    assert (
-        estimate_token_count(json.dumps([tool.model_dump(by_alias=True, exclude_none=True) for tool in found])) <= 2000
-    )
+    assert estimate_tokens(json.dumps([tool.model_dump(by_alias=True, exclude_none=True) for tool in found])) <= 2000
     assert all(len(text.encode()) < 2048 for text in texts)
     always = {tool.name for tool in found if (tool.meta or {}).get("anthropic/alwaysLoad")}
     assert always == {"search_skills", "recall_skill"}

@@ -284,7 +284,7 @@ def test_a_new_skill_has_a_folder_others_can_read(store: SkillStore, tmp_path: P
     store.save(Skill(name="new-one", description='It\'s: "odd" # --- really', body="go"), ME)
     text = (tmp_path / "skills/new-one/SKILL.md").read_text()
     assert text.startswith("---\nname: new-one\n")
-    assert store.get_diagnostics("new-one") == ()
+    assert store.read_contents().diagnostics.get("new-one", ()) == ()
 
 
 class _Cut(DirectoryBackend):

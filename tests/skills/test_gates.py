@@ -9,7 +9,7 @@ import pytest
 from habitus.skills import lifecycle
 from habitus.skills.formats import skill_md
 from habitus.skills.lifecycle import GateContext, InstalledPackages
-from habitus.skills.model import DiagnosticSeverity, Manifest, SkillSummary
+from habitus.skills.model import Severity, Manifest, SkillSummary
 
 pytestmark = pytest.mark.req("SK-15")
 
@@ -157,7 +157,7 @@ def test_a_gate_that_cannot_be_read_is_closed_and_said(field: str, value: str) -
     parsed = skill_md.parse_skill_md("a", content)
     assert parsed.skill is not None
     assert lifecycle.list_closed_gates(parsed.skill, GateContext()) == [f"its '{field}' can't be read"]
-    said = [d for d in parsed.diagnostics if f"'{field}'" in d.message and d.severity is DiagnosticSeverity.WARNING]
+    said = [d for d in parsed.diagnostics if f"'{field}'" in d.message and d.severity is Severity.WARNING]
     assert said
     assert said[0].hint
 

@@ -45,7 +45,7 @@ def test_cues_shorten_before_any_line_falls() -> None:
 def test_when_lines_must_fall_the_most_useful_stay_and_the_rest_is_said() -> None:
     many = skills(2000)
     useful = {f"skill-{n:04d}": 1.0 for n in range(1500, 1510)}
-    found = menu.compose_menu(many, menu.compute_menu_budget(128_000), utility=useful)
+    found = menu.compose_menu(many, menu.compute_menu_budget(128_000), worth=useful)
     assert set(useful) <= set(found.shown)
     assert list(found.shown) == sorted(found.shown)
     assert len(found.shown) + len(found.cut) == 2000

@@ -14,11 +14,11 @@ from typing import ClassVar
 from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import CUE
 from habitus.events import OutcomeKind
-from habitus.evidence.model import Assignment, EvidenceItem, ItemKind, UnitRandomizer, draw_last_place
+from habitus.evidence.model import Assignment, EvidenceItem, ItemKind, UnitRandomizer, draw_last
 from habitus.journal.journal import Journal, get_effective_outcome, list_chosen_skills
 from habitus.journal.model import Exposure, SelectionSlot, Turn
 from habitus.memory.cortex import Cortex
-from habitus.memory.recall import MAX_LESSONS, RecalledLesson, RecallResult, compute_rank_score
+from habitus.memory.recall import MAX_LESSONS, RecalledLesson, RecallResult, compute_rank
 from habitus.search.model import IndexHit, SearchResults
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.menu import LibraryNews, SkillMenu, format_menu_line
@@ -35,23 +35,19 @@ from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import Skill, SkillSummary
 from habitus.sql.outage import OutageGuard
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 
 
-def choose_skills(
-    snapshot: LibrarySnapshot, request: SelectionInput, gates: GateContext, journal: Journal
-) -> SkillSelection:
+def choose_skills(seen: LibrarySnapshot, asked: SelectionInput, gates: GateContext, journal: Journal) -> SkillSelection:
     """Select the skills for a request. A turn that it replies to but that is not recorded is ignored."""
-    user = request.user.name
-    recent = (
-        journal.list_recent_turns(request.conversation, limit=STICKY_TURNS, user=user) if request.conversation else []
-    )
-    answered = journal.find_brief_turn(request.reply_to, user=user) if request.reply_to else None
+    user = asked.user.name
+    past = journal.list_recent_turns(asked.conversation, limit=STICKY_TURNS, user=user) if asked.conversation else []
+    answered = journal.find_brief_turn(asked.reply_to, user=user) if asked.reply_to else None
     return select_skills(
-        snapshot.listing,
-        request,
+        seen.listing,
+        asked,
         gates,
-        prior=[_to_prior_turn(turn) for turn in recent],
+        prior=[_to_prior_turn(turn) for turn in past],
         replied_to=None if answered is None else _to_prior_turn(answered),
     )
 
@@ -78,7 +74,7 @@ def find_relevant_skills(
     return [hit for hit in hits if hit.score >= least]
 
 
-def find_unseen_skills(
+def find_unseen(
     journal: Journal,
     user: str,
     snapshot: LibrarySnapshot,
@@ -248,7 +244,7 @@ class ExposureAssigner:
         self, summary: SkillSummary, *, cue: int = CUE, is_steady: bool = False, at_edge: bool | None = None
     ) -> bool:
         """Assign a skill shown as one line, on the menu or beside a request."""
-        size, is_sure = estimate_token_count(format_menu_line(summary, cue)), summary.manifest.always_include
+        size, is_sure = estimate_tokens(format_menu_line(summary, cue)), summary.manifest.always_include
         return self.assign_item(
             make_skill_item(summary), tokens=size, is_steady=is_steady, is_sure=is_sure, at_edge=at_edge
         )
@@ -256,14 +252,14 @@ class ExposureAssigner:
     def assign_text(self, skill: Skill) -> bool:
         """Assign a skill shown in full; whether it was used shows in the trace it leaves."""
         return self.assign_item(
-            make_skill_item(skill), tokens=estimate_token_count(skill.body), is_sure=skill.manifest.always_include
+            make_skill_item(skill), tokens=estimate_tokens(skill.body), is_sure=skill.manifest.always_include
         )
 
     def assign_note(self, note: RecalledLesson, *, is_steady: bool = False, at_edge: bool | None = None) -> bool:
         """Assign a lesson or rule."""
         return self.assign_item(
             make_lesson_item(note),
-            tokens=estimate_token_count(note.prompt_line),
+            tokens=estimate_tokens(note.prompt_line),
             is_steady=is_steady,
             is_sure=note.is_confirmed_by_person,
             is_read=True,
@@ -372,9 +368,7 @@ class SessionMemory:
         """Return the lessons relevant to a request; the last place between two near-ties may be random."""
         most = MAX_LESSONS + self.offers.lots.is_active
         found = self.cortex.recall(request, user=self.user, project=self.project, max_lessons=most)
-        drawn = draw_last_place(
-            self.offers.lots, found.lessons, MAX_LESSONS, item=make_lesson_item, score=compute_rank_score
-        )
+        drawn = draw_last(self.offers.lots, found.lessons, MAX_LESSONS, item=make_lesson_item, score=compute_rank)
         tied = (drawn.last, drawn.left_out) if drawn.last and drawn.left_out else None
         return replace(found, lessons=drawn.taken, tied=tied)
 

@@ -240,8 +240,6 @@ def _is_result_of(event: AgentEvent, stages: Collection[str]) -> bool:
 
 def _list_answers_after(messages: Sequence[ChatMessage], call: str) -> list[AssistantMessage]:
     """Return the model's messages after a call had returned."""
-    ends = [
-        at for at, message in enumerate(messages) if isinstance(message, ToolResultMessage) and message.call == call
-    ]
+    ends = [at for at, one in enumerate(messages) if isinstance(one, ToolResultMessage) and one.call == call]
     later = messages[ends[-1] + 1 :] if ends else ()
-    return [message for message in later if isinstance(message, AssistantMessage)]
+    return [one for one in later if isinstance(one, AssistantMessage)]

@@ -350,9 +350,7 @@ class TurnContext:
         self._hosted = self._loop.run_and_wait(self._opening())
         return HostTurn(self._hosted, self._loop)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._loop.run_and_wait(self._end_turn(error))
 
     async def __aenter__(self) -> AsyncHostTurn:

@@ -128,10 +128,8 @@ class TurnRecorder:
 
     def _has_left_trace(self, turn: TurnState, skill: Skill, *, if_unclear: bool) -> bool:
         answers = [message for message in turn.messages if isinstance(message, AssistantMessage)]
-        calls = [
-            call for answer in answers for call in answer.calls if call.name not in self._parts.tools.read_only_names
-        ]
-        done = [*(f"{call.name} {call.arguments}" for call in calls), *(answer.text for answer in answers), turn.reply]
+        calls = [call for one in answers for call in one.calls if call.name not in self._parts.tools.read_only_names]
+        done = [*(f"{call.name} {call.arguments}" for call in calls), *(one.text for one in answers), turn.reply]
         stages, request = self._parts.tools.list_stage_names(skill.name), turn.user_input.request.text
         return has_left_trace(skill.body, stages, request=request, done="\n".join(done), if_unclear=if_unclear)
 
@@ -365,15 +363,13 @@ def _list_selected_skills(turn: TurnState, withheld: Collection[str]) -> list[Se
         return []
     cut = set(turn.composed.menu.cut)
     chosen = [
-        _record_placed_skill(
-            choice.summary, SelectionSlot.STICKY if choice.is_sticky else SelectionSlot.EAGER, choice.reason
-        )
+        _record_placed(choice.summary, SelectionSlot.STICKY if choice.is_sticky else SelectionSlot.EAGER, choice.reason)
         for choice in turn.selection.eager
     ]
     menu = [
-        _record_placed_skill(summary, SelectionSlot.CUT, "no room on the menu")
+        _record_placed(summary, SelectionSlot.CUT, "no room on the menu")
         if summary.name in cut
-        else _record_placed_skill(summary, SelectionSlot.MENU, "eligible")
+        else _record_placed(summary, SelectionSlot.MENU, "eligible")
         for summary in turn.selection.menu[:_MOST_LINES]
     ]
     found = [
@@ -391,12 +387,10 @@ def _record_loaded_skill(skill: Skill, turn: TurnState) -> SelectedSkill:
     invoked = turn.user_input.asking.invoked
     is_by_person = invoked is not None and invoked.name == skill.name and skill.name not in turn.asked
     came = "the person asked for it" if is_by_person else "it came with another"
-    return _record_placed_skill(
-        skill, SelectionSlot.LOADED, "the model asked for it" if skill.name in turn.asked else came
-    )
+    return _record_placed(skill, SelectionSlot.LOADED, "the model asked for it" if skill.name in turn.asked else came)
 
 
-def _record_placed_skill(skill: SkillSummary, place: SelectionSlot, reason: str) -> SelectedSkill:
+def _record_placed(skill: SkillSummary, place: SelectionSlot, reason: str) -> SelectedSkill:
     return SelectedSkill(name=skill.name, place=place, reason=reason, layer=skill.layer, version=skill.version)
 
 

@@ -122,7 +122,7 @@ class Session:
         room = self._model.context_tokens or self._conversation.parts.context_tokens
         try:
             with turn.trace_context():
-                return await run_turn(turn, self._model, self.history, context_tokens=room, emit=emit)
+                return await run_turn(turn, self._model, self.history, context=room, emit=emit)
         finally:
             self.usage += turn.usage
 

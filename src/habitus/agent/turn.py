@@ -33,7 +33,7 @@ from habitus.llm.model import (
     estimate_message_tokens,
 )
 from habitus.redact import Redactor
-from habitus.text import estimate_token_count, replace_surrogates
+from habitus.text import estimate_tokens, replace_surrogates
 
 # A loop that has not converged by now is usually going in circles.
 MAX_ROUNDS = 25
@@ -58,14 +58,12 @@ class _LoopState:
         self.turn.messages = tuple(self.history.messages[self.first :])
 
 
-async def run_turn(
-    turn: OpenTurn, model: Model, history: MessageHistory, *, context_tokens: int, emit: Emit
-) -> TurnResult:
+async def run_turn(turn: OpenTurn, model: Model, history: MessageHistory, *, context: int, emit: Emit) -> TurnResult:
     """Run a turn from request to reply. A provider's fault becomes the outcome; only a cancellation is raised."""
     # Only a resumed turn that was damaged needs this.
     repaired = history.end_turn("This turn was not recorded completely.")
     first = len(history.messages)
-    now = _LoopState(turn=turn, model=model, history=history, context_tokens=context_tokens, emit=emit, first=first)
+    now = _LoopState(turn=turn, model=model, history=history, context_tokens=context, emit=emit, first=first)
     _report_repairs(now, repaired)
     for notice in turn.user_input.notices:
         emit(NoticeEvent(text=notice))
@@ -146,25 +144,21 @@ async def _ask_model(now: _LoopState, tools: tuple[ToolSpec, ...] = ()) -> Assis
         return _clean_answer(answer.message, now.turn.redactor)
 
 
-def _clean_answer(said: AssistantMessage, redactor: Redactor) -> AssistantMessage:
+def _clean_answer(it: AssistantMessage, redactor: Redactor) -> AssistantMessage:
     """Return the answer with encodable, redacted text and a unique id for each call, so results can be matched."""
 
     def clean(text: str) -> str:
         return redactor.redact(replace_surrogates(text)).text
 
     calls = tuple(
-        replace(
-            call, id=replace_surrogates(call.id), name=clean(call.name), arguments=replace_surrogates(call.arguments)
-        )
-        for call in said.calls
+        replace(one, id=replace_surrogates(one.id), name=clean(one.name), arguments=replace_surrogates(one.arguments))
+        for one in it.calls
     )
-    said = AssistantMessage(text=clean(said.text), calls=calls)
-    ids = [call.id for call in said.calls]
+    it = AssistantMessage(text=clean(it.text), calls=calls)
+    ids = [one.id for one in it.calls]
     if all(ids) and len(set(ids)) == len(ids):
-        return said
-    return replace(
-        said, calls=tuple(replace(call, id=f"{call.id or 'call'}-{secrets.token_hex(4)}") for call in said.calls)
-    )
+        return it
+    return replace(it, calls=tuple(replace(one, id=f"{one.id or 'call'}-{secrets.token_hex(4)}") for one in it.calls))
 
 
 def _redact_answer(said: AssistantMessage, redactor: Redactor) -> AssistantMessage:
@@ -206,11 +200,7 @@ async def _run_tool_calls(now: _LoopState, calls: Sequence[ToolCall], tools: Too
     now.turn.last_results = [result.outcome for result in results]
     return [
         ToolResultMessage(
-            call=call.id,
-            tool=call.name,
-            content=result.content,
-            failed=not result.outcome.is_ok,
-            images=result.images,
+            call=call.id, tool=call.name, content=result.content, failed=not result.outcome.is_ok, images=result.images
         )
         for call, result in zip(calls, results, strict=True)
     ]
@@ -255,7 +245,7 @@ async def _finish_turn(now: _LoopState) -> int:
 
 def _shorten_history_to_fit(now: _LoopState, tools: tuple[ToolSpec, ...]) -> bool:
     """Drop the oldest turns before the model has to refuse. True if any were dropped."""
-    fixed = estimate_token_count(now.turn.system) + sum(tool.tokens for tool in tools)
+    fixed = estimate_tokens(now.turn.system) + sum(tool.tokens for tool in tools)
     return _drop_oldest_turns(now, max(int(now.context_tokens * prompt.HISTORY_SHARE) - fixed, 0))
 
 

@@ -82,7 +82,7 @@ async def prepare_input(parts: ConversationServices, asking: UserRequest, *, con
         transcribe=parts.transcribe,
         budget=int(parts.context_tokens * prompt.ATTACHED_SHARE),
         clean_text=sound,
-        clean_content=clean,
+        clean=clean,
     )
     text = sound("\n\n".join(part for part in (asking.text, *attached.transcripts) if part.strip()))
     if not text.strip() and not attached.parts and not asking.may_be_blank:
@@ -180,18 +180,16 @@ async def read_attachments(
     transcribe: Transcriber,
     budget: int,
     clean_text: Callable[[str], str] = lambda text: text,
-    clean_content: Callable[[bytes], bytes] = bytes,
+    clean: Callable[[bytes], bytes] = bytes,
 ) -> PreparedAttachments:
     """Copy attachments to where cells run, and describe them for the model.
 
     `clean_text` redacts a text before it is shortened, because half of a secret could not be recognized.
-    `clean_content` redacts the copies that code reads.
+    `clean` redacts the copies that code reads.
     """
     found = PreparedAttachments()
     for path in paths:
-        file = await run_in_thread(
-            partial(_copy_attachment, path, to_one_line(clean_text(path.name)), given, clean_content)
-        )
+        file = await run_in_thread(partial(_copy_attachment, path, to_one_line(clean_text(path.name)), given, clean))
         kind = mimetypes.guess_type(path.name)[0] or ""
         if kind.startswith("audio/"):
             await _attach_recording(path, file, transcribe, clean_text, found)

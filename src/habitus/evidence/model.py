@@ -152,7 +152,7 @@ class BoundaryDraw(Generic[T]):
     left_out: T | None = None
 
 
-def draw_last_place(
+def draw_last(
     randomizer: UnitRandomizer,
     ranked: Sequence[T],
     room: int,

@@ -10,7 +10,7 @@ from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateClaim, GateRule,
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillUnderTest
 from habitus.tasks.rollouts import Rollout, TaskSplit
-from habitus.text import estimate_token_count, format_count
+from habitus.text import estimate_tokens, format_count
 
 PRACTICE_ROUNDS = 2
 _OWN_TOKENS = 800  # of a rollout by our own agent beyond the skill's text, before any was measured
@@ -159,7 +159,7 @@ def estimate_rollout(store: ImproveStore, subject: SkillUnderTest, solver: str =
         if made := store.measured_rollouts(solver, skill=skill):
             mean = round(fmean(one.tokens for one in made))
             return RolloutCost(tokens=mean, dollars=fmean(one.dollars for one in made), measured=len(made))
-    return RolloutCost(tokens=_PROGRAM_TOKENS if solver else _OWN_TOKENS + estimate_token_count(subject.skill.body))
+    return RolloutCost(tokens=_PROGRAM_TOKENS if solver else _OWN_TOKENS + estimate_tokens(subject.skill.body))
 
 
 def practice_rollouts(store: ImproveStore, subject: SkillUnderTest, solver: str = "") -> list[Rollout]:

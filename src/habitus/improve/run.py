@@ -39,7 +39,7 @@ from habitus.skills.review import ReviewQueue
 from habitus.tasks.leaks import answers_of
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 
 BY_RULE = "rule"  # the source of a shorter version that no model drafted
 NOT_ON_NEW_TASKS = "better on these tasks, not shown on new ones"
@@ -181,7 +181,7 @@ class ImproveRun:
         shorter = shorten(self.subject.skill) if self.subject.version not in tried else None
         if shorter is None:
             return None
-        saved = estimate_token_count(self.subject.skill.body) - estimate_token_count(shorter.body)
+        saved = estimate_tokens(self.subject.skill.body) - estimate_tokens(shorter.body)
         why = f"Some {saved} tokens say things twice, or what no step needs."
         return self._add_candidate(shorter, why=why, source=BY_RULE)
 
@@ -228,7 +228,7 @@ class ImproveRun:
         known = "\n".join([old.body, *(text for task in practice for text in (task.request, *answers_of(task)))])
         if objection := find_objection(old, new, hidden, known=known, is_given=is_given):
             return objection
-        if self.request.shorter and estimate_token_count(new.body) >= estimate_token_count(old.body):
+        if self.request.shorter and estimate_tokens(new.body) >= estimate_tokens(old.body):
             return "it is not shorter"
         same = (text, self.subject.version, self.request.solver)
         if any((one.text, one.base, one.solver) == same and one.number for one in self._settled_candidates()):

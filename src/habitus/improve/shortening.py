@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from habitus.improve.candidates import MOST_LINES
 from habitus.skills.model import Skill
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 
 _LEAST_SAVED = 0.02  # of a text's tokens; less is not worth a gate
 _FEWEST_WORDS = 6  # of a sentence that is known again
@@ -37,7 +37,7 @@ def shorten(skill: Skill) -> Skill | None:
     kept = _tidy_blocks(_without_more_examples(_without_needless_sections(kept)))
 
     def tokens_saved(hunk: range) -> int:
-        return estimate_token_count(_text(blocks, hunk)) - estimate_token_count(_text(kept, hunk))
+        return estimate_tokens(_text(blocks, hunk)) - estimate_tokens(_text(kept, hunk))
 
     shorter, room = list(blocks), MOST_LINES
     for hunk in sorted(_hunks(blocks, kept), key=tokens_saved, reverse=True):
@@ -46,7 +46,7 @@ def shorten(skill: Skill) -> Skill | None:
             shorter[hunk.start : hunk.stop] = kept[hunk.start : hunk.stop]
             room -= changed
     body = "".join(shorter)
-    is_worth_a_gate = estimate_token_count(body) < (1 - _LEAST_SAVED) * estimate_token_count(skill.body)
+    is_worth_a_gate = estimate_tokens(body) < (1 - _LEAST_SAVED) * estimate_tokens(skill.body)
     return replace(skill, body=body) if is_worth_a_gate else None
 
 

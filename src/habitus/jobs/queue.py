@@ -111,10 +111,10 @@ class JobQueue:
         """Add a job and return its id; an existing job with this id stays unchanged."""
         id = id or uuid.uuid4().hex[:12]
         row = {"id": id, "kind": kind, "given": json.dumps(arguments), "state": JobState.WAITING, **asdict(keys)}
-        with sql.write_transaction(self.engine, durable=True) as connection:
-            now = connection.execute(sa.select(current_time_ms(self.engine))).scalar_one()
+        with sql.write_transaction(self.engine, durable=True) as conn:
+            now = conn.execute(sa.select(current_time_ms(self.engine))).scalar_one()
             row |= {"priority": priority.order, "added_on": now, "changed_on": now}
-            sql.insert_missing_rows(connection, jobs, [row])
+            sql.insert_missing_rows(conn, jobs, [row])
         return id
 
     def list_jobs(self, *, limit: int | None = None) -> list[Job]:
@@ -129,8 +129,8 @@ class JobQueue:
 
     def list_job_ids(self) -> list[str]:
         """Return the ids of all jobs, newest first; jobs added at the same time are sorted by id."""
-        with sql.read_transaction(self.engine) as connection:
-            return list(connection.execute(sa.select(jobs.c.id).where(self._seen).order_by(*_NEWEST_FIRST)).scalars())
+        with sql.read_transaction(self.engine) as conn:
+            return list(conn.execute(sa.select(jobs.c.id).where(self._seen).order_by(*_NEWEST_FIRST)).scalars())
 
     def get_jobs(self, ids: Sequence[str]) -> list[Job]:
         """Return the jobs with these ids, in this order; deleted ones are left out."""
@@ -154,36 +154,36 @@ class JobQueue:
         is_left = [jobs.c.state.in_(_UNFINISHED_STATES)]
         if kinds is not None:
             is_left += [jobs.c.kind.in_(kinds), jobs.c.host.in_(("", host))]
-        with sql.read_transaction(self.engine) as connection:
-            return int(connection.execute(sa.select(sa.func.count()).select_from(jobs).where(*is_left)).scalar_one())
+        with sql.read_transaction(self.engine) as conn:
+            return int(conn.execute(sa.select(sa.func.count()).select_from(jobs).where(*is_left)).scalar_one())
 
     def count_jobs_by_state(self) -> Mapping[JobState, int]:
         """Count the jobs in each state, of all users."""
         count = sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state)
-        with sql.read_transaction(self.engine) as connection:
-            found = {JobState(state): int(number) for state, number in connection.execute(count)}
+        with sql.read_transaction(self.engine) as conn:
+            found = {JobState(state): int(number) for state, number in conn.execute(count)}
         return {state: found.get(state, 0) for state in JobState}
 
     def delete_finished_jobs(self, before: datetime) -> int:
         """Delete the jobs that ended before then, with their results; return how many."""
         is_old = (jobs.c.state.not_in(_UNFINISHED_STATES), jobs.c.changed_on < int(before.timestamp() * 1000))
-        with sql.write_transaction(self.engine) as connection:
-            return connection.execute(sa.delete(jobs).where(*is_old)).rowcount
+        with sql.write_transaction(self.engine) as conn:
+            return conn.execute(sa.delete(jobs).where(*is_old)).rowcount
 
     def delete_user_jobs(self, user: str, *, dry_run: bool = False) -> int:
         """Delete all jobs of a user, finished or not; return how many."""
         theirs = jobs.c.user == user
-        with sql.write_transaction(self.engine) as connection:
+        with sql.write_transaction(self.engine) as conn:
             if dry_run:
                 count = sa.select(sa.func.count()).select_from(jobs).where(theirs)
-                return int(connection.execute(count).scalar_one())
-            return connection.execute(sa.delete(jobs).where(theirs)).rowcount
+                return int(conn.execute(count).scalar_one())
+            return conn.execute(sa.delete(jobs).where(theirs)).rowcount
 
     def list_part_results(self, id: str) -> list[Any]:
         """Return the results of the parts that are done."""
         query = sa.select(parts.c.result).where(parts.c.job == self.get(id).id).order_by(parts.c.number)
-        with sql.read_transaction(self.engine) as connection:
-            return [json.loads(text) for text in connection.execute(query).scalars()]
+        with sql.read_transaction(self.engine) as conn:
+            return [json.loads(text) for text in conn.execute(query).scalars()]
 
     def cancel(self, id: str) -> Job:
         """Cancel a job before its next part; finished parts keep their results."""
@@ -205,16 +205,16 @@ class JobQueue:
         return self.get(id)
 
     def _change_state(self, id: str, states: Collection[JobState], **values: Any) -> None:
-        with sql.write_transaction(self.engine, durable=True, lock=CLAIM_LOCK) as connection:
+        with sql.write_transaction(self.engine, durable=True, lock=CLAIM_LOCK) as conn:
             is_so = (jobs.c.id == id, jobs.c.state.in_(states))
-            connection.execute(sa.update(jobs).where(*is_so).values(**values, changed_on=current_time_ms(self.engine)))
+            conn.execute(sa.update(jobs).where(*is_so).values(**values, changed_on=current_time_ms(self.engine)))
 
     def _load_jobs(self, query: sa.Select[Any]) -> list[Job]:
-        with sql.read_transaction(self.engine) as connection:
-            rows = connection.execute(query.where(self._seen)).all()
+        with sql.read_transaction(self.engine) as conn:
+            rows = conn.execute(query.where(self._seen)).all()
             counted = sa.select(parts.c.job, sa.func.count()).group_by(parts.c.job)
             ids = [row.id for row in rows]
-            done = {row[0]: row[1] for row in connection.execute(counted.where(parts.c.job.in_(ids)))}
+            done = {row[0]: row[1] for row in conn.execute(counted.where(parts.c.job.in_(ids)))}
         return [_job_from_row(row, done.get(row.id, 0)) for row in rows]
 
 
@@ -293,33 +293,33 @@ class JobClaims:
             *(jobs.c.host.in_(("", self._host)), jobs.c.not_before <= now),
         )
         # A cheap read first: most looks find nothing, and the lock would serialize all workers.
-        with sql.read_transaction(self._engine) as connection:
-            if connection.execute(sa.select(jobs.c.id).where(is_due).limit(1)).first() is None:
+        with sql.read_transaction(self._engine) as conn:
+            if conn.execute(sa.select(jobs.c.id).where(is_due).limit(1)).first() is None:
                 return []
-        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as connection:
-            rows = connection.execute(sa.select(jobs.c.model, jobs.c.user).where(_is_running)).all()
+        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
+            rows = conn.execute(sa.select(jobs.c.model, jobs.c.user).where(_is_running)).all()
             running = [ConcurrencyKeys(model=row.model, user=row.user) for row in rows]
             # Jobs at their limit are excluded by the query, else many of them would hide the others.
             found = sa.select(jobs.c.id, jobs.c.model, jobs.c.user).where(
                 is_due, *_exclude_keys_at_limit(running, limits)
             )
             ordered = found.order_by(jobs.c.priority, jobs.c.added_on, jobs.c.id).limit(_CANDIDATE_LIMIT + max_count)
-            waiting = [(id, ConcurrencyKeys(model=model, user=user)) for id, model, user in connection.execute(ordered)]
+            waiting = [(id, ConcurrencyKeys(model=model, user=user)) for id, model, user in conn.execute(ordered)]
             taken = choose_startable_jobs(waiting, running, max_count=max_count, limits=limits)
             done = sa.select(sa.func.count()).where(parts.c.job == jobs.c.id).scalar_subquery()
             mine = {"worker": self._worker, "state": JobState.RUNNING, "attempt": jobs.c.attempt + 1}
             mine |= {"changed_on": now, "begun_on": now, "begun_at": done}
-            connection.execute(sa.update(jobs).where(jobs.c.id.in_(taken)).values(mine))
-            got = connection.execute(sa.select(jobs).where(jobs.c.id.in_(taken))).all()
+            conn.execute(sa.update(jobs).where(jobs.c.id.in_(taken)).values(mine))
+            got = conn.execute(sa.select(jobs).where(jobs.c.id.in_(taken))).all()
         return [
             ClaimedJob(id=row.id, kind=row.kind, arguments=json.loads(row.given), attempt=row.attempt) for row in got
         ]
 
     def take_snapshot(self) -> WorkerSnapshot:
         """Read the state of all workers and jobs in one transaction, because every worker polls."""
-        with sql.read_transaction(self._engine) as connection:
-            running = connection.execute(sa.select(jobs.c.id, jobs.c.worker, jobs.c.beat).where(_is_running)).all()
-            waiting = connection.execute(sa.select(jobs.c.kind).where(jobs.c.state == JobState.WAITING).distinct())
+        with sql.read_transaction(self._engine) as conn:
+            running = conn.execute(sa.select(jobs.c.id, jobs.c.worker, jobs.c.beat).where(_is_running)).all()
+            waiting = conn.execute(sa.select(jobs.c.kind).where(jobs.c.state == JobState.WAITING).distinct())
             kinds = frozenset(waiting.scalars())
         beats: dict[str, int] = {}
         for row in running:
@@ -331,9 +331,9 @@ class JobClaims:
         """Return the planned parts (None before planning) and the results of those that are done."""
         planned = sa.select(jobs.c.plan).where(jobs.c.id == job.id)
         done = sa.select(parts.c.result).where(parts.c.job == job.id).order_by(parts.c.number)
-        with sql.read_transaction(self._engine) as connection:
-            plan = connection.execute(planned).scalar()
-            results = [json.loads(text) for text in connection.execute(done).scalars()]
+        with sql.read_transaction(self._engine) as conn:
+            plan = conn.execute(planned).scalar()
+            results = [json.loads(text) for text in conn.execute(done).scalars()]
         return (None if plan is None else json.loads(plan)), results
 
     def save_plan(self, job: ClaimedJob, plan: str) -> bool:
@@ -346,70 +346,63 @@ class JobClaims:
 
     def finish_job(self, job: ClaimedJob, state: JobState, *, result: str | None = None, reason: str = "") -> None:
         """Mark the job as done, or as failed for a reason that a person can fix."""
-        with sql.write_transaction(self._engine, durable=True) as connection:
+        with sql.write_transaction(self._engine, durable=True) as conn:
             values = {"state": state, "result": result, "reason": reason, "changed_on": current_time_ms(self._engine)}
-            connection.execute(sa.update(jobs).where(job.is_still_claimed, _is_running).values(values))
+            conn.execute(sa.update(jobs).where(job.is_still_claimed, _is_running).values(values))
 
     def record_failure(self, job: ClaimedJob, reason: str) -> FailureStreak:
         """Record a failed part and schedule a retry, or dead-letter the job after too many."""
-        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as connection:
-            row = connection.execute(sa.select(jobs).where(job.is_still_claimed, _is_running)).first()
+        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
+            row = conn.execute(sa.select(jobs).where(job.is_still_claimed, _is_running)).first()
             if row is None:
                 # Cancelled, or another worker has claimed it.
                 return FailureStreak(reason=reason)
-            trouble = _failure_streak_from_row(row).after_failure(reason, at=_count_parts_done(connection, job.id))
+            trouble = _failure_streak_from_row(row).after_failure(reason, at=_count_parts_done(conn, job.id))
             wait_ms = int(trouble.get_retry_delay_s(self._first_wait_s) * 1000)
-            self._release_after_failure(connection, job.id, trouble, not_before=current_time_ms(self._engine) + wait_ms)
+            self._release_after_failure(conn, job.id, trouble, not_before=current_time_ms(self._engine) + wait_ms)
             return trouble
 
     def release_jobs(self, ids: Collection[str]) -> None:
         """Release these jobs of this worker, because it does not run them."""
-        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as connection:
-            connection.execute(sa.update(jobs).where(self._has, jobs.c.id.in_(ids)).values(_RELEASED_VALUES))
+        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
+            conn.execute(sa.update(jobs).where(self._has, jobs.c.id.in_(ids)).values(_RELEASED_VALUES))
 
     def release_all_jobs(self) -> None:
         """Release all unfinished jobs of this worker immediately."""
-        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as connection:
-            connection.execute(sa.update(jobs).where(self._has).values(_RELEASED_VALUES))
+        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
+            conn.execute(sa.update(jobs).where(self._has).values(_RELEASED_VALUES))
 
     def release_dead_worker_jobs(self, worker: str) -> None:
         """Release the jobs of a dead worker, and dead-letter those that too many workers died with."""
-        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as connection:
+        with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
             # Two workers may do this at once: under the lock, the second finds nothing left.
-            for row in connection.execute(sa.select(jobs).where(jobs.c.worker == worker, _is_running)).all():
+            for row in conn.execute(sa.select(jobs).where(jobs.c.worker == worker, _is_running)).all():
                 self._release_after_failure(
-                    connection,
-                    row.id,
-                    _failure_streak_from_row(row).after_death(worker, at=_count_parts_done(connection, row.id)),
+                    conn, row.id, _failure_streak_from_row(row).after_death(worker, at=_count_parts_done(conn, row.id))
                 )
 
     def send_heartbeat(self) -> None:
         """Send a heartbeat to other hosts."""
         # On one machine a file lock shows who is alive, and nobody reads heartbeats.
         if is_shared_database(self._engine):
-            with sql.write_transaction(self._engine) as connection:
-                connection.execute(sa.update(jobs).where(self._has).values(beat=jobs.c.beat + 1))
+            with sql.write_transaction(self._engine) as conn:
+                conn.execute(sa.update(jobs).where(self._has).values(beat=jobs.c.beat + 1))
 
     def _save_progress(
         self, job: ClaimedJob, values: Mapping[str, Any], done: Collection[Mapping[str, Any]] = ()
     ) -> bool:
         """Save values and results unless another worker has claimed the job; False if it is no longer running."""
-        with sql.write_transaction(self._engine, durable=True) as connection:
+        with sql.write_transaction(self._engine, durable=True) as conn:
             changed = {**values, "changed_on": current_time_ms(self._engine)}
             update = sa.update(jobs).where(job.is_still_claimed).values(changed).returning(jobs.c.state)
-            state = connection.execute(update).scalar()
+            state = conn.execute(update).scalar()
             # A part that finished after a cancellation still keeps its result.
             if state is not None:
-                sql.insert_missing_rows(connection, parts, list(done))
+                sql.insert_missing_rows(conn, parts, list(done))
             return bool(state == JobState.RUNNING)
 
     def _release_after_failure(
-        self,
-        connection: sa.Connection,
-        id: str,
-        trouble: FailureStreak,
-        *,
-        not_before: sa.ColumnElement[int] | None = None,
+        self, conn: sa.Connection, id: str, trouble: FailureStreak, *, not_before: sa.ColumnElement[int] | None = None
     ) -> None:
         values: dict[str, Any] = {
             **_RELEASED_VALUES,
@@ -421,7 +414,7 @@ class JobClaims:
             values["state"] = JobState.PARKED
         elif not_before is not None:
             values["not_before"] = not_before
-        connection.execute(sa.update(jobs).where(jobs.c.id == id).values(values))
+        conn.execute(sa.update(jobs).where(jobs.c.id == id).values(values))
 
 
 _RELEASED_VALUES: dict[str, Any] = {"state": JobState.WAITING, "worker": "", "attempt": jobs.c.attempt + 1}
@@ -446,5 +439,5 @@ def _failure_streak_from_row(row: sa.Row[Any]) -> FailureStreak:
     return FailureStreak(at=row.stuck_at, failures=row.failures, deaths=row.deaths, reason=row.reason)
 
 
-def _count_parts_done(connection: sa.Connection, id: str) -> int:
-    return int(connection.execute(sa.select(sa.func.count()).select_from(parts).where(parts.c.job == id)).scalar_one())
+def _count_parts_done(conn: sa.Connection, id: str) -> int:
+    return int(conn.execute(sa.select(sa.func.count()).select_from(parts).where(parts.c.job == id)).scalar_one())

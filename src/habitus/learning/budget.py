@@ -44,7 +44,7 @@ from habitus.llm.structured import ask_structured
 from habitus.redact import Redactor
 from habitus.tasks.checks import RubricCheck
 from habitus.tasks.model import Submission, Task
-from habitus.text import estimate_token_count, format_count, load_prompt
+from habitus.text import estimate_tokens, format_count, load_prompt
 
 learning_spending = sa.Table(
     "learning_spending",
@@ -96,16 +96,14 @@ class SpendingStore:
     def reserve(self, tokens: int) -> TokenReservation:
         """Reserve tokens of today for a call; `BudgetReachedError` if too few are left."""
         day = self._today()
-        with sql.write_transaction(self._engine) as connection:
-            sql.insert_missing_rows(
-                connection, learning_spending, [{"day": day, "tokens": 0, "calls": 0, "is_told": False}]
-            )
+        with sql.write_transaction(self._engine) as conn:
+            sql.insert_missing_rows(conn, learning_spending, [{"day": day, "tokens": 0, "calls": 0, "is_told": False}])
             # One conditional update, so two processes never reserve the same tokens.
             fits = learning_spending.update().where(
                 learning_spending.c.day == day, learning_spending.c.tokens + tokens <= self.cap
             )
             taken = fits.values(tokens=learning_spending.c.tokens + tokens, calls=learning_spending.c.calls + 1)
-            if connection.execute(taken).rowcount:
+            if conn.execute(taken).rowcount:
                 return TokenReservation(day=day, tokens=tokens)
         raise BudgetReachedError(
             f"Learning may spend {self.cap:,} tokens a day, and {self.get_today().tokens:,} are spent; this call could "
@@ -114,8 +112,8 @@ class SpendingStore:
 
     def settle(self, reserved: TokenReservation, used: int) -> None:
         """Replace a reservation with the tokens that the call used."""
-        with sql.write_transaction(self._engine) as connection:
-            connection.execute(
+        with sql.write_transaction(self._engine) as conn:
+            conn.execute(
                 learning_spending.update()
                 .where(learning_spending.c.day == reserved.day)
                 .values(tokens=learning_spending.c.tokens + (used - reserved.tokens))
@@ -124,8 +122,8 @@ class SpendingStore:
     def get_today(self) -> DaySpending:
         """Return today's spending."""
         day = self._today()
-        with sql.read_transaction(self._engine) as connection:
-            row = connection.execute(sa.select(learning_spending).where(learning_spending.c.day == day)).first()
+        with sql.read_transaction(self._engine) as conn:
+            row = conn.execute(sa.select(learning_spending).where(learning_spending.c.day == day)).first()
         return DaySpending(day=day, tokens=row.tokens if row else 0, calls=row.calls if row else 0, cap=self.cap)
 
     def claim_notice(self) -> bool:
@@ -133,8 +131,8 @@ class SpendingStore:
         telling = learning_spending.update().where(
             learning_spending.c.day == self._today(), learning_spending.c.is_told == sa.false()
         )
-        with sql.write_transaction(self._engine) as connection:
-            return connection.execute(telling.values(is_told=True)).rowcount > 0
+        with sql.write_transaction(self._engine) as conn:
+            return conn.execute(telling.values(is_told=True)).rowcount > 0
 
     def _today(self) -> str:
         return self._clock().astimezone(UTC).date().isoformat()
@@ -351,7 +349,7 @@ class BudgetedModel:
 def _estimate_input_tokens(ask: CompletionRequest) -> int:
     """Estimate the tokens of a request."""
     asked = sum(map(estimate_message_tokens, ask.messages)) + sum(tool.tokens for tool in ask.tools)
-    return estimate_token_count(ask.system) + asked + (estimate_token_count(str(ask.schema)) if ask.schema else 0)
+    return estimate_tokens(ask.system) + asked + (estimate_tokens(str(ask.schema)) if ask.schema else 0)
 
 
 def _is_reported(usage: TokenUsage) -> bool:

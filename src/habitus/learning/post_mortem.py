@@ -36,7 +36,7 @@ from habitus.memory.model import (
 )
 from habitus.redact import MARKER, Redactor
 from habitus.sandbox.model import Cell, CellStopReason
-from habitus.text import estimate_token_count, load_prompt
+from habitus.text import estimate_tokens, load_prompt
 
 log = logging.getLogger(__name__)
 MAX_LESSONS = 3
@@ -71,11 +71,7 @@ class PostMortemResult:
 
 
 async def run_post_mortem(
-    cells: Sequence[Cell],
-    *,
-    model: BudgetedModel,
-    redactor: Redactor,
-    patience_s: float = DEFAULT_PATIENCE_S,
+    cells: Sequence[Cell], *, model: BudgetedModel, redactor: Redactor, patience_s: float = DEFAULT_PATIENCE_S
 ) -> PostMortemResult:
     """Ask the model about all cells in one call. Raises the errors of `ask_for_value`."""
     record = render_cells(cells, redactor)
@@ -93,7 +89,7 @@ async def run_post_mortem(
 
 def estimate_call_tokens(record: str) -> int:
     """Estimate the tokens of one call."""
-    return estimate_token_count(load_prompt("learning", "post-mortem") + record) + MAX_ANSWER_TOKENS // 4
+    return estimate_tokens(load_prompt("learning", "post-mortem") + record) + MAX_ANSWER_TOKENS // 4
 
 
 _MAX_FIELD_CHARS = {"intended": 200, "did": 1000, "printed": 300, "warned": 500, "failed": 800}

@@ -12,7 +12,7 @@ from habitus.errors import HabitusError
 # Re-exported: images come from users and from tools.
 from habitus.events import Image as Image
 from habitus.events import ToolCall
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 
 
 class ModelRole(StrEnum):
@@ -68,20 +68,17 @@ def estimate_message_tokens(message: ChatMessage) -> int:
     match message:
         case PersonMessage(parts=parts):
             return (
-                sum(
-                    estimate_token_count(part.text) if isinstance(part, TextContent) else _IMAGE_TOKENS
-                    for part in parts
-                )
+                sum(estimate_tokens(part.text) if isinstance(part, TextContent) else _IMAGE_TOKENS for part in parts)
                 + 4
             )
         case AssistantMessage(text=text, calls=calls):
             return (
-                estimate_token_count(text)
-                + sum(estimate_token_count(call.arguments) + estimate_token_count(call.name) + 8 for call in calls)
+                estimate_tokens(text)
+                + sum(estimate_tokens(call.arguments) + estimate_tokens(call.name) + 8 for call in calls)
                 + 4
             )
         case ToolResultMessage(content=content, images=images):
-            return estimate_token_count(content) + _IMAGE_TOKENS * len(images) + 8
+            return estimate_tokens(content) + _IMAGE_TOKENS * len(images) + 8
         case never:
             assert_never(never)
 
@@ -96,7 +93,7 @@ class ToolSpec:
 
     @property
     def tokens(self) -> int:
-        return estimate_token_count(self.description) + estimate_token_count(str(self.parameters))
+        return estimate_tokens(self.description) + estimate_tokens(str(self.parameters))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

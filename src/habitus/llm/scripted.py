@@ -33,7 +33,7 @@ from habitus.llm.model import (
     estimate_message_tokens,
 )
 from habitus.llm.structured import describe_validation_error
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,7 +158,7 @@ def _complete_answer(said: AssistantMessage | CompletionResult) -> CompletionRes
 def _estimate_usage(ask: CompletionRequest, message: AssistantMessage) -> TokenUsage:
     """Estimate the usage as a provider would count it."""
     read = (
-        estimate_token_count(ask.system)
+        estimate_tokens(ask.system)
         + sum(map(estimate_message_tokens, ask.messages))
         + sum(tool.tokens for tool in ask.tools)
     )

@@ -54,7 +54,7 @@ from habitus.pause import PauseSwitch
 from habitus.redact import Redactor
 from habitus.screening.findings import Policy
 from habitus.settings import MemoryMode, RetentionSettings
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 
 if TYPE_CHECKING:
     from habitus.search.index import SearchIndex
@@ -162,17 +162,11 @@ class Cortex:
 
         Call `record_retrieval` once they were shown. `use_cache` skips the database, for outages.
         """
-        here = (
-            self._mirror.get_active_lessons(user or self._user, project)
-            if use_cache
-            else self._load_active_lessons(user, project)
-        )
+        here = self._mirror.get_active(user or self._user, project) if use_cache else self._load_active(user, project)
         # Relevance decides only when the rules don't all fit, which saves a search.
-        is_full = sum(estimate_token_count(rule.text) for rule in here.rules) > rule_tokens
+        is_full = sum(estimate_tokens(rule.text) for rule in here.rules) > rule_tokens
         told = recalling.select_standing(here.profile, {}, profile_tokens)
-        held = recalling.select_standing(
-            here.rules, self._score_relevance(request, here.rules) if is_full else {}, rule_tokens
-        )
+        held = recalling.select_standing(here.rules, self._score(request, here.rules) if is_full else {}, rule_tokens)
         found = self._mirror.search_lessons(request, here.lessons)
         fitting = recalling.select_lessons(found, here.lessons, lesson_tokens, max_lessons)
         return RecallResult(
@@ -183,12 +177,12 @@ class Cortex:
             confidence=found.confidence,
         )
 
-    def _load_active_lessons(self, user: str, project: str) -> ActiveLessons:
+    def _load_active(self, user: str, project: str) -> ActiveLessons:
         self._pages.sync_if_changed()
         self._mirror.sync()
-        return self._mirror.get_active_lessons(user or self._user, project)
+        return self._mirror.get_active(user or self._user, project)
 
-    def _score_relevance(self, request: str, engrams: Iterable[Engram]) -> dict[str, float]:
+    def _score(self, request: str, engrams: Iterable[Engram]) -> dict[str, float]:
         found = self._mirror.search_lessons(request, {engram.id for engram in engrams})
         return {hit.id: hit.score for hit in found.hits}
 
@@ -196,14 +190,14 @@ class Cortex:
         self, *, user: str = "", project: str = "", tokens: int = SCRATCHPAD_TOKENS
     ) -> tuple[RecalledLesson, ...]:
         """Return the lessons for the scratchpad tool's description, most useful first."""
-        mine = self._load_active_lessons(user, project).scratchpad
+        mine = self._load_active(user, project).scratchpad
         ranked = sorted(mine, key=lambda engram: (-model.compute_utility(engram), engram.id))
         return recalling.fit_to_budget(ranked, tokens)
 
     def has_similar_lesson(self, text: str, *, user: str = "", project: str = "") -> bool:
         """Return whether memory already says this to the user."""
         text = self._intake.clean_text(text)
-        known = self._load_active_lessons(user, project).by_id
+        known = self._load_active(user, project).by_id
         if not known or not text:
             return False
         if any(engram.text.casefold() == text.casefold() for engram in known.values()):
@@ -222,7 +216,7 @@ class Cortex:
 
     def record_helpful(self, request: str, *, user: str = "", project: str = "") -> tuple[str, ...]:
         """Credit the lessons shown for a successful request in the last minutes, if relevant; return their ids."""
-        here = self._load_active_lessons(user, project)
+        here = self._load_active(user, project)
         told_in_tools = {engram.id: engram for engram in here.scratchpad}
         return recalling.credit_lessons(self._ledger, request, {**here.lessons, **told_in_tools})
 
@@ -356,7 +350,7 @@ class Cortex:
         """Archive a lesson; automatic learning does not bring it back."""
         engram = self.get(id)
         self._viewer.require_can_remove(engram)
-        return self._save_change(gate.remove_engram(engram, by, reason), by, reason)
+        return self._save_change(gate.remove(engram, by, reason), by, reason)
 
     def list_lessons_taught_by(self, turns: Collection[str] = (), *, session: str = "") -> tuple[Engram, ...]:
         """Return the active and pending lessons that these turns, or a session, taught, oldest first."""

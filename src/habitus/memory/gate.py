@@ -144,7 +144,7 @@ def edit_engram(before: Engram, after: Engram) -> Engram:
     return replace(after, trust=TrustLevel.USER)
 
 
-def remove_engram(engram: Engram, by: str, reason: str = "removed") -> Engram:
+def remove(engram: Engram, by: str, reason: str = "removed") -> Engram:
     """Return the lesson as removed, with who removed it and why."""
     if engram.state.is_archived:
         raise Invalid(f"'{engram.id}' is in the archive already.", hint=f"See 'habitus lessons restore {engram.id}'.")

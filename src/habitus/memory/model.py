@@ -378,14 +378,12 @@ def compute_hit_rate(counters: LessonCounters) -> float:
 
 def select_over_cap(lessons: Iterable[Engram], max_count: int) -> list[Engram]:
     """Return the lessons of one scope beyond the cap; the newest stays, then pinned ones, then the most useful."""
-    found = [engram for engram in lessons if engram.kind.is_lesson]
+    found = [one for one in lessons if one.kind.is_lesson]
     if len(found) <= max_count:
         return []
     # The newest has had no chance to prove itself, so it always stays.
-    newest = max(found, key=lambda engram: (engram.created_on or _LONG_AGO, engram.id))
-    ranked = sorted(
-        found, key=lambda engram: (engram is not newest, not engram.is_pinned, -compute_utility(engram), engram.id)
-    )
+    newest = max(found, key=lambda one: (one.created_on or _LONG_AGO, one.id))
+    ranked = sorted(found, key=lambda one: (one is not newest, not one.is_pinned, -compute_utility(one), one.id))
     return ranked[max_count:]
 
 
@@ -422,7 +420,5 @@ def select_dropped(entries: Sequence[Engram], keep: Sequence[int]) -> list[Engra
 
 def select_most_useful(entries: Sequence[Engram], max_count: int) -> list[int]:
     """Return the indexes of the entries that a compaction without a model keeps: pinned ones, then the most useful."""
-    ranked = sorted(
-        range(len(entries)), key=lambda place: (not entries[place].is_pinned, -compute_utility(entries[place]), place)
-    )
+    ranked = sorted(range(len(entries)), key=lambda at: (not entries[at].is_pinned, -compute_utility(entries[at]), at))
     return sorted(ranked[:max_count])

@@ -274,15 +274,8 @@ _MAX_RENDERINGS = 50
 class MemoryPageFiles:
     """The page files of a home, with their earlier renderings in the database."""
 
-    def __init__(
-        self,
-        folder: Path,
-        engine: sa.Engine,
-        *,
-        clock: Callable[[], datetime],
-        is_durable: bool = True,
-    ) -> None:
-        self.folder = folder
+    def __init__(self, dir: Path, engine: sa.Engine, *, clock: Callable[[], datetime], is_durable: bool = True) -> None:
+        self.folder = dir
         self._engine = engine
         self._clock = clock
         self._is_durable = is_durable
@@ -328,11 +321,7 @@ class MemoryPageFiles:
             before += lines or ()
         # All pages together, because a line cut from one page may have been pasted into another.
         return EditedPages(
-            pages=pages,
-            edits=diff_pages(before, pages.values()),
-            has_base=has_base,
-            notes=tuple(notes),
-            seen=seen,
+            pages=pages, edits=diff_pages(before, pages.values()), has_base=has_base, notes=tuple(notes), seen=seen
         )
 
     def _is_unedited_rendering(self, name: str, text: str) -> bool:
@@ -343,8 +332,8 @@ class MemoryPageFiles:
             return False
         table = memory_views
         query = sa.select(sa.func.count()).where(table.c.view == name, table.c.stamp == read_stamp(text))
-        with sql.read_transaction(self._engine) as connection:
-            return bool(connection.execute(query).scalar_one())
+        with sql.read_transaction(self._engine) as conn:
+            return bool(conn.execute(query).scalar_one())
 
     def read_texts(self) -> dict[str, str]:
         return {view.name: self._read_text(view.name) or "" for view in PAGE_SPECS}
@@ -379,23 +368,23 @@ class MemoryPageFiles:
         """Save a rendering before its file is written, so every visible page has one."""
         stamp, table = read_stamp(text), memory_views
         mine = table.c.view == name
-        with sql.read_transaction(self._engine) as connection:
+        with sql.read_transaction(self._engine) as conn:
             newest = sa.select(table.c.stamp).where(mine).order_by(table.c.written_on.desc()).limit(1)
-            is_newest = connection.execute(newest).scalar() == stamp
+            is_newest = conn.execute(newest).scalar() == stamp
         if is_newest:
             self._remembered[name] = text
             return
-        with sql.write_transaction(self._engine) as connection:
-            connection.execute(table.delete().where(mine, table.c.stamp == stamp))
-            connection.execute(
+        with sql.write_transaction(self._engine) as conn:
+            conn.execute(table.delete().where(mine, table.c.stamp == stamp))
+            conn.execute(
                 table.insert().values(
                     view=name, stamp=stamp, lines=zlib.compress(text.encode(), 1), written_on=self._clock()
                 )
             )
             old = sa.select(table.c.stamp).where(mine).order_by(table.c.written_on.desc()).offset(_MAX_RENDERINGS)
-            gone = list(connection.execute(old).scalars())
+            gone = list(conn.execute(old).scalars())
             if gone:
-                connection.execute(table.delete().where(mine, table.c.stamp.in_(gone)))
+                conn.execute(table.delete().where(mine, table.c.stamp.in_(gone)))
         self._remembered[name] = text
 
     def _load_rendering_lines(self, name: str, stamp: str) -> tuple[PageLine, ...] | None:
@@ -403,8 +392,8 @@ class MemoryPageFiles:
         table = memory_views
         query = sa.select(table.c.lines).where(table.c.view == name)
         query = query.where(table.c.stamp == stamp) if stamp else query.order_by(table.c.written_on.desc()).limit(1)
-        with sql.read_transaction(self._engine) as connection:
-            packed = connection.execute(query).scalar()
+        with sql.read_transaction(self._engine) as conn:
+            packed = conn.execute(query).scalar()
         if packed is None:
             return None
         view = next(view for view in PAGE_SPECS if view.name == name)
@@ -413,8 +402,8 @@ class MemoryPageFiles:
     def delete_renderings(self) -> None:
         """Delete all renderings, because they may contain erased text."""
         self._remembered = {}
-        with sql.write_transaction(self._engine) as connection:
-            connection.execute(memory_views.delete())
+        with sql.write_transaction(self._engine) as conn:
+            conn.execute(memory_views.delete())
 
 
 def _stat_file(path: Path) -> tuple[int, int, int] | None:

@@ -110,9 +110,7 @@ class MemoryPages:
             name: page_files.redact_unparsed_lines(page.bad, lambda raw: self._intake.redactor.redact(raw).text)
             for name, page in found.pages.items()
         }
-        return {
-            view.name: page_files.render_page(view, shown, bad.get(view.name, ())) for view in page_files.PAGE_SPECS
-        }
+        return {one.name: page_files.render_page(one, shown, bad.get(one.name, ())) for one in page_files.PAGE_SPECS}
 
     def _apply_edits(self, found: EditedPages) -> PageSyncResult:
         """Apply a person's edits of the pages."""
@@ -130,23 +128,19 @@ class MemoryPages:
         return looked
 
     def _apply_changed(self, line: PageLine, has_base: bool) -> PageSyncResult:
-        before = self._mirror.engrams.get(line.id)
-        if before is None:
+        old = self._mirror.engrams.get(line.id)
+        if old is None:
             return self._apply_unknown(line)
-        if before.state is not LessonState.ERASED and not before.is_visible_to(self._user):
+        if old.state is not LessonState.ERASED and not old.is_visible_to(self._user):
             return self._apply_new(line)
         text = self._intake.clean_text(line.text)
-        after = replace(before, text=text, kind=line.kind, scope=line.scope or before.scope, topic=line.topic)
-        if (
-            before.state is LessonState.ERASED
-            or after == before
-            or (not has_base and before.state is not LessonState.ACTIVE)
-        ):
+        after = replace(old, text=text, kind=line.kind, scope=line.scope or old.scope, topic=line.topic)
+        if old.state is LessonState.ERASED or after == old or (not has_base and old.state is not LessonState.ACTIVE):
             return PageSyncResult()
         if gate.explain_refusal(LessonDraft(text=text, kind=line.kind)):
             return PageSyncResult(notes=(f"'{text[:40]}…' is too long; it stays as it was.",))
-        if after.scope is not before.scope:
-            if not self._ledger.viewer.can_remove(before):
+        if after.scope is not old.scope:
+            if not self._ledger.viewer.can_remove(old):
                 return PageSyncResult(notes=(f"{line.id} applies to all users; only an admin may change that.",))
             if after.scope is LessonScope.PROJECT:
                 return PageSyncResult(
@@ -204,9 +198,7 @@ class MemoryPages:
         if engram.text != line.text:
             return PageSyncResult(notes=(f"{engram.id} has changed since you saw it; it stays.",))
         with self._ledger.write_transaction():
-            return PageSyncResult(
-                removed=self._ledger.save([gate.remove_engram(engram, self._user)], self._user, "removed")
-            )
+            return PageSyncResult(removed=self._ledger.save([gate.remove(engram, self._user)], self._user, "removed"))
 
 
 def _merge_results(a: PageSyncResult, b: PageSyncResult) -> PageSyncResult:

@@ -11,7 +11,7 @@ from habitus.memory import model
 from habitus.memory.model import TRUST_ORDER, Engram, LessonKind, LessonState, TrustLevel, compute_utility
 from habitus.memory.repository import EngramRepository
 from habitus.search.model import IndexHit, SearchResults
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 
 # Measured on labelled requests (docs/decisions/memory.md): below it, unrelated requests would get lessons.
 RELEVANCE_FLOOR = 0.335
@@ -44,7 +44,7 @@ class RecalledLesson:
 
     @property
     def tokens(self) -> int:
-        return estimate_token_count(self.engram.text)
+        return estimate_tokens(self.engram.text)
 
     @property
     def prompt_line(self) -> str:
@@ -126,7 +126,7 @@ def select_lessons(
                 OmittedLesson(engram=one.engram, reason="not relevant to the request") for one in near[:max_lessons]
             )
         )
-    fitting.sort(key=lambda one: (-compute_rank_score(one), one.id))
+    fitting.sort(key=lambda one: (-compute_rank(one), one.id))
     chosen = _fit_ranked_to_budget(fitting[:max_lessons], budget)
     beyond = tuple(
         OmittedLesson(engram=one.engram, reason="others are more relevant")
@@ -135,7 +135,7 @@ def select_lessons(
     return LessonSelection(selected=chosen.selected, left_out=(*chosen.left_out, *beyond))
 
 
-def compute_rank_score(recalled: RecalledLesson) -> float:
+def compute_rank(recalled: RecalledLesson) -> float:
     """Return the score that orders lessons, from relevance and utility."""
     return recalled.score * (0.5 + recalled.utility)
 

@@ -149,17 +149,15 @@ class EngramRepository:
         reason = f"there is room for {self.retention.lessons} lessons, and the others are more useful"
         return self.archive_engrams(gone, "habitus", reason)
 
-    def save_change(self, engram: Engram, by: str, reason: str, expected_version: int | None = None) -> Engram:
+    def save_change(self, new: Engram, by: str, reason: str, expected_version: int | None = None) -> Engram:
         """Save a changed engram; raise Stale if it is no longer at the expected version."""
         self.check_writable()
         with self.write_transaction():
-            current = self.store.get([engram.id])[engram.id]
+            current = self.store.get([new.id])[new.id]
             if expected_version not in (None, current.version):
-                raise Stale(f"'{engram.id}' is at version {current.version}.", hint="Read it again, then change it.")
+                raise Stale(f"'{new.id}' is at version {current.version}.", hint="Read it again, then change it.")
             # Counters may have changed since the engram was read, so the stored ones win.
-            kept = replace(
-                engram, version=current.version, counters=replace(current.counters, missed=engram.counters.missed)
-            )
+            kept = replace(new, version=current.version, counters=replace(current.counters, missed=new.counters.missed))
             (saved,) = self.save([kept], by, reason)
             if saved.state is LessonState.ACTIVE:
                 self.enforce_lesson_cap(saved)
@@ -210,9 +208,7 @@ def plan_rollback(
     for engram in now:
         back = _restore_earlier_state(engram, then.get(engram.id), timestamp)
         if back is not None:
-            steps.append(
-                (LessonRollbackStep(id=engram.id, action=_describe_action(engram, back), text=back.text), back)
-            )
+            steps.append((LessonRollbackStep(id=engram.id, action=_name_action(engram, back), text=back.text), back))
     return sorted(steps, key=lambda step: step[0].id)
 
 
@@ -232,24 +228,22 @@ def revert_change(before: Engram, after: Engram, now: Engram) -> Engram | None:
 _UNVERSIONED_FIELDS = ("id", "counters", "version", "created_on", "updated_on")
 
 
-def _describe_action(now: Engram, back: Engram) -> str:
+def _name_action(now: Engram, back: Engram) -> str:
     if back.state.is_archived:
         return "archive"
     return "change" if now.state is back.state else "restore"
 
 
-def _restore_earlier_state(now: Engram, then: Engram | None, timestamp: datetime) -> Engram | None:
+def _restore_earlier_state(now: Engram, was: Engram | None, timestamp: datetime) -> Engram | None:
     """Return the engram as it was then; None if nothing has to change."""
     if now.state is LessonState.ERASED:
         return None
-    if then is None:
+    if was is None:
         if now.state.is_archived:
             return None
         return replace(now, state=LessonState.ARCHIVED, reason=f"it is newer than {timestamp:%Y-%m-%d %H:%M} UTC")
-    back = replace(
-        then, counters=now.counters, version=now.version, created_on=now.created_on, updated_on=now.updated_on
-    )
-    return None if back == now else back
+    old = replace(was, counters=now.counters, version=now.version, created_on=now.created_on, updated_on=now.updated_on)
+    return None if old == now else old
 
 
 _MAX_DUPLICATE_CANDIDATES = 20
@@ -259,7 +253,7 @@ _CERTAIN_SCORE = 0.65
 _MIN_REQUEST_WORDS = 2
 _SEARCH_LIMIT = 12
 # A larger limit for when some of the hits will be filtered out.
-_FILTERED_SEARCH_LIMIT = 60
+_FILTERED_LIMIT = 60
 _DUPLICATE_STATE_ORDER = (LessonState.ACTIVE, LessonState.WAITING, LessonState.REJECTED, LessonState.REMOVED)
 
 
@@ -340,7 +334,7 @@ class EngramCache:
         """Return the active engrams of the same scope and owner."""
         return [e for e in self.list_active() if e.scope is engram.scope and e.owner == engram.owner]
 
-    def get_active_lessons(self, user: str, project: str) -> ActiveLessons:
+    def get_active(self, user: str, project: str) -> ActiveLessons:
         """Return the engrams that apply to this user in this project; cached until the next change."""
         found = self._in_sight.get((user, project))
         if found is None:
@@ -383,9 +377,7 @@ class EngramCache:
         if 2 * len(among) < len(self.engrams):
             found = index.search(request, k=_SEARCH_LIMIT, among=among)
         else:
-            found = index.search(
-                request, k=_SEARCH_LIMIT if len(among) == len(self.engrams) else _FILTERED_SEARCH_LIMIT
-            )
+            found = index.search(request, k=_SEARCH_LIMIT if len(among) == len(self.engrams) else _FILTERED_LIMIT)
         asked = set(extract_terms(request))
         hits = tuple(self._discount_weak_hit(asked, hit) for hit in found.hits if hit.id in among)
         return SearchResults(hits=hits, fits=found.fits, confidence=max((hit.score for hit in hits), default=0.0))

@@ -76,9 +76,9 @@ class EngramStore:
         return found[0] if found else self._load_changes(after)
 
     def _load_changes(self, after: int) -> EngramChanges:
-        with sql.read_transaction(self._engine) as connection:
-            now = connection.execute(_REVISION).scalar() or 0
-            changed = connection.execute(_CHANGED, {"after": after}).mappings() if now != after else ()
+        with sql.read_transaction(self._engine) as conn:
+            now = conn.execute(_REVISION).scalar() or 0
+            changed = conn.execute(_CHANGED, {"after": after}).mappings() if now != after else ()
             return EngramChanges(revision=now, engrams=tuple(_engram_from_row(row) for row in changed))
 
     @contextmanager
@@ -89,8 +89,8 @@ class EngramStore:
 
     def get(self, ids: Sequence[str]) -> dict[str, Engram]:
         """Return the engrams with these ids; unknown ids are left out."""
-        with sql.read_transaction(self._engine) as connection:
-            return _load_engrams(connection, ids)
+        with sql.read_transaction(self._engine) as conn:
+            return _load_engrams(conn, ids)
 
     def save(self, changed: Sequence[Engram], cause: ChangeCause | None = None) -> tuple[Engram, ...]:
         """Save new or changed engrams: as new versions with a cause, or only their counters without one."""
@@ -99,39 +99,39 @@ class EngramStore:
                 replace(e, version=e.version + 1, created_on=e.created_on or cause.at, updated_on=cause.at)
                 for e in changed
             ]
-        with sql.write_transaction(self._engine, lock="memory") as connection:
-            revision = raise_revision(connection)
+        with sql.write_transaction(self._engine, lock="memory") as conn:
+            revision = raise_revision(conn)
             for start in range(0, len(changed), _BATCH_SIZE):
                 part = changed[start : start + _BATCH_SIZE]
                 # Counters change only on existing engrams, so the lookup is unnecessary then.
-                known = {e.id for e in part} if cause is None else _known_ids(connection, [e.id for e in part])
+                known = {e.id for e in part} if cause is None else _known_ids(conn, [e.id for e in part])
                 rows = [_build_row(engram) | {"revision": revision} for engram in part]
                 new = [row for row in rows if row["id"] not in known]
                 if new:
-                    connection.execute(_NEW, new)
+                    conn.execute(_NEW, new)
                 old = [{f"new_{name}": value for name, value in row.items()} for row in rows if row["id"] in known]
                 if old:
                     values: dict[str, Any] = {name: sa.bindparam(f"new_{name}") for name in rows[0] if name != "id"}
                     query = engrams.update().where(engrams.c.id == sa.bindparam("new_id")).values(values)
-                    connection.execute(query, old)
+                    conn.execute(query, old)
                 if cause is not None:
-                    connection.execute(_NEW_VERSION, [_build_version_row(engram, cause) for engram in part])
+                    conn.execute(_NEW_VERSION, [_build_version_row(engram, cause) for engram in part])
         return tuple(changed)
 
     def erase(self, ids: Sequence[str], at: datetime) -> None:
         """Erase the content and all versions of these engrams, keeping only the ids."""
-        with sql.write_transaction(self._engine, durable=True, lock="memory") as connection:
-            revision = raise_revision(connection)
-            for id, engram in _load_engrams(connection, ids).items():
+        with sql.write_transaction(self._engine, durable=True, lock="memory") as conn:
+            revision = raise_revision(conn)
+            for id, engram in _load_engrams(conn, ids).items():
                 row = _build_row(erase_engram_content(engram, at)) | {"revision": revision}
-                connection.execute(engram_versions.delete().where(engram_versions.c.engram == id))
-                connection.execute(engrams.update().where(engrams.c.id == id).values(row))
+                conn.execute(engram_versions.delete().where(engram_versions.c.engram == id))
+                conn.execute(engrams.update().where(engrams.c.id == id).values(row))
 
     def load_history(self, id: str) -> tuple[EngramVersion, ...]:
         """Return the versions of an engram, oldest first."""
         query = sa.select(engram_versions).where(engram_versions.c.engram == id).order_by(engram_versions.c.number)
-        with sql.read_transaction(self._engine) as connection:
-            return tuple(_version_from_row(row) for row in connection.execute(query).mappings())
+        with sql.read_transaction(self._engine) as conn:
+            return tuple(_version_from_row(row) for row in conn.execute(query).mappings())
 
     def load_state_at(self, timestamp: datetime) -> dict[str, Engram]:
         """Return every engram that existed at this time, as it was then."""
@@ -143,8 +143,8 @@ class EngramStore:
             .subquery()
         )
         both = (newest.c.engram == table.c.engram) & (newest.c.number == table.c.number)
-        with sql.read_transaction(self._engine) as connection:
-            rows = connection.execute(sa.select(table).join(newest, both)).mappings()
+        with sql.read_transaction(self._engine) as conn:
+            rows = conn.execute(sa.select(table).join(newest, both)).mappings()
             return {row["engram"]: _version_from_row(row).engram for row in rows}
 
 
@@ -157,24 +157,24 @@ _KNOWN = sa.select(engrams.c.id).where(engrams.c.id.in_(sa.bindparam("ids", expa
 _NEW, _NEW_VERSION = engrams.insert(), engram_versions.insert()
 
 
-def raise_revision(connection: sa.Connection) -> int:
+def raise_revision(conn: sa.Connection) -> int:
     """Raise the revision of memory by one and return it."""
-    found = connection.execute(_RAISE_REVISION_QUERY).scalar()
+    found = conn.execute(_RAISE_REVISION_QUERY).scalar()
     if found is None:
-        sql.insert_missing_rows(connection, memory_revision, [{"id": 1, "revision": 0}])
-        found = connection.execute(_RAISE_REVISION_QUERY).scalar_one()
+        sql.insert_missing_rows(conn, memory_revision, [{"id": 1, "revision": 0}])
+        found = conn.execute(_RAISE_REVISION_QUERY).scalar_one()
     return int(found)
 
 
-def _known_ids(connection: sa.Connection, ids: Sequence[str]) -> set[str]:
-    return set(connection.execute(_KNOWN, {"ids": ids}).scalars())
+def _known_ids(conn: sa.Connection, ids: Sequence[str]) -> set[str]:
+    return set(conn.execute(_KNOWN, {"ids": ids}).scalars())
 
 
-def _load_engrams(connection: sa.Connection, ids: Sequence[str]) -> dict[str, Engram]:
+def _load_engrams(conn: sa.Connection, ids: Sequence[str]) -> dict[str, Engram]:
     found: dict[str, Engram] = {}
     for start in range(0, len(ids), _BATCH_SIZE):
         query = sa.select(engrams).where(engrams.c.id.in_(ids[start : start + _BATCH_SIZE]))
-        found |= {row["id"]: _engram_from_row(row) for row in connection.execute(query).mappings()}
+        found |= {row["id"]: _engram_from_row(row) for row in conn.execute(query).mappings()}
     return found
 
 

@@ -57,8 +57,8 @@ memory_views = sa.Table(
 
 def count_pending_lessons(engine: sa.Engine, user: str) -> int:
     """Count the lessons pending review by this user, in a single query because every command asks."""
-    with sql.read_transaction(engine) as connection:
-        return int(connection.execute(_WAITING, {"user": user}).scalar_one())
+    with sql.read_transaction(engine) as conn:
+        return int(conn.execute(_WAITING, {"user": user}).scalar_one())
 
 
 _WAITING = sa.select(sa.func.count()).where(

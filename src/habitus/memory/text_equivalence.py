@@ -49,23 +49,8 @@ _POLARITY_CLASSES = {
     "down": "down",
 }
 _CLASS_OF = {word: name for name, words in _POLARITY_CLASSES.items() for word in words.split()}
-_SIDED_CONNECTIVES = (
-    "before",
-    "after",
-    "to",
-    "from",
-    "of",
-    "than",
-    "not",
-    "into",
-    "over",
-    "under",
-    "by",
-    "for",
-    "with",
-    "without",
-)
-_ENDS_A_PHRASE = frozenset((*_SIDED_CONNECTIVES, "in", "on", "at", "as", "and", "or", "then", "when"))
+_SIDED = ("before", "after", "to", "from", "of", "than", "not", "into", "over", "under", "by", "for", "with", "without")
+_ENDS_A_PHRASE = frozenset((*_SIDED, "in", "on", "at", "as", "and", "or", "then", "when"))
 # Stop words in a search, but significant in advice.
 _SIGNIFICANT_STOP_WORDS = {"right", "same", "own", "other"}
 _PAIRED_CONNECTIVES = ("for", "to", "from", "with", "as", "in", "is", "are")
@@ -106,11 +91,9 @@ class _ComparableText:
 
     def list_followers(self, connective: str) -> list[set[str]]:
         """Return the two content stems after each occurrence of the connective, up to the next connective."""
-        return [
-            set(self._list_words_until_connective(at)[:2]) for at, word in enumerate(self.words) if word == connective
-        ]
+        return [set(self._list_words_until(at)[:2]) for at, word in enumerate(self.words) if word == connective]
 
-    def _list_words_until_connective(self, at: int) -> list[str]:
+    def _list_words_until(self, at: int) -> list[str]:
         rest = takewhile(lambda word: word not in _ENDS_A_PHRASE and word not in _CLASS_OF, self.words[at + 1 :])
         return [word for word in rest if word in self.content]
 
@@ -191,7 +174,7 @@ def _is_word_form_of(a: str, b: str) -> bool:
 
 def _is_reversed(a: _ComparableText, b: _ComparableText) -> bool:
     """Return whether the same words have another actor or another order."""
-    for connective in _SIDED_CONNECTIVES:
+    for connective in _SIDED:
         in_a, in_b = a.list_followers(connective), b.list_followers(connective)
         if len(in_a) == len(in_b) == 1 and in_a[0] and in_b[0] and not _has_overlap(in_a[0], in_b[0]):
             return True

@@ -68,9 +68,7 @@ def can_replay(recipe: Recipe, params: Mapping[str, Any], calls: Calls) -> bool:
         return False
     values = dict(params)
     for step, call in zip(made.steps, calls, strict=True):
-        if step.tool != call.name or _to_canonical_json(fill_references(step.params, values)) != _to_canonical_json(
-            call.arguments
-        ):
+        if step.tool != call.name or _to_json(fill_references(step.params, values)) != _to_json(call.arguments):
             return False
         if step.save_as:
             values[step.save_as] = parse_result(call.result)
@@ -86,7 +84,7 @@ def _reparse_recipe(recipe: Recipe) -> tuple[RecipePlan, bool]:
     return made, not problems
 
 
-def _to_canonical_json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
 
 
@@ -102,19 +100,16 @@ class _RecipeAligner:
     def build_step(self, number: int) -> dict[str, Any]:
         calls = [calls[number] for calls in self._occurrences]
         given = {
-            key: self._align_value(number, (key,), [call.arguments[key] for call in calls])
-            for key in calls[0].arguments
+            key: self._align(number, (key,), [call.arguments[key] for call in calls]) for key in calls[0].arguments
         }
         return {"tool": calls[0].name, **({"params": given} if given else {})}
 
-    def _align_value(self, step: int, path: Path, values: Sequence[Any]) -> Any:
+    def _align(self, step: int, path: Path, values: Sequence[Any]) -> Any:
         """Return the literal, reference or parameter for these values, one of each occurrence."""
         has_secret = any(isinstance(value, str) and MARKER.search(value) for value in values)
         if has_secret:
             return self._add_parameter(step, path, values)
-        if len({_to_canonical_json(value) for value in values}) == 1 and not MARKER.search(
-            _to_canonical_json(values[0])
-        ):
+        if len({_to_json(value) for value in values}) == 1 and not MARKER.search(_to_json(values[0])):
             self.known += 1
             return _escape_references(values[0])
         if reference := self._find_reference(step, values):
@@ -122,10 +117,10 @@ class _RecipeAligner:
             return reference
         first = values[0]
         if isinstance(first, Mapping) and all(isinstance(v, Mapping) and v.keys() == first.keys() for v in values):
-            return {key: self._align_value(step, (*path, str(key)), [value[key] for value in values]) for key in first}
+            return {key: self._align(step, (*path, str(key)), [value[key] for value in values]) for key in first}
         if _are_short_lists(values):
             items = enumerate(zip(*values, strict=True))
-            return [self._align_value(step, (*path, str(number)), item) for number, item in items]
+            return [self._align(step, (*path, str(number)), item) for number, item in items]
         if all(isinstance(value, str) for value in values):
             return self._align_text(step, path, values)
         return self._add_parameter(step, path, values)
@@ -185,15 +180,11 @@ class _RecipeAligner:
             middle = self._find_reference(step, middles) or self._add_parameter(step, path, middles)
             middle = middle if middle.startswith("${") else f"${{{middle[1:]}}}"
         used = {int(found) for found in _MARK.findall(start + end)}
-        names = {
-            number: self._reference_result(*references[number])
-            for number in used
-            if isinstance(references[number], tuple)
-        }
+        names = {at: self._reference_result(*references[at]) for at in used if isinstance(references[at], tuple)}
 
         def put(match: re.Match[str]) -> str:
-            number = int(match[1])
-            name = names.get(number) or f"${references[number]}"
+            at = int(match[1])
+            name = names.get(at) or f"${references[at]}"
             return name if name.startswith("${") else f"${{{name[1:]}}}"
 
         return _MARK.sub(put, _escape_references(start)) + middle + _MARK.sub(put, _escape_references(end))
@@ -262,7 +253,7 @@ _TYPES = {bool: "boolean", int: "integer", float: "number", list: "array", dict:
 
 def _describe_values(values: Sequence[Any]) -> Any:
     """Describe a parameter by an example or two, and its type if it is not text."""
-    if any(MARKER.search(_to_canonical_json(value)) for value in values):
+    if any(MARKER.search(_to_json(value)) for value in values):
         return "A secret, which nobody wrote down"
     shown = dict.fromkeys(to_one_line(format_value(value)) for value in values)
     examples = [text for text in shown if 0 < len(text) <= _MAX_EXAMPLE_CHARACTERS][:2]

@@ -137,8 +137,8 @@ class RecipeCatalogue:
         """Count a run of a recipe; an outage counts neither way."""
         named = dict(zip(("place", "skill", "recipe"), recipe.key, strict=True))
         table = recipe_counts.c
-        with sql.write_transaction(self.engine, lock="recipe_counts") as connection:
-            sql.insert_missing_rows(connection, recipe_counts, [named])
+        with sql.write_transaction(self.engine, lock="recipe_counts") as conn:
+            sql.insert_missing_rows(conn, recipe_counts, [named])
             mine = [table[name] == value for name, value in named.items()]
             counted = {
                 "used": table.used + 1,
@@ -146,13 +146,13 @@ class RecipeCatalogue:
                 "failed": table.failed + (outcome.kind is OutcomeKind.FAILED),
                 "last_used": self.clock(),
             }
-            connection.execute(recipe_counts.update().where(*mine).values(counted))
+            conn.execute(recipe_counts.update().where(*mine).values(counted))
         succeeded = {"ok": True, "failed": False}.get(outcome.kind.value)
         self.library.count_use(f"{recipe.skill}@{recipe.layer}", stage=Stage.CHUNKS, succeeded=succeeded)
 
     def _load_counts(self) -> dict[RecipeKey, RecipeCounts]:
-        with sql.read_transaction(self.engine) as connection:
-            rows = connection.execute(sa.select(recipe_counts)).all()
+        with sql.read_transaction(self.engine) as conn:
+            rows = conn.execute(sa.select(recipe_counts)).all()
         return {(place, skill, recipe): RecipeCounts(*counts) for place, skill, recipe, *counts in rows}
 
     def _load_plans(self, item: ListedSkill) -> tuple[tuple[RecipePlan, tuple[RecipeProblem, ...]], ...]:

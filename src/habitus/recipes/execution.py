@@ -171,30 +171,28 @@ async def _call_tool(now: _RunState, step: PlannedStep) -> None:
     if len(now.steps) >= MAX_CALLS:
         raise _RecipeStopped(build_failed_outcome(f"it made {MAX_CALLS} calls and was not done"))
     arguments = fill_references(step.params, now.values)
-    result = await now.run_tool(step.tool, json.dumps(arguments, ensure_ascii=False, default=str))
+    done = await now.run_tool(step.tool, json.dumps(arguments, ensure_ascii=False, default=str))
     now.steps.append(
         StepRun(
             number=len(now.steps) + 1,
             tool=step.tool,
             arguments=arguments,
             description=step.description,
-            content=result.content,
-            outcome=result.outcome,
+            content=done.content,
+            outcome=done.outcome,
             line=step.line,
         )
     )
     if step.save_as:
-        now.values[step.save_as] = parse_result(result.content)
-        now.outcomes[step.save_as] = result.outcome
-    if result.outcome.is_ok:
+        now.values[step.save_as] = parse_result(done.content)
+        now.outcomes[step.save_as] = done.outcome
+    if done.outcome.is_ok:
         return
     if step.on_fail and step.on_fail != CONTINUE:
         await _run_steps(now, now.plan.branches[step.on_fail])
     elif not step.is_optional and step.on_fail != CONTINUE:
-        what = f"step {len(now.steps)}, {step.tool}: {result.outcome.reason}"
-        raise _RecipeStopped(
-            build_infra_outcome(what) if result.outcome.kind == "infra" else build_failed_outcome(what)
-        )
+        what = f"step {len(now.steps)}, {step.tool}: {done.outcome.reason}"
+        raise _RecipeStopped(build_infra_outcome(what) if done.outcome.kind == "infra" else build_failed_outcome(what))
 
 
 def _is_condition_met(now: _RunState, when: Mapping[str, Any]) -> bool:
@@ -328,9 +326,7 @@ class _RecipePlanner:
 
     def plan_steps(self, branch: str, steps: Sequence[RecipeStep]) -> tuple[PlannedStep, ...]:
         lines = self._recipe.lines.get(branch, ())
-        return tuple(
-            self._plan_step(step, lines[number] if number < len(lines) else 0) for number, step in enumerate(steps)
-        )
+        return tuple(self._plan_step(step, lines[at] if at < len(lines) else 0) for at, step in enumerate(steps))
 
     def _plan_step(self, step: RecipeStep, line: int) -> PlannedStep:
         words = {key: step.get(key, "") for key in ("tool", "branch", "description", "save_as", "on_fail")}

@@ -27,7 +27,7 @@ from habitus.recipes.sequences import (
     compute_log_chance,
     count_placements,
     find_frequent_patterns,
-    is_frequent_enough,
+    is_frequent,
 )
 from habitus.search.texts.embedding import Embedder
 from habitus.skills.formats.recipes_md import Recipe, list_references
@@ -80,10 +80,8 @@ def mine_recipes(turns: Sequence[ObservedTurn]) -> tuple[MinedRecipe, ...]:
     most.
     """
     good = [(turn, _list_successful_calls(turn)) for turn in turns if turn.ok]
-    good = [(turn, places) for turn, places in good if len(places) > 1]
-    corpus = CallCorpus(
-        [[turn.calls[at] for at in places] for turn, places in good], [turn.session for turn, _ in good]
-    )
+    good = [(turn, steps) for turn, steps in good if len(steps) > 1]
+    corpus = CallCorpus([[turn.calls[at] for at in steps] for turn, steps in good], [turn.session for turn, _ in good])
     found: list[tuple[float, tuple[Label, ...], OccurrenceGroup]] = []
     patterns, kinds = _find_patterns(corpus)
     for pattern, where in patterns:
@@ -105,9 +103,7 @@ def _find_patterns(corpus: CallCorpus) -> tuple[list[tuple[tuple[Label, ...], li
     labels.
     """
     coarse = [[call.label for call in calls] for calls in corpus.turns]
-    fine = [
-        [f"{call.label}{corpus.list_recurring_values(call, MIN_TURNS)}" for call in calls] for calls in corpus.turns
-    ]
+    fine = [[f"{call.label}{corpus.list_recurring(call, MIN_TURNS)}" for call in calls] for calls in corpus.turns]
 
     def is_linked(found: PatternMatch) -> bool:
         *earlier, last = corpus.get_calls(found)
@@ -280,19 +276,17 @@ class CallCorpus:
         counts = [self._given.get((label, one.path), Counter())[one.key] for one in features]
         return min([self._labels[label], *counts]) / self.total
 
-    def compute_coincidence(self, link: LinkFeature, pattern: Sequence[Label]) -> float:
+    def compute_coincidence(self, ref: LinkFeature, pattern: Sequence[Label]) -> float:
         """Return how often two unrelated calls would agree like this."""
-        mine = self._given.get((pattern[link.step], link.path), Counter())
-        others = (self._returned if link.is_result else self._given).get(
-            (pattern[link.source], link.source_path), Counter()
-        )
-        some, many = (mine, others) if len(mine) < len(others) else (others, mine)
+        mine = self._given.get((pattern[ref.step], ref.path), Counter())
+        rest = (self._returned if ref.is_result else self._given).get((pattern[ref.source], ref.source_path), Counter())
+        some, many = (mine, rest) if len(mine) < len(rest) else (rest, mine)
         same = sum(count * many[key] for key, count in some.items())
         calls = mine.total()
-        agree = same / (calls * others.total()) if calls and others else 0.0
+        agree = same / (calls * rest.total()) if calls and rest else 0.0
         return (calls * agree + _FEW * _LINKED_BY_CHANCE) / (calls + _FEW)
 
-    def list_recurring_values(self, call: ObservedCall, min_count: int) -> list[tuple[Path, str]]:
+    def list_recurring(self, call: ObservedCall, min_count: int) -> list[tuple[Path, str]]:
         """Return the values of a call that other calls with its label share."""
         return [
             (path, key)
@@ -312,7 +306,7 @@ def find_groups(
         for feature in one:
             masks[feature] = masks.get(feature, 0) | 1 << number
     frequent = {
-        each: mask for each, mask in masks.items() if is_frequent_enough(_iterate_turns(matches, mask), corpus.sessions)
+        each: mask for each, mask in masks.items() if is_frequent(_iterate_turns(matches, mask), corpus.sessions)
     }
     tried = {frozenset[Feature]()} | set(_iterate_candidates(features, frequent, corpus, pattern))
     everything = (1 << len(matches)) - 1
@@ -324,7 +318,7 @@ def find_groups(
             mask = left
             for feature in common:
                 mask &= frequent[feature]
-            if not is_frequent_enough(_iterate_turns(matches, mask), corpus.sessions):
+            if not is_frequent(_iterate_turns(matches, mask), corpus.sessions):
                 continue
             group = _build_group(corpus, pattern, matches, mask, common)
             if best is None or group.log_chance < best[0].log_chance:
@@ -385,9 +379,9 @@ def _build_group(
         if mask >> number & 1:
             one_a_turn.setdefault(each.turn, each)
     members = tuple(one_a_turn.values())
-    expected = float(corpus.count_positions(len(pattern)))
+    odds = float(corpus.count_positions(len(pattern)))
     for step, label in enumerate(pattern):
-        expected *= corpus.compute_rate(
+        odds *= corpus.compute_rate(
             label, [one for one in common if isinstance(one, ValueFeature) and one.step == step]
         )
     fixed = {(one.step, one.path) for one in common if isinstance(one, ValueFeature)}
@@ -396,8 +390,8 @@ def _build_group(
         if isinstance(link, LinkFeature) and (link.step, link.path) not in fixed:
             place = (link.step, link.path[0])
             linked[place] = min(linked.get(place, 1.0), corpus.compute_coincidence(link, pattern))
-    expected *= math.prod(linked.values())
-    return OccurrenceGroup(matches=members, log_chance=compute_log_chance(len(members), expected), expected=expected)
+    odds *= math.prod(linked.values())
+    return OccurrenceGroup(matches=members, log_chance=compute_log_chance(len(members), odds), expected=odds)
 
 
 # Paraphrases of one request are more similar than this; other requests about the same things are not.

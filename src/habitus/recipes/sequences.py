@@ -85,13 +85,11 @@ def _find_single_calls(turns: Sequence[Sequence[Label]], sessions: Sequence[str]
     for number, turn in enumerate(turns):
         for place, label in enumerate(turn):
             found.setdefault(label, []).append(PatternMatch(number, (place,)))
-    enough = {
-        label: at for label, at in sorted(found.items()) if is_frequent_enough((one.turn for one in at), sessions)
-    }
+    enough = {label: at for label, at in sorted(found.items()) if is_frequent((one.turn for one in at), sessions)}
     return [FrequentPattern(pattern=(label,), matches=tuple(at)) for label, at in enough.items()]
 
 
-def is_frequent_enough(turns: Iterator[int], sessions: Sequence[str]) -> bool:
+def is_frequent(turns: Iterator[int], sessions: Sequence[str]) -> bool:
     """Return whether something occurred in enough turns and sessions to be a habit."""
     different = set(turns)
     return len(different) >= MIN_TURNS and len({sessions[turn] for turn in different}) >= MIN_SESSIONS
@@ -140,12 +138,12 @@ def _keep_promising_matches(
     found: Sequence[PatternMatch], sessions: Sequence[str], is_linked: Callable[[PatternMatch], bool], expected: float
 ) -> tuple[PatternMatch, ...]:
     """Return the matches worth extending: all of them, only the linked ones, or none."""
-    if not is_frequent_enough((each.turn for each in found), sessions):
+    if not is_frequent((each.turn for each in found), sessions):
         return ()
     if compute_log_chance(len({each.turn for each in found}), expected) < math.log(_MAX_CHANCE):
         return _limit_per_turn(found)
     linked = [each for each in found if is_linked(each)]
-    return _limit_per_turn(linked) if is_frequent_enough((each.turn for each in linked), sessions) else ()
+    return _limit_per_turn(linked) if is_frequent((each.turn for each in linked), sessions) else ()
 
 
 def _limit_per_turn(found: Sequence[PatternMatch]) -> tuple[PatternMatch, ...]:

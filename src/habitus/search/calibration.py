@@ -14,33 +14,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FIELD_WEIGHTS = {
-    "name": 3.0,
-    "cue": 4.0,
-    "tags": 3.0,
-    "description": 4.0,
-    "excluded": 0.0,
-    "excluded_below": 0.0,
-    "body": 0.5,
+# Weight, share of length normalization, and usual number of words.
+_FIELDS = {
+    "name": (3.0, 0.5, 3.0),
+    "cue": (4.0, 0.1, 20.0),
+    "tags": (3.0, 0.5, 4.0),
+    "description": (4.0, 0.1, 20.0),
+    "excluded": (0.0, 0.0, 1.0),
+    "excluded_below": (0.0, 0.0, 1.0),
+    "body": (0.5, 0.5, 300.0),
 }
-FIELD_NORMS = {
-    "name": 0.5,
-    "cue": 0.1,
-    "tags": 0.5,
-    "description": 0.1,
-    "excluded": 0.0,
-    "excluded_below": 0.0,
-    "body": 0.5,
-}
-FIELD_LENGTHS = {
-    "name": 3.0,
-    "cue": 20.0,
-    "tags": 4.0,
-    "description": 20.0,
-    "excluded": 1.0,
-    "excluded_below": 1.0,
-    "body": 300.0,
-}
+FIELD_WEIGHTS, FIELD_NORMS, FIELD_LENGTHS = (
+    {field: values[place] for field, values in _FIELDS.items()} for place in range(3)
+)
 SATURATION = 2.0
 # In the order borders, excluded, project, as_text.
 STATED_WEIGHTS = (1.0, -4.0, 2.0, 4.0)

@@ -97,13 +97,11 @@ class SearchIndex(DocumentSearcher):
 
     def _write_documents(self, documents: Sequence[SearchDocument], digests: Mapping[str, str]) -> None:
         items = [(document, encode_document(document, digests.get(document.id, ""))) for document in documents]
-        vectors = self._compute_missing_vectors(
-            {entry.meaning: build_embedding_text(document) for document, entry in items}
-        )
-        with sql.write_transaction(self._engine) as connection:
-            generation = store.raise_generation(connection, self._space.collection)
-            store.write_documents(connection, self._space.collection, generation, items)
-            store.write_vectors(connection, self._space.model, vectors)
+        vectors = self._compute_vectors({entry.meaning: build_embedding_text(document) for document, entry in items})
+        with sql.write_transaction(self._engine) as conn:
+            generation = store.raise_generation(conn, self._space.collection)
+            store.write_documents(conn, self._space.collection, generation, items)
+            store.write_vectors(conn, self._space.model, vectors)
 
     def repair(self) -> None:
         """Repair damaged rows, and those of another model, now instead of at the next search."""
@@ -114,10 +112,10 @@ class SearchIndex(DocumentSearcher):
         gone = list(dict.fromkeys(ids))
         with self._hold_lock():
             forgotten = [key for id in gone for key in self._learned.list_item_keys(id)] if forget else []
-        with sql.write_transaction(self._engine) as connection:
-            store.raise_generation(connection, self._space.collection)
-            store.delete_requests(connection, self._space.collection, forgotten)
-            store.delete_documents(connection, self._space.collection, gone)
+        with sql.write_transaction(self._engine) as conn:
+            store.raise_generation(conn, self._space.collection)
+            store.delete_requests(conn, self._space.collection, forgotten)
+            store.delete_documents(conn, self._space.collection, gone)
         self._refresh()
 
     def learn_request(self, id: str, text: str, *, weight: float = 1.0, at: float | None = None) -> None:
@@ -131,14 +129,14 @@ class SearchIndex(DocumentSearcher):
         asked = [(id, words.extract_own_words(text)) for id, text in pairs]
         asked = [(id, text) for id, text in asked if text]
         now = self._clock() if at is None else at
-        vectors = self._compute_missing_vectors({compute_text_digest(text): text for _, text in asked})
-        with sql.write_transaction(self._engine) as connection, self._lock:
+        vectors = self._compute_vectors({compute_text_digest(text): text for _, text in asked})
+        with sql.write_transaction(self._engine) as conn, self._lock:
             self._refresh(repair=False)
             new, gone = self._learned.plan_additions(asked, weight, now)
-            generation = store.raise_generation(connection, self._space.collection)
-            store.write_requests(connection, self._space.collection, generation, new)
-            store.delete_requests(connection, self._space.collection, gone)
-            store.write_vectors(connection, self._space.model, vectors)
+            generation = store.raise_generation(conn, self._space.collection)
+            store.write_requests(conn, self._space.collection, generation, new)
+            store.delete_requests(conn, self._space.collection, gone)
+            store.write_vectors(conn, self._space.model, vectors)
         self._refresh()
 
     def forget_requests(self, which: Callable[[str, str], bool] | Collection[str]) -> int:
@@ -149,10 +147,10 @@ class SearchIndex(DocumentSearcher):
                 for past in self._learned.list_requests()
                 if (which(past.item, past.text) if callable(which) else past.item in which)
             ]
-        with sql.write_transaction(self._engine) as connection:
-            store.raise_generation(connection, self._space.collection)
-            store.delete_requests(connection, self._space.collection, gone)
-            store.delete_unused_vectors(connection, [digest for _, digest in gone])
+        with sql.write_transaction(self._engine) as conn:
+            store.raise_generation(conn, self._space.collection)
+            store.delete_requests(conn, self._space.collection, gone)
+            store.delete_unused_vectors(conn, [digest for _, digest in gone])
         self._refresh()
         return len(gone)
 
@@ -209,37 +207,31 @@ class SearchIndex(DocumentSearcher):
 
     def _load_changes(self) -> None:
         space, seen = self._space, self._generation
-        with sql.read_transaction(self._engine) as connection, self._lock:
-            now = store.get_generation(connection, space.collection)
+        with sql.read_transaction(self._engine) as conn, self._lock:
+            now = store.get_generation(conn, space.collection)
             # Another thread may have refreshed meanwhile, to a later generation.
             if now == self._generation or now < self._generation != seen:
                 return
-            requests = store.load_requests(connection, space, after=self._generation)
-            loaded = self._load_from_file(connection) or store.load_changed_entries(
-                connection, space, after=self._generation
-            )
+            requests = store.load_requests(conn, space, after=self._generation)
+            new = self._load_from_file(conn) or store.load_changed_entries(conn, space, after=self._generation)
             self._among = None
-            self._corpus.replace_entries(loaded.entries, loaded.vectors)
+            self._corpus.replace_entries(new.entries, new.vectors)
             self._learned.add_requests(requests.sound)
             # Deletions leave no row behind; a differing count reveals them.
-            if len(self._corpus) + len(loaded.damaged) != store.count_documents(connection, space.collection):
-                gone = sorted(self._corpus.slots.keys() - store.list_document_ids(connection, space.collection))
-                self._corpus.replace_entries([], loaded.vectors[:0], gone)
-            if len(self._learned) + len(requests.damaged) != store.count_requests(connection, space.collection):
-                self._learned.drop_requests(
-                    self._learned.list_keys() - store.list_request_keys(connection, space.collection)
-                )
+            if len(self._corpus) + len(new.damaged) != store.count_documents(conn, space.collection):
+                gone = sorted(self._corpus.slots.keys() - store.list_document_ids(conn, space.collection))
+                self._corpus.replace_entries([], new.vectors[:0], gone)
+            if len(self._learned) + len(requests.damaged) != store.count_requests(conn, space.collection):
+                self._learned.drop_requests(self._learned.list_keys() - store.list_request_keys(conn, space.collection))
             self._generation = now
-            self._unkept += len(loaded.entries)
-            self._damaged = dict.fromkeys(
-                [*(id for id in self._damaged if id not in self._corpus.slots), *loaded.damaged]
-            )
+            self._unkept += len(new.entries)
+            self._damaged = dict.fromkeys([*(id for id in self._damaged if id not in self._corpus.slots), *new.damaged])
             self._damaged_requests += requests.damaged
         # Frees much memory after a full load, before the file is written.
-        del loaded, requests
+        del new, requests
         self._save_file()
 
-    def _load_from_file(self, connection: sa.Connection) -> LoadedEntries | None:
+    def _load_from_file(self, conn: sa.Connection) -> LoadedEntries | None:
         """Use the index file, and return the entries it lacks; None if there is no usable file or it is not the first
         load.
         """
@@ -247,9 +239,7 @@ class SearchIndex(DocumentSearcher):
         if kept is None:
             return None
         self._corpus = kept
-        return store.load_entries_by_id(
-            connection, self._space, kept.drop_outdated(store.load_digests(connection, self._space.collection))
-        )
+        return store.load_by_id(conn, self._space, kept.drop_outdated(store.load_digests(conn, self._space.collection)))
 
     def _save_file(self) -> None:
         """Rewrite the index file if much of it is outdated, and map it, which takes less memory."""
@@ -267,23 +257,23 @@ class SearchIndex(DocumentSearcher):
         self._add_note(
             f"{len(ids)} documents and {len(requests)} learned requests had no sound vector or terms; made anew"
         )
-        with sql.read_transaction(self._engine) as connection:
-            documents = store.load_documents(connection, self._space.collection, ids)
+        with sql.read_transaction(self._engine) as conn:
+            documents = store.load_documents(conn, self._space.collection, ids)
         for start in range(0, len(documents), _BATCH_SIZE):
             self._write_documents(documents[start : start + _BATCH_SIZE], {})
-        vectors = self._compute_missing_vectors({past.digest: past.text for past in requests})
-        with sql.write_transaction(self._engine) as connection:
-            generation = store.raise_generation(connection, self._space.collection)
-            store.write_requests(connection, self._space.collection, generation, requests)
-            store.write_vectors(connection, self._space.model, vectors)
+        vectors = self._compute_vectors({past.digest: past.text for past in requests})
+        with sql.write_transaction(self._engine) as conn:
+            generation = store.raise_generation(conn, self._space.collection)
+            store.write_requests(conn, self._space.collection, generation, requests)
+            store.write_vectors(conn, self._space.model, vectors)
         self._load_changes()
 
-    def _compute_missing_vectors(self, texts: dict[str, str]) -> dict[str, Vectors]:
+    def _compute_vectors(self, texts: dict[str, str]) -> dict[str, Vectors]:
         """Return vectors for the texts that have none yet, by digest."""
         if not self._space.width:
             return {}
-        with sql.read_transaction(self._engine) as connection:
-            known = store.find_known_vectors(connection, self._space, list(texts))
+        with sql.read_transaction(self._engine) as conn:
+            known = store.find_known_vectors(conn, self._space, list(texts))
         missing = [key for key in texts if key not in known]
         return dict(zip(missing, self._embed_texts([texts[key] for key in missing]), strict=True))
 
@@ -292,17 +282,15 @@ class SearchIndex(DocumentSearcher):
 _MAX_MISSING_VECTORS = 100
 
 
-def open_index(
-    engine: sa.Engine, collection: str, encoder_name: str, weights: Path, folder: Path | None = None
-) -> SearchIndex:
+def open_index(engine: sa.Engine, collection: str, encoder: str, weights: Path, dir: Path | None = None) -> SearchIndex:
     """Open an index with the configured encoder; while most documents lack its vectors, use the static one and add a
     note.
     """
-    if is_nearly_ready(engine, collection, encoder_name, weights):
-        return SearchIndex.open(engine, collection, embedder=get_encoder(encoder_name, weights), folder=folder)
-    index = SearchIndex.open(engine, collection, folder=folder)
-    there, missing = _count_vectors(engine, collection, get_encoder(encoder_name, weights))
-    index.notes.append(f"{encoder_name} has {there} of {there + missing} ready; until then the static one answers")
+    if is_nearly_ready(engine, collection, encoder, weights):
+        return SearchIndex.open(engine, collection, embedder=get_encoder(encoder, weights), folder=dir)
+    index = SearchIndex.open(engine, collection, folder=dir)
+    there, missing = _count_vectors(engine, collection, get_encoder(encoder, weights))
+    index.notes.append(f"{encoder} has {there} of {there + missing} ready; until then the static one answers")
     return index
 
 
@@ -330,9 +318,9 @@ def get_encoder(name: str, weights: Path) -> Embedder:
 def _count_vectors(engine: sa.Engine, collection: str, embedder: Embedder) -> tuple[int, int]:
     """Return how many documents have a vector of this encoder, and how many have none."""
     space = store.VectorSpace(collection=collection, model=embedder.name, width=embedder.width)
-    with sql.read_transaction(engine) as connection:
-        there = store.count_embedded_documents(connection, space)
-        return there, store.count_documents(connection, collection) - there
+    with sql.read_transaction(engine) as conn:
+        there = store.count_embedded_documents(conn, space)
+        return there, store.count_documents(conn, collection) - there
 
 
 @functools.cache

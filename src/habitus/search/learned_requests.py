@@ -90,7 +90,7 @@ class LearnedRequestSet:
         self._width = width
         self._requests: dict[str, dict[str, LearnedRequest]] = {}
         self._count = 0
-        self._summary: _RequestStatistics | None = None
+        self._summary: _Statistics | None = None
         self._day = -1
 
     def __len__(self) -> int:
@@ -155,14 +155,14 @@ class LearnedRequestSet:
             return None
         day = int(now // _DAY)
         if self._summary is None or day != self._day:
-            self._summary = _RequestStatistics(
+            self._summary = _Statistics(
                 sorted(self.list_requests(), key=lambda r: (r.item, r.digest)), now, self._width
             )
             self._day = day
         return self._summary.compute_similarity(text, vector)
 
 
-class _RequestStatistics:
+class _Statistics:
     """Sums over the learned requests, kept up request by request with the strengths of one day. Only the scatter is
     computed anew, after every twentieth part has changed: a few requests more hardly move it.
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 # Change this whenever documents are encoded differently: stored entries are then recomputed.
 ENTRY_FORMAT = "3"
@@ -42,15 +41,6 @@ class SearchResults:
     confidence: float = 0.0
     # The confidence below which nothing is offered.
     min_confidence: float = 0.0
-
-
-def results_to_json(results: SearchResults) -> dict[str, Any]:
-    return {
-        "results": results.hits,
-        "fits": results.fits,
-        "confidence": results.confidence,
-        "least": results.min_confidence,
-    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -97,14 +97,10 @@ def pack_entries(
     """Pack entries with their vectors; `number` returns the numbers of words."""
     # In batches, because all intermediate arrays at once would take too much memory.
     parts = [_pack_batch(some, number) for some in _split_into_batches(entries)]
-    ids, digests, meanings = ([text for part in parts for text in part[0][kind]] for kind in range(3))
-    arrays = (
-        [np.concatenate(same) for same in zip(*(part[1] for part in parts), strict=True)]
-        if parts
-        else _create_empty_arrays()
-    )
-    says_when, name_words, lengths, codes, word_counts, word_ids = arrays
-    terms, slots, strengths = merge_weighed_terms([part[2] for part in parts], [len(part[0][0]) for part in parts])
+    ids, digests, meanings = ([text for one in parts for text in one[0][kind]] for kind in range(3))
+    made = [np.concatenate(same) for same in zip(*(one[1] for one in parts), strict=True)] if parts else _make_empty()
+    says_when, name_words, lengths, codes, word_counts, word_ids = made
+    terms, slots, strengths = merge_weighed_terms([one[2] for one in parts], [len(one[0][0]) for one in parts])
     starts = np.flatnonzero(np.concatenate([[True], terms[1:] != terms[:-1]]))[: len(terms)]
     return PackedIndex(
         ids=ids,
@@ -143,7 +139,7 @@ def _pack_batch(entries: Sequence[IndexEntry], number: Callable[[Sequence[str]],
     return texts, arrays, weigh_terms(entries, first=0)
 
 
-def _create_empty_arrays() -> list[NDArray[Any]]:
+def _make_empty() -> list[NDArray[Any]]:
     kinds = (bool, np.int32, np.int32, np.uint32, np.int32, np.int32)
     return [np.zeros((0, len(FIELDS)) if place == 2 else 0, dtype=kind) for place, kind in enumerate(kinds)]
 

@@ -67,10 +67,10 @@ class PostgresIndex:
     def refresh_counts(self) -> int:
         """Reload the counts; return the library generation up to which the index is complete."""
         self._counted = {}
-        with sql.read_transaction(self._engine) as connection:
-            self._load_term_counts(connection, [_ALL, _WITH_BODY])
+        with sql.read_transaction(self._engine) as conn:
+            self._load_term_counts(conn, [_ALL, _WITH_BODY])
             self.documents, self.with_body = sum(self._counted[_ALL]), sum(self._counted[_WITH_BODY])
-            return store.get_generation(connection, f"{self._space.collection} {self._space.model}")
+            return store.get_generation(conn, f"{self._space.collection} {self._space.model}")
 
     def count_documents(self, codes: Codes) -> DocumentCounts:
         """Return the number of documents that contain each term."""
@@ -82,12 +82,12 @@ class PostgresIndex:
         if len(self._counted) > _MAX_CACHED_COUNTS:
             self._counted = {}
         if missing := [code for code in wanted if code not in self._counted]:
-            with sql.read_transaction(self._engine) as connection:
-                self._load_term_counts(connection, missing)
+            with sql.read_transaction(self._engine) as conn:
+                self._load_term_counts(conn, missing)
         return np.array([self._counted[code] for code in wanted], dtype=np.int64).reshape(len(wanted), _STEPS)
 
-    def _load_term_counts(self, connection: sa.Connection, terms: Sequence[int]) -> None:
-        found = {row.term: row.documents for row in connection.execute(_COUNTS, {"terms": _format_array(terms)})}
+    def _load_term_counts(self, conn: sa.Connection, terms: Sequence[int]) -> None:
+        found = {row.term: row.documents for row in conn.execute(_COUNTS, {"terms": _format_array(terms)})}
         self._counted |= {term: found.get(term, _NO_COUNTS) for term in terms}
 
     def find_candidates(
@@ -138,85 +138,80 @@ class PostgresIndex:
 
     def _load_entries(self, names: str, given: Mapping[str, Any]) -> LoadedEntries:
         query = sa.text(_LOAD.format(vector=self._vector_column, names=names))
-        with sql.read_transaction(self._engine) as connection:
-            rows = connection.execute(query, {**given, "model": self._space.model}).all()
+        with sql.read_transaction(self._engine) as conn:
+            rows = conn.execute(query, {**given, "model": self._space.model}).all()
         received = _convert_vector if self._pgvector else bytes
         return parse_entry_rows([(*row[:-1], row[-1] and received(row[-1])) for row in rows], self._space.width)
 
     def mark_complete(self, generation: int) -> None:
         """Record that the index is complete up to this library generation."""
-        with sql.write_transaction(self._engine) as connection:
-            store.set_generation(connection, f"{self._space.collection} {self._space.model}", generation)
+        with sql.write_transaction(self._engine) as conn:
+            store.set_generation(conn, f"{self._space.collection} {self._space.model}", generation)
 
     def load_hashes(self, names: Collection[str] | None = None) -> dict[str, str]:
         """Return the tree hash with which each of these skills (or all) was indexed."""
-        with sql.read_transaction(self._engine) as connection:
-            return self._load_rankable_hashes(connection, names)
+        with sql.read_transaction(self._engine) as conn:
+            return self._load_rankable_hashes(conn, names)
 
-    def _load_rankable_hashes(self, connection: sa.Connection, names: Collection[str] | None) -> dict[str, str]:
+    def _load_rankable_hashes(self, conn: sa.Connection, names: Collection[str] | None) -> dict[str, str]:
         """Return the hashes of the skills that can be ranked: with a vector, unless the model has none."""
         with_vector = "JOIN search_skill_vectors v ON v.model = :model AND v.digest = s.meaning"
         query = f"SELECT s.name, s.tree_hash FROM search_skills s {with_vector if self._space.width else ''}"
         given: dict[str, Any] = {"model": self._space.model} if self._space.width else {}
         if names is not None:
             query, given = f"{query} WHERE s.name = ANY(:names)", {**given, "names": list(names)}
-        return {row.name: row.tree_hash for row in connection.execute(sa.text(query), given)}
+        return {row.name: row.tree_hash for row in conn.execute(sa.text(query), given)}
 
     def put_skills(self, hashes: Mapping[str, str], read: DocumentReader) -> bool:
         """Index skills in their current state. False if another host holds the lock; retry later."""
-        with sql.write_transaction(self._engine) as connection:
-            if not connection.execute(_TRY_LOCK).scalar_one():
+        with sql.write_transaction(self._engine) as conn:
+            if not conn.execute(_TRY_LOCK).scalar_one():
                 return False
-            known = self._load_rankable_hashes(connection, hashes)
+            known = self._load_rankable_hashes(conn, hashes)
             documents = [*read([name for name, tree_hash in hashes.items() if known.get(name) != tree_hash])]
             entries = [encode_document(document) for document in documents]
             self._write_vectors(
-                connection,
-                {entry.meaning: build_embedding_text(one) for entry, one in zip(entries, documents, strict=True)},
+                conn, {entry.meaning: build_embedding_text(one) for entry, one in zip(entries, documents, strict=True)}
             )
-            self._replace_entries(connection, [entry.id for entry in entries], entries, hashes)
+            self._replace_entries(conn, [entry.id for entry in entries], entries, hashes)
         return True
 
     def remove_skills(self, names: Collection[str]) -> bool:
         """Remove skills. False if another host holds the lock; retry later."""
-        with sql.write_transaction(self._engine) as connection:
-            if not connection.execute(_TRY_LOCK).scalar_one():
+        with sql.write_transaction(self._engine) as conn:
+            if not conn.execute(_TRY_LOCK).scalar_one():
                 return False
-            self._replace_entries(connection, names, [], {})
+            self._replace_entries(conn, names, [], {})
         return True
 
     def _replace_entries(
-        self,
-        connection: sa.Connection,
-        names: Collection[str],
-        entries: Sequence[IndexEntry],
-        hashes: Mapping[str, str],
+        self, conn: sa.Connection, names: Collection[str], entries: Sequence[IndexEntry], hashes: Mapping[str, str]
     ) -> None:
         given = {"names": list(names)}
-        before = parse_entry_rows(connection.execute(_OLD, given).all(), 0).entries
-        connection.execute(_DELETE, given)
+        before = parse_entry_rows(conn.execute(_OLD, given).all(), 0).entries
+        conn.execute(_DELETE, given)
         words = _weigh_entry_terms(entries)
         rows = [_build_row(entry, hashes[entry.id], words[place]) for place, entry in enumerate(entries)]
         if rows:
-            connection.execute(_INSERT, rows)
-        changes = Counter(_list_count_changes(entries, words))
-        changes.subtract(_list_count_changes(before, _weigh_entry_terms(before)))
-        self._update_counts(connection, changes)
-        connection.execute(_DROP_VECTORS, {"digests": [entry.meaning for entry in before]})
+            conn.execute(_INSERT, rows)
+        changes = Counter(_count_changes(entries, words))
+        changes.subtract(_count_changes(before, _weigh_entry_terms(before)))
+        self._update_counts(conn, changes)
+        conn.execute(_DROP_VECTORS, {"digests": [entry.meaning for entry in before]})
 
-    def _update_counts(self, connection: sa.Connection, changes: Mapping[tuple[int, int], int]) -> None:
+    def _update_counts(self, conn: sa.Connection, changes: Mapping[tuple[int, int], int]) -> None:
         by_term: dict[int, list[int]] = {}
         for (term, step), change in changes.items():
             if change:
                 by_term.setdefault(term, [0] * _STEPS)[step] += change
         columns = {f"n{step}": _format_array(of_one[step] for of_one in by_term.values()) for step in range(_STEPS)}
         if by_term:
-            connection.execute(_ADD_COUNTS, {"terms": _format_array(by_term), **columns})
+            conn.execute(_ADD_COUNTS, {"terms": _format_array(by_term), **columns})
 
-    def _write_vectors(self, connection: sa.Connection, texts: Mapping[str, str]) -> None:
+    def _write_vectors(self, conn: sa.Connection, texts: Mapping[str, str]) -> None:
         if not self._space.width:
             return
-        there = connection.execute(_THERE, {"model": self._space.model, "digests": list(texts)}).scalars()
+        there = conn.execute(_THERE, {"model": self._space.model, "digests": list(texts)}).scalars()
         missing = sorted(texts.keys() - set(there))
         vectors: Vectors = self._embedder.embed([texts[digest] for digest in missing]).astype(np.float32)
         vectors[~np.isfinite(vectors).all(axis=1)] = 0.0
@@ -230,13 +225,13 @@ class PostgresIndex:
         ]
         if rows:
             kind = f"{self._pgvector}.vector" if self._pgvector else "bytea"
-            connection.execute(sa.text(_INSERT_VECTOR.format(kind=kind)), rows)
+            conn.execute(sa.text(_INSERT_VECTOR.format(kind=kind)), rows)
 
     @cached_property
     def _pgvector(self) -> str:
         """The quoted schema of pgvector; empty if vectors are plain bytes."""
-        with sql.read_transaction(self._engine) as connection:
-            return str(connection.execute(_VECTOR_SCHEMA).scalar() or "")
+        with sql.read_transaction(self._engine) as conn:
+            return str(conn.execute(_VECTOR_SCHEMA).scalar() or "")
 
     @property
     def _vector_column(self) -> str:
@@ -253,9 +248,7 @@ def _weigh_entry_terms(entries: Sequence[IndexEntry]) -> list[list[tuple[int, in
     return found
 
 
-def _list_count_changes(
-    entries: Sequence[IndexEntry], words: Sequence[Sequence[tuple[int, int]]]
-) -> list[tuple[int, int]]:
+def _count_changes(entries: Sequence[IndexEntry], words: Sequence[Sequence[tuple[int, int]]]) -> list[tuple[int, int]]:
     """Return the count changes that these entries cause."""
     with_body = sum(entry.lengths[-1] > 0 for entry in entries)
     return [*[(_ALL, 0)] * len(entries), *[(_WITH_BODY, 0)] * with_body, *(word for some in words for word in some)]

@@ -155,7 +155,7 @@ class ScoreExplanation(Mapping[str, float]):
     def _term_parts(self) -> dict[str, float]:
         codes, lengths = self._said
         places = np.flatnonzero(sieve_codes(codes, np.array([*self._worths], dtype=np.uint32)))
-        return _name_parts(self._values, _compute_field_shares(self._worths, codes, lengths, places))
+        return _name_parts(self._values, _compute_shares(self._worths, codes, lengths, places))
 
     def __getitem__(self, part: str) -> float:
         return self._term_parts[part]
@@ -183,9 +183,7 @@ def explain_scores(
     worths = dict(zip(codes.tolist(), worth.tolist(), strict=True))
     slots = candidates.slots[rows]
     said = zip(map(corpus.get_codes, slots.tolist()), corpus.lengths[slots].tolist(), strict=True)
-    return [
-        ScoreExplanation(ranked.parts[row].tolist(), of_one, worths) for row, of_one in zip(rows, said, strict=True)
-    ]
+    return [ScoreExplanation(ranked.parts[row].tolist(), one, worths) for row, one in zip(rows, said, strict=True)]
 
 
 def _name_parts(values: list[float], shares: dict[str, float]) -> dict[str, float]:
@@ -196,9 +194,7 @@ def _name_parts(values: list[float], shares: dict[str, float]) -> dict[str, floa
     return dict(sorted(told, key=lambda part: (-abs(part[1]), part[0])))
 
 
-def _compute_field_shares(
-    by_code: Mapping[int, float], codes: Codes, lengths: list[int], places: Slots
-) -> dict[str, float]:
+def _compute_shares(by_code: Mapping[int, float], codes: Codes, lengths: list[int], places: Slots) -> dict[str, float]:
     """Return the share of each field in the matched terms, which occur only at these places."""
     worths = [by_code.get(number, 0.0) for number in codes[places].tolist()]
     borders = np.searchsorted(places, np.cumsum((0, *lengths))).tolist()

@@ -45,12 +45,10 @@ def find_nearest(
     corpus: SearchCorpus, entry: IndexEntry, vector: Vector, k: int, min_cosine: float = 0.0
 ) -> tuple[IndexHit, ...]:
     """Return the most similar documents; words are compared only above `min_cosine`."""
-    slots = [slot for slot in _choose_near_slots(corpus, entry, vector) if corpus.ids[slot] != entry.id]
+    slots = [at for at in _choose_near_slots(corpus, entry, vector) if corpus.ids[at] != entry.id]
     if min_cosine and corpus.vectors.shape[1]:
-        slots = [slot for slot in slots if float(corpus.vectors[slot] @ vector) >= min_cosine]
-    mine, *others = _build_profiles(
-        corpus, [entry, *(corpus.get_entry(slot) for slot in slots)], [vector, *corpus.vectors[slots]]
-    )
+        slots = [at for at in slots if float(corpus.vectors[at] @ vector) >= min_cosine]
+    mine, *others = _profile(corpus, [entry, *(corpus.get_entry(at) for at in slots)], [vector, *corpus.vectors[slots]])
     return _sort_hits([_compare_profiles(mine, other) for other in others])[:k]
 
 
@@ -60,14 +58,12 @@ def find_neighbours(corpus: SearchCorpus, min_score: float = 0.0) -> dict[str, t
     """
     # Each document meets a handful of others, so the work grows with documents, not with pairs.
     slots = sorted(corpus.slots.values())
-    found = _build_profiles(corpus, [corpus.get_entry(slot) for slot in slots], corpus.vectors[slots])
+    found = _profile(corpus, [corpus.get_entry(slot) for slot in slots], corpus.vectors[slots])
     profiles = dict(zip(slots, found, strict=True))
-    return {id: _find_similar(corpus, profiles, slot, min_score) for id, slot in sorted(corpus.slots.items())}
+    return {id: _find_near(corpus, profiles, slot, min_score) for id, slot in sorted(corpus.slots.items())}
 
 
-def _find_similar(
-    corpus: SearchCorpus, profiles: Mapping[int, _DocumentProfile], slot: int, least: float
-) -> tuple[IndexHit, ...]:
+def _find_near(corpus: SearchCorpus, profiles: Mapping[int, _Profile], slot: int, least: float) -> tuple[IndexHit, ...]:
     mine = profiles[slot]
     others, shared = _find_sharing_terms(corpus, slot, mine)
     if corpus.vectors.shape[1]:
@@ -78,7 +74,7 @@ def _find_similar(
     return _sort_hits([hit for hit in met if hit.score >= least])
 
 
-def _find_sharing_terms(corpus: SearchCorpus, slot: int, mine: _DocumentProfile) -> tuple[Slots, NDArray[np.float32]]:
+def _find_sharing_terms(corpus: SearchCorpus, slot: int, mine: _Profile) -> tuple[Slots, NDArray[np.float32]]:
     """Return the other documents with the rarest terms of this one's summary, and the worth of the shared terms."""
     counts = mine.summary.counts
     rarest = np.argsort(np.where(counts > 1, counts, np.iinfo(np.int64).max), kind="stable")[:_RAREST]
@@ -140,7 +136,7 @@ def _weigh_texts(corpus: SearchCorpus, texts: Sequence[Codes]) -> list[_WeighedT
     ]
 
 
-class _DocumentProfile:
+class _Profile:
     """The data of a document that comparisons need, looked up once however many others it meets."""
 
     def __init__(self, corpus: SearchCorpus, entry: IndexEntry, vector: Vector, summary: _WeighedTerms) -> None:
@@ -154,20 +150,18 @@ class _DocumentProfile:
         return _weigh_texts(self._corpus, [self._entry.body])[0] if has_body else None
 
 
-def _build_profiles(
-    corpus: SearchCorpus, entries: Sequence[IndexEntry], vectors: Iterable[Vector]
-) -> list[_DocumentProfile]:
+def _profile(corpus: SearchCorpus, entries: Sequence[IndexEntry], vectors: Iterable[Vector]) -> list[_Profile]:
     summaries = _weigh_texts(corpus, [entry.summary for entry in entries])
-    return [_DocumentProfile(corpus, *parts) for parts in zip(entries, vectors, summaries, strict=True)]
+    return [_Profile(corpus, *parts) for parts in zip(entries, vectors, summaries, strict=True)]
 
 
-def _can_reach_score(mine: _DocumentProfile, other: _DocumentProfile, least: float) -> bool:
+def _can_reach_score(mine: _Profile, other: _Profile, least: float) -> bool:
     """Return whether two documents could reach this similarity, whatever their bodies are."""
     words, meaning = _compare_summaries(mine, other)
     return words + meaning + 1 >= 3 * least
 
 
-def _compare_profiles(mine: _DocumentProfile, other: _DocumentProfile) -> IndexHit:
+def _compare_profiles(mine: _Profile, other: _Profile) -> IndexHit:
     words, meaning = _compare_summaries(mine, other)
     parts = {"words": words, "meaning": meaning}
     score = (words + meaning) / 2
@@ -177,7 +171,7 @@ def _compare_profiles(mine: _DocumentProfile, other: _DocumentProfile) -> IndexH
     return IndexHit(id=other.id, score=min(1.0, score), parts={name: round(value, 3) for name, value in parts.items()})
 
 
-def _compare_summaries(mine: _DocumentProfile, other: _DocumentProfile) -> tuple[float, float]:
+def _compare_summaries(mine: _Profile, other: _Profile) -> tuple[float, float]:
     """Return how similar the summaries are, in words and in meaning."""
     words = _compute_overlap(mine.summary, other.summary)
     return words, float(np.clip(other.vector @ mine.vector, 0.0, 1.0)) if len(mine.vector) else words
@@ -276,11 +270,9 @@ class DocumentSearcher:
             order = sorted(range(len(found.ids)), key=lambda row: (-scores[row], found.ids[row]))
             _promote_most_similar_text(order, found)
             fit = ranking.compute_confidence(found.signals, found.usage, self._tier).tolist()
-            best = order[: max(k, 0)]
-            parts = explain_scores(found.corpus, found.asked, found.signals, ranked, best)
-            hits = (
-                IndexHit(id=found.ids[row], score=fit[row], parts=why) for row, why in zip(best, parts, strict=True)
-            )
+            top = order[: max(k, 0)]
+            parts = explain_scores(found.corpus, found.asked, found.signals, ranked, top)
+            hits = (IndexHit(id=found.ids[row], score=fit[row], parts=why) for row, why in zip(top, parts, strict=True))
             sure = fit[order[0]]
             least = ranking.compute_floor(self._tier, found.corpus.document_count if among is None else len(among))
             return SearchResults(hits=tuple(hits), fits=sure >= least, confidence=sure, min_confidence=max(0.0, least))
@@ -304,11 +296,9 @@ class DocumentSearcher:
             if not corpus.slots:
                 return None
             more = np.array([corpus.slots[id] for id in liked if id in corpus.slots], dtype=np.int64)
-            project = np.array(
-                [hash_term(term) for term in words.extract_terms(" ".join(self.project))], dtype=np.uint32
-            )
+            codes = np.array([hash_term(term) for term in words.extract_terms(" ".join(self.project))], dtype=np.uint32)
             allowed = self._find_slots(corpus, among)
-            found = signals.gather_signals(corpus, self._embedder, asked, vectors, allowed, more, project)
+            found = signals.gather_signals(corpus, self._embedder, asked, vectors, allowed, more, codes)
             if not len(found.slots):
                 return None
             ids = tuple(corpus.ids[slot] for slot in found.slots.tolist())

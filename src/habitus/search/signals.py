@@ -81,10 +81,6 @@ class CandidateSignals:
     # One column for each of FIT_NAMES.
     fit: Floats
 
-    def get_column(self, name: str) -> Floats:
-        column: Floats = self.values[:, SIGNAL_NAMES.index(name)]
-        return column
-
     @property
     def as_text(self) -> Floats:
         column: Floats = self.stated[:, STATED_NAMES.index("as_text")]
@@ -137,12 +133,10 @@ def gather_signals(
     stated = (borders, excluded, _score_project_terms(corpus, project, slots), as_text)
     strength = _sum_by_term(np.maximum(strengths, 0), asked.weights) / max(float(asked.weights.sum()), 1e-9)
     fit = (strength, _compute_coverage(has_term, asked.weights), meaning[slots], part, *plain)
-    return CandidateSignals(
-        slots=slots, values=_stack_columns(columns), stated=_stack_columns(stated), fit=_stack_columns(fit)
-    )
+    return CandidateSignals(slots=slots, values=_stack(columns), stated=_stack(stated), fit=_stack(fit))
 
 
-def _stack_columns(columns: Iterable[NDArray[Any]]) -> Floats:
+def _stack(columns: Iterable[NDArray[Any]]) -> Floats:
     return np.stack([np.asarray(column, dtype=np.float32) for column in columns], axis=1)
 
 
@@ -392,7 +386,7 @@ def _compare_words(
     asked = list(request.words) or [""]
     asked_codes = np.array([hash_content_word(word) for word in asked], dtype=np.uint32)
     there = corpus.get_word_features(different)
-    near, meant = _compute_word_similarity(embedder.embed_words(asked), asked_codes, there.vectors, there.codes)
+    near, meant = _match_words(embedder.embed_words(asked), asked_codes, there.vectors, there.codes)
     weights = np.array([request.words.get(word, 1.0) for word in asked]) * meant
     best_for_asked = np.maximum.reduceat(near.take(back, axis=0), starts, axis=0)
     # Reducing along long rows is many times faster.
@@ -411,9 +405,7 @@ def _compare_words(
     return by_rarity, compare(weights, np.ones(len(back), dtype=np.float32))
 
 
-def _compute_word_similarity(
-    asked: Vectors, asked_codes: Codes, vectors: Vectors, codes: Codes
-) -> tuple[Floats, Floats]:
+def _match_words(asked: Vectors, asked_codes: Codes, vectors: Vectors, codes: Codes) -> tuple[Floats, Floats]:
     """Return the cosines of document words (rows) and request words, and the weight of each request word by itself."""
     if not asked.shape[1]:
         same = codes[:, None] == asked_codes[None, :]

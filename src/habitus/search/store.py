@@ -54,7 +54,7 @@ vectors = sa.Table(
     sa.Column("vector", sa.LargeBinary, nullable=False),
 )
 
-learned_table = sa.Table(
+requests_table = sa.Table(
     "search_learned",
     metadata,
     sa.Column("collection", sa.Text, primary_key=True),
@@ -93,45 +93,38 @@ _RAISED = (
 )
 
 
-def get_generation(connection: sa.Connection, collection: str) -> int:
+def get_generation(conn: sa.Connection, collection: str) -> int:
     """Return the generation of a collection; 0 if it has none."""
-    return connection.execute(_GENERATION, {"of": collection}).scalar() or 0
+    return conn.execute(_GENERATION, {"of": collection}).scalar() or 0
 
 
-def raise_all_generations(connection: sa.Connection) -> int:
+def raise_all_generations(conn: sa.Connection) -> int:
     """Raise the generation of every collection; return the highest."""
-    names = connection.execute(sa.select(collections.c.collection)).scalars().all()
-    return max((raise_generation(connection, name) for name in names), default=1)
+    names = conn.execute(sa.select(collections.c.collection)).scalars().all()
+    return max((raise_generation(conn, name) for name in names), default=1)
 
 
-def raise_generation(connection: sa.Connection, collection: str) -> int:
+def raise_generation(conn: sa.Connection, collection: str) -> int:
     """Raise the generation of a collection and return it."""
     # The row stays locked until the commit, so generations become visible in order.
-    found = connection.execute(_RAISED, {"of": collection}).scalar()
+    found = conn.execute(_RAISED, {"of": collection}).scalar()
     if found is None:
-        sql.insert_missing_rows(connection, collections, [{"collection": collection, "generation": 0}])
-        found = connection.execute(_RAISED, {"of": collection}).scalar_one()
+        sql.insert_missing_rows(conn, collections, [{"collection": collection, "generation": 0}])
+        found = conn.execute(_RAISED, {"of": collection}).scalar_one()
     return int(found)
 
 
-def set_generation(connection: sa.Connection, collection: str, generation: int) -> None:
+def set_generation(conn: sa.Connection, collection: str, generation: int) -> None:
     """Set the generation of a collection that counts by another one's; it never falls."""
     row = {"collection": collection, "generation": generation}
     sql.upsert_rows(
-        connection,
-        collections,
-        [row],
-        lambda new: {"generation": sa.func.greatest(collections.c.generation, new.generation)},
+        conn, collections, [row], lambda new: {"generation": sa.func.greatest(collections.c.generation, new.generation)}
     )
 
 
-def load_changed_entries(
-    connection: sa.Connection, space: VectorSpace, *, after: int
-) -> learned_requests.LoadedEntries:
+def load_changed_entries(conn: sa.Connection, space: VectorSpace, *, after: int) -> learned_requests.LoadedEntries:
     """Return the entries changed after a generation; their texts stay in the database."""
-    return learned_requests.parse_entry_rows(
-        connection.execute(_build_changed_query(space), {"after": after}), space.width
-    )
+    return learned_requests.parse_entry_rows(conn.execute(_build_changed_query(space), {"after": after}), space.width)
 
 
 @functools.cache
@@ -151,50 +144,48 @@ def _join_vectors(query: sa.Select[Any], table: sa.Table, digest: sa.Column[Any]
     return query.select_from(table.outerjoin(vectors, mine))
 
 
-def count_documents(connection: sa.Connection, collection: str) -> int:
+def count_documents(conn: sa.Connection, collection: str) -> int:
     """Return the number of documents in a collection."""
-    return connection.execute(_COUNT, {"of": collection}).scalar_one()
+    return conn.execute(_COUNT, {"of": collection}).scalar_one()
 
 
 _COUNT = sa.select(sa.func.count()).select_from(documents).where(documents.c.collection == sa.bindparam("of"))
 
 
-def count_embedded_documents(connection: sa.Connection, space: VectorSpace) -> int:
+def count_embedded_documents(conn: sa.Connection, space: VectorSpace) -> int:
     """Return how many documents have a vector of the model."""
     query = _join_vectors(sa.select(sa.func.count(vectors.c.digest)), documents, documents.c.meaning, space)
-    return int(connection.execute(query.where(documents.c.collection == space.collection)).scalar_one())
+    return int(conn.execute(query.where(documents.c.collection == space.collection)).scalar_one())
 
 
-def list_document_ids(connection: sa.Connection, collection: str) -> set[str]:
-    return set(connection.execute(sa.select(documents.c.id).where(documents.c.collection == collection)).scalars())
+def list_document_ids(conn: sa.Connection, collection: str) -> set[str]:
+    return set(conn.execute(sa.select(documents.c.id).where(documents.c.collection == collection)).scalars())
 
 
-def load_digests(connection: sa.Connection, collection: str) -> dict[str, str]:
+def load_digests(conn: sa.Connection, collection: str) -> dict[str, str]:
     """Return the digest of every document by id."""
     query = sa.select(documents.c.id, documents.c.digest).where(documents.c.collection == collection)
-    return {row.id: row.digest for row in connection.execute(query)}
+    return {row.id: row.digest for row in conn.execute(query)}
 
 
-def load_entries_by_id(
-    connection: sa.Connection, space: VectorSpace, document_ids: Sequence[str]
-) -> learned_requests.LoadedEntries:
+def load_by_id(conn: sa.Connection, space: VectorSpace, ids: Sequence[str]) -> learned_requests.LoadedEntries:
     """Return the entries of these documents."""
     found = [
         row
-        for chunk in _split_into_chunks(document_ids)
-        for row in connection.execute(_build_entry_query(space, documents.c.id.in_(chunk)))
+        for chunk in _split_into_chunks(ids)
+        for row in conn.execute(_build_entry_query(space, documents.c.id.in_(chunk)))
     ]
     return learned_requests.parse_entry_rows(found, space.width)
 
 
-def load_documents(connection: sa.Connection, collection: str, document_ids: Sequence[str]) -> list[SearchDocument]:
+def load_documents(conn: sa.Connection, collection: str, document_ids: Sequence[str]) -> list[SearchDocument]:
     """Return the texts of these documents."""
     table = documents.c
     columns = (table.id, table.name, table.cue, table.tags, table.description, table.body)
     found = []
     for chunk in _split_into_chunks(document_ids):
         query = sa.select(*columns).where(table.collection == collection, table.id.in_(chunk))
-        for id, name, cue, tags, description, body in connection.execute(query):
+        for id, name, cue, tags, description, body in conn.execute(query):
             found.append(
                 SearchDocument(
                     id=id, name=name, when_to_use=cue, tags=_parse_tags(tags), description=description, body=body
@@ -211,10 +202,10 @@ def _parse_tags(text: str) -> tuple[str, ...]:
 
 
 def write_documents(
-    connection: sa.Connection, collection: str, generation: int, items: Sequence[tuple[SearchDocument, IndexEntry]]
+    conn: sa.Connection, collection: str, generation: int, items: Sequence[tuple[SearchDocument, IndexEntry]]
 ) -> None:
     """Write documents with their entries, replacing those with the same ids, and delete unused vectors."""
-    before = _delete_rows(connection, collection, [document.id for document, _ in items])
+    before = _delete_rows(conn, collection, [document.id for document, _ in items])
     made = []
     for document, entry in items:
         codes, words = pack_entry(entry)
@@ -236,9 +227,9 @@ def write_documents(
             }
         )
     if made:
-        connection.execute(sa.insert(documents), made)
+        conn.execute(sa.insert(documents), made)
     still = {entry.meaning for _, entry in items}
-    delete_unused_vectors(connection, [digest for digest in before if digest not in still])
+    delete_unused_vectors(conn, [digest for digest in before if digest not in still])
 
 
 def strip_unstorable(text: str) -> str:
@@ -246,16 +237,16 @@ def strip_unstorable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\x00", "")
 
 
-def delete_documents(connection: sa.Connection, collection: str, document_ids: Sequence[str]) -> None:
+def delete_documents(conn: sa.Connection, collection: str, document_ids: Sequence[str]) -> None:
     """Delete documents, and the vectors that nothing else uses."""
-    delete_unused_vectors(connection, _delete_rows(connection, collection, document_ids))
+    delete_unused_vectors(conn, _delete_rows(conn, collection, document_ids))
 
 
-def _delete_rows(connection: sa.Connection, collection: str, gone: Sequence[str]) -> list[str]:
+def _delete_rows(conn: sa.Connection, collection: str, gone: Sequence[str]) -> list[str]:
     """Delete rows; return the digests of their embedded texts."""
     meanings: list[str] = []
     for chunk in _split_into_chunks(gone):
-        meanings += connection.execute(_GONE, {"of": collection, "ids": chunk}).scalars()
+        meanings += conn.execute(_GONE, {"of": collection, "ids": chunk}).scalars()
     return meanings
 
 
@@ -266,24 +257,24 @@ _GONE = (
 )
 
 
-def delete_unused_vectors(connection: sa.Connection, digests: Sequence[str]) -> None:
+def delete_unused_vectors(conn: sa.Connection, digests: Sequence[str]) -> None:
     """Delete the vectors of these texts, unless something still uses them."""
     for chunk in _split_into_chunks(digests):
         # In one query each: neither column has an index, so every query scans the table.
         needed = {
             digest
-            for column in (documents.c.meaning, learned_table.c.digest)
-            for digest in connection.execute(sa.select(column).where(column.in_(chunk))).scalars()
+            for column in (documents.c.meaning, requests_table.c.digest)
+            for digest in conn.execute(sa.select(column).where(column.in_(chunk))).scalars()
         }
         gone = [digest for digest in chunk if digest not in needed]
-        connection.execute(sa.delete(vectors).where(vectors.c.digest.in_(gone)))
+        conn.execute(sa.delete(vectors).where(vectors.c.digest.in_(gone)))
 
 
-def find_known_vectors(connection: sa.Connection, space: VectorSpace, digests: Sequence[str]) -> set[str]:
+def find_known_vectors(conn: sa.Connection, space: VectorSpace, digests: Sequence[str]) -> set[str]:
     """Return which of these texts already have a valid vector of this model."""
     known: set[str] = set()
     for chunk in _split_into_chunks(digests):
-        found = connection.execute(_KNOWN, {"model": space.model, "digests": chunk})
+        found = conn.execute(_KNOWN, {"model": space.model, "digests": chunk})
         known.update(digest for digest, blob in found if is_valid_vector(blob, space.width))
     return known
 
@@ -293,49 +284,45 @@ _KNOWN = sa.select(vectors.c.digest, vectors.c.vector).where(
 )
 
 
-def write_vectors(connection: sa.Connection, model: str, new: Mapping[str, Vector]) -> None:
+def write_vectors(conn: sa.Connection, model: str, new: Mapping[str, Vector]) -> None:
     for chunk in _split_into_chunks(list(new)):
         made = [{"model": model, "digest": digest, "vector": new[digest].tobytes()} for digest in chunk]
-        sql.upsert_rows(connection, vectors, made, lambda new: {"vector": new.vector})
+        sql.upsert_rows(conn, vectors, made, lambda new: {"vector": new.vector})
 
 
-def load_requests(
-    connection: sa.Connection, space: VectorSpace, *, after: int
-) -> learned_requests.LoadedLearnedRequests:
+def load_requests(conn: sa.Connection, space: VectorSpace, *, after: int) -> learned_requests.LoadedLearnedRequests:
     """Return the learned requests changed after a generation."""
-    return learned_requests.parse_request_rows(
-        connection.execute(_build_changed_requests_query(space), {"after": after}), space.width
-    )
+    return learned_requests.parse_request_rows(conn.execute(_build_request_query(space), {"after": after}), space.width)
 
 
 @functools.cache
-def _build_changed_requests_query(space: VectorSpace) -> sa.Select[Any]:
-    table = learned_table.c
+def _build_request_query(space: VectorSpace) -> sa.Select[Any]:
+    table = requests_table.c
     columns = (table.document, table.text, table.weight, table.at)
-    query = _join_vectors(sa.select(*columns, vectors.c.vector), learned_table, table.digest, space)
+    query = _join_vectors(sa.select(*columns, vectors.c.vector), requests_table, table.digest, space)
     return query.where(table.collection == space.collection, table.generation > sa.bindparam("after"))
 
 
-def count_requests(connection: sa.Connection, collection: str) -> int:
-    return connection.execute(_REQUEST_COUNT, {"of": collection}).scalar_one()
+def count_requests(conn: sa.Connection, collection: str) -> int:
+    return conn.execute(_REQUEST_COUNT, {"of": collection}).scalar_one()
 
 
 _REQUEST_COUNT = (
-    sa.select(sa.func.count()).select_from(learned_table).where(learned_table.c.collection == sa.bindparam("of"))
+    sa.select(sa.func.count()).select_from(requests_table).where(requests_table.c.collection == sa.bindparam("of"))
 )
 
 
-def list_request_keys(connection: sa.Connection, collection: str) -> set[RequestKey]:
-    table = learned_table.c
-    found = connection.execute(sa.select(table.document, table.digest).where(table.collection == collection))
+def list_request_keys(conn: sa.Connection, collection: str) -> set[RequestKey]:
+    table = requests_table.c
+    found = conn.execute(sa.select(table.document, table.digest).where(table.collection == collection))
     return {(document, digest) for document, digest in found}
 
 
 def write_requests(
-    connection: sa.Connection, collection: str, generation: int, requests: Sequence[learned_requests.LearnedRequest]
+    conn: sa.Connection, collection: str, generation: int, requests: Sequence[learned_requests.LearnedRequest]
 ) -> None:
     """Write learned requests, replacing those with the same keys."""
-    delete_requests(connection, collection, [(request.item, request.digest) for request in requests])
+    delete_requests(conn, collection, [(request.item, request.digest) for request in requests])
     made = [
         {
             "collection": collection,
@@ -349,19 +336,19 @@ def write_requests(
         for request in requests
     ]
     if made:
-        connection.execute(sa.insert(learned_table), made)
+        conn.execute(sa.insert(requests_table), made)
 
 
-def delete_requests(connection: sa.Connection, collection: str, keys: Iterable[RequestKey]) -> None:
-    table = learned_table.c
+def delete_requests(conn: sa.Connection, collection: str, keys: Iterable[RequestKey]) -> None:
+    table = requests_table.c
     gone = [{"of_document": document, "of_digest": digest} for document, digest in keys]
     if gone:
-        statement = sa.delete(learned_table).where(
+        statement = sa.delete(requests_table).where(
             table.collection == collection,
             table.document == sa.bindparam("of_document"),
             table.digest == sa.bindparam("of_digest"),
         )
-        connection.execute(statement, gone)
+        conn.execute(statement, gone)
 
 
 def _split_into_chunks(values: Sequence[str]) -> Iterable[Sequence[str]]:

@@ -39,7 +39,7 @@ _SHORT_NAMES = {
 }
 
 
-def is_version_control_name(name: str) -> bool:
+def is_vcs_name(name: str) -> bool:
     """Whether a file or folder name belongs to version control."""
     return _normalize_name(name) in _VERSION_CONTROL_NAMES
 

@@ -101,11 +101,7 @@ class FieldChanges:
             raise Invalid(
                 f"A skill has no field '{min(unknown)}' to change.", hint=f"Use one of {', '.join(FIELD_NAMES)}."
             )
-        values = {
-            field.name: field.parse_value(value)
-            for field in EDITABLE_FIELDS
-            if (value := given.get(field.name)) is not None
-        }
+        values = {one.name: one.parse_value(new) for one in EDITABLE_FIELDS if (new := given.get(one.name)) is not None}
         # The dataclass is frozen, so plain assignment would raise here.
         object.__setattr__(self, "values", values)
 

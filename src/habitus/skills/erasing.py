@@ -18,15 +18,7 @@ import sqlalchemy as sa
 from habitus.skills.formats.tool_json import CaseRecorder, read_cases, serialize_payload
 from habitus.skills.proposals import ProposalState
 from habitus.skills.stores import records
-from habitus.skills.stores.tables import (
-    blobs,
-    counters,
-    lifecycle_events,
-    proposals,
-    skills,
-    versions,
-    write_ahead_records,
-)
+from habitus.skills.stores.tables import blobs, counters, lifecycle_events, pending_writes, proposals, skills, versions
 from habitus.skills.trees import TOOL_FILE
 
 # Replaces the name of an erased person; stored in databases, so it can't change.
@@ -57,31 +49,31 @@ class PersonalTraces:
         return len((*self.decisions, *self.signed_versions, *self.signed_switches, *self.signed_archived))
 
 
-def find_traces(connection: sa.Connection, names: Collection[str], conversations: Collection[str]) -> PersonalTraces:
+def find_traces(conn: sa.Connection, names: Collection[str], conversations: Collection[str]) -> PersonalTraces:
     """Find the traces of a person who signs with `names` and took part in `conversations`."""
     theirs = _is_signed_by(versions.c.author, names)
     columns = (skills.c.name, skills.c.version, skills.c.archived_on, skills.c.archived_as)
     query = sa.select(versions.c.skill, versions.c.number, versions.c.tree, *columns).join(skills)
-    recorders = _CaseAttribution(connection, names, conversations)
+    recorders = _CaseAttribution(conn, names, conversations)
     # A tool's recorded cases quote calls; a version by another author can still quote this person's.
     quoting = [
         row
-        for row in connection.execute(query.where(_mentions_tool(versions.c.tree), sa.not_(theirs)))
+        for row in conn.execute(query.where(_mentions_tool(versions.c.tree), sa.not_(theirs)))
         if recorders.has_case_in(row.name, row.tree) and (row.number != row.version or row.archived_on is not None)
     ]
-    made = [*connection.execute(query.where(theirs)), *quoting]
+    made = [*conn.execute(query.where(theirs)), *quoting]
     newest = [row for row in made if row.number == row.version]
     archived = {row.skill: row.archived_as for row in newest if row.archived_on is not None}
     present = [row for row in newest if row.archived_on is None]
     past = [(row.skill, row.number) for row in made if row.number != row.version and row.skill not in archived]
-    switched = connection.execute(
+    switched = conn.execute(
         sa.select(lifecycle_events.c.id, lifecycle_events.c.skill).where(
             _is_signed_by(lifecycle_events.c.author, names)
         )
     )
-    put_away = connection.execute(sa.select(skills.c.id).where(_is_signed_by(skills.c.archived_by, names))).scalars()
-    wrote = connection.execute(sa.select(proposals.c.id).where(_is_signed_by(proposals.c.author, names))).scalars()
-    talked = connection.execute(
+    put_away = conn.execute(sa.select(skills.c.id).where(_is_signed_by(skills.c.archived_by, names))).scalars()
+    wrote = conn.execute(sa.select(proposals.c.id).where(_is_signed_by(proposals.c.author, names))).scalars()
+    talked = conn.execute(
         sa.select(proposals.c.id, proposals.c.name, proposals.c.conversation, proposals.c.tree).where(
             sa.or_(proposals.c.conversation != "", _mentions_tool(proposals.c.tree))
         )
@@ -91,7 +83,7 @@ def find_traces(connection: sa.Connection, names: Collection[str], conversations
         *(row.id for row in talked if row.conversation in conversations),
         *(row.id for row in talked if row.tree and recorders.has_case_in(row.name, row.tree)),
     }
-    decided = connection.execute(sa.select(proposals.c.id).where(proposals.c.decided_by.in_(names))).scalars()
+    decided = conn.execute(sa.select(proposals.c.id).where(proposals.c.decided_by.in_(names))).scalars()
     return PersonalTraces(
         past_versions=tuple(past),
         archived_skills=tuple(archived),
@@ -107,21 +99,21 @@ def find_traces(connection: sa.Connection, names: Collection[str], conversations
 
 
 def find_contributed_cases(
-    connection: sa.Connection, names: Collection[str], conversations: Collection[str]
+    conn: sa.Connection, names: Collection[str], conversations: Collection[str]
 ) -> Mapping[str, frozenset[str]]:
     """Return, by skill, the payloads of recorded cases without a conversation that this person contributed.
 
     Carrying a case along in a later version is no contribution. An approved proposal counts for the person in
     whose conversation it was made.
     """
-    return _CaseAttribution(connection, names, conversations).contributed
+    return _CaseAttribution(conn, names, conversations).contributed
 
 
 class _CaseAttribution:
     """Tells which recorded cases of any tool come from one person."""
 
-    def __init__(self, connection: sa.Connection, names: Collection[str], conversations: Collection[str]) -> None:
-        self._connection = connection
+    def __init__(self, conn: sa.Connection, names: Collection[str], conversations: Collection[str]) -> None:
+        self._connection = conn
         self._conversations = conversations
         self._cases_by_hash: dict[str, tuple[Mapping[str, Any], ...]] = {}
         self.contributed = self._find_contributed(names)
@@ -171,37 +163,31 @@ def _mentions_tool(tree: sa.Column[Any]) -> sa.ColumnElement[bool]:
     return tree.contains(f'"{TOOL_FILE}"', autoescape=True)
 
 
-def erase_traces(connection: sa.Connection, found: PersonalTraces, extra_hashes: Collection[str] = ()) -> None:
+def erase_traces(conn: sa.Connection, found: PersonalTraces, extra_hashes: Collection[str] = ()) -> None:
     """Delete or anonymise all traces, and the blobs that nothing else uses; `extra_hashes` names more blobs to
     check.
     """
     # Collect the trees first: once their rows are gone, nothing says which blobs they used.
-    trees = _select_trees(connection, versions.c.tree, _match_versions(found.past_versions))
-    trees += _select_trees(
-        connection, versions.c.tree, [versions.c.skill.in_(part) for part in _split_batches(found.archived_skills)]
-    )
+    trees = _read_trees(conn, versions.c.tree, _match_versions(found.past_versions))
+    trees += _read_trees(conn, versions.c.tree, [versions.c.skill.in_(ids) for ids in _batched(found.archived_skills)])
     for column in (proposals.c.tree, proposals.c.base):
-        trees += _select_trees(connection, column, _match_proposals(found.proposals))
+        trees += _read_trees(conn, column, _match_proposals(found.proposals))
     for where in _match_versions(found.past_versions):
-        connection.execute(versions.delete().where(where))
-    for part in _split_batches(found.archived_skills):
+        conn.execute(versions.delete().where(where))
+    for ids in _batched(found.archived_skills):
         for table in (versions, lifecycle_events, counters):
-            connection.execute(table.delete().where(table.c.skill.in_(part)))
-        connection.execute(skills.delete().where(skills.c.id.in_(part)))
+            conn.execute(table.delete().where(table.c.skill.in_(ids)))
+        conn.execute(skills.delete().where(skills.c.id.in_(ids)))
     for where in _match_proposals(found.proposals):
-        connection.execute(proposals.delete().where(where))
+        conn.execute(proposals.delete().where(where))
     for where in _match_proposals(found.decisions):
-        connection.execute(proposals.update().where(where).values(decided_by=ERASED_NAME, decision=""))
-    _anonymize_author(connection, versions.c.author, _match_versions(found.signed_versions))
+        conn.execute(proposals.update().where(where).values(decided_by=ERASED_NAME, decision=""))
+    _anonymize_author(conn, versions.c.author, _match_versions(found.signed_versions))
     _anonymize_author(
-        connection,
-        lifecycle_events.c.author,
-        [lifecycle_events.c.id.in_(part) for part in _split_batches(found.signed_switches)],
+        conn, lifecycle_events.c.author, [lifecycle_events.c.id.in_(ids) for ids in _batched(found.signed_switches)]
     )
-    _anonymize_author(
-        connection, skills.c.archived_by, [skills.c.id.in_(part) for part in _split_batches(found.signed_archived)]
-    )
-    _delete_unused_blobs(connection, {sha256 for tree in trees for sha256 in _list_hashes(tree)} | set(extra_hashes))
+    _anonymize_author(conn, skills.c.archived_by, [skills.c.id.in_(ids) for ids in _batched(found.signed_archived)])
+    _delete_unused_blobs(conn, {sha256 for tree in trees for sha256 in _list_hashes(tree)} | set(extra_hashes))
 
 
 def _is_signed_by(author: sa.Column[str], names: Collection[str]) -> sa.ColumnElement[bool]:
@@ -211,42 +197,40 @@ def _is_signed_by(author: sa.Column[str], names: Collection[str]) -> sa.ColumnEl
     return sa.or_(*(author.startswith(begin, autoescape=True) for begin in begins))
 
 
-def _anonymize_author(
-    connection: sa.Connection, author: sa.Column[str], where: Iterable[sa.ColumnElement[bool]]
-) -> None:
+def _anonymize_author(conn: sa.Connection, author: sa.Column[str], where: Iterable[sa.ColumnElement[bool]]) -> None:
     """Remove the author's name and reason but keep the change id, which undo needs."""
     table = author.table
     assert isinstance(table, sa.Table)
     keys = list(table.primary_key)
     for some in where:
-        for row in connection.execute(sa.select(*keys, author).where(some)).all():
+        for row in conn.execute(sa.select(*keys, author).where(some)).all():
             unsigned = replace(records.unpack_author(row[-1]), name=ERASED_NAME, reason="")
             mine = [key == value for key, value in zip(keys, row[:-1], strict=True)]
-            connection.execute(table.update().where(*mine).values({author.name: records.pack_author(unsigned)}))
+            conn.execute(table.update().where(*mine).values({author.name: records.pack_author(unsigned)}))
 
 
-def _delete_unused_blobs(connection: sa.Connection, candidates: Collection[str]) -> None:
+def _delete_unused_blobs(conn: sa.Connection, candidates: Collection[str]) -> None:
     """Delete the blobs that no version, proposal or pending write-ahead record uses."""
     if not candidates:
         return
     needed = {
         sha256
         for column in (versions.c.tree, proposals.c.tree, proposals.c.base)
-        for tree in _select_trees(connection, column)
+        for tree in _read_trees(conn, column)
         for sha256 in _list_hashes(tree)
     }
-    plans = connection.execute(sa.select(write_ahead_records.c.plan)).scalars().all()
+    plans = conn.execute(sa.select(pending_writes.c.plan)).scalars().all()
     # Plans are JSON text that contains hashes, so a substring search is enough and errs on the safe side.
     gone = [one for one in candidates if one not in needed and not any(one in plan for plan in plans)]
-    for part in _split_batches(gone):
-        connection.execute(blobs.delete().where(blobs.c.sha256.in_(part)))
+    for part in _batched(gone):
+        conn.execute(blobs.delete().where(blobs.c.sha256.in_(part)))
 
 
-def _select_trees(
-    connection: sa.Connection, tree: sa.Column[Any], where: Iterable[sa.ColumnElement[bool]] = (sa.true(),)
+def _read_trees(
+    conn: sa.Connection, tree: sa.Column[Any], where: Iterable[sa.ColumnElement[bool]] = (sa.true(),)
 ) -> list[str]:
     query = sa.select(tree).where(tree.is_not(None))
-    return [found for some in where for found in connection.execute(query.where(some)).scalars()]
+    return [found for some in where for found in conn.execute(query.where(some)).scalars()]
 
 
 def _list_hashes(tree: str) -> list[str]:
@@ -255,14 +239,14 @@ def _list_hashes(tree: str) -> list[str]:
 
 def _match_versions(keys: Collection[tuple[int, int]]) -> list[sa.ColumnElement[bool]]:
     pairs = sa.tuple_(versions.c.skill, versions.c.number)
-    return [pairs.in_(part) for part in _split_batches(keys)]
+    return [pairs.in_(part) for part in _batched(keys)]
 
 
 def _match_proposals(ids: Collection[int]) -> list[sa.ColumnElement[bool]]:
-    return [proposals.c.id.in_(part) for part in _split_batches(ids)]
+    return [proposals.c.id.in_(part) for part in _batched(ids)]
 
 
-def _split_batches(keys: Collection[T]) -> list[list[T]]:
+def _batched(keys: Collection[T]) -> list[list[T]]:
     """Split keys into batches that fit into one query."""
     listed = list(keys)
     return [listed[start : start + _BATCH_SIZE] for start in range(0, len(listed), _BATCH_SIZE)]

@@ -136,11 +136,11 @@ class Library:
         raise self._unknown_skill_error(address, [f"{name}@{layer.name}" for name in contents.summaries])
 
     def load(
-        self, address: str, *, at: LibrarySnapshot | None = None, user: str = "", own_files: Tree | None = None
+        self, address: str, *, at: LibrarySnapshot | None = None, user: str = "", own: Tree | None = None
     ) -> Skill:
         """Return the skill with its body as the model reads it: layers merged, placeholders filled.
 
-        With a snapshot, load the skill as of then, without a database query. `user` is the reader; `own_files` are
+        With a snapshot, load the skill as of then, without a database query. `user` is the reader; `own` are
         the files of the highest copy, if already read.
         """
         item = self.find(address, at=at)
@@ -149,7 +149,7 @@ class Library:
         wanted = names.parse_address(address)
         fill = {**self._placeholder_values, "USER": user or self._reader}
         return self._load_layered(
-            item, only_layer=wanted.layer is not None, check_disk=at is None, fill=fill, own_files=own_files
+            item, only_layer=wanted.layer is not None, check_disk=at is None, fill=fill, own_files=own
         )
 
     def _load_layered(
@@ -162,7 +162,7 @@ class Library:
         own_files: Tree | None = None,
     ) -> Skill:
         """Merge the copies of a skill; without `fill` the placeholders stay."""
-        counting = copies.load_effective_copies(
+        counting = copies.load_effective(
             item, self.get_layer, self._outside, only_layer=only_layer, check_disk=check_disk, own_files=own_files
         )
         skill = copies.merge_skill_copies(counting, fill)
@@ -172,9 +172,7 @@ class Library:
 
     def read_files(self, item: ListedSkill) -> SkillFiles:
         """Return the skill's current files, and which of them are unreviewed."""
-        return copies.merge_copy_folders(
-            copies.load_effective_copies(item, self.get_layer, self._outside), self._outside
-        )
+        return copies.merge_copy_folders(copies.load_effective(item, self.get_layer, self._outside), self._outside)
 
     def describe_unreviewed_origin(self, item: ListedSkill) -> str:
         """Describe the origin of a skill that no person has reviewed; empty for the others."""
@@ -214,16 +212,10 @@ class Library:
         self._outside.forget_import(place, made.name)
         return made
 
-    def write_tree(
-        self, layer: str, name: str, tree: Tree, author: Author, *, expected_version: int | None = None
-    ) -> int:
+    def write_tree(self, layer: str, name: str, tree: Tree, author: Author, *, expected: int | None = None) -> int:
         """Replace all files of a skill in one layer; return the new version."""
         self._authorize(author)
-        return (
-            self._get_writable_layer(layer)
-            .store.save_tree(name, tree, author, expected_version=expected_version)
-            .version
-        )
+        return self._get_writable_layer(layer).store.save_tree(name, tree, author, expected_version=expected).version
 
     def write_trees(
         self,
@@ -251,18 +243,14 @@ class Library:
         self._authorize(author)
         item = self.find(address, at=at)
         layer = self.get_layer(item.layer)
-        change = self.build_edit_function(item, edit, fields)
+        change = self.build_edit(item, edit, fields)
         if layer.can_write:
             return layer.store.update_skill(item.name, change, author, expected_version=expected_version)
         _, tree, skill = self.prepare_editable_copy(item)
         refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
-        return self._write_override(
-            names.parse_address(address), layer, trees.update_main_file(tree, change(skill)), author
-        )
+        return self._override(names.parse_address(address), layer, trees.update_main_file(tree, change(skill)), author)
 
-    def build_edit_function(
-        self, item: ListedSkill | None, edit: TextEdit, fields: FieldChanges
-    ) -> Callable[[Skill], Skill]:
+    def build_edit(self, item: ListedSkill | None, edit: TextEdit, fields: FieldChanges) -> Callable[[Skill], Skill]:
         """Return a function that applies the edit to an editable copy, starting from the text that the reader
         sees.
         """
@@ -319,9 +307,9 @@ class Library:
             return layer.store.save_tree(item.name, tree, author, expected_version=expected_version, is_exact=True)
         refuse_stale(item.name, 0 if item.summary is None else item.summary.version, expected_version)
         strict = _make_strict_copy(layer, item.name, tree, description=parsed.skill.description)
-        return self._write_override(names.parse_address(address), layer, strict, author)
+        return self._override(names.parse_address(address), layer, strict, author)
 
-    def _write_override(self, address: SkillAddress, layer: Layer, tree: Tree, author: Author) -> SkillWriteResult:
+    def _override(self, address: SkillAddress, layer: Layer, tree: Tree, author: Author) -> SkillWriteResult:
         """Write a changed copy of a read-only skill into the user's layer."""
         if address.layer is not None:
             raise read_only_error(layer.name, hint=f"Edit '{address.name}' to override it.")
@@ -484,9 +472,9 @@ class Library:
         for layer in self.layers:
             if layer.name == name:
                 return layer
-        known = [layer.name for layer in self.layers]
+        here = [layer.name for layer in self.layers]
         raise NotFound(
-            f"There is no layer '{name}'.", hint=did_you_mean(name, known) or f"There are: {', '.join(known)}."
+            f"There is no layer '{name}'.", hint=did_you_mean(name, here) or f"There are: {', '.join(here)}."
         )
 
     def _get_writable_layer(self, name: str | None) -> Layer:

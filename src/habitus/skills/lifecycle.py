@@ -86,16 +86,14 @@ def decide_transition(assessment: UtilityAssessment, *, threshold: float) -> Lif
     return LifecycleTransition.RETIRE if is_failing(assessment.counters, threshold) else LifecycleTransition.STAY
 
 
-def decide_lesson_transition(
-    assessment: UtilityAssessment, *, is_verified: bool, threshold: float
-) -> LifecycleTransition:
+def decide_lesson_transition(judged: UtilityAssessment, *, is_verified: bool, threshold: float) -> LifecycleTransition:
     """Decide the next transition of a lesson: retire it if it does harm, let it climb if it is verified and useful.
     Retention handles the rest.
     """
-    if assessment.does_harm:
+    if judged.does_harm:
         return LifecycleTransition.RETIRE
-    is_earned = assessment.helps or (is_verified and is_reliable(assessment.counters, threshold))
-    return LifecycleTransition.CLIMB if is_earned and not assessment.is_useless else LifecycleTransition.STAY
+    is_earned = judged.helps or (is_verified and is_reliable(judged.counters, threshold))
+    return LifecycleTransition.CLIMB if is_earned and not judged.is_useless else LifecycleTransition.STAY
 
 
 def list_higher_stages(stages: Collection[Stage]) -> tuple[Stage, ...]:
@@ -248,10 +246,8 @@ def _has_feature(name: str, features: Iterable[str]) -> bool:
 def _list_missing_tools(manifest: Manifest, context: GateContext) -> list[str]:
     if context.tools is None:
         return []
-    known = {names.canonicalize_name(tool) for tool in context.tools}
-    return [
-        f"needs the tool '{tool}'" for tool in manifest.requires_tools if names.canonicalize_name(tool) not in known
-    ]
+    have = {names.canonicalize_name(tool) for tool in context.tools}
+    return [f"needs the tool '{tool}'" for tool in manifest.requires_tools if names.canonicalize_name(tool) not in have]
 
 
 def _explain_missing_package(text: str, packages: InstalledPackages, seen: frozenset[str] = frozenset()) -> str:

@@ -17,8 +17,8 @@ from habitus.skills import names, trees
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD
 from habitus.skills.layers.listing import ListedSkill
-from habitus.skills.model import Diagnostic, DiagnosticSeverity, SkillState
-from habitus.text import estimate_token_count
+from habitus.skills.model import Diagnostic, Severity, SkillState
+from habitus.text import estimate_tokens
 
 # Measured: below this similarity, only one neighbour in sixty outranks a skill for its own when-to-use line.
 NEIGHBOUR_THRESHOLD = 0.7
@@ -49,7 +49,7 @@ class LibraryFinding:
     message: str
     hint: str
     score: float
-    severity: DiagnosticSeverity = DiagnosticSeverity.WARNING
+    severity: Severity = Severity.WARNING
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,24 +125,22 @@ def lint_library(
         among = None if place % every == 0 else {item.name, *(hit.id for hit in near)}
         if among is None or len(among) > 1:
             rivals = _find_rivals(item, search, among)
-            yield from _find_confusable_pairs(item, rivals, seen)
+            yield from _find_confusable(item, rivals, seen)
             # Only full searches count for greediness; a search among neighbours would overstate it.
             if among is None:
                 before.update(hit.id for hit in rivals)
     yield from _find_greedy_skills(before, -(-len(present) // every))
 
 
-def _find_duplicates(
-    item: ListedSkill, near: Sequence[IndexHit], seen: set[frozenset[str]]
-) -> Iterator[LibraryFinding]:
+def _find_duplicates(one: ListedSkill, near: Sequence[IndexHit], seen: set[frozenset[str]]) -> Iterator[LibraryFinding]:
     for hit in near:
-        pair = frozenset((item.name, hit.id))
+        pair = frozenset((one.name, hit.id))
         if hit.score >= DUPLICATE_THRESHOLD and pair not in seen:
             seen.add(pair)
             yield LibraryFinding(
                 kind="duplicate",
-                names=(item.name, hit.id),
-                message=f"'{item.name}' duplicates '{hit.id}' ({hit.score:.2f}).",
+                names=(one.name, hit.id),
+                message=f"'{one.name}' duplicates '{hit.id}' ({hit.score:.2f}).",
                 hint="Merge them, or state in each when to use the other.",
                 score=hit.score,
             )
@@ -155,20 +153,18 @@ def _find_rivals(item: ListedSkill, search: LintSearch, among: Collection[str] |
     return list(itertools.takewhile(lambda hit: hit.id != item.name, hits))
 
 
-def _find_confusable_pairs(
-    item: ListedSkill, rivals: Sequence[IndexHit], seen: set[frozenset[str]]
-) -> Iterator[LibraryFinding]:
-    for hit in rivals:
-        pair = frozenset((item.name, hit.id))
+def _find_confusable(one: ListedSkill, hits: Sequence[IndexHit], seen: set[frozenset[str]]) -> Iterator[LibraryFinding]:
+    for hit in hits:
+        pair = frozenset((one.name, hit.id))
         if pair not in seen:
             seen.add(pair)
             yield LibraryFinding(
                 kind="confusable",
-                names=(item.name, hit.id),
-                message=f"'{hit.id}' ranks above '{item.name}' for its own when-to-use.",
+                names=(one.name, hit.id),
+                message=f"'{hit.id}' ranks above '{one.name}' for its own when-to-use.",
                 hint="Make both when-to-use lines more specific.",
                 score=hit.score,
-                severity=DiagnosticSeverity.NOTE,
+                severity=Severity.NOTE,
             )
 
 
@@ -198,17 +194,13 @@ def _report_eager_costs(budget: PromptBudget) -> Iterator[LibraryFinding]:
             message=f"'{name}' is in every prompt and takes {cost} tokens, {share:.1%} of that budget.",
             hint="Let the model load it, unless every request needs it." if fits else "Shorten it: it is not shown.",
             score=share,
-            severity=DiagnosticSeverity.NOTE if fits else DiagnosticSeverity.WARNING,
+            severity=Severity.NOTE if fits else Severity.WARNING,
         )
 
 
-def _report_menu_costs(offered: Sequence[ListedSkill], room: PromptBudget) -> Iterator[LibraryFinding]:
+def _report_menu_costs(shown: Sequence[ListedSkill], room: PromptBudget) -> Iterator[LibraryFinding]:
     budget = max(room.menu, 1)
-    costs = {
-        item.name: estimate_token_count(menu.format_menu_line(item.summary))
-        for item in offered
-        if item.summary is not None
-    }
+    costs = {one.name: estimate_tokens(menu.format_menu_line(one.summary)) for one in shown if one.summary is not None}
     total = sum(costs.values())
     over = "; when-to-use lines are shortened or left out" if total > budget else ""
     yield LibraryFinding(
@@ -217,7 +209,7 @@ def _report_menu_costs(offered: Sequence[ListedSkill], room: PromptBudget) -> It
         message=f"The menu wants {total} of {budget} tokens, {total / budget:.1%}{over}.",
         hint="Shorten the when-to-use lines, disable unused skills." if over else "There is room for more.",
         score=total / budget,
-        severity=DiagnosticSeverity.NOTE,
+        severity=Severity.NOTE,
     )
     for name, cost in costs.items():
         if cost > budget * _LONG_LINE_SHARE:
@@ -227,7 +219,7 @@ def _report_menu_costs(offered: Sequence[ListedSkill], room: PromptBudget) -> It
                 message=f"The line of '{name}' takes {cost} tokens, {cost / budget:.0%} of the menu.",
                 hint="Shorten its when-to-use to one sentence.",
                 score=cost / budget,
-                severity=DiagnosticSeverity.NOTE,
+                severity=Severity.NOTE,
             )
 
 
@@ -242,5 +234,5 @@ def _find_shadowed_copies(present: Sequence[ListedSkill]) -> Iterator[LibraryFin
                 + ".",
                 hint="Remove the copy you don't want, or rename one.",
                 score=1.0,
-                severity=DiagnosticSeverity.NOTE,
+                severity=Severity.NOTE,
             )

@@ -45,7 +45,7 @@ class SkillState(StrEnum):
     BROKEN = "broken"  # can't be loaded; its diagnostics say why
 
 
-class DiagnosticSeverity(StrEnum):
+class Severity(StrEnum):
     """How much a diagnostic matters for loading the skill."""
 
     ERROR = "error"  # the skill can't be loaded
@@ -61,7 +61,7 @@ class Diagnostic:
     file: str
     message: str
     hint: str = ""
-    severity: DiagnosticSeverity = DiagnosticSeverity.WARNING
+    severity: Severity = Severity.WARNING
 
     def __str__(self) -> str:
         return f"{self.file}: {self.message} {self.hint}".strip()
@@ -71,7 +71,7 @@ class UnreadableFileError(Exception):
     """Raised when a file, or a block in it, can't be parsed; carries the diagnostic."""
 
     def __init__(self, message: str, hint: str, *, file: str = "") -> None:
-        self.diagnostic = Diagnostic(file=file, message=message, hint=hint, severity=DiagnosticSeverity.ERROR)
+        self.diagnostic = Diagnostic(file=file, message=message, hint=hint, severity=Severity.ERROR)
         super().__init__(str(self.diagnostic))
 
 
@@ -141,9 +141,7 @@ class Manifest:
 
     def without_claims(self) -> Manifest:
         """Return the manifest with every claim reset to its default."""
-        return (
-            replace(self, **{name: getattr(DEFAULT_MANIFEST, name) for name in CLAIM_FIELDS}) if self.claims else self
-        )
+        return replace(self, **{key: getattr(DEFAULT_MANIFEST, key) for key in CLAIM_FIELDS}) if self.claims else self
 
 
 DEFAULT_MANIFEST = Manifest()

@@ -167,9 +167,9 @@ class ProposalStore:
     def save(self, engine: sa.Engine, proposal: Proposal) -> int:
         """Store a proposal; return its number."""
         change = proposal.change
-        with self._open_transaction(engine) as connection:
-            self._blobs.store_contents(connection, [*change.tree.values(), *proposal.base.values()])
-            key = connection.execute(
+        with self._open_transaction(engine) as conn:
+            self._blobs.store_contents(conn, [*change.tree.values(), *proposal.base.values()])
+            key = conn.execute(
                 proposals.insert().values(
                     layer=change.layer,
                     name=change.name,
@@ -197,20 +197,17 @@ class ProposalStore:
         query = sa.select(proposals).where(*where).order_by(proposals.c.id)
         found: list[Proposal] = []
         for engine in at or self.engines:
-            with sql.read_transaction(engine) as connection:
-                here = [
-                    _parse_proposal_row(row, self._to_number(engine, row["id"]))
-                    for row in connection.execute(query).mappings()
-                ]
-                found += [self._load_contents(connection, proposal) for proposal in here] if with_contents else here
+            with sql.read_transaction(engine) as conn:
+                here = [_parse_row(row, self._to_number(engine, row["id"])) for row in conn.execute(query).mappings()]
+                found += [self._load_contents(conn, proposal) for proposal in here] if with_contents else here
         return sorted(found, key=lambda proposal: (proposal.made_on, proposal.id))
 
     def count(self, state: ProposalState) -> int:
         """Count the proposals in a state, over all databases."""
 
         def ask(engine: sa.Engine) -> int:
-            with sql.read_transaction(engine) as connection:
-                return int(connection.execute(_COUNT_QUERY, {"state": state.value}).scalar_one())
+            with sql.read_transaction(engine) as conn:
+                return int(conn.execute(_COUNT_QUERY, {"state": state.value}).scalar_one())
 
         return sum(
             # Every page shows this number, so it is cached until a notification says that proposals changed.
@@ -223,10 +220,10 @@ class ProposalStore:
     def get(self, number: int) -> Proposal:
         """Return a proposal with its contents; raise `NotFound` with the pending numbers otherwise."""
         engine, identity = self._locate(number)
-        with sql.read_transaction(engine) as connection:
-            row = connection.execute(sa.select(proposals).where(proposals.c.id == identity)).mappings().first()
+        with sql.read_transaction(engine) as conn:
+            row = conn.execute(sa.select(proposals).where(proposals.c.id == identity)).mappings().first()
             if row is not None:
-                return self._load_contents(connection, _parse_proposal_row(row, number))
+                return self._load_contents(conn, _parse_row(row, number))
         waiting = self.find(proposals.c.state == ProposalState.PENDING.value)
         known = ", ".join(str(one.id) for one in waiting) or "none"
         raise NotFound(f"There is no proposal {number}.", hint=f"Pending: {known}.")
@@ -245,15 +242,15 @@ class ProposalStore:
         engine, identity = self._locate(number)
         # The state is part of the WHERE clause, so of two concurrent decisions exactly one succeeds.
         this = (proposals.c.id == identity, proposals.c.state.in_([state.value for state in expected_states]))
-        with self._open_transaction(engine) as connection:
-            self._blobs.store_contents(connection, (contents or {}).values())
-            return connection.execute(proposals.update().where(*this).values(values)).rowcount > 0
+        with self._open_transaction(engine) as conn:
+            self._blobs.store_contents(conn, (contents or {}).values())
+            return conn.execute(proposals.update().where(*this).values(values)).rowcount > 0
 
     def remove(self, number: int) -> None:
         """Delete a proposal."""
         engine, identity = self._locate(number)
-        with self._open_transaction(engine) as connection:
-            connection.execute(proposals.delete().where(proposals.c.id == identity))
+        with self._open_transaction(engine) as conn:
+            conn.execute(proposals.delete().where(proposals.c.id == identity))
 
     @staticmethod
     def _open_transaction(engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
@@ -267,13 +264,13 @@ class ProposalStore:
         identity, desk = divmod(number, len(self.engines))
         return self.engines[desk], identity
 
-    def _load_contents(self, connection: sa.Connection, proposal: Proposal) -> Proposal:
-        tree = self._blobs.load_contents(connection, proposal.change.tree)
-        base = self._blobs.load_contents(connection, proposal.base)
+    def _load_contents(self, conn: sa.Connection, proposal: Proposal) -> Proposal:
+        tree = self._blobs.load_contents(conn, proposal.change.tree)
+        base = self._blobs.load_contents(conn, proposal.base)
         return replace(proposal, change=replace(proposal.change, tree=tree), base=base)
 
 
-def _parse_proposal_row(row: Mapping[Any, Any], number: int) -> Proposal:
+def _parse_row(row: Mapping[Any, Any], number: int) -> Proposal:
     reasons = tuple(json.loads(row["reasons"]))
     change = SkillChange(
         action=ProposalAction(row["action"]),

@@ -35,7 +35,7 @@ from habitus.skills.stores.tables import proposals
 _DUE_STATES = (ProposalState.ACCEPTED, ProposalState.APPLYING)
 _STATE_TEXTS = {ProposalState.STALE: "found stale", **dict.fromkeys(_DUE_STATES, "approved")}
 _DECIDED_STATES = (ProposalState.REJECTED, ProposalState.ACCEPTED, ProposalState.APPROVED)
-_UNDECIDED_VALUES: Mapping[str, Any] = {
+_UNDECIDED: Mapping[str, Any] = {
     "state": ProposalState.PENDING.value,
     **dict.fromkeys(("decided_on", "decided_by", "decision", "told_on")),
 }
@@ -336,23 +336,21 @@ class ReviewQueue:
             self._store.update(number, done, expected_states=[ProposalState.APPLYING])
         return version
 
-    def _apply_once(self, proposal: Proposal) -> Sequence[ChangedSkillRecord]:
+    def _apply_once(self, held: Proposal) -> Sequence[ChangedSkillRecord]:
         """Apply the change unless a killed process already did; return the changed skills."""
-        change = proposal.change
-        if not self.is_directory_open(proposal):
-            raise NotFound(f"There is no {proposal.root} any more.", hint="")
+        change = held.change
+        if not self.is_directory_open(held):
+            raise NotFound(f"There is no {held.root} any more.", hint="")
         # Reading the current files also completes writes that a killed process left.
         before = self._compute_current_hash(change)
         store = self._library.get_layer(change.layer).store
-        if made := store.list_changed_skills(proposal.change_id):
+        if made := store.list_changed_skills(held.change_id):
             return made
-        if before != proposal.base_hash:
+        if before != held.base_hash:
             hint = "Pending review again, based on the current version."
-            raise Stale(f"'{change.name}' has changed since proposal {proposal.id} was made.", hint=hint)
-        self._apply_proposal(
-            proposal, Author(actor=ActorKind.USER, name=proposal.decided_by, change_id=proposal.change_id)
-        )
-        return store.list_changed_skills(proposal.change_id)
+            raise Stale(f"'{change.name}' has changed since proposal {held.id} was made.", hint=hint)
+        self._apply_proposal(held, Author(actor=ActorKind.USER, name=held.decided_by, change_id=held.change_id))
+        return store.list_changed_skills(held.change_id)
 
     def return_to_pending(self, number: int, reason: str) -> None:
         """Make a proposal that could not be applied pending again, with the reason, based on the current files."""
@@ -361,7 +359,7 @@ class ReviewQueue:
         based = {"base": records.pack_tree(before), "base_hash": compute_tree_hash(before) if before else ""}
         reasons = json.dumps([*dict.fromkeys((*proposal.reasons, reason))], ensure_ascii=False)
         self._store.update(
-            number, {**_UNDECIDED_VALUES, **based, "reasons": reasons}, expected_states=_DUE_STATES, contents=before
+            number, {**_UNDECIDED, **based, "reasons": reasons}, expected_states=_DUE_STATES, contents=before
         )
 
     def reject(self, number: int, person: Author, reason: str) -> Proposal:
@@ -376,7 +374,7 @@ class ReviewQueue:
         """Make a decided proposal pending again. The caller undoes the effects of its approval."""
         proposal = self.get(number)
         self._authorize(proposal)
-        if not self._store.update(number, _UNDECIDED_VALUES, expected_states=_DECIDED_STATES):
+        if not self._store.update(number, _UNDECIDED, expected_states=_DECIDED_STATES):
             if proposal.state is ProposalState.APPLYING:
                 raise Invalid(f"Proposal {number} is being carried out on {proposal.host}.", hint="Retry in a moment.")
             raise Invalid(f"Proposal {number} is {proposal.state.value}; it has no decision yet.", hint="")
@@ -444,7 +442,7 @@ class ReviewQueue:
             case ProposalAction.WRITE:
                 trees.refuse_name_conflict(change.name, change.tree)
                 return self._library.write_tree(
-                    change.layer, change.name, change.tree, author, expected_version=expected_version
+                    change.layer, change.name, change.tree, author, expected=expected_version
                 )
             case ProposalAction.REMOVE:
                 self._library.remove(address, author)

@@ -16,7 +16,7 @@ from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.formats import skill_md
 from habitus.skills.formats.skill_md import ParsedSkillFile
-from habitus.skills.model import Diagnostic, DiagnosticSeverity, Skill, SkillSummary, Stage
+from habitus.skills.model import Diagnostic, Severity, Skill, SkillSummary, Stage
 
 MAIN_FILES = ("SKILL.md", "skill.md")
 CHUNKS_FILE = "chunks.md"
@@ -37,10 +37,8 @@ def is_ignored_path(path: str) -> bool:
 
 def read_main_files(trees: Mapping[str, Tree]) -> dict[str, bytes]:
     """Return the content of each folder's main file; folders without one are left out."""
-    mains = (
-        (folder, tree[main].content) for folder, tree in trees.items() if (main := find_main_file(tree)) is not None
-    )
-    return {folder: content for folder, content in mains if content is not None}
+    mains = ((name, tree[main].content) for name, tree in trees.items() if (main := find_main_file(tree)) is not None)
+    return {name: content for name, content in mains if content is not None}
 
 
 def find_main_file(tree: Iterable[str]) -> str | None:
@@ -81,16 +79,14 @@ def parse_skill_tree(folder: str, tree: Tree) -> ParsedSkillFile:
         size = tree[main].size if main else 0
         what = f"It has {size:,} bytes." if main else "There is no SKILL.md in this directory."
         hint = "Move reference material into references/." if main else "Add one, or move the directory away."
-        diagnostic = Diagnostic(file=f"{folder}/SKILL.md", message=what, hint=hint, severity=DiagnosticSeverity.ERROR)
+        diagnostic = Diagnostic(file=f"{folder}/SKILL.md", message=what, hint=hint, severity=Severity.ERROR)
         return ParsedSkillFile(skill=None, diagnostics=(diagnostic,))
-    return _parse_main_file(
-        folder, content, f"{folder}/{main or TOML_FILE}", toml.content if toml is not None else None
-    )
+    return _parse_main(folder, content, f"{folder}/{main or TOML_FILE}", toml.content if toml is not None else None)
 
 
 # An imported skill is parsed by its reader, the scanner and the store in turn; the cache makes that one parse.
 @functools.lru_cache(maxsize=1024)
-def _parse_main_file(folder: str, content: bytes, file: str, toml: bytes | None) -> ParsedSkillFile:
+def _parse_main(folder: str, content: bytes, file: str, toml: bytes | None) -> ParsedSkillFile:
     return skill_md.parse_skill_md(folder, content, file=file, toml=toml)
 
 

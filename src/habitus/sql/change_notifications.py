@@ -41,10 +41,10 @@ class ChangeTopic(StrEnum):
     SWITCHES = "switches"
 
 
-def notify_change(connection: sa.Connection, topic: ChangeTopic) -> None:
+def notify_change(conn: sa.Connection, topic: ChangeTopic) -> None:
     """Announce a change to a table that has no trigger, when the transaction commits."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(_NOTIFY_QUERY, {"topic": topic.value})
+    if conn.dialect.name == "postgresql":
+        conn.execute(_NOTIFY_QUERY, {"topic": topic.value})
 
 
 # Channels are per database, so the workspace has to be part of the name.
@@ -142,8 +142,8 @@ class _NotificationListener(threading.Thread):
         self.join(_STOP_TIMEOUT_S)
 
     def _listen_until_stopped(self) -> None:
-        with sql.read_transaction(self._engine) as connection:
-            channel = connection.execute(sa.text(f"SELECT {_CHANNEL}")).scalar_one()
+        with sql.read_transaction(self._engine) as conn:
+            channel = conn.execute(sa.text(f"SELECT {_CHANNEL}")).scalar_one()
         with sql.translate_storage_errors(self._engine), self._engine.connect() as kept:
             kept.execution_options(isolation_level="AUTOCOMMIT")
             try:
@@ -167,8 +167,8 @@ class _NotificationListener(threading.Thread):
             self.is_receiving = True
 
     def _send_ping(self) -> None:
-        with sql.read_transaction(self._engine) as connection:
-            connection.execute(sa.text("SELECT pg_notify(:name, '')"), {"name": self.name})
+        with sql.read_transaction(self._engine) as conn:
+            conn.execute(sa.text("SELECT pg_notify(:name, '')"), {"name": self.name})
 
     def _receive_notifications(self, kept: sa.Connection, seconds: float, *, until_ping: bool = False) -> bool:
         """Count notifications for some seconds; with `until_ping`, return True as soon as our own arrives."""

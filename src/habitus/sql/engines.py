@@ -132,15 +132,15 @@ def _ping_idle_connections(engine: sa.Engine) -> None:
     """Check idle connections before use."""
 
     # A ping costs as much as a short read, so connections that have just been used are trusted.
-    def note(connection: DBAPIConnection | None, entry: ConnectionPoolEntry) -> None:
+    def note(conn: DBAPIConnection | None, entry: ConnectionPoolEntry) -> None:
         entry.info["used_at"] = time.monotonic()
 
-    def ping(connection: DBAPIConnection, entry: ConnectionPoolEntry, _: object) -> None:
+    def ping(conn: DBAPIConnection, entry: ConnectionPoolEntry, _: object) -> None:
         is_rested = time.monotonic() - entry.info.get("used_at", time.monotonic()) >= _IDLE_BEFORE_PING_S
-        if not is_rested and not _has_unread_data(connection):
+        if not is_rested and not _has_unread_data(conn):
             return
         try:
-            engine.dialect.do_ping(connection)
+            engine.dialect.do_ping(conn)
         except engine.dialect.loaded_dbapi.Error as error:
             # SQLAlchemy then opens a new connection.
             raise sa.exc.InvalidatePoolError from error
@@ -149,9 +149,9 @@ def _ping_idle_connections(engine: sa.Engine) -> None:
     sa.event.listen(engine, "checkout", ping)
 
 
-def _has_unread_data(connection: Any) -> bool:
+def _has_unread_data(conn: Any) -> bool:
     """Return whether the server has sent unsolicited data, such as the end of the connection."""
-    return bool(select.select([connection.pgconn.socket], [], [], 0)[0])
+    return bool(select.select([conn.pgconn.socket], [], [], 0)[0])
 
 
 def as_user(engine: sa.Engine, user: str, *, is_admin: bool) -> sa.Engine:
@@ -173,13 +173,13 @@ def get_engine_user(engine: sa.Engine) -> tuple[str, str]:
     return options.get("habitus_user", ""), options.get("habitus_role", "admin")
 
 
-def _begin_postgresql(connection: sa.Connection) -> None:
+def _begin_postgresql(conn: sa.Connection) -> None:
     """Begin a transaction with its user, role and workspace, and verify that the schema is still compatible.
 
     The row-level security of the migrations uses the user and role; Habitus itself acts as an admin. Writing
     transactions get lock and idle timeouts and hold off migrations.
     """
-    options, workspace = connection.get_execution_options(), get_workspace(connection.engine)
+    options, workspace = conn.get_execution_options(), get_workspace(conn.engine)
     # Set per transaction, because a pooler may give the next one another connection.
     told = {"habitus.user": options.get("habitus_user", ""), "habitus.role": options.get("habitus_role", "admin")}
     if workspace:
@@ -196,9 +196,9 @@ def _begin_postgresql(connection: sa.Connection) -> None:
         asked.append(f"(SELECT MAX(oldest_reader) FROM {table})")
     # All in one batch: it precedes every read, and a round trip costs as much as the read.
     steps.append(f"SELECT {', '.join(asked)}")
-    oldest = connection.exec_driver_sql("; ".join(steps)).one()[-1]
+    oldest = conn.exec_driver_sql("; ".join(steps)).one()[-1]
     if "habitus_schema" in options:
-        refuse_newer_schema(connection, oldest)
+        refuse_newer_schema(conn, oldest)
 
 
 def _quote_literal(text: str) -> str:
@@ -216,8 +216,8 @@ def create_in_memory_engine() -> sa.Engine:
     return engine
 
 
-def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
-    raw: Any = connection
+def _prepare_sqlite(conn: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    raw: Any = conn
     # SQLAlchemy's "begin" event opens transactions, not the driver.
     raw.isolation_level = None
     raw.execute(f"PRAGMA busy_timeout = {int(busy_timeout_s.get() * 1000)}")
@@ -228,10 +228,10 @@ def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None
     raw.execute("PRAGMA foreign_keys = ON")
 
 
-def _begin_sqlite(connection: sa.Connection) -> None:
-    writes = connection.get_execution_options().get("habitus_writing", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-    if "habitus_schema" in connection.get_execution_options():
+def _begin_sqlite(conn: sa.Connection) -> None:
+    writes = conn.get_execution_options().get("habitus_writing", False)
+    conn.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if "habitus_schema" in conn.get_execution_options():
         # Through the driver itself, because every transaction pays for this query.
-        raw: Any = connection.connection.driver_connection
-        refuse_newer_schema(connection, raw.execute(OLDEST_READER_QUERY).fetchone()[0])
+        raw: Any = conn.connection.driver_connection
+        refuse_newer_schema(conn, raw.execute(OLDEST_READER_QUERY).fetchone()[0])

@@ -23,10 +23,10 @@ OLDEST_READER_QUERY = f"SELECT MAX(oldest_reader) FROM {COMPATIBILITY_TABLE}"
 MIGRATION_LOCK_ID = 4242001
 
 
-def refuse_newer_schema(connection: sa.Connection, oldest_reader: str | None) -> None:
+def refuse_newer_schema(conn: sa.Connection, oldest_reader: str | None) -> None:
     """Raise StorageFailed if the schema was migrated beyond this code while the process ran."""
     if (oldest_reader or HEAD) > HEAD:
-        raise _build_newer_schema_error(connection.engine, oldest_reader)
+        raise _build_newer_schema_error(conn.engine, oldest_reader)
 
 
 def migrate_database(engine: sa.Engine, *, force: bool = False) -> None:
@@ -73,17 +73,17 @@ def _build_newer_schema_error(engine: sa.Engine, schema: str | None) -> StorageF
 
 def get_schema_revision(engine: sa.Engine) -> str | None:
     """Return the newest migration of a database; None if it has no tables."""
-    with translate_storage_errors(engine), engine.connect() as connection:
-        if not sa.inspect(connection).has_table("alembic_version"):
+    with translate_storage_errors(engine), engine.connect() as conn:
+        if not sa.inspect(conn).has_table("alembic_version"):
             return None
-        found: str | None = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+        found: str | None = conn.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
         return found
 
 
 def get_oldest_reader(engine: sa.Engine) -> str | None:
     """Return the oldest schema whose code may still use this database, if recorded."""
-    with translate_storage_errors(engine), engine.connect() as connection:
-        found: str | None = connection.execute(sa.text(OLDEST_READER_QUERY)).scalar()
+    with translate_storage_errors(engine), engine.connect() as conn:
+        found: str | None = conn.execute(sa.text(OLDEST_READER_QUERY)).scalar()
         return found
 
 
@@ -94,29 +94,29 @@ def _run_migrations(engine: sa.Engine, *, force: bool) -> None:
 
     config = Config()
     config.set_main_option("script_location", "habitus:migrations")
-    with write_transaction(engine, durable=True) as connection:
+    with write_transaction(engine, durable=True) as conn:
         before = ""
         if engine.dialect.name == "postgresql":
-            connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK_ID})"))
-            _create_workspace_schema(connection, get_workspace(engine))
-            before = "" if force else connection.execute(sa.text(OLDEST_READER_QUERY)).scalar_one()
-        config.attributes["connection"] = connection
+            conn.execute(sa.text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK_ID})"))
+            _create_workspace_schema(conn, get_workspace(engine))
+            before = "" if force else conn.execute(sa.text(OLDEST_READER_QUERY)).scalar_one()
+        config.attributes["connection"] = conn
         command.upgrade(config, "head")
         # Checked inside the transaction: a refusal rolls the migration back.
-        if before and (oldest := connection.execute(sa.text(OLDEST_READER_QUERY)).scalar_one()) > before:
-            refuse_stranding_older_processes(connection, oldest, get_workspace(engine), describe_database(engine))
+        if before and (oldest := conn.execute(sa.text(OLDEST_READER_QUERY)).scalar_one()) > before:
+            refuse_stranding_older_processes(conn, oldest, get_workspace(engine), describe_database(engine))
 
 
-def _create_workspace_schema(connection: sa.Connection, name: str) -> None:
+def _create_workspace_schema(conn: sa.Connection, name: str) -> None:
     """Create the schema of a new workspace."""
     # Asked first, because a role that may use the schema need not be allowed to create one.
     is_there = sa.text("SELECT true FROM pg_namespace WHERE nspname = :name")
-    if not name or connection.execute(is_there, {"name": name}).scalar():
+    if not name or conn.execute(is_there, {"name": name}).scalar():
         return
     try:
-        connection.execute(sa.schema.CreateSchema(name))
+        conn.execute(sa.schema.CreateSchema(name))
     except sa.exc.ProgrammingError as error:
-        role = connection.engine.url.username or "this role"
-        what = f"{describe_database(connection.engine)} is not there, and {role} may not make it."
+        role = conn.engine.url.username or "this role"
+        what = f"{describe_database(conn.engine)} is not there, and {role} may not make it."
         hint = f'Have the owner of the database run: CREATE SCHEMA "{name}" AUTHORIZATION {role}.'
         raise StorageFailed(what, hint=hint) from error

@@ -27,43 +27,39 @@ def write_transaction(engine: sa.Engine, *, durable: bool = False, lock: str = "
     another order elsewhere would deadlock. `durable` survives a power cut, not only a killed process.
     """
     if has_open_write(engine):
-        connection = _open_transactions.get()[id(engine)]
-        held = connection.get_execution_options()["habitus_lock"]
+        conn = _open_transactions.get()[id(engine)]
+        held = conn.get_execution_options()["habitus_lock"]
         if lock not in ("", held):
             if held:
                 warnings.warn(f"'{lock}' is wanted while '{held}' is held", ResourceWarning, stacklevel=3)
-            _acquire_advisory_lock(engine, connection, lock)
-        yield connection
+            _acquire_advisory_lock(engine, conn, lock)
+        yield conn
         return
     with translate_storage_errors(engine), engine.connect() as plain, _apply_busy_timeout(plain):
         touched: set[str] = set()
-        connection = plain.execution_options(habitus_writing=True, habitus_lock=lock, habitus_touched=touched)
-        with (
-            _apply_durability(connection, durable),
-            _begin_with_retry(connection),
-            _register_transaction(engine, connection),
-        ):
+        conn = plain.execution_options(habitus_writing=True, habitus_lock=lock, habitus_touched=touched)
+        with _apply_durability(conn, durable), _begin_with_retry(conn), _register_transaction(engine, conn):
             if lock:
-                _acquire_advisory_lock(engine, connection, lock)
-            yield connection
+                _acquire_advisory_lock(engine, conn, lock)
+            yield conn
     # Only after the commit: earlier, another thread could cache what it read before it.
     _commits.update({(get_database_key(engine), table): object() for table in touched})
 
 
-def _begin_with_retry(connection: sa.Connection) -> sa.RootTransaction:
+def _begin_with_retry(conn: sa.Connection) -> sa.RootTransaction:
     """Begin a transaction, once more on a new connection if the server had closed this one."""
     try:
-        return connection.begin()
+        return conn.begin()
     except sa.exc.DBAPIError as error:
         if not error.connection_invalidated:
             raise
-        return connection.begin()
+        return conn.begin()
 
 
-def _acquire_advisory_lock(engine: sa.Engine, connection: sa.Connection, lock: str) -> None:
+def _acquire_advisory_lock(engine: sa.Engine, conn: sa.Connection, lock: str) -> None:
     if engine.dialect.name == "postgresql":
         name = {"name": f"{get_workspace(engine)} {lock}".strip()}
-        connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), name)
+        conn.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), name)
 
 
 @contextmanager
@@ -75,12 +71,12 @@ def read_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
         return
     with (
         translate_storage_errors(engine),
-        engine.connect() as connection,
-        _apply_busy_timeout(connection),
-        _begin_with_retry(connection),
-        _register_transaction(engine, connection),
+        engine.connect() as conn,
+        _apply_busy_timeout(conn),
+        _begin_with_retry(conn),
+        _register_transaction(engine, conn),
     ):
-        yield connection
+        yield conn
 
 
 def count_open_transactions() -> int:
@@ -105,9 +101,9 @@ def get_last_commit(engine: sa.Engine, table: str) -> Hashable:
     return _commits.get((get_database_key(engine), table))
 
 
-def record_written_table(connection: sa.Connection, clause: Any, *_: object) -> None:
+def record_written_table(conn: sa.Connection, clause: Any, *_: object) -> None:
     """Record the table that a statement writes to; a PostgreSQL engine calls this before each statement."""
-    touched = connection.get_execution_options().get("habitus_touched")
+    touched = conn.get_execution_options().get("habitus_touched")
     if touched is not None and clause.is_dml:
         touched.add(clause.table.name)
 
@@ -119,25 +115,25 @@ _open_transactions: ContextVar[Mapping[int, sa.Connection]] = ContextVar(
 
 
 @contextmanager
-def _register_transaction(engine: sa.Engine, connection: sa.Connection) -> Iterator[None]:
-    token = _open_transactions.set({**_open_transactions.get(), id(engine): connection})
+def _register_transaction(engine: sa.Engine, conn: sa.Connection) -> Iterator[None]:
+    token = _open_transactions.set({**_open_transactions.get(), id(engine): conn})
     try:
         yield
     finally:
         _open_transactions.reset(token)
 
 
-def insert_missing_rows(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+def insert_missing_rows(conn: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert the rows whose key does not exist; existing rows stay unchanged."""
     if not rows:
         return
     # Imports only the dialect in use: the other one takes a tenth of a short command's time.
-    dialect: Any = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
-    connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
+    dialect: Any = import_module(f"sqlalchemy.dialects.{conn.dialect.name}")
+    conn.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
 
 
 def upsert_rows(
-    connection: sa.Connection,
+    conn: sa.Connection,
     table: sa.Table,
     rows: Sequence[Mapping[str, Any]],
     changes: Callable[[sa.ColumnCollection[str, Any]], Mapping[str, Any]],
@@ -146,19 +142,19 @@ def upsert_rows(
     if not rows:
         return
     # Only the dialect in use, as in `insert_missing_rows`.
-    dialect: Any = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
+    dialect: Any = import_module(f"sqlalchemy.dialects.{conn.dialect.name}")
     insert = dialect.insert(table)
     keys = [column.name for column in table.primary_key]
-    connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=changes(insert.excluded)), rows)
+    conn.execute(insert.on_conflict_do_update(index_elements=keys, set_=changes(insert.excluded)), rows)
 
 
 @contextmanager
-def _apply_busy_timeout(connection: sa.Connection) -> Iterator[None]:
+def _apply_busy_timeout(conn: sa.Connection) -> Iterator[None]:
     seconds = busy_timeout_s.get()
-    if seconds >= BUSY_TIMEOUT_S or connection.dialect.name != "sqlite":
+    if seconds >= BUSY_TIMEOUT_S or conn.dialect.name != "sqlite":
         yield
         return
-    raw: Any = connection.connection.driver_connection
+    raw: Any = conn.connection.driver_connection
     raw.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
     try:
         yield
@@ -168,12 +164,12 @@ def _apply_busy_timeout(connection: sa.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def _apply_durability(connection: sa.Connection, durable: bool) -> Iterator[None]:
-    if not durable or connection.dialect.name != "sqlite":
+def _apply_durability(conn: sa.Connection, durable: bool) -> Iterator[None]:
+    if not durable or conn.dialect.name != "sqlite":
         yield
         return
     # Through the driver, because the pragma has no effect inside a transaction.
-    raw: Any = connection.connection.driver_connection
+    raw: Any = conn.connection.driver_connection
     raw.execute("PRAGMA synchronous = FULL")
     try:
         yield

@@ -124,8 +124,8 @@ class ToolHealthStore:
 
     def list_all(self) -> dict[tuple[str, str], ToolHealthRecord]:
         """Return the health of all tools by place and name."""
-        with sql.read_transaction(self._engine) as connection:
-            rows = connection.execute(sa.select(tool_health)).mappings()
+        with sql.read_transaction(self._engine) as conn:
+            rows = conn.execute(sa.select(tool_health)).mappings()
             return {(row["place"], row["name"]): ToolHealthRecord(**{f: row[f] for f in _FIELDS}) for row in rows}
 
     def get(self, place: str, name: str) -> ToolHealthRecord:
@@ -138,14 +138,14 @@ class ToolHealthStore:
         """Apply a pure function to the stored health under the lock and return the result."""
         key = {"place": place, "name": name}
         mine = (tool_health.c.place == place, tool_health.c.name == name)
-        with self.open_transaction() as connection:
-            sql.insert_missing_rows(connection, tool_health, [key])
-            row = connection.execute(sa.select(tool_health).where(*mine)).mappings().one()
+        with self.open_transaction() as conn:
+            sql.insert_missing_rows(conn, tool_health, [key])
+            row = conn.execute(sa.select(tool_health).where(*mine)).mappings().one()
             before = ToolHealthRecord(**{field: row[field] for field in _FIELDS})
             after = change(before)
             if after != before:
                 values = {field: getattr(after, field) for field in _FIELDS}
-                connection.execute(tool_health.update().where(*mine).values(values))
+                conn.execute(tool_health.update().where(*mine).values(values))
         return after
 
     def record_passed_cases(self, place: str, name: str, code: str, now: datetime) -> None:

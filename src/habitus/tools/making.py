@@ -172,13 +172,7 @@ class ToolMaker:
         return (layer if layer.can_write else users), self._parts.catalogue.read_tree(item)
 
     def _submit(
-        self,
-        program: ToolProgram,
-        layer: Layer,
-        before: Tree,
-        author: Author,
-        conversation: str,
-        grounds: ToolEvidence,
+        self, program: ToolProgram, layer: Layer, before: Tree, author: Author, conversation: str, grounds: ToolEvidence
     ) -> ToolCreationResult:
         tree = add_tool_files(before, program, is_automatic=author.is_automatic)
         change = SkillChange(

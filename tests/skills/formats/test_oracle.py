@@ -13,7 +13,7 @@ import skills_ref
 from hypothesis import given
 
 from habitus.skills.formats import skill_md
-from habitus.skills.model import DiagnosticSeverity, Skill
+from habitus.skills.model import Severity, Skill
 from tests.skills.formats.strategies import SKILLS, files
 
 pytestmark = pytest.mark.req("SK-01", "SK-02")
@@ -76,7 +76,7 @@ def _unexplained(content: bytes, name: str) -> list[str]:
         return [] if theirs or _is_in(REFUSED_ONLY_HERE, ours.diagnostics[-1].message) else [str(ours.diagnostics[-1])]
     if theirs:
         return [said for said in theirs if not _is_in(REFUSED_ONLY_THERE, said)]
-    loud = [d.message for d in ours.diagnostics if d.severity is DiagnosticSeverity.WARNING]
+    loud = [d.message for d in ours.diagnostics if d.severity is Severity.WARNING]
     return [what for what in loud if not _is_in(SAID_ONLY_HERE, what)]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from habitus.errors import Invalid
 from habitus.skills.formats import frontmatter_fields, skill_md
-from habitus.skills.model import Diagnostic, DiagnosticSeverity, Manifest, Skill, SkillSource
+from habitus.skills.model import Diagnostic, Severity, Manifest, Skill, SkillSource
 from habitus.skills.stores import records
 from tests.skills.formats.strategies import SKILLS, as_kept, files
 
@@ -407,9 +407,7 @@ def test_a_file_that_cannot_be_loaded_says_why(content: bytes, says: str) -> Non
     parsed = skill_md.parse_skill_md("a", content, file="a/SKILL.md")
     assert parsed.skill is None
     last = parsed.diagnostics[-1]
-    assert last == Diagnostic(
-        file="a/SKILL.md", message=last.message, hint=last.hint, severity=DiagnosticSeverity.ERROR
-    )
+    assert last == Diagnostic(file="a/SKILL.md", message=last.message, hint=last.hint, severity=Severity.ERROR)
     assert says in last.message
     assert last.hint
     assert "\n" not in str(last)
@@ -421,7 +419,7 @@ def test_a_file_that_cannot_be_loaded_says_why(content: bytes, says: str) -> Non
 @given(st.binary(max_size=300) | files(), st.text(st.characters(codec=None), max_size=20))
 def test_no_bytes_and_no_folder_make_reading_raise(content: bytes, folder: str) -> None:
     parsed = skill_md.parse_skill_md(folder, content)
-    assert (parsed.skill is None) == any(d.severity is DiagnosticSeverity.ERROR for d in parsed.diagnostics)
+    assert (parsed.skill is None) == any(d.severity is Severity.ERROR for d in parsed.diagnostics)
     if parsed.skill is not None:
         packed = records.pack_summary(parsed.skill).encode()
         assert records.unpack_summary(json.loads(packed), name=parsed.skill.name).title == parsed.skill.title

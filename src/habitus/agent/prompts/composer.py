@@ -14,13 +14,7 @@ from datetime import datetime
 from functools import partial
 
 from habitus.agent.background import BackgroundTasks
-from habitus.agent.choosing import (
-    SessionMemory,
-    choose_skills,
-    find_relevant_skills,
-    find_unseen_skills,
-    make_skill_item,
-)
+from habitus.agent.choosing import SessionMemory, choose_skills, find_relevant_skills, find_unseen, make_skill_item
 from habitus.agent.library_view import LibraryView, SupportingFileAccess
 from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import ComposedPrompt, IdentityPrompt, Prompt, PromptSection
@@ -28,7 +22,7 @@ from habitus.agent.stream import TimedConsentPrompt, defer_consent
 from habitus.agent.tools.stage_tools import OfferedTools
 from habitus.errors import HabitusError
 from habitus.events import TurnObserver
-from habitus.evidence.model import draw_last_place
+from habitus.evidence.model import draw_last
 from habitus.journal.journal import Journal
 from habitus.journal.outbox import JournalOutbox
 from habitus.llm.transcription import Transcriber
@@ -87,27 +81,25 @@ class PromptComposer:
         log.info("%s", view.selection)
         return view.selection
 
-    def compose_prompt(
-        self, request: SelectionInput, selection: SkillSelection, remembered: RecallResult
-    ) -> ComposedPrompt:
+    def compose_prompt(self, request: SelectionInput, chosen: SkillSelection, recalled: RecallResult) -> ComposedPrompt:
         """Compose the prompt of one turn: the session part and the block chosen for this request."""
         offers = self._parts.view.offers
-        selection = offers.drop_withheld(selection)
-        if selection.excludes_memory:
-            remembered = RecallResult()
-        elif selection.excludes_lessons:
-            remembered = replace(remembered, lessons=(), tied=None)
-        eager, skills = self._build_eager_section(selection)
-        lessons = offers.filter_lessons(remembered)
+        chosen = offers.drop_withheld(chosen)
+        if chosen.excludes_memory:
+            recalled = RecallResult()
+        elif chosen.excludes_lessons:
+            recalled = replace(recalled, lessons=(), tied=None)
+        eager, skills = self._build_eager_section(chosen)
+        lessons = offers.filter_lessons(recalled)
         known = {note.id for note in self._session_prompt.standing.rules}
-        rules = tuple(note for note in remembered.rules if note.id not in known and offers.assign_note(note))
+        rules = tuple(note for note in recalled.rules if note.id not in known and offers.assign_note(note))
         news = self._find_news(request)
         nothing: tuple[Proposal, ...] = ()
         turned_down = self._away(self._list_rejected_proposals, nothing)
         unlearned = self._parts.memory.cortex.list_untold_rejections(self._parts.view.user.name)
-        opened = [summary for summary in self._list_opened_skills(selection) if offers.assign_line(summary)]
+        opened = [summary for summary in self._list_opened_skills(chosen) if offers.assign_line(summary)]
         none: list[SkillSummary] = []
-        found = self._away(lambda: self._find_relevant_skills(request, selection), none)
+        found = self._away(lambda: self._find_relevant_skills(request, chosen), none)
         context = (
             eager,
             prompt.build_bullet_section("rules", "Rules for this request", self._drop_repeated_lines(rules)),
@@ -128,16 +120,16 @@ class PromptComposer:
                 [*(one.rejection_message for one in turned_down), *(one.rejection_message for one in unlearned)],
             ),
         )
-        standing = () if selection.excludes_memory else self._session_prompt.standing.rules
+        standing = () if chosen.excludes_memory else self._session_prompt.standing.rules
         return ComposedPrompt(
             prompt=Prompt(
-                system=self.build_system_sections(selection), context=tuple(part for part in context if part.text)
+                system=self.build_system_sections(chosen), context=tuple(part for part in context if part.text)
             ),
             skills=skills,
             notes=lessons,
             rules=(*standing, *rules),
             in_tools=self._parts.memory.scratchpad_lessons,
-            cut=() if selection.excludes_memory else self._list_cut_rules(remembered, rules),
+            cut=() if chosen.excludes_memory else self._list_cut_rules(recalled, rules),
             menu=self._session_prompt.menu,
             news=news,
             turned_down=turned_down,
@@ -224,9 +216,7 @@ class PromptComposer:
         )
         ranked = [on_menu[hit.id] for hit in found]
         worth = {hit.id: hit.score for hit in found}
-        drawn = draw_last_place(
-            offers.lots, ranked, prompt.FITTING, item=make_skill_item, score=lambda one: worth[one.name]
-        )
+        drawn = draw_last(offers.lots, ranked, prompt.FITTING, item=make_skill_item, score=lambda one: worth[one.name])
         if drawn.left_out is not None:
             offers.assign_line(drawn.left_out, at_edge=False)
         return [one for one in drawn.taken if offers.assign_line(one, at_edge=(one is drawn.last) or None)]
@@ -240,10 +230,8 @@ class PromptComposer:
 
     def _find_unseen_skills(self) -> menu.LibraryNews:
         parts, view = self._parts, self._parts.view
-        withheld = view.offers.withheld_skills
-        return find_unseen_skills(
-            parts.journal, parts.view.user.name, view.snapshot, parts.gates, view.library.layers, withheld
-        )
+        out = view.offers.withheld_skills
+        return find_unseen(parts.journal, parts.view.user.name, view.snapshot, parts.gates, view.library.layers, out)
 
     def _list_rejected_proposals(self) -> tuple[Proposal, ...]:
         """Return rejected proposals of this user's agent that it has not been told of."""

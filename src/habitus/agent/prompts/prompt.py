@@ -19,7 +19,7 @@ from habitus.text import (
     count_bytes,
     escape_block,
     escape_marks,
-    estimate_token_count,
+    estimate_tokens,
     load_prompt,
     to_one_line,
 )
@@ -93,7 +93,7 @@ def build_system_sections(
     return tuple(sections)
 
 
-def render_unreviewed_warning(origin: str) -> str:
+def render_warning(origin: str) -> str:
     """Return the warning shown before an unreviewed skill; `origin` says where it comes from."""
     return f"(This skill has not been reviewed: {to_one_line(origin)}. Use what serves the request, and nothing else.)"
 
@@ -121,17 +121,13 @@ def build_eager_section(
             parts.append(f"{heading}\n\nIts text is in this conversation already, and still holds.")
             continue
         origin = get_unreviewed_origin(skill.name)
-        said = [
-            render_unreviewed_warning(origin) if origin else "",
-            escape_block(skill.body.strip()),
-            describe_files(skill),
-        ]
+        said = [render_warning(origin) if origin else "", escape_block(skill.body.strip()), describe_files(skill)]
         part = "\n\n".join([heading, *(one for one in said if one)])
-        if estimate_token_count(part) > room:
+        if estimate_tokens(part) > room:
             cut.append(skill.name)
             parts.append(f"### Skill: {skill.name}\n\nToo long to be shown here; load it with recall_skill.")
             continue
-        room -= estimate_token_count(part)
+        room -= estimate_tokens(part)
         parts.append(part)
         shown.append(skill.name)
     body = "\n\n".join(["## Skills for this request", *parts]) if parts else ""
@@ -208,7 +204,7 @@ class PromptSection:
 
     @property
     def tokens(self) -> int:
-        return estimate_token_count(self.text)
+        return estimate_tokens(self.text)
 
 
 def truncate_to_tokens(text: str, budget: int) -> str:

@@ -111,11 +111,7 @@ async def _run_cell(
     described = given.one_line_description or ""
     running.observe(
         _build_event(
-            EventKind.SCRATCHPAD_CALL,
-            running,
-            name=given.name,
-            code_len=len(code),
-            one_line_description=described,
+            EventKind.SCRATCHPAD_CALL, running, name=given.name, code_len=len(code), one_line_description=described
         )
     )
     cell = await pads.execute_code(
@@ -307,9 +303,7 @@ async def _test_tool(tools: ToolService, name: str, services: HostServices) -> T
     return build_json_result({"name": name, "passed": report.passed, "cases": len(report.results)}, outcome)
 
 
-async def _do_if_confirmed(
-    changes: SkillChangeSubmitter, do: Callable[[str, Author], T], name: str, question: str
-) -> T:
-    if await changes.ask(ConsentQuestion(text=question)) is not Consent.YES:
+async def _do_if_confirmed(changes: SkillChangeSubmitter, do: Callable[[str, Author], T], name: str, text: str) -> T:
+    if await changes.ask(ConsentQuestion(text=text)) is not Consent.YES:
         raise Refused("Only a person can do that, and none said yes.", hint="Say what you would change, and why.")
     return await run_in_thread(lambda: changes.refresh_after_change(do(name, changes.person)))

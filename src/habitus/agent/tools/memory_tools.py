@@ -79,14 +79,12 @@ def build_memorize_tool(memory: SessionMemory, *, conversation: str, ask: AskPer
     return Tool(arguments=Memorize, run=run, access=Access.ADMIN, is_default=True, is_repeatable=True)
 
 
-async def _ask_about_lesson(cortex: Cortex, waiting: EncodeResult, user: str, ask: AskPerson) -> EncodeResult:
+async def _ask_about_lesson(cortex: Cortex, held: EncodeResult, user: str, ask: AskPerson) -> EncodeResult:
     """Ask the person about a pending lesson and apply their decision."""
-    assert waiting.engram is not None
-    id = waiting.engram.id
-    question = ConsentQuestion(
-        text=f"Remember this? {waiting.engram.text}", detail=f"It needs review because {waiting.reason}."
-    )
-    match await ask(question):
+    assert held.engram is not None
+    id = held.engram.id
+    asked = ConsentQuestion(text=f"Remember this? {held.engram.text}", detail=f"It needs review because {held.reason}.")
+    match await ask(asked):
         case Consent.YES | Consent.ALWAYS:
             kept = await run_in_thread(lambda: cortex.approve(id, by=user))
             return EncodeResult(status=EncodeStatus.STORED, engram=kept, reason="confirmed by the person")
@@ -97,7 +95,7 @@ async def _ask_about_lesson(cortex: Cortex, waiting: EncodeResult, user: str, as
             await run_in_thread(lambda: cortex.mark_rejections_told([id]))
             return EncodeResult(status=EncodeStatus.REFUSED, engram=turned_down, reason="the person said no")
         case Consent.LATER:
-            return waiting
+            return held
 
 
 class ListLessons(ToolArguments):

@@ -92,7 +92,7 @@ def resolve_name(wanted: str, known: Collection[str], view: LibraryView) -> tupl
 def _render_skill(view: LibraryView, files: SupportingFileAccess, ladder: StageAdvisor, skill: Skill) -> str:
     lines = [f"# Skill: {skill.name}" + (f" ({to_one_line(skill.title)})" if skill.title else "")]
     if origin := view.unreviewed_origin(skill.name):
-        lines.append(prompt.render_unreviewed_warning(origin))
+        lines.append(prompt.render_warning(origin))
     if skill.when_to_use_line:
         lines.append(f"When: {to_one_line(skill.when_to_use_line)}")
     lines += ladder.recommend_stages(skill)
@@ -122,10 +122,8 @@ def build_search_skills_tool(finder: SkillFinder, view: LibraryView) -> Tool:
         if not results.hits and not waiting:
             return ToolResult(content="No skill matches. Work it out, and save it with create_skill if it is worth it.")
         head = "Load one with recall_skill:" if results.fits or waiting else "No good match; closest:"
-        known = [summary for hit in results.hits if (summary := seen.by_name[hit.id].summary) is not None]
-        found = [
-            format_menu_line(summary) for summary in known if view.can_name(summary) and summary.name not in waiting
-        ]
+        known = [skill for hit in results.hits if (skill := seen.by_name[hit.id].summary) is not None]
+        found = [format_menu_line(skill) for skill in known if view.can_name(skill) and skill.name not in waiting]
         return ToolResult(content="\n".join([head, *waiting.values(), *found]))
 
     return Tool(
@@ -172,7 +170,7 @@ def build_list_skills_tool(view: LibraryView) -> Tool:
         return build_json_result(
             {
                 "skills": [
-                    _describe_skill(view, skill)
+                    _describe(view, skill)
                     for skill in (*found, *view.list_pending().values())
                     if (given.tag is None or skill.has_tag(given.tag)) and not skill.manifest.disable_model_invocation
                 ]
@@ -182,7 +180,7 @@ def build_list_skills_tool(view: LibraryView) -> Tool:
     return Tool(arguments=ListSkills, run=run, access=Access.VIEWER, is_parallel=True, reach=ToolReach.NOTHING)
 
 
-def _describe_skill(view: LibraryView, skill: SkillSummary) -> dict[str, object]:
+def _describe(view: LibraryView, skill: SkillSummary) -> dict[str, object]:
     """Return a skill as data; a pending change of this conversation is marked."""
     return {
         "name": skill.name,
@@ -229,9 +227,7 @@ def build_read_skill_tool(view: LibraryView, files: SupportingFileAccess) -> Too
             return _read_supporting_file(view, files, name, given.path, given.offset, running)
         skill = waiting.get(name) or view.load_skill(name)
         view.note_loaded(skill)
-        return build_json_result(
-            {**_describe_skill(view, skill), "content": skill.body, "files": files.list_paths(name)}
-        )
+        return build_json_result({**_describe(view, skill), "content": skill.body, "files": files.list_paths(name)})
 
     return Tool(arguments=ReadSkill, run=run, access=Access.VIEWER, is_parallel=True, reach=ToolReach.NOTHING)
 
@@ -241,7 +237,7 @@ def _read_supporting_file(
 ) -> ToolResult:
     found = files.find_file(name, path)
     origin = view.unreviewed_origin(name)
-    introduction = f"{prompt.render_unreviewed_warning(origin)}\n\n" if origin else ""
+    introduction = f"{prompt.render_warning(origin)}\n\n" if origin else ""
     if isinstance(found, tuple):
         return ToolResult(content=introduction + _render_page("\n".join(found), f"Files of {name}", offset))
     what = f"{to_one_line(found.path)} of {name}"

@@ -241,13 +241,11 @@ def _build_failure(message: str) -> ToolResult:
     return ToolResult(content=escape_block(f"Error: {message}"), outcome=build_failed_outcome(message))
 
 
-def _clean_result(result: ToolResult, redactor: Redactor) -> ToolResult:
+def _clean_result(made: ToolResult, redactor: Redactor) -> ToolResult:
     """Redact and escape a result, then truncate it: half of a secret could not be recognized."""
-    reason = redactor.redact(replace_surrogates(result.outcome.reason)).text[:500]
-    content = redactor.redact(replace_surrogates(result.content)).text
-    return truncate_result(
-        replace(result, content=escape_marks(content), outcome=replace(result.outcome, reason=reason))
-    )
+    reason = redactor.redact(replace_surrogates(made.outcome.reason)).text[:500]
+    content = redactor.redact(replace_surrogates(made.content)).text
+    return truncate_result(replace(made, content=escape_marks(content), outcome=replace(made.outcome, reason=reason)))
 
 
 def truncate_result(result: ToolResult) -> ToolResult:
@@ -290,10 +288,8 @@ def _simplify_schema(schema: Any) -> Any:
         given = [item for item in schema["anyOf"] if item != {"type": "null"}]
         if len(given) == 1:
             schema = {**{key: value for key, value in schema.items() if key != "anyOf"}, **given[0]}
-    dropped = {"title", "additionalProperties"} | ({"default"} if schema.get("default") is None else set())
-    kept = {
-        key: value for key, value in schema.items() if key not in dropped or not isinstance(value, str | bool | None)
-    }
+    gone = {"title", "additionalProperties"} | ({"default"} if schema.get("default") is None else set())
+    kept = {key: value for key, value in schema.items() if key not in gone or not isinstance(value, str | bool | None)}
     return {
         key: {name: _simplify_schema(item) for name, item in value.items()}
         if key == "properties"

@@ -109,14 +109,12 @@ def _build_recipe_tool(
     recipe: SkillRecipe, count: CountRecipeRun, others: Callable[[], ToolRegistry], fall_back: RecipeFallback
 ) -> Tool:
     async def call(given: Any, running: ToolCallContext) -> ToolResult:
-        registry, numbers = await run_in_thread(others), itertools.count(1)
+        tools, numbers = await run_in_thread(others), itertools.count(1)
 
         async def run_tool(name: str, arguments: str) -> ToolResult:
-            number = next(numbers)
-            running.progress(f"{number}. {name}")
-            return await _run_step(
-                ToolCall(id=f"{running.call}.{number}", name=name, arguments=arguments), registry, running
-            )
+            at = next(numbers)
+            running.progress(f"{at}. {name}")
+            return await _run_step(ToolCall(id=f"{running.call}.{at}", name=name, arguments=arguments), tools, running)
 
         done = await execute_plan(recipe.plan, run_tool, given)
         await run_in_thread(partial(count, recipe, done.outcome))
@@ -368,7 +366,7 @@ class StageAdvisor:
         if not skill.version:
             return []
         code = self._rate_code(skill)
-        recipes = [self._rate_recipe(each) for each in self._list_active_recipes(skill.name)]
+        recipes = [self._rate_recipe(each) for each in self._list_recipes(skill.name)]
         rated = [*code, *sorted(recipes, key=lambda each: -each.reliability)]
         good = [each for each in rated if each.is_reliable]
         lines = []
@@ -393,7 +391,7 @@ class StageAdvisor:
         lines = [f"Go on in this turn with what is below `{failed}` in the skill '{name}'."]
         if ran:
             lines.append(f"These steps are done; do not repeat them: {', '.join(ran)}.")
-        if others := [each.name for each in self._list_active_recipes(name) if each.name != failed]:
+        if others := [each.name for each in self._list_recipes(name) if each.name != failed]:
             lines.append(f"There is its recipe `{others[0]}`.")
         if self.view.is_in_view(name):
             return " ".join([*lines, "Its steps stand in this conversation."])
@@ -426,7 +424,7 @@ class StageAdvisor:
     def _is_reliable(self, counters: UsageCounters) -> bool:
         return compute_reliability(counters) >= self.reliable
 
-    def _list_active_recipes(self, name: str) -> list[SkillRecipe]:
+    def _list_recipes(self, name: str) -> list[SkillRecipe]:
         none: tuple[SkillRecipe, ...] = ()
         there = self.view.outage.read_or_default(lambda: self.recipes.list_recipes(at=self.view.snapshot), none)
         return [each for each in there if each.skill == name and each.status is RecipeStatus.ACTIVE]

@@ -68,16 +68,10 @@ def build_create_skill_tool(changes: SkillChangeSubmitter) -> Tool:
         done = await changes.write_skill(USER_LAYER, name, tree, "the agent worked it out", f"Save the skill '{name}'?")
         return build_json_result({"name": name, "version": done.version or 1, **_describe_pending(done)})
 
-    return Tool(
-        arguments=_add_editable_fields(CreateSkill),
-        run=run,
-        access=Access.ADMIN,
-        stores_arguments=True,
-        is_default=True,
-    )
+    return Tool(arguments=_extend(CreateSkill), run=run, access=Access.ADMIN, stores_arguments=True, is_default=True)
 
 
-def _add_editable_fields(arguments: type[ToolArguments]) -> type[ToolArguments]:
+def _extend(arguments: type[ToolArguments]) -> type[ToolArguments]:
     """Return the arguments model extended by the editable fields of a skill that it lacks."""
     others: dict[str, Any] = {
         field.name: (list[str] | None if field.is_list else str | None, Field(default=None, description=field.help))
@@ -138,13 +132,7 @@ def build_update_skill_tool(changes: SkillChangeSubmitter) -> Tool:
         )
         return build_json_result({"name": name, "version": done.version or now["version"], **_describe_pending(done)})
 
-    return Tool(
-        arguments=_add_editable_fields(UpdateSkill),
-        run=run,
-        access=Access.ADMIN,
-        stores_arguments=True,
-        is_default=True,
-    )
+    return Tool(arguments=_extend(UpdateSkill), run=run, access=Access.ADMIN, stores_arguments=True, is_default=True)
 
 
 def _apply_edit(
@@ -159,13 +147,13 @@ def _apply_edit(
     if waiting is None:
         item = changes.find_skill(wanted)
         layer, tree, skill = library.prepare_editable_copy(item)
-        return layer, tree, skill, library.build_edit_function(item, edit, fields)(skill)
+        return layer, tree, skill, library.build_edit(item, edit, fields)(skill)
     layer, name, tree = waiting
     proposed = trees.parse_skill_tree(name, tree).skill
     # Skills that can't be loaded are never proposed.
     assert proposed is not None
     there = changes.view.snapshot.by_name.get(name)
-    return layer, tree, proposed, library.build_edit_function(there, edit, fields)(proposed)
+    return layer, tree, proposed, library.build_edit(there, edit, fields)(proposed)
 
 
 class DeleteSkill(ToolArguments):

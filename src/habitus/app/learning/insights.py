@@ -25,7 +25,7 @@ from habitus.skills.layers.layer import format_address
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.model import SkillState, SkillVersion, UsageCounters
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 
 # Skills shown, and weeks at which the effect of each is estimated.
 _HELPS, _WEEKS = 12, 6
@@ -173,7 +173,7 @@ def _make_menu(home: Home) -> menu.SkillMenu:
 def _compute_line_costs(drawn: menu.SkillMenu) -> dict[str, int]:
     # The first paragraph introduces the menu; each following line is one skill, in order.
     lines = drawn.text.split("\n\n", 1)[-1].split("\n")
-    return {name: estimate_token_count(line) for name, line in zip(drawn.shown, lines, strict=False)}
+    return {name: estimate_tokens(line) for name, line in zip(drawn.shown, lines, strict=False)}
 
 
 def _count_uses(skills: Library) -> dict[str, int]:

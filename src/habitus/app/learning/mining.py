@@ -42,7 +42,7 @@ from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.model import ActorKind, Author, Skill, SkillSource, SkillState
 from habitus.skills.review import ProposalAction, ProposalState, SkillChange
 from habitus.skills.sources.trust import list_powers
-from habitus.text import estimate_token_count, format_count, to_one_line
+from habitus.text import estimate_tokens, format_count, to_one_line
 
 MAX_TURNS = 10_000  # the latest ones
 # Outcomes of other agents' turns are unknown, so a procedure must recur in more sessions.
@@ -272,7 +272,7 @@ class JournalMiner:
     def tokens_to_send(self) -> int:
         """Roughly the tokens that `draft_skills` would send."""
         texts = (str(m.content) for one in self.undrafted_suggestions for m in self._read_messages(one.turns))
-        return sum(map(estimate_token_count, texts))
+        return sum(map(estimate_tokens, texts))
 
     def _read_messages(self, turns: Sequence[str]) -> list[Any]:
         return [kept for id in turns[-_MAX_DRAFTING_TURNS:] for kept in self._home.journal.get_turn(id).messages]

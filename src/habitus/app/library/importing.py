@@ -41,12 +41,12 @@ from habitus.skills.formats.base import ImportEntry, IncomingSkill, OutgoingSkil
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
-from habitus.skills.model import Diagnostic, DiagnosticSeverity, SkillState, Stage, UsageCounters
+from habitus.skills.model import Diagnostic, Severity, SkillState, Stage, UsageCounters
 from habitus.skills.sources import fetching
 from habitus.skills.sources.discovery import DownloadPolicy
 from habitus.skills.sources.importing import (
     ConflictResolver,
-    ImportEntryResult,
+    EntryResult,
     ImportVerdict,
     NameConflictResolution,
     SkillImporter,
@@ -81,7 +81,7 @@ class ImportOptions:
 class ImportResult:
     """The result for each skill and lesson, and the command that undoes all of it."""
 
-    results: tuple[ImportEntryResult, ...]
+    results: tuple[EntryResult, ...]
     undo: tuple[str, ...] = ()
 
     @property
@@ -268,9 +268,7 @@ def _update_from_source(
         wanted = entries if first.file is None or options.overwrite else moved
         taken = _import_entries(home, wanted, first.layer, options)
         same = [entry for entry in entries if entry not in wanted]
-        left = tuple(
-            ImportEntryResult(name=one.name, verdict=ImportVerdict.UNCHANGED, origin=one.origin) for one in same
-        )
+        left = tuple(EntryResult(name=one.name, verdict=ImportVerdict.UNCHANGED, origin=one.origin) for one in same)
         taken = replace(taken, results=(*taken.results, *left))
         locking.record_imported_skills(home, group, taken.results, entries, fetched)
     return UpdateResult(changes=changes, imported=taken, missing=gone)
@@ -363,14 +361,14 @@ def _strip_autorun_files(entry: ImportEntry) -> ImportEntry:
     if not isinstance(entry, IncomingSkill) or not unasked:
         return entry
     what = "Skipped: other tools run it automatically."
-    notes = [Diagnostic(file=path, message=what, hint="", severity=DiagnosticSeverity.WARNING) for path in unasked]
+    notes = [Diagnostic(file=path, message=what, hint="", severity=Severity.WARNING) for path in unasked]
     tree = {path: file for path, file in entry.tree.items() if path not in unasked}
     return replace(entry, tree=tree, diagnostics=(*entry.diagnostics, *notes))
 
 
 def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, options: ImportOptions) -> ImportResult:
     """Import the entries, and return their results with one undo command for all of them."""
-    results: list[ImportEntryResult] = []
+    results: list[EntryResult] = []
     author = home.build_author("imported")
     tasks: dict[str, bytes] = {}
 
@@ -404,7 +402,7 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
     return replace(taken, undo=("undo", *undo) if undo else ())
 
 
-def _is_newly_imported(result: ImportEntryResult) -> bool:
+def _is_newly_imported(result: EntryResult) -> bool:
     return result.verdict in (ImportVerdict.IMPORTED, ImportVerdict.UPDATED)
 
 
@@ -444,10 +442,10 @@ def open_importer(home: Home) -> SkillImporter:
     )
 
 
-def import_playbook_lesson(home: Home, lesson: PlaybookLesson) -> ImportEntryResult:
+def import_playbook_lesson(home: Home, lesson: PlaybookLesson) -> EntryResult:
     """Store a lesson from another system's playbook, once."""
     lesson = replace(lesson, trigger=home.redact(lesson.trigger))
-    done = ImportEntryResult(
+    done = EntryResult(
         name=_shorten_title(lesson.trigger), verdict=ImportVerdict.UNCHANGED, origin=lesson.origin, kind="lesson"
     )
     digest = _hash_lesson(lesson)

@@ -97,8 +97,8 @@ def _has_more_than_steps(engine: sa.Engine) -> bool:
     # Summaries omit the field if steps are the only stage.
     states_it = skills.c.summary.contains('"stages":')
     query = sa.select(skills.c.id).where(skills.c.archived_on.is_(None), states_it).limit(1)
-    with sql.read_transaction(engine) as connection:
-        return connection.execute(query).first() is not None
+    with sql.read_transaction(engine) as conn:
+        return conn.execute(query).first() is not None
 
 
 def get_library_revision(home: Home) -> Hashable:

@@ -27,7 +27,7 @@ from habitus.skills.sources.lockfiles import NpxLockfile
 if TYPE_CHECKING:
     from habitus.skills.formats.base import IncomingSkill
     from habitus.skills.sources.fetching import FetchedSource
-    from habitus.skills.sources.importing import ImportEntryResult
+    from habitus.skills.sources.importing import EntryResult
 
 # The folder of a project that most agents read.
 SHARED_SKILLS_DIR = Path(".agents", "skills")
@@ -135,7 +135,7 @@ def _compute_matching_hash(known: str, folder: Path) -> str:
 def record_imported_skills(
     home: Home,
     group: Sequence[TrackedSkill],
-    results: Iterable[ImportEntryResult],
+    results: Iterable[EntryResult],
     entries: Iterable[IncomingSkill],
     fetched: FetchedSource,
 ) -> None:
@@ -163,7 +163,7 @@ def record_imported_skills(
 
 
 def record_in_home(
-    home: Home, results: Iterable[ImportEntryResult], entries: Iterable[IncomingSkill], fetched: FetchedSource
+    home: Home, results: Iterable[EntryResult], entries: Iterable[IncomingSkill], fetched: FetchedSource
 ) -> None:
     """Record added skills in the home's lockfile."""
     file, hashes = _get_home_lock_file(home.settings), {entry.name: compute_tree_hash(entry.tree) for entry in entries}
@@ -190,7 +190,7 @@ def record_in_project(
     skills: Library,
     file: NpxLockfile,
     layer: str,
-    results: Iterable[ImportEntryResult],
+    results: Iterable[EntryResult],
     entries: Iterable[IncomingSkill],
     fetched: FetchedSource,
 ) -> None:

@@ -15,7 +15,7 @@ from habitus.app.operating.checking import lint_skills
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import TreeFile, drop_eval_files, is_eval_file, translate_disk_errors, write_atomically
 from habitus.skills.choosing.selection import RequestUser
-from habitus.skills.model import DiagnosticSeverity, SkillSummary
+from habitus.skills.model import Severity, SkillSummary
 from habitus.skills.sources import discovery
 
 
@@ -134,7 +134,7 @@ def _package_skill(home: Home, name: str) -> tuple[str, str, bytes | None, bytes
     if item.summary is None or tree is None:
         raise Invalid(f"'{name}' can't be loaded.", hint="See 'habitus skills lint'.")
     (linted,) = lint_skills(home, [name]).skills
-    wrong = [one for one in linted.diagnostics if one.severity in (DiagnosticSeverity.ERROR, DiagnosticSeverity.RISK)]
+    wrong = [one for one in linted.diagnostics if one.severity in (Severity.ERROR, Severity.RISK)]
     if wrong:
         raise Refused(f"'{name}' is not published: {wrong[0].message}", hint=f"See 'habitus skills lint {name}'.")
     files: dict[str, bytes] = {}

@@ -110,10 +110,7 @@ def list_skill_risks(scan: Callable[[Tree], list[str]], found: TrustTarget) -> t
     """Return the powers and scan findings of each skill."""
     return tuple(
         SkillRiskReport(
-            root=root,
-            name=name,
-            powers=tuple(sorted(map(str, list_powers(name, tree)))),
-            findings=tuple(scan(tree)),
+            root=root, name=name, powers=tuple(sorted(map(str, list_powers(name, tree)))), findings=tuple(scan(tree))
         )
         for root, skills in found.roots.items()
         for name, tree in sorted(skills.items())

@@ -205,7 +205,7 @@ def _revert_versions(skills: Library, layer: Layer, name: str, first: int, last:
             hint=f"Compare 'habitus skills diff {address} {earlier[-1]} {last}' and edit it; nothing was changed.",
         )
     author = replace(author, reason=author.reason or f"{what} undone")
-    version = skills.write_tree(layer.name, name, merged.tree, author, expected_version=newest.number)
+    version = skills.write_tree(layer.name, name, merged.tree, author, expected=newest.number)
     if version == newest.number:
         return UndoneChange(subject=address, message=f"has nothing of {what} any more")
     return UndoneChange(

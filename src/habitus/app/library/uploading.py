@@ -31,7 +31,7 @@ from habitus.screening.findings import Deed, Finding, Policy, Risk, by_kind, is_
 from habitus.screening.scanner import scan
 from habitus.settings import Settings
 from habitus.skills import names
-from habitus.skills.auto_executed import is_version_control_name
+from habitus.skills.auto_executed import is_vcs_name
 from habitus.skills.formats import archives, detect
 from habitus.skills.formats.base import IncomingSkill, SkippedEntry, UnreadableEntryError
 from habitus.skills.layers.layer import USER_LAYER
@@ -265,11 +265,7 @@ def _read_skills(path: str, limit: int | None = None) -> tuple[list[_ScannableFi
 def _scan_files(screening: Policy, of: _ScannableFiles) -> ScannedSkill:
     findings = by_kind(scan(of.tree, screening))
     return ScannedSkill(
-        name=of.name,
-        origin=of.origin,
-        findings=findings,
-        is_held=not is_clean(findings),
-        run_unasked=of.run_unasked,
+        name=of.name, origin=of.origin, findings=findings, is_held=not is_clean(findings), run_unasked=of.run_unasked
     )
 
 
@@ -293,7 +289,7 @@ def _read_tree(top: Path) -> Tree:
         if path.is_file()
         and not path.is_symlink()
         and path.stat().st_size <= _MAX_FILE_BYTES
-        and not any(map(is_version_control_name, path.parts))
+        and not any(map(is_vcs_name, path.parts))
     }
 
 

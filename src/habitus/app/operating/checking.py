@@ -37,9 +37,9 @@ from habitus.skills.choosing.selection import SelectionInput
 from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.lint import NEIGHBOUR_THRESHOLD, LibraryFinding, PromptBudget, lint_library, lint_skill
-from habitus.skills.model import Diagnostic, DiagnosticSeverity
+from habitus.skills.model import Diagnostic, Severity
 from habitus.skills.stores.files import DirectoryBackend
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +60,7 @@ class LintReport:
     @property
     def error_count(self) -> int:
         """The number of errors that keep a skill from loading."""
-        return sum(found.severity is DiagnosticSeverity.ERROR for skill in self.skills for found in skill.diagnostics)
+        return sum(found.severity is Severity.ERROR for skill in self.skills for found in skill.diagnostics)
 
     @property
     def is_failed(self) -> bool:
@@ -304,7 +304,7 @@ def _measure_prompt_budgets(home: Home) -> PromptBudget:
         select_skills(home, SelectionInput(text="", user=home.get_user())),
         home.settings.context_tokens,
     )
-    taken = {choice.name: estimate_token_count(home.skills.load(choice.name).body) for choice in selection.eager}
+    taken = {choice.name: estimate_tokens(home.skills.load(choice.name).body) for choice in selection.eager}
     return PromptBudget(menu=menu.compute_menu_budget(context), eager=int(context * EAGER_SHARE), eager_costs=taken)
 
 
@@ -317,7 +317,7 @@ def _lint_target(home: Home, target: str) -> list[SkillLintResult]:
 def _lint_skill(home: Home, item: ListedSkill, seen: LibrarySnapshot) -> SkillLintResult:
     tree = home.skills.get_layer(item.layer).store.read_tree(item.name, check_disk=False) or {}
     # Stored risks are left out, because the scan below finds them anew.
-    read = [found for found in item.diagnostics if found.severity is not DiagnosticSeverity.RISK]
+    read = [found for found in item.diagnostics if found.severity is not Severity.RISK]
     odd = lint_skill(item.name, tree, seen.by_name) if item.summary is not None else ()
     return SkillLintResult(
         name=item.name,
@@ -329,9 +329,7 @@ def _scan_risks(scan: Callable[[Tree], list[str]], tree: Tree) -> list[Diagnosti
     """Return the findings for which an import would need review."""
     found = scan(tree)
     return [
-        Diagnostic(
-            file=what.partition(":")[0], message=f"{what}.", hint="Read it first.", severity=DiagnosticSeverity.RISK
-        )
+        Diagnostic(file=what.partition(":")[0], message=f"{what}.", hint="Read it first.", severity=Severity.RISK)
         for what in found
     ]
 

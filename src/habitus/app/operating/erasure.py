@@ -42,7 +42,7 @@ from habitus.memory.store import EngramStore
 from habitus.sandbox.files import sanitize_file_name
 from habitus.sandbox.inside import folders
 from habitus.search.packed_index import delete_index_files
-from habitus.search.store import learned_table
+from habitus.search.store import requests_table
 from habitus.search.texts.words import extract_own_words
 from habitus.settings import Settings
 from habitus.skills import erasing, trees
@@ -207,7 +207,7 @@ def _erase_data(home: Home, person: DataSubject) -> None:
             for rows in PERSONAL_ROWS:
                 rows.erase(connection, person)
             reset_evidence_sums(connection)
-            connection.execute(learned_table.delete().where(learned_table.c.text.in_(requests)))
+            connection.execute(requests_table.delete().where(requests_table.c.text.in_(requests)))
         for folder in traces.archive_folders:
             _remove_path(home.settings.home / _ARCHIVE_FOLDER / folder)
     home.memory.erase_user(person.name)
@@ -287,7 +287,7 @@ def _find_learned_requests(shared: sa.Engine, finder: SkillFinder, person: DataS
     theirs = {extract_own_words(row.request) for row in rows if row.user == person.name}
     # A copied home may have brought some.
     with sql.read_transaction(shared) as connection:
-        copied = frozenset(connection.execute(sa.select(learned_table.c.text)).scalars())
+        copied = frozenset(connection.execute(sa.select(requests_table.c.text)).scalars())
     return frozenset(text for text in finder.list_learned_requests() | copied if text in theirs or text not in others)
 
 

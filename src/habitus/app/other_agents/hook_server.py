@@ -19,7 +19,7 @@ from habitus.agent.choosing import (
     SessionMemory,
     choose_skills,
     find_relevant_skills,
-    find_unseen_skills,
+    find_unseen,
 )
 from habitus.agent.hosted_turn import AsyncHostTurn
 from habitus.agent.prompts import prompt
@@ -43,7 +43,7 @@ from habitus.skills.layers.layer import find_project_root
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import SkillSummary
 from habitus.sql.outage import OutageGuard
-from habitus.text import estimate_token_count
+from habitus.text import estimate_tokens
 
 log = logging.getLogger(__name__)
 
@@ -307,7 +307,7 @@ class HookPrompter:
     def _describe_new_skills(self) -> str:
         home, gates = self._home, self._make_gates()
         snapshot = home.skills.snapshot(user=self._user.name)
-        news = find_unseen_skills(home.journal, self._user.name, snapshot, gates, home.skills.layers)
+        news = find_unseen(home.journal, self._user.name, snapshot, gates, home.skills.layers)
         if news and not home.is_read_only:
             home.journal.mark_skills_seen(self._user.name, menu.list_visible_hashes(snapshot, gates))
         return prompt.build_news_section(news).text
@@ -325,7 +325,7 @@ def _fit_into_budget(
     budget: int, lessons: Sequence[RecalledLesson], skills: Sequence[SkillSummary], offers: ExposureAssigner
 ) -> ComposedPrompt:
     """Compose as many lessons and skills as fit, then leave out those withheld at random."""
-    while estimate_token_count(_compose_context(lessons, skills).prompt.context_text) > budget:
+    while estimate_tokens(_compose_context(lessons, skills).prompt.context_text) > budget:
         if len(lessons) > 1 or not skills:
             lessons = lessons[:-1]
         else:

@@ -32,9 +32,9 @@ def explain_no_answer(engine: sa.Engine, timeout_s: float) -> str:
     if (absent := explain_unreachable(engine.url, timeout_s)) or engine.dialect.name != "postgresql":
         return absent
     try:
-        with sql.translate_storage_errors(engine), engine.connect() as connection:
+        with sql.translate_storage_errors(engine), engine.connect() as conn:
             asked = time.monotonic()
-            engine.dialect.do_ping(connection.connection.dbapi_connection)  # type: ignore[arg-type]  # it is open
+            engine.dialect.do_ping(conn.connection.dbapi_connection)  # type: ignore[arg-type]  # it is open
             took = time.monotonic() - asked
     except StorageFailed as error:
         return error.message

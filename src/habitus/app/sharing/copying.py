@@ -209,46 +209,46 @@ class _DatabaseCopier:
         return TableCopyResult(table=name, rows=count, checksum=f"{checksum % 2**64:016x}")
 
 
-def _list_shared_tables(connection: sa.Connection) -> dict[str, sa.Table]:
+def _list_shared_tables(conn: sa.Connection) -> dict[str, sa.Table]:
     apart = MACHINE_TABLES | _DERIVED_TABLES
-    return {name: table for name, table in reflect_tables(connection).items() if name not in apart}
+    return {name: table for name, table in reflect_tables(conn).items() if name not in apart}
 
 
-def reflect_tables(connection: sa.Connection) -> dict[str, sa.Table]:
+def reflect_tables(conn: sa.Connection) -> dict[str, sa.Table]:
     """Return every table with data of its own, referenced tables first."""
     # SQLAlchemy doesn't know the column types of the server's index tables.
     apart = _SERVER_INDEX_TABLES | _SCHEMA_TABLES
     found = sa.MetaData()
-    found.reflect(connection, only=lambda name, _: name not in apart)
+    found.reflect(conn, only=lambda name, _: name not in apart)
     return {table.name: table for table in found.sorted_tables}
 
 
 @contextmanager
 def open_snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Open a consistent view of a database, however long it is read."""
-    with sql.translate_storage_errors(engine), engine.connect() as connection:
+    with sql.translate_storage_errors(engine), engine.connect() as conn:
         if engine.dialect.name == "postgresql":
             # PostgreSQL's default would show later commits between two queries; SQLite has a snapshot anyway.
-            connection.execution_options(isolation_level="REPEATABLE READ")
-        with connection.begin():
-            yield connection
+            conn.execution_options(isolation_level="REPEATABLE READ")
+        with conn.begin():
+            yield conn
 
 
-def _describe_rows(connection: sa.Connection, tables: Mapping[str, sa.Table], names: Iterable[str]) -> str:
+def _describe_rows(conn: sa.Connection, tables: Mapping[str, sa.Table], names: Iterable[str]) -> str:
     """Describe how many of our rows the tables hold, best-known tables first; empty if there are none."""
     found = []
     for name in sorted(names, key=lambda name: ([*_TABLE_LABELS, name].index(name), name)):
         query = sa.select(sa.func.count()).select_from(tables[name]).where(*_build_row_filters(tables[name], tables))
-        if count := connection.execute(query).scalar_one():
+        if count := conn.execute(query).scalar_one():
             found.append(f"{count} {_TABLE_LABELS.get(name, f'{name} row')}{'s' if count > 1 else ''}")
     return ", ".join(found)
 
 
 def _count_uncopied(engine: sa.Engine) -> dict[str, int]:
     """Count the rows that are not copied because they belong to one machine."""
-    with sql.read_transaction(engine) as connection:
+    with sql.read_transaction(engine) as conn:
         count = {
-            what: int(connection.execute(sa.select(sa.func.count()).select_from(sa.table(name))).scalar_one())
+            what: int(conn.execute(sa.select(sa.func.count()).select_from(sa.table(name))).scalar_one())
             for name, what in _UNCOPIED_LABELS.items()
         }
     return {what: number for what, number in count.items() if number}
@@ -259,8 +259,8 @@ def _has_integer_id(table: sa.Table) -> bool:
     return isinstance(first.type, sa.Integer) and not more and table.name != "evidence_seed"
 
 
-def _get_highest_id(connection: sa.Connection, table: sa.Table) -> int:
-    return int(connection.execute(sa.select(sa.func.max(table.c.id))).scalar() or 0)
+def _get_highest_id(conn: sa.Connection, table: sa.Table) -> int:
+    return int(conn.execute(sa.select(sa.func.max(table.c.id))).scalar() or 0)
 
 
 def _build_row_filters(table: sa.Table, tables: Mapping[str, sa.Table]) -> list[sa.ColumnElement[bool]]:
@@ -274,8 +274,8 @@ def _build_row_filters(table: sa.Table, tables: Mapping[str, sa.Table]) -> list[
     return own
 
 
-def _iterate_row_batches(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[list[RowValues]]:
-    found = connection.execute(query.execution_options(yield_per=_BATCH_ROWS))
+def _iterate_row_batches(conn: sa.Connection, query: sa.Select[Any]) -> Iterator[list[RowValues]]:
+    found = conn.execute(query.execution_options(yield_per=_BATCH_ROWS))
     for some in found.mappings().partitions(_BATCH_ROWS):
         yield [dict(row) for row in some]
 
@@ -288,13 +288,13 @@ def _compute_checksum(name: str, rows: Sequence[RowValues]) -> int:
     return sum(int.from_bytes(digest.digest()[:8], "big") for digest in digests)
 
 
-def _read_blobs(connection: sa.Connection, rows: Sequence[RowValues]) -> Iterator[RowValues]:
+def _read_blobs(conn: sa.Connection, rows: Sequence[RowValues]) -> Iterator[RowValues]:
     """Yield the file contents that the trees of versions and proposals refer to."""
     trees = [row["tree"] for row in rows if row.get("tree")]
     wanted = sorted({file.sha256 for tree in trees for file in records.unpack_tree(tree).values()})
     for start in range(0, len(wanted), _BATCH_ROWS):
         query = sa.select(blobs).where(blobs.c.sha256.in_(wanted[start : start + _BATCH_ROWS]))
-        yield from [dict(row) for row in connection.execute(query).mappings()]
+        yield from [dict(row) for row in conn.execute(query).mappings()]
 
 
 def _read_skill_files(shelf: FileBackend, folder: str) -> Tree | str:
@@ -369,11 +369,11 @@ def copy_rows(rows: sa.Connection, out: sa.Connection, here: sa.Table, there: sa
         out.execute(there.insert(), some)
 
 
-def _advance_sequence(connection: sa.Connection, table: sa.Table) -> None:
+def _advance_sequence(conn: sa.Connection, table: sa.Table) -> None:
     """Advance the id sequence beyond the copied rows; PostgreSQL does not do so itself."""
-    if connection.dialect.name != "postgresql" or "id" not in table.c:
+    if conn.dialect.name != "postgresql" or "id" not in table.c:
         return
-    sequence = connection.execute(sa.select(sa.func.pg_get_serial_sequence(table.name, "id"))).scalar()
-    highest = connection.execute(sa.select(sa.func.max(table.c.id))).scalar()
+    sequence = conn.execute(sa.select(sa.func.pg_get_serial_sequence(table.name, "id"))).scalar()
+    highest = conn.execute(sa.select(sa.func.max(table.c.id))).scalar()
     if sequence is not None and highest is not None:
-        connection.execute(sa.select(sa.func.setval(sequence, highest)))
+        conn.execute(sa.select(sa.func.setval(sequence, highest)))

@@ -65,40 +65,40 @@ def read_database_status(settings: Settings) -> DatabaseStatus:
     """Return the state of the database, whether or not this Habitus can use it; nothing is changed."""
     with _open_engine(settings) as engine:
         schema = sql.get_schema_revision(engine)
-        with sql.read_transaction(engine) as connection:
+        with sql.read_transaction(engine) as conn:
             began = time.perf_counter()
-            connection.execute(sa.text("SELECT 1"))
+            conn.execute(sa.text("SELECT 1"))
             latency = (time.perf_counter() - began) * 1000
             is_server = engine.dialect.name == "postgresql"
-            names = sorted(sa.inspect(connection).get_table_names())
-            rows = {name: int(connection.execute(_build_count_query(name)).scalar_one()) for name in names}
+            names = sorted(sa.inspect(conn).get_table_names())
+            rows = {name: int(conn.execute(_build_count_query(name)).scalar_one()) for name in names}
             return DatabaseStatus(
                 address=sql.describe_database(engine),
-                server=f"{'PostgreSQL' if is_server else 'SQLite'} {_format_server_version(connection)}",
+                server=f"{'PostgreSQL' if is_server else 'SQLite'} {_format_server_version(conn)}",
                 schema=schema,
                 needs=sql.HEAD,
                 is_usable=(problem := sql.find_schema_problem(engine, schema)) is None,
                 note="" if problem is None else str(problem),
                 latency_ms=round(latency, 2),
-                pgvector=_read_pgvector_version(connection) if is_server else "",
-                search=_describe_search(connection, rows.get("search_skills", 0)),
+                pgvector=_read_pgvector_version(conn) if is_server else "",
+                search=_describe_search(conn, rows.get("search_skills", 0)),
                 rows=rows,
             )
 
 
-def _format_server_version(connection: sa.Connection) -> str:
-    return ".".join(map(str, connection.dialect.server_version_info or ()))
+def _format_server_version(conn: sa.Connection) -> str:
+    return ".".join(map(str, conn.dialect.server_version_info or ()))
 
 
-def _read_pgvector_version(connection: sa.Connection) -> str:
+def _read_pgvector_version(conn: sa.Connection) -> str:
     query = sa.text("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
-    return connection.execute(query).scalar() or ""
+    return conn.execute(query).scalar() or ""
 
 
-def _describe_search(connection: sa.Connection, in_server: int) -> str:
+def _describe_search(conn: sa.Connection, in_server: int) -> str:
     if not in_server:
         return "in the memory of each host"
-    kept_as = connection.execute(sa.text(_VECTOR_TYPE_QUERY)).scalar()
+    kept_as = conn.execute(sa.text(_VECTOR_TYPE_QUERY)).scalar()
     return f"in the server, by full text{' and pgvector' if kept_as == 'vector' else ''}"
 
 
@@ -131,11 +131,7 @@ def migrate_database(settings: Settings, *, force: bool = False) -> MigrateDatab
 
 
 def copy_databases(
-    settings: Settings,
-    source: str,
-    target: str,
-    *,
-    progress: Callable[[int], None] = lambda done: None,
+    settings: Settings, source: str, target: str, *, progress: Callable[[int], None] = lambda done: None
 ) -> CopyDatabaseResult:
     """Copy everything from one database into an empty one; each is a URL, or `home` for this home's own."""
     _refuse_unless_admin(settings, "copy a database")

@@ -85,32 +85,32 @@ def refresh_snapshot(home: Home) -> None:
     if home.is_read_only or home.shared.dialect.name != "postgresql":
         return
     file = home.settings.home / home_directory.OFFLINE_SNAPSHOT_FILE
-    with sql.read_transaction(home.shared) as connection:
-        mark = _compute_fingerprint(connection)
+    with sql.read_transaction(home.shared) as conn:
+        mark = _compute_fingerprint(conn)
         if file.exists() and _read_fingerprint(file) == mark:
             return
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with replace_file(file, durable=False) as fresh:
             fresh.touch(mode=0o600)
-            _write_snapshot(connection, fresh, mark, home.clock())
+            _write_snapshot(conn, fresh, mark, home.clock())
 
 
-def _compute_fingerprint(connection: sa.Connection) -> str:
+def _compute_fingerprint(conn: sa.Connection) -> str:
     """Return a fingerprint of everything that is copied."""
     # Loads numpy, which a home without a shared database doesn't need.
     from habitus.search.store import collections
 
     # These counters grow with every change, so comparing them is enough for most tables.
     columns = (sequences.c.value, memory_revision.c.revision, collections.c.generation)
-    numbers = [int(connection.execute(sa.select(sa.func.sum(column))).scalar() or 0) for column in columns]
-    trusted = connection.execute(sa.select(sa.func.count(), sa.func.max(switches.c.set_on))).one()
+    numbers = [int(conn.execute(sa.select(sa.func.sum(column))).scalar() or 0) for column in columns]
+    trusted = conn.execute(sa.select(sa.func.count(), sa.func.max(switches.c.set_on))).one()
     columns_of_people = [column for column in sign_ins.c if column is not sign_ins.c.seen_on]
-    people = connection.execute(sa.select(*columns_of_people).order_by(sign_ins.c.name)).all()
+    people = conn.execute(sa.select(*columns_of_people).order_by(sign_ins.c.name)).all()
     digest = hashlib.sha256(repr(people).encode()).hexdigest()
     return f"{_FINGERPRINT_PREFIX}{sql.HEAD} {numbers} {tuple(trusted)} {digest}"
 
 
-def _write_snapshot(connection: sa.Connection, file: Path, mark: str, now: datetime) -> None:
+def _write_snapshot(conn: sa.Connection, file: Path, mark: str, now: datetime) -> None:
     engine = sa.create_engine(sql.build_sqlite_url(file))
     try:
         sql.metadata.create_all(engine)
@@ -119,14 +119,14 @@ def _write_snapshot(connection: sa.Connection, file: Path, mark: str, now: datet
         with engine.begin() as copy:
             for table in sql.metadata.sorted_tables:
                 if table.name not in _EXCLUDED_TABLES:
-                    _copy_rows(connection, copy, table)
+                    _copy_rows(conn, copy, table)
             copy.execute(switches.insert().values(name=mark, set_on=now, set_by="habitus"))
     finally:
         engine.dispose()
 
 
-def _copy_rows(connection: sa.Connection, copy: sa.Connection, table: sa.Table) -> None:
-    found = connection.execution_options(yield_per=_BATCH_ROWS).execute(sa.select(table))
+def _copy_rows(conn: sa.Connection, copy: sa.Connection, table: sa.Table) -> None:
+    found = conn.execution_options(yield_per=_BATCH_ROWS).execute(sa.select(table))
     for rows in found.mappings().partitions(_BATCH_ROWS):
         copy.execute(table.insert(), [dict(row) for row in rows])
 
@@ -141,16 +141,16 @@ def _open_snapshot(file: Path) -> sa.Engine | None:
     return engine.execution_options(habitus_stands_in=True)
 
 
-def _make_read_only(connection: Any, _: ConnectionPoolEntry) -> None:
-    connection.execute("PRAGMA query_only = ON")
+def _make_read_only(conn: Any, _: ConnectionPoolEntry) -> None:
+    conn.execute("PRAGMA query_only = ON")
 
 
 def _read_fingerprint(file: Path) -> str:
     engine = sa.create_engine(sql.build_sqlite_url(file))
     try:
-        with engine.connect() as connection:
+        with engine.connect() as conn:
             query = sa.select(switches.c.name).where(switches.c.name.startswith(_FINGERPRINT_PREFIX))
-            return str(connection.execute(query).scalar() or "")
+            return str(conn.execute(query).scalar() or "")
     except sa.exc.SQLAlchemyError:
         # Damaged or truncated: an empty fingerprint causes a new snapshot.
         return ""

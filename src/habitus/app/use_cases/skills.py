@@ -245,7 +245,7 @@ def read_skill_details(home: Home, found: LocatedSkill, version: int | None = No
     with found.open_transaction(home):
         tree = store.read_tree(item.name, version, check_disk=False)
         own = tree if version is None else None
-        skill = skills.load(name, at=found.snapshot, own_files=own) if item.summary is not None else None
+        skill = skills.load(name, at=found.snapshot, own=own) if item.summary is not None else None
         counted, told = store.read_own_and_imported_counters(item.name)
         known = _format_evidence_lines(home, item)
     if tree is None:

@@ -20,7 +20,7 @@ from habitus.cli.opening import open_habitus
 from habitus.learning.budget import BudgetReachedError
 from habitus.llm.model import ProviderError, UnusableAnswerError
 from habitus.screening.findings import Risk
-from habitus.skills.model import DiagnosticSeverity
+from habitus.skills.model import Severity
 
 SecondOpinionOption = Annotated[
     bool, typer.Option("--second-look", help="Also ask your model for a second opinion; it decides nothing.")
@@ -85,7 +85,7 @@ def perform_lint_skills(habitus: Habitus, targets: tuple[str, ...]) -> LintRepor
 def lint_skills(context: typer.Context, result: LintReport) -> None:
     for skill in result.skills:
         for found in skill.diagnostics:
-            style = "red" if found.severity is DiagnosticSeverity.ERROR else "yellow"
+            style = "red" if found.severity is Severity.ERROR else "yellow"
             output.print_line(f"{found.severity.value}: {skill.name}: {found.message} {found.hint}", style=style)
     for finding in result.set:
         output.print_line(f"{finding.severity.value}: {finding.message} {finding.hint}", style="yellow")

@@ -18,7 +18,7 @@ from habitus.errors import Invalid
 from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.layers.listing import ListedSkill, SkillDetails, SkillListPage
 from habitus.skills.lifecycle import has_outcomes
-from habitus.skills.model import DiagnosticSeverity, Skill, SkillState, Stage, UsageCounters
+from habitus.skills.model import Severity, Skill, SkillState, Stage, UsageCounters
 from habitus.text import to_one_line
 
 NO_SKILLS_MESSAGE = "No skills yet. Create one: habitus skills new NAME"
@@ -148,7 +148,7 @@ def _print_skill_table(page: SkillListPage, *, wide: bool, empty: str = NO_SKILL
 
 def _summarise_skill(item: ListedSkill) -> str:
     """Return why a skill can't be used, or when to use it, with its triggers; findings come first."""
-    risks = sum(found.severity is DiagnosticSeverity.RISK for found in item.diagnostics)
+    risks = sum(found.severity is Severity.RISK for found in item.diagnostics)
     notes = [f"({output.format_count(risks, 'finding')}: see 'skills show')"] if risks else []
     notes += [
         f"(the copy in {layer} is not trusted: 'habitus trust {item.name}@{layer}')" for layer in item.awaiting_trust

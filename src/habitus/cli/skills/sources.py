@@ -32,7 +32,7 @@ from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.errors import ConflictingOptions
 from habitus.skills.sources.discovery import DownloadPolicy
-from habitus.skills.sources.importing import ImportEntryResult, ImportVerdict, NameConflictResolution, hold_for_review
+from habitus.skills.sources.importing import EntryResult, ImportVerdict, NameConflictResolution, hold_for_review
 
 # The rule at the end of a finding.
 _RULE = re.compile(r"\((\w+)\)(?=;|$)")
@@ -204,7 +204,7 @@ def _print_import_result(home: Home, taken: ImportResult) -> None:
         output.print_line(f"note      {name}: {finding}", style="yellow")
 
 
-def _print_imported_entry(result: ImportEntryResult) -> None:
+def _print_imported_entry(result: EntryResult) -> None:
     style = {ImportVerdict.HELD: "yellow", ImportVerdict.REFUSED: "red", ImportVerdict.UNCHANGED: "dim"}.get(
         result.verdict, "green"
     )
@@ -215,7 +215,7 @@ def _print_imported_entry(result: ImportEntryResult) -> None:
         output.print_line(f"          {note}", style="yellow")
 
 
-def _summarise_verdicts(results: Sequence[ImportEntryResult]) -> str:
+def _summarise_verdicts(results: Sequence[EntryResult]) -> str:
     """Return how many entries had each verdict."""
     counts = Counter(result.verdict for result in results)
     return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in ImportVerdict if counts[verdict])

@@ -41,31 +41,31 @@ class LearnedTurnStore:
 
     def is_new(self, digest: str, method: LearningMethod) -> bool:
         """Whether the turn was not learned from by this method."""
-        with sql.read_transaction(self._engine) as connection:
-            return bool(self._filter_new(connection, [digest], method))
+        with sql.read_transaction(self._engine) as conn:
+            return bool(self._filter_new(conn, [digest], method))
 
     @contextmanager
     def claim_new_turns(self, digests: Iterable[str], method: LearningMethod) -> Iterator[list[str]]:
         """Yield the digests that are new and mark them as learned, in one transaction with the work inside."""
         try:
-            with sql.write_transaction(self._engine, lock="memory") as connection:
-                new = self._filter_new(connection, digests, method)
+            with sql.write_transaction(self._engine, lock="memory") as conn:
+                new = self._filter_new(conn, digests, method)
                 yield new
                 rows = [{"digest": digest, "how": method.value, "learned_on": self._clock()} for digest in new]
-                sql.insert_missing_rows(connection, learned_turns, rows)
+                sql.insert_missing_rows(conn, learned_turns, rows)
         except LessonsNotSettledError:
             pass
 
     @contextmanager
     def open_savepoint(self) -> Iterator[None]:
         """Open a savepoint inside `claim_new_turns`: a failure in it is rolled back alone."""
-        with sql.write_transaction(self._engine, lock="memory") as connection, connection.begin_nested():
+        with sql.write_transaction(self._engine, lock="memory") as conn, conn.begin_nested():
             yield
 
-    def _filter_new(self, connection: sa.Connection, digests: Iterable[str], how: LearningMethod) -> list[str]:
+    def _filter_new(self, conn: sa.Connection, digests: Iterable[str], how: LearningMethod) -> list[str]:
         known = sa.select(learned_turns.c.digest).where(learned_turns.c.how == how.value)
         return [
             digest
             for digest in dict.fromkeys(digests)
-            if connection.execute(known.where(learned_turns.c.digest == digest)).first() is None
+            if conn.execute(known.where(learned_turns.c.digest == digest)).first() is None
         ]

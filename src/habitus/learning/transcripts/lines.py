@@ -195,13 +195,7 @@ class TranscriptBuilder:
         self.draft.add_call(turn, id, name or "unknown", args, at=at)
 
     def add_result(
-        self,
-        id: str,
-        text: str,
-        *,
-        has_failed: bool | None = None,
-        fields: Sequence[object] = (),
-        at: str = "",
+        self, id: str, text: str, *, has_failed: bool | None = None, fields: Sequence[object] = (), at: str = ""
     ) -> None:
         """Add the result of a call; one without a call is counted as unread."""
         call = self.draft.calls.pop(id, None)

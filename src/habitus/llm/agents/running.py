@@ -42,7 +42,7 @@ from habitus.llm.model import (
 from habitus.llm.prices import compute_price
 from habitus.locks import acquire_lock, try_lock
 from habitus.redact import Redactor
-from habitus.text import estimate_token_count, load_prompt
+from habitus.text import estimate_tokens, load_prompt
 
 _PASSED_VARIABLES = (
     *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_", "TZ", "TMPDIR", "XDG_", "DBUS_SESSION_BUS_ADDRESS"),
@@ -252,9 +252,7 @@ def _shorten_to_line(problem: str) -> str:
 
 def _complete_usage(program: AgentProgram, question: ProgramRequest, output: ProgramOutput) -> TokenUsage:
     """Return the reported usage; missing token counts are estimated, and a missing cost comes from the price list."""
-    counted = TokenUsage(
-        input_tokens=estimate_token_count(question.full_prompt), output_tokens=estimate_token_count(output.text)
-    )
+    counted = TokenUsage(input_tokens=estimate_tokens(question.full_prompt), output_tokens=estimate_tokens(output.text))
     usage = output.usage if output.usage is not None else counted
     if usage.cost is not None:
         return usage

@@ -119,16 +119,9 @@ def _list_unique_codes(text: str) -> Codes:
     return np.unique(np.frombuffer(encode_terms(text), dtype=np.uint32))
 
 
-def compute_digest(document: SearchDocument) -> str:
+def compute_digest(doc: SearchDocument) -> str:
     """Return a digest that is the same for the same content."""
-    content = [
-        ENTRY_FORMAT,
-        document.name,
-        document.when_to_use,
-        document.description,
-        list(document.tags),
-        document.body,
-    ]
+    content = [ENTRY_FORMAT, doc.name, doc.when_to_use, doc.description, list(doc.tags), doc.body]
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
 

@@ -203,14 +203,10 @@ def _extract_ascii_terms(chunk: str) -> list[str]:
     words = parts if parts == [whole] else [*parts, whole]
     stem = _get_stemmer().stemWord
     is_one = len(parts) == 1
-    return [
-        stem(word)
-        for word in words
-        if word not in STOP_WORDS and (len(word) > 1 or _is_meaningful_letter(word, is_one))
-    ]
+    return [stem(word) for word in words if word not in STOP_WORDS and (len(word) > 1 or _is_meaningful(word, is_one))]
 
 
-def _is_meaningful_letter(letter: str, stands_alone: bool) -> bool:
+def _is_meaningful(letter: str, stands_alone: bool) -> bool:
     """Return whether a letter names something, as in "plot in R"; as part of `x2y` it does not."""
     return not letter.isascii() or (stands_alone and letter.isalpha())
 

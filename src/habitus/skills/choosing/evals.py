@@ -120,16 +120,16 @@ class FailedClimbStore:
 
     def list_reasons(self) -> dict[tuple[str, Stage, int], str]:
         """Return the reason of each failure, by item, stage and version."""
-        with sql.read_transaction(self._engine) as connection:
-            rows = connection.execute(sa.select(failed_climbs))
+        with sql.read_transaction(self._engine) as conn:
+            rows = conn.execute(sa.select(failed_climbs))
             return {(row.item, Stage(row.stage), row.version): row.reason for row in rows}
 
     def record_failure(self, item: str, stage: Stage, version: int, reason: str) -> None:
         """Record a failed climb; it replaces an earlier one of the same item and stage."""
         row = {"item": item, "stage": stage.value, "version": version, "reason": reason, "tried_on": self._clock()}
-        with sql.write_transaction(self._engine, lock="failed_climbs") as connection:
+        with sql.write_transaction(self._engine, lock="failed_climbs") as conn:
             sql.upsert_rows(
-                connection,
+                conn,
                 failed_climbs,
                 [row],
                 lambda new: {"version": new.version, "reason": new.reason, "tried_on": new.tried_on},

@@ -54,7 +54,7 @@ class SkillFinder:
         self._shared = shared
         self._lock = threading.RLock()
         self._opened: SearchIndex | None = None
-        self._indexed_revision: tuple[Hashable, ...] | None = None
+        self._revision: tuple[Hashable, ...] | None = None
         self._server_layer = ""
         self._offline_searcher: tuple[object, DocumentSearcher] | None = (
             None  # in-memory search for when the server is unavailable, with its revision
@@ -80,7 +80,7 @@ class SkillFinder:
         """
         try:
             with self._lock:
-                return self._get_fresh_index(at).search(query, k=k, among=among, refresh=look)
+                return self._get_index(at).search(query, k=k, among=among, refresh=look)
         except DatabaseUnavailable:
             if self._shared is None:
                 raise
@@ -97,68 +97,64 @@ class SkillFinder:
                 self._offline_searcher = seen.revision, index.with_local_documents(documents)
             return self._offline_searcher[1]
 
-    def update_index(self, progress: IndexProgress) -> None:
+    def update_index(self, progress: Progress) -> None:
         """Index new skills, or all of them after an upgrade, reporting progress."""
         with self._lock:
-            self._get_fresh_index(progress=progress)
+            self._get_index(progress=progress)
 
     def find_neighbours(
         self, min_similarity: float = 0.0, *, at: LibrarySnapshot | None = None
     ) -> Mapping[str, tuple[IndexHit, ...]]:
         """Return, for every skill, the few most similar ones with at least this similarity."""
         with self._lock:
-            return self._get_fresh_index(at).find_neighbours(min_similarity)
+            return self._get_index(at).find_neighbours(min_similarity)
 
     def find_similar(self, summary: SkillSummary, body: str, *, k: int = 3) -> tuple[IndexHit, ...]:
         """Return the skills most similar to one that is not in the library yet."""
         with self._lock:
             # One more, because the skill may find itself.
-            found = self._get_fresh_index().find_similar(make_document(summary, body), k=k + 1)
+            found = self._get_index().find_similar(make_document(summary, body), k=k + 1)
         return tuple(hit for hit in found if hit.id != summary.name)[:k]
 
     def build_hypothetical_searcher(self, skills: Sequence[Skill], removed: Sequence[str] = ()) -> DocumentSearcher:
         """Return a searcher over the library with these skills added and those removed; nothing is stored."""
         with self._lock:
-            return self._get_fresh_index().with_documents(
-                [make_document(skill, skill.body) for skill in skills], removed
-            )
+            return self._get_index().with_documents([make_document(skill, skill.body) for skill in skills], removed)
 
     def learn_request(self, name: str, request: str, *, weight: float = 1.0, at: LibrarySnapshot | None = None) -> None:
         """Remember that this skill served this request well. The caller has redacted the request."""
         with self._lock:
-            self._get_fresh_index(at).learn_request(name, request, weight=weight)
+            self._get_index(at).learn_request(name, request, weight=weight)
 
     def list_learned_requests(self) -> frozenset[str]:
         """Return the texts of the learned requests."""
         with self._lock:
-            return self._get_fresh_index().list_learned_texts()
+            return self._get_index().list_learned_texts()
 
     def forget_learned(self, texts: Collection[str]) -> None:
         """Delete these learned requests."""
         with self._lock:
-            self._get_fresh_index().forget_requests(lambda _, text: text in texts)
+            self._get_index().forget_requests(lambda _, text: text in texts)
 
     def describe_index(self) -> str:
         """Describe the index in one line."""
         with self._lock:
-            report = self._get_fresh_index().describe()
+            report = self._get_index().describe()
         notes = f"; {'; '.join(report.notes)}" if report.notes else ""
         return f"{report.documents} skills, {report.learned} learned requests, {report.embedding}{notes}"
 
-    def _get_fresh_index(
-        self, at: LibrarySnapshot | None = None, *, progress: IndexProgress = lambda done: None
-    ) -> SearchIndex:
+    def _get_index(self, at: LibrarySnapshot | None = None, *, progress: Progress = lambda done: None) -> SearchIndex:
         if self._opened is None:
             self._opened = self._create_index()
         seen = at or self._library.snapshot()
-        if seen.revision != self._indexed_revision:
+        if seen.revision != self._revision:
             elsewhere = self._update_server_index(self._opened, progress)
             self._update_local_index(self._opened, seen, elsewhere, progress)
             # While another host fills the shared index, the next call must check again.
-            self._indexed_revision = seen.revision if self._shared is None or self._shared.is_complete else None
+            self._revision = seen.revision if self._shared is None or self._shared.is_complete else None
         return self._opened
 
-    def _update_server_index(self, index: SearchIndex, progress: IndexProgress) -> str:
+    def _update_server_index(self, index: SearchIndex, progress: Progress) -> str:
         """Bring the server's index up to date; return the layer it holds, or an empty name without a server."""
         if self._shared is None:
             return ""
@@ -173,25 +169,19 @@ class SkillFinder:
         index.server = self._shared.update_server(contents, index.embedder, read, progress)
         return self._shared.layer if index.server is not None else ""
 
-    def _update_local_index(
-        self, index: SearchIndex, seen: LibrarySnapshot, server_layer: str, progress: IndexProgress
-    ) -> None:
+    def _update_local_index(self, index: SearchIndex, seen: LibrarySnapshot, server: str, progress: Progress) -> None:
         """Bring the local index up to date with the visible skills, reading only the changed ones."""
-        is_same_side = server_layer == self._server_layer
-        names = (
-            seen.changes.list_names_since(self._indexed_revision)
-            if self._indexed_revision is not None and is_same_side
-            else None
-        )
-        self._server_layer = server_layer
+        is_same_side = server == self._server_layer
+        names = seen.changes.list_names_since(self._revision) if self._revision is not None and is_same_side else None
+        self._server_layer = server
         hashes = seen.hashes if names is None else {name: seen.hashes[name] for name in seen.hashes.keys() & names}
         now = {name: compute_index_mark(tree_hash) for name, tree_hash in hashes.items()}
-        here = [name for name in now if seen.by_name[name].layer != server_layer] if server_layer else [*now]
+        here = [name for name in now if seen.by_name[name].layer != server] if server else [*now]
         query, learned = sa.select(indexed_skills), index.list_learned_ids()
         if names is not None:
             query, learned = query.where(indexed_skills.c.name.in_(names)), learned & names
-        with sql.read_transaction(self._engine) as connection:
-            known = {row.name: row.tree_hash for row in connection.execute(query)}
+        with sql.read_transaction(self._engine) as conn:
+            known = {row.name: row.tree_hash for row in conn.execute(query)}
         changed = [name for name in here if known.get(name) != now[name]]
         for done, some in enumerate(split_batches(changed)):
             progress(done * BATCH_SIZE)
@@ -211,12 +201,12 @@ class SkillFinder:
     def _record_indexed(self, names: Sequence[str], hashes: Mapping[str, str]) -> None:
         if not names:
             return
-        with sql.write_transaction(self._engine) as connection:
+        with sql.write_transaction(self._engine) as conn:
             for some in split_batches(names):
-                connection.execute(indexed_skills.delete().where(indexed_skills.c.name.in_(some)))
+                conn.execute(indexed_skills.delete().where(indexed_skills.c.name.in_(some)))
             rows = [{"name": name, "tree_hash": hashes[name]} for name in names if name in hashes]
             if rows:
-                connection.execute(indexed_skills.insert(), rows)
+                conn.execute(indexed_skills.insert(), rows)
 
     def _read_documents(self, items: Sequence[ListedSkill]) -> Iterator[SearchDocument]:
         for layer in dict.fromkeys(item.layer for item in items):
@@ -232,11 +222,9 @@ class SkillFinder:
             yield self._redact_document(make_document(summary, bodies.get(name, "")))
 
     def _redact_document(self, document: SearchDocument) -> SearchDocument:
-        together = "\n\n".join(
-            (document.name, document.when_to_use, document.description, *document.tags, document.body)
-        )
+        whole = "\n\n".join((document.name, document.when_to_use, document.description, *document.tags, document.body))
         # One call for all fields: most documents hold no secret, and redacting is slow.
-        if self._redact(together) == together:
+        if self._redact(whole) == whole:
             return document
         return replace(
             document,
@@ -262,7 +250,7 @@ def make_document(summary: SkillSummary, body: str) -> SearchDocument:
 
 BATCH_SIZE = 500
 
-IndexProgress = Callable[[int], None]
+Progress = Callable[[int], None]
 
 
 class ServerIndexUpdater:
@@ -279,7 +267,7 @@ class ServerIndexUpdater:
         self.is_complete = True  # False while another host is filling it
 
     def update_server(
-        self, contents: LayerContents, embedder: Embedder, read: DocumentReader, progress: IndexProgress
+        self, contents: LayerContents, embedder: Embedder, read: DocumentReader, progress: Progress
     ) -> PostgresIndex | None:
         """Bring the server's index up to date; None if the layer is small enough for memory."""
         count, self.is_complete = len(contents.summaries), True
@@ -292,7 +280,7 @@ class ServerIndexUpdater:
             # An existing index stays in use until the layer shrinks below half the limit.
             return None
         if complete_at < contents.revision:
-            self.is_complete = self._upload_changes(server, contents, read, progress)
+            self.is_complete = self._upload(server, contents, read, progress)
             if self.is_complete:
                 server.mark_complete(contents.revision)
             server.refresh_counts()
@@ -300,9 +288,7 @@ class ServerIndexUpdater:
             self._filled_at = contents.revision
         return server
 
-    def _upload_changes(
-        self, server: PostgresIndex, contents: LayerContents, read: DocumentReader, progress: IndexProgress
-    ) -> bool:
+    def _upload(self, server: PostgresIndex, contents: LayerContents, read: DocumentReader, progress: Progress) -> bool:
         """Upload what changed since this process last saw the index complete; False if another host is uploading."""
         names = None if self._filled_at is None else contents.changes.list_names_since(self._filled_at)
         found = contents.summaries.keys() if names is None else contents.summaries.keys() & names

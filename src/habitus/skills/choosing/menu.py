@@ -15,7 +15,7 @@ from habitus.skills.choosing.selection import UNUSABLE_STATES, SkillSelection
 from habitus.skills.layers.listing import LibrarySnapshot
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import SkillSummary, Stage, UsageCounters
-from habitus.text import count_bytes, estimate_token_count, to_one_line
+from habitus.text import count_bytes, estimate_tokens, to_one_line
 
 HEADING = "## Available skills (load on demand)"
 # Share of the model's context.
@@ -49,7 +49,7 @@ class SkillMenu:
         kept += lines[len(self.shown) :]
         text = "\n".join([first, "", *kept]) if kept else ""
         shown = tuple(name for name in self.shown if name not in names)
-        return replace(self, text=text, tokens=estimate_token_count(text), shown=shown)
+        return replace(self, text=text, tokens=estimate_tokens(text), shown=shown)
 
 
 def compute_menu_budget(context_tokens: int) -> int:
@@ -74,37 +74,33 @@ def build_menu_for_selection(
     if prefer:
         # Half a use breaks ties without overtaking a skill that was used once more.
         used[prefer] = used.get(prefer, 0) + 0.5
-    return compose_menu(selection.menu, compute_menu_budget(context_tokens), utility=used)
+    return compose_menu(selection.menu, compute_menu_budget(context_tokens), worth=used)
 
 
-def compose_menu(
-    summaries: Sequence[SkillSummary], budget: int, *, utility: Mapping[str, float] | None = None
-) -> SkillMenu:
+def compose_menu(skills: Sequence[SkillSummary], budget: int, *, worth: Mapping[str, float] | None = None) -> SkillMenu:
     """Compose a menu within `budget` tokens: all lines in full, or shorter lines, or only the most useful ones.
 
-    `utility` ranks the skills; without it earlier names win. Lines are always in order of name, so the section
+    `worth` ranks the skills; without it earlier names win. Lines are always in order of name, so the section
     stays the same, and cacheable, while the library does.
     """
-    summaries = sorted(summaries, key=_get_name)
-    if not summaries:
+    skills = sorted(skills, key=_get_name)
+    if not skills:
         return SkillMenu(text="", tokens=0, budget=budget, shown=())
     # Estimated at four bytes per token, minus the heading and its blank line.
     room = budget * 4 - len(HEADING) - 2
-    if len(summaries) * _SHORTEST_LINE > room:
-        return _compose_most_useful(summaries, budget, utility or {})
+    if len(skills) * _SHORTEST_LINE > room:
+        return _compose_most_useful(skills, budget, worth or {})
     # Compare estimated lengths first: rendering a thousand lines up to seven times would be slow.
-    lengths = [
-        (len(s.name) + 8, s.when_to_use_line, sum(map(count_bytes, s.tags)) + 2 * len(s.tags) + 1) for s in summaries
-    ]
+    sizes = [(len(s.name) + 8, s.when_to_use_line, sum(map(count_bytes, s.tags)) + 2 * len(s.tags) + 1) for s in skills]
     for cap in _LINE_LIMITS:
         tags = cap >= _MIN_LENGTH_WITH_TAGS
         cost = sum(
             name + count_bytes(cue[:cap]) + 2 * (len(cue) > cap) + (tag if tags and tag > 1 else 0)
-            for name, cue, tag in lengths
+            for name, cue, tag in sizes
         )
         if cost <= room:
-            return _build_menu([format_menu_line(summary, cap) for summary in summaries], summaries, (), budget, cap)
-    return _compose_most_useful(summaries, budget, utility or {})
+            return _build_menu([format_menu_line(summary, cap) for summary in skills], skills, (), budget, cap)
+    return _compose_most_useful(skills, budget, worth or {})
 
 
 _get_name = operator.attrgetter("name")
@@ -148,9 +144,7 @@ def _build_menu(
 ) -> SkillMenu:
     text = "\n".join([HEADING, "", *lines, *([_format_more_line(len(cut))] if cut else [])])
     names = tuple(summary.name for summary in shown)
-    return SkillMenu(
-        text=text, tokens=estimate_token_count(text), budget=budget, shown=names, cut=cut, max_line_length=cap
-    )
+    return SkillMenu(text=text, tokens=estimate_tokens(text), budget=budget, shown=names, cut=cut, max_line_length=cap)
 
 
 def _format_more_line(count: int) -> str:
@@ -220,13 +214,11 @@ def find_news(
     removed = tuple(sorted(name for name in before if name not in now and name not in hidden))
     changed = tuple(sorted(name for name, digest in now.items() if name in before and before[name] != digest))
     found = {*added, *changed, *removed}
-    lines = _select_changelog_lines(changelog().splitlines(), found, hidden=hidden) if found else ()
+    lines = _filter_changelog(changelog().splitlines(), found, hidden=hidden) if found else ()
     return LibraryNews(added=added, changed=changed, removed=removed, lines=lines)
 
 
-def _select_changelog_lines(
-    lines: Collection[str], names: Collection[str], *, hidden: Collection[str]
-) -> tuple[str, ...]:
+def _filter_changelog(lines: Collection[str], names: Collection[str], *, hidden: Collection[str]) -> tuple[str, ...]:
     """Return the first lines that name one of these skills and none of the hidden ones."""
     wanted, unwanted = _compile_name_pattern(names), _compile_name_pattern(hidden)
     named = (line.strip(" \t-*+") for line in lines if wanted.search(line) and not (hidden and unwanted.search(line)))

@@ -130,7 +130,7 @@ def select_skills(
     # Most skills have the default manifest and no rule concerns them.
     asking = [summary for summary in eligible.values() if summary.manifest is not DEFAULT_MANIFEST]
     _apply_rules(asking, request, eager)
-    for name, reason in _find_sticky_skills(request, prior, replied_to).items():
+    for name, reason in _find_sticky(request, prior, replied_to).items():
         if name in eligible and name not in eager:
             eager[name] = EagerSkill(summary=eligible[name], reason=reason, is_sticky=True)
     # After stickiness, so a sticky skill brings its companions, too.
@@ -148,24 +148,22 @@ def _adapt_gate_context(context: GateContext, request: SelectionInput) -> GateCo
 UNUSABLE_STATES = frozenset({SkillState.BROKEN, SkillState.UNTRUSTED, SkillState.HELD})
 
 
-def _split_eligible(
-    listing: Sequence[ListedSkill], context: GateContext
-) -> tuple[dict[str, SkillSummary], dict[str, str]]:
+def _split_eligible(items: Sequence[ListedSkill], gates: GateContext) -> tuple[dict[str, SkillSummary], dict[str, str]]:
     """Return the skills whose gates are open for this request, and why the others are not."""
     eligible: dict[str, SkillSummary] = {}
     left_out: dict[str, str] = {}
-    disabled = context.disabled
+    disabled = gates.disabled
     ok, plain = SkillState.OK, DEFAULT_MANIFEST
-    for item in listing:
+    for item in items:
         summary = item.summary
         # The common case first: thousands of plain skills pass with one condition.
         if summary is not None and summary.manifest is plain and item.state is ok and summary.enabled and not disabled:
             eligible[summary.name] = summary
         elif summary is None or item.state in UNUSABLE_STATES:
             left_out.setdefault(item.name, f"{item.state.value}: {item.reason}")
-        elif off := lifecycle.explain_disabled(summary, context):
+        elif off := lifecycle.explain_disabled(summary, gates):
             left_out[summary.name] = f"disabled: {off}"
-        elif closed := lifecycle.list_closed_gates(summary, context):
+        elif closed := lifecycle.list_closed_gates(summary, gates):
             left_out[summary.name] = f"gated: {'; '.join(closed)}"
         else:
             eligible[summary.name] = summary
@@ -229,9 +227,7 @@ def _compile_glob(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(wild.get(part, re.escape(part)) for part in parts), re.DOTALL)
 
 
-def _find_sticky_skills(
-    request: SelectionInput, prior: Sequence[PriorTurn], replied_to: PriorTurn | None
-) -> dict[str, str]:
+def _find_sticky(request: SelectionInput, prior: Sequence[PriorTurn], replied_to: PriorTurn | None) -> dict[str, str]:
     """Return the skills of the last turns of the conversation, and of the turn that is answered, however old."""
     if request.source_type not in INTERACTIVE_SOURCES:
         return {}

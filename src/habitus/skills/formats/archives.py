@@ -30,8 +30,8 @@ from habitus.skills import auto_executed
 from habitus.skills.formats import disk
 from habitus.skills.formats.base import UnreadableEntryError
 
-_ZIP_SUFFIXES = (".zip", ".skill")
-_TAR_SUFFIXES = (".tar.gz", ".tgz")
+_ZIP_ENDS = (".zip", ".skill")
+_TAR_ENDS = (".tar.gz", ".tgz")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,14 +64,12 @@ DEFAULT_LIMITS = ArchiveLimits()
 
 def is_archive(path: Path) -> bool:
     """Whether a file is an archive, by its name or first bytes."""
-    return path.is_file() and (
-        path.name.lower().endswith(_ZIP_SUFFIXES + _TAR_SUFFIXES) or is_zip(path) or is_gzip(path)
-    )
+    return path.is_file() and (path.name.lower().endswith(_ZIP_ENDS + _TAR_ENDS) or is_zip(path) or is_gzip(path))
 
 
-def strip_archive_suffix(path: Path) -> str:
+def strip_suffix(path: Path) -> str:
     """Return the file name without its archive suffix."""
-    packed = next((suffix for suffix in _TAR_SUFFIXES if path.name.lower().endswith(suffix)), path.suffix)
+    packed = next((suffix for suffix in _TAR_ENDS if path.name.lower().endswith(suffix)), path.suffix)
     return path.name[: -len(packed)] if packed else path.name
 
 
@@ -93,9 +91,7 @@ def unpack_archive(path: Path, *, name: str = "archive", limits: ArchiveLimits =
 
 
 def _open_members(path: Path, limits: ArchiveLimits) -> AbstractContextManager[Iterable[ArchiveMember]]:
-    is_tar = path.name.lower().endswith(_TAR_SUFFIXES) or (
-        is_gzip(path) and not path.name.lower().endswith(_ZIP_SUFFIXES)
-    )
+    is_tar = path.name.lower().endswith(_TAR_ENDS) or (is_gzip(path) and not path.name.lower().endswith(_ZIP_ENDS))
     return open_tar_members(path, limits) if is_tar else open_zip_members(path, limits)
 
 
@@ -136,9 +132,7 @@ def check_members(members: Iterable[ArchiveMember], limits: ArchiveLimits) -> li
     """
     members = list(members)
     # Too many files are refused by name alone, before the costlier checks of each path.
-    _refuse_too_many_files(
-        [one for one in members if not one.is_directory and not _is_ignored_member(one.name)], limits
-    )
+    _refuse_too_many([one for one in members if not one.is_directory and not _is_ignored_member(one.name)], limits)
     seen: dict[str, str] = {}
     files: list[tuple[str, ArchiveMember]] = []
     control: set[str] = set()
@@ -177,7 +171,7 @@ def check_members(members: Iterable[ArchiveMember], limits: ArchiveLimits) -> li
     return files
 
 
-def _refuse_too_many_files(files: Sequence[ArchiveMember], limits: ArchiveLimits) -> None:
+def _refuse_too_many(files: Sequence[ArchiveMember], limits: ArchiveLimits) -> None:
     """Raise if a skill, or the rest of the archive, has too many files; an empty main file makes no skill."""
     places = [(*file.name.rpartition("/"), file.size) for file in files]
     skills = {folder for folder, _, name, size in places if name in _SKILL_MARKERS and size}
@@ -229,9 +223,7 @@ def _find_version_control_folder(path: str) -> str:
     """Return the version control folder that a file is in; empty if it is in none, or in a skipped folder."""
     parts = path.split("/")
     first = next((at for at, part in enumerate(parts) if disk.is_skipped_name(part)), None)
-    is_read = (
-        first is not None and auto_executed.is_version_control_name(parts[first]) and not path.startswith("__MACOSX/")
-    )
+    is_read = first is not None and auto_executed.is_vcs_name(parts[first]) and not path.startswith("__MACOSX/")
     return "/".join(parts[: first + 1]) if first is not None and is_read else ""
 
 

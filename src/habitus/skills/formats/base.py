@@ -11,7 +11,7 @@ from pathlib import Path
 from habitus.errors import Invalid
 from habitus.files import Tree, compute_tree_hash
 from habitus.skills import auto_executed, trees
-from habitus.skills.model import Diagnostic, DiagnosticSeverity, Json, Skill, Stage, UsageCounters
+from habitus.skills.model import Diagnostic, Json, Severity, Skill, Stage, UsageCounters
 from habitus.skills.names import make_unique_name
 from habitus.text import replace_surrogates
 
@@ -33,14 +33,12 @@ class IncomingSkill:
     changelog: tuple[str, ...] = ()  # the lines of the collection's changelog that name it
     diagnostics: tuple[Diagnostic, ...] = ()
     location: str = ""  # its exact location; two folders may have the same name
-    version_control_files: tuple[str, ...] = ()  # one file of each version control folder, which are not in the tree
+    vcs_files: tuple[str, ...] = ()  # one file of each version control folder, which are not in the tree
 
     @property
     def auto_executed_files(self) -> tuple[str, ...]:
         """The files in its folder that other tools would execute by themselves."""
-        return tuple(
-            sorted({*self.version_control_files, *(path for path in self.tree if auto_executed.is_auto_executed(path))})
-        )
+        return tuple(sorted({*self.vcs_files, *(path for path in self.tree if auto_executed.is_auto_executed(path))}))
 
     @property
     def skill(self) -> Skill:
@@ -194,7 +192,7 @@ def resolve_name_conflicts(entries: Iterable[ImportEntry], *, keep_both: bool = 
 
 def _rename_entry(entry: IncomingSkill, name: str, first: str) -> IncomingSkill:
     what = f"{first} is called '{entry.name}' too and came first; this one is called '{name}' here."
-    said = Diagnostic(file=entry.origin, message=what, hint="", severity=DiagnosticSeverity.WARNING)
+    said = Diagnostic(file=entry.origin, message=what, hint="", severity=Severity.WARNING)
     return replace(
         entry, name=name, tree=trees.rename_skill_tree(entry.tree, name), diagnostics=(*entry.diagnostics, said)
     )

@@ -15,7 +15,7 @@ from habitus.files import Tree, TreeFile, build_file
 from habitus.skills import names, trees
 from habitus.skills.formats import frontmatter, frontmatter_fields, skill_md
 from habitus.skills.formats.foreign_values import DiagnosticCollector, make_storable
-from habitus.skills.model import DiagnosticSeverity, Skill
+from habitus.skills.model import Severity, Skill
 
 BodyFrame = tuple[str, str, str]  # text before and after a body, and its line ends
 
@@ -57,16 +57,12 @@ def fit_skill(
         "when_to_use": _clean_description(skill.when_to_use),
         "tags": [tag.strip() for tag in skill.tags if tag.strip()],
     }
-    fitted["description"] = _clean_description(skill.description) or _derive_description(
-        fitted["title"], body, skill.name
-    )
+    fitted["description"] = _clean_description(skill.description) or _derive_text(fitted["title"], body, skill.name)
     memory: dict[str, Any] = {"format": format}
     if original_name:
         memory["name"] = make_storable(original_name)
     changed = {
-        field: {"was": was, "is": value}
-        for field, value in fitted.items()
-        if (was := _get_raw_value(skill, field)) != value
+        one: {"was": was, "is": now} for one, now in fitted.items() if (was := _get_raw_value(skill, one)) != now
     }
     if changed:
         memory["fitted"] = changed
@@ -82,12 +78,12 @@ def fit_skill(
         body=body,
         provenance={
             **memory,
-            **{key: make_storable(value) for key, value in remembered.items() if value not in ({}, [], "", None)},
+            **{key: make_storable(now) for key, now in remembered.items() if now not in ({}, [], "", None)},
         },
     )
 
 
-def build_skill_folder(skill: Skill, others: Tree) -> dict[str, TreeFile]:
+def build_folder(skill: Skill, others: Tree) -> dict[str, TreeFile]:
     """Return the files of an imported skill with a newly rendered SKILL.md."""
     return {"SKILL.md": build_file(skill_md.render_skill_md(skill)), **others}
 
@@ -107,7 +103,7 @@ def make_strict_copy(name: str, tree: Tree, *, description: str) -> Tree:
         when_to_use=_clean_description(parsed.skill.when_to_use),
         compatibility=parsed.skill.compatibility[: frontmatter_fields.MAX_COMPATIBILITY],
     )
-    return build_skill_folder(fitted, {path: file for path, file in tree.items() if path not in _MAIN_FILES})
+    return build_folder(fitted, {path: file for path, file in tree.items() if path not in _MAIN_FILES})
 
 
 def get_remembered_values(skill: Skill, format: str) -> Mapping[str, Any]:
@@ -132,7 +128,7 @@ def is_safe_file_name(name: str) -> bool:
     )
 
 
-def get_original_value(skill: Skill, field: str, format: str) -> Any:
+def get_original(skill: Skill, field: str, format: str) -> Any:
     """Return a field's original value, unless it has been edited since."""
     value = _get_raw_value(skill, field)
     fitted = get_remembered_values(skill, format).get("fitted")
@@ -172,14 +168,11 @@ def _clean_line(text: str) -> str:
 def _clean_description(text: str) -> str:
     """Limit a text to the length and characters that other agents accept."""
     text = _clean_line(text).translate(_ANGLES)
-    return (
-        text
-        if len(text) <= frontmatter_fields.MAX_DESCRIPTION
-        else text[: frontmatter_fields.MAX_DESCRIPTION - 1].rstrip() + "…"
-    )
+    limit = frontmatter_fields.MAX_DESCRIPTION
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
-def _derive_description(title: str, body: str, name: str) -> str:
+def _derive_text(title: str, body: str, name: str) -> str:
     """Make a description for a skill without one, from its title, text or name."""
     return (
         _clean_description(title)
@@ -191,9 +184,7 @@ def _derive_description(title: str, body: str, name: str) -> str:
 def _report_fitted_values(changed: Mapping[str, Mapping[str, Any]], notes: DiagnosticCollector) -> None:
     for field, values in changed.items():
         if field == "description" and not str(values["was"]).strip():
-            notes.add(
-                f"There is no description; it says '{values['is'][:60]}' now.", "Write one.", DiagnosticSeverity.NOTE
-            )
+            notes.add(f"There is no description; it says '{values['is'][:60]}' now.", "Write one.", Severity.NOTE)
         elif str(values["was"]).strip() != str(values["is"]):
             what = f"The {field} has characters or a length that SKILL.md does not allow; it was adapted."
-            notes.add(what, "The original is remembered for export.", DiagnosticSeverity.NOTE)
+            notes.add(what, "The original is remembered for export.", Severity.NOTE)

@@ -126,24 +126,18 @@ def _read_path_entries(path: Path, formats: Sequence[SkillFormat], origin: str) 
                     entries = unit.format.read_entries_safely(unit.path, unit.origin)
                     yield from map(_drop_own_version_control, entries) if unit.path == path else entries
     except (UnreadableEntryError, OSError) as problem:
-        yield SkippedEntry(origin=origin, name=archives.strip_archive_suffix(path), reason=describe_problem(problem))
+        yield SkippedEntry(origin=origin, name=archives.strip_suffix(path), reason=describe_problem(problem))
     else:
         if is_empty:
-            yield SkippedEntry(
-                origin=origin, name=archives.strip_archive_suffix(path), reason=_explain_nothing_found(path)
-            )
+            yield SkippedEntry(origin=origin, name=archives.strip_suffix(path), reason=_explain_nothing_found(path))
 
 
 def _drop_own_version_control(entry: ImportEntry) -> ImportEntry:
     """Drop the version control folder of a skill that is itself the root of a checkout, where it is expected."""
-    if not isinstance(entry, IncomingSkill) or not entry.version_control_files:
+    if not isinstance(entry, IncomingSkill) or not entry.vcs_files:
         return entry
-    inner = (
-        path
-        for path in entry.version_control_files
-        if not auto_executed.is_version_control_name(path.partition("/")[0])
-    )
-    return dataclasses.replace(entry, version_control_files=tuple(inner))
+    inner = (path for path in entry.vcs_files if not auto_executed.is_vcs_name(path.partition("/")[0]))
+    return dataclasses.replace(entry, vcs_files=tuple(inner))
 
 
 @contextmanager
@@ -152,7 +146,7 @@ def _open_archive(path: Path) -> Iterator[Path]:
     if not archives.is_archive(path):
         yield path
         return
-    with archives.unpack_archive(path, name=conversion.make_legal_name(archives.strip_archive_suffix(path))) as top:
+    with archives.unpack_archive(path, name=conversion.make_legal_name(archives.strip_suffix(path))) as top:
         # Archives often hold a single directory of the same name; step into it.
         inside = [one for one in top.iterdir() if not is_skipped_name(one.name)]
         yield inside[0] if len(inside) == 1 and inside[0].is_dir() else top
@@ -193,7 +187,7 @@ def list_lost_fields(format: SkillFormat, skills: Sequence[OutgoingSkill], to: P
     return tuple(found)
 
 
-def hash_exported_skills(format: SkillFormat, skills: Sequence[OutgoingSkill]) -> dict[str, str]:
+def hash_exports(format: SkillFormat, skills: Sequence[OutgoingSkill]) -> dict[str, str]:
     """Return the hash over the files of each skill as it would come back from an export."""
     with tempfile.TemporaryDirectory() as folder:
         format.write_skills(skills, Path(folder) / "out")
@@ -239,7 +233,7 @@ class FormatMatch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _SearchLocation:
+class _Location:
     """A path still to be searched; `is_inside` is set below a match."""
 
     path: Path
@@ -267,33 +261,30 @@ def find_format_matches(
     """
     check_readable(path)
     top = path.resolve()
-    pending, later = [_SearchLocation(path=path, origin=origin or path.name)], list[_SearchLocation]()
+    pending, later = [_Location(path=path, origin=origin or path.name)], list[_Location]()
     while pending or later:
         # Nested skills wait in `later` until everything at the top has been seen.
         if not pending:
             pending, later = later[::-1], []
-        place = pending.pop()
+        here = pending.pop()
         try:
-            inside = _list_directory(place.path, top)
-            is_part = not place.is_inside or not inside.names.isdisjoint(trees.MAIN_FILES)
-            claims = (format for format in formats if is_part and format.can_read(place.path, inside.names))
+            inside = _list_directory(here.path, top)
+            is_part = not here.is_inside or not inside.names.isdisjoint(trees.MAIN_FILES)
+            claims = (format for format in formats if is_part and format.can_read(here.path, inside.names))
             claimed = next(claims, None)
         except OSError as error:
-            yield SkippedEntry(
-                origin=place.origin, name=place.path.name, reason=f"Can't look into it: {error.strerror}."
-            )
+            yield SkippedEntry(origin=here.origin, name=here.path.name, reason=f"Can't look into it: {error.strerror}.")
             continue
         if claimed is not None:
-            yield FormatMatch(format=claimed, path=place.path, origin=place.origin)
+            yield FormatMatch(format=claimed, path=here.path, origin=here.origin)
         for name in inside.linked_skills:
-            yield SkippedEntry(origin=f"{place.origin}/{name}", name=name, reason=_LINK_REASON)
-        is_inside = place.is_inside or claimed is not None
+            yield SkippedEntry(origin=f"{here.origin}/{name}", name=name, reason=_LINK_REASON)
+        is_inside = here.is_inside or claimed is not None
         names = inside.folders if is_inside else sorted([*inside.folders, *inside.files])
         below = [
-            _SearchLocation(path=place.path / name, origin=f"{place.origin}/{name}", is_inside=is_inside)
-            for name in names
+            _Location(path=here.path / name, origin=f"{here.origin}/{name}", is_inside=is_inside) for name in names
         ]
-        if is_inside and not place.is_inside:
+        if is_inside and not here.is_inside:
             later += below
         else:
             pending += below[::-1]

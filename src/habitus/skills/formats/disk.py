@@ -35,7 +35,7 @@ def is_skipped_name(name: str) -> bool:
     """Whether importing ignores a file or folder of this name."""
     return (
         name in SKIPPED_NAMES
-        or auto_executed.is_version_control_name(name)
+        or auto_executed.is_vcs_name(name)
         or name.startswith(TEMPORARY_PREFIX)
         or name.endswith(".pyc")
     )
@@ -82,10 +82,8 @@ def _walk_folder(top: Path, notes: DiagnosticCollector) -> Iterator[tuple[str, s
         with os.scandir(directory) as entries:
             found = sorted(entries, key=lambda item: item.name)
         for entry in found:
-            if auto_executed.is_version_control_name(entry.name):
-                notes.version_control_files.append(
-                    replace_surrogates(f"{base}{_find_first_file(directory, entry.name)}")
-                )
+            if auto_executed.is_vcs_name(entry.name):
+                notes.vcs_files.append(replace_surrogates(f"{base}{_find_first_file(directory, entry.name)}"))
             if is_skipped_name(entry.name):
                 continue
             path = f"{base}{entry.name}"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from habitus.skills.formats.base import UnreadableEntryError
-from habitus.skills.model import Diagnostic, DiagnosticSeverity, UsageCounters
+from habitus.skills.model import Diagnostic, Severity, UsageCounters
 
 MAX_COUNT = 2**31 - 1
 MAX_JSON = 64 * 1024 * 1024
@@ -23,9 +23,9 @@ class DiagnosticCollector:
     def __init__(self, file: str) -> None:
         self.file = file
         self.diagnostics: list[Diagnostic] = []
-        self.version_control_files: list[str] = []  # one file of each version control folder, none of which is read
+        self.vcs_files: list[str] = []  # one file of each version control folder, none of which is read
 
-    def add(self, message: str, hint: str = "", severity: DiagnosticSeverity = DiagnosticSeverity.WARNING) -> None:
+    def add(self, message: str, hint: str = "", severity: Severity = Severity.WARNING) -> None:
         """Add a diagnostic."""
         self.diagnostics.append(Diagnostic(file=self.file, message=message, hint=hint, severity=severity))
 

@@ -61,22 +61,20 @@ def split_front_matter(text: str, file: str) -> FrontMatterDocument:
     opening = _OPENING.match(text)
     if opening is None:
         rest = text.removeprefix("\ufeff")
-        return _build_parts(rest, opening=text[: len(text) - len(rest)], front=None, closing="")
+        return _build_parts(rest, head=text[: len(text) - len(rest)], front=None, closing="")
     closing = _CLOSING.search(text, opening.end())
     if closing is None:
         what = "The frontmatter is opened with '---' and never closed."
         raise UnreadableFileError(what, "Put a line '---' after the last field.", file=file)
     front = text[opening.end() : closing.start()]
-    return _build_parts(text[closing.end() :], opening=opening[0], front=front, closing=closing[0])
+    return _build_parts(text[closing.end() :], head=opening[0], front=front, closing=closing[0])
 
 
-def _build_parts(rest: str, *, opening: str, front: str | None, closing: str) -> FrontMatterDocument:
+def _build_parts(rest: str, *, head: str, front: str | None, closing: str) -> FrontMatterDocument:
     body = rest.strip("\r\n")
     start = len(rest) - len(rest.lstrip("\r\n")) if body else len(rest)
     ending = rest[start + len(body) :]
-    return FrontMatterDocument(
-        opening=opening, front=front, closing=closing, gap=rest[:start], body=body, ending=ending
-    )
+    return FrontMatterDocument(opening=head, front=front, closing=closing, gap=rest[:start], body=body, ending=ending)
 
 
 def _detect_newline(*texts: str) -> str:
@@ -187,15 +185,13 @@ def _escape_char(char: str) -> str:
 
 def render_fields(fields: Mapping[str, str | Mapping[str, str]]) -> str:
     """Render a block with these fields, in this order."""
-    return "".join(_render_entry(key, value, "") for key, value in fields.items())
+    return "".join(_render(key, value, "") for key, value in fields.items())
 
 
-def _render_entry(key: str, value: str | Mapping[str, str], indent: str) -> str:
+def _render(key: str, value: str | Mapping[str, str], indent: str) -> str:
     if isinstance(value, str):
         return f"{indent}{_format_key(key)}: {format_scalar(value)}\n"
-    return f"{indent}{_format_key(key)}:\n" + "".join(
-        _render_entry(name, text, indent + "  ") for name, text in value.items()
-    )
+    return f"{indent}{_format_key(key)}:\n" + "".join(_render(name, one, indent + "  ") for name, one in value.items())
 
 
 def _format_key(key: str) -> str:

@@ -12,7 +12,7 @@ from habitus.plain_data import MAX_DEPTH, measure_depth
 from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE_FIELDS, FIELD_NAMES
 from habitus.skills.formats.frontmatter import FrontMatterFields
-from habitus.skills.model import DEFAULT_MANIFEST, Diagnostic, DiagnosticSeverity, Manifest, Skill, SkillSource
+from habitus.skills.model import DEFAULT_MANIFEST, Diagnostic, Manifest, Severity, Skill, SkillSource
 
 MAX_BYTES = 1024 * 1024
 MAX_DESCRIPTION = 1024
@@ -67,9 +67,7 @@ class SkillFieldReader:
         self._report_deviations(skill)
         return skill
 
-    def _add_diagnostic(
-        self, message: str, hint: str, severity: DiagnosticSeverity = DiagnosticSeverity.WARNING
-    ) -> None:
+    def _add_note(self, message: str, hint: str, severity: Severity = Severity.WARNING) -> None:
         self.diagnostics.append(Diagnostic(file=self.file, message=message, hint=hint, severity=severity))
 
     def _read_metadata(self, fields: FrontMatterFields) -> FrontMatterFields:
@@ -78,9 +76,7 @@ class SkillFieldReader:
             return {}
         if isinstance(value, dict):
             return dict(value)
-        self._add_diagnostic(
-            "'metadata' is not a block of fields and was ignored.", "Write 'key: value' lines below it."
-        )
+        self._add_note("'metadata' is not a block of fields and was ignored.", "Write 'key: value' lines below it.")
         return {}
 
     def _get_raw_value(self, field: str) -> Any:
@@ -103,29 +99,27 @@ class SkillFieldReader:
         name = names.canonicalize_name(self.folder)
         if not names.is_legal_name(name):
             name = names.slugify(self.folder)
-            self._add_diagnostic(
+            self._add_note(
                 f"The folder '{self.folder}' is not a legal name; the skill is called '{name}'.",
                 f"Rename the folder to '{name}'.",
             )
         elif name != self.folder:
-            self._add_diagnostic(
+            self._add_note(
                 f"The folder is spelt '{self.folder}'; the skill is called '{name}'.",
                 f"Rename the folder to '{name}'.",
-                DiagnosticSeverity.NOTE,
+                Severity.NOTE,
             )
         if stated and names.canonicalize_name(stated) not in (name, names.canonicalize_name(self.folder)):
-            self._add_diagnostic(
+            self._add_note(
                 f"The file says name '{stated[:80]}', the folder '{self.folder}'; the folder counts.",
                 f"Write 'name: {name}'.",
             )
         elif stated and stated != self.folder and names.canonicalize_name(stated) == name:
-            self._add_diagnostic(
-                f"The name is spelt '{stated}', the folder '{self.folder}'.",
-                f"Write 'name: {name}'.",
-                DiagnosticSeverity.NOTE,
+            self._add_note(
+                f"The name is spelt '{stated}', the folder '{self.folder}'.", f"Write 'name: {name}'.", Severity.NOTE
             )
         elif not stated:
-            self._add_diagnostic("There is no name.", f"Write 'name: {name}'.", DiagnosticSeverity.NOTE)
+            self._add_note("There is no name.", f"Write 'name: {name}'.", Severity.NOTE)
         return name
 
     def _read_description(self) -> tuple[str, str]:
@@ -192,16 +186,14 @@ class SkillFieldReader:
 
     def _mark_unreadable(self, field: str, value: object, expected: str) -> None:
         self.unreadable.append(field)
-        self._add_diagnostic(f"'{field}' is {str(value)[:60]!r}, which is not {expected}.", f"Write {expected}.")
+        self._add_note(f"'{field}' is {str(value)[:60]!r}, which is not {expected}.", f"Write {expected}.")
 
     def _read_source(self) -> SkillSource:
         value = self._read_text("source")
         try:
             return SkillSource(value) if value else SkillSource.USER
         except ValueError:
-            self._add_diagnostic(
-                f"'{value}' is not a source.", f"Use one of {', '.join(SkillSource)}.", DiagnosticSeverity.NOTE
-            )
+            self._add_note(f"'{value}' is not a source.", f"Use one of {', '.join(SkillSource)}.", Severity.NOTE)
             return SkillSource.USER
 
     def _read_manifest(self) -> Manifest:
@@ -219,40 +211,32 @@ class SkillFieldReader:
         return Manifest(**values, unreadable=tuple(gates)) if values else DEFAULT_MANIFEST
 
     def _read_extra(self) -> Mapping[str, Any]:
-        extra = {
-            key: self.top[key.replace("-", "_")] for key in self.keys if key.replace("-", "_") not in _KNOWN_FIELDS
-        }
-        return {**extra, **(self._read_object("extra") if METADATA_PREFIX + "extra" in self.metadata else {})}
+        rest = {key: self.top[key.replace("-", "_")] for key in self.keys if key.replace("-", "_") not in _KNOWN_FIELDS}
+        return {**rest, **(self._read_object("extra") if METADATA_PREFIX + "extra" in self.metadata else {})}
 
     def _report_deviations(self, skill: Skill) -> None:
         # A skill that extends another inherits what it leaves out.
         says_little = skill.manifest.extends
         if not skill.description.strip() and not says_little:
-            self._add_diagnostic(
-                "There is no description.", "Say in one sentence what the skill does and when to use it."
-            )
+            self._add_note("There is no description.", "Say in one sentence what the skill does and when to use it.")
         outward = self._read_top_text("description")
         if len(outward) > MAX_DESCRIPTION:
-            self._add_diagnostic(f"The description has {len(outward)} characters.", f"Shorten it to {MAX_DESCRIPTION}.")
+            self._add_note(f"The description has {len(outward)} characters.", f"Shorten it to {MAX_DESCRIPTION}.")
         if len(skill.compatibility) > MAX_COMPATIBILITY:
-            self._add_diagnostic(
-                f"The compatibility has {len(skill.compatibility)} characters.",
-                "Shorten it to 500.",
-                DiagnosticSeverity.NOTE,
+            self._add_note(
+                f"The compatibility has {len(skill.compatibility)} characters.", "Shorten it to 500.", Severity.NOTE
             )
         if "<" in outward or ">" in outward:
-            self._add_diagnostic(
-                "The description has a '<' or '>' in it.", "Use words instead.", DiagnosticSeverity.NOTE
-            )
+            self._add_note("The description has a '<' or '>' in it.", "Use words instead.", Severity.NOTE)
         if not skill.body.strip() and not says_little:
-            self._add_diagnostic("There are no steps below the frontmatter.", "Write the procedure.")
+            self._add_note("There are no steps below the frontmatter.", "Write the procedure.")
         outside = [key for key in self.keys if key not in STANDARD_KEYS]
         if outside:
             known = ", ".join(f"'{key}'" for key in outside)
-            self._add_diagnostic(
+            self._add_note(
                 f"The standard has no field {known}.",
                 "Strict readers want such fields under 'metadata'.",
-                DiagnosticSeverity.NOTE,
+                Severity.NOTE,
             )
 
 
@@ -271,17 +255,15 @@ def build_full_description(description: str, when_to_use: str) -> str:
     return f"{first} {cue}".strip()[:MAX_DESCRIPTION].rstrip()
 
 
-def _format_when_to_use(when_to_use: str) -> str:
+def _format_when_to_use(cue: str) -> str:
     """Return when-to-use as a sentence that begins with "Use"."""
-    if re.match(r"(?i)use\b", when_to_use):
-        return when_to_use[0].upper() + when_to_use[1:]
-    if re.match(r"(?i)when(ever)?\b|if\b|for\b|before\b|after\b|while\b", when_to_use):
-        return f"Use {when_to_use[0].lower()}{when_to_use[1:]}"
+    if re.match(r"(?i)use\b", cue):
+        return cue[0].upper() + cue[1:]
+    if re.match(r"(?i)when(ever)?\b|if\b|for\b|before\b|after\b|while\b", cue):
+        return f"Use {cue[0].lower()}{cue[1:]}"
     # Lower-case an ordinary word, but not an acronym such as CSV.
-    starts_a_word = (
-        len(when_to_use) > 1 and when_to_use[0].isupper() and (when_to_use[1].islower() or when_to_use[:2] == "A ")
-    )
-    return f"Use when {when_to_use[0].lower() + when_to_use[1:] if starts_a_word else when_to_use}"
+    starts_a_word = len(cue) > 1 and cue[0].isupper() and (cue[1].islower() or cue[:2] == "A ")
+    return f"Use when {cue[0].lower() + cue[1:] if starts_a_word else cue}"
 
 
 def dump_compact_json(value: object) -> str:

@@ -73,7 +73,7 @@ def _read_skill_folder(path: Path, origin: str, known: DiagnosticsLookup) -> Inc
     name = conversion.make_legal_name(stated if names.is_legal_name(names.canonicalize_name(stated)) else path.name)
     if not _has_front_matter(content) and trees.TOML_FILE not in tree:
         others = {place: file for place, file in tree.items() if place != main}
-        return _import_plain_markdown(name, origin, _decode_text(content).removeprefix("\ufeff"), notes, others)
+        return _import_markdown(name, origin, _decode_text(content).removeprefix("\ufeff"), notes, others)
     said = known(name, tree)
     if said is None:
         parsed = trees.parse_skill_tree(name, tree)
@@ -87,7 +87,7 @@ def _read_skill_folder(path: Path, origin: str, known: DiagnosticsLookup) -> Inc
         origin=origin,
         format="skill",
         diagnostics=(*said, *notes.diagnostics),
-        version_control_files=tuple(notes.version_control_files),
+        vcs_files=tuple(notes.vcs_files),
     )
 
 
@@ -117,7 +117,7 @@ def _read_markdown_file(path: Path, origin: str) -> IncomingSkill:
     stated = str((fields or {}).get("name") or "")
     title = skill_md.extract_title(parts.body)
     name = conversion.make_legal_name(stated) if stated.strip() else _make_name_from_file(path, title)
-    return _import_plain_markdown(name, origin, parts.body, notes, {})
+    return _import_markdown(name, origin, parts.body, notes, {})
 
 
 def _decode_text(content: bytes) -> str:
@@ -139,9 +139,7 @@ def _import_complete_file(path: Path, origin: str, content: bytes, stated: str) 
     return IncomingSkill(name=name, tree=tree, origin=origin, format="skill", diagnostics=parsed.diagnostics)
 
 
-def _import_plain_markdown(
-    name: str, origin: str, body: str, notes: DiagnosticCollector, others: Tree
-) -> IncomingSkill:
+def _import_markdown(name: str, origin: str, body: str, notes: DiagnosticCollector, others: Tree) -> IncomingSkill:
     """Import plain Markdown: the first heading is the title, the first paragraph the description."""
     if not body.strip():
         raise UnreadableEntryError("There is no text in it.")
@@ -156,14 +154,14 @@ def _import_plain_markdown(
     skill = conversion.fit_skill(
         raw, format="skill", original_name="", frame=conversion.PLAIN_TEXT_FRAME, notes=notes, remembered={}
     )
-    tree = conversion.build_skill_folder(skill, others)
+    tree = conversion.build_folder(skill, others)
     return IncomingSkill(
         name=name,
         tree=tree,
         origin=origin,
         format="skill",
         diagnostics=tuple(notes.diagnostics),
-        version_control_files=tuple(notes.version_control_files),
+        vcs_files=tuple(notes.vcs_files),
     )
 
 
@@ -173,7 +171,5 @@ def _make_name_from_file(path: Path, title: str) -> str:
     return conversion.make_legal_name(path.stem if is_telling or not title else title)
 
 
-def _build_export_folder(item: OutgoingSkill) -> tuple[str, Tree]:
-    return item.skill.name, item.tree if trees.find_main_file(item.tree) else conversion.build_skill_folder(
-        item.skill, item.tree
-    )
+def _build_export_folder(one: OutgoingSkill) -> tuple[str, Tree]:
+    return one.skill.name, one.tree if trees.find_main_file(one.tree) else conversion.build_folder(one.skill, one.tree)

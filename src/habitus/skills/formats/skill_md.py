@@ -31,15 +31,7 @@ from habitus.skills.formats.frontmatter_fields import (
     build_full_description,
     dump_compact_json,
 )
-from habitus.skills.model import (
-    Diagnostic,
-    DiagnosticSeverity,
-    Manifest,
-    Skill,
-    SkillSource,
-    SkillSummary,
-    UnreadableFileError,
-)
+from habitus.skills.model import Diagnostic, Manifest, Severity, Skill, SkillSource, SkillSummary, UnreadableFileError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,23 +42,19 @@ class ParsedSkillFile:
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def parse_skill_md(
-    folder: str, content: bytes, *, file: str = "SKILL.md", toml: bytes | None = None
-) -> ParsedSkillFile:
+def parse_skill_md(folder: str, data: bytes, *, file: str = "SKILL.md", toml: bytes | None = None) -> ParsedSkillFile:
     """Parse the main file of the skill in `folder`, which names the skill. Never raises."""
-    diagnostics: list[Diagnostic] = []
+    found: list[Diagnostic] = []
     try:
-        parts = frontmatter.split_front_matter(_decode_file(content, file), file)
-        if content.startswith(b"\xef\xbb\xbf"):
+        parts = frontmatter.split_front_matter(_decode_file(data, file), file)
+        if data.startswith(b"\xef\xbb\xbf"):
             what, hint = "The file begins with a byte order mark.", "Save it as UTF-8 without one."
-            diagnostics.append(Diagnostic(file=file, message=what, hint=hint, severity=DiagnosticSeverity.NOTE))
-        fields = _read_all_fields(parts, toml, file, diagnostics)
-        skill = SkillFieldReader(folder, file, fields, diagnostics).build_skill(
-            frontmatter.normalize_newlines(parts.body)
-        )
+            found.append(Diagnostic(file=file, message=what, hint=hint, severity=Severity.NOTE))
+        fields = _read_all_fields(parts, toml, file, found)
+        skill = SkillFieldReader(folder, file, fields, found).build_skill(frontmatter.normalize_newlines(parts.body))
     except UnreadableFileError as problem:
-        return ParsedSkillFile(skill=None, diagnostics=(*diagnostics, problem.diagnostic))
-    return ParsedSkillFile(skill=skill, diagnostics=tuple(diagnostics))
+        return ParsedSkillFile(skill=None, diagnostics=(*found, problem.diagnostic))
+    return ParsedSkillFile(skill=skill, diagnostics=tuple(found))
 
 
 def render_skill_md(skill: Skill, *, is_checked: bool = True) -> bytes:
@@ -94,7 +82,7 @@ def update_skill_md(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_
     front = frontmatter.normalize_newlines(parts.front)
     if body != before.body:
         parts = parts.with_body(body)
-    changes = _find_changes(before, skill, frontmatter.read_fields(front, file)[0])
+    changes = _diff_skills(before, skill, frontmatter.read_fields(front, file)[0])
     if changes:
         parts = parts.with_front(frontmatter.change_fields(front, changes, file))
     return _encode_file(parts, is_checked=is_checked)
@@ -180,9 +168,7 @@ def _read_all_fields(
         fields |= own
     elif toml is None and is_plain_document(parts.body):
         hint = "Write one: begin the file with '---', 'name: …', 'description: …', '---'."
-        diagnostics.append(
-            Diagnostic(file=file, message=NO_FRONTMATTER_NOTE, hint=hint, severity=DiagnosticSeverity.WARNING)
-        )
+        diagnostics.append(Diagnostic(file=file, message=NO_FRONTMATTER_NOTE, hint=hint, severity=Severity.WARNING))
         fields = {"title": extract_title(parts.body), "description": extract_first_paragraph(parts.body)}
     elif toml is None:
         hint = "Begin the file with '---', 'name: …', 'description: …', '---'."
@@ -270,7 +256,7 @@ def _build_own_metadata(skill: SkillSummary) -> dict[str, str]:
     return {METADATA_PREFIX + name: value for name, value in values.items()}
 
 
-def _find_changes(
+def _diff_skills(
     before: Skill, after: Skill, fields: FrontMatterFields
 ) -> dict[str, str | Mapping[str, str | None] | None]:
     """Return the changes that turn a block for `before` into one for `after`; moved fields leave their old place."""
@@ -281,17 +267,15 @@ def _find_changes(
             value = new.get(key)
             changes[key] = value if isinstance(value, str) else None
     ours_before = {**before.metadata, **_build_own_metadata(before)}
-    ours_after = {**after.metadata, **_build_own_metadata(after)}
-    ours_before.pop(METADATA_PREFIX + "extra", None), ours_after.pop(METADATA_PREFIX + "extra", None)
+    mine = {**after.metadata, **_build_own_metadata(after)}
+    ours_before.pop(METADATA_PREFIX + "extra", None), mine.pop(METADATA_PREFIX + "extra", None)
     nested: dict[str, str | None] = {
-        key: ours_after.get(key) for key in {**ours_before, **ours_after} if ours_before.get(key) != ours_after.get(key)
+        key: mine.get(key) for key in {**ours_before, **mine} if ours_before.get(key) != mine.get(key)
     }
     if "description" in changes:
         # The parts are written together with the whole: stale parts would look like a manual edit of the
         # description.
-        nested |= {
-            key: ours_after.get(key) for key in DESCRIPTION_PARTS if key in ours_after or key in _get_metadata(fields)
-        }
+        nested |= {key: mine.get(key) for key in DESCRIPTION_PARTS if key in mine or key in _get_metadata(fields)}
     for key in fields:
         ours = METADATA_PREFIX + key.replace("-", "_")
         if key in _ISTOTA_FIELD_NAMES and key not in before.extra:

@@ -9,7 +9,7 @@ from pathlib import Path
 from habitus.files import Tree, TreeFile, compute_tree_hash, drop_eval_files
 from habitus.skills import trees
 from habitus.skills.layers.layer import Layer, merge_bodies, merge_summaries
-from habitus.skills.layers.listing import ListedSkill, apply_layer_source, fill_copy_placeholders
+from habitus.skills.layers.listing import ListedSkill, apply_source, fill_copy_placeholders
 from habitus.skills.model import Skill, Stage
 from habitus.skills.sources.trust import OutsideContentPolicy, is_code_file
 from habitus.skills.stores import records
@@ -44,10 +44,10 @@ class SkillFiles:
         return {path: file for path, file in self.tree.items() if path not in self.untrusted}
 
 
-def load_effective_copies(
+def load_effective(
     item: ListedSkill,
     get_layer: Callable[[str], Layer],
-    outside: OutsideContentPolicy,
+    policy: OutsideContentPolicy,
     *,
     only_layer: bool = False,
     check_disk: bool = False,
@@ -56,26 +56,22 @@ def load_effective_copies(
     """Load the copies that take effect, lowest layer first; an untrusted copy above a trusted one is left out.
     `own_files` are the files of the highest copy, if already read.
     """
-    copies: list[SkillCopy] = []
+    made: list[SkillCopy] = []
     has_trusted = False
     for name in () if only_layer else item.hidden:
         layer = get_layer(name)
         # No check of the directory here: the listing was composed from this state, and the hashes must match it.
         digest = layer.store.read_contents(check_disk=False).hashes.get(item.name, "")
-        is_trusted = outside.is_trusted(layer, item.name, digest)
+        is_trusted = policy.is_trusted(layer, item.name, digest)
         skill = layer.store.load(item.name, check_disk=check_disk) if is_trusted or not has_trusted else None
         if skill is not None:
-            copies.append(
-                SkillCopy(layer=layer, skill=outside.apply_trust(layer, apply_layer_source(skill, layer), digest))
-            )
+            made.append(SkillCopy(layer=layer, skill=policy.apply_trust(layer, apply_source(skill, layer), digest)))
             has_trusted = has_trusted or is_trusted
     layer = get_layer(item.layer)
     skill = layer.store.load(item.name, check_disk=check_disk, tree=own_files)
     if skill is not None:
-        copies.append(
-            SkillCopy(layer=layer, skill=outside.apply_trust(layer, apply_layer_source(skill, layer), item.tree_hash))
-        )
-    return copies
+        made.append(SkillCopy(layer=layer, skill=policy.apply_trust(layer, apply_source(skill, layer), item.tree_hash)))
+    return made
 
 
 def merge_skill_copies(copies: Sequence[SkillCopy], fill: Mapping[str, str] | None = None) -> Skill | None:
@@ -105,9 +101,7 @@ def merge_copy_folders(copies: Sequence[SkillCopy], outside: OutsideContentPolic
         is_trusted = outside.is_trusted(copy.layer, name, compute_tree_hash(own))
         own = drop_eval_files(own)
         tree |= own
-        untrusted = (untrusted - own.keys()) | {
-            p for p, file in own.items() if not is_trusted and is_code_file(p, file)
-        }
+        untrusted = (untrusted - own.keys()) | {p for p, f in own.items() if not is_trusted and is_code_file(p, f)}
         if (folder := store.find_directory(name, check_disk=False)) is not None:
             folders |= dict.fromkeys(own, folder)
     return SkillFiles(tree=tree, untrusted=frozenset(untrusted), folders=folders)

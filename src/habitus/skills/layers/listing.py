@@ -116,10 +116,8 @@ class LibrarySnapshot:
         Derived values that the change doesn't affect are carried over.
         """
         now = group_by_name(items)
-        entries = self.entries.with_changes(names, now)
-        made = LibrarySnapshot(
-            revision=revision, entries=entries, changes=self.changes.append_step(self.revision, names)
-        )
+        known = self.entries.with_changes(names, now)
+        made = LibrarySnapshot(revision=revision, entries=known, changes=self.changes.append_step(self.revision, names))
         first = {name: some[0] for name, some in now.items()}
         # Writing to __dict__ fills the cached properties of a frozen dataclass in advance.
         made.__dict__["by_name"] = self.by_name.with_changes(names, first)
@@ -212,7 +210,7 @@ def compose_entry(
     # Copies awaiting trust in layers between the two are hidden as well.
     hidden = () if lower is None else (*lower.hidden, lower.layer, *lower.awaiting_trust)
     stated, tree_hash = summary.manifest, contents.hashes[summary.name]
-    summary = outside.apply_trust(layer, apply_layer_source(summary, layer), tree_hash)
+    summary = outside.apply_trust(layer, apply_source(summary, layer), tree_hash)
     # `apply_trust` returns the same manifest if it removed nothing, so identity is enough.
     has_force = stated is summary.manifest
     inert = (
@@ -260,7 +258,7 @@ def fill_user(item: ListedSkill, user: str) -> ListedSkill:
     return item if summary is item.summary else replace(item, summary=summary)
 
 
-def apply_layer_source(summary: AnySkill, layer: Layer) -> AnySkill:
+def apply_source(summary: AnySkill, layer: Layer) -> AnySkill:
     """Return the skill with its layer's source, unless its file states one."""
     if layer.source is None or "source" in summary.stated or summary.source is layer.source:
         return summary

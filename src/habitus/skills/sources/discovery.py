@@ -366,7 +366,7 @@ def _open_connection(at: SplitResult, host: str, policy: DownloadPolicy, timeout
     proxy = "" if policy.is_public_only or proxy_bypass(host) else getproxies().get(at.scheme, "")
     try:
         if proxy:
-            return _connect_through_proxy(urlsplit(proxy), at.scheme, host, port, timeout)
+            return _open_tunnel(urlsplit(proxy), at.scheme, host, port, timeout)
         address = resolve_public_address(host, port) if policy.is_public_only else host
         line = socket.create_connection((address, port), timeout=timeout)
         connection = http.client.HTTPConnection(host, port, timeout=timeout)
@@ -376,9 +376,7 @@ def _open_connection(at: SplitResult, host: str, policy: DownloadPolicy, timeout
     return connection
 
 
-def _connect_through_proxy(
-    proxy: SplitResult, scheme: str, host: str, port: int, timeout: float
-) -> http.client.HTTPConnection:
+def _open_tunnel(proxy: SplitResult, scheme: str, host: str, port: int, timeout: float) -> http.client.HTTPConnection:
     kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
     connection = kind(proxy.hostname or "", proxy.port or 3128, timeout=timeout)
     connection.set_tunnel(host, port)

@@ -94,27 +94,25 @@ def fetch_source(
             return
         source = _parse_source(address, None if policy.is_public_only else local, host)
         source = replace(source, branch=branch or source.branch)
-        yield _clone_repository(source, Path(scratch), environ, policy)
+        yield _clone(source, Path(scratch), environ, policy)
 
 
-def _clone_repository(
-    source: _RepositorySource, scratch: Path, environ: Mapping[str, str], policy: DownloadPolicy
-) -> FetchedSource:
+def _clone(repo: _RepositorySource, scratch: Path, environ: Mapping[str, str], policy: DownloadPolicy) -> FetchedSource:
     """Clone the newest commit of a repository, or of one branch."""
-    about, is_newest = source.repository, source.branch == _DEFAULT_BRANCH
+    about, is_newest = repo.repository, repo.branch == _DEFAULT_BRANCH
     place = scratch / _extract_repository_name(remove_credentials(about))
-    branch = () if is_newest else (f"--branch={source.branch}",)
+    branch = () if is_newest else (f"--branch={repo.branch}",)
     # Submodules would fetch from further hosts that were never checked.
     clone = ("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", *branch, "--", about, str(place))
     _run_git(*_pin_address(about, policy), *clone, about=about, environ=environ)
     commit = _run_git("-C", str(place), "rev-parse", "HEAD", about=about, environ=environ).strip()
     return FetchedSource(
-        path=_find_folder(place, source),
-        address=remove_credentials(source.address),
+        path=_find_folder(place, repo),
+        address=remove_credentials(repo.address),
         commit=commit,
         repository=remove_credentials(about),
-        branch="" if is_newest else source.branch,
-        folder=source.folder,
+        branch="" if is_newest else repo.branch,
+        folder=repo.folder,
     )
 
 

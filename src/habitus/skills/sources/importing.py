@@ -25,7 +25,7 @@ from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.lifecycle import InstalledPackages
-from habitus.skills.model import Author, Diagnostic, DiagnosticSeverity, Stage, UsageCounters
+from habitus.skills.model import Author, Diagnostic, Severity, Stage, UsageCounters
 from habitus.skills.names import make_unique_name
 from habitus.skills.review import Proposal, ProposalAction, ProposalState, ReviewQueue, SkillChange
 from habitus.skills.sources.trust import (
@@ -56,7 +56,7 @@ class ImportVerdict(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImportEntryResult:
+class EntryResult:
     """The result of importing one entry."""
 
     name: str
@@ -87,7 +87,7 @@ class NameConflictResolution(StrEnum):
     KEEP_BOTH = "keep both"
 
 
-LessonImporter = Callable[[PlaybookLesson], ImportEntryResult]
+LessonImporter = Callable[[PlaybookLesson], EntryResult]
 ConflictResolver = Callable[
     [str, str, str], NameConflictResolution
 ]  # (name, origin here, origin of the new one) → decision
@@ -132,7 +132,7 @@ class SkillImporter:
         is_trusted: bool = False,
         skip_held: bool = False,
         resolve_conflict: ConflictResolver = hold_for_review,
-    ) -> Iterator[ImportEntryResult]:
+    ) -> Iterator[EntryResult]:
         """Import the entries in batches; a repeated run continues where an interrupted one stopped.
 
         `overwrite` replaces skills that differ here (their history stays); `is_trusted` skips findings and claims;
@@ -143,7 +143,7 @@ class SkillImporter:
             if isinstance(entry, IncomingSkill):
                 chunk.append(entry)
             elif isinstance(entry, SkippedEntry):
-                yield ImportEntryResult(
+                yield EntryResult(
                     name=entry.name,
                     verdict=ImportVerdict.REFUSED,
                     reason=entry.reason,
@@ -177,7 +177,7 @@ class SkillImporter:
         overwrite: bool,
         is_trusted: bool,
         skip_held: bool,
-    ) -> Iterator[ImportEntryResult]:
+    ) -> Iterator[EntryResult]:
         store, wanted = self._library.get_layer(layer).store, [entry.name for entry in batch]
         there = store.read_contents()
         known, proposals = read_origins(self._engine, layer, wanted), self._find_proposals(layer, wanted)
@@ -185,31 +185,25 @@ class SkillImporter:
         both = zip(batch, digests, strict=True)
         differing = [one for one, digest in both if _get_loadable_hash(there, one.name) not in (None, digest)]
         said_there = {} if overwrite else _hash_current_exports(store, differing)
-        results: list[ImportEntryResult] = []
+        results: list[EntryResult] = []
         to_save: dict[str, IncomingSkill] = {}
         for newcomer, digest in zip(batch, digests, strict=True):
             entry, waits, here = newcomer, "", _get_loadable_hash(there, newcomer.name)
-            is_other = _would_replace_other_origin(entry, digest, here, known.get(entry.name))
+            is_other = _would_replace_other(entry, digest, here, known.get(entry.name))
             if is_other and not overwrite:
-                entry, waits = self._resolve_name_conflict(
-                    entry, layer, resolve_conflict, known[entry.name], there.summaries
-                )
+                entry, waits = self._resolve_name(entry, layer, resolve_conflict, known[entry.name], there.summaries)
                 # The resolution may have renamed the entry, so look up its new name too.
                 known |= read_origins(self._engine, layer, [entry.name])
                 proposals |= self._find_proposals(layer, [entry.name])
                 digest, here = compute_tree_hash(entry.tree), _get_loadable_hash(there, entry.name)
             result = _decide_without_scan(entry, digest, here, known.get(entry.name), overwrite=overwrite)
             if digest == said_there.get((entry.format, entry.name)):
-                result = ImportEntryResult(name=entry.name, verdict=ImportVerdict.UNCHANGED, origin=entry.origin)
+                result = EntryResult(name=entry.name, verdict=ImportVerdict.UNCHANGED, origin=entry.origin)
             if result is None and here is None and entry.name in there.broken:
                 reason = f"a directory '{entry.name}' is there that can't be loaded; fix or remove it first"
-                result = ImportEntryResult(
-                    name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin
-                )
+                result = EntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
             if result is None and (clash := trees.find_name_conflict(entry.name, entry.tree)):
-                result = ImportEntryResult(
-                    name=entry.name, verdict=ImportVerdict.REFUSED, reason=clash, origin=entry.origin
-                )
+                result = EntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=clash, origin=entry.origin)
             if not waits and (result is None or entry.name != newcomer.name):
                 self._close_conflict_proposal(proposals, newcomer, author, is_decided=is_other)
             if result is None and (waits or not is_trusted):
@@ -221,12 +215,12 @@ class SkillImporter:
             if result is None:
                 to_save[entry.name] = entry
                 verdict = ImportVerdict.UPDATED if here is not None else ImportVerdict.IMPORTED
-                result = ImportEntryResult(name=entry.name, verdict=verdict, origin=entry.origin)
+                result = EntryResult(name=entry.name, verdict=verdict, origin=entry.origin)
             # Notes describe the stored manifest if the files are equal, or else the incoming one.
             says = (there.summaries[entry.name] if digest == here else entry.skill).manifest
             notes = (*_list_notes(entry), *lifecycle.list_missing_packages(says, self._packages))
             results.append(replace(result, notes=notes) if notes else result)
-        self._save_entries(to_save, author, layer, is_trusted=is_trusted)
+        self._save_all(to_save, author, layer, is_trusted=is_trusted)
         # An interrupted run wrote these but did not finish their counters and switches.
         unfinished = {entry.name: entry for entry in batch if _is_unfinished(known.get(entry.name))}
         self._finish_import(unfinished, layer, author)
@@ -264,7 +258,7 @@ class SkillImporter:
         found = [p for p in self._review.list(None, with_contents=False, names=names) if p.change.layer == layer]
         return {(proposal.change.name, compute_tree_hash(proposal.change.tree)): proposal for proposal in found}
 
-    def _resolve_name_conflict(
+    def _resolve_name(
         self,
         entry: IncomingSkill,
         layer: str,
@@ -281,9 +275,7 @@ class SkillImporter:
                 reason = f"'{entry.name}' here is from {origin}, and this one from {its_own} would take its place"
                 return entry, f"{reason}; {_CONFLICT_HINT}"
             case NameConflictResolution.KEEP_BOTH:
-                mine = {
-                    name for name, one in read_origins(self._engine, layer).items() if not _is_other_origin(one, entry)
-                }
+                mine = {name for name, one in read_origins(self._engine, layer).items() if not _is_other(one, entry)}
                 name = make_unique_name(entry.name, lambda taken: taken in here and taken not in mine)
                 return replace(entry, name=name, tree=trees.rename_skill_tree(entry.tree, name)), ""
 
@@ -303,13 +295,13 @@ class SkillImporter:
 
     def _hold_entry(
         self, entry: IncomingSkill, layer: str, author: Author, earlier: Proposal | None, findings: Sequence[str]
-    ) -> ImportEntryResult | None:
+    ) -> EntryResult | None:
         """Hold an entry with findings as a proposal; refuse one that was rejected before; None if nothing holds
         it.
         """
         if earlier is not None and earlier.state is ProposalState.REJECTED:
             reason = f"rejected by {earlier.decided_by}: {earlier.decision or 'no reason given'}"
-            return ImportEntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
+            return EntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
         if earlier is None or earlier.state is not ProposalState.PENDING:
             if not findings:
                 return None
@@ -323,11 +315,9 @@ class SkillImporter:
             said = replace(author, reason=f"import of {entry.origin}")
             earlier = self._review.propose(change, said, tuple(findings))
         reason = f"{earlier.reasons[0]}; see 'habitus review show {earlier.id}'"
-        return ImportEntryResult(name=entry.name, verdict=ImportVerdict.HELD, reason=reason, origin=entry.origin)
+        return EntryResult(name=entry.name, verdict=ImportVerdict.HELD, reason=reason, origin=entry.origin)
 
-    def _save_entries(
-        self, entries: Mapping[str, IncomingSkill], author: Author, layer: str, *, is_trusted: bool
-    ) -> None:
+    def _save_all(self, entries: Mapping[str, IncomingSkill], author: Author, layer: str, *, is_trusted: bool) -> None:
         """Record the origins, then write the files."""
         if not entries:
             return
@@ -358,11 +348,11 @@ class SkillImporter:
             }
             for name, entry in entries.items()
         ]
-        with sql.write_transaction(self._engine) as connection:
+        with sql.write_transaction(self._engine) as conn:
             gone = imports.delete().where(imports.c.layer == layer, imports.c.name.in_(list(entries)))
-            connection.execute(gone)
-            connection.execute(imports.insert(), values)
-            mark_imports_changed(connection)
+            conn.execute(gone)
+            conn.execute(imports.insert(), values)
+            mark_imports_changed(conn)
 
     def _finish_import(self, entries: Mapping[str, IncomingSkill], layer: str, author: Author) -> None:
         """Take over counters and disabled states of new skills, which must exist by now."""
@@ -374,9 +364,9 @@ class SkillImporter:
             if not entry.enabled:
                 store.set_enabled(name, False, replace(author, reason="as in its source"))
         if new:
-            with sql.write_transaction(self._engine) as connection:
+            with sql.write_transaction(self._engine) as conn:
                 mine = (imports.c.layer == layer, imports.c.name.in_(list(new)))
-                connection.execute(imports.update().where(*mine).values(is_finished=True))
+                conn.execute(imports.update().where(*mine).values(is_finished=True))
 
     def _record_approved(self, proposal: Proposal) -> None:
         """Record an approved skill as imported."""
@@ -403,7 +393,7 @@ def _describe_override(item: ListedSkill, layer: str) -> str:
 
 def _list_notes(entry: IncomingSkill) -> tuple[str, ...]:
     """Return the oddities worth showing; small deviations from the standard are left out."""
-    return tuple(str(found) for found in entry.diagnostics if found.severity is not DiagnosticSeverity.NOTE)
+    return tuple(str(found) for found in entry.diagnostics if found.severity is not Severity.NOTE)
 
 
 def _build_facts(entry: IncomingSkill) -> SkillFacts:
@@ -438,31 +428,29 @@ def _rebuild_entry(change: SkillChange) -> IncomingSkill:
 
 def _decide_without_scan(
     entry: IncomingSkill, digest: str, here: str | None, known: ImportOrigin | None, *, overwrite: bool
-) -> ImportEntryResult | None:
+) -> EntryResult | None:
     """Return the result if it needs no scan and no write, or None if the entry is to be imported."""
     if here == digest:
-        return ImportEntryResult(name=entry.name, verdict=ImportVerdict.UNCHANGED, origin=entry.origin)
+        return EntryResult(name=entry.name, verdict=ImportVerdict.UNCHANGED, origin=entry.origin)
     if here is not None and known is not None and known.source_hash == digest and not overwrite:
         reason = "edited here since; your version stays"
-        return ImportEntryResult(name=entry.name, verdict=ImportVerdict.UNCHANGED, reason=reason, origin=entry.origin)
+        return EntryResult(name=entry.name, verdict=ImportVerdict.UNCHANGED, reason=reason, origin=entry.origin)
     # Unedited since the last import: the hash written then is the hash here now.
     is_theirs = known is not None and known.written_hash == here
     if here is not None and not is_theirs and not overwrite:
         what = "was edited here" if known is not None else "is there already and differs"
         reason = f"'{entry.name}' {what}; --overwrite takes theirs, the one here stays in its history"
-        return ImportEntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
+        return EntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
     return None
 
 
-def _would_replace_other_origin(
-    entry: IncomingSkill, digest: str, here: str | None, known: ImportOrigin | None
-) -> bool:
+def _would_replace_other(entry: IncomingSkill, digest: str, here: str | None, known: ImportOrigin | None) -> bool:
     """Whether an unedited skill of another origin, with other files, is here."""
     is_theirs = known is not None and known.written_hash == here
-    return is_theirs and known is not None and here != digest and _is_other_origin(known, entry)
+    return is_theirs and known is not None and here != digest and _is_other(known, entry)
 
 
-def _is_other_origin(known: ImportOrigin, entry: IncomingSkill) -> bool:
+def _is_other(known: ImportOrigin, entry: IncomingSkill) -> bool:
     """Whether the entry comes from another location; old imports without one are compared by origin."""
     if known.location:
         return known.location != entry.location
@@ -486,13 +474,8 @@ def _hash_current_exports(store: SkillStore, entries: Sequence[IncomingSkill]) -
     for format in {entry.format for entry in entries} - {"skill"}:
         names = [entry.name for entry in entries if entry.format == format]
         read = [(store.load(name, check_disk=False), store.read_tree(name, check_disk=False)) for name in names]
-        there = [
-            OutgoingSkill(skill=skill, tree=tree) for skill, tree in read if skill is not None and tree is not None
-        ]
-        found |= {
-            (format, name): digest
-            for name, digest in detect.hash_exported_skills(detect.get_format(format), there).items()
-        }
+        held = [OutgoingSkill(skill=skill, tree=tree) for skill, tree in read if skill is not None and tree is not None]
+        found |= {(format, name): sha for name, sha in detect.hash_exports(detect.get_format(format), held).items()}
     return found
 
 
@@ -501,7 +484,7 @@ def _get_loadable_hash(there: LayerContents, name: str) -> str | None:
     return there.hashes[name] if name in there.summaries else None
 
 
-def _leave_out(entry: IncomingSkill, findings: Sequence[str]) -> ImportEntryResult:
+def _leave_out(entry: IncomingSkill, findings: Sequence[str]) -> EntryResult:
     """The result of a skill that would be held and that the person does not want at all."""
     reason = f"left out: {findings[0]}"
-    return ImportEntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
+    return EntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)

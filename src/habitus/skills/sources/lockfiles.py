@@ -80,14 +80,12 @@ def write_lockfile(path: Path, locked: Mapping[str, LockEntryT]) -> None:
 
 def remove_credentials(address: str) -> str:
     """Return an address without credentials, safe to store and show."""
-    address = _QUERY_PARAMETER.sub(lambda found: "" if is_secret_name(found["name"]) else found[0], address).rstrip(
-        "?&"
-    )
-    found = _LOGIN.match(address)
+    address = _QUERY_PARAMETER.sub(lambda hit: "" if is_secret_name(hit["name"]) else hit[0], address).rstrip("?&")
+    hit = _LOGIN.match(address)
     # A token may stand in place of the user name, so both go; `git@` grants nothing.
-    if found is None or (found["login"] == "git" or (found["scheme"] == "ssh://" and ":" not in found["login"])):
+    if hit is None or (hit["login"] == "git" or (hit["scheme"] == "ssh://" and ":" not in hit["login"])):
         return address
-    return (found["scheme"] or "") + address[found.end() :]
+    return (hit["scheme"] or "") + address[hit.end() :]
 
 
 PROJECT_FILE, PROJECT_VERSION, GLOBAL_VERSION = "skills-lock.json", 1, 3
@@ -121,23 +119,21 @@ class NpxLockfile:
         with hold_lock(self.path.parent):
             # `npx skills` doesn't take our lock, so read and retry until no other program wrote in between.
             while True:
-                before, contents = self._read_contents()
+                old, contents = self._read_contents()
                 skills = _copy_entries(contents)
                 change(skills)
                 kept = {name: skills[name] for name in sorted(skills)} if self.is_project else skills
                 written = json.dumps({**contents, "skills": kept}, indent=2, ensure_ascii=False)
                 after = (written + "\n" * self.is_project).encode()
-                if after == before:
+                if after == old:
                     return
                 try:
-                    write_atomically(
-                        self.path, after, mode=None if before else 0o644, check=partial(self._check_unchanged, before)
-                    )
+                    write_atomically(self.path, after, mode=None if old else 0o644, check=partial(self._check, old))
                 except _LockfileChangedError:
                     continue
                 return
 
-    def _check_unchanged(self, before: bytes) -> None:
+    def _check(self, before: bytes) -> None:
         if self._read_bytes() != before:
             raise _LockfileChangedError
 

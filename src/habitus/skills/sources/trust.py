@@ -77,24 +77,21 @@ class TrustStore:
         ]
         # The row with an empty name says that the root is trusted even if it has no skills.
         whole = {"root": root, "name": "", "tree_hash": "", "powers": "[]", "trusted_on": now, "trusted_by": by}
-        with sql.write_transaction(self._engine, durable=True, lock="trust") as connection:
+        with sql.write_transaction(self._engine, durable=True, lock="trust") as conn:
             # Trust in a project covers its present skills; trusting it again forgets those that are gone.
+            gone = trusted_skills.delete().where(trusted_skills.c.root == root)
             if keep_existing or root.startswith(_PER_SKILL_ROOTS):
-                gone = trusted_skills.delete().where(
-                    trusted_skills.c.root == root, trusted_skills.c.name.in_([*skills, ""])
-                )
-            else:
-                gone = trusted_skills.delete().where(trusted_skills.c.root == root)
-            connection.execute(gone)
-            connection.execute(trusted_skills.insert(), [whole, *values])
+                gone = gone.where(trusted_skills.c.name.in_([*skills, ""]))
+            conn.execute(gone)
+            conn.execute(trusted_skills.insert(), [whole, *values])
 
     def revoke(self, root: str, name: str | None = None) -> bool:
         """Revoke trust in a root or in one skill; False if it was not trusted."""
         query = trusted_skills.delete().where(trusted_skills.c.root == root)
         if name is not None:
             query = query.where(trusted_skills.c.name == name)
-        with sql.write_transaction(self._engine, durable=True, lock="trust") as connection:
-            return connection.execute(query).rowcount > 0
+        with sql.write_transaction(self._engine, durable=True, lock="trust") as conn:
+            return conn.execute(query).rowcount > 0
 
     def list_names(self, root: str) -> tuple[str, ...]:
         """Return the trusted names of a root, including those trusted by other processes."""
@@ -104,8 +101,8 @@ class TrustStore:
         """Return the trusted roots."""
         query = sa.select(trusted_skills).order_by(trusted_skills.c.root, trusted_skills.c.name)
         found: dict[str, list[sa.RowMapping]] = {}
-        with sql.read_transaction(self._engine) as connection:
-            for row in connection.execute(query).mappings():
+        with sql.read_transaction(self._engine) as conn:
+            for row in conn.execute(query).mappings():
                 found.setdefault(row["root"], []).append(row)
         return [
             TrustedRoot(
@@ -120,8 +117,8 @@ class TrustStore:
 
     def read_revision(self) -> tuple[int, str]:
         """Return a value that changes whenever trust is given or revoked."""
-        with sql.read_transaction(self._engine) as connection:
-            count, newest = connection.execute(_REVISION_QUERY).one()
+        with sql.read_transaction(self._engine) as conn:
+            count, newest = conn.execute(_REVISION_QUERY).one()
         seen = (int(count), str(newest or ""))
         with self._lock:
             if seen != self._seen:
@@ -175,10 +172,10 @@ class TrustStore:
 
     def _read_records(self, root: str) -> dict[str, _TrustRecord]:
         query = sa.select(trusted_skills).where(trusted_skills.c.root == root)
-        with sql.read_transaction(self._engine) as connection:
+        with sql.read_transaction(self._engine) as conn:
             return {
                 row["name"]: _TrustRecord(tree_hash=row["tree_hash"], powers=frozenset(json.loads(row["powers"])))
-                for row in connection.execute(query).mappings()
+                for row in conn.execute(query).mappings()
             }
 
 
@@ -318,7 +315,7 @@ def read_origins(engine: sa.Engine, layer: str, names: Collection[str] | None = 
     query = sa.select(imports).where(imports.c.layer == layer)
     if names is not None:
         query = query.where(imports.c.name.in_(list(names)))
-    with sql.read_transaction(engine) as connection:
+    with sql.read_transaction(engine) as conn:
         return {
             row["name"]: ImportOrigin(
                 origin=row["origin"],
@@ -328,7 +325,7 @@ def read_origins(engine: sa.Engine, layer: str, names: Collection[str] | None = 
                 is_finished=row["is_finished"],
                 location=row["place"],
             )
-            for row in connection.execute(query).mappings()
+            for row in conn.execute(query).mappings()
         }
 
 
@@ -343,12 +340,12 @@ class OutsideContentPolicy:
 
     def refresh_imports(self, names: Collection[str] | None) -> frozenset[str]:
         """Read the import records again, of these names or all; return the names whose imports changed."""
-        with sql.read_transaction(self._engine) as connection:
+        with sql.read_transaction(self._engine) as conn:
             # The sequence changes with every import, so an equal mark means that only `names` need reading.
-            mark = connection.execute(_IMPORTS_MARK_QUERY).scalar() or 0
+            mark = conn.execute(_IMPORTS_MARK_QUERY).scalar() or 0
             is_same = mark == self._mark and self._layers is not None
             wanted = names if is_same else None
-            now = _read_import_layers(connection, wanted)
+            now = _read_import_layers(conn, wanted)
         known, self._mark = self._layers or {}, mark
         before = known if wanted is None else {name: known[name] for name in wanted if name in known}
         changed = frozenset(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
@@ -356,13 +353,11 @@ class OutsideContentPolicy:
             self._layers = {name: layers for name, layers in known.items() if name not in changed} | now
         return changed
 
-    def explain_distrust(self, layer: Layer, name: str, tree_hash: str) -> str:
+    def explain_distrust(self, layer: Layer, name: str, digest: str) -> str:
         """Explain why a project's skill may not be used at all; empty if it may."""
         if not layer.trust_root:
             return ""
-        return self._trust.explain_distrust(
-            layer.trust_root, name, tree_hash, lambda: layer.store.read_tree(name) or {}
-        )
+        return self._trust.explain_distrust(layer.trust_root, name, digest, lambda: layer.store.read_tree(name) or {})
 
     def apply_trust(self, layer: Layer, summary: AnySkill, tree_hash: str) -> AnySkill:
         """Return the summary that takes effect: without claims unless a person trusts the skill as it is."""
@@ -391,15 +386,15 @@ class OutsideContentPolicy:
 
     def forget_import(self, layer: Layer, name: str) -> None:
         """Delete the import record of a name that now belongs to a skill written here."""
-        with sql.write_transaction(self._engine) as connection:
+        with sql.write_transaction(self._engine) as conn:
             mine = imports.delete().where(imports.c.layer == layer.name, imports.c.name == name)
-            if connection.execute(mine).rowcount:
-                mark_imports_changed(connection)
+            if conn.execute(mine).rowcount:
+                mark_imports_changed(conn)
 
     def _is_imported(self, layer: Layer, name: str) -> bool:
         if self._layers is None:
-            with sql.read_transaction(self._engine) as connection:
-                self._layers = _read_import_layers(connection, None)
+            with sql.read_transaction(self._engine) as conn:
+                self._layers = _read_import_layers(conn, None)
         return layer.name in self._layers.get(name, ())
 
 
@@ -407,15 +402,15 @@ _IMPORTS_SEQUENCE = "skill_imports"
 _IMPORTS_MARK_QUERY = sa.select(sequences.c.value).where(sequences.c.name == _IMPORTS_SEQUENCE)
 
 
-def mark_imports_changed(connection: sa.Connection) -> None:
+def mark_imports_changed(conn: sa.Connection) -> None:
     """Mark the import records as changed; without the mark every reader would reload all of them each time."""
-    increment_sequence(connection, _IMPORTS_SEQUENCE)
+    increment_sequence(conn, _IMPORTS_SEQUENCE)
 
 
-def _read_import_layers(connection: sa.Connection, names: Collection[str] | None) -> dict[str, frozenset[str]]:
+def _read_import_layers(conn: sa.Connection, names: Collection[str] | None) -> dict[str, frozenset[str]]:
     """Return the layers that each name was imported to."""
     query = sa.select(imports.c.name, imports.c.layer)
     found = defaultdict[str, set[str]](set)
-    for name, layer in connection.execute(query if names is None else query.where(imports.c.name.in_(list(names)))):
+    for name, layer in conn.execute(query if names is None else query.where(imports.c.name.in_(list(names)))):
         found[name].add(layer)
     return {name: frozenset(layers) for name, layers in found.items()}

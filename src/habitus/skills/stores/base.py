@@ -11,11 +11,7 @@ from typing import Literal, Protocol
 from habitus.errors import Refused, Stale
 from habitus.files import Tree
 from habitus.skills.layers.name_map import SortedNameMap
-from habitus.skills.model import (
-    Diagnostic,
-    LifecycleAction,
-    SkillSummary,
-)
+from habitus.skills.model import Diagnostic, LifecycleAction, SkillSummary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

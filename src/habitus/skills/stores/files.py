@@ -26,7 +26,7 @@ from habitus.files import (
     write_new_file,
 )
 from habitus.skills import trees
-from habitus.skills.model import Diagnostic, DiagnosticSeverity
+from habitus.skills.model import Diagnostic, Severity
 from habitus.skills.stores.base import FolderContents, FolderWrite, SkillFacts
 
 _MAX_FILES = 5_000
@@ -153,15 +153,13 @@ class DirectoryBackend:
         try:
             # A link out of the directory would let a skill pull in any file of the machine.
             if not self.follow_links and os.path.islink(top) and not _is_inside(Path(top), self.root):
-                return self._make_broken(
-                    folder, "The directory is a link out of the skill directory.", "Import the skill."
-                )
+                return self._reject(folder, "The directory is a link out of the skill directory.", "Import the skill.")
             if not os.path.isdir(top):
                 return self._report_undecodable_name(folder)
             return self._read_tree(folder, top, expected or {})
         except OSError as error:
             name = Path(error.filename or top).name
-            return self._make_broken(folder, f"Can't read {name}: {error.strerror}.", "Check its permissions.")
+            return self._reject(folder, f"Can't read {name}: {error.strerror}.", "Check its permissions.")
 
     def read_folders(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, FolderContents]:
         read = ((folder, self.read_folder(folder, expected.get(folder))) for folder in folders)
@@ -171,39 +169,35 @@ class DirectoryBackend:
         """Report a folder whose name is not UTF-8; None if there is no such folder."""
         if "\\x" not in folder or folder not in self._list_linked_folders():
             return None
-        return self._make_broken(folder, "The name of the folder is not UTF-8.", "Rename it.")
+        return self._reject(folder, "The name of the folder is not UTF-8.", "Rename it.")
 
-    def _make_broken(self, folder: str, message: str, hint: str) -> FolderContents:
-        problem = Diagnostic(file=folder, message=message, hint=hint, severity=DiagnosticSeverity.ERROR)
+    def _reject(self, folder: str, message: str, hint: str) -> FolderContents:
+        problem = Diagnostic(file=folder, message=message, hint=hint, severity=Severity.ERROR)
         return FolderContents(tree={}, stamp="", problem=problem)
 
     def _read_tree(self, folder: str, top: str, expected: Tree) -> FolderContents:
         tree: dict[str, TreeFile] = {}
         lines: list[str] = []
-        now, newest, kept = time.time_ns(), 0, 0
-        problem: Diagnostic | None = None
+        now, last, kept = time.time_ns(), 0, 0
+        fault: Diagnostic | None = None
         for path, full, found in _walk_folder(top):
             if path != _decode_name(path):
-                return self._make_broken(
-                    folder, f"The name of the file '{_decode_name(path)}' is not UTF-8.", "Rename it."
-                )
+                return self._reject(folder, f"The name of the file '{_decode_name(path)}' is not UTF-8.", "Rename it.")
             if stat.S_ISLNK(found.st_mode):
-                if path in trees.MAIN_FILES and problem is None:
-                    problem = self._make_broken(folder, f"{path} is a link.", "Replace it with a file.").problem
+                if path in trees.MAIN_FILES and fault is None:
+                    fault = self._reject(folder, f"{path} is a link.", "Replace it with a file.").problem
                 continue
             lines.append(_format_stamp_line(path, found))
-            newest = max(newest, found.st_mtime_ns, found.st_ctime_ns)
+            last = max(last, found.st_mtime_ns, found.st_ctime_ns)
             if stat.S_ISDIR(found.st_mode):
-                if path in trees.MAIN_FILES and problem is None:
-                    problem = self._make_broken(folder, f"{path} is a directory.", "Put a file in its place.").problem
+                if path in trees.MAIN_FILES and fault is None:
+                    fault = self._reject(folder, f"{path} is a directory.", "Put a file in its place.").problem
             elif stat.S_ISREG(found.st_mode):
                 keep = kept + found.st_size <= _MAX_KEPT_BYTES and len(tree) < _MAX_FILES
                 tree[path] = _read_file(full, found, keep=keep, expected=expected.get(path))
                 kept += found.st_size if tree[path].content is not None else 0
         stamp = "\n".join(lines)
-        return FolderContents(
-            tree=tree, stamp=stamp + _YOUNG_MARK if now - newest < _YOUNG_NS else stamp, problem=problem
-        )
+        return FolderContents(tree=tree, stamp=stamp + _YOUNG_MARK if now - last < _YOUNG_NS else stamp, problem=fault)
 
     # Writing
 
@@ -335,18 +329,14 @@ def _walk_folder(top: str) -> Iterator[tuple[str, str, os.stat_result]]:
         base, directory = pending.pop()
         with os.scandir(directory) as entries:
             found = sorted(entries, key=lambda item: item.name)
-        for entry in found:
-            if (
-                entry.name in trees.IGNORED_NAMES
-                or entry.name.startswith(TEMPORARY_PREFIX)
-                or entry.name.endswith(".pyc")
-            ):
+        for one in found:
+            if one.name in trees.IGNORED_NAMES or one.name.startswith(TEMPORARY_PREFIX) or one.name.endswith(".pyc"):
                 continue
-            path = f"{base}{entry.name}"
-            info = entry.stat(follow_symlinks=False)
-            yield path, entry.path, info
+            path = f"{base}{one.name}"
+            info = one.stat(follow_symlinks=False)
+            yield path, one.path, info
             if stat.S_ISDIR(info.st_mode):
-                pending.append((path + "/", entry.path))
+                pending.append((path + "/", one.path))
 
 
 def _decode_name(name: str) -> str:

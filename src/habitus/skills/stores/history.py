@@ -31,7 +31,7 @@ class SkillAtTimestamp:
     is_enabled: bool
 
 
-def list_changed_skills(connection: sa.Connection, layer: str, change: str) -> list[ChangedSkillRecord]:
+def list_changed_skills(conn: sa.Connection, layer: str, change: str) -> list[ChangedSkillRecord]:
     """Return every skill that a change touched, present or archived."""
     made = (
         sa.select(versions.c.skill, versions.c.number)
@@ -39,7 +39,7 @@ def list_changed_skills(connection: sa.Connection, layer: str, change: str) -> l
         .where(skills.c.layer == layer, _has_change_id(versions.c.author, change))
     )
     numbers: dict[int, list[int]] = {}
-    for skill, number in connection.execute(made):
+    for skill, number in conn.execute(made):
         numbers.setdefault(skill, []).append(number)
     done = (
         sa.select(lifecycle_events)
@@ -47,7 +47,7 @@ def list_changed_skills(connection: sa.Connection, layer: str, change: str) -> l
         .where(skills.c.layer == layer, _has_change_id(lifecycle_events.c.author, change))
     )
     moves: dict[int, list[LifecycleAction]] = {}
-    for row in connection.execute(done.order_by(lifecycle_events.c.id)):
+    for row in conn.execute(done.order_by(lifecycle_events.c.id)):
         moves.setdefault(row.skill, []).append(LifecycleAction(row.action))
     found = sa.select(skills.c.id, skills.c.name).where(skills.c.layer == layer).order_by(skills.c.id)
     return [
@@ -58,7 +58,7 @@ def list_changed_skills(connection: sa.Connection, layer: str, change: str) -> l
             last_version=max(numbers.get(id, [0])),
             lifecycle_actions=tuple(moves.get(id, ())),
         )
-        for id, name in connection.execute(found)
+        for id, name in conn.execute(found)
         if id in numbers or id in moves
     ]
 
@@ -69,7 +69,7 @@ def _has_change_id(author: sa.Column[str], change: str) -> sa.ColumnElement[bool
     return author.endswith(f", {json.dumps(change)}]", autoescape=True)
 
 
-def read_change_history(connection: sa.Connection, ledger: LayerDatabase, name: str) -> SkillChangeHistory:
+def read_change_history(conn: sa.Connection, ledger: LayerDatabase, name: str) -> SkillChangeHistory:
     """Return the history of the skill of this name, or of the most recently archived one."""
     query = (
         sa.select(skills.c.id)
@@ -77,17 +77,15 @@ def read_change_history(connection: sa.Connection, ledger: LayerDatabase, name: 
         # Present skills sort before archived ones, because False sorts before True.
         .order_by(skills.c.archived_on.is_not(None), skills.c.archived_on.desc(), skills.c.folder, skills.c.id.desc())
     )
-    identity = connection.execute(query).scalars().first()
+    identity = conn.execute(query).scalars().first()
     if identity is None:
         return SkillChangeHistory()
-    versions = tuple(ledger.list_versions(connection, identity))
-    return SkillChangeHistory(
-        versions=versions, lifecycle_events=tuple(ledger.list_lifecycle_events(connection, identity))
-    )
+    versions = tuple(ledger.list_versions(conn, identity))
+    return SkillChangeHistory(versions=versions, lifecycle_events=tuple(ledger.list_lifecycle_events(conn, identity)))
 
 
 def plan_restore_steps(
-    connection: sa.Connection,
+    conn: sa.Connection,
     ledger: LayerDatabase,
     present: Mapping[int, SkillRow],
     timestamp: datetime,
@@ -97,14 +95,14 @@ def plan_restore_steps(
     """Return the steps that restore the skills of a timestamp; with `keep_found`, skills found on disk since then
     stay.
     """
-    steps = _plan_steps(present, list_skills_at(connection, ledger.key, timestamp))
-    return [step for step in steps if not (keep_found and _was_found_later(connection, ledger, step, timestamp))]
+    steps = _plan_steps(present, list_skills_at(conn, ledger.key, timestamp))
+    return [step for step in steps if not (keep_found and _was_found_later(conn, ledger, step, timestamp))]
 
 
-def _was_found_later(connection: sa.Connection, ledger: LayerDatabase, step: RestoreStep, timestamp: datetime) -> bool:
+def _was_found_later(conn: sa.Connection, ledger: LayerDatabase, step: RestoreStep, timestamp: datetime) -> bool:
     if step.action != "archive":
         return False
-    first = ledger.list_versions(connection, step.skill)[0]
+    first = ledger.list_versions(conn, step.skill)[0]
     return first.author.actor is ActorKind.DISK and first.made_on > timestamp
 
 
@@ -126,7 +124,7 @@ def _plan_steps(present: Mapping[int, SkillRow], then: Mapping[int, SkillAtTimes
     return steps
 
 
-def list_skills_at(connection: sa.Connection, layer: str, timestamp: datetime) -> dict[int, SkillAtTimestamp]:
+def list_skills_at(conn: sa.Connection, layer: str, timestamp: datetime) -> dict[int, SkillAtTimestamp]:
     """Return the skills that were present at a timestamp, by id."""
     newest = (
         sa.select(versions.c.skill, sa.func.max(versions.c.number).label("number"))
@@ -141,7 +139,7 @@ def list_skills_at(connection: sa.Connection, layer: str, timestamp: datetime) -
         .where(skills.c.layer == layer)
         .order_by(skills.c.id)
     )
-    happened = _list_lifecycle_events(connection, layer)
+    happened = _list_lifecycle_events(conn, layer)
     return {
         row.id: SkillAtTimestamp(
             name=row.name,
@@ -150,15 +148,15 @@ def list_skills_at(connection: sa.Connection, layer: str, timestamp: datetime) -
             was_enabled=_was_enabled(happened.get(row.id, ()), timestamp, row.enabled),
             is_enabled=row.enabled,
         )
-        for row in connection.execute(query)
+        for row in conn.execute(query)
         if _was_present(happened.get(row.id, ()), timestamp)
     }
 
 
-def _list_lifecycle_events(connection: sa.Connection, layer: str) -> dict[int, list[tuple[LifecycleAction, datetime]]]:
+def _list_lifecycle_events(conn: sa.Connection, layer: str) -> dict[int, list[tuple[LifecycleAction, datetime]]]:
     query = sa.select(lifecycle_events).join(skills).where(skills.c.layer == layer).order_by(lifecycle_events.c.id)
     found: dict[int, list[tuple[LifecycleAction, datetime]]] = {}
-    for row in connection.execute(query):
+    for row in conn.execute(query):
         found.setdefault(row.skill, []).append((LifecycleAction(row.action), row.made_on))
     return found
 

@@ -16,7 +16,7 @@ from habitus.errors import NotFound
 from habitus.files import compute_tree_hash
 from habitus.skills import names
 from habitus.skills.layers.name_map import SortedNameMap
-from habitus.skills.model import Diagnostic, DiagnosticSeverity, Stage, UsageCounters
+from habitus.skills.model import Diagnostic, Severity, Stage, UsageCounters
 from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, NO_CONTENTS, BrokenSkill, FileBackend, LayerContents
 from habitus.skills.stores.layer_database import LayerChanges, LayerDatabase, SkillRow
 from habitus.skills.stores.recording import ChangeRecorder
@@ -41,7 +41,6 @@ class LayerCache:
         backend: FileBackend,
         database: LayerDatabase,
         recorder: ChangeRecorder,
-        *,
         check_interval: float,
         read_change_marker: Callable[[], Hashable],
         monotonic: Callable[[], float],
@@ -51,7 +50,7 @@ class LayerCache:
         self._lock = threading.RLock()
         self._engine = engine
         self._backend = backend
-        self._database = database
+        self._db = database
         self._recorder = recorder
         self._generation = 0
         self._check_interval = self._next_check_after = check_interval
@@ -97,9 +96,9 @@ class LayerCache:
         if len(folders) <= _PRE_READ_LIMIT:
             folders = self._find_changed_folders(folders)
         for start in range(0, len(folders), BATCH_SIZE):
-            with self.open_write_transaction() as connection:
-                self._recorder.complete_pending_writes(connection)
-                self._recorder.record_folders(connection, folders[start : start + BATCH_SIZE])
+            with self.open_write_transaction() as conn:
+                self._recorder.complete_pending_writes(conn)
+                self._recorder.record_folders(conn, folders[start : start + BATCH_SIZE])
         return bool(folders)
 
     def _find_changed_folders(self, folders: Sequence[str]) -> list[str]:
@@ -117,8 +116,8 @@ class LayerCache:
 
     def sync_from_database(self) -> None:
         """Apply what this or another process has written to the database."""
-        with self._lock, sql.read_transaction(self._engine) as connection:
-            self._apply_changes(self._database.list_changes_since(connection, self._generation))
+        with self._lock, sql.read_transaction(self._engine) as conn:
+            self._apply_changes(self._db.list_changes_since(conn, self._generation))
 
     @contextmanager
     def open_write_transaction(self, *, durable: bool = False) -> Iterator[sa.Connection]:
@@ -126,9 +125,9 @@ class LayerCache:
         if not self._generation:
             # Load a large layer before taking the lock, so no other writer waits for it.
             self.sync_from_database()
-        with sql.write_transaction(self._engine, durable=durable, lock=self._database.key) as connection:
-            yield connection
-            changes = self._database.list_changes_since(connection, self._generation)
+        with sql.write_transaction(self._engine, durable=durable, lock=self._db.key) as conn:
+            yield conn
+            changes = self._db.list_changes_since(conn, self._generation)
         self._apply_changes(changes)
 
     def _apply_changes(self, changes: LayerChanges) -> None:
@@ -163,9 +162,9 @@ class LayerCache:
             raise NotFound(f"No skill '{unknown}' to count for.", hint="See 'habitus skills list'.")
         if not rows:
             return
-        with sql.write_transaction(self._engine) as connection:
+        with sql.write_transaction(self._engine) as conn:
             counted = {row.id: row.version if version is None else version for row in rows}
-            self._database.add_counts(connection, counted, stage, plus, last_used)
+            self._db.add_counts(conn, counted, stage, plus, last_used)
 
     def read_own_and_imported_counters(
         self, name: str, version: int | None
@@ -177,8 +176,8 @@ class LayerCache:
         told: dict[Stage, UsageCounters] = {}
         if row is None:
             return counted, told
-        with sql.read_transaction(self._engine) as connection:
-            found = self._database.read_counters(connection, row.id)
+        with sql.read_transaction(self._engine) as conn:
+            found = self._db.read_counters(conn, row.id)
         for (number, stage), counters in found.items():
             if number == IMPORTED_COUNTS_VERSION or version in (None, number):
                 result = told if number == IMPORTED_COUNTS_VERSION else counted
@@ -192,8 +191,8 @@ class LayerCache:
         if among is None:
             self.refresh(check_disk=False)
         rows = None if among is None else [row.id for name in among if (row := self.index.rows_by_name.get(name))]
-        with sql.read_transaction(self._engine) as connection:
-            found = self._database.read_all_counters(connection, with_imported=with_imported, among=rows)
+        with sql.read_transaction(self._engine) as conn:
+            found = self._db.read_all_counters(conn, with_imported=with_imported, among=rows)
         return {self.rows[identity].name: stages for identity, stages in found.items() if identity in self.rows}
 
 
@@ -240,19 +239,15 @@ class LayerRowIndex:
         for name, rows in spellings.items():
             for row in rows:
                 if row is not rows[0] or row.summary is None:
-                    found = (
-                        row.diagnostics
-                        if row is rows[0]
-                        else (*row.diagnostics, _make_spelling_diagnostic(row, rows[0]))
-                    )
+                    found = row.diagnostics if row is rows[0] else (*row.diagnostics, _report_spelling(row, rows[0]))
                     broken[name] += (BrokenSkill(name=name, folder=row.folder, layer=self._layer, diagnostics=found),)
         return broken
 
 
-def _make_spelling_diagnostic(row: SkillRow, first: SkillRow) -> Diagnostic:
+def _report_spelling(row: SkillRow, first: SkillRow) -> Diagnostic:
     return Diagnostic(
         file=row.folder,
         message=f"'{row.folder}' spells the same name as '{first.folder}', which is loaded.",
         hint="Rename or remove one of the two directories.",
-        severity=DiagnosticSeverity.ERROR,
+        severity=Severity.ERROR,
     )

@@ -29,15 +29,7 @@ from habitus.skills.model import (
 )
 from habitus.skills.stores import records
 from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, NO_FACTS, SkillFacts
-from habitus.skills.stores.tables import (
-    blobs,
-    counters,
-    lifecycle_events,
-    sequences,
-    skills,
-    versions,
-    write_ahead_records,
-)
+from habitus.skills.stores.tables import blobs, counters, lifecycle_events, pending_writes, sequences, skills, versions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,25 +73,26 @@ class LayerChanges:
 
 def read_newest_generation(engine: sa.Engine) -> int:
     """Return the number that grows with every change to any layer in a database."""
-    with sql.read_transaction(engine) as connection:
-        return connection.execute(_NEWEST_GENERATION_QUERY).scalar() or 0
+    with sql.read_transaction(engine) as conn:
+        return conn.execute(_NEWEST_GENERATION_QUERY).scalar() or 0
 
 
-def reserve_generations(connection: sa.Connection, count: int = 1) -> int:
+def reserve_generations(conn: sa.Connection, count: int = 1) -> int:
     """Reserve `count` generations; return the last one."""
-    return increment_sequence(connection, _GENERATION_SEQUENCE, count)
+    return increment_sequence(conn, _GENERATION_SEQUENCE, count)
 
 
-def increment_sequence(connection: sa.Connection, name: str, count: int = 1) -> int:
+def increment_sequence(conn: sa.Connection, name: str, count: int = 1) -> int:
     """Increase a sequence; return its new value."""
-    sql.insert_missing_rows(connection, sequences, [{"name": name, "value": 0}])
+    sql.insert_missing_rows(conn, sequences, [{"name": name, "value": 0}])
     mine = sequences.update().where(sequences.c.name == name)
     query = mine.values(value=sequences.c.value + count).returning(sequences.c.value)
-    return int(connection.execute(query).scalar_one())
+    return int(conn.execute(query).scalar_one())
 
 
 _GENERATION_SEQUENCE = "skill_generation"
 _NEWEST_GENERATION_QUERY = sa.select(sequences.c.value).where(sequences.c.name == _GENERATION_SEQUENCE)
+_IS_PRESENT = skills.c.archived_on.is_(None)
 _COLUMNS = tuple(skills.c[field.name] for field in fields(SkillRow))
 _SUMMARY_POSITION = _COLUMNS.index(skills.c.summary)
 _COUNTERS_OF_SKILL_QUERY = sa.select(counters).where(counters.c.skill == sa.bindparam("of"))
@@ -120,36 +113,34 @@ class LayerDatabase:
 
     # Rows
 
-    def list_changes_since(self, connection: sa.Connection, generation: int) -> LayerChanges:
+    def list_changes_since(self, conn: sa.Connection, generation: int) -> LayerChanges:
         """Return the rows changed since a generation."""
         # A first read needs no archived rows; a later one must hear that a skill was archived.
-        query = self._changes if generation else self._changes.where(skills.c.archived_on.is_(None))
-        found = connection.execute(query, {"since": generation}).all()
+        query = self._changes if generation else self._changes.where(_IS_PRESENT)
+        found = conn.execute(query, {"since": generation}).all()
         return LayerChanges(
             generation=found[-1].generation if found else generation,
             present=tuple(self._parse_rows(row[:-2] for row in found if row[-1] is None)),
             gone=tuple(row.id for row in found if row[-1] is not None),
         )
 
-    def read_rows(self, connection: sa.Connection, folders: Sequence[str]) -> dict[str, SkillRow]:
+    def read_rows(self, conn: sa.Connection, folders: Sequence[str]) -> dict[str, SkillRow]:
         """Return the present rows of these folders, by folder."""
-        query = sa.select(*_COLUMNS).where(
-            skills.c.layer == self.key, skills.c.folder.in_(folders), skills.c.archived_on.is_(None)
-        )
-        return {row.folder: row for row in self._parse_rows(connection.execute(query))}
+        query = sa.select(*_COLUMNS).where(skills.c.layer == self.key, skills.c.folder.in_(folders), _IS_PRESENT)
+        return {row.folder: row for row in self._parse_rows(conn.execute(query))}
 
-    def read_row(self, connection: sa.Connection, folder: str) -> SkillRow | None:
+    def read_row(self, conn: sa.Connection, folder: str) -> SkillRow | None:
         """Return the present row of a folder, or None."""
-        return self.read_rows(connection, [folder]).get(folder)
+        return self.read_rows(conn, [folder]).get(folder)
 
-    def find_folders(self, connection: sa.Connection, names: Sequence[str]) -> dict[str, str]:
+    def find_folders(self, conn: sa.Connection, names: Sequence[str]) -> dict[str, str]:
         """Return the folder that loads under each name: the first one if several spell it."""
         query = (
             sa.select(skills.c.name, sa.func.min(skills.c.folder).label("folder"))
-            .where(skills.c.layer == self.key, skills.c.name.in_(names), skills.c.archived_on.is_(None))
+            .where(skills.c.layer == self.key, skills.c.name.in_(names), _IS_PRESENT)
             .group_by(skills.c.name)
         )
-        return {row.name: row.folder for row in connection.execute(query)}
+        return {row.name: row.folder for row in conn.execute(query)}
 
     def _parse_rows(self, found: Iterable[Sequence[Any]]) -> Iterator[SkillRow]:
         """Parse rows of `_COLUMNS`."""
@@ -184,11 +175,7 @@ class LayerDatabase:
             )
 
     def save_folders(
-        self,
-        connection: sa.Connection,
-        found: Sequence[tuple[SkillRow | None, ScannedFolder]],
-        author: Author,
-        now: datetime,
+        self, conn: sa.Connection, found: Sequence[tuple[SkillRow | None, ScannedFolder]], author: Author, now: datetime
     ) -> dict[str, int]:
         """Store directories as they are now, each with its previous row; changed files make a new version.
 
@@ -196,20 +183,18 @@ class LayerDatabase:
         """
         if not found:
             return {}
-        numbered = enumerate(found, reserve_generations(connection, len(found)) - len(found) + 1)
-        rows = [
-            (row, entry, self._build_row_values(row, entry, now, generation)) for generation, (row, entry) in numbered
-        ]
+        numbered = enumerate(found, reserve_generations(conn, len(found)) - len(found) + 1)
+        rows = [(row, entry, self._build_row(row, entry, now, generation)) for generation, (row, entry) in numbered]
         old = [values | {"the_id": row.id} for row, _, values in rows if row is not None]
         if old:
-            connection.execute(skills.update().where(skills.c.id == sa.bindparam("the_id")), old)
-        identities = self._insert_rows(connection, [values for row, _, values in rows if row is None])
+            conn.execute(skills.update().where(skills.c.id == sa.bindparam("the_id")), old)
+        identities = self._insert_rows(conn, [values for row, _, values in rows if row is None])
         changed = [
             (identities[entry.folder] if row is None else row.id, entry, values)
             for row, entry, values in rows
             if row is None or row.version != values["version"]
         ]
-        self.store_contents(connection, (file for _, entry, _ in changed for file in entry.tree.values()))
+        self.store_contents(conn, (file for _, entry, _ in changed for file in entry.tree.values()))
         packed = records.pack_author(author)
         made = [
             {
@@ -223,13 +208,11 @@ class LayerDatabase:
             for identity, entry, values in changed
         ]
         if made:
-            connection.execute(versions.insert(), made)
-        self._update_examination_files(connection, ((row, entry, values["version"]) for row, entry, values in rows))
+            conn.execute(versions.insert(), made)
+        self._update_evals(conn, ((row, entry, values["version"]) for row, entry, values in rows))
         return {entry.folder: values["version"] for _, entry, values in rows}
 
-    def _update_examination_files(
-        self, connection: sa.Connection, put: Iterable[tuple[SkillRow | None, ScannedFolder, int]]
-    ) -> None:
+    def _update_evals(self, conn: sa.Connection, put: Iterable[tuple[SkillRow | None, ScannedFolder, int]]) -> None:
         """Update the tasks and cases in place: they make no version, and only the newest version has them."""
         for row, entry, version in put:
             if row is None or not any(map(is_eval_file, entry.tree)):
@@ -237,15 +220,13 @@ class LayerDatabase:
             mine = (versions.c.skill == row.id, versions.c.number == row.version)
             tree: Tree = entry.tree
             if version == row.version:
-                self.store_contents(connection, tree.values())
+                self.store_contents(conn, tree.values())
             else:
-                packed = connection.execute(sa.select(versions.c.tree).where(*mine)).scalar_one()
+                packed = conn.execute(sa.select(versions.c.tree).where(*mine)).scalar_one()
                 tree = drop_eval_files(records.unpack_tree(packed))
-            connection.execute(versions.update().where(*mine).values(tree=records.pack_tree(tree)))
+            conn.execute(versions.update().where(*mine).values(tree=records.pack_tree(tree)))
 
-    def _build_row_values(
-        self, row: SkillRow | None, entry: ScannedFolder, now: datetime, generation: int
-    ) -> dict[str, Any]:
+    def _build_row(self, row: SkillRow | None, entry: ScannedFolder, now: datetime, generation: int) -> dict[str, Any]:
         facts = entry.facts
         values = {
             "name": entry.name,
@@ -264,76 +245,68 @@ class LayerDatabase:
             return values | {"version": row.version, "modified_on": row.modified_on}
         return values | {"version": max(row.version + 1, facts.version)}
 
-    def _insert_rows(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    def _insert_rows(self, conn: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         """Insert new rows; return their ids by folder."""
         if not rows:
             return {}
-        connection.execute(skills.insert(), rows)
+        conn.execute(skills.insert(), rows)
         # Queried afterwards because SQLite would insert row by row to return the ids.
-        query = sa.select(skills.c.folder, skills.c.id).where(
-            skills.c.layer == self.key,
-            skills.c.folder.in_([row["folder"] for row in rows]),
-            skills.c.archived_on.is_(None),
-        )
-        return {row.folder: row.id for row in connection.execute(query)}
+        mine = (skills.c.layer == self.key, skills.c.folder.in_([row["folder"] for row in rows]), _IS_PRESENT)
+        return {row.folder: row.id for row in conn.execute(sa.select(skills.c.folder, skills.c.id).where(*mine))}
 
-    def update_stamps(self, connection: sa.Connection, stamps: Mapping[int, str]) -> None:
+    def update_stamps(self, conn: sa.Connection, stamps: Mapping[int, str]) -> None:
         """Store new stamps for folders that were read and found unchanged."""
         if not stamps:
             return
-        numbered = enumerate(stamps.items(), reserve_generations(connection, len(stamps)) - len(stamps) + 1)
-        connection.execute(
+        numbered = enumerate(stamps.items(), reserve_generations(conn, len(stamps)) - len(stamps) + 1)
+        conn.execute(
             skills.update().where(skills.c.id == sa.bindparam("the_id")),
             [{"the_id": id, "stamp": stamp, "generation": generation} for generation, (id, stamp) in numbered],
         )
 
-    def set_enabled(
-        self, connection: sa.Connection, identity: int, enabled: bool, author: Author, now: datetime
-    ) -> None:
+    def set_enabled(self, conn: sa.Connection, identity: int, enabled: bool, author: Author, now: datetime) -> None:
         """Enable or disable a skill and record who did."""
-        self._record_lifecycle_event(
-            connection, identity, LifecycleAction.ENABLED if enabled else LifecycleAction.DISABLED, author, now
+        self._record_event(
+            conn, identity, LifecycleAction.ENABLED if enabled else LifecycleAction.DISABLED, author, now
         )
-        connection.execute(
-            skills.update()
-            .where(skills.c.id == identity)
-            .values(enabled=enabled, generation=reserve_generations(connection))
+        conn.execute(
+            skills.update().where(skills.c.id == identity).values(enabled=enabled, generation=reserve_generations(conn))
         )
 
-    def _record_lifecycle_event(
-        self, connection: sa.Connection, identity: int, action: LifecycleAction, author: Author, now: datetime
+    def _record_event(
+        self, conn: sa.Connection, identity: int, action: LifecycleAction, author: Author, now: datetime
     ) -> None:
         values = {"skill": identity, "action": action.value, "author": records.pack_author(author), "made_on": now}
-        connection.execute(lifecycle_events.insert().values(values))
+        conn.execute(lifecycle_events.insert().values(values))
 
     # Blobs and versions
 
-    def store_contents(self, connection: sa.Connection, files: Iterable[TreeFile]) -> None:
+    def store_contents(self, conn: sa.Connection, files: Iterable[TreeFile]) -> None:
         """Store the contents of these files that are not stored yet."""
         contents = {file.sha256: file.content for file in files if file.content is not None}
-        for sha256s in _split_batches(list(contents)):
+        for sha256s in _batched(list(contents)):
             query = sa.select(blobs.c.sha256).where(blobs.c.sha256.in_(sha256s))
-            for kept in connection.execute(query).scalars():
+            for kept in conn.execute(query).scalars():
                 del contents[kept]
         rows = [{"sha256": sha256, "packed": records.compress_content(content)} for sha256, content in contents.items()]
-        sql.insert_missing_rows(connection, blobs, rows)
+        sql.insert_missing_rows(conn, blobs, rows)
 
-    def load_contents(self, connection: sa.Connection, tree: Tree) -> dict[str, TreeFile]:
+    def load_contents(self, conn: sa.Connection, tree: Tree) -> dict[str, TreeFile]:
         """Return the tree with its stored contents; raise `StorageFailed` if one is damaged."""
         wanted = list({file.sha256 for file in tree.values() if file.content is None})
         found: dict[str, bytes] = {}
-        for sha256s in _split_batches(wanted):
+        for sha256s in _batched(wanted):
             query = sa.select(blobs).where(blobs.c.sha256.in_(sha256s))
             found |= {
                 row.sha256: records.require_intact(records.decompress_content(row.packed, row.sha256))
-                for row in connection.execute(query)
+                for row in conn.execute(query)
             }
         return {
             path: file if file.content is not None else replace(file, content=found.get(file.sha256))
             for path, file in tree.items()
         }
 
-    def list_versions(self, connection: sa.Connection, identity: int) -> list[SkillVersion]:
+    def list_versions(self, conn: sa.Connection, identity: int) -> list[SkillVersion]:
         """Return the versions of a skill, oldest first."""
         query = sa.select(versions).where(versions.c.skill == identity).order_by(versions.c.number)
         return [
@@ -344,52 +317,50 @@ class LayerDatabase:
                 tree_hash=row.tree_hash,
                 paths=tuple(sorted(records.unpack_tree(row.tree))),
             )
-            for row in connection.execute(query)
+            for row in conn.execute(query)
         ]
 
-    def list_lifecycle_events(self, connection: sa.Connection, identity: int) -> list[LifecycleEvent]:
+    def list_lifecycle_events(self, conn: sa.Connection, identity: int) -> list[LifecycleEvent]:
         """Return the lifecycle events of a skill, oldest first."""
         query = sa.select(lifecycle_events).where(lifecycle_events.c.skill == identity).order_by(lifecycle_events.c.id)
         return [
             LifecycleEvent(
                 action=LifecycleAction(row.action), author=records.unpack_author(row.author), made_on=row.made_on
             )
-            for row in connection.execute(query)
+            for row in conn.execute(query)
         ]
 
-    def load_tree(self, connection: sa.Connection, identity: int, number: int) -> dict[str, TreeFile] | None:
+    def load_tree(self, conn: sa.Connection, identity: int, number: int) -> dict[str, TreeFile] | None:
         """Return the files of one version with their contents, or None if there is no such version."""
         mine = (versions.c.skill == identity, versions.c.number == number)
-        row = connection.execute(sa.select(versions.c.tree, versions.c.tree_hash).where(*mine)).first()
+        row = conn.execute(sa.select(versions.c.tree, versions.c.tree_hash).where(*mine)).first()
         if row is None:
             return None
         tree = records.unpack_tree(row.tree)
-        return self.load_contents(connection, records.require_intact(tree if hash_of(tree) == row.tree_hash else None))
+        return self.load_contents(conn, records.require_intact(tree if hash_of(tree) == row.tree_hash else None))
 
     # Archive
 
     def archive_skill(
-        self, connection: sa.Connection, identity: int, archived_as: str | None, author: Author, now: datetime
+        self, conn: sa.Connection, identity: int, where: str | None, author: Author, now: datetime
     ) -> None:
         """Mark a skill as archived."""
-        self._record_lifecycle_event(connection, identity, LifecycleAction.REMOVED, author, now)
-        connection.execute(
+        self._record_event(conn, identity, LifecycleAction.REMOVED, author, now)
+        conn.execute(
             skills.update()
             .where(skills.c.id == identity)
             .values(
                 archived_on=now,
-                archived_as=archived_as,
+                archived_as=where,
                 archived_by=records.pack_author(author),
-                generation=reserve_generations(connection),
+                generation=reserve_generations(conn),
             )
         )
 
-    def unarchive_skill(
-        self, connection: sa.Connection, identity: int, folder: str, author: Author, now: datetime
-    ) -> None:
+    def unarchive_skill(self, conn: sa.Connection, identity: int, folder: str, author: Author, now: datetime) -> None:
         """Mark an archived skill as present in a folder."""
-        self._record_lifecycle_event(connection, identity, LifecycleAction.RESTORED, author, now)
-        connection.execute(
+        self._record_event(conn, identity, LifecycleAction.RESTORED, author, now)
+        conn.execute(
             skills.update()
             .where(skills.c.id == identity)
             .values(
@@ -399,11 +370,11 @@ class LayerDatabase:
                 folder=folder,
                 # An empty stamp makes the next check of the directory read the folder.
                 stamp="",
-                generation=reserve_generations(connection),
+                generation=reserve_generations(conn),
             )
         )
 
-    def list_archived(self, connection: sa.Connection) -> list[tuple[ArchivedSkill, str | None]]:
+    def list_archived(self, conn: sa.Connection) -> list[tuple[ArchivedSkill, str | None]]:
         """Return the archived skills, newest first, each with its directory in the archive."""
         query = (
             sa.select(skills)
@@ -423,14 +394,14 @@ class LayerDatabase:
                 ),
                 row.archived_as,
             )
-            for row in connection.execute(query)
+            for row in conn.execute(query)
         ]
 
     # Counters
 
     def add_counts(
         self,
-        connection: sa.Connection,
+        conn: sa.Connection,
         counted: Mapping[int, int],
         stage: Stage,
         plus: Mapping[str, int],
@@ -439,31 +410,27 @@ class LayerDatabase:
         """Add to the counters of these skills, each at its version."""
         keys = [{"skill": skill, "version": version, "stage": stage.value} for skill, version in counted.items()]
         # The row may be missing; inserting it first lets the update be one atomic addition.
-        sql.insert_missing_rows(connection, counters, keys)
+        sql.insert_missing_rows(conn, counters, keys)
         values: dict[str, Any] = {name: counters.c[name] + number for name, number in plus.items()}
         if last_used is not None:
             values["last_used"] = last_used
         each = [counters.c[name] == sa.bindparam(f"the_{name}") for name in ("skill", "version", "stage")]
-        connection.execute(
+        conn.execute(
             counters.update().where(*each).values(values),
             [{f"the_{name}": value for name, value in key.items()} for key in keys],
         )
 
-    def read_counters(self, connection: sa.Connection, identity: int) -> dict[tuple[int, Stage], UsageCounters]:
+    def read_counters(self, conn: sa.Connection, identity: int) -> dict[tuple[int, Stage], UsageCounters]:
         """Return the counters of a skill by version and stage."""
-        found = connection.execute(_COUNTERS_OF_SKILL_QUERY, {"of": identity})
+        found = conn.execute(_COUNTERS_OF_SKILL_QUERY, {"of": identity})
         return {(row.version, Stage(row.stage)): _parse_counters(row) for row in found}
 
     def read_all_counters(
-        self, connection: sa.Connection, *, with_imported: bool = False, among: Sequence[int] | None = None
+        self, conn: sa.Connection, *, with_imported: bool = False, among: Sequence[int] | None = None
     ) -> dict[int, dict[Stage, UsageCounters]]:
         """Return the counters by skill id and stage, over all versions; those from other systems only if asked."""
         of_layer = sa.select(counters).join(skills).where(skills.c.layer == self.key)
-        found = (
-            connection.execute(of_layer)
-            if among is None
-            else connection.execute(_COUNTERS_AMONG_QUERY, {"among": among})
-        )
+        found = conn.execute(of_layer) if among is None else conn.execute(_COUNTERS_AMONG_QUERY, {"among": among})
         result: dict[int, dict[Stage, UsageCounters]] = {}
         for row in found:
             if row.version == IMPORTED_COUNTS_VERSION and not with_imported:
@@ -474,29 +441,23 @@ class LayerDatabase:
 
     # Intents
 
-    def add_write_ahead_record(self, connection: sa.Connection, plan: Mapping[str, Any]) -> int:
+    def add_write_ahead_record(self, conn: sa.Connection, plan: Mapping[str, Any]) -> int:
         """Store a write-ahead record; return its id."""
-        key = connection.execute(
-            write_ahead_records.insert().values(layer=self.key, plan=json.dumps(plan))
-        ).inserted_primary_key
+        key = conn.execute(pending_writes.insert().values(layer=self.key, plan=json.dumps(plan))).inserted_primary_key
         assert key is not None
         return int(key[0])
 
-    def list_write_ahead_records(self, connection: sa.Connection) -> list[tuple[int, dict[str, Any]]]:
+    def list_write_ahead_records(self, conn: sa.Connection) -> list[tuple[int, dict[str, Any]]]:
         """Return the pending write-ahead records, oldest first."""
-        query = (
-            sa.select(write_ahead_records)
-            .where(write_ahead_records.c.layer == self.key)
-            .order_by(write_ahead_records.c.id)
-        )
-        return [(row.id, json.loads(row.plan)) for row in connection.execute(query)]
+        query = sa.select(pending_writes).where(pending_writes.c.layer == self.key).order_by(pending_writes.c.id)
+        return [(row.id, json.loads(row.plan)) for row in conn.execute(query)]
 
-    def delete_write_ahead_record(self, connection: sa.Connection, intent: int) -> None:
+    def delete_write_ahead_record(self, conn: sa.Connection, intent: int) -> None:
         """Delete a write-ahead record that has been applied."""
-        connection.execute(write_ahead_records.delete().where(write_ahead_records.c.id == intent))
+        conn.execute(pending_writes.delete().where(pending_writes.c.id == intent))
 
 
-def _split_batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+def _batched(keys: Sequence[str]) -> Iterator[Sequence[str]]:
     """Split keys into batches that fit into one query."""
     return (keys[start : start + 500] for start in range(0, len(keys), 500))
 

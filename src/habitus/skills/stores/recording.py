@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from habitus.errors import StorageFailed
 from habitus.files import Tree, compute_tree_hash, has_same_files
 from habitus.skills import names, trees
-from habitus.skills.model import ActorKind, Author, Diagnostic, DiagnosticSeverity
+from habitus.skills.model import ActorKind, Author, Diagnostic, Severity
 from habitus.skills.stores import records
 from habitus.skills.stores.base import NO_FACTS, FileBackend, FolderContents, FolderWrite, SkillFacts
 from habitus.skills.stores.layer_database import LayerDatabase, ScannedFolder, SkillRow
@@ -34,7 +34,7 @@ _SWITCHED_ON_DISK = replace(_CHANGED_ON_DISK, reason="switched on disk")
 RiskInspector = Callable[[Tree], Sequence[str]]  # the risks of files that were put there by hand
 WritePlan = Mapping[str, Any]
 # Numbers are reused after a record is deleted, so the plan is part of the identity.
-WriteAheadRecord = tuple[int, WritePlan]
+WalRecord = tuple[int, WritePlan]
 
 
 class ChangeRecorder:
@@ -44,23 +44,23 @@ class ChangeRecorder:
         self, backend: FileBackend, database: LayerDatabase, clock: Callable[[], datetime], inspect: RiskInspector
     ) -> None:
         self._backend = backend
-        self._database = database
+        self._db = database
         self._clock = clock
         self._inspect = inspect
 
     # What lies on the shelf
 
-    def record_folders(self, connection: sa.Connection, folders: Sequence[str]) -> Mapping[str, FolderContents]:
+    def record_folders(self, conn: sa.Connection, folders: Sequence[str]) -> Mapping[str, FolderContents]:
         """Read these folders and store what differs from the known rows."""
         new: list[tuple[None, ScannedFolder]] = []
         changed: list[tuple[SkillRow, ScannedFolder]] = []
         stamps: dict[int, str] = {}
-        known, there = self._database.read_rows(connection, folders), self._backend.read_folders(folders, {})
+        known, there = self._db.read_rows(conn, folders), self._backend.read_folders(folders, {})
         for folder in folders:
             row, found = known.get(folder), there.get(folder)
             if found is None:
                 if row is not None:
-                    self._database.archive_skill(connection, row.id, None, _REMOVED_ON_DISK, self._clock())
+                    self._db.archive_skill(conn, row.id, None, _REMOVED_ON_DISK, self._clock())
                 continue
             entry = self._scan_folder(folder, found, found.facts)
             if row is None:
@@ -70,30 +70,26 @@ class ChangeRecorder:
             elif row.stamp != entry.stamp:
                 stamps[row.id] = entry.stamp
             if row is not None and found.facts.enabled not in (None, row.enabled):
-                self._database.set_enabled(connection, row.id, not row.enabled, _SWITCHED_ON_DISK, self._clock())
-        self._database.save_folders(connection, changed, _CHANGED_ON_DISK, self._clock())
-        self._database.save_folders(connection, new, _FOUND_ON_DISK, self._clock())
-        self._database.update_stamps(connection, stamps)
+                self._db.set_enabled(conn, row.id, not row.enabled, _SWITCHED_ON_DISK, self._clock())
+        self._db.save_folders(conn, changed, _CHANGED_ON_DISK, self._clock())
+        self._db.save_folders(conn, new, _FOUND_ON_DISK, self._clock())
+        self._db.update_stamps(conn, stamps)
         return there
 
-    def write_back_facts(self, connection: sa.Connection, folders: Sequence[str]) -> None:
+    def write_back_facts(self, conn: sa.Connection, folders: Sequence[str]) -> None:
         """Write recorded facts, such as versions, back to backends that store them."""
-        rows = self._database.read_rows(connection, folders) if self._backend.keeps_facts else {}
+        rows = self._db.read_rows(conn, folders) if self._backend.keeps_facts else {}
         if not rows:
             return
-        stamps = self._backend.record_facts({folder: _get_row_facts(row) for folder, row in rows.items()})
-        self._database.update_stamps(
-            connection, {row.id: stamps[folder] for folder, row in rows.items() if stamps[folder] != row.stamp}
-        )
+        new = self._backend.record_facts({folder: _get_row_facts(row) for folder, row in rows.items()})
+        self._db.update_stamps(conn, {row.id: new[folder] for folder, row in rows.items() if new[folder] != row.stamp})
 
     def _scan_folder(self, folder: str, found: FolderContents, facts: SkillFacts = NO_FACTS) -> ScannedFolder:
         """Parse the content of a folder for storing."""
         parsed = trees.parse_skill_tree(folder, found.tree)
         skill = parsed.skill if found.problem is None else None
         risks = [
-            Diagnostic(
-                file=folder, message=f"{risk}.", hint="Read it before you use it.", severity=DiagnosticSeverity.RISK
-            )
+            Diagnostic(file=folder, message=f"{risk}.", hint="Read it before you use it.", severity=Severity.RISK)
             for risk in self._inspect(found.tree)
         ]
         return ScannedFolder(
@@ -109,12 +105,12 @@ class ChangeRecorder:
     # Intents written down, each to be carried out after the transaction is committed
 
     def plan_writes(
-        self, connection: sa.Connection, writes: Sequence[FolderWrite], author: Author, facts: Mapping[str, SkillFacts]
-    ) -> WriteAheadRecord:
+        self, conn: sa.Connection, writes: Sequence[FolderWrite], author: Author, facts: Mapping[str, SkillFacts]
+    ) -> WalRecord:
         """Store one write-ahead record for these writes, with facts about new skills."""
         everything = (tree for each in writes for tree in (each.before, each.tree))
         # The old contents are stored too: rolling back needs them.
-        self._database.store_contents(connection, (file for tree in everything for file in tree.values()))
+        self._db.store_contents(conn, (file for tree in everything for file in tree.values()))
         packed = [
             {
                 "folder": each.folder,
@@ -124,165 +120,141 @@ class ChangeRecorder:
             }
             for each in writes
         ]
-        return self._add_record(connection, "write_many", "", author, {"writes": packed})
+        return self._add_record(conn, "write_many", "", author, {"writes": packed})
 
-    def plan_removal(self, connection: sa.Connection, row: SkillRow, author: Author) -> WriteAheadRecord:
+    def plan_removal(self, conn: sa.Connection, row: SkillRow, author: Author) -> WalRecord:
         """Store a write-ahead record for archiving a skill."""
         timestamp = self._clock().isoformat()[:19].replace(":", "")
-        archived_as = f"{names.slugify(self._database.layer)}/{row.folder}-{row.id}-{timestamp}"
-        return self._add_record(connection, "remove", row.folder, author, {"id": row.id, "archived_as": archived_as})
+        archived_as = f"{names.slugify(self._db.layer)}/{row.folder}-{row.id}-{timestamp}"
+        return self._add_record(conn, "remove", row.folder, author, {"id": row.id, "archived_as": archived_as})
 
-    def plan_restore(self, connection: sa.Connection, identity: int, folder: str, author: Author) -> WriteAheadRecord:
+    def plan_restore(self, conn: sa.Connection, identity: int, folder: str, author: Author) -> WalRecord:
         """Store a write-ahead record for restoring an archived skill."""
-        return self._add_record(connection, "restore", folder, author, {"id": identity})
+        return self._add_record(conn, "restore", folder, author, {"id": identity})
 
-    def _add_record(
-        self, connection: sa.Connection, action: str, folder: str, author: Author, more: WritePlan
-    ) -> WriteAheadRecord:
+    def _add_record(self, conn: sa.Connection, action: str, folder: str, author: Author, more: WritePlan) -> WalRecord:
         plan = {"action": action, "folder": folder, "author": records.pack_author(author), **more}
         plan["now"] = self._clock().isoformat()
-        return self._database.add_write_ahead_record(connection, plan), plan
+        return self._db.add_write_ahead_record(conn, plan), plan
 
     # Intents carried out
 
-    def apply_record(
-        self, connection: sa.Connection, record: WriteAheadRecord, known_trees: Mapping[str, Tree]
-    ) -> Mapping[str, int]:
+    def apply_record(self, conn: sa.Connection, record: WalRecord, known: Mapping[str, Tree]) -> Mapping[str, int]:
         """Apply a write-ahead record unless another process already has; return the version of each folder written.
 
-        `known_trees` holds folder contents that the caller still has; the others are loaded from the database.
+        `known` holds folder contents that the caller still has; the others are loaded from the database.
         """
-        if not self._is_pending(connection, record):
+        if not self._is_pending(conn, record):
             return {}
         number, plan = record
-        made = self._apply_plan(connection, plan, known_trees)
-        self._database.delete_write_ahead_record(connection, number)
+        made = self._apply_plan(conn, plan, known)
+        self._db.delete_write_ahead_record(conn, number)
         return made
 
-    def _is_pending(self, connection: sa.Connection, record: WriteAheadRecord) -> bool:
+    def _is_pending(self, conn: sa.Connection, record: WalRecord) -> bool:
         """Whether this very plan is still pending; another one may have its number by now."""
         number, plan = record
-        return dict(self._database.list_write_ahead_records(connection)).get(number) == plan
+        return dict(self._db.list_write_ahead_records(conn)).get(number) == plan
 
-    def complete_pending_writes(self, connection: sa.Connection) -> None:
+    def complete_pending_writes(self, conn: sa.Connection) -> None:
         """Complete the writes of killed processes."""
-        pending = self._database.list_write_ahead_records(connection)
+        pending = self._db.list_write_ahead_records(conn)
         if pending:
             self._backend.remove_leftovers()
         for intent, plan in pending:
             log.info("completing an interrupted %s of '%s'", plan["action"], plan["folder"])
-            self._apply_plan(connection, plan, {})
-            self._database.delete_write_ahead_record(connection, intent)
+            self._apply_plan(conn, plan, {})
+            self._db.delete_write_ahead_record(conn, intent)
 
-    def roll_back(self, connection: sa.Connection, record: WriteAheadRecord, *, is_started: bool = True) -> bool:
+    def roll_back(self, conn: sa.Connection, record: WalRecord, *, is_started: bool = True) -> bool:
         """Roll back a failed change; False if it was applied after all. One not started has left no files behind."""
         number, plan = record
-        if not self._is_pending(connection, record):
+        if not self._is_pending(conn, record):
             return False
         if is_started:
-            self._revert_plan(connection, plan)
-        self._database.delete_write_ahead_record(connection, number)
+            self._revert_plan(conn, plan)
+        self._db.delete_write_ahead_record(conn, number)
         return True
 
-    def _revert_plan(self, connection: sa.Connection, plan: WritePlan) -> None:
+    def _revert_plan(self, conn: sa.Connection, plan: WritePlan) -> None:
         for write in _list_writes(plan):
-            self._revert_write(connection, write)
+            self._revert_write(conn, write)
         if plan["action"] == "remove":
             self._backend.restore_folder(plan["archived_as"], plan["folder"])
         elif plan["action"] == "restore":
-            archived = {item.id: where for item, where in self._database.list_archived(connection)}
+            archived = {item.id: where for item, where in self._db.list_archived(conn)}
             where = archived.get(plan["id"]) or _make_abandoned_path(plan["folder"])
             self._backend.archive_folder(plan["folder"], where)
 
-    def _apply_plan(
-        self, connection: sa.Connection, plan: WritePlan, known_trees: Mapping[str, Tree]
-    ) -> Mapping[str, int]:
+    def _apply_plan(self, conn: sa.Connection, plan: WritePlan, known_trees: Mapping[str, Tree]) -> Mapping[str, int]:
         author, now = records.unpack_author(plan["author"]), datetime.fromisoformat(plan["now"])
         match plan["action"]:
             # "write" is the format of older releases, whose records may still be pending.
             case "write" | "write_many":
-                return self._apply_writes(connection, _list_writes(plan), known_trees, author, now)
+                return self._apply_writes(conn, _list_writes(plan), known_trees, author, now)
             case "remove":
                 self._backend.archive_folder(plan["folder"], plan["archived_as"])
-                self._database.archive_skill(connection, plan["id"], plan["archived_as"], author, now)
+                self._db.archive_skill(conn, plan["id"], plan["archived_as"], author, now)
             case "restore":
-                self._apply_restore(connection, plan["id"], plan["folder"], author, now)
+                self._apply_restore(conn, plan["id"], plan["folder"], author, now)
             case unknown:
                 raise StorageFailed(f"An unfinished '{unknown}' is pending in the database.", hint="Upgrade Habitus.")
         return {}
 
     def _apply_writes(
-        self,
-        connection: sa.Connection,
-        plans: Sequence[WritePlan],
-        known_trees: Mapping[str, Tree],
-        author: Author,
-        now: datetime,
+        self, conn: sa.Connection, plans: Sequence[WritePlan], given: Mapping[str, Tree], author: Author, now: datetime
     ) -> Mapping[str, int]:
-        afters = {
-            **known_trees,
-            **self._load_planned_trees(connection, [plan for plan in plans if plan["folder"] not in known_trees]),
-        }
+        afters = {**given, **self._load_planned_trees(conn, [plan for plan in plans if plan["folder"] not in given])}
         writes = [
             FolderWrite(folder=plan["folder"], tree=afters[plan["folder"]], before=records.unpack_tree(plan["before"]))
             for plan in plans
         ]
-        folders = [each.folder for each in writes]
+        folders = [one.folder for one in writes]
         there = self._backend.read_folders(folders, afters)
-        strange = [
-            each.folder for each in writes if each.folder in there and not _is_untouched(there[each.folder], each)
-        ]
+        strange = [one.folder for one in writes if one.folder in there and not _is_untouched(there[one.folder], one)]
         if strange:
             # Edited by hand at this very moment: store that as a version before overwriting it.
-            self.record_folders(connection, strange)
+            self.record_folders(conn, strange)
         self._backend.write_folders(writes)
-        known, written = self._database.read_rows(connection, folders), self._backend.read_folders(folders, afters)
+        known, written = self._db.read_rows(conn, folders), self._backend.read_folders(folders, afters)
         put: list[tuple[SkillRow | None, ScannedFolder]] = []
         for plan in plans:
             folder = plan["folder"]
             if folder in written:
                 facts = NO_FACTS if folder in known else _unpack_facts(plan.get("facts", _pack_facts(NO_FACTS)))
                 put.append((known.get(folder), self._scan_folder(folder, written[folder], facts)))
-        made = self._database.save_folders(connection, put, author, now)
-        self.write_back_facts(connection, folders)
+        made = self._db.save_folders(conn, put, author, now)
+        self.write_back_facts(conn, folders)
         return made
 
-    def _load_planned_trees(self, connection: sa.Connection, plans: Sequence[WritePlan]) -> dict[str, Tree]:
+    def _load_planned_trees(self, conn: sa.Connection, plans: Sequence[WritePlan]) -> dict[str, Tree]:
         wanted = {plan["folder"]: records.unpack_tree(plan["tree"]) for plan in plans}
-        contents = self._database.load_contents(
-            connection, {f.sha256: f for tree in wanted.values() for f in tree.values()}
-        )
+        contents = self._db.load_contents(conn, {f.sha256: f for tree in wanted.values() for f in tree.values()})
         return {
             folder: {path: replace(file, content=contents[file.sha256].content) for path, file in tree.items()}
             for folder, tree in wanted.items()
         }
 
-    def _apply_restore(
-        self, connection: sa.Connection, identity: int, folder: str, author: Author, now: datetime
-    ) -> None:
-        archived_as = {item.id: where for item, where in self._database.list_archived(connection)}.get(identity)
+    def _apply_restore(self, conn: sa.Connection, identity: int, folder: str, author: Author, now: datetime) -> None:
+        archived_as = {item.id: where for item, where in self._db.list_archived(conn)}.get(identity)
         # The archived folder may be gone; the history still has the files.
         if archived_as is None or not self._backend.restore_folder(archived_as, folder):
-            newest = max(version.number for version in self._database.list_versions(connection, identity))
-            tree = self._database.load_tree(connection, identity, newest) or {}
+            newest = max(version.number for version in self._db.list_versions(conn, identity))
+            tree = self._db.load_tree(conn, identity, newest) or {}
             self._backend.write_folders([FolderWrite(folder=folder, tree=tree, before={})])
-        self._database.unarchive_skill(connection, identity, folder, author, now)
-        found, row = self._backend.read_folder(folder), self._database.read_row(connection, folder)
+        self._db.unarchive_skill(conn, identity, folder, author, now)
+        found, row = self._backend.read_folder(folder), self._db.read_row(conn, folder)
         if found is not None and row is not None:
-            self._database.save_folders(
-                connection, [(row, self._scan_folder(folder, found))], _CHANGED_ON_DISK, self._clock()
-            )
-            self.write_back_facts(connection, [folder])
+            self._db.save_folders(conn, [(row, self._scan_folder(folder, found))], _CHANGED_ON_DISK, self._clock())
+            self.write_back_facts(conn, [folder])
 
-    def _revert_write(self, connection: sa.Connection, plan: WritePlan) -> None:
-        folder, before = plan["folder"], self._database.load_contents(connection, records.unpack_tree(plan["before"]))
-        found = self._backend.read_folder(folder)
-        if found is not None and not before:
-            self._backend.archive_folder(folder, _make_abandoned_path(folder))
-        elif found is not None and not has_same_files(found.tree, before):
-            self._backend.write_folders(
-                [FolderWrite(folder=folder, tree=before, before=records.unpack_tree(plan["tree"]))]
-            )
+    def _revert_write(self, conn: sa.Connection, plan: WritePlan) -> None:
+        name, old = plan["folder"], self._db.load_contents(conn, records.unpack_tree(plan["before"]))
+        found = self._backend.read_folder(name)
+        if found is not None and not old:
+            self._backend.archive_folder(name, _make_abandoned_path(name))
+        elif found is not None and not has_same_files(found.tree, old):
+            self._backend.write_folders([FolderWrite(folder=name, tree=old, before=records.unpack_tree(plan["tree"]))])
         self._backend.remove_leftovers()
 
 

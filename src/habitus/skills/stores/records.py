@@ -20,8 +20,8 @@ from habitus.skills.model import (
     ActorKind,
     Author,
     Diagnostic,
-    DiagnosticSeverity,
     Manifest,
+    Severity,
     Skill,
     SkillSource,
     SkillSummary,
@@ -79,9 +79,7 @@ def add_body(summary: SkillSummary, body: str) -> Skill:
 
 def drop_body(skill: SkillSummary, **changes: Any) -> SkillSummary:
     """Return the skill as a summary, with some fields replaced."""
-    return SkillSummary(
-        **{field.name: getattr(skill, field.name) for field in dataclasses.fields(SkillSummary)} | changes
-    )
+    return SkillSummary(**{one.name: getattr(skill, one.name) for one in dataclasses.fields(SkillSummary)} | changes)
 
 
 def pack_diagnostics(diagnostics: Iterable[Diagnostic]) -> str:
@@ -95,7 +93,7 @@ def unpack_diagnostics(text: str) -> tuple[Diagnostic, ...]:
     if text == "[]":
         return ()
     return tuple(
-        Diagnostic(file=file, message=what, hint=hint, severity=DiagnosticSeverity(severity))
+        Diagnostic(file=file, message=what, hint=hint, severity=Severity(severity))
         for file, what, hint, severity in json.loads(text)
     )
 

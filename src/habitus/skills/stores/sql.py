@@ -20,7 +20,7 @@ from habitus import sql
 from habitus.files import Tree, TreeFile, build_file, compute_tree_hash
 from habitus.skills import names, trees
 from habitus.skills.formats import skill_md
-from habitus.skills.model import Diagnostic, DiagnosticSeverity, Skill, SkillSource
+from habitus.skills.model import Diagnostic, Severity, Skill, SkillSource
 from habitus.skills.stores import records
 from habitus.skills.stores.base import FolderContents, FolderWrite, SkillFacts
 from habitus.skills.stores.tables import agent_skill_files as files
@@ -44,20 +44,20 @@ class SqlBackend:
 
     def list_stamps(self, known: Mapping[str, str]) -> Mapping[str, str]:
         query = _STAMPS_QUERY.where(rows.c._id.in_({*known, self._only})) if self._only else _STAMPS_QUERY
-        with sql.read_transaction(self._engine) as connection:
-            return dict(connection.execute(query).all())
+        with sql.read_transaction(self._engine) as conn:
+            return dict(conn.execute(query).all())
 
     def is_fresh(self, folder: str, stamp: str) -> bool:
-        with sql.read_transaction(self._engine) as connection:
-            return self._read_stamps(connection, [folder]).get(folder) == stamp
+        with sql.read_transaction(self._engine) as conn:
+            return self._read_stamps(conn, [folder]).get(folder) == stamp
 
     def read_folder(self, folder: str) -> FolderContents | None:
         return self.read_folders([folder], {}).get(folder)
 
     def read_folders(self, folders: Collection[str], expected: Mapping[str, Tree]) -> Mapping[str, FolderContents]:
-        with sql.read_transaction(self._engine) as connection:
-            found = connection.execute(_ROWS_QUERY, {"folders": list(folders)}).mappings().all()
-            others = self._read_files(connection, [row["_id"] for row in found])
+        with sql.read_transaction(self._engine) as conn:
+            found = conn.execute(_ROWS_QUERY, {"folders": list(folders)}).mappings().all()
+            others = self._read_files(conn, [row["_id"] for row in found])
         return {row["_id"]: _parse_row(row, row["stamp"], others[row["_id"]]) for row in found}
 
     def read_file(self, folder: str, path: str) -> bytes | None:
@@ -82,19 +82,19 @@ class SqlBackend:
         """Write the skills as rows and files."""
         changed: list[dict[str, Any]] = []
         wanted: dict[str, Tree] = {}
-        with sql.write_transaction(self._engine) as connection:
-            there = self._read_files(connection, [each.folder for each in writes])
+        with sql.write_transaction(self._engine) as conn:
+            there = self._read_files(conn, [each.folder for each in writes])
             for each in writes:
                 skill, others = _split_tree(each.folder, each.tree)
                 kept = {p: file for p, file in there[each.folder].items() if p not in each.before and p != MAIN_FILE}
                 changed.append({"_id": each.folder, **(_NO_VALUES if skill is None else _build_column_values(skill))})
                 wanted[each.folder] = {**kept, **others}
-            sql.upsert_rows(connection, rows, changed, _list_replaced_columns)
-            self._replace_files(connection, wanted, there)
+            sql.upsert_rows(conn, rows, changed, _list_replaced_columns)
+            self._replace_files(conn, wanted, there)
 
     def record_facts(self, facts: Mapping[str, SkillFacts]) -> Mapping[str, str]:
-        with sql.write_transaction(self._engine) as connection:
-            connection.execute(
+        with sql.write_transaction(self._engine) as conn:
+            conn.execute(
                 rows.update().where(rows.c._id == sa.bindparam("folder")),
                 [
                     {
@@ -109,14 +109,14 @@ class SqlBackend:
             )
             # The files' version column follows the row, for other systems that join on it.
             versions = sa.select(rows.c.version).where(rows.c._id == files.c.skill).scalar_subquery()
-            connection.execute(files.update().where(files.c.skill.in_(list(facts))).values(version=versions))
-            return self._read_stamps(connection, facts)
+            conn.execute(files.update().where(files.c.skill.in_(list(facts))).values(version=versions))
+            return self._read_stamps(conn, facts)
 
     def archive_folder(self, folder: str, archived_as: str) -> None:
         """Delete the row; the history has every file."""
-        with sql.write_transaction(self._engine) as connection:
-            connection.execute(files.delete().where(files.c.skill == folder))
-            connection.execute(rows.delete().where(rows.c._id == folder))
+        with sql.write_transaction(self._engine) as conn:
+            conn.execute(files.delete().where(files.c.skill == folder))
+            conn.execute(rows.delete().where(rows.c._id == folder))
 
     def restore_folder(self, archived_as: str, folder: str) -> bool:
         """Return False: there is no archive, and the history restores the files."""
@@ -125,19 +125,19 @@ class SqlBackend:
     def remove_leftovers(self) -> None:
         pass
 
-    def _read_stamps(self, connection: sa.Connection, folders: Collection[str]) -> dict[str, str]:
+    def _read_stamps(self, conn: sa.Connection, folders: Collection[str]) -> dict[str, str]:
         query = _STAMPS_QUERY.where(rows.c._id.in_(list(folders)))
-        return dict(connection.execute(query).all())
+        return dict(conn.execute(query).all())
 
-    def _read_files(self, connection: sa.Connection, folders: Collection[str]) -> dict[str, dict[str, TreeFile]]:
+    def _read_files(self, conn: sa.Connection, folders: Collection[str]) -> dict[str, dict[str, TreeFile]]:
         found: dict[str, dict[str, TreeFile]] = {folder: {} for folder in folders}
-        for row in connection.execute(_FILES_QUERY, {"folders": list(folders)}) if folders else ():
+        for row in conn.execute(_FILES_QUERY, {"folders": list(folders)}) if folders else ():
             found[row.skill][row.path] = build_file(bytes(row.bytes), executable=row.executable)
         return found
 
-    def _replace_files(self, connection: sa.Connection, wanted: Mapping[str, Tree], there: Mapping[str, Tree]) -> None:
+    def _replace_files(self, conn: sa.Connection, wanted: Mapping[str, Tree], there: Mapping[str, Tree]) -> None:
         if any(there.values()):
-            connection.execute(files.delete().where(files.c.skill.in_(list(wanted))))
+            conn.execute(files.delete().where(files.c.skill.in_(list(wanted))))
         values = [
             {
                 "skill": folder,
@@ -152,7 +152,7 @@ class SqlBackend:
             if file.content is not None
         ]
         if values:
-            connection.execute(files.insert(), values)
+            conn.execute(files.insert(), values)
 
 
 _STAMP_COLUMNS = (
@@ -178,7 +178,7 @@ def _parse_row(row: Mapping[Any, Any], stamp: str, others: Tree) -> FolderConten
             file=f"agent_skills/{row['_id']}",
             message=f"The row can't be read: {error}.",
             hint="Correct its columns.",
-            severity=DiagnosticSeverity.ERROR,
+            severity=Severity.ERROR,
         )
         return FolderContents(tree=others, stamp=stamp, problem=problem, facts=_parse_facts(row))
     return FolderContents(tree={**others, MAIN_FILE: main}, stamp=stamp, facts=_parse_facts(row))

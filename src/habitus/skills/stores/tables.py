@@ -83,7 +83,7 @@ counters = sa.Table(
 )
 
 # Write-ahead records. After a crash, the next process that takes the write lock completes them.
-write_ahead_records = sa.Table(
+pending_writes = sa.Table(
     "skill_intents",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
@@ -21,7 +20,6 @@ from habitus.skills.formats import frontmatter, skill_md
 from habitus.skills.model import (
     ArchivedSkill,
     Author,
-    Diagnostic,
     Skill,
     SkillChangeHistory,
     SkillSummary,
@@ -46,7 +44,7 @@ from habitus.skills.stores.base import (
 )
 from habitus.skills.stores.layer_cache import BATCH_SIZE, LayerCache
 from habitus.skills.stores.layer_database import LayerDatabase, SkillRow
-from habitus.skills.stores.recording import ChangeRecorder, RiskInspector, WriteAheadRecord, make_pending_error
+from habitus.skills.stores.recording import ChangeRecorder, RiskInspector, WalRecord, make_pending_error
 
 TreeFunction = Callable[[str, Tree], Tree]  # from the folder and its files
 
@@ -73,35 +71,25 @@ class SkillStore:
         self.can_write = backend.can_write
         self.backend = self._backend = backend
         self._engine = engine
-        self._database = LayerDatabase(key or layer, layer, only)
-        self._recorder = ChangeRecorder(backend, self._database, clock, inspect)
+        self._db = LayerDatabase(key or layer, layer, only)
+        self._recorder = ChangeRecorder(backend, self._db, clock, inspect)
         self._cache = LayerCache(
-            engine,
-            backend,
-            self._database,
-            self._recorder,
-            check_interval=check_interval,
-            read_change_marker=read_change_marker,
-            monotonic=monotonic,
+            engine, backend, self._db, self._recorder, check_interval, read_change_marker, monotonic
         )
         self._clock = clock
-        with sql.read_transaction(engine) as connection:
-            self._has_pending_writes = bool(self._database.list_write_ahead_records(connection))
+        with sql.read_transaction(engine) as conn:
+            self._has_pending_writes = bool(self._db.list_write_ahead_records(conn))
         if recover_on_open:
             self.complete_pending_writes()
 
     def complete_pending_writes(self) -> None:
         """Complete the writes of a process that was killed. This writes, so no read transaction may be open."""
         if self._has_pending_writes:
-            with self._cache.open_write_transaction() as connection:
-                self._recorder.complete_pending_writes(connection)
+            with self._cache.open_write_transaction() as conn:
+                self._recorder.complete_pending_writes(conn)
             self._has_pending_writes = False
 
     # Reading
-
-    def open_read_transaction(self) -> AbstractContextManager[sa.Connection]:
-        """Open one read transaction for several queries."""
-        return sql.read_transaction(self._engine)
 
     def uses_engine(self, engine: sa.Engine) -> bool:
         """Whether this database holds the store's rows."""
@@ -143,11 +131,10 @@ class SkillStore:
         row = self._cache.index.loadable.get(names.canonicalize_name(name))
         if row is None or row.summary is None:
             return None
-        if tree is not None:
-            return records.add_body(
-                row.summary, _extract_body(trees.read_main_files({row.name: tree}).get(row.name, b""), name)
-            )
-        return records.add_body(row.summary, self.read_bodies([row.name]).get(row.name, ""))
+        if tree is None:
+            return records.add_body(row.summary, self.read_bodies([row.name]).get(row.name, ""))
+        main = trees.read_main_files({row.name: tree}).get(row.name, b"")
+        return records.add_body(row.summary, _extract_body(main, name))
 
     def refresh_skill(self, name: str) -> bool:
         """Read the skill's folder again if it was edited by hand; return whether it was."""
@@ -160,16 +147,16 @@ class SkillStore:
 
     def get_summary(self, name: str, *, check_disk: bool = True) -> SkillSummary | None:
         """Return the summary of a skill, or None."""
-        row = (self._cache.refresh() if check_disk else self._cache.index).loadable.get(names.canonicalize_name(name))
+        row = self._find_row(name, check_disk=check_disk)
         return None if row is None else row.summary
+
+    def _find_row(self, name: str, *, check_disk: bool) -> SkillRow | None:
+        index = self._cache.refresh() if check_disk else self._cache.index
+        return index.rows_by_name.get(names.canonicalize_name(name))
 
     def is_name_taken(self, name: str) -> bool:
         """Whether a skill or a broken directory has this name."""
         return names.canonicalize_name(name) in self._cache.refresh().rows_by_name
-
-    def get_diagnostics(self, name: str) -> tuple[Diagnostic, ...]:
-        """Return the diagnostics of a skill; empty if it has none."""
-        return self.read_contents().diagnostics.get(names.canonicalize_name(name), ())
 
     def find_closest_name(self, name: str, *, cutoff: float = names.MATCH_CUTOFF) -> str | None:
         """Return the loadable name closest to a misspelt one, or None."""
@@ -177,9 +164,7 @@ class SkillStore:
 
     def find_directory(self, name: str, *, check_disk: bool = True) -> Path | None:
         """Return the directory of the skill's files, or None if they aren't on disk."""
-        row = (self._cache.refresh() if check_disk else self._cache.index).rows_by_name.get(
-            names.canonicalize_name(name)
-        )
+        row = self._find_row(name, check_disk=check_disk)
         return None if row is None else self._backend.find_directory(row.folder)
 
     def read_bodies(self, skill_names: Collection[str]) -> dict[str, str]:
@@ -213,9 +198,8 @@ class SkillStore:
         def make(folder: str, tree: Tree) -> Tree:
             skill = trees.parse_skill_tree(folder, tree).skill
             if skill is None:
-                raise Invalid(
-                    f"'{name}' is broken and can't be edited this way.", hint="Fix its file, or roll it back."
-                )
+                hint = "Fix its file, or roll it back."
+                raise Invalid(f"'{name}' is broken and can't be edited this way.", hint=hint)
             return trees.update_main_file(tree, change(skill))
 
         return self._write_files(name, make, author, expected_version)
@@ -242,23 +226,18 @@ class SkillStore:
         """
         self._refuse_if_read_only()
         checked = {names.check_name(name): tree for name, tree in trees_by_name.items()}
-        for tree in checked.values():
-            for path in tree:
-                check_inner_path(path)
-        everything = list(checked)
-        for start in range(0, len(everything), BATCH_SIZE):
-            self._save_batch(
-                {name: checked[name] for name in everything[start : start + BATCH_SIZE]}, author, facts or {}
-            )
+        for path in chain.from_iterable(checked.values()):
+            check_inner_path(path)
+        entries = list(checked.items())
+        for start in range(0, len(entries), BATCH_SIZE):
+            self._save_batch(dict(entries[start : start + BATCH_SIZE]), author, facts or {})
         return {name: self._cache.index.rows_by_name[name].version for name in checked}
 
     def _save_batch(self, trees_by_name: Mapping[str, Tree], author: Author, facts: Mapping[str, SkillFacts]) -> None:
-        with self._cache.open_write_transaction(durable=True) as connection:
-            self._recorder.complete_pending_writes(connection)
-            folders = {name: name for name in trees_by_name} | self._database.find_folders(
-                connection, list(trees_by_name)
-            )
-            there = self._recorder.record_folders(connection, list(folders.values()))
+        with self._cache.open_write_transaction(durable=True) as conn:
+            self._recorder.complete_pending_writes(conn)
+            folders = {name: name for name in trees_by_name} | self._db.find_folders(conn, list(trees_by_name))
+            there = self._recorder.record_folders(conn, list(folders.values()))
             writes: list[FolderWrite] = []
             for name, tree in trees_by_name.items():
                 found = there.get(folders[name])
@@ -267,65 +246,59 @@ class SkillStore:
                 if found is None or not has_same_files(before, tree):
                     writes.append(FolderWrite(folder=folders[name], tree=tree, before=before))
             own = {folders[name]: facts[name] for name in trees_by_name if name in facts}
-            intent = self._recorder.plan_writes(connection, writes, author, own) if writes else None
+            intent = self._recorder.plan_writes(conn, writes, author, own) if writes else None
         if intent is not None:
-            self._apply_write_ahead_records([intent], {each.folder: each.tree for each in writes})
-
-    def list_tree_hashes(self) -> dict[str, str]:
-        """Return the hash over all files of every loadable skill, by name."""
-        return {name: row.tree_hash for name, row in self._cache.refresh().loadable.items()}
+            self._apply_planned([intent], {each.folder: each.tree for each in writes})
 
     def delete(self, name: str, author: Author) -> bool:
         """Archive a skill or a broken directory; False if there is none of that name."""
         self._refuse_if_read_only()
-        with self._cache.open_write_transaction(durable=True) as connection:
-            row, _ = self._read_current(connection, names.canonicalize_name(name))
+        with self._cache.open_write_transaction(durable=True) as conn:
+            row, _ = self._read_current(conn, names.canonicalize_name(name))
             if row is None:
                 return False
-            intent = self._recorder.plan_removal(connection, row, author)
-        self._apply_write_ahead_records([intent])
+            intent = self._recorder.plan_removal(conn, row, author)
+        self._apply_planned([intent])
         return True
 
     def restore(self, archived: int, author: Author, *, new_name: str | None = None) -> str:
         """Restore an archived skill by its id, optionally under a new name; return the name."""
         self._refuse_if_read_only()
-        with self._cache.open_write_transaction(durable=True) as connection:
-            found = self._find_archived(connection, archived)
+        with self._cache.open_write_transaction(durable=True) as conn:
+            found = self._find_archived(conn, archived)
             name = names.check_name(new_name or found.name)
-            if self._read_current(connection, name)[0] is not None:
+            if self._read_current(conn, name)[0] is not None:
                 raise _make_taken_error(name)
-            tree = {} if new_name is None else self._database.load_tree(connection, archived, found.version) or {}
+            tree = {} if new_name is None else self._db.load_tree(conn, archived, found.version) or {}
             trees.refuse_name_conflict(name, tree)
             is_renamed = trees.parse_skill_tree(name, tree).skill is not None
             after = trees.rename_skill_tree(tree, name) if is_renamed else tree
-            planned = self._plan_restore(connection, archived, FolderWrite(folder=name, tree=after, before=tree), author)
-        self._apply_write_ahead_records(planned)
+            planned = self._plan_restore(conn, archived, FolderWrite(folder=name, tree=after, before=tree), author)
+        self._apply_planned(planned)
         return name
 
-    def _find_archived(self, connection: sa.Connection, archived: int) -> ArchivedSkill:
-        found = next((item for item, _ in self._database.list_archived(connection) if item.id == archived), None)
+    def _find_archived(self, conn: sa.Connection, archived: int) -> ArchivedSkill:
+        found = next((item for item, _ in self._db.list_archived(conn) if item.id == archived), None)
         if found is None:
             raise NotFound(f"The archive has no entry {archived}.", hint="See 'habitus skills restore --list'.")
         return found
 
-    def _plan_restore(
-        self, connection: sa.Connection, archived: int, write: FolderWrite, author: Author
-    ) -> list[WriteAheadRecord]:
+    def _plan_restore(self, conn: sa.Connection, archived: int, write: FolderWrite, author: Author) -> list[WalRecord]:
         """Plan to restore an archived skill to a folder, and to write the files that differ there."""
-        planned = [self._recorder.plan_restore(connection, archived, write.folder, author)]
+        planned = [self._recorder.plan_restore(conn, archived, write.folder, author)]
         if not has_same_files(write.before, write.tree):
-            planned.append(self._recorder.plan_writes(connection, [write], author, {}))
+            planned.append(self._recorder.plan_writes(conn, [write], author, {}))
         return planned
 
     def set_enabled(self, name: str, enabled: bool, author: Author) -> bool:
         """Enable or disable a skill without making a version; False if there is none of that name."""
-        with self._cache.open_write_transaction() as connection:
-            row, _ = self._read_current(connection, names.canonicalize_name(name))
+        with self._cache.open_write_transaction() as conn:
+            row, _ = self._read_current(conn, names.canonicalize_name(name))
             if row is None:
                 return False
             if row.enabled != enabled:
-                self._database.set_enabled(connection, row.id, enabled, author, self._clock())
-                self._recorder.write_back_facts(connection, [row.folder])
+                self._db.set_enabled(conn, row.id, enabled, author, self._clock())
+                self._recorder.write_back_facts(conn, [row.folder])
         return True
 
     def rollback(self, name: str, to: int, author: Author) -> SkillWriteResult:
@@ -345,94 +318,88 @@ class SkillStore:
         `keep_found` leaves skills found on disk since then alone: they may be older than their first reading.
         """
         self._cache.refresh(check_disk=True)
-        with sql.read_transaction(self._engine) as connection:
-            steps = history.plan_restore_steps(
-                connection, self._database, self._cache.rows, timestamp, keep_found=keep_found
-            )
+        with sql.read_transaction(self._engine) as conn:
+            steps = history.plan_restore_steps(conn, self._db, self._cache.rows, timestamp, keep_found=keep_found)
         if dry_run or not steps:
             return steps
         self._refuse_if_read_only()
         gone = {step.name for step in steps if step.action == "archive"}
         # All steps are planned in one transaction: a crash leaves none of them done, or the rest to be completed.
-        with self._cache.open_write_transaction(durable=True) as connection:
-            planned = [record for step in steps for record in self._plan_step(connection, step, author, gone)]
-        self._apply_write_ahead_records(planned)
+        with self._cache.open_write_transaction(durable=True) as conn:
+            self._recorder.complete_pending_writes(conn)
+            planned = [record for step in steps for record in self._plan_step(conn, step, author, gone)]
+        self._apply_planned(planned)
         return steps
 
-    def _plan_step(
-        self, connection: sa.Connection, step: RestoreStep, author: Author, gone: Collection[str]
-    ) -> list[WriteAheadRecord]:
+    def _plan_step(self, conn: sa.Connection, step: RestoreStep, author: Author, gone: set[str]) -> list[WalRecord]:
         """Plan one step of a return to a timestamp; `gone` holds the names that other steps free."""
-        row, found = self._read_current(connection, step.name)
+        row, found = self._record_named(conn, step.name)
         match step.action:
             case "archive":
-                return [] if row is None else [self._recorder.plan_removal(connection, row, author)]
+                return [] if row is None else [self._recorder.plan_removal(conn, row, author)]
             case "restore":
                 if row is not None and step.name not in gone:
                     raise _make_taken_error(step.name)
-                newest = self._find_archived(connection, step.skill).version
-                before = self._database.load_tree(connection, step.skill, newest) or {}
-                write = FolderWrite(folder=step.name, tree=self._load_version(connection, step, before), before=before)
-                return self._plan_restore(connection, step.skill, write, author)
+                newest = self._find_archived(conn, step.skill).version
+                before = self._db.load_tree(conn, step.skill, newest) or {}
+                write = FolderWrite(folder=step.name, tree=self._load_version(conn, step, before), before=before)
+                return self._plan_restore(conn, step.skill, write, author)
             case "rewrite":
                 old = {} if found is None else found.tree
                 folder = step.name if row is None else row.folder
-                write = FolderWrite(folder=folder, tree=self._load_version(connection, step, old), before=old)
-                return [self._recorder.plan_writes(connection, [write], author, {})]
+                write = FolderWrite(folder=folder, tree=self._load_version(conn, step, old), before=old)
+                return [self._recorder.plan_writes(conn, [write], author, {})]
             case "enable" | "disable":
-                self._database.set_enabled(connection, step.skill, step.action == "enable", author, self._clock())
+                self._db.set_enabled(conn, step.skill, step.action == "enable", author, self._clock())
                 if row is not None and row.id == step.skill:
-                    self._recorder.write_back_facts(connection, [row.folder])
+                    self._recorder.write_back_facts(conn, [row.folder])
                 return []
             case never:
                 assert_never(never)
 
-    def _load_version(self, connection: sa.Connection, step: RestoreStep, old: Tree) -> Tree:
-        return trees.restore_version_files(
-            records.require_intact(self._database.load_tree(connection, step.skill, step.version)), old
-        )
+    def _load_version(self, conn: sa.Connection, step: RestoreStep, old: Tree) -> Tree:
+        wanted = self._db.load_tree(conn, step.skill, step.version)
+        return trees.restore_version_files(records.require_intact(wanted), old)
 
     # History
 
     def list_versions(self, name: str, *, check_disk: bool = True) -> list[SkillVersion]:
         """Return the versions of a skill, oldest first; empty if there is no such skill."""
-        row = (self._cache.refresh(check_disk=True) if check_disk else self._cache.index).rows_by_name.get(
-            names.canonicalize_name(name)
-        )
+        if check_disk:
+            self._cache.refresh(check_disk=True)
+        row = self._find_row(name, check_disk=False)
         if row is None:
             return []
-        with sql.read_transaction(self._engine) as connection:
-            return self._database.list_versions(connection, row.id)
+        with sql.read_transaction(self._engine) as conn:
+            return self._db.list_versions(conn, row.id)
 
     def read_change_history(self, name: str) -> SkillChangeHistory:
         """Return versions and lifecycle events of a skill, or of the most recently archived one of that name."""
         self._cache.refresh(check_disk=True)
-        with sql.read_transaction(self._engine) as connection:
-            return history.read_change_history(connection, self._database, names.canonicalize_name(name))
+        with sql.read_transaction(self._engine) as conn:
+            return history.read_change_history(conn, self._db, names.canonicalize_name(name))
 
     def list_changed_skills(self, change_id: str) -> list[ChangedSkillRecord]:
         """Return every skill that one command touched."""
-        with sql.read_transaction(self._engine) as connection:
-            return history.list_changed_skills(connection, self._database.key, change_id)
+        with sql.read_transaction(self._engine) as conn:
+            return history.list_changed_skills(conn, self._db.key, change_id)
 
     def read_tree(self, name: str, version: int | None = None, *, check_disk: bool = True) -> Tree | None:
         """Return the files of the current or of one version, or None; files too large to store have no content."""
-        row = (self._cache.refresh() if check_disk else self._cache.index).rows_by_name.get(
-            names.canonicalize_name(name)
-        )
+        row = self._find_row(name, check_disk=check_disk)
         if row is None:
             return None
         if version is None:
             found = self._backend.read_folder(row.folder)
             return None if found is None else found.tree
-        with sql.read_transaction(self._engine) as connection:
-            return self._database.load_tree(connection, row.id, version)
+        with sql.read_transaction(self._engine) as conn:
+            return self._db.load_tree(conn, row.id, version)
 
     def list_archived(self) -> list[ArchivedSkill]:
         """Return the archived skills, newest first."""
         self._cache.refresh(check_disk=True)
-        with sql.read_transaction(self._engine) as connection:
-            return [archived for archived, _ in self._database.list_archived(connection)]
+        with sql.read_transaction(self._engine) as conn:
+            return [archived for archived, _ in self._db.list_archived(conn)]
 
     # Counters
 
@@ -473,21 +440,25 @@ class SkillStore:
 
     # In one transaction with the write lock, or two
 
-    def _read_current(self, connection: sa.Connection, name: str) -> tuple[SkillRow | None, FolderContents | None]:
-        """Return the row and folder of a name, after completing pending writes and reading the folder."""
-        self._recorder.complete_pending_writes(connection)
-        folder = self._database.find_folders(connection, [name]).get(name, name)
-        found = self._recorder.record_folders(connection, [folder]).get(folder)
-        return self._database.read_row(connection, folder), found
+    def _read_current(self, conn: sa.Connection, name: str) -> tuple[SkillRow | None, FolderContents | None]:
+        """Return the row and folder of a name, after completing pending writes."""
+        self._recorder.complete_pending_writes(conn)
+        return self._record_named(conn, name)
+
+    def _record_named(self, conn: sa.Connection, name: str) -> tuple[SkillRow | None, FolderContents | None]:
+        """Return the row and folder of a name, after reading the folder."""
+        folder = self._db.find_folders(conn, [name]).get(name, name)
+        found = self._recorder.record_folders(conn, [folder]).get(folder)
+        return self._db.read_row(conn, folder), found
 
     def _write_files(
-        self, name: str, make_tree: TreeFunction, author: Author, expected_version: int | None
+        self, name: str, make_tree: TreeFunction, author: Author, expected: int | None
     ) -> SkillWriteResult:
         """Replace a skill's files with the result of `make_tree`; equal files keep the version."""
         self._refuse_if_read_only()
-        with self._cache.open_write_transaction(durable=True) as connection:
-            row, found = self._read_current(connection, name)
-            refuse_stale(name, 0 if row is None else row.version, expected_version)
+        with self._cache.open_write_transaction(durable=True) as conn:
+            row, found = self._read_current(conn, name)
+            refuse_stale(name, 0 if row is None else row.version, expected)
             folder = name if row is None else row.folder
             if found is not None and found.problem is not None:
                 raise Refused(str(found.problem), hint="Then repeat the change.")
@@ -496,8 +467,8 @@ class SkillStore:
             if row is not None and has_same_files(before, after):
                 return SkillWriteResult(name=name, layer=self.layer, version=row.version, is_changed=False)
             write = FolderWrite(folder=folder, tree=after, before=before)
-            intent = self._recorder.plan_writes(connection, [write], author, {})
-        version = self._apply_write_ahead_records([intent], {folder: after}).get(folder)
+            intent = self._recorder.plan_writes(conn, [write], author, {})
+        version = self._apply_planned([intent], {folder: after}).get(folder)
         # Another process has completed this write, and may have changed more since.
         if version is None:
             version = max(
@@ -505,26 +476,23 @@ class SkillStore:
             )
         return SkillWriteResult(name=name, layer=self.layer, version=version, is_changed=True)
 
-    def _apply_write_ahead_records(
-        self, planned: Sequence[WriteAheadRecord], known_trees: Mapping[str, Tree] | None = None
+    def _apply_planned(
+        self, planned: Sequence[WalRecord], known_trees: Mapping[str, Tree] | None = None
     ) -> Mapping[str, int]:
         """Apply write-ahead records, or roll all back if the disk fails; return the versions written by this call."""
-        started: list[WriteAheadRecord] = []
+        started: list[WalRecord] = []
         try:
             made: dict[str, int] = {}
-            with self._cache.open_write_transaction() as connection:
-                for record in planned:
-                    started.append(record)
-                    made |= self._recorder.apply_record(connection, record, known_trees or {})
+            with self._cache.open_write_transaction() as conn:
+                for one in planned:
+                    started.append(one)
+                    made |= self._recorder.apply_record(conn, one, known_trees or {})
             return made
         except StorageFailed as error:
             try:
-                with self._cache.open_write_transaction() as connection:
-                    undone = [
-                        self._recorder.roll_back(connection, record, is_started=record in started)
-                        for record in reversed(planned)
-                    ]
-                    if not any(undone):
+                with self._cache.open_write_transaction() as conn:
+                    back = [self._recorder.roll_back(conn, one, is_started=one in started) for one in reversed(planned)]
+                    if not any(back):
                         # It was applied; only the confirmation was lost.
                         return {}
             # Neither applied nor rolled back: the records stay, and the next process completes them.

@@ -38,7 +38,7 @@ from habitus.skills.formats.foreign_values import (
     parse_timestamp_field,
     to_text,
 )
-from habitus.skills.model import DiagnosticSeverity, Skill, SkillSource
+from habitus.skills.model import Severity, Skill, SkillSource
 
 TABLE = "agent_skills"
 COLUMNS = {
@@ -106,11 +106,11 @@ def read_database(url: str) -> Iterator[ImportEntry]:
     engine = sql.create_engine(url)
     origin = engine.url.render_as_string(hide_password=True)
     try:
-        with sql.read_transaction(engine) as connection:
-            if not sa.inspect(connection).has_table(TABLE):
+        with sql.read_transaction(engine) as conn:
+            if not sa.inspect(conn).has_table(TABLE):
                 raise NotFound(f"There is no table {TABLE} in {origin}.", hint="Check the address.")
-            columns = [column["name"] for column in sa.inspect(connection).get_columns(TABLE)]
-            rows = connection.execute(sa.select(sa.text("*")).select_from(sa.table(TABLE)).limit(_MAX_ROWS)).mappings()
+            columns = [column["name"] for column in sa.inspect(conn).get_columns(TABLE)]
+            rows = conn.execute(sa.select(sa.text("*")).select_from(sa.table(TABLE)).limit(_MAX_ROWS)).mappings()
             yield from _read_rows((dict(row) for row in rows), origin, columns)
     finally:
         engine.dispose()
@@ -223,13 +223,11 @@ def _build_incoming(row: Any, origin: str) -> IncomingSkill:
         raise UnreadableEntryError("It has no content.")
     missing = [column for column in COLUMNS if column not in values]
     if missing:
-        notes.add(
-            f"There is no column {', '.join(missing)}; the usual values were taken.", severity=DiagnosticSeverity.NOTE
-        )
+        notes.add(f"There is no column {', '.join(missing)}; the usual values were taken.", severity=Severity.NOTE)
     skill = _build_skill(values, called, notes)
     return IncomingSkill(
         name=skill.name,
-        tree=conversion.build_skill_folder(skill, {}),
+        tree=conversion.build_folder(skill, {}),
         origin=origin,
         format="table",
         enabled=parse_flag(values.get("enabled"), "enabled", notes, True),
@@ -252,7 +250,7 @@ def _decode_value(value: Any) -> Any:
 def _build_skill(values: TableRow, called: str, notes: DiagnosticCollector) -> Skill:
     source = to_text(values.get("source")).strip().lower()
     if source not in (*SkillSource, ""):
-        notes.add(f"'{source[:40]}' is not a source.", f"Use one of {', '.join(SkillSource)}.", DiagnosticSeverity.NOTE)
+        notes.add(f"'{source[:40]}' is not a source.", f"Use one of {', '.join(SkillSource)}.", Severity.NOTE)
     raw = Skill(
         name=conversion.make_legal_name(called),
         title=to_text(values.get("title")),
@@ -268,11 +266,11 @@ def _build_skill(values: TableRow, called: str, notes: DiagnosticCollector) -> S
 
 
 def _build_row(skill: Skill) -> tuple[Any, ...]:
-    tags = conversion.get_original_value(skill, "tags", "table")
+    tags = conversion.get_original(skill, "tags", "table")
     return (
         _get_row_id(skill),
-        conversion.get_original_value(skill, "title", "table"),
-        conversion.get_original_value(skill, "description", "table"),
+        conversion.get_original(skill, "title", "table"),
+        conversion.get_original(skill, "description", "table"),
         conversion.get_original_body(skill, "table", conversion.PLAIN_TEXT_FRAME),
         json.dumps(tags, ensure_ascii=False),
         skill.source.value,

@@ -32,7 +32,7 @@ from habitus.skills.formats.foreign_values import (
     unpack_counters,
 )
 from habitus.skills.formats.skill_folder import AgentSkillsFormat
-from habitus.skills.model import DiagnosticSeverity, Manifest, Skill, SkillSource, Stage, UsageCounters
+from habitus.skills.model import Severity, Manifest, Skill, SkillSource, Stage, UsageCounters
 
 META_FILE, STEPS_FILE, STATS_FILE, REQUIREMENTS_FILE = "meta.json", "declarative.md", "stats.json", "requirements.txt"
 CODE_FOLDER, SCRIPTS_FOLDER = "code/", "scripts/"
@@ -68,13 +68,13 @@ class AntonFormat(SkillFormat):
         skill = _build_skill(path.name, meta, _decode_text(files.pop(STEPS_FILE), STEPS_FILE), files, notes)
         yield IncomingSkill(
             name=skill.name,
-            tree=conversion.build_skill_folder(skill, _move_code_to_scripts(files, notes)),
+            tree=conversion.build_folder(skill, _move_code_to_scripts(files, notes)),
             origin=origin,
             format=self.name,
             counters=_parse_counters(stats, notes),
             created_on=parse_timestamp_field(meta.get("created_at"), "created_at", notes),
             diagnostics=tuple(notes.diagnostics),
-            version_control_files=tuple(notes.version_control_files),
+            vcs_files=tuple(notes.vcs_files),
         )
 
     def write_skills(
@@ -122,7 +122,7 @@ def _add_anton_values(entry: ImportEntry) -> ImportEntry:
 def _read_side_file(file: TreeFile | None, name: str, notes: DiagnosticCollector) -> dict[str, Any]:
     """Parse a side file; without it, or if it is damaged, the skill is still imported."""
     if file is None or file.content is None:
-        notes.add(f"There is no {name}.", severity=DiagnosticSeverity.NOTE)
+        notes.add(f"There is no {name}.", severity=Severity.NOTE)
         return {}
     try:
         return load_object(file.content, name)
@@ -152,10 +152,7 @@ def _build_skill(folder: str, meta: Mapping[str, Any], steps: str, files: Tree, 
         manifest=Manifest(dependencies=_read_requirements(files, notes)),
         body=steps,
     )
-    kept = {
-        "said": provenance,
-        "meta": {key: value for key, value in meta.items() if key not in _KNOWN | _PRESENCE},
-    }
+    kept = {"said": provenance, "meta": {key: value for key, value in meta.items() if key not in _KNOWN | _PRESENCE}}
     return conversion.fit_skill(
         raw, format="anton", original_name=folder, frame=conversion.TEXT_FILE_FRAME, notes=notes, remembered=kept
     )
@@ -171,10 +168,7 @@ def _read_requirements(files: Tree, notes: DiagnosticCollector) -> tuple[str, ..
         try:
             Requirement(wanted)
         except InvalidRequirement:
-            notes.add(
-                f"{REQUIREMENTS_FILE} has a line that names no package: '{wanted[:60]}'.",
-                severity=DiagnosticSeverity.NOTE,
-            )
+            notes.add(f"{REQUIREMENTS_FILE} has a line that names no package: '{wanted[:60]}'.", severity=Severity.NOTE)
         else:
             found.append(wanted)
     return tuple(found)
@@ -186,7 +180,7 @@ def _move_code_to_scripts(files: Tree, notes: DiagnosticCollector) -> dict[str, 
     for path, file in files.items():
         target = SCRIPTS_FOLDER + path.removeprefix(CODE_FOLDER) if path.startswith(CODE_FOLDER) else path
         if target != path and target in files:
-            notes.add(f"{path} stays where it is: there is a {target} too.", severity=DiagnosticSeverity.NOTE)
+            notes.add(f"{path} stays where it is: there is a {target} too.", severity=Severity.NOTE)
             target = path
         moved[target] = file
     return moved
@@ -262,9 +256,9 @@ def _build_meta(skill: Skill, label: str, files: Tree) -> dict[str, Any]:
     extra = memory.get("meta")
     return {
         "label": label,
-        "name": conversion.get_original_value(skill, "title", "anton"),
-        "description": conversion.get_original_value(skill, "description", "anton"),
-        "when_to_use": conversion.get_original_value(skill, "when_to_use", "anton"),
+        "name": conversion.get_original(skill, "title", "anton"),
+        "description": conversion.get_original(skill, "description", "anton"),
+        "when_to_use": conversion.get_original(skill, "when_to_use", "anton"),
         "provenance": memory.get("said", "") if memory else said,
         "created_at": format_iso_timestamp(skill.created_on),
         "stage_1_present": True,

@@ -38,7 +38,7 @@ from habitus.skills.formats.foreign_values import (
 from habitus.skills.formats.other_systems import ghost_json
 from habitus.skills.formats.other_systems.ghost_json import GhostComposedSkill
 from habitus.skills.formats.tool_json import ToolContract
-from habitus.skills.model import DiagnosticSeverity, Skill, SkillSource, Stage, UsageCounters
+from habitus.skills.model import Severity, Skill, SkillSource, Stage, UsageCounters
 
 REGISTRY, COMPOSED, PLAYBOOK = "skills_registry.json", "composed_skills.json", "skills_playbook.json"
 TOOLS_DIR, RETIRED_DIR, COMPOSED_DIR = "acquired_skills", "retired", "composed_skills"
@@ -60,12 +60,10 @@ class GhostFormat(SkillFormat):
 
     name = "ghost"
 
-    def can_read(self, path: Path, inside: Set[str]) -> bool:
-        if not inside:
+    def can_read(self, path: Path, names: Set[str]) -> bool:
+        if not names:
             return path.name in _FILES and path.is_file()
-        return bool(inside & _FILES) or (
-            bool(inside & {f"{TOOLS_DIR}/", f"{COMPOSED_DIR}/"}) and any(_find_files(path))
-        )
+        return bool(names & _FILES) or (bool(names & {f"{TOOLS_DIR}/", f"{COMPOSED_DIR}/"}) and any(_find_files(path)))
 
     def read_entries(self, path: Path, origin: str) -> Iterator[ImportEntry]:
         skills: dict[str, _GhostSkillParts] = {}
@@ -236,7 +234,7 @@ def _build_incoming(name: str, parts: _GhostSkillParts) -> IncomingSkill:
     skill = _build_skill(name, tool, recipes, status, notes)
     return IncomingSkill(
         name=name,
-        tree=conversion.build_skill_folder(skill, files),
+        tree=conversion.build_folder(skill, files),
         origin=parts.origin,
         format="ghost",
         counters={stage: found for stage, found in counters.items() if found != UsageCounters()},
@@ -285,10 +283,7 @@ def _build_tool_files(name: str, tool: _GhostTool, notes: DiagnosticCollector) -
         cases=() if payload is None else ({"payload": payload},),
         hash=tool_json.hash_code(tool.code),
     )
-    return {
-        trees.TOOL_FILE: build_file(tool_json.render_tool_json(manifest)),
-        trees.TOOL_CODE: build_file(tool.code),
-    }
+    return {trees.TOOL_FILE: build_file(tool_json.render_tool_json(manifest)), trees.TOOL_CODE: build_file(tool.code)}
 
 
 def _read_schema(entry: Mapping[str, Any], notes: DiagnosticCollector) -> Mapping[str, Any]:
@@ -307,7 +302,7 @@ def _read_schema(entry: Mapping[str, Any], notes: DiagnosticCollector) -> Mappin
 def _check_hash(tool: _GhostTool, notes: DiagnosticCollector) -> None:
     stated = to_text(tool.entry.get("content_hash")).lower()
     if not stated:
-        notes.add("There is no hash to check the code against.", severity=DiagnosticSeverity.NOTE)
+        notes.add("There is no hash to check the code against.", severity=Severity.NOTE)
     elif stated not in _compute_possible_hashes(tool.code, tool.entry):
         notes.add("The code is not what was registered: its hash differs.", "Read it, and test it again, before use.")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from habitus.skills.formats.base import PlaybookLesson, SkippedEntry, UnreadableEntryError
@@ -23,7 +24,7 @@ from habitus.skills.formats.foreign_values import (
     unpack_counters,
 )
 from habitus.skills.formats.recipes_md import Recipe, RecipeStep, list_references
-from habitus.skills.model import DiagnosticSeverity, UsageCounters
+from habitus.skills.model import Severity, UsageCounters
 
 # Our field → the source's spellings; the first one is written.
 _STEP_SPELLINGS = {
@@ -172,7 +173,7 @@ def _parse_step(number: int, value: Any, notes: DiagnosticCollector) -> RecipeSt
         notes.add(
             f"Step {number} branches when the result says '{condition[:40]}'; results are not read for words here.",
             "Write a 'when' on an outcome or a saved value.",
-            DiagnosticSeverity.WARNING,
+            Severity.WARNING,
         )
     return {**step, **rest}
 
@@ -198,10 +199,7 @@ _LESSON_SPELLINGS = {
     "created_on": ("timestamp", "created_at"),
 }
 _PLAIN_LESSON_KEYS = ("domains", "confidence", "source", "source_challenge_hash", "frequency", "retrievals", "verified")
-_KNOWN_OF_LESSON = {
-    *_PLAIN_LESSON_KEYS,
-    *(spelling for spellings in _LESSON_SPELLINGS.values() for spelling in spellings),
-}
+_KNOWN_OF_LESSON = {*_PLAIN_LESSON_KEYS, *chain.from_iterable(_LESSON_SPELLINGS.values())}
 
 
 def parse_playbook(values: Any, origin: str) -> Iterator[PlaybookLesson | SkippedEntry]:

@@ -28,7 +28,7 @@ from habitus.skills.formats.base import (
     describe_problem,
 )
 from habitus.skills.formats.foreign_values import DiagnosticCollector
-from habitus.skills.model import DEFAULT_MANIFEST, DiagnosticSeverity, Manifest, Skill, SkillSource
+from habitus.skills.model import DEFAULT_MANIFEST, Manifest, Severity, Skill, SkillSource
 from habitus.skills.trees import CLI_CODE, TOML_FILE
 
 MAIN_FILE, CHANGELOG_FILE, INDEX_FILE = "skill.md", "CHANGELOG.md", "_index.toml"
@@ -61,9 +61,7 @@ class IstotaFormat(SkillFormat):
             return any(name.endswith(".md") for name in inside)
         if "SKILL.md" in inside or not inside & {MAIN_FILE, TOML_FILE}:
             return False
-        return _is_istota_folder(path) or (
-            MAIN_FILE in inside and any(_is_istota_folder(place) for place in _list_neighbours(path))
-        )
+        return _is_istota(path) or (MAIN_FILE in inside and any(_is_istota(place) for place in _list_neighbours(path)))
 
     def read_entries(self, path: Path, origin: str) -> Iterator[ImportEntry]:
         if (path / INDEX_FILE).is_file():
@@ -121,25 +119,21 @@ def _build_incoming(
         toml=toml.content if toml else None,
     )
     if parsed.skill is None:
-        raise UnreadableEntryError(
-            "; ".join(f"{problem.message} {problem.hint}" for problem in parsed.diagnostics[-1:])
-        )
+        raise UnreadableEntryError("; ".join(f"{one.message} {one.hint}" for one in parsed.diagnostics[-1:]))
     skill = _fit_skill(parsed.skill, original_name, toml, notes)
     return IncomingSkill(
         name=skill.name,
-        tree=conversion.build_skill_folder(
-            skill, _add_cli(files, original_name, notes) if skill.manifest.cli else files
-        ),
+        tree=conversion.build_folder(skill, _add_cli(files, original_name, notes) if skill.manifest.cli else files),
         origin=origin,
         format="istota",
         changelog=_find_changelog_lines(path.parent / CHANGELOG_FILE, original_name),
         # Notes are about the standard, which the rewritten file follows.
-        diagnostics=(*(d for d in parsed.diagnostics if d.severity is not DiagnosticSeverity.NOTE), *notes.diagnostics),
-        version_control_files=tuple(notes.version_control_files),
+        diagnostics=(*(d for d in parsed.diagnostics if d.severity is not Severity.NOTE), *notes.diagnostics),
+        vcs_files=tuple(notes.vcs_files),
     )
 
 
-def _is_istota_folder(path: Path) -> bool:
+def _is_istota(path: Path) -> bool:
     """Whether a directory shows the format by itself, not only through its neighbours."""
     if (path / TOML_FILE).is_file():
         return True
@@ -152,10 +146,8 @@ def _is_istota_folder(path: Path) -> bool:
             head = file.read(_HEAD_BYTES).decode("utf-8", "replace").partition("\n---")[0]
     except OSError:
         return False
-    return (
-        re.search(rf"^({'|'.join((*MANIFEST_FIELDS, _OLD_TRIGGERS, _CAPABILITY))})[ \t]*:", head, re.MULTILINE)
-        is not None
-    )
+    known = "|".join((*MANIFEST_FIELDS, _OLD_TRIGGERS, _CAPABILITY))
+    return re.search(rf"^({known})[ \t]*:", head, re.MULTILINE) is not None
 
 
 def _list_neighbours(path: Path) -> list[Path]:
@@ -291,14 +283,11 @@ def _move_to_toml(fields: dict[str, Any], manifest: Manifest, keys: list[str]) -
 
 
 def _build_fields(skill: Skill, folder: str) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "name": folder,
-        "description": conversion.get_original_value(skill, "description", "istota"),
-    }
+    fields: dict[str, Any] = {"name": folder, "description": conversion.get_original(skill, "description", "istota")}
     own = {
-        "title": conversion.get_original_value(skill, "title", "istota"),
-        "when_to_use": conversion.get_original_value(skill, "when_to_use", "istota"),
-        "tags": list(conversion.get_original_value(skill, "tags", "istota")),
+        "title": conversion.get_original(skill, "title", "istota"),
+        "when_to_use": conversion.get_original(skill, "when_to_use", "istota"),
+        "tags": list(conversion.get_original(skill, "tags", "istota")),
         "license": skill.license,
         "compatibility": skill.compatibility,
         "allowed-tools": skill.allowed_tools,
@@ -339,25 +328,21 @@ def _format_word(text: str) -> str:
 
 
 def _render_toml(fields: Mapping[str, Any]) -> str:
-    return "".join(f"{_format_toml_key(key)} = {_format_toml_value(value)}\n" for key, value in fields.items())
+    return "".join(f"{_write_key(key)} = {_format_value(value)}\n" for key, value in fields.items())
 
 
-def _format_toml_key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _format_toml_value(key)
+def _write_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _format_value(key)
 
 
-def _format_toml_value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"
         case list() | tuple():
-            return f"[{', '.join(_format_toml_value(item) for item in value)}]"
+            return f"[{', '.join(_format_value(item) for item in value)}]"
         case dict():
-            return (
-                "{"
-                + ", ".join(f"{_format_toml_key(key)} = {_format_toml_value(item)}" for key, item in value.items())
-                + "}"
-            )
+            return "{" + ", ".join(f"{_write_key(key)} = {_format_value(item)}" for key, item in value.items()) + "}"
         case int() | float():
             return json.dumps(value)
         case None:
