@@ -9,7 +9,7 @@ import pytest
 from habitus.skills import lifecycle
 from habitus.skills.formats import skill_md
 from habitus.skills.lifecycle import GateContext, InstalledPackages
-from habitus.skills.model import Severity, Manifest, SkillSummary
+from habitus.skills.model import Manifest, Severity, SkillSummary
 
 pytestmark = pytest.mark.req("SK-15")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from habitus.errors import Invalid
 from habitus.skills.formats import frontmatter_fields, skill_md
-from habitus.skills.model import Diagnostic, Severity, Manifest, Skill, SkillSource
+from habitus.skills.model import Diagnostic, Manifest, Severity, Skill, SkillSource
 from habitus.skills.stores import records
 from tests.skills.formats.strategies import SKILLS, as_kept, files
 
