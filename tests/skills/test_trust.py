@@ -153,7 +153,7 @@ def test_an_import_record_deleted_meanwhile_leaves_no_origin_to_name(habitus: Ha
     skill = Skill(name="brought", description="About.", body="1. Go.")
     tree = {"SKILL.md": build_file(skill_md.render_skill_md(skill))}
     entry = IncomingSkill(name="brought", tree=tree, origin="there", format="skill")
-    list(habitus.importer.import_entries([entry], habitus.build_author()))
+    list(open_importer(habitus).import_entries([entry], habitus.build_author()))
     layer = habitus.skills.get_layer("user")
     policy = OutsideContentPolicy(habitus.trust, habitus.shared)
     assert policy.find_untrusted_origin(layer, "brought", "new") == "there"

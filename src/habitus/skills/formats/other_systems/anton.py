@@ -32,7 +32,7 @@ from habitus.skills.formats.foreign_values import (
     unpack_counters,
 )
 from habitus.skills.formats.skill_folder import AgentSkillsFormat
-from habitus.skills.model import Severity, Manifest, Skill, SkillSource, Stage, UsageCounters
+from habitus.skills.model import Manifest, Severity, Skill, SkillSource, Stage, UsageCounters
 
 META_FILE, STEPS_FILE, STATS_FILE, REQUIREMENTS_FILE = "meta.json", "declarative.md", "stats.json", "requirements.txt"
 CODE_FOLDER, SCRIPTS_FOLDER = "code/", "scripts/"
