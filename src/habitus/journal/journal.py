@@ -305,11 +305,22 @@ class Journal:
         with sql.read_transaction(self._engine) as connection:
             return evidence_records.load_last_request_times(connection)
 
+    def get_oldest_turn_time(self) -> datetime | None:
+        """Return when the oldest stored turn began; None if there is none."""
+        with sql.read_transaction(self._engine) as connection:
+            return connection.execute(sa.select(sa.func.min(turns.c.started_on))).scalar()
+
     def prune_turns(self) -> int:
         """Delete the turns that are older than the retention period; return how many."""
-        with sql.write_transaction(self._engine) as connection:
-            gone = turns.delete().where(turns.c.started_on < self._clock() - self.retention)
-            return connection.execute(gone).rowcount
+        old = sa.select(turns.c.id).where(turns.c.started_on < self._clock() - self.retention)
+        deleted = 0
+        while True:
+            # In steps, because others wait while a transaction writes.
+            with sql.write_transaction(self._engine) as connection:
+                step = connection.execute(turns.delete().where(turns.c.id.in_(old.limit(_BATCH_SIZE)))).rowcount
+            deleted += step
+            if step < _BATCH_SIZE:
+                return deleted
 
     def load_exposures(self, items: Sequence[str] | None = None) -> list[RecordedExposure]:
         """Return the exposures of these items (or all), offered or withheld, with their conversations' later scores."""

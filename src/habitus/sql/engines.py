@@ -221,6 +221,9 @@ def _prepare_sqlite(conn: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     # SQLAlchemy's "begin" event opens transactions, not the driver.
     raw.isolation_level = None
     raw.execute(f"PRAGMA busy_timeout = {int(busy_timeout_s.get() * 1000)}")
+    # Before anything is written to a new file: later only a rewrite can change it.
+    if not raw.execute("PRAGMA page_count").fetchone()[0]:
+        raw.execute("PRAGMA auto_vacuum = INCREMENTAL")
     # Switching to WAL waits for other processes, so it uses the caller's timeout.
     raw.execute("PRAGMA journal_mode = WAL")
     raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000}")

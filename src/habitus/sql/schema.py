@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing, suppress
+from typing import Any
+
 import sqlalchemy as sa
 
 from habitus.errors import StorageFailed
@@ -39,6 +43,8 @@ def migrate_database(engine: sa.Engine, *, force: bool = False) -> None:
     if found is None or BASELINE <= found < HEAD:
         with translate_storage_errors(engine):
             _run_migrations(engine, force=force or found is None)
+            if found is not None and engine.dialect.name == "sqlite":
+                _enable_incremental_vacuum(engine)
     elif (problem := find_schema_problem(engine, found)) is not None:
         raise problem
 
@@ -105,6 +111,17 @@ def _run_migrations(engine: sa.Engine, *, force: bool) -> None:
         # Checked inside the transaction: a refusal rolls the migration back.
         if before and (oldest := conn.execute(sa.text(OLDEST_READER_QUERY)).scalar_one()) > before:
             refuse_stranding_older_processes(conn, oldest, get_workspace(engine), describe_database(engine))
+
+
+def _enable_incremental_vacuum(engine: sa.Engine) -> None:
+    """Rewrite an old SQLite file once, so that it can give free pages back."""
+    with closing(engine.raw_connection()) as pooled:
+        raw: Any = pooled.driver_connection
+        if raw.execute("PRAGMA auto_vacuum").fetchone()[0] == 0:
+            raw.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            # A busy file stays as it is and keeps its free pages for later rows.
+            with suppress(sqlite3.OperationalError):
+                raw.execute("VACUUM")
 
 
 def _create_workspace_schema(conn: sa.Connection, name: str) -> None:

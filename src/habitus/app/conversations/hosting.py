@@ -23,6 +23,7 @@ from habitus.app.conversations.running_code import open_tools
 from habitus.app.conversations.sessions import open_conversation, open_outage_monitor, prune_old_data
 from habitus.app.home import refuse_if_read_only
 from habitus.app.learning.learning import open_advice_only_learner, open_learner
+from habitus.app.operating.housekeeping import Housekeeper
 from habitus.app.sharing.approvals import ApprovalWatcher
 from habitus.errors import Invalid, Refused
 from habitus.journal.model import Turn
@@ -90,6 +91,7 @@ class HostedConversations:
         )
         self._background = BackgroundTasks()
         self._serving = ApprovalWatcher(home)
+        self._housekeeper = Housekeeper(home)
 
     def open_turn(self, request: HostTurnRequest) -> TurnContext:
         """Return the turn as a context manager, for `with` or `async with`."""
@@ -127,6 +129,7 @@ class HostedConversations:
             held.turn = hosted
         # In the background, so this turn doesn't wait while another conversation closes.
         self._background.spawn(self._open.evict_idle())
+        self._housekeeper.start_if_due()
         return hosted
 
     @asynccontextmanager

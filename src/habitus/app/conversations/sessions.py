@@ -20,7 +20,6 @@ from habitus.agent.tools.stage_tools import OfferedTools, StageAdvisor
 from habitus.agent.tools.writing_skills import SkillChangeSubmitter
 from habitus.app.conversations.command_lines import SessionCommandLines
 from habitus.app.conversations.running_code import (
-    ENVIRONMENTS_DIR,
     check_readable_folders,
     open_given_files,
     open_scratchpads,
@@ -31,6 +30,7 @@ from habitus.app.learning.curating import tidy_memory
 from habitus.app.learning.learning import open_learner
 from habitus.app.library import trusting
 from habitus.app.library.layers import build_gates, get_placeholder_values, has_code_or_recipes
+from habitus.app.operating.housekeeping import run_due_housekeeping
 from habitus.app.sharing import offline_snapshot
 from habitus.app.sharing.approvals import apply_pending_approvals
 from habitus.app.sharing.availability import explain_no_answer
@@ -43,10 +43,8 @@ from habitus.journal.outbox import JournalOutbox
 from habitus.learning.observer import Learner
 from habitus.llm.model import Model
 from habitus.llm.transcription import get_local_transcriber
-from habitus.sandbox import venvs
 from habitus.sandbox.child import HostServices
 from habitus.sandbox.files import GivenFolder
-from habitus.sandbox.inside import folders
 from habitus.sandbox.scratchpads import SessionScratchpads
 from habitus.settings import Settings
 from habitus.skills.choosing.selection import RequestUser
@@ -224,7 +222,7 @@ def open_random_assignment(
 
 
 def prune_old_data(home: Home, user: str) -> None:
-    """Prune old turns, scratchpads and environments, tidy memory, and refresh the offline snapshot."""
+    """Tidy memory, refresh the offline snapshot, and run the housekeeping if it is due."""
     # If the database is away, the next session that ends does this.
     with suppress(*get_storage_error_types()):
         # This runs in another thread than the session.
@@ -232,14 +230,7 @@ def prune_old_data(home: Home, user: str) -> None:
         if memory.is_learning_enabled():
             tidy_memory(memory)
         offline_snapshot.refresh_snapshot(home)
-        home.journal.prune_turns()
-        kept = home.journal.list_session_ids()
-        limit = (home.clock() - home.journal.retention).timestamp()
-        venvs.remove_unused_environments(home.writable_dir / ENVIRONMENTS_DIR, unused_since=limit)
-        for folder in (home.writable_dir / SESSION_PADS_DIR).glob("*"):
-            if folder.name not in kept and folder.stat().st_mtime < limit:
-                with suppress(OSError):
-                    folders.remove_folder(str(folder))
+        run_due_housekeeping(home)
 
 
 def _open_session_scratchpads(

@@ -12,11 +12,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from habitus import optional_packages, sql, tracing
+from habitus.agent.user_input import format_size
 from habitus.app import home_directory
 from habitus.app.conversations import secrets
 from habitus.app.conversations.command_lines import SkillCommandLines
 from habitus.app.home import DATABASE_AWAY, Home
 from habitus.app.operating import backing_up
+from habitus.app.operating.housekeeping import load_housekeeping_report, measure_database
 from habitus.app.sharing.availability import explain_no_answer
 from habitus.errors import StorageFailed, UserError
 from habitus.hosts.hook import NOTED_SESSIONS_FILE, SOCKET_FILE
@@ -27,6 +29,7 @@ from habitus.redact import Redactor
 from habitus.sandbox.machine import probe_machine
 from habitus.settings import Settings
 from habitus.sql.outage import PROBE_TIMEOUT_S
+from habitus.text import format_count
 
 
 def check_operation(home: Home) -> Iterator[HealthCheck]:
@@ -40,6 +43,7 @@ def check_operation(home: Home) -> Iterator[HealthCheck]:
     yield from _check_command_lines(home)
     yield from _check_backups(home.settings)
     yield _check_audio()
+    yield _check_housekeeping(home)
     if os.environ.get(tracing.ENDPOINT_VARIABLE):
         yield _check_telemetry()
 
@@ -162,6 +166,18 @@ def _check_audio() -> HealthCheck:
         detail = "only .wav recordings are transcribed."
         return HealthCheck(name=name, state=HealthCheckState.MISSING, detail=detail, hint=hint)
     return HealthCheck(name=name, state=HealthCheckState.OK, detail="recordings are transcribed here, in English")
+
+
+def _check_housekeeping(home: Home) -> HealthCheck:
+    """What is stored, since when, how large it is, and what the last housekeeping freed."""
+    name, oldest = "stored data", home.journal.get_oldest_turn_time()
+    since = f"turns since {oldest.astimezone():%Y-%m-%d}" if oldest else "no turns"
+    detail = f"{since}, {format_size(sum(map(measure_database, {home.shared, home.local})))}"
+    last = load_housekeeping_report(home.writable_dir)
+    if last is not None:
+        freed = f"{format_count(last.turns, 'old turn')} deleted, {format_size(last.freed_bytes)} freed"
+        detail += f"; last housekeeping {last.ran_on.astimezone():%Y-%m-%d %H:%M} ({freed})"
+    return HealthCheck(name=name, state=HealthCheckState.OK, detail=detail)
 
 
 def _check_telemetry() -> HealthCheck:

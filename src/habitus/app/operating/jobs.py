@@ -22,6 +22,7 @@ from habitus.app import home_directory
 from habitus.app.home import Clock, Home, refuse_if_read_only, refuse_unless_writable
 from habitus.app.operating import configuring
 from habitus.app.operating.configuring import SettingChangeResult
+from habitus.app.operating.housekeeping import Housekeeper
 from habitus.app.operating.job_kinds import JOB_KINDS, SCHEDULED_KINDS, add_job, make_job_work
 from habitus.app.sharing.approvals import watch_approvals
 from habitus.errors import Invalid, NotFound, UserError, did_you_mean
@@ -116,9 +117,13 @@ def run_home_worker(
         raise NotFound(f"There are no jobs of the kind '{unknown[0]}'.", hint=f"There are: {', '.join(known)}.")
     done = {name: work for name, work in known.items() if not only or name in only}
     limits = ConcurrencyLimits(per_model=home.settings.jobs.per_model, per_user=home.settings.jobs.per_user)
-    each_look = (
-        Scheduler(home, queue).add_due_jobs if starts_due else partial(read_current_time, home.shared, home.clock)
-    )
+    add_due = Scheduler(home, queue).add_due_jobs if starts_due else partial(read_current_time, home.shared, home.clock)
+    housekeeper = Housekeeper(home)
+
+    def each_look() -> None:
+        add_due()
+        housekeeper.start_if_due()
+
     look_s = _SHARED_POLL_S if queue.is_shared else _POLL_S
     host = _get_host_name(home.settings, queue)
     manner = WorkerConfig(
