@@ -83,7 +83,7 @@ def test_clear_evidence_promotes_and_retires_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
-        ([replace(one, success=None) for one in drawn(units=9)], "Nobody said yet how it went."),
+        ([replace(one, success=None) for one in drawn(units=9)], "There is no feedback yet."),
         (list(drawn(units=9, withheld=0.0)), "It was never withheld at random."),
         (
             [one for one in drawn(units=9) if one.is_offered],
@@ -125,7 +125,7 @@ def test_plain_words() -> None:
     assert describe_finding(seen, EffectBound()) == (
         "Not known: it goes with 8 more of 100 (1 to 15), from 212 conversations, and none was withheld to compare."
     )
-    assert describe_finding(replace(seen, offering=None), EffectBound()) == "Not known yet: nobody said how it went."
+    assert describe_finding(replace(seen, offering=None), EffectBound()) == "Not known yet: no feedback."
 
 
 @pytest.mark.req("LA-05")

@@ -85,7 +85,7 @@ async def test_a_whole_value_counts_though_the_room_was_used_up() -> None:
 async def test_it_gives_up_and_knows_what_was_spent() -> None:
     model = ScriptedModel([says("no")] * 3)
     with pytest.raises(
-        UnusableAnswerError, match="scripted:model gave a malformed Draft: the answer is not JSON"
+        UnusableAnswerError, match="scripted:model gave a malformed answer: the answer is not JSON"
     ) as caught:
         await ask_structured(model, Draft, system="You draft.", messages=MESSAGES)
     assert caught.value.usage.output_tokens == 15

@@ -160,11 +160,11 @@ def decide_verdict(estimate: ItemEstimate, bound: EffectBound) -> ItemDecision:
         return ItemDecision(verdict=ItemVerdict.UNKNOWN, reason=_explain_unused(estimate))
     if bound.high < 0:
         return ItemDecision(
-            verdict=ItemVerdict.RETIRE, reason=f"It does harm: at least {format_share(-bound.high)} fewer go well."
+            verdict=ItemVerdict.RETIRE, reason=f"It does harm: at least {format_share(-bound.high)} fewer succeed."
         )
     if bound.low > 0:
         return ItemDecision(
-            verdict=ItemVerdict.PROMOTE, reason=f"It helps: at least {format_share(bound.low)} more go well."
+            verdict=ItemVerdict.PROMOTE, reason=f"It helps: at least {format_share(bound.low)} more succeed."
         )
     if is_ignored(estimate):
         reason = f"It was recalled {estimate.used} times and left no trace in {estimate.ignored} of them."
@@ -184,19 +184,19 @@ def is_ignored(estimate: ItemEstimate) -> bool:
 
 
 def _explain_unused(estimate: ItemEstimate) -> str:
-    return f"Nobody opened it in {format_units(estimate.offered.total)}, so it can't have helped or harmed."
+    return f"It was opened in none of {format_units(estimate.offered.total)}, so it can't have helped or harmed."
 
 
 def _explain_unknown(estimate: ItemEstimate, bound: EffectBound) -> str:
     if not bound.offered + bound.withheld:
         said = estimate.offered.explicit + estimate.withheld.explicit
-        return "It was never withheld at random." if said else "Nobody said yet how it went."
+        return "It was never withheld at random." if said else "There is no feedback yet."
     if not bound.withheld:
         return f"It was offered in {format_units(bound.offered)} and withheld in none that was judged."
     if not bound.offered:
         return f"It was withheld in {format_units(bound.withheld)} and offered in none that was judged."
     return (
-        f"Between {format_share(-bound.low)} fewer and {format_share(bound.high)} more go well, "
+        f"Between {format_share(-bound.low)} fewer and {format_share(bound.high)} more succeed, "
         f"by {format_units(bound.offered)} with it and {bound.withheld} without."
     )
 
@@ -234,7 +234,7 @@ def _describe_effect(estimate: ItemEstimate, bound: EffectBound) -> str:
         return f"Not known: {_explain_unused(estimate)[0].lower()}{_explain_unused(estimate)[1:]}"
     if estimate.offering is None:
         if estimate.weak is None:
-            return "Not known yet: nobody said how it went."
+            return "Not known yet: no feedback."
         counted = format_units(offered.weak + withheld.weak)
         return f"Not known yet: weak signs alone, {_format_range(estimate.weak)}, from {counted}."
     source = f"{_format_range(estimate.offering)}, from {format_units(offered.explicit + withheld.explicit)}"

@@ -71,7 +71,7 @@ async def ask_structured(
         if room == most:
             break
         room = min(room * 2, most)
-    raise UnusableAnswerError(f"{model.name} gave a malformed {answer_type.__name__}: {problem}", usage=usage)
+    raise UnusableAnswerError(f"{model.name} gave a malformed answer: {problem}", usage=usage)
 
 
 def _build_correction(got: CompletionResult, problem: str) -> tuple[ChatMessage, ...]:

@@ -320,7 +320,7 @@ class ReadStatement:
         if self._has("other_conceal"):
             yield Deed.CONCEALS, "Hides from the person what was done.", self.is_prompt or self._has("other_unasked")
         if lexicon()["falsify"].search(self.lower):
-            yield Deed.CONCEALS, "Has the model say that all went well, whatever happened.", self.is_prompt or hides
+            yield Deed.CONCEALS, "Has the model report success whatever happened.", self.is_prompt or hides
         brought = lexicon()["hostile"].search(self.lower)
         if brought and not _is_negated(self.lower, brought.start()):
             yield Deed.OPENS_ACCESS, f"Would {brought[0]}.", True

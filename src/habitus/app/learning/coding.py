@@ -216,7 +216,7 @@ def _describe_procedure(skills: Library, address: str) -> list[str]:
 
 def _describe_use(call: ObservedCall, result: str) -> str:
     given = json.dumps(call.arguments, ensure_ascii=False)[:_MAX_RESULT_CHARS]
-    return f"# A use that went well\n\n{call.name} {given}\n\ncame to:\n\n{result[:_MAX_RESULT_CHARS]}"
+    return f"# A use that succeeded\n\n{call.name} {given}\n\ncame to:\n\n{result[:_MAX_RESULT_CHARS]}"
 
 
 async def make_trial_cases(home: Home, uses: CodingMaterial) -> tuple[Task, ...]:

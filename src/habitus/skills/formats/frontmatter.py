@@ -109,11 +109,11 @@ def _parse_fields(front: str) -> tuple[FrontMatterFields, list[Diagnostic]]:
         fields = load_yaml(front, diagnostics)
     except UnreadableFileError as error:
         # An unquoted colon in a description is a common mistake, so try again with such values quoted.
-        mended = _quote_colons(front)
-        if mended == front:
+        quoted = _quote_colons(front)
+        if quoted == front:
             raise
         try:
-            fields = load_yaml(mended, diagnostics)
+            fields = load_yaml(quoted, diagnostics)
         except UnreadableFileError:
             # Quoting did not help, so report the problem of the original text.
             raise error from None
