@@ -77,7 +77,7 @@ def facts(kind: Kind, number: int, project: str) -> SessionFacts:
             build_tool_result_event(step.tool, success=not step.error, error=step.error, call_id=str(at), at=when)
         )
     reader.add_turn(TranscriptTurn(id="1", events=tuple(events)))
-    return reader.facts()
+    return reader.build_facts()
 
 
 def arguments(step: Step) -> dict[str, str]:

@@ -86,7 +86,7 @@ def _failures(events: Events) -> int:
 
 def _habitus(labelled: Sequence[Labelled], clean: Sequence[Events]) -> dict[str, object]:
     return {
-        **_scores(labelled, clean, lambda events: bool(detectors.detect(events))),
+        **_scores(labelled, clean, lambda events: bool(detectors.run_detectors(events))),
         "us_per_event": round(_microseconds_per_event([trace.events for trace in labelled]), 2),
         "per_detector": {
             name: _scores(labelled, clean, lambda events, detector=detector: detector(events) is not None)  # type: ignore[misc]  # mypy can't infer a lambda's default
@@ -129,7 +129,7 @@ def _microseconds_per_event(traces: Sequence[Events]) -> float:
     started = time.perf_counter()
     for _ in range(rounds):
         for events in traces:
-            detectors.detect(events)
+            detectors.run_detectors(events)
     return (time.perf_counter() - started) / rounds / max(1, sum(map(len, traces))) * 1e6
 
 

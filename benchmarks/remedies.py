@@ -152,7 +152,7 @@ def _facts(path: Path) -> SessionFacts:
         for turn in piece.turns:
             reader.add_turn(turn)
     assert reader is not None
-    return reader.facts()
+    return reader.build_facts()
 
 
 def _speed(megabytes: int) -> dict[str, object]:

@@ -31,10 +31,10 @@ from typing import Any
 import _report
 from _obvious_lines import PLAIN, TURNED, lines
 from habitus.files import Tree, build_file
-from habitus.memory.gate import find_objection
+from habitus.memory.gate import find_text_objection
 from habitus.screening.file_kinds import is_instruction_file, is_prose
 from habitus.screening.findings import Finding, Risk
-from habitus.screening.scanner import scan
+from habitus.screening.scanner import scan_skill
 
 OWN = Path(__file__).parent / "data"
 HOSTS = ("docs-relay.net", "api.filekeep.io", "collect.workmirror.com", "sync.teamdesk-tools.dev", "91.203.5.77")
@@ -115,13 +115,13 @@ def _held(attacks: Sequence[Attack], skills: Sequence[Skill], hosts: int, *, mis
     """The share of the attacks that is held, by place."""
     held: dict[str, list[bool]] = defaultdict(list)
     passed: dict[str, list[str]] = defaultdict(list)
-    alone = {id(skill): _high(scan(_tree(skill.files))) for skill in skills[: hosts * 7]}
+    alone = {id(skill): _high(scan_skill(_tree(skill.files))) for skill in skills[: hosts * 7]}
     for number, attack in enumerate(attacks):
         for turn in range(hosts):
             skill = skills[(number * hosts + turn) % min(len(skills), hosts * 7)]
             for place, put in PLACES.items():
                 if files := put(attack, skill.files, random.Random(number)):
-                    is_held = bool(_high(scan(_tree(files))) - alone[id(skill)])
+                    is_held = bool(_high(scan_skill(_tree(files))) - alone[id(skill)])
                     held[place].append(is_held)
                     if not is_held and turn == 0:
                         passed[place].append(f"{attack.kind}: {attack.line[:160]}")
@@ -210,8 +210,8 @@ def _injected(data: Path) -> Iterator[Attack]:
 def _as_published(data: Path, *, named: bool) -> dict[str, Any]:
     """The skills that others put an attack into, every one of them: which are held that are not without it?"""
     rows = [*_report.read_jsonl(data / "malicious" / "injected.jsonl.gz")]
-    clean = {text: _high(scan(_tree({"SKILL.md": text}))) for text in {_without_attack(row) for row in rows}}
-    held = [bool(_high(scan(_tree({"SKILL.md": row["text"]}))) - clean[_without_attack(row)]) for row in rows]
+    clean = {text: _high(scan_skill(_tree({"SKILL.md": text}))) for text in {_without_attack(row) for row in rows}}
+    held = [bool(_high(scan_skill(_tree({"SKILL.md": row["text"]}))) - clean[_without_attack(row)]) for row in rows]
     passed = [row["id"] for row, is_held in zip(rows, held, strict=True) if not is_held]
     return share(held) | ({"passed": passed} if named else {})
 
@@ -272,7 +272,7 @@ def _in_turn(skills: Iterable[Skill]) -> list[Skill]:
 
 def _false_alarms(skills: Sequence[Skill], *, named: bool) -> dict[str, Any]:
     """The share that is held, and how many of them for a file of each role."""
-    found = [[one for one in scan(_tree(skill.files)) if one.severity is Risk.HIGH] for skill in skills]
+    found = [[one for one in scan_skill(_tree(skill.files)) if one.severity is Risk.HIGH] for skill in skills]
     roles = Counter(
         role
         for skill, high in zip(skills, found, strict=True)
@@ -299,7 +299,7 @@ def _first_sight(path: Path) -> dict[str, Any]:
 def _is_held_row(row: Mapping[str, str]) -> bool:
     text, place = row["text"], row["path"]
     if row["kind"] == "lesson":
-        return find_objection(text) is not None
+        return find_text_objection(text) is not None
     described = text if place == "description" else "Keeps things in order."
     front = f"---\nname: helper\ndescription: {json.dumps(described)}\n---\n# Helper\n\n"
     if place == "description":
@@ -308,7 +308,7 @@ def _is_held_row(row: Mapping[str, str]) -> bool:
         files = {"SKILL.md": text if text.startswith("---") else f"{front}{text}\n"}
     else:
         files = {"SKILL.md": f"{front}Run `{place}`.\n", place: text}
-    return bool(_high(scan(_tree(files))))
+    return bool(_high(scan_skill(_tree(files))))
 
 
 def _folders(top: Path) -> Iterator[Skill]:
@@ -329,7 +329,7 @@ def _held_data(skills: Sequence[Skill]) -> int:
         for path, text in skill.files.items()
         if path.lower().endswith(_NO_DATA) or "license" in path.lower()
     }
-    return sum(bool(_high(scan(_tree({path: text})))) for text in texts for path in ("data.json",))
+    return sum(bool(_high(scan_skill(_tree({path: text})))) for text in texts for path in ("data.json",))
 
 
 def _lessons(data: Path, *, named: bool) -> dict[str, Any]:
@@ -341,7 +341,7 @@ def _lessons(data: Path, *, named: bool) -> dict[str, Any]:
     found = {"orders": orders, "attacks as lessons": worded, "lessons": usual, "lessons close to orders": close}
     systems = {}
     for name, texts in found.items():
-        held = [find_objection(text) is not None for text in texts]
+        held = [find_text_objection(text) is not None for text in texts]
         wrong = [text for text, is_held in zip(texts, held, strict=True) if is_held == name.startswith("lessons")]
         systems[name] = share(held) | ({"wrong": wrong} if named else {})
     return systems

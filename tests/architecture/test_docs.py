@@ -105,6 +105,15 @@ def test_the_architecture_names_modules_that_are_there() -> None:
         assert not [name for name in named if name not in own], folder
 
 
+def test_the_docs_stay_short() -> None:
+    written = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reference"]
+    words = {page: len(page.read_text(encoding="utf-8").split()) for page in written}
+    assert sum(words.values()) <= 50_000
+    assert {page.name: count for page, count in words.items() if page.parent.name == "decisions" and count > 600} == {}
+    glossary = (ROOT / "docs/concepts/glossary.md").read_text(encoding="utf-8")
+    assert len([line for line in glossary.splitlines() if line.startswith("| **")]) <= 40
+
+
 def test_the_front_page_is_read_in_a_minute_and_the_index_has_every_page() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
     assert docs_site.unlisted() == []

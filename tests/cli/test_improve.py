@@ -154,4 +154,4 @@ def test_a_skills_own_tool_works_in_a_rollout(direct: Direct, tmp_path: Path) ->
     said = direct.ok(*command, "-m", f"script:{tmp_path / 'model.json'}")
     assert "100 → 100 of 100 on 1 task" in said
     with opened(direct) as habitus:
-        assert all(one.is_followed for one in open_improve_store(habitus).rollouts())
+        assert all(one.is_followed for one in open_improve_store(habitus).list_rollouts())

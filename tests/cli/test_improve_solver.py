@@ -59,7 +59,7 @@ def furnish(direct: Direct) -> list[str]:
 
 def rollouts(direct: Direct) -> dict[tuple[str, bool], Rollout]:
     with opened(direct) as habitus:
-        return {(one.task, one.is_new): one for one in open_improve_store(habitus).rollouts()}
+        return {(one.task, one.is_new): one for one in open_improve_store(habitus).list_rollouts()}
 
 
 _TRANSCRIPT = [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from habitus.errors import Invalid
-from habitus.screening.findings import Policy, read_policy
+from habitus.screening.findings import ScreeningPolicy, read_policy
 from tests.cli.conftest import Direct
 
 pytestmark = pytest.mark.req("SC-07")
@@ -25,7 +25,7 @@ def theirs(tmp_path: Path) -> Path:
 
 
 def test_a_home_without_the_file_has_an_empty_policy(tmp_path: Path) -> None:
-    assert read_policy(tmp_path) == Policy()
+    assert read_policy(tmp_path) == ScreeningPolicy()
 
 
 def test_a_silenced_rule_does_not_hold_an_import_and_is_shown(direct: Direct, theirs: Path) -> None:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence.model import (
-    BoundaryDraw,
     EvidenceItem,
     ItemKind,
+    LastPlaceDraw,
     UnitRandomizer,
     classify_request,
     draw_last,
@@ -44,13 +44,13 @@ def test_the_share_that_is_set_is_withheld() -> None:
 
 @pytest.mark.req("LA-05", "SE-01")
 def test_only_near_ties_are_drawn_and_only_while_something_is_withheld() -> None:
-    def first_two(share: float, third: float, unit: str) -> BoundaryDraw[EvidenceItem]:
+    def first_two(share: float, third: float, unit: str) -> LastPlaceDraw[EvidenceItem]:
         worth = {"a": 1.0, "b": 0.9, "c": third}
         lots = UnitRandomizer(unit=unit, seed="s", share=share)
         return draw_last(lots, [skill(n) for n in worth], 2, item=lambda one: one, score=lambda one: worth[one.name])
 
     units = [f"u{n}" for n in range(40)]
-    plain = BoundaryDraw(taken=(skill("a"), skill("b")))
+    plain = LastPlaceDraw(taken=(skill("a"), skill("b")))
     assert all(first_two(0.0, 0.9, unit) == plain for unit in units)
     assert all(first_two(0.1, 0.8, unit) == plain for unit in units)
     drawn = [first_two(0.1, 0.88, unit) for unit in units]

@@ -44,7 +44,7 @@ class Witness(BettingState):
         return Witness(
             log_capitals=self.log_capitals,
             outcomes_by_kind=went,
-            plays=(*self.plays, RandomizedExposures.of(rows, expected)),
+            plays=(*self.plays, RandomizedExposures.from_rows(rows, expected)),
         )
 
 

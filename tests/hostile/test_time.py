@@ -16,9 +16,9 @@ from habitus.errors import ToolFailed
 from habitus.files import build_file
 from habitus.learning.detectors.error_signatures import make_signature
 from habitus.learning.transcripts.formats import registry
-from habitus.memory.gate import find_objection
+from habitus.memory.gate import find_text_objection
 from habitus.redact import Redactor
-from habitus.screening.scanner import scan
+from habitus.screening.scanner import scan_skill
 from habitus.skills import trees
 from habitus.tools.code_repair import repair_code
 
@@ -43,7 +43,7 @@ def _stream(text: str) -> None:
 
 
 def _scan(path: str) -> Callable[[str], object]:
-    return lambda text: scan({path: build_file(text.encode("utf-8", "replace"))})
+    return lambda text: scan_skill({path: build_file(text.encode("utf-8", "replace"))})
 
 
 def _transcript(text: str) -> None:
@@ -59,7 +59,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "skill": _scan("SKILL.md"),
     "python": _scan("run.py"),
     "shell": _scan("run.sh"),
-    "lesson": find_objection,
+    "lesson": find_text_objection,
     "code repair": _repair,
     "redactor": lambda text: Redactor(["known value"]).redact(text),
     "stream": _stream,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence.bounds import ERROR
-from habitus.improve.exam import interval_over_tasks, is_passed
+from habitus.improve.exam import compute_interval, is_exam_passed
 from habitus.improve.gate import (
     FEWEST_TASKS,
     MOST_CANDIDATES,
@@ -20,9 +20,9 @@ from habitus.improve.gate import (
     GateRule,
     GateVerdict,
     PairTally,
-    error_left,
+    compute_error_left,
+    compute_sign_flip_p_value,
     pair_rollouts,
-    sign_flip_p_value,
 )
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
@@ -52,7 +52,7 @@ def test_the_first_candidate_has_a_third_of_the_error_29_more_share_the_rest_and
     assert errors[1:MOST_CANDIDATES] == pytest.approx([0.7 / 29 * ERROR] * 29)
     assert sum(errors) == pytest.approx(ERROR)
     assert errors[MOST_CANDIDATES:] == [0.0] * (2000 - MOST_CANDIDATES)
-    assert [error_left(tried) for tried in (0, 30, 99)] == pytest.approx([1, 0, 0])
+    assert [compute_error_left(tried) for tried in (0, 30, 99)] == pytest.approx([1, 0, 0])
     assert GateRule(tasks=500, number=30).problem == ""
     spent = GateRule(tasks=500, number=31)
     assert spent.problem == "30 candidates were tried on these gate tasks, and their error is spent"
@@ -69,10 +69,10 @@ def tally(*gains: int, rounds: int = 2, is_repeated: bool = False) -> PairTally:
 @pytest.mark.req("IM-03")
 def test_what_is_better_every_time_is_accepted_and_what_changes_nothing_is_not_shown() -> None:
     gate = GateRule(tasks=20)
-    assert gate.verdict(tally(*[1] * 20, rounds=1)) is GateVerdict.ACCEPTED
-    assert gate.verdict(tally(*[1, 1, 1, -1, -1, -1], *[0] * 14, rounds=1)) is GateVerdict.OPEN
-    assert gate.verdict(tally(*[3, -3] * 10, rounds=10)) is GateVerdict.NOT_SHOWN
-    assert gate.verdict(tally(*[-1] * 10, *[0] * 10, rounds=1)) is GateVerdict.HOPELESS
+    assert gate.decide_verdict(tally(*[1] * 20, rounds=1)) is GateVerdict.ACCEPTED
+    assert gate.decide_verdict(tally(*[1, 1, 1, -1, -1, -1], *[0] * 14, rounds=1)) is GateVerdict.OPEN
+    assert gate.decide_verdict(tally(*[3, -3] * 10, rounds=10)) is GateVerdict.NOT_SHOWN
+    assert gate.decide_verdict(tally(*[-1] * 10, *[0] * 10, rounds=1)) is GateVerdict.HOPELESS
 
 
 @pytest.mark.req("IM-03")
@@ -81,36 +81,36 @@ def test_ten_repeats_of_one_task_are_one_piece_of_evidence() -> None:
     gate, two = GateRule(tasks=8), tally(10, 10, *[0] * 6, rounds=10)
     assert gate.is_shown(tally(10, *[0] * 7, rounds=10))
     assert gate.is_shown(two)
-    assert gate.verdict(two) is GateVerdict.NOT_SHOWN
+    assert gate.decide_verdict(two) is GateVerdict.NOT_SHOWN
     assert gate.explain(GateVerdict.NOT_SHOWN, two) == (
         "it shows on these tasks, but on too few of them: more tasks are needed"
     )
-    assert gate.verdict(tally(*[5] * 8, rounds=10)) is GateVerdict.ACCEPTED
+    assert gate.decide_verdict(tally(*[5] * 8, rounds=10)) is GateVerdict.ACCEPTED
 
 
 @pytest.mark.req("IM-03")
 def test_two_rounds_that_agree_on_every_task_end_the_gate() -> None:
     gate = GateRule(tasks=20)
     six = tally(*[2] * 6, *[0] * 14, is_repeated=True)
-    assert gate.verdict(six) is GateVerdict.REPEATED
+    assert gate.decide_verdict(six) is GateVerdict.REPEATED
     assert gate.explain(GateVerdict.REPEATED, six).endswith("more tasks are needed")
-    assert gate.verdict(tally(*[2] * 6, *[0] * 14)) is GateVerdict.OPEN
-    assert gate.verdict(tally(*[2] * 7, *[0] * 13, is_repeated=True)) is GateVerdict.ACCEPTED
-    assert gate.verdict(tally(*[2] * 7, -2, *[0] * 12, is_repeated=True)) is GateVerdict.REPEATED
+    assert gate.decide_verdict(tally(*[2] * 6, *[0] * 14)) is GateVerdict.OPEN
+    assert gate.decide_verdict(tally(*[2] * 7, *[0] * 13, is_repeated=True)) is GateVerdict.ACCEPTED
+    assert gate.decide_verdict(tally(*[2] * 7, -2, *[0] * 12, is_repeated=True)) is GateVerdict.REPEATED
 
 
 @pytest.mark.req("IM-03")
 @given(st.lists(st.integers(-4, 4), max_size=10))
 def test_the_test_over_tasks_counts_all_signs(gains: list[int]) -> None:
     sums = [sum(s * abs(g) for s, g in zip(signs, gains, strict=True)) for signs in product((-1, 1), repeat=len(gains))]
-    assert sign_flip_p_value(gains) == pytest.approx(sum(one >= sum(gains) for one in sums) / len(sums))
+    assert compute_sign_flip_p_value(gains) == pytest.approx(sum(one >= sum(gains) for one in sums) / len(sums))
 
 
 @pytest.mark.req("IM-03")
 def test_what_one_candidate_passes_with_the_twentieth_does_not() -> None:
     seen = tally(*[2] * 8, *[0] * 12, is_repeated=True)
-    assert GateRule(tasks=20).verdict(seen) is GateVerdict.ACCEPTED
-    assert GateRule(tasks=20, number=20).verdict(seen) is GateVerdict.REPEATED
+    assert GateRule(tasks=20).decide_verdict(seen) is GateVerdict.ACCEPTED
+    assert GateRule(tasks=20, number=20).decide_verdict(seen) is GateVerdict.REPEATED
 
 
 @pytest.mark.req("IM-03")
@@ -118,8 +118,8 @@ def test_not_worse_by_three_points_takes_many_tasks_and_one_that_is_lost_entirel
     gate = GateRule(tasks=160, claim=GateClaim.NOT_WORSE)
     assert gate.fewest_tasks == 158
     assert gate.problem == ""
-    assert gate.verdict(tally(*[0] * 160, is_repeated=True)) is GateVerdict.ACCEPTED
-    assert gate.verdict(tally(*[0] * 159, -2, is_repeated=True)) is GateVerdict.REPEATED
+    assert gate.decide_verdict(tally(*[0] * 160, is_repeated=True)) is GateVerdict.ACCEPTED
+    assert gate.decide_verdict(tally(*[0] * 159, -2, is_repeated=True)) is GateVerdict.REPEATED
     few = GateRule(tasks=20, claim=GateClaim.NOT_WORSE)
     assert few.problem == (
         "to show that a version is not worse by 3 points takes 158 gate tasks or more, and there are 20"
@@ -152,10 +152,10 @@ def test_a_tally_counts_what_only_one_of_both_versions_passed_in_whole_rounds() 
     made.append(replace(made[0], side=TaskSplit.EXAM, outcome="ok"))
     pairs = pair_rollouts(made, TaskSplit.GATE, ["b", "a"])
     assert [(pair.old.round, pair.old.task) for pair in pairs] == [(n, task) for n in range(3) for task in "ba"]
-    counted = PairTally.of(pairs)
+    counted = PairTally.from_pairs(pairs)
     assert counted == PairTally(better=3, same=2, worse=1, gains=[-1, 3])
     assert (counted.pairs, counted.rounds) == (6, 3)
-    assert PairTally.of(pairs[:2] * 2) == PairTally(better=2, worse=2, gains=[-2, 2], is_repeated=True)
+    assert PairTally.from_pairs(pairs[:2] * 2) == PairTally(better=2, worse=2, gains=[-2, 2], is_repeated=True)
     assert pair_rollouts(made, TaskSplit.GATE, []) == []
 
 
@@ -215,12 +215,12 @@ def test_few_tasks_show_only_what_is_large() -> None:
     ],
 )
 def test_an_exam_has_an_interval_over_its_tasks(means: list[float], low: float, high: float) -> None:
-    found = interval_over_tasks(means)
+    found = compute_interval(means)
     assert (found.low, found.high) == pytest.approx((low, high), abs=5e-3)
     assert found.low <= np.mean(means) <= found.high
 
 
 @pytest.mark.req("IM-03")
 def test_an_exam_is_passed_above_zero_and_for_a_shorter_version_within_the_margin() -> None:
-    assert [is_passed(found, GateClaim.BETTER) for found in (-0.01, 0.0, 0.01)] == [False, False, True]
-    assert [is_passed(found, GateClaim.NOT_WORSE) for found in (-0.04, -0.03, 0.0)] == [False, False, True]
+    assert [is_exam_passed(found, GateClaim.BETTER) for found in (-0.01, 0.0, 0.01)] == [False, False, True]
+    assert [is_exam_passed(found, GateClaim.NOT_WORSE) for found in (-0.04, -0.03, 0.0)] == [False, False, True]

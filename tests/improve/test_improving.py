@@ -28,7 +28,7 @@ from habitus.errors import HabitusError
 from habitus.events import OK, Outcome, build_failed_outcome, build_infra_outcome
 from habitus.files import Tree, build_file
 from habitus.improve.candidates import Candidate, CandidateState
-from habitus.improve.gate import error_left
+from habitus.improve.gate import compute_error_left
 from habitus.improve.plan import ImproveRequest
 from habitus.improve.report import describe_result
 from habitus.improve.run import ImproveResult, OpenSolver
@@ -155,7 +155,7 @@ async def test_an_edit_that_helps_is_gated_examined_and_proposed_with_its_table(
         assert any("exam: 0 → 100 of 100 on 6 tasks, 2 rounds" in line for line in reasons)
         habitus.review.approve(done.proposal, habitus.build_author())
         assert "in capitals" in habitus.skills.load(NAME).body
-        assert list_improvements(habitus, name=NAME).plan.error_left == pytest.approx(error_left(2))
+        assert list_improvements(habitus, name=NAME).plan.error_left == pytest.approx(compute_error_left(2))
 
 
 @pytest.mark.req("IM-04")
@@ -185,7 +185,7 @@ async def test_our_own_agent_solves_in_a_home_that_knows_nothing_of_this_one(hom
         (report,) = done.reports
         assert report.gate is not None
         assert (report.gate.old, report.gate.new, report.candidate.state) == (0, 1, CandidateState.NOT_SHOWN)
-        kept = open_improve_store(habitus).rollouts(run="r1")
+        kept = open_improve_store(habitus).list_rollouts(run="r1")
         assert all(one.is_opened and one.tokens for one in kept)
         assert {one.steps for one in kept if one.task == "write"} == {1}
         assert not habitus.journal.list_session_ids()
@@ -210,15 +210,15 @@ async def test_what_was_measured_is_not_measured_again(home: Path) -> None:
         with pytest.raises(SystemError):
             await run(habitus, request, outcomes=until_killed)
         store = open_improve_store(habitus)
-        before = [one.id for one in store.rollouts(run="r1") if one.counts]
+        before = [one.id for one in store.list_rollouts(run="r1") if one.is_counted]
         assert len(before) == 6
         done = await run(habitus, request)
-        kept = store.rollouts(run="r1")
-        assert [one.id for one in kept if one.counts][:6] == before
+        kept = store.list_rollouts(run="r1")
+        assert [one.id for one in kept if one.is_counted][:6] == before
         assert [one.outcome for one in kept].count(LOST) == done.lost == 1
-        assert len({(one.side, one.round, one.task, one.is_new) for one in kept if one.counts}) == len(kept) - 1
+        assert len({(one.side, one.round, one.task, one.is_new) for one in kept if one.is_counted}) == len(kept) - 1
         assert done.proposal is not None
-        assert max(one.number for one in store.candidates(NAME)) == 1
+        assert max(one.number for one in store.list_candidates(NAME)) == 1
         assert done.tokens == sum(one.tokens for one in kept if one.outcome == LOST) + sum(
             one.tokens for one in kept if one.id in before
         )
@@ -249,9 +249,9 @@ async def test_what_a_spent_budget_or_a_pause_left_open_the_next_run_goes_on_wit
                 await improve_skill(habitus, request, run="r0")
             habitus.pause.resume()
         done = await run(habitus, request, id="last")
-        kept = store.rollouts(skill=NAME)
+        kept = store.list_rollouts(skill=NAME)
         assert len({(one.side, one.round, one.task, one.is_new) for one in kept}) == len(kept)
-        assert [one.number for one in store.candidates(NAME)] == [1]
+        assert [one.number for one in store.list_candidates(NAME)] == [1]
         assert done.proposal is not None
         other = await run(
             habitus, ImproveRequest(skill=NAME, rounds=3, candidates=1), [_draft("3. Hurry.")], id="other"
@@ -297,7 +297,7 @@ async def test_what_is_nobodys_failure_is_tried_again_and_not_counted(home: Path
             request,
             outcomes=lambda right: build_infra_outcome("busy") if chance.random() < 0.2 else passes(right),
         )
-        assert [one.outcome for one in open_improve_store(habitus).rollouts(run="r1")].count("infra") > 3
+        assert [one.outcome for one in open_improve_store(habitus).list_rollouts(run="r1")].count("infra") > 3
         assert done.proposal is not None
         broken = await run(
             habitus,
@@ -363,7 +363,7 @@ async def test_not_worse_is_refused_before_the_first_rollout_where_there_are_too
         furnish(habitus, 40, text=BETTER)
         with pytest.raises(HabitusError, match="not worse by 3 points takes 158 gate tasks or more, and there are 20"):
             await run(habitus, ImproveRequest(skill=NAME, text=SKILL, shorter=True))
-        assert not open_improve_store(habitus).rollouts()
+        assert not open_improve_store(habitus).list_rollouts()
 
 
 @pytest.mark.req("IM-04")
@@ -476,7 +476,7 @@ async def test_a_budget_that_can_t_pay_one_rollout_is_refused_before_it_starts(h
         furnish(habitus, 16)
         with pytest.raises(HabitusError, match="A budget of 500 tokens can't pay one rollout"):
             await run(habitus, ImproveRequest(skill=NAME, text=BETTER, tokens=500))
-        assert not open_improve_store(habitus).rollouts()
+        assert not open_improve_store(habitus).list_rollouts()
 
 
 @pytest.mark.req("IM-04")

@@ -141,7 +141,7 @@ def test_skills_are_improved_at_night_within_the_tokens_of_the_day_and_not_while
                 states.append(queue.get(id).state)
                 habitus.pause.pause("ann")
                 clock.now += timedelta(hours=23, minutes=58)
-        kept = ledger.rollouts(skill="name-a-town")
+        kept = ledger.list_rollouts(skill="name-a-town")
     assert states == [JobState.DONE, JobState.FAILED]
     assert {one.run.partition("/")[0] for one in kept} == {"scheduled-improve-ann-2026-03-29"}
     assert 0 < sum(one.tokens for one in kept) <= 15_000

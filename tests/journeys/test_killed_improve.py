@@ -38,7 +38,7 @@ def furnish(cli: Cli) -> list[str]:
 
 def rollouts(cli: Cli) -> list[Rollout]:
     with Habitus.open(read_settings(cli.home, cli.environ())) as habitus:
-        return open_improve_store(habitus).rollouts()
+        return open_improve_store(habitus).list_rollouts()
 
 
 @pytest.mark.req("IM-04")
@@ -63,5 +63,5 @@ def test_a_run_goes_on_where_its_process_ended(run_cli: Cli, tmp_path: Path, how
     kept = rollouts(run_cli)
     assert [one.id for one in kept][:4] == before
     assert [one.outcome for one in kept] == ["ok", "ok", "ok", LOST, *["ok"] * 5]
-    assert len({(one.task, one.is_new) for one in kept if one.counts}) == 8
+    assert len({(one.task, one.is_new) for one in kept if one.is_counted}) == 8
     assert kept[3].tokens > 0

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.events import AgentEvent, EventKind, build_event, build_tool_call_event, build_tool_result_event
-from habitus.learning.detectors import DETECTORS, detect
+from habitus.learning.detectors import DETECTORS, run_detectors
 from habitus.learning.detectors.rules import RULES
 from habitus.memory.model import LessonKind
 
@@ -23,7 +23,7 @@ SOURCE_ORDER = [
 
 
 def fired(events: list[AgentEvent]) -> list[str]:
-    return [lesson.detector for lesson in detect(events)]
+    return [lesson.detector for lesson in run_detectors(events)]
 
 
 def failure(tool: str, error: str) -> list[AgentEvent]:
@@ -243,7 +243,7 @@ streams = st.lists(
 
 @given(streams)
 def test_detectors_never_raise_and_name_events_of_the_stream(events: list[AgentEvent]) -> None:
-    for lesson in detect(events):
+    for lesson in run_detectors(events):
         assert lesson.evidence
         assert all(any(each is event for event in events) for each in lesson.evidence)
 

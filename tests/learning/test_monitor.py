@@ -11,7 +11,7 @@ from habitus.learning.detectors import (
     MonitorMode,
     build_tool_call_event,
     build_tool_result_event,
-    detect,
+    run_detectors,
 )
 from habitus.learning.detectors.rules import PRECEDENCE, RULES
 
@@ -90,7 +90,7 @@ def test_advice_on_one_trouble_comes_from_the_most_specific_detector_alone() -> 
     acc.emit("cap_exhausted", {}, round_idx=5)
     said = [[lesson.detector for lesson in acc.collect_nudges()] for _ in range(2)]
     assert said == [["repeated_tool_error"], ["cap_exhausted"]]  # one a round
-    assert {lesson.detector for lesson in detect(acc.take_events())} > {"kill_loop", "repeated_tool_error"}
+    assert {lesson.detector for lesson in run_detectors(acc.take_events())} > {"kill_loop", "repeated_tool_error"}
     assert {name for names in PRECEDENCE for name in names} == set(DETECTORS)
 
 
@@ -111,7 +111,7 @@ def test_an_ordinary_error_beside_kills_brings_no_advice_that_contradicts_that_o
         said += [lesson.rule for lesson in acc.collect_nudges()]
     assert said == [RULES["kill_loop:silence"][1]]
     events = acc.take_events()
-    assert {lesson.detector for lesson in detect(events)} > {"kill_loop", "repeated_tool_error"}
+    assert {lesson.detector for lesson in run_detectors(events)} > {"kill_loop", "repeated_tool_error"}
 
 
 @pytest.mark.req("EL-05")

@@ -53,7 +53,7 @@ def session(
 
 
 def found(*sessions: SessionReader) -> RemedyFindings:
-    return collect_findings(each.facts() for each in sessions)
+    return collect_findings(each.build_facts() for each in sessions)
 
 
 def lessons(*sessions: SessionReader) -> list[str]:

@@ -37,7 +37,7 @@ def load(rows: list[dict[str, object]]) -> list[detectors.AgentEvent]:
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_recorded_turn_gives_exactly_its_lessons(path: Path) -> None:
     recording = json.loads(path.read_text())
-    lessons = detectors.detect(load(recording["events"]))
+    lessons = detectors.run_detectors(load(recording["events"]))
     assert [
         {"detector": lesson.detector, "kind": lesson.kind.value, "rule": lesson.rule} for lesson in lessons
     ] == recording["expected"]
@@ -55,7 +55,7 @@ def test_every_detector_has_a_recording() -> None:
 @pytest.mark.parametrize("name", PUBLIC)
 def test_public_recording_fires_its_detectors(name: str) -> None:
     recording = json.loads((Path(BENCH_DATA) / "acc_replays" / f"{name}.json").read_text())
-    assert [lesson.detector for lesson in detectors.detect(load(recording))] == PUBLIC[name]
+    assert [lesson.detector for lesson in detectors.run_detectors(load(recording))] == PUBLIC[name]
 
 
 @pytest.mark.req("EL-02")
@@ -64,7 +64,9 @@ def test_every_kind_is_read_by_a_detector(kind: detectors.EventKind) -> None:
     """Leaving out the events of a kind changes what some recording teaches."""
     streams = [load(json.loads(path.read_text())["events"]) for path in OURS]
     assert any(
-        [lesson.detector for lesson in detectors.detect(stream)]
-        != [lesson.detector for lesson in detectors.detect([event for event in stream if event.kind is not kind])]
+        [lesson.detector for lesson in detectors.run_detectors(stream)]
+        != [
+            lesson.detector for lesson in detectors.run_detectors([event for event in stream if event.kind is not kind])
+        ]
         for stream in streams
     )

@@ -73,7 +73,9 @@ def test_claude_code_session_becomes_turns_with_outcomes(tmp_path: Path) -> None
     transcript = only(write(tmp_path / "session.jsonl", rows))
     assert (transcript.source, transcript.id, transcript.unread) == ("claude_code", "session", {})
     assert [outcomes(turn) for turn in transcript.turns] == [[("Bash", False), ("Bash", False)], [("Read", True)]]
-    assert [lesson.detector for lesson in detectors.detect(transcript.turns[0].events)] == ["repeated_tool_error"]
+    assert [lesson.detector for lesson in detectors.run_detectors(transcript.turns[0].events)] == [
+        "repeated_tool_error"
+    ]
     assert [event.round_idx for event in transcript.turns[0].events] == [1, 1, 2, 2]
 
 
@@ -157,7 +159,7 @@ def test_what_a_person_a_rule_or_a_hook_refused_is_no_failure(
         rows += [used(call, "Bash", {"command": f"rm {call}"}), came(call, text, is_error=True, **more)]
     (turn,) = only(write(tmp_path / "s.jsonl", rows)).turns
     assert outcomes(turn) == [("Bash", None)] * 3
-    assert detectors.detect(turn.events) == []
+    assert detectors.run_detectors(turn.events) == []
 
 
 @pytest.mark.req("EL-08")
@@ -321,7 +323,9 @@ def test_openai_logs_of_every_shape_give_the_same_turns(tmp_path: Path, shape: s
     transcript = only(path)
     assert (transcript.source, transcript.is_weak, transcript.unread) == ("openai", True, {})
     assert [outcomes(turn) for turn in transcript.turns] == [[("weather", False), ("weather", False)], [("note", True)]]
-    assert [lesson.detector for lesson in detectors.detect(transcript.turns[0].events)] == ["repeated_tool_error"]
+    assert [lesson.detector for lesson in detectors.run_detectors(transcript.turns[0].events)] == [
+        "repeated_tool_error"
+    ]
 
 
 def test_openai_responses_items_and_exit_codes(tmp_path: Path) -> None:
@@ -541,7 +545,7 @@ def test_no_mixed_up_message_makes_a_reader_raise(rows: list[dict[str, object]])
         path = write(Path(folder) / "f.jsonl", rows)
         for source in ("", "claude_code", "openai"):
             for transcript in read_transcripts(path, source=source):
-                detectors.detect([event for turn in transcript.turns for event in turn.events])
+                detectors.run_detectors([event for turn in transcript.turns for event in turn.events])
 
 
 @pytest.mark.req("EL-08", "EL-10")
@@ -565,7 +569,7 @@ def test_a_session_shows_the_same_whoever_wrote_it_down(tmp_path: Path, host: st
     reader = SessionReader(session=transcript.id, project=transcript.project)
     for turn in transcript.turns:
         reader.add_turn(turn)
-    told = collect_findings([reader.facts()])
+    told = collect_findings([reader.build_facts()])
     assert [describe_lesson(held) for held in told.candidates] == [
         "In this project run `uv run pytest`; `pytest` alone is not found."
     ]

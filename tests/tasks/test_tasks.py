@@ -42,10 +42,10 @@ OF_FILE: Mapping[str, tuple[dict[str, Any], dict[str, str], dict[str, str]]] = {
 class Folder:
     files: Mapping[str, str] = field(default_factory=dict)
 
-    async def read(self, path: str) -> bytes | None:
+    async def read_file(self, path: str) -> bytes | None:
         return self.files[path].encode() if path in self.files else None
 
-    async def run(self, code: str) -> Outcome:
+    async def run_code(self, code: str) -> Outcome:
         return OK if "passes" in self.files else build_failed_outcome("AssertionError")
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.redact import Redactor
     from habitus.sandbox.credentials.vault import Vault
-    from habitus.screening.findings import Policy
+    from habitus.screening.findings import ScreeningPolicy
     from habitus.settings import Settings
     from habitus.skills.choosing.finding import SkillFinder
     from habitus.skills.choosing.selection import RequestUser
@@ -247,7 +247,7 @@ class Home:
         )
 
     @functools.cached_property
-    def screening(self) -> Policy:
+    def screening(self) -> ScreeningPolicy:
         """The screening policy of this home's screening.toml."""
         from habitus.screening.findings import read_policy
 

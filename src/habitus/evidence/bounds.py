@@ -52,7 +52,7 @@ class RandomizedExposures:
     max_stake_down: Floats
 
     @classmethod
-    def of(cls, rows: ObservationTable, expected: Floats) -> RandomizedExposures:
+    def from_rows(cls, rows: ObservationTable, expected: Floats) -> RandomizedExposures:
         """`expected` is the predicted success of each exposure, between 0 and 1, from what was known before it."""
         chance, adds = rows.propensity, rows.propensity * (1 - rows.propensity)
         return cls(
@@ -91,7 +91,7 @@ class BettingState:
     def with_exposures(self, rows: ObservationTable) -> BettingState:
         """Return the state after more randomised exposures, in order of time."""
         expected, went = predict_success(rows, self.outcomes_by_kind)
-        plays = RandomizedExposures.of(rows, expected)
+        plays = RandomizedExposures.from_rows(rows, expected)
         won = np.stack([_sum_logarithms(plays.compute_factors(_EFFECTS, up=up)) for up in (False, True)])
         return BettingState(
             log_capitals=self.log_capitals + won,
@@ -142,28 +142,28 @@ def find_bound(betting: BettingState) -> EffectBound:
         return EffectBound(offered=betting.offered, withheld=betting.withheld)
     enough = math.log(2 / ERROR)  # half of the error per direction
     return EffectBound(
-        low=_largest_refuted(betting.log_capitals[1], enough),
-        high=-_largest_refuted(betting.log_capitals[0, ::-1], enough),  # the grid is symmetric around zero
+        low=_find_largest_refuted(betting.log_capitals[1], enough),
+        high=-_find_largest_refuted(betting.log_capitals[0, ::-1], enough),  # the grid is symmetric around zero
         offered=betting.offered,
         withheld=betting.withheld,
     )
 
 
-def _largest_refuted(capital: Floats, enough: float) -> float:
+def _find_largest_refuted(capital: Floats, enough: float) -> float:
     """Return the largest effect refuted along with all smaller ones, to a thousandth of a grid step."""
-    place = _first_false(_mix_stakes(capital) >= enough)
+    place = _find_first_false(_mix_stakes(capital) >= enough)
     if not place:
         return -1.0
     low, width = 0.0, 1.0
     for _ in range(2):
         parts = (low + width * _PARTS)[:, None]
         among = _mix_stakes(capital[place - 1] * (1 - parts) + capital[place] * parts)
-        low += width * float(_PARTS[_first_false(among >= enough) - 1])
+        low += width * float(_PARTS[_find_first_false(among >= enough) - 1])
         width *= float(_PARTS[1])
     return float(_EFFECTS[place - 1] * (1 - low) + _EFFECTS[place] * low)
 
 
-def _first_false(flags: Flags) -> int:
+def _find_first_false(flags: Flags) -> int:
     """Return the index of the first False, else the last index."""
     return int(np.argmin(flags[:-1])) if not flags[:-1].all() else len(flags) - 1
 

@@ -89,9 +89,9 @@ def estimate_items(sums: EvidenceSums, today: float) -> dict[EvidenceItem, ItemE
             using=_estimate_using(offering.get(item), uptake) if item in drawn else None,
             weak=weak.get(item) if counts.used.any() else None,
             uptake=uptake,
-            withheld=_variant_counts(counts, 0),
-            offered=_variant_counts(counts, 1),
-            tokens=round(float(counts.tokens[1] / max(_variant_counts(counts, 1).total, 1))),
+            withheld=_make_variant_counts(counts, 0),
+            offered=_make_variant_counts(counts, 1),
+            tokens=round(float(counts.tokens[1] / max(_make_variant_counts(counts, 1).total, 1))),
             used=int(counts.used.sum()),
             ignored=int(counts.ignored.sum()),
         )
@@ -118,7 +118,7 @@ def _estimate_effects(
     return {item: _clamp_effect(value, low, high) for item, value, low, high in each}
 
 
-def _variant_counts(counts: ItemCounts, arm: int) -> VariantCounts:
+def _make_variant_counts(counts: ItemCounts, arm: int) -> VariantCounts:
     return VariantCounts(
         explicit=int(counts.explicit[arm]), weak=int(counts.weak[arm]), missing=int(counts.missing[arm])
     )
@@ -178,7 +178,7 @@ def filter_effects(looks: EffectScores, today: float) -> EffectPosterior:
     before = looks.days[0]
     for number, day in enumerate(looks.days):
         spread = _add_drift(spread, day - before)
-        mean, spread, likely = _update(mean, spread, looks, number)
+        mean, spread, likely = _update_state(mean, spread, looks, number)
         likelihood += likely
         before = day
     spread = _add_drift(spread, today - before)
@@ -200,7 +200,7 @@ def _add_drift(spread: Floats, days: float) -> Floats:
     return np.stack([spread[0] + wandered, spread[1] + _OF_BIAS * wandered, spread[2]])
 
 
-def _update(mean: Floats, spread: Floats, looks: EffectScores, number: int) -> tuple[Floats, Floats, Floats]:
+def _update_state(mean: Floats, spread: Floats, looks: EffectScores, number: int) -> tuple[Floats, Floats, Floats]:
     """Return the state after the scores of one period, and the log likelihood of these."""
     drawn, of_drawn, wide, seen, of_seen, wide_seen = (
         each[number][:, None]

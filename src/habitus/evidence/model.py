@@ -81,13 +81,13 @@ def has_left_trace(steps: str, tools: Collection[str], *, request: str, done: st
     names = {name for text in (*code, *_INLINE.findall("\n".join(prose))) for name in _NAME.findall(text)}
     if any(name in done for name in {*map(str.lower, tools), *(names - set(_NAME.findall(request)))}):
         return True
-    own = {word for text in prose for word in _words(_INLINE.sub(" ", text))} - set(_words(request))
+    own = {word for text in prose for word in _stem_words(_INLINE.sub(" ", text))} - set(_stem_words(request))
     if len(own) < _FEW:
         return if_unclear
-    return len(own & set(_words(done))) >= _LEAST * len(own)
+    return len(own & set(_stem_words(done))) >= _LEAST * len(own)
 
 
-def _words(text: str) -> list[str]:
+def _stem_words(text: str) -> list[str]:
     """Return words cut to their first letters, so that inflected forms match."""
     return [word[:5] for word in _WORD.findall(text)]
 
@@ -129,22 +129,22 @@ class UnitRandomizer:
             return Assignment(is_offered=self.fixed[item.kind, item.name], propensity=0.5)
         if is_never_withheld or not self.is_active:
             return OFFERED
-        drawn = self._draw("offer", item.kind, item.name)
+        drawn = self._draw_uniform("offer", item.kind, item.name)
         return Assignment(is_offered=drawn >= self.share, propensity=1 - self.share)
 
     def prefers_second(self, first: EvidenceItem, second: EvidenceItem) -> bool:
         """Return which of two near-ties gets the last place, each with probability one half."""
         pair = sorted((first, second))
-        takes_lower = self._draw("edge", *(word for item in pair for word in (item.kind, item.name))) < 0.5
+        takes_lower = self._draw_uniform("edge", *(word for item in pair for word in (item.kind, item.name))) < 0.5
         return takes_lower == (second == pair[0])
 
-    def _draw(self, *words: str) -> float:
+    def _draw_uniform(self, *words: str) -> float:
         digest = hashlib.sha256("\x1f".join((self.seed, self.unit, *words)).encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8], "big") / 2**64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BoundaryDraw(Generic[T]):
+class LastPlaceDraw(Generic[T]):
     """The items that fit. Of two near-ties for the last place, `last` got it and `left_out` did not, at random."""
 
     taken: tuple[T, ...]
@@ -159,7 +159,7 @@ def draw_last(
     *,
     item: Callable[[T], EvidenceItem],
     score: Callable[[T], float],
-) -> BoundaryDraw[T]:
+) -> LastPlaceDraw[T]:
     """Return the first `room` items; the last place is drawn if the next item scores nearly as high."""
     taken = tuple(ranked[:room])
     if (
@@ -167,8 +167,8 @@ def draw_last(
         or len(ranked) <= room
         or score(ranked[room]) < score(ranked[room - 1]) * (1 - NEAR_TIE)
     ):
-        return BoundaryDraw(taken=taken)
+        return LastPlaceDraw(taken=taken)
     last, left = ranked[room - 1], ranked[room]
     if randomizer.prefers_second(item(last), item(left)):
         last, left = left, last
-    return BoundaryDraw(taken=(*taken[:-1], last), last=last, left_out=left)
+    return LastPlaceDraw(taken=(*taken[:-1], last), last=last, left_out=left)

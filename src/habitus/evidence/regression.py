@@ -39,10 +39,10 @@ class PeriodSums:
     @classmethod
     def from_table(cls, table: ObservationTable, features: Floats, columns: Numbers) -> PeriodSums:
         """Sum rows that have an outcome; a row of `features` is a unit, and `columns` maps items to features."""
-        outcomes, days = (_means(table, each, len(features)) for each in (table.success, -table.age_days))
+        outcomes, days = (_compute_unit_means(table, each, len(features)) for each in (table.success, -table.age_days))
         seen = np.bincount(table.unit, minlength=len(features)) > 0
         features = features * seen[:, None]
-        drawn = table.where(table.is_random)
+        drawn = table.select_rows(table.is_random)
         draw, column = drawn.is_offered - drawn.propensity, columns[drawn.item]
         draws = np.zeros(features.shape)
         draws[drawn.unit, column] = draw
@@ -73,7 +73,7 @@ class PeriodSums:
         return PeriodSums(**{each.name: getattr(one, each.name) + getattr(two, each.name) for each in fields(self)})
 
 
-def _means(table: ObservationTable, values: Floats, units: int) -> Floats:
+def _compute_unit_means(table: ObservationTable, values: Floats, units: int) -> Floats:
     """Return the mean of each unit; 0 for one without rows."""
     rows = np.bincount(table.unit, minlength=units)
     return np.asarray(np.bincount(table.unit, weights=values, minlength=units) / np.maximum(rows, 1), dtype=np.float64)
@@ -88,7 +88,7 @@ class RidgeFit:
     effects: Floats  # of each feature
 
     @classmethod
-    def of(cls, total: PeriodSums, kinds: Numbers) -> RidgeFit:
+    def fit_sums(cls, total: PeriodSums, kinds: Numbers) -> RidgeFit:
         level = float((total.units[2] + 1) / (total.units[0] + 2))
         inverse: Floats = np.asarray(np.linalg.inv(total.gram + _RIDGE * np.eye(len(total.moments))), dtype=np.float64)
         return cls(level=level, inverse=inverse, effects=inverse @ (total.moments - level * total.gram[kinds].sum(0)))
@@ -115,7 +115,7 @@ def score_effects(periods: Sequence[PeriodSums], columns: Numbers, kinds: Number
     """Score items by their features; an item without outcomes in both variants has no randomised score."""
     total = reduce(add, periods)
     width = len(total.moments)
-    fit = RidgeFit.of(total, kinds)
+    fit = RidgeFit.fit_sums(total, kinds)
     # The share of an effect that the data determines, not the ridge.
     told = np.maximum(1 - _RIDGE * np.diag(fit.inverse)[columns], _TINY)
     pull = np.where(told > _TINY, fit.inverse[:, columns] / told, 0)
@@ -143,7 +143,7 @@ def score_effects(periods: Sequence[PeriodSums], columns: Numbers, kinds: Number
     drawn, drawn_information, seen, seen_information, seen_spread = np.swapaxes(np.array(found), 0, 1)
     return EffectScores(
         days=np.array([period.units[1] / period.units[0] for period in periods]),
-        noise=_noise(total, fit, kinds),
+        noise=_estimate_noise(total, fit, kinds),
         randomized=drawn,
         randomized_information=drawn_information,
         association=seen,
@@ -152,7 +152,7 @@ def score_effects(periods: Sequence[PeriodSums], columns: Numbers, kinds: Number
     )
 
 
-def _noise(total: PeriodSums, fit: RidgeFit, kinds: Numbers) -> float:
+def _estimate_noise(total: PeriodSums, fit: RidgeFit, kinds: Numbers) -> float:
     count, _, outcomes, squares = total.units
     moments = total.moments - fit.level * total.gram[kinds].sum(0)
     around = squares - 2 * fit.level * outcomes + fit.level**2 * count
@@ -198,7 +198,7 @@ class ObservationTable:
         items, item = _number_values([one.item for one in rows])
         kinds, kind = _number_values([one.request_kind for one in rows])
         apart = np.array([zlib.crc32(each.encode("utf-8", "surrogatepass")) % KINDS for each in kinds], dtype=np.int64)
-        propensity = _numbers([one.propensity for one in rows])
+        propensity = _to_array([one.propensity for one in rows])
         told = cls(
             items=tuple(items),
             units=len(units),
@@ -211,19 +211,19 @@ class ObservationTable:
             is_ignored=np.array([one.is_used and one.has_trace is False for one in rows], dtype=np.bool_),
             is_trial=np.array([one.is_trial for one in rows], dtype=np.bool_),
             propensity=np.clip(np.where(np.isnan(propensity), 1, propensity), 0, 1),
-            success=np.clip(_numbers([one.success for one in rows]), 0, 1),
-            tokens=_numbers([one.tokens for one in rows]),
-            age_days=_ages([one.age_days for one in rows]) - today,
+            success=np.clip(_to_array([one.success for one in rows]), 0, 1),
+            tokens=_to_array([one.tokens for one in rows]),
+            age_days=_clamp_ages([one.age_days for one in rows]) - today,
         )
-        return told.where(told._last_rows())
+        return told.select_rows(told._find_last_rows())
 
-    def _last_rows(self) -> Numbers:
+    def _find_last_rows(self) -> Numbers:
         """Return the indices of the rows that count, oldest first."""
         _, from_behind = np.unique((self.unit * len(self.items) + self.item)[::-1], return_index=True)
         kept = np.sort(len(self.unit) - 1 - from_behind)
         return kept[np.argsort(-self.age_days[kept], kind="stable")]
 
-    def where(self, chosen: Flags | Numbers | slice) -> ObservationTable:
+    def select_rows(self, chosen: Flags | Numbers | slice) -> ObservationTable:
         """Return some of the rows; the numbering of items, units and kinds stays."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in _ROWS})
 
@@ -247,14 +247,14 @@ class ObservationTable:
         return ~np.isnan(self.success)
 
 
-def _numbers(values: Sequence[float | None]) -> Floats:
+def _to_array(values: Sequence[float | None]) -> Floats:
     """Return an array; None becomes nan."""
     return np.array(values, dtype=np.float64)
 
 
-def _ages(days: Sequence[float]) -> Floats:
+def _clamp_ages(days: Sequence[float]) -> Floats:
     """Return ages of at least 0, also if a clock went backwards."""
-    return np.maximum(np.nan_to_num(_numbers(days), nan=0, posinf=0, neginf=0), 0)
+    return np.maximum(np.nan_to_num(_to_array(days), nan=0, posinf=0, neginf=0), 0)
 
 
 def _number_values(values: Sequence[T]) -> tuple[list[T], Numbers]:

@@ -44,12 +44,12 @@ class EvidenceSums:
         """Return the sums with later units added."""
         place = table.unit_order()
         order = np.argsort(place, kind="stable")
-        place, table = place[order], table.where(order)
+        place, table = place[order], table.select_rows(order)
         kept, begins, row = self, 0, 0
         while begins <= place.max(initial=-1):
             begins += kept.portion - kept.units
             end = int(np.searchsorted(place, begins))
-            kept, row = kept._with_portion(table.where(slice(row, end))), end
+            kept, row = kept._with_portion(table.select_rows(slice(row, end))), end
         return kept
 
     def _with_portion(self, portion: ObservationTable) -> EvidenceSums:
@@ -64,10 +64,10 @@ class EvidenceSums:
         # The chance of the offer, not the offer: what the draw adds is the randomised contrast's alone, and the
         # association of an item that is in every menu knows nothing.
         features[unit, own[rows.item]] = np.where(rows.is_random, rows.propensity, rows.is_offered)
-        judged, weak = (rows.where(rows.has_outcome & (rows.is_explicit == each)) for each in (True, False))
+        judged, weak = (rows.select_rows(rows.has_outcome & (rows.is_explicit == each)) for each in (True, False))
         explicit, signs = (PeriodSums.from_table(each, features, own) for each in (judged, weak))
-        drawn = judged.where(judged.is_random)
-        mine = {rows.items[number]: drawn.where(drawn.item == number) for number in np.unique(drawn.item)}
+        drawn = judged.select_rows(judged.is_random)
+        mine = {rows.items[number]: drawn.select_rows(drawn.item == number) for number in np.unique(drawn.item)}
         units = self.units + len(first)
         added = EvidenceSums(
             columns=known,
@@ -188,12 +188,16 @@ def unpack_sums(packed: bytes) -> tuple[EvidenceSums, dict[str, Any]] | None:
     try:
         line, _, numbers = zlib.decompress(packed).partition(b"\n")
         words = json.loads(line)
-        return (_sums_from_arrays(words, _arrays(words["shapes"], numbers)), words) if words["form"] == _FORM else None
+        return (
+            (_sums_from_arrays(words, _parse_arrays(words["shapes"], numbers)), words)
+            if words["form"] == _FORM
+            else None
+        )
     except (ValueError, KeyError, TypeError, IndexError, zlib.error):
         return None
 
 
-def _arrays(shapes: list[tuple[str, str, list[int]]], numbers: bytes) -> dict[str, Any]:
+def _parse_arrays(shapes: list[tuple[str, str, list[int]]], numbers: bytes) -> dict[str, Any]:
     arrays, place = {}, 0
     for name, kind, shape in shapes:
         array = np.frombuffer(numbers, kind, int(np.prod(shape)), place).reshape(shape)
@@ -207,12 +211,12 @@ def _sums_from_arrays(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Ev
         for each in words["features"]
     ]
     items = [each for each in features if isinstance(each, EvidenceItem)]
-    periods = {side: _rows(PeriodSums, side, arrays) for side in _SIDES}
+    periods = {side: _build_rows(PeriodSums, side, arrays) for side in _SIDES}
     return EvidenceSums(
         columns={feature: number for number, feature in enumerate(features)},
         explicit=periods["explicit"],
         weak=periods["weak"],
-        betting=dict(zip(items, _rows(BettingState, "betting", arrays), strict=True)),
+        betting=dict(zip(items, _build_rows(BettingState, "betting", arrays), strict=True)),
         counts={item: ItemCounts(*each) for item, each in zip(items, arrays["counts"], strict=True)},
         days=dict(zip(items, np.split(arrays["days"], arrays["ends"])[:-1], strict=True)),
         portion=words["portion"],
@@ -220,7 +224,7 @@ def _sums_from_arrays(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Ev
     )
 
 
-def _rows(kind: Any, prefix: str, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+def _build_rows(kind: Any, prefix: str, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
     columns = {each.name: arrays[f"{prefix} {each.name}"] for each in fields(kind)}
     numbers = range(len(next(iter(columns.values()))))
     return tuple(kind(**{name: values[number] for name, values in columns.items()}) for number in numbers)

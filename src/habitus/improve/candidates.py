@@ -72,7 +72,7 @@ def count_tried(candidates: Iterable[Candidate], tasks: Collection[str]) -> int:
     return sum(1 for one in candidates if one.number and not set(tasks).isdisjoint(one.tasks))
 
 
-def find_worn_tasks(candidates: Iterable[Candidate]) -> set[str]:
+def find_exhausted_tasks(candidates: Iterable[Candidate]) -> set[str]:
     """Return the gate tasks that have judged as many candidates as they may."""
     settled = (one for one in candidates if one.number and one.state is not CandidateState.OPEN)
     judged = Counter(task for one in settled for task in one.tasks)
@@ -163,7 +163,7 @@ def find_objection(old: Skill, new: Skill, hidden: Iterable[Task], *, known: str
     what whoever drafts may read: such words are no quotation."""
     if (old.body, old.when_to_use, old.description) == (new.body, new.when_to_use, new.description):
         return "it changes nothing"
-    changed = changed_lines(old, new)
+    changed = list_changed_lines(old, new)
     if not is_given and len(changed) > MOST_LINES:
         return f"it changes {len(changed)} lines, and {MOST_LINES} are the most"
     added = "\n".join(line[2:] for line in changed if line.startswith("+ "))
@@ -173,7 +173,7 @@ def find_objection(old: Skill, new: Skill, hidden: Iterable[Task], *, known: str
     return ""
 
 
-def changed_lines(old: Skill, new: Skill) -> list[str]:
+def list_changed_lines(old: Skill, new: Skill) -> list[str]:
     """Lines that went, as `- …`, and that came, as `+ …`."""
     before, after = (f"{one.when_to_use}\n{one.description}\n{one.body}".splitlines() for one in (old, new))
     return [line for line in difflib.ndiff(before, after) if line.startswith(("+ ", "- "))]

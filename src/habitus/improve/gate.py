@@ -61,7 +61,7 @@ class RolloutPair:
 
 def pair_rollouts(rollouts: Iterable[Rollout], side: TaskSplit, tasks: Sequence[str]) -> list[RolloutPair]:
     """Return the pairs of all whole rounds, task by task and round by round."""
-    made = {(one.round, one.task, one.is_new): one for one in rollouts if one.side is side and one.counts}
+    made = {(one.round, one.task, one.is_new): one for one in rollouts if one.side is side and one.is_counted}
     pairs: list[RolloutPair] = []
     number = 0
     while tasks and all((number, task, is_new) in made for task in tasks for is_new in (False, True)):
@@ -81,7 +81,7 @@ class PairTally:
     is_repeated: Any = False  # the last two rounds agree on every task, with both versions
 
     @classmethod
-    def of(cls, pairs: Sequence[RolloutPair]) -> Self:
+    def from_pairs(cls, pairs: Sequence[RolloutPair]) -> Self:
         tasks = len({pair.old.task for pair in pairs})
         passed = np.array([(pair.old.is_ok, pair.new.is_ok) for pair in pairs], dtype=np.int64).reshape(-1, tasks, 2)
         differences = passed[:, :, 1] - passed[:, :, 0]
@@ -113,7 +113,7 @@ class GateRule:
 
     @property
     def error(self) -> float:
-        return error_share(self.number) * ERROR
+        return compute_error_share(self.number) * ERROR
 
     @property
     def task_error(self) -> float:
@@ -126,7 +126,7 @@ class GateRule:
         if not self.error:
             return self.tasks + 1
         if self.claim is GateClaim.NOT_WORSE:
-            return math.ceil(_log_threshold(self.error) / math.log1p(_MAX_STAKE * MARGIN))
+            return math.ceil(_compute_log_threshold(self.error) / math.log1p(_MAX_STAKE * MARGIN))
         return math.ceil(math.log2(1 / self.task_error))
 
     @property
@@ -135,7 +135,7 @@ class GateRule:
         if not self.error:
             return 1.0
         stake, pairs = self._stakes[0], self.tasks * self.rounds
-        over_rollouts = _log_threshold(self.error) / (pairs * stake) + stake * _NOISE / 2
+        over_rollouts = _compute_log_threshold(self.error) / (pairs * stake) + stake * _NOISE / 2
         spread = math.sqrt((_NOISE / self.rounds + _SPREAD) / self.tasks)
         over_tasks = NormalDist().inv_cdf(1 - self.task_error) * spread
         return min(1.0, max(over_rollouts, over_tasks) - self._margin)
@@ -150,7 +150,7 @@ class GateRule:
         claim = f"that a version is not worse by {100 * MARGIN:.0f} points" if self._margin else "that one is better"
         return f"to show {claim} takes {self.fewest_tasks} gate tasks or more, and there are {self.tasks}"
 
-    def verdict(self, tally: PairTally) -> GateVerdict:
+    def decide_verdict(self, tally: PairTally) -> GateVerdict:
         """Decide after a whole round."""
         is_general = self.is_shown_over_tasks(tally)
         # Where every answer repeats itself, the effect on these tasks is known, and only their number counts.
@@ -174,14 +174,14 @@ class GateRule:
     def is_shown_over_tasks(self, tally: PairTally) -> bool:
         """Whether the claim holds with each task as one observation."""
         if self.claim is GateClaim.BETTER:
-            return sign_flip_p_value(tally.gains) <= self.task_error
+            return compute_sign_flip_p_value(tally.gains) <= self.task_error
         # Betting on task means: a sign-flip test would overlook a rare task that is lost entirely.
         means = np.array(tally.gains) / max(tally.rounds, 1)
-        return bool(np.log1p(_MAX_STAKE * (means + MARGIN)).sum() >= _log_threshold(self.error))
+        return bool(np.log1p(_MAX_STAKE * (means + MARGIN)).sum() >= _compute_log_threshold(self.error))
 
     def is_shown(self, tally: PairTally) -> Any:
         """Whether the claim holds on these very tasks; valid at every look."""
-        return self.log_evidence(tally) >= _log_threshold(self.error)
+        return self.log_evidence(tally) >= _compute_log_threshold(self.error)
 
     def log_evidence(self, tally: PairTally) -> Any:
         """Return the logarithm of the evidence over rollouts, mixed evenly over the stakes."""
@@ -214,24 +214,24 @@ class GateRule:
     def _stakes(self) -> tuple[float, ...]:
         """The stake that gains most from the smallest effect that could still be shown; for a shorter version also a
         high one, for rollouts that hardly ever differ."""
-        best = math.sqrt(2 * _log_threshold(self.error) / (max(self.tasks * self.rounds, 1) * _NOISE))
+        best = math.sqrt(2 * _compute_log_threshold(self.error) / (max(self.tasks * self.rounds, 1) * _NOISE))
         stake = min(_MAX_STAKE, best)
         return (stake, _MAX_STAKE) if self.claim is GateClaim.NOT_WORSE else (stake,)
 
 
-def error_share(number: int) -> float:
+def compute_error_share(number: int) -> float:
     """Return the share of the error that the n-th candidate on a set of tasks has; 0 once it is spent."""
     if number == 1:
         return _FIRST_SHARE
     return (1 - _FIRST_SHARE) / (MOST_CANDIDATES - 1) if number <= MOST_CANDIDATES else 0.0
 
 
-def error_left(tried: int) -> float:
+def compute_error_left(tried: int) -> float:
     """Return the share of the error that this many candidates have left."""
-    return max(0.0, 1 - sum(map(error_share, range(1, tried + 1))))
+    return max(0.0, 1 - sum(map(compute_error_share, range(1, tried + 1))))
 
 
-def sign_flip_p_value(gains: Sequence[int]) -> float:
+def compute_sign_flip_p_value(gains: Sequence[int]) -> float:
     """Return how often gains with random signs would sum up to as much, exactly."""
     chances = np.ones(1)  # of each sum, from -total to total
     for size in map(abs, gains):
@@ -242,5 +242,5 @@ def sign_flip_p_value(gains: Sequence[int]) -> float:
     return float(chances[sum(gains) + len(chances) // 2 :].sum())
 
 
-def _log_threshold(error: float) -> float:
+def _compute_log_threshold(error: float) -> float:
     return math.log(1 / error)

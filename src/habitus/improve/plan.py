@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from habitus.improve.candidates import count_tried
-from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateClaim, GateRule, error_left
+from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateClaim, GateRule, compute_error_left
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillUnderTest
 from habitus.tasks.rollouts import Rollout, TaskSplit
@@ -111,7 +111,7 @@ class RunPlan:
 
 
 def plan_run(store: ImproveStore, subject: SkillUnderTest, request: ImproveRequest) -> RunPlan:
-    candidates = store.candidates(subject.name)
+    candidates = store.list_candidates(subject.name)
     gated = count_tried(candidates, [task.id for task in subject.tasks[TaskSplit.GATE]])
     practice, gate, exam = (len(subject.tasks[split]) for split in TaskSplit)
     count = 1 if request.is_given else request.candidates
@@ -126,7 +126,7 @@ def plan_run(store: ImproveStore, subject: SkillUnderTest, request: ImproveReque
         gate=gate,
         exam=exam,
         tried=len(candidates),
-        error_left=error_left(gated),
+        error_left=compute_error_left(gated),
         smallest_effect=rule.smallest_effect,
         fewest_gained=rule.fewest_tasks,
         missing=missing,
@@ -156,13 +156,13 @@ def _find_problem(subject: SkillUnderTest, request: ImproveRequest, rule: GateRu
 def estimate_rollout(store: ImproveStore, subject: SkillUnderTest, solver: str = "") -> RolloutCost:
     """Return the mean cost of this solver's rollouts, of this skill if it has any, else of all; or a guess."""
     for skill in (subject.name, ""):
-        if made := store.measured_rollouts(solver, skill=skill):
+        if made := store.list_measured_rollouts(solver, skill=skill):
             mean = round(fmean(one.tokens for one in made))
             return RolloutCost(tokens=mean, dollars=fmean(one.dollars for one in made), measured=len(made))
     return RolloutCost(tokens=_PROGRAM_TOKENS if solver else _OWN_TOKENS + estimate_tokens(subject.skill.body))
 
 
-def practice_rollouts(store: ImproveStore, subject: SkillUnderTest, solver: str = "") -> list[Rollout]:
+def list_practice_rollouts(store: ImproveStore, subject: SkillUnderTest, solver: str = "") -> list[Rollout]:
     """Return the practice of all runs with today's version by one solver."""
-    made = store.rollouts(skill=subject.name, side=TaskSplit.PRACTICE, candidate=solver)
-    return [one for one in made if one.version == subject.version and one.counts]
+    made = store.list_rollouts(skill=subject.name, side=TaskSplit.PRACTICE, candidate=solver)
+    return [one for one in made if one.version == subject.version and one.is_counted]

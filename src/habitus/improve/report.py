@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import assert_never
 
 from habitus.improve.candidates import Candidate, CandidateState
-from habitus.improve.exam import DifferenceInterval, interval_over_tasks
+from habitus.improve.exam import DifferenceInterval, compute_interval
 from habitus.improve.gate import GateClaim, GateRule, PairTally, pair_rollouts
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from habitus.text import format_count
@@ -54,8 +54,8 @@ class VersionComparison:
     def line(self) -> str:
         return (
             f"{100 * self.old:.0f} → {100 * self.new:.0f} of 100 on {format_count(self.tasks, 'task')}, "
-            f"{format_count(self.rounds, 'round')}: {_points(self.difference)} points "
-            f"({_points(self.interval.low)} to {_points(self.interval.high)} on tasks like these)"
+            f"{format_count(self.rounds, 'round')}: {_format_points(self.difference)} points "
+            f"({_format_points(self.interval.low)} to {_format_points(self.interval.high)} on tasks like these)"
         )
 
 
@@ -72,7 +72,7 @@ class CandidateReport:
 
 def build_report(candidate: Candidate, rollouts: Sequence[Rollout]) -> CandidateReport:
     mine = [one for one in rollouts if one.candidate == candidate.id]
-    opened = [one.is_opened for one in mine if one.counts and one.is_new]
+    opened = [one.is_opened for one in mine if one.is_counted and one.is_new]
     return CandidateReport(
         candidate=candidate,
         gate=_compare_versions(mine, TaskSplit.GATE, candidate),
@@ -84,7 +84,7 @@ def build_report(candidate: Candidate, rollouts: Sequence[Rollout]) -> Candidate
     )
 
 
-def gate_rule_of(candidate: Candidate) -> GateRule:
+def make_gate_rule(candidate: Candidate) -> GateRule:
     return GateRule(tasks=len(candidate.tasks), number=candidate.number, claim=candidate.claim, rounds=candidate.rounds)
 
 
@@ -97,7 +97,7 @@ def _compare_versions(rollouts: Sequence[Rollout], side: TaskSplit, candidate: C
     pairs = pair_rollouts(rollouts, side, tasks)
     if not pairs:
         return None
-    tally, rounds = PairTally.of(pairs), len(pairs) // len(tasks)
+    tally, rounds = PairTally.from_pairs(pairs), len(pairs) // len(tasks)
     means = [gain / rounds for gain in tally.gains]
     old, new = [pair.old for pair in pairs], [pair.new for pair in pairs]
     passed_old, passed_new = (fmean(one.is_ok for one in version) for version in (old, new))
@@ -107,7 +107,7 @@ def _compare_versions(rollouts: Sequence[Rollout], side: TaskSplit, candidate: C
         old=passed_old,
         new=passed_new,
         difference=passed_new - passed_old,
-        interval=interval_over_tasks(means),
+        interval=compute_interval(means),
         old_tokens=round(fmean(one.tokens for one in old)),
         new_tokens=round(fmean(one.tokens for one in new)),
         old_steps=fmean(one.steps for one in old),
@@ -158,6 +158,6 @@ def describe_result(candidate: Candidate) -> str:
             assert_never(never)
 
 
-def _points(share: float) -> str:
+def _format_points(share: float) -> str:
     points = round(100 * share)
     return f"−{-points}" if points < 0 else f"+{points}" if points else "0"

@@ -32,19 +32,19 @@ Solve = Callable[[Task, Rollout], Awaitable[Rollout]]
 SolverFactory = Callable[[bool], Awaitable[TaskSolver]]  # of the new version, or of today's
 
 
-def interleave(tasks: Sequence[Task], number: int) -> Iterator[tuple[Task, bool]]:
+def interleave_versions(tasks: Sequence[Task], number: int) -> Iterator[tuple[Task, bool]]:
     """Yield every task of a round once with each version; the version that was second last time is first."""
     for place, task in enumerate(tasks):
         for is_new in (False, True) if (number + place) % 2 else (True, False):
             yield task, is_new
 
 
-async def make_rollout(store: ImproveStore, planned: Rollout, solve: Solve, task: Task) -> Rollout:
+async def run_stored_rollout(store: ImproveStore, planned: Rollout, solve: Solve, task: Task) -> Rollout:
     """Make one attempt: stored as begun, solved, and stored as finished."""
     begun = replace(planned, id=secrets.token_hex(8))
-    await asyncio.to_thread(store.begin, begun)
+    await asyncio.to_thread(store.begin_rollout, begun)
     done = await solve(task, begun)
-    await asyncio.to_thread(store.finish, done)
+    await asyncio.to_thread(store.finish_rollout, done)
     return done
 
 
@@ -62,13 +62,13 @@ class RolloutRunner:
 
     def __post_init__(self) -> None:
         self._at_once = asyncio.Semaphore(max(1, self.parallel))
-        self.store.mark_lost(self.run)
+        self.store.mark_lost_rollouts(self.run)
 
     @property
     def rollouts(self) -> list[Rollout]:
-        return self.store.rollouts(run=self.run)
+        return self.store.list_rollouts(run=self.run)
 
-    def stop(self, reason: str) -> None:
+    def stop_run(self, reason: str) -> None:
         self.stopped = self.stopped or reason
 
     async def run_round(
@@ -94,11 +94,13 @@ class RolloutRunner:
         try:
             async with asyncio.TaskGroup() as together:
                 for task, is_new in wanted:
-                    together.create_task(self._attempt(replace(like, task=task.id, is_new=is_new), task, solver_of))
+                    together.create_task(
+                        self._repeat_until_counted(replace(like, task=task.id, is_new=is_new), task, solver_of)
+                    )
         except ExceptionGroup as several:
             raise several.exceptions[0] from None
 
-    async def _solve(self, solver: TaskSolver, task: Task, rollout: Rollout) -> Rollout:
+    async def _solve_task(self, solver: TaskSolver, task: Task, rollout: Rollout) -> Rollout:
         """Solve a task; a reply that passes because it names every answer there is has failed."""
         done = await solver.solve(task, rollout)
         others = [other for tasks in self.subject.tasks.values() for other in tasks if other.id != task.id]
@@ -108,7 +110,7 @@ class RolloutRunner:
         reason = f"it names the answers of {named} other tasks, so it would pass any of them"
         return replace(done, outcome=OutcomeKind.FAILED.value, record=f"{reason}\n{done.did}")
 
-    async def _attempt(self, planned: Rollout, task: Task, solver_of: SolverFactory) -> None:
+    async def _repeat_until_counted(self, planned: Rollout, task: Task, solver_of: SolverFactory) -> None:
         """Repeat until it counts: an infrastructure failure says nothing about either version."""
         async with self._at_once:
             for _ in range(MOST_REPEATED):
@@ -117,12 +119,12 @@ class RolloutRunner:
                 self.refuse_if_paused()
                 solver = await solver_of(planned.is_new)
                 try:
-                    done = await make_rollout(self.store, planned, partial(self._solve, solver), task)
+                    done = await run_stored_rollout(self.store, planned, partial(self._solve_task, solver), task)
                 except BaseException:
-                    self.stop("it was cut off")  # nobody else begins meanwhile
+                    self.stop_run("it was cut off")  # nobody else begins meanwhile
                     raise
                 if not done.is_infra:
                     return
                 if self.budget.is_reached:
-                    self.stop(f"its budget is spent: {self.budget.summary}")
-            self.stop(f"'{task.id}' could not be tried {MOST_REPEATED} times: {done.reason}")
+                    self.stop_run(f"its budget is spent: {self.budget.summary}")
+            self.stop_run(f"'{task.id}' could not be tried {MOST_REPEATED} times: {done.reason}")

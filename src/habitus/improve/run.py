@@ -26,17 +26,17 @@ from habitus.improve.candidates import (
     is_never_opened,
 )
 from habitus.improve.gate import GateVerdict, PairTally, pair_rollouts
-from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, plan_run, practice_rollouts
-from habitus.improve.report import CandidateReport, build_report, format_report, gate_rule_of
-from habitus.improve.rollouts import RolloutRunner, TaskSolver, interleave
-from habitus.improve.shortening import shorten
+from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, list_practice_rollouts, plan_run
+from habitus.improve.report import CandidateReport, build_report, format_report, make_gate_rule
+from habitus.improve.rollouts import RolloutRunner, TaskSolver, interleave_versions
+from habitus.improve.shortening import shorten_skill
 from habitus.learning.budget import BudgetedModel
 from habitus.redact import Redactor
 from habitus.skills import trees
 from habitus.skills.model import ActorKind, Author, Skill
 from habitus.skills.proposals import Proposal, ProposalAction, ProposalState, SkillChange
 from habitus.skills.review import ReviewQueue
-from habitus.tasks.leaks import answers_of
+from habitus.tasks.leaks import list_answers
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import LOST, Rollout, TaskSplit
 from habitus.text import estimate_tokens
@@ -89,18 +89,18 @@ class ImproveRun:
         self.store = self.runner.store
         self.subject = self.runner.subject
         self.name = self.runner.subject.name
-        self._taken_over = {one.id for one in self.store.candidates(self.name) if self._is_left_open(one)}
+        self._taken_over = {one.id for one in self.store.list_candidates(self.name) if self._is_left_open(one)}
         self._paid_before = self.runner.rollouts
 
     async def execute(self) -> ImproveResult:
         await asyncio.to_thread(self._refuse_if_hopeless)
         try:
             async with self._exits:
-                accepted = await (self._try_given() if self.request.is_given else self._try_drafts())
-                proposal = await self._examine(accepted) if accepted is not None else None
+                accepted = await (self._try_given_candidate() if self.request.is_given else self._try_drafts())
+                proposal = await self._run_exam(accepted) if accepted is not None else None
         finally:
-            await asyncio.to_thread(self.store.mark_lost, self.runner.run)
-        return self._result(proposal)
+            await asyncio.to_thread(self.store.mark_lost_rollouts, self.runner.run)
+        return self._build_result(proposal)
 
     def _refuse_if_hopeless(self) -> None:
         """Raise before the first rollout if nothing could come of the run; one that was begun may end."""
@@ -109,28 +109,30 @@ class ImproveRun:
         if problem := plan_run(self.store, self.subject, self.request).problem:
             raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=self.name))
 
-    async def _try_given(self) -> Candidate | None:
-        candidates = self._candidates()
-        return await self._pass_gate(candidates[0] if candidates else await asyncio.to_thread(self._given_candidate))
+    async def _try_given_candidate(self) -> Candidate | None:
+        candidates = self._list_candidates()
+        return await self._pass_gate(
+            candidates[0] if candidates else await asyncio.to_thread(self._make_given_candidate)
+        )
 
-    def _given_candidate(self) -> Candidate:
+    def _make_given_candidate(self) -> Candidate:
         text, source, why = self.request.text, "person", "a person's"
         if self.request.proposal is not None:
-            proposal = _pending_proposal(self.review, self.name, self.request.proposal)
-            text, source = _main_text(proposal.change.tree), f"proposal {proposal.id}"
+            proposal = _get_pending_proposal(self.review, self.name, self.request.proposal)
+            text, source = _get_main_text(proposal.change.tree), f"proposal {proposal.id}"
             why = proposal.author.reason or "; ".join(proposal.reasons)
             if proposal.author.actor is ActorKind.AGENT:
                 why += " (by an agent that could have read the tasks on this disk)"
-        parsed = trees.parse_skill_tree(self.name, _with_main_text(self.subject.tree, text))
+        parsed = trees.parse_skill_tree(self.name, _replace_main_text(self.subject.tree, text))
         if parsed.skill is None:
             raise Invalid(f"The candidate is not a skill: {parsed.diagnostics[-1]}", hint="Fix it, and try again.")
         return self._add_candidate(parsed.skill, text, why=why, source=source)
 
     async def _try_drafts(self) -> Candidate | None:
-        for candidate in self._candidates():
+        for candidate in self._list_candidates():
             if (accepted := await self._pass_gate(candidate)) is not None:
                 return accepted
-        while not self.runner.stopped and len(self._candidates()) < self.request.candidates:
+        while not self.runner.stopped and len(self._list_candidates()) < self.request.candidates:
             drafted = await self._draft_candidate()
             if drafted is None:
                 break
@@ -138,9 +140,9 @@ class ImproveRun:
                 return accepted
         return None
 
-    def _candidates(self) -> list[Candidate]:
+    def _list_candidates(self) -> list[Candidate]:
         """Return the candidates of this run, and before them those that another has left open."""
-        every = self.store.candidates(self.name)
+        every = self.store.list_candidates(self.name)
         return [one for one in every if one.run == self.runner.run or one.id in self._taken_over]
 
     def _is_left_open(self, one: Candidate) -> bool:
@@ -151,14 +153,14 @@ class ImproveRun:
         is_open = one.state in (CandidateState.OPEN, CandidateState.ACCEPTED) and one.proposal is None
         if not (one.number and is_open and is_alike and (is_meant or not request.is_given)):
             return False
-        return one.run != self.runner.run and all(made.outcome for made in self.store.rollouts(run=one.run))
+        return one.run != self.runner.run and all(made.outcome for made in self.store.list_rollouts(run=one.run))
 
     async def _draft_candidate(self) -> Candidate | None:
         """Draft by rule where that takes something away, else by a model from practice."""
-        if self.request.shorter and (shorter := await asyncio.to_thread(self._shorten)) is not None:
+        if self.request.shorter and (shorter := await asyncio.to_thread(self._draft_shorter)) is not None:
             return shorter
         if self.drafter is None:
-            self.runner.stop("nobody drafts a candidate; give one with --candidate FILE, or name a --model")
+            self.runner.stop_run("nobody drafts a candidate; give one with --candidate FILE, or name a --model")
             return None
         for number in range(PRACTICE_ROUNDS):
             await self._run_round(TaskSplit.PRACTICE, self.subject.tasks[TaskSplit.PRACTICE], number, None)
@@ -171,14 +173,14 @@ class ImproveRun:
             )
             skill, why = apply_draft(self.subject.skill, draft), " ".join(draft.why.split())
         except (HabitusError, TimeoutError) as error:
-            self.runner.stop(f"no candidate could be drafted: {str(error) or 'it took too long'}")
+            self.runner.stop_run(f"no candidate could be drafted: {str(error) or 'it took too long'}")
             return None
         return await asyncio.to_thread(self._add_candidate, skill, why=why, source=self.drafter.name)
 
-    def _shorten(self) -> Candidate | None:
+    def _draft_shorter(self) -> Candidate | None:
         """Draft a shorter version by rule, once for each version of the skill."""
-        tried = [one.base for one in self.store.candidates(self.name) if one.source == BY_RULE]
-        shorter = shorten(self.subject.skill) if self.subject.version not in tried else None
+        tried = [one.base for one in self.store.list_candidates(self.name) if one.source == BY_RULE]
+        shorter = shorten_skill(self.subject.skill) if self.subject.version not in tried else None
         if shorter is None:
             return None
         saved = estimate_tokens(self.subject.skill.body) - estimate_tokens(shorter.body)
@@ -186,20 +188,20 @@ class ImproveRun:
         return self._add_candidate(shorter, why=why, source=BY_RULE)
 
     def _describe_practice(self) -> str:
-        tried = [one.description for one in self._settled_candidates()]
+        tried = [one.description for one in self._list_settled_candidates()]
         tasks = self.subject.tasks[TaskSplit.PRACTICE]
-        return describe_practice(self.subject.skill, tasks, self._practice_rollouts(), tried)
+        return describe_practice(self.subject.skill, tasks, self._list_practice(), tried)
 
-    def _practice_rollouts(self) -> list[Rollout]:
-        return practice_rollouts(self.store, self.subject, self.request.solver)
+    def _list_practice(self) -> list[Rollout]:
+        return list_practice_rollouts(self.store, self.subject, self.request.solver)
 
-    def _settled_candidates(self) -> list[Candidate]:
-        settled = [one for one in self.store.candidates(self.name) if one.state is not CandidateState.OPEN]
+    def _list_settled_candidates(self) -> list[Candidate]:
+        settled = [one for one in self.store.list_candidates(self.name) if one.state is not CandidateState.OPEN]
         return settled[-_MOST_REMEMBERED:]
 
     def _add_candidate(self, new: Skill, text: str = "", *, why: str, source: str) -> Candidate:
         """Store a candidate. Refused ones are stored, too, so that the next draft is another."""
-        text = text or _main_text(trees.update_main_file(self.subject.tree, new))
+        text = text or _get_main_text(trees.update_main_file(self.subject.tree, new))
         objection = self._find_objection(new, text)
         return self.store.add_candidate(
             Candidate(
@@ -225,16 +227,16 @@ class ImproveRun:
         old, tasks, is_given = self.subject.skill, self.subject.tasks, self.request.is_given
         hidden = [*tasks[TaskSplit.GATE], *tasks[TaskSplit.EXAM]]
         practice = tasks[TaskSplit.PRACTICE]
-        known = "\n".join([old.body, *(text for task in practice for text in (task.request, *answers_of(task)))])
+        known = "\n".join([old.body, *(text for task in practice for text in (task.request, *list_answers(task)))])
         if objection := find_objection(old, new, hidden, known=known, is_given=is_given):
             return objection
         if self.request.shorter and estimate_tokens(new.body) >= estimate_tokens(old.body):
             return "it is not shorter"
         same = (text, self.subject.version, self.request.solver)
-        if any((one.text, one.base, one.solver) == same and one.number for one in self._settled_candidates()):
+        if any((one.text, one.base, one.solver) == same and one.number for one in self._list_settled_candidates()):
             return "the same was tried before, by the same solver"
         is_same_cue = (old.when_to_use, old.description) == (new.when_to_use, new.description)
-        if is_same_cue and not is_given and not self.request.shorter and is_never_opened(self._practice_rollouts()):
+        if is_same_cue and not is_given and not self.request.shorter and is_never_opened(self._list_practice()):
             return "the skill was never opened, and its cue is as it was"
         return ""
 
@@ -245,23 +247,23 @@ class ImproveRun:
         if candidate.state is not CandidateState.OPEN:
             return None
         if not candidate.number:
-            tried = count_tried(await asyncio.to_thread(self.store.candidates, self.name), candidate.tasks)
-            rule = replace(gate_rule_of(candidate), number=tried + 1)
+            tried = count_tried(await asyncio.to_thread(self.store.list_candidates, self.name), candidate.tasks)
+            rule = replace(make_gate_rule(candidate), number=tried + 1)
             # Asked before a number is given: a candidate beyond the last has no error to spend.
             if not rule.error:
-                self.runner.stop(f"{rule.problem}; add new tasks")
+                self.runner.stop_run(f"{rule.problem}; add new tasks")
                 return None
             candidate = await asyncio.to_thread(self.store.begin_gate, candidate)
         by_id = {task.id: task for task in self.subject.tasks[TaskSplit.GATE]}
         if gone := [id for id in candidate.tasks if id not in by_id]:
-            self.runner.stop(f"the gate's task '{gone[0]}' is gone since its candidate began")
+            self.runner.stop_run(f"the gate's task '{gone[0]}' is gone since its candidate began")
             return None
-        gate, tasks = gate_rule_of(candidate), [by_id[id] for id in candidate.tasks]
+        gate, tasks = make_gate_rule(candidate), [by_id[id] for id in candidate.tasks]
         while True:
-            made = await asyncio.to_thread(self.store.rollouts, candidate=candidate.id)
+            made = await asyncio.to_thread(self.store.list_rollouts, candidate=candidate.id)
             pairs = pair_rollouts(made, TaskSplit.GATE, candidate.tasks)
-            tally = PairTally.of(pairs) if pairs else PairTally()
-            verdict = gate.verdict(tally) if pairs else GateVerdict.OPEN
+            tally = PairTally.from_pairs(pairs) if pairs else PairTally()
+            verdict = gate.decide_verdict(tally) if pairs else GateVerdict.OPEN
             if verdict is not GateVerdict.OPEN:
                 return await asyncio.to_thread(self._settle, candidate, verdict, gate.explain(verdict, tally))
             if self.runner.stopped:
@@ -269,28 +271,28 @@ class ImproveRun:
             await self._run_round(TaskSplit.GATE, tasks, len(pairs) // len(tasks), candidate)
 
     def _settle(self, candidate: Candidate, verdict: GateVerdict, reason: str) -> Candidate | None:
-        state, gate = _STATES[verdict], self._report(candidate).gate
+        state, gate = _STATES[verdict], self._build_report(candidate).gate
         assert gate is not None, "there was a whole round"
         if state is CandidateState.ACCEPTED and self.request.shorter and gate.new_tokens >= gate.old_tokens:
             state, reason = CandidateState.NOT_SHOWN, "it takes no fewer tokens"
         settled = self.store.update_candidate(replace(candidate, state=state, reason=reason))
         return settled if state is CandidateState.ACCEPTED else None
 
-    async def _examine(self, candidate: Candidate) -> int | None:
+    async def _run_exam(self, candidate: Candidate) -> int | None:
         """Ask the exam's tasks, and return the number of the proposal, if it comes to one."""
         tasks = self.subject.tasks[TaskSplit.EXAM]
         for number in range(self.request.rounds):
             await self._run_round(TaskSplit.EXAM, tasks, number, candidate)
             if self.runner.stopped:
                 return None
-            made = await asyncio.to_thread(self.store.rollouts, candidate=candidate.id)
-            if PairTally.of(pair_rollouts(made, TaskSplit.EXAM, [task.id for task in tasks])).is_repeated:
+            made = await asyncio.to_thread(self.store.list_rollouts, candidate=candidate.id)
+            if PairTally.from_pairs(pair_rollouts(made, TaskSplit.EXAM, [task.id for task in tasks])).is_repeated:
                 break
-        return await asyncio.to_thread(self._propose, candidate)
+        return await asyncio.to_thread(self._propose_candidate, candidate)
 
-    def _propose(self, candidate: Candidate) -> int | None:
-        report = self._report(candidate)
-        if report.exam is None or not exam.is_passed(report.exam.difference, candidate.claim):
+    def _propose_candidate(self, candidate: Candidate) -> int | None:
+        report = self._build_report(candidate)
+        if report.exam is None or not exam.is_exam_passed(report.exam.difference, candidate.claim):
             failed = replace(candidate, state=CandidateState.FAILED_EXAM, reason=NOT_ON_NEW_TASKS)
             self.store.update_candidate(failed)
             return None
@@ -300,7 +302,7 @@ class ImproveRun:
             action=ProposalAction.WRITE,
             name=self.name,
             layer=self.subject.layer,
-            tree=self._tree_of(candidate),
+            tree=self._build_tree(candidate),
             details={"improve": {"candidate": candidate.id}},
         )
         author = Author(actor=ActorKind.JOB, name="improve", reason=candidate.why)
@@ -308,48 +310,48 @@ class ImproveRun:
         self.store.update_candidate(replace(candidate, proposal=proposal.id))
         return proposal.id
 
-    def _report(self, candidate: Candidate) -> CandidateReport:
-        return build_report(candidate, self.store.rollouts(candidate=candidate.id))
+    def _build_report(self, candidate: Candidate) -> CandidateReport:
+        return build_report(candidate, self.store.list_rollouts(candidate=candidate.id))
 
-    def _tree_of(self, candidate: Candidate | None) -> Tree:
+    def _build_tree(self, candidate: Candidate | None) -> Tree:
         """Return the skill's files with the candidate's text; without one, as they are today."""
         if candidate is None:
             return self.subject.tree
         if candidate.source.startswith("proposal "):
-            return _pending_proposal(self.review, self.name, int(candidate.source.split()[1])).change.tree
-        return _with_main_text(self.subject.tree, candidate.text)
+            return _get_pending_proposal(self.review, self.name, int(candidate.source.split()[1])).change.tree
+        return _replace_main_text(self.subject.tree, candidate.text)
 
     async def _run_round(
         self, side: TaskSplit, tasks: Sequence[Task], number: int, candidate: Candidate | None
     ) -> None:
         """Solve every task with each version (in practice: with today's), but for what is stored already."""
-        stored = partial(self.store.rollouts, candidate=candidate.id) if candidate else self._practice_rollouts
+        stored = partial(self.store.list_rollouts, candidate=candidate.id) if candidate else self._list_practice
         made = await asyncio.to_thread(stored)
-        done = {(one.side, one.round, one.task, one.is_new) for one in made if one.counts}
-        both = interleave(tasks, number) if candidate else ((task, False) for task in tasks)
+        done = {(one.side, one.round, one.task, one.is_new) for one in made if one.is_counted}
+        both = interleave_versions(tasks, number) if candidate else ((task, False) for task in tasks)
         wanted = [(task, is_new) for task, is_new in both if (side, number, task.id, is_new) not in done]
         key = candidate.id if candidate is not None else self.request.solver
         await self.runner.run_round(
-            side, number, wanted, lambda is_new: self._solver(candidate if is_new else None), candidate=key
+            side, number, wanted, lambda is_new: self._get_solver(candidate if is_new else None), candidate=key
         )
 
-    async def _solver(self, candidate: Candidate | None) -> TaskSolver:
+    async def _get_solver(self, candidate: Candidate | None) -> TaskSolver:
         """Return the solver with this version; each is set up once."""
         key = candidate.id if candidate is not None else ""
         async with self._opening:
             if key not in self._solvers:
-                tree = await asyncio.to_thread(self._tree_of, candidate)
+                tree = await asyncio.to_thread(self._build_tree, candidate)
                 self._solvers[key] = await self._exits.enter_async_context(self.open_solver(tree))
         return self._solvers[key]
 
-    def _result(self, proposal: int | None) -> ImproveResult:
+    def _build_result(self, proposal: int | None) -> ImproveResult:
         made, budget = self.runner.rollouts, self.runner.budget
         return ImproveResult(
             skill=self.name,
             run=self.runner.run,
-            reports=tuple(build_report(one, made) for one in self._candidates()),
+            reports=tuple(build_report(one, made) for one in self._list_candidates()),
             proposal=proposal,
-            is_never_opened=is_never_opened(self._practice_rollouts()),
+            is_never_opened=is_never_opened(self._list_practice()),
             stopped=self.runner.stopped,
             rollouts=len(made),
             lost=sum(one.outcome == LOST for one in made),
@@ -358,7 +360,7 @@ class ImproveRun:
         )
 
 
-def _pending_proposal(review: ReviewQueue, name: str, number: int) -> Proposal:
+def _get_pending_proposal(review: ReviewQueue, name: str, number: int) -> Proposal:
     found = review.get(number)
     if found.change.name != name or found.change.action is not ProposalAction.WRITE:
         raise NotFound(f"Proposal {number} does not change the text of '{name}'.", hint="See 'habitus review list'.")
@@ -367,10 +369,10 @@ def _pending_proposal(review: ReviewQueue, name: str, number: int) -> Proposal:
     return found
 
 
-def _main_text(tree: Tree) -> str:
+def _get_main_text(tree: Tree) -> str:
     file = tree.get(trees.find_main_file(tree) or "")
     return file.content.decode("utf-8", "replace") if file is not None and file.content is not None else ""
 
 
-def _with_main_text(tree: Tree, text: str) -> Tree:
+def _replace_main_text(tree: Tree, text: str) -> Tree:
     return {**tree, trees.find_main_file(tree) or trees.MAIN_FILES[0]: build_file(text.encode())}

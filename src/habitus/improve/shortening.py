@@ -30,18 +30,18 @@ _WORDY = (
 )
 
 
-def shorten(skill: Skill) -> Skill | None:
+def shorten_skill(skill: Skill) -> Skill | None:
     """Return the skill without the blocks whose loss saves most; None where there is little to take away."""
     blocks = [found[0] for found in _BLOCK.finditer(skill.body) if found[0]]
-    kept = _without_repetition(blocks, cue=f"{skill.description} {skill.when_to_use}")
-    kept = _tidy_blocks(_without_more_examples(_without_needless_sections(kept)))
+    kept = _drop_repetition(blocks, cue=f"{skill.description} {skill.when_to_use}")
+    kept = _tidy_blocks(_drop_more_examples(_drop_needless_sections(kept)))
 
     def tokens_saved(hunk: range) -> int:
-        return estimate_tokens(_text(blocks, hunk)) - estimate_tokens(_text(kept, hunk))
+        return estimate_tokens(_join_hunk(blocks, hunk)) - estimate_tokens(_join_hunk(kept, hunk))
 
     shorter, room = list(blocks), MOST_LINES
-    for hunk in sorted(_hunks(blocks, kept), key=tokens_saved, reverse=True):
-        changed = len(f"{_text(blocks, hunk)}{_text(kept, hunk)}".splitlines())
+    for hunk in sorted(_find_changed_hunks(blocks, kept), key=tokens_saved, reverse=True):
+        changed = len(f"{_join_hunk(blocks, hunk)}{_join_hunk(kept, hunk)}".splitlines())
         if changed <= room:
             shorter[hunk.start : hunk.stop] = kept[hunk.start : hunk.stop]
             room -= changed
@@ -50,16 +50,16 @@ def shorten(skill: Skill) -> Skill | None:
     return replace(skill, body=body) if is_worth_a_gate else None
 
 
-def _text(blocks: Sequence[str], hunk: range) -> str:
+def _join_hunk(blocks: Sequence[str], hunk: range) -> str:
     return "".join(blocks[hunk.start : hunk.stop])
 
 
-def _level(block: str) -> int:
+def _get_heading_level(block: str) -> int:
     """Of a heading; 0 of all else."""
     return len(block) - len(block.lstrip("#"))
 
 
-def _without_repetition(blocks: Sequence[str], *, cue: str) -> list[str]:
+def _drop_repetition(blocks: Sequence[str], *, cue: str) -> list[str]:
     said, known = set[str](), set(_WORD.findall(cue.casefold()))
     found = []
     for block in blocks:
@@ -67,12 +67,12 @@ def _without_repetition(blocks: Sequence[str], *, cue: str) -> list[str]:
         if is_code and block in said:
             found.append("")
         else:
-            found.append(block if _LEFT_ALONE.match(block) else _short_line(block, said, known))
+            found.append(block if _LEFT_ALONE.match(block) else _shorten_line(block, said, known))
         said.add(block)
     return found
 
 
-def _short_line(line: str, said: set[str], known: set[str]) -> str:
+def _shorten_line(line: str, said: set[str], known: set[str]) -> str:
     """A line without what was said before: not in the text, and outside lists not in the cue either."""
     marker = _MARKER.match(line)
     assert marker is not None, "it matches nothing, too"
@@ -83,7 +83,7 @@ def _short_line(line: str, said: set[str], known: set[str]) -> str:
         same = " ".join(words)
         is_cue = not marker[0].strip() and known.issuperset(words)
         if not (_POLITE.fullmatch(sentence) or (is_long and (is_cue or same in said))):
-            kept.append(_plain(sentence))
+            kept.append(_normalize_sentence(sentence))
         said.add(same)
     if kept == sentences:
         return line
@@ -94,29 +94,29 @@ def _is_announcing(line: str) -> bool:
     return line.rstrip("* \n").endswith(":")
 
 
-def _plain(sentence: str) -> str:
+def _normalize_sentence(sentence: str) -> str:
     shorter = sentence
     for pattern, instead in _WORDY:
         shorter = pattern.sub(instead, shorter)
     return shorter if shorter == sentence else shorter[:1].upper() + shorter[1:]
 
 
-def _without_needless_sections(blocks: Sequence[str]) -> list[str]:
+def _drop_needless_sections(blocks: Sequence[str]) -> list[str]:
     """Whoever reads the text has opened the skill already, and does what its steps say."""
     found, depth = [], 0
     for block in blocks:
-        level = _level(block)
+        level = _get_heading_level(block)
         if level and (not depth or level <= depth):
             depth = level if _NEEDLESS.match(block) else 0
         found.append("" if depth else block)
     return found
 
 
-def _without_more_examples(blocks: Sequence[str]) -> list[str]:
+def _drop_more_examples(blocks: Sequence[str]) -> list[str]:
     """The first piece of code in a section of examples stays, those after it go with the line that announces them."""
     found, is_example, has_one = [], False, False
     for block in blocks:
-        if _level(block):
+        if _get_heading_level(block):
             is_example, has_one = _EXAMPLES.match(block) is not None, False
         found.append(block)
         if is_example and block.lstrip().startswith(("```", "~~~")):
@@ -132,7 +132,7 @@ def _tidy_blocks(kept: list[str]) -> list[str]:
     """A heading goes with all that stood below it, and an empty line with what it set apart."""
     found, is_left, went, below = list(kept), False, False, 0
     for place, block in reversed(list(enumerate(kept))):
-        level = _level(block)
+        level = _get_heading_level(block)
         if not block or (level and went and not is_left and below <= level):
             found[place], went = "", True
         elif level:
@@ -148,7 +148,7 @@ def _tidy_blocks(kept: list[str]) -> list[str]:
     return found
 
 
-def _hunks(blocks: Sequence[str], kept: Sequence[str]) -> Iterator[range]:
+def _find_changed_hunks(blocks: Sequence[str], kept: Sequence[str]) -> Iterator[range]:
     """Runs of blocks that change."""
     start = 0
     for place in range(len(blocks) + 1):

@@ -67,7 +67,7 @@ class ImproveStore:
         self._clock = clock
         self._redact = redact
 
-    def splits(self, skill: str) -> dict[str, TaskSplit]:
+    def load_splits(self, skill: str) -> dict[str, TaskSplit]:
         with sql.read_transaction(self._engine) as connection:
             rows = connection.execute(sa.select(improve_tasks).where(improve_tasks.c.skill == skill))
             return {row.task: TaskSplit(row.side) for row in rows}
@@ -81,7 +81,7 @@ class ImproveStore:
     def add_candidate(self, candidate: Candidate) -> Candidate:
         made = replace(candidate, made_on=self._clock())
         with sql.write_transaction(self._engine) as connection:
-            connection.execute(improve_candidates.insert().values(_row_of(made)))
+            connection.execute(improve_candidates.insert().values(_candidate_to_row(made)))
         return made
 
     def begin_gate(self, candidate: Candidate) -> Candidate:
@@ -89,61 +89,61 @@ class ImproveStore:
         table = improve_candidates
         with sql.write_transaction(self._engine, lock=table.name) as connection:
             rows = connection.execute(sa.select(table).where(table.c.skill == candidate.skill, table.c.number > 0))
-            tried = count_tried(map(_candidate_of, rows), candidate.tasks)
+            tried = count_tried(map(_candidate_from_row, rows), candidate.tasks)
             begun = replace(candidate, number=tried + 1)
-            connection.execute(table.update().where(table.c.id == candidate.id).values(_row_of(begun)))
+            connection.execute(table.update().where(table.c.id == candidate.id).values(_candidate_to_row(begun)))
         return begun
 
     def update_candidate(self, candidate: Candidate) -> Candidate:
         table = improve_candidates
         with sql.write_transaction(self._engine) as connection:
-            connection.execute(table.update().where(table.c.id == candidate.id).values(_row_of(candidate)))
+            connection.execute(table.update().where(table.c.id == candidate.id).values(_candidate_to_row(candidate)))
         return candidate
 
-    def candidates(self, skill: str) -> list[Candidate]:
+    def list_candidates(self, skill: str) -> list[Candidate]:
         """Return all candidates that were ever made for a skill, the newest last."""
         table = improve_candidates
         query = sa.select(table).where(table.c.skill == skill).order_by(table.c.made_on, table.c.id)
         with sql.read_transaction(self._engine) as connection:
-            return [_candidate_of(row) for row in connection.execute(query)]
+            return [_candidate_from_row(row) for row in connection.execute(query)]
 
-    def skills(self) -> list[str]:
+    def list_skills(self) -> list[str]:
         """Return the skills that have candidates."""
         with sql.read_transaction(self._engine) as connection:
             query = sa.select(improve_candidates.c.skill).distinct().order_by(improve_candidates.c.skill)
             return list(connection.execute(query).scalars())
 
-    def measured_rollouts(self, solver: str, *, skill: str = "") -> list[Rollout]:
+    def list_measured_rollouts(self, solver: str, *, skill: str = "") -> list[Rollout]:
         """Return the rollouts of a solver (empty for our own agent) whose usage is known, of one skill or of all."""
-        solvers = {one.id: one.solver for name in self.skills() for one in self.candidates(name)}
+        solvers = {one.id: one.solver for name in self.list_skills() for one in self.list_candidates(name)}
 
         def is_by_solver(one: Rollout) -> bool:
             made_by = one.candidate if one.side is TaskSplit.PRACTICE else solvers.get(one.candidate, "")
-            return made_by == solver and one.counts and one.tokens > 0
+            return made_by == solver and one.is_counted and one.tokens > 0
 
-        return list(filter(is_by_solver, self.rollouts(skill=skill)))
+        return list(filter(is_by_solver, self.list_rollouts(skill=skill)))
 
-    def begin(self, rollout: Rollout) -> None:
+    def begin_rollout(self, rollout: Rollout) -> None:
         """Store a rollout before a model is asked: if its process is killed, it is known to be paid."""
         with sql.write_transaction(self._engine) as connection:
             connection.execute(improve_rollouts.insert().values({**asdict(rollout), "at": self._clock()}))
 
-    def finish(self, rollout: Rollout) -> None:
+    def finish_rollout(self, rollout: Rollout) -> None:
         record = self._redact(rollout.record)[:_RECORD_CHARS] if rollout.side is TaskSplit.PRACTICE else ""
         values = {**asdict(rollout), "record": record, "at": self._clock()}
         with sql.write_transaction(self._engine) as connection:
             connection.execute(improve_rollouts.update().where(improve_rollouts.c.id == rollout.id).values(values))
 
-    def mark_lost(self, run: str) -> None:
+    def mark_lost_rollouts(self, run: str) -> None:
         """Mark the rollouts that a killed process had begun as lost, each at the usual cost of one."""
-        done = [one for one in self.rollouts(run=run) if one.outcome]
+        done = [one for one in self.list_rollouts(run=run) if one.outcome]
         usual = sum(one.tokens for one in done) // max(len(done), 1)
         cost = sum(one.dollars for one in done) / max(len(done), 1)
         unfinished = improve_rollouts.update().where(improve_rollouts.c.run == run, improve_rollouts.c.outcome == "")
         with sql.write_transaction(self._engine) as connection:
             connection.execute(unfinished.values(outcome=LOST, tokens=usual, dollars=cost))
 
-    def rollouts(
+    def list_rollouts(
         self,
         *,
         skill: str = "",
@@ -162,21 +162,21 @@ class ImproveStore:
         if candidate is not None:
             query = query.where(table.c.candidate == candidate)
         with sql.read_transaction(self._engine) as connection:
-            return [_rollout_of(row) for row in connection.execute(query)]
+            return [_rollout_from_row(row) for row in connection.execute(query)]
 
 
-def _row_of(candidate: Candidate) -> dict[str, Any]:
+def _candidate_to_row(candidate: Candidate) -> dict[str, Any]:
     facts = asdict(candidate)
     row = {name: facts.pop(name) for name in _CANDIDATE_COLUMNS}
     return {**row, "facts": json.dumps(facts, ensure_ascii=False)}
 
 
-def _candidate_of(row: Any) -> Candidate:
+def _candidate_from_row(row: Any) -> Candidate:
     columns, facts = {name: row._mapping[name] for name in _CANDIDATE_COLUMNS}, json.loads(row.facts)
     enums = {"state": CandidateState(row.state), "claim": GateClaim(facts["claim"])}
     return Candidate(**{**columns, **facts, **enums, "tasks": tuple(facts["tasks"])})
 
 
-def _rollout_of(row: Any) -> Rollout:
+def _rollout_from_row(row: Any) -> Rollout:
     columns = {name: value for name, value in row._mapping.items() if name != "at"}
     return Rollout(**{**columns, "side": TaskSplit(row.side)})

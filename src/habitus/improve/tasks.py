@@ -45,18 +45,18 @@ def split_tasks(tasks: Sequence[Task], known: Mapping[str, TaskSplit], *, seed: 
     for task in sorted(tasks, key=lambda one: hashlib.sha256(f"{seed}\0{one.id}".encode()).digest()):
         if task.id in splits:
             continue
-        copied = next((other for other in splits if _is_copy(task, by_id[other])), None)
+        copied = next((other for other in splits if _is_near_copy(task, by_id[other])), None)
         chosen = splits[copied] if copied else max(TaskSplit, key=lambda one: SHARES[one] * total - counts[one])
         splits[task.id] = added[task.id] = chosen
         counts[chosen] += 1
     return added
 
 
-def _is_copy(one: Task, other: Task) -> bool:
+def _is_near_copy(one: Task, other: Task) -> bool:
     """One task in other words has the same checks; the same words with other values have others, and are no copy."""
-    ours, theirs = _words(one), _words(other)
+    ours, theirs = _extract_words(one), _extract_words(other)
     return ours == theirs or (one.checks == other.checks and len(ours & theirs) >= _COPY_SHARE * len(ours | theirs))
 
 
-def _words(task: Task) -> frozenset[str]:
+def _extract_words(task: Task) -> frozenset[str]:
     return frozenset(_WORD.findall("\n".join((task.request, task.setup, *task.files.values())).casefold()))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from habitus.errors import Invalid
-from habitus.improve.rollouts import RolloutRunner, SolverFactory, interleave
+from habitus.improve.rollouts import RolloutRunner, SolverFactory, interleave_versions
 from habitus.improve.tasks import SkillUnderTest
 from habitus.tasks.files import parse_json_rows, parse_task, read_tasks
 from habitus.tasks.model import Task
@@ -29,7 +29,7 @@ class TrialPlan:
         return 2 * len(self.tasks) * self.runs
 
 
-def read_cases(text: str, *, about: str) -> tuple[Task, ...]:
+def read_trial_cases(text: str, *, about: str) -> tuple[Task, ...]:
     """Read tasks from a file: TOML as in `evals/tasks.toml`, or a JSON list of rows such as {request, expect}."""
     if about.endswith(".toml") or text.lstrip().startswith(("[[", "#")):
         return read_tasks(text, about=about)
@@ -43,7 +43,7 @@ async def run_trial(plan: TrialPlan, runner: RolloutRunner, solver_of: SolverFac
     """Yield the runner after every pair, while its budget lasts."""
     for number in range(plan.runs):
         for place, task in enumerate(plan.tasks):
-            pair = interleave([task], number + place)
+            pair = interleave_versions([task], number + place)
             await runner.run_round(TaskSplit.GATE, number, pair, solver_of, candidate=TRIAL)
             yield runner
             if runner.stopped:

@@ -159,7 +159,7 @@ async def run_dream_cycle(challenge: Task, solver: ChallengeSolver, extract: Les
         return dreamt
     drawn = await extract(challenge, tried)
     dreamt = replace(dreamt, lesson=drawn.lesson, confidence=drawn.confidence)
-    if reason := find_objection(drawn.lesson, challenge):
+    if reason := find_challenge_objection(drawn.lesson, challenge):
         return replace(dreamt, verdict=DreamVerdict.REJECTED, reason=reason)
     return await verify_lesson(challenge, solver, drawn.lesson, dreamt)
 
@@ -197,16 +197,7 @@ async def verify_lesson(
     return replace(candidate, verdict=DreamVerdict.VERIFIED, reason=why)
 
 
-DOMAINS = (
-    "data_analysis",
-    "regex_parse",
-    "sql",
-    "concurrency",
-    "algo",
-    "bash",
-    "python_general",
-    "web_automation",
-)
+DOMAINS = ("data_analysis", "regex_parse", "sql", "concurrency", "algo", "bash", "python_general", "web_automation")
 
 
 def parse_challenge(
@@ -284,7 +275,7 @@ async def propose_challenge(failures: Sequence[str], *, model: BudgetedModel, re
     return parse_challenge(row, name=name, where=where, origin=TaskOriginKind.SELF_PLAY)
 
 
-def find_objection(lesson: SelfPlayLessonBody, challenge: Task) -> str:
+def find_challenge_objection(lesson: SelfPlayLessonBody, challenge: Task) -> str:
     """Return why the lesson is rejected; empty if it is not."""
     if not lesson.trigger.strip():
         return "it does not say when it holds"

@@ -12,7 +12,7 @@ from habitus.events import AgentEvent, EventKind, TurnEnded
 from habitus.learning.budget import DEFAULT_PATIENCE_S, SpendingStore
 from habitus.learning.detectors.error_signatures import make_signature
 from habitus.learning.detectors.monitor import ACC, MonitorMode, assume_rule_unknown
-from habitus.learning.detectors.rules import DetectorLesson, detect, drop_covered_lessons
+from habitus.learning.detectors.rules import DetectorLesson, drop_covered_lessons, run_detectors
 from habitus.learning.post_mortem import CONSOLIDATION_SOURCE, BufferedCell, Cerebellum
 from habitus.learning.remedies.calls import SessionCall, pair_calls
 from habitus.llm.model import Model
@@ -163,7 +163,7 @@ class Learner:
             log.warning("Learning from the cells of turn %s failed.", ended.turn, exc_info=True)
 
     def _learn_from_events(self, keeper: LessonSink, ended: TurnEnded, events: tuple[AgentEvent, ...]) -> None:
-        fired = detect(events)
+        fired = run_detectors(events)
         if broken := find_broken_rules(fired, ended.rules):
             keeper.record_ignored_rules(broken)
         for lesson in self._acc.filter_new_lessons(drop_covered_lessons(fired)):

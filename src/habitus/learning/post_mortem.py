@@ -209,7 +209,7 @@ class Cerebellum:
 
     def on_pre_execute(self, cell: Cell) -> None:
         self.executed_count += 1
-        self._sources.see_cell(cell.code)
+        self._sources.record_cell(cell.code)
 
     def on_post_execute(self, cell: Cell) -> None:
         """Buffer a cell that failed or warned."""
@@ -221,7 +221,7 @@ class Cerebellum:
         detail = {key: str(value) for key, value in event.detail.items()}
         id, name = detail.get("id", ""), detail.get("name", "")
         if event.kind is EventKind.TOOL_CALL:
-            self._sources.see_call(name)
+            self._sources.record_call(name)
         if not id or name == SCRATCHPAD_TOPIC or self.model is None:
             return
         if event.kind is EventKind.TOOL_CALL:

@@ -39,10 +39,10 @@ class SourceTracker:
     _has_foreign_call: bool = False
     _has_foreign_cell: bool = False  # for good: what a cell has read stays in the variables of its scratchpad
 
-    def see_call(self, tool: str) -> None:
+    def record_call(self, tool: str) -> None:
         self._has_foreign_call |= tool not in _OWN_TOOLS
 
-    def see_cell(self, code: str) -> None:
+    def record_cell(self, code: str) -> None:
         self._written |= {path for pattern in _WRITES for path in pattern.findall(code)} - {""}
         read = {path for pattern in _READS for path in pattern.findall(code)}
         self._has_foreign_cell |= _REACHES_OUT.search(code) is not None or not read <= self._written

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from habitus.errors import Invalid, Refused, build_no_version_error
 from habitus.memory import gate, model
 from habitus.memory import recall as recalling
-from habitus.memory.gate import DraftIntake, normalize_topic
+from habitus.memory.gate import LessonDraftIntake, normalize_topic
 from habitus.memory.model import (
     HIGH_CONFIDENCE,
     EncodeResult,
@@ -52,7 +52,7 @@ from habitus.memory.store import EngramStore
 from habitus.memory.text_equivalence import is_equivalent
 from habitus.pause import PauseSwitch
 from habitus.redact import Redactor
-from habitus.screening.findings import Policy
+from habitus.screening.findings import ScreeningPolicy
 from habitus.settings import MemoryMode, RetentionSettings
 from habitus.text import estimate_tokens
 
@@ -89,7 +89,7 @@ class Cortex:
         files: MemoryPageFiles | None = None,
         check_writable: Callable[[], None] = lambda: None,
         retention: RetentionSettings = _DEFAULT_RETENTION,
-        screening: Policy | None = None,
+        screening: ScreeningPolicy | None = None,
         new_id: Callable[[], str] = generate_engram_id,
         on_pending: Callable[[Engram], None] = lambda engram: None,
     ) -> None:
@@ -98,14 +98,14 @@ class Cortex:
         self._ledger = EngramRepository(
             store, self._mirror, clock=clock, check_writable=check_writable, retention=retention, viewer=self._viewer
         )
-        self._intake = DraftIntake(
+        self._intake = LessonDraftIntake(
             ledger=self._ledger,
             redactor=redactor,
             mode=mode,
             is_shared=is_shared,
             user=user,
             new_id=new_id,
-            screening=screening or Policy(),
+            screening=screening or ScreeningPolicy(),
             on_pending=on_pending,
         )
         self._pages = MemoryPages(files, self._intake)

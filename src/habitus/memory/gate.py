@@ -33,8 +33,8 @@ from habitus.memory.model import (
 )
 from habitus.memory.repository import EngramRepository
 from habitus.redact import Redactor
-from habitus.screening.findings import Policy, Risk
-from habitus.screening.readable import plain
+from habitus.screening.findings import ScreeningPolicy, Risk
+from habitus.screening.readable import normalize_text
 from habitus.settings import MemoryMode
 from habitus.text import to_one_line
 
@@ -51,7 +51,7 @@ def explain_refusal(draft: LessonDraft) -> str:
 
 
 def find_review_reason(
-    draft: LessonDraft, kind: LessonKind, mode: MemoryMode, *, is_shared: bool, screening: Policy
+    draft: LessonDraft, kind: LessonKind, mode: MemoryMode, *, is_shared: bool, screening: ScreeningPolicy
 ) -> str:
     """Return why a person has to review the draft first; empty if nobody has to."""
     if draft.trust is TrustLevel.USER:
@@ -59,7 +59,7 @@ def find_review_reason(
     # A detector's texts are our own, so there is nothing to screen.
     if draft.produced_by is not LessonProducer.DETECTOR:
         needs_screening = not (_is_of_own_errors(draft) or _is_proved_by_trial(draft))
-        found = (find_objection(text, screening) for text in _list_draft_texts(draft) if needs_screening)
+        found = (find_text_objection(text, screening) for text in _list_draft_texts(draft) if needs_screening)
         if first := next(filter(None, found), None):
             return first.reason
         if kind.is_rule:
@@ -185,7 +185,7 @@ def _activate_engram(engram: Engram) -> Engram:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DraftIntake:
+class LessonDraftIntake:
     """Cleans drafts and stores them as engrams, or merges them with engrams that say the same."""
 
     ledger: EngramRepository
@@ -194,7 +194,7 @@ class DraftIntake:
     is_shared: bool
     user: str
     new_id: Callable[[], str]
-    screening: Policy
+    screening: ScreeningPolicy
     # Called with each engram that starts to wait for review.
     on_pending: Callable[[Engram], None] = lambda engram: None
 
@@ -312,7 +312,7 @@ class ScreeningObjection:
         return f"{self.concern}: “{shown}”"
 
 
-def find_objection(text: str, policy: Policy = Policy()) -> ScreeningObjection | None:  # noqa: B008 - a frozen value
+def find_text_objection(text: str, policy: ScreeningPolicy = ScreeningPolicy()) -> ScreeningObjection | None:  # noqa: B008 - a frozen value
     """Return the first objection to storing this text without review; None for an ordinary one."""
     from habitus.screening.scanner import scan_text  # its parsers are needed only once something is screened
 
@@ -327,7 +327,7 @@ def find_objection(text: str, policy: Policy = Policy()) -> ScreeningObjection |
 
 def _deobfuscate_text(text: str) -> Iterator[str]:
     """Yield the text as a model would read it, with each kind of obfuscation undone."""
-    seen = _MIXED.sub(lambda word: anyascii(word.group()), plain(text))
+    seen = _MIXED.sub(lambda word: anyascii(word.group()), normalize_text(text))
     yield seen
     lower = seen.casefold()
     # A command in capitals runs as it stands in no shell, but a model reads it as the command that it spells.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from habitus.errors import StorageFailed
 from habitus.memory import gate, page_files
-from habitus.memory.gate import DraftIntake
+from habitus.memory.gate import LessonDraftIntake
 from habitus.memory.model import (
     HIGH_CONFIDENCE,
     EncodeStatus,
@@ -40,7 +40,7 @@ class PageSyncResult:
 class MemoryPages:
     """Reads and writes the pages of one user's memory; does nothing without files."""
 
-    def __init__(self, files: MemoryPageFiles | None, intake: DraftIntake) -> None:
+    def __init__(self, files: MemoryPageFiles | None, intake: LessonDraftIntake) -> None:
         self._files = files
         self._intake = intake
         self._ledger = intake.ledger

@@ -26,7 +26,7 @@ _NAME_FOLLOWS = ("=", ":", "(", "/")
 
 
 @dataclass(frozen=True, slots=True)
-class _Fragment:
+class _KeyFragment:
     """A part of a possibly split key, and whether a line break precedes it."""
 
     start: int
@@ -150,14 +150,14 @@ def _find_split_key(text: str, start: int) -> _SplitKey | None:
     return None
 
 
-def _iterate_fragments(text: str, start: int) -> Iterator[_Fragment]:
+def _iterate_fragments(text: str, start: int) -> Iterator[_KeyFragment]:
     is_on_new_line = False
     for number in range(_MOST_FRAGMENTS):
         run = _RUN.match(text, start)
         # Another key begins there.
         if run is None or (number and any(run[0].startswith(prefix) for prefix in list_prefixes() if len(prefix) > 2)):
             return
-        yield _Fragment(start, run[0], is_on_new_line)
+        yield _KeyFragment(start, run[0], is_on_new_line)
         separator = _SEPARATOR.match(text, run.end())
         if separator is None:
             return

@@ -29,7 +29,7 @@ _TRIAL = (
 )
 _FACTS = (
     "import sys; sys.path.insert(0, sys.argv[1]); from inside import landlock, seccomp; "
-    "print(landlock.abi(), int(seccomp.knows_this_processor()))"
+    "print(landlock.get_abi_version(), int(seccomp.knows_this_processor()))"
 )
 # The options that the sandbox needs from bubblewrap, tried with an empty program.
 _BUBBLEWRAP_TRIAL = (

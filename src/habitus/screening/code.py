@@ -6,24 +6,24 @@ import re
 
 from habitus.screening.code_context import CodeContext, CodeFinding
 from habitus.screening.hosts import HostClassifier
-from habitus.screening.javascript_code import find_javascript_deeds
-from habitus.screening.python_code import find_python_deeds
-from habitus.screening.shell_code import find_shell_deeds
+from habitus.screening.javascript_code import find_javascript_threats
+from habitus.screening.python_code import find_python_threats
+from habitus.screening.shell_code import find_shell_threats
 
 _PYTHON = re.compile(r"py\w{0,4}[\d.]*")
 _JAVASCRIPT = re.compile(r"[mc]?[jt]sx?|javascript|typescript|node|deno|bun")
 
 
-def find_code_deeds(code: str, language: str, hosts: HostClassifier) -> tuple[CodeFinding, ...]:
+def find_code_threats(code: str, language: str, hosts: HostClassifier) -> tuple[CodeFinding, ...]:
     """Return what code does that a person should know of; languages without a reader are read as commands."""
-    return _read(code, language, CodeContext(hosts=hosts, read=_read))
+    return _read_code(code, language, CodeContext(hosts=hosts, read=_read_code))
 
 
-def _read(code: str, language: str, context: CodeContext) -> tuple[CodeFinding, ...]:
+def _read_code(code: str, language: str, context: CodeContext) -> tuple[CodeFinding, ...]:
     if not code.strip():
         return ()
     if _PYTHON.fullmatch(language):
-        return find_python_deeds(code, context)
+        return find_python_threats(code, context)
     if _JAVASCRIPT.fullmatch(language):
-        return find_javascript_deeds(code, context)
-    return find_shell_deeds(code, context)
+        return find_javascript_threats(code, context)
+    return find_shell_threats(code, context)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from habitus.screening.findings import Risk
-from habitus.screening.hosts import HostClassifier, HostKind, is_of_another, read_table, services_of
+from habitus.screening.hosts import HostClassifier, HostKind, find_key_services, is_other_service, load_rule_table
 
 _MOST_NESTED = 3  # scripts inside of scripts
 _MOST_TEXT = 2_000
@@ -33,7 +33,7 @@ class CodeContext:
     read: Callable[[str, str, CodeContext], tuple[CodeFinding, ...]]
     nested: int = 0
 
-    def is_foreign(self, host: str) -> bool:
+    def is_foreign_host(self, host: str) -> bool:
         return bool(host) and self.hosts.classify(host) is HostKind.FOREIGN
 
     def judge_sending(self, secret: str, host: str) -> tuple[str, Risk]:
@@ -43,10 +43,10 @@ class CodeContext:
         risk = Risk.HIGH if kind in (HostKind.FOREIGN, HostKind.PLACEHOLDER) else Risk.NOTE
         return f"Sends {what} to {host or 'a server'}.", risk
 
-    def misplaced_keys(self, keys: frozenset[str], host: str) -> list[str]:
+    def find_misplaced_keys(self, keys: frozenset[str], host: str) -> list[str]:
         """Return the keys that are named after another service than the host's."""
-        services = {key: services_of(key) for key in sorted(keys)} if self.is_foreign(host) else {}
-        return [key for key, named in services.items() if any(is_of_another(service, host) for service in named)]
+        services = {key: find_key_services(key) for key in sorted(keys)} if self.is_foreign_host(host) else {}
+        return [key for key, named in services.items() if any(is_other_service(service, host) for service in named)]
 
     def read_inner(self, code: str, language: str) -> tuple[CodeFinding, ...]:
         """Return what a script inside of this one does; scripts nested deeper than anybody writes are left."""
@@ -54,7 +54,7 @@ class CodeContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class Taint:
     """What a stream, a variable or a file holds, as far as it matters."""
 
     token: str = ""  # what a login prints, which belongs into a header
@@ -66,35 +66,33 @@ class Flow:
     shell: bool = False  # what an interactive shell answers
     text: str = ""
 
-    def __or__(self, other: Flow) -> Flow:
+    def __or__(self, other: Taint) -> Taint:
         if other is NOTHING or self is NOTHING:
             return self if other is NOTHING else other
         either = {name: getattr(self, name) or getattr(other, name) for name in _EITHER}
         text = f"{self.text}\n{other.text}".strip()[:_MOST_TEXT]
-        return Flow(keys=self.keys | other.keys, text=text, **either)
+        return Taint(keys=self.keys | other.keys, text=text, **either)
 
 
-NOTHING = Flow()
+NOTHING = Taint()
 
 
-def union(flows: Iterable[Flow]) -> Flow:
+def merge_taints(flows: Iterable[Taint]) -> Taint:
     return functools.reduce(lambda a, b: a | b, flows, NOTHING)
 
 
-def with_text(flow: Flow, text: str) -> Flow:
+def set_text(flow: Taint, text: str) -> Taint:
     return replace(flow, text=text)
 
 
 @functools.cache
-def patterns() -> dict[str, re.Pattern[str]]:
-    """Return the patterns of `rules/commands.toml` by name."""
-    table = read_table("commands")
-    return {
-        name: re.compile(text) for name, text in {**table["pieces"], **table["javascript"], **table["python"]}.items()
-    }
+def get_pattern(name: str) -> re.Pattern[str]:
+    """Return a pattern of `rules/commands.toml`."""
+    table = load_rule_table("commands")
+    return re.compile({**table["pieces"], **table["javascript"], **table["python"]}[name])
 
 
 @functools.cache
-def names(kind: str) -> frozenset[str]:
+def get_command_names(kind: str) -> frozenset[str]:
     """Return the commands of a kind."""
-    return frozenset(read_table("commands")["names"][kind].split())
+    return frozenset(load_rule_table("commands")["names"][kind].split())

@@ -38,7 +38,7 @@ _SAID_TO_READ = re.compile(rf"\b(?:read|follow|obey|load|apply)\s(?:[a-z]{{1,12}
 _MANY = 50  # names that are not looked for one by one
 
 
-class Kind(Enum):
+class FileKind(Enum):
     PROSE = "prose"
     CODE = "code"
     DATA = "data"  # schemas, licences, locks: nobody is told anything there
@@ -53,37 +53,37 @@ class FileReferences:
     read: frozenset[str]
 
     @classmethod
-    def of_texts(cls, texts: Iterable[str], paths: Iterable[str]) -> FileReferences:
+    def from_texts(cls, texts: Iterable[str], paths: Iterable[str]) -> FileReferences:
         """What the texts of a skill, in small letters, order about the files that are no scripts by their names."""
-        names = {_name(path) for path in paths if _is_no_script(path)}
+        names = {_get_file_name(path) for path in paths if _is_not_script(path)}
         run: dict[str, str] = {}
         said: set[str] = set()
         read: set[str] = set()
         for text in texts if names else ():
             if len(names) > _MANY or any(name in text for name in names):
-                run |= {_end(found[2]): found[1] or "sh" for found in _RUN.finditer(text)}
-                run |= dict.fromkeys(_piped_files(text), "sh")
-                said |= {_end(name) for name in _SAID_TO_RUN.findall(text)}
-                read |= {_end(name) for name in _SAID_TO_READ.findall(text)}
+                run |= {_strip_full_stop(found[2]): found[1] or "sh" for found in _RUN.finditer(text)}
+                run |= dict.fromkeys(_find_piped_files(text), "sh")
+                said |= {_strip_full_stop(name) for name in _SAID_TO_RUN.findall(text)}
+                read |= {_strip_full_stop(name) for name in _SAID_TO_READ.findall(text)}
         return cls(run=run, said_to_run=frozenset(said), read=frozenset(read))
 
     def is_run(self, path: str) -> bool:
-        return _name(path) in self.run
+        return _get_file_name(path) in self.run
 
     def is_run_as_python(self, path: str) -> bool:
-        return self.run.get(_name(path), "").startswith("python")
+        return self.run.get(_get_file_name(path), "").startswith("python")
 
 
-def kinds_of(path: str, text: str, *, is_executable: bool, references: FileReferences) -> tuple[Kind, ...]:
+def classify_file(path: str, text: str, *, is_executable: bool, references: FileReferences) -> tuple[FileKind, ...]:
     """The ways in which a file is to be read; a page that is run is both prose and code."""
-    kind, is_run = _kind_by_name(path), text.startswith("#!") or references.is_run(path)
+    kind, is_run = _classify_by_name(path), text.startswith("#!") or references.is_run(path)
     match kind:
-        case Kind.PROSE:
-            return (Kind.PROSE, Kind.CODE) if is_run else (Kind.PROSE,)
-        case Kind.DATA if is_run or is_executable or _name(path) in references.said_to_run:
-            return (Kind.CODE,)
-        case Kind.DATA if _is_legal(path) and _name(path) in references.read:
-            return (Kind.PROSE,)
+        case FileKind.PROSE:
+            return (FileKind.PROSE, FileKind.CODE) if is_run else (FileKind.PROSE,)
+        case FileKind.DATA if is_run or is_executable or _get_file_name(path) in references.said_to_run:
+            return (FileKind.CODE,)
+        case FileKind.DATA if _is_license_file(path) and _get_file_name(path) in references.read:
+            return (FileKind.PROSE,)
         case _:
             return (kind,)
 
@@ -101,38 +101,38 @@ def is_prose(path: str) -> bool:
     return path.lower().endswith(_PROSE)
 
 
-def _kind_by_name(path: str) -> Kind:
+def _classify_by_name(path: str) -> FileKind:
     lower = path.lower()
     if _CONFIGURATION.search(lower):
-        return Kind.CODE
-    if _DATA.search(lower) or _is_legal(path):
-        return Kind.DATA
-    return Kind.PROSE if is_prose(path) else Kind.CODE
+        return FileKind.CODE
+    if _DATA.search(lower) or _is_license_file(path):
+        return FileKind.DATA
+    return FileKind.PROSE if is_prose(path) else FileKind.CODE
 
 
-def _is_no_script(path: str) -> bool:
+def _is_not_script(path: str) -> bool:
     """Whether a file is no script by its name; the main file is read whole anyhow."""
     return _SCRIPT.search(path.lower()) is None and path.lower() != "skill.md"
 
 
-def _piped_files(text: str) -> Iterator[str]:
+def _find_piped_files(text: str) -> Iterator[str]:
     """The names of files that are handed to a shell through a pipe."""
     for pipe in _PIPED.finditer(text):
         if found := _LAST_NAME.search(text, max(0, pipe.start() - 90), pipe.start()):
             yield found[1]
 
 
-def _is_legal(path: str) -> bool:
+def _is_license_file(path: str) -> bool:
     """A licence or notice by its whole name; as a page in a folder only in capitals, as nobody names a chapter."""
     name = path.rpartition("/")[2]
     is_page = _LEGAL_PAGE.fullmatch(name.lower()) is not None and ("/" not in path or name[:-3].isupper())
     return is_page or _LEGAL.fullmatch(name.lower()) is not None
 
 
-def _name(path: str) -> str:
+def _get_file_name(path: str) -> str:
     return path.rpartition("/")[2].lower()
 
 
-def _end(name: str) -> str:
+def _strip_full_stop(name: str) -> str:
     """A name without the full stop of its sentence."""
     return name.rstrip(".")

@@ -13,7 +13,7 @@ from pathlib import Path
 from habitus.errors import Invalid
 
 
-class Deed(StrEnum):
+class Threat(StrEnum):
     """What content would do to the person who trusts it; each is also the name of the rule that a user may silence."""
 
     SENDS_SECRETS = "sends_secrets"
@@ -47,7 +47,7 @@ class Finding:
     path: str
     line: int
     quote: str  # the line of the file, safe to print
-    why: str  # the deed in one sentence
+    why: str  # the threat in one sentence
     more: int = 0  # places of the same kind in the skill
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Finding:
         return f"{self.path}:{self.line}: {quote}{self.why.rstrip('.')}{more} ({self.rule})"
 
 
-def by_kind(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def group_by_rule(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """One a kind, the first place, which says how many more there are; in the order they come."""
     kinds: dict[tuple[str, Risk], list[Finding]] = {}
     for finding in findings:
@@ -64,16 +64,16 @@ def by_kind(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(replace(found[0], more=len(found) - 1) for found in kinds.values())
 
 
-def is_clean(findings: Iterable[Finding]) -> bool:
+def needs_no_decision(findings: Iterable[Finding]) -> bool:
     """Nothing here needs a person's decision."""
     return all(finding.severity is not Risk.HIGH for finding in findings)
 
 
-def worse_first(finding: Finding) -> tuple[bool, str, int, str]:
+def get_severity_key(finding: Finding) -> tuple[bool, str, int, str]:
     return finding.severity is not Risk.HIGH, finding.path, finding.line, finding.rule
 
 
-def quote_of(text: str) -> str:
+def make_quote(text: str) -> str:
     """A short piece that is safe to print: no control or invisible characters."""
     plain = " ".join(_CONTROL.sub(" ", text[: 4 * _QUOTE_CHARACTERS]).split())
     return plain if len(plain) <= _QUOTE_CHARACTERS else plain[: _QUOTE_CHARACTERS - 1] + "…"
@@ -84,20 +84,20 @@ _LONGEST = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Policy:
+class ScreeningPolicy:
     """`silence` maps rules to reasons, `hold` maps texts that are to be held to reasons."""
 
     silence: Mapping[str, str] = field(default_factory=dict)
     hold: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_policy(home: Path) -> Policy:
+def read_policy(home: Path) -> ScreeningPolicy:
     """The policy of a home; an empty one where there is no file."""
     path = home / FILE
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        return Policy()
+        return ScreeningPolicy()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = " ".join(str(error).split())
         raise Invalid(f"{path} can't be read: {reason}.", hint='A line reads: silence.RULE = "REASON".') from None
@@ -112,10 +112,10 @@ def read_policy(home: Path) -> Policy:
         raise Invalid(
             f"{path}: '{wrong[:40]}' is not a text of 3 to {_LONGEST} characters.", hint="Hold longer or shorter texts."
         )
-    return Policy(silence=table.get("silence", {}), hold=table.get("hold", {}))
+    return ScreeningPolicy(silence=table.get("silence", {}), hold=table.get("hold", {}))
 
 
-def held_texts(lower: str, policy: Policy) -> list[tuple[int, str, str]]:
+def find_held_texts(lower: str, policy: ScreeningPolicy) -> list[tuple[int, str, str]]:
     """Where a text stands that the user wants held: place, text, reason."""
     found = ((re.search(re.escape(text.lower()), lower), text, why) for text, why in policy.hold.items())
     return [(place.start(), text, why) for place, text, why in found if place]

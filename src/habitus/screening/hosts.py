@@ -41,14 +41,14 @@ class KnownHosts:
 
 
 @functools.cache
-def known_hosts() -> KnownHosts:
-    table = dict(read_table("hosts"))
+def load_known_hosts() -> KnownHosts:
+    table = dict(load_rule_table("hosts"))
     services = {name: frozenset(domains.split()) for name, domains in table.pop("services").items()}
     return KnownHosts(services=services, **{name: frozenset(names.split()) for name, names in table.items()})
 
 
 @functools.cache
-def read_table(name: str) -> dict[str, Any]:
+def load_rule_table(name: str) -> dict[str, Any]:
     return tomllib.loads((files("habitus.screening") / "rules" / f"{name}.toml").read_text("utf-8"))
 
 
@@ -60,26 +60,26 @@ class HostClassifier:
     about: str
 
     @classmethod
-    def of_texts(cls, texts: Iterable[str], about: str) -> HostClassifier:
-        named = Counter(domain_of(host) for text in texts for host in find_hosts(text))
+    def from_texts(cls, texts: Iterable[str], about: str) -> HostClassifier:
+        named = Counter(get_domain(host) for text in texts for host in find_hosts(text))
         return cls(named=named, about=_ADDRESS.sub(" ", about.lower()))
 
     def classify(self, host: str) -> HostKind:
         if host.replace(".", "").isdigit():
             return HostKind.LOCAL if _HERE.fullmatch(host) else HostKind.FOREIGN
-        domain, top = domain_of(host), host.rpartition(".")[2]
+        domain, top = get_domain(host), host.rpartition(".")[2]
         if "." not in host or top in ("local", "internal", "localhost"):
             return HostKind.LOCAL
-        if domain in known_hosts().nowhere:
+        if domain in load_known_hosts().nowhere:
             return HostKind.PLACEHOLDER
-        if domain in known_hosts().rented:
+        if domain in load_known_hosts().rented:
             return HostKind.FOREIGN
-        if domain in known_hosts().known:
+        if domain in load_known_hosts().known:
             return HostKind.KNOWN
         is_own = self.named.get(domain, 0) >= _OWN_FROM or domain.partition(".")[0] in self.about
         return HostKind.OWN if is_own else HostKind.FOREIGN
 
-    def foreign_host(self, text: str) -> str:
+    def find_foreign_host(self, text: str) -> str:
         """Return the first host in a text that the skill has nothing else to do with; empty if there is none."""
         return next((host for host in find_hosts(text) if self.classify(host) is HostKind.FOREIGN), "")
 
@@ -91,24 +91,24 @@ def find_hosts(text: str) -> Iterator[str]:
 
 def is_throwaway(host: str) -> bool:
     """Whether anyone can have the host for a minute: a rented name or a bare public address."""
-    return domain_of(host) in known_hosts().rented or _PUBLIC.fullmatch(host) is not None
+    return get_domain(host) in load_known_hosts().rented or _PUBLIC.fullmatch(host) is not None
 
 
-def domain_of(host: str) -> str:
+def get_domain(host: str) -> str:
     return host if host.replace(".", "").isdigit() else ".".join(host.split(".")[-2:])
 
 
 @functools.cache
-def _service_key() -> re.Pattern[str]:
+def _compile_key_pattern() -> re.Pattern[str]:
     """The name of a key that belongs to one service: `GITHUB_TOKEN`, `stripe.api_key`."""
-    names = "|".join(known_hosts().services)
+    names = "|".join(load_known_hosts().services)
     return re.compile(rf"(?<![a-z0-9])({names})[_.](?:\w{{1,30}}_)?(?:token|key|secret|pat|password)\b")
 
 
-def services_of(text: str) -> frozenset[str]:
+def find_key_services(text: str) -> frozenset[str]:
     """Return the services whose keys a text names."""
-    return frozenset(_service_key().findall(text.lower()))
+    return frozenset(_compile_key_pattern().findall(text.lower()))
 
 
-def is_of_another(service: str, host: str) -> bool:
-    return domain_of(host) not in known_hosts().services[service] and service not in host.split(".")
+def is_other_service(service: str, host: str) -> bool:
+    return get_domain(host) not in load_known_hosts().services[service] and service not in host.split(".")

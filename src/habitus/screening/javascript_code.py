@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from habitus.screening.code_context import NOTHING, CodeContext, CodeFinding, Flow, patterns, union, with_text
-from habitus.screening.findings import Deed, Risk
+from habitus.screening.code_context import NOTHING, CodeContext, CodeFinding, Taint, get_pattern, merge_taints, set_text
+from habitus.screening.findings import Risk, Threat
 from habitus.screening.hosts import find_hosts, is_throwaway
 
 if TYPE_CHECKING:
@@ -22,22 +22,22 @@ _FUNCTIONS = ("arrow_function", "function_expression", "function")
 
 
 @functools.cache
-def _parser() -> Parser:
+def _create_parser() -> Parser:
     import tree_sitter_javascript  # the grammars are needed only where there is a script
     from tree_sitter import Language, Parser
 
     return Parser(Language(tree_sitter_javascript.language()))
 
 
-def find_javascript_deeds(source: str, context: CodeContext) -> tuple[CodeFinding, ...]:
+def find_javascript_threats(source: str, context: CodeContext) -> tuple[CodeFinding, ...]:
     """Return what a script does that a person should know of."""
-    root = _parser().parse(source.encode("utf-8", "replace")).root_node
-    foreign = context.hosts.foreign_host(source)
+    root = _create_parser().parse(source.encode("utf-8", "replace")).root_node
+    foreign = context.hosts.find_foreign_host(source)
     is_made = re.search(r"chmod(?:Sync)?\(", source) is not None
-    script = _Script(context=context, foreign=foreign, makes_executable=is_made)
+    script = _JavaScriptTracer(context=context, foreign=foreign, makes_executable=is_made)
     try:
         for script.is_judging in (False, True):  # once more for what is bound above from what is bound below
-            script.value(root, 0)
+            script.evaluate_node(root, 0)
     except RecursionError:
         why = "The code is nested too deeply to be looked at."
         return (CodeFinding(rule="deep_nesting", severity=Risk.NOTE, line=1, why=why),)
@@ -45,10 +45,10 @@ def find_javascript_deeds(source: str, context: CodeContext) -> tuple[CodeFindin
 
 
 @dataclass
-class _Script:
+class _JavaScriptTracer:
     context: CodeContext
     foreign: str  # the first host in the script that nobody knows
-    names: dict[str, Flow] = field(default_factory=dict)
+    names: dict[str, Taint] = field(default_factory=dict)
     modules: dict[str, str] = field(default_factory=dict)
     found: list[CodeFinding] = field(default_factory=list)
     is_judging: bool = False
@@ -59,101 +59,101 @@ class _Script:
     entered: set[str] = field(default_factory=set)
     calls: int = 0
 
-    def value(self, node: Node, depth: int) -> Flow:
+    def evaluate_node(self, node: Node, depth: int) -> Taint:
         """Return what an expression holds; statements are gone through on the way."""
         if depth > _MOST_DEPTH:
             raise RecursionError
         match node.type:
             case "string" | "template_string":
-                parts = [self.value(part, depth + 1) for part in node.named_children]
-                return with_text(union(parts), "".join(part.text for part in parts))
+                parts = [self.evaluate_node(part, depth + 1) for part in node.named_children]
+                return set_text(merge_taints(parts), "".join(part.text for part in parts))
             case "escape_sequence":
-                return Flow(text={"\\n": "\n", "\\t": "\t"}.get(_text(node), _text(node)[1:]))
+                return Taint(text={"\\n": "\n", "\\t": "\t"}.get(_node_text(node), _node_text(node)[1:]))
             case "string_fragment" | "number":
-                return Flow(text=_text(node)[:2_000])
+                return Taint(text=_node_text(node)[:2_000])
             case "identifier" | "shorthand_property_identifier":
-                return self.names.get(_text(node), NOTHING)
+                return self.names.get(_node_text(node), NOTHING)
             case "member_expression" | "subscript_expression":
-                return self._member(node, depth)
+                return self._evaluate_member(node, depth)
             case "variable_declarator" | "assignment_expression" | "augmented_assignment_expression":
-                return self._bind(node, depth)
+                return self._bind_declaration(node, depth)
             case "import_statement":
-                self._import(node)
+                self._record_import(node)
                 return NOTHING
             case "call_expression" | "new_expression":
-                return self._call(node, depth)
+                return self._evaluate_call(node, depth)
             case "binary_expression":
-                parts = [self.value(part, depth + 1) for part in node.named_children]
-                return with_text(union(parts), "".join(part.text for part in parts)[:2_000])
+                parts = [self.evaluate_node(part, depth + 1) for part in node.named_children]
+                return set_text(merge_taints(parts), "".join(part.text for part in parts)[:2_000])
             case "for_in_statement":
-                self._name(node.child_by_field_name("left"), self._of(node, "right", depth))
-            case "pair" if patterns()["holds"].search(_text(node.child_by_field_name("key"))):
-                return replace(self._of(node, "value", depth), secret="")
+                self._assign_names(node.child_by_field_name("left"), self._evaluate_type(node, "right", depth))
+            case "pair" if get_pattern("holds").search(_node_text(node.child_by_field_name("key"))):
+                return replace(self._evaluate_type(node, "value", depth), secret="")
             case "pair":
-                return self._of(node, "value", depth)
+                return self._evaluate_type(node, "value", depth)
             case "function_declaration":
-                self.functions[_text(node.child_by_field_name("name"))] = node
+                self.functions[_node_text(node.child_by_field_name("name"))] = node
             case "comment":
                 return NOTHING
-        return union(self.value(child, depth + 1) for child in node.named_children)
+        return merge_taints(self.evaluate_node(child, depth + 1) for child in node.named_children)
 
-    def _of(self, node: Node, name: str, depth: int) -> Flow:
+    def _evaluate_type(self, node: Node, name: str, depth: int) -> Taint:
         child = node.child_by_field_name(name)
-        return self.value(child, depth + 1) if child is not None else NOTHING
+        return self.evaluate_node(child, depth + 1) if child is not None else NOTHING
 
-    def _member(self, node: Node, depth: int) -> Flow:
-        dotted = self._dotted(node)
+    def _evaluate_member(self, node: Node, depth: int) -> Taint:
+        dotted = self._resolve_name(node)
         if dotted == "process.env":
-            return Flow(secret="all environment variables")
+            return Taint(secret="all environment variables")
         if found := re.fullmatch(r"process\.env\.(\w+)", dotted):
             home = found[1].upper() in ("HOME", "USERPROFILE")
             return (
-                Flow(text="~")
+                Taint(text="~")
                 if home
-                else Flow(keys=frozenset({found[1]}) if patterns()["key_name"].search(found[1]) else frozenset())
+                else Taint(keys=frozenset({found[1]}) if get_pattern("key_name").search(found[1]) else frozenset())
             )
-        return with_text(self._of(node, "object", depth), "")
+        return set_text(self._evaluate_type(node, "object", depth), "")
 
-    def _bind(self, node: Node, depth: int) -> Flow:
+    def _bind_declaration(self, node: Node, depth: int) -> Taint:
         target = node.child_by_field_name("name") or node.child_by_field_name("left")
         value = node.child_by_field_name("value") or node.child_by_field_name("right")
         if target is None or value is None:
             return NOTHING
-        flow = self.value(value, depth + 1)
-        if module := re.match(r"(?:await )?(?:require|import)\(['\"](?:node:)?([\w/-]+)['\"]\)", _text(value)):
-            self._import_names(target, module[1])
-        elif self._dotted(value) == "process.env" and target.type == "object_pattern":
-            keys = re.findall(r"\w+", _text(target))
-            flow = Flow(keys=frozenset(filter(patterns()["key_name"].search, keys)))
-        self._name(target, flow)
+        flow = self.evaluate_node(value, depth + 1)
+        if module := re.match(r"(?:await )?(?:require|import)\(['\"](?:node:)?([\w/-]+)['\"]\)", _node_text(value)):
+            self._record_import_names(target, module[1])
+        elif self._resolve_name(value) == "process.env" and target.type == "object_pattern":
+            keys = re.findall(r"\w+", _node_text(target))
+            flow = Taint(keys=frozenset(filter(get_pattern("key_name").search, keys)))
+        self._assign_names(target, flow)
         return flow
 
-    def _name(self, target: Node | None, flow: Flow) -> None:
+    def _assign_names(self, target: Node | None, flow: Taint) -> None:
         """Every name in a pattern stands for the value."""
         if target is None:
             return
         if target.type in ("identifier", "shorthand_property_identifier_pattern", "property_identifier"):
-            old = self.names.get(_text(target), NOTHING)
-            self.names[_text(target)] = with_text(old | flow, flow.text or old.text)
+            old = self.names.get(_node_text(target), NOTHING)
+            self.names[_node_text(target)] = set_text(old | flow, flow.text or old.text)
         for child in target.named_children if target.type != "member_expression" else ():
-            self._name(child, flow)
+            self._assign_names(child, flow)
 
-    def _import(self, node: Node) -> None:
-        source = _text(node.child_by_field_name("source")).strip("'\"").removeprefix("node:")
+    def _record_import(self, node: Node) -> None:
+        source = _node_text(node.child_by_field_name("source")).strip("'\"").removeprefix("node:")
         for child in node.named_children:
             if child.type == "import_clause":
-                self._import_names(child, source)
+                self._record_import_names(child, source)
 
-    def _import_names(self, target: Node, module: str) -> None:
+    def _record_import_names(self, target: Node, module: str) -> None:
         module = module.removesuffix("/promises")
         if target.type in ("identifier", "namespace_import"):
-            self.modules[_text(target).split()[-1]] = module
+            self.modules[_node_text(target).split()[-1]] = module
         elif target.type == "import_clause" and target.named_children[0].type in ("identifier", "namespace_import"):
-            self.modules[_text(target.named_children[0]).split()[-1]] = module
-        for pair in re.findall(r"(\w+)(?:\s*(?::|\bas\b)\s*(\w+))?", _text(target).partition("{")[2]):
+            self.modules[_node_text(target.named_children[0]).split()[-1]] = module
+        for pair in re.findall(r"(\w+)(?:\s*(?::|\bas\b)\s*(\w+))?", _node_text(target).partition("{")[2]):
             self.modules[pair[1] or pair[0]] = f"{module}.{pair[0]}"
 
-    def _dotted(self, node: Node | None) -> str:
+    def _resolve_name(self, node: Node | None) -> str:
         """The name that is called, with imports resolved and in small letters after the first: `cp.exec`."""
         parts: list[str] = []
         for _ in range(20):
@@ -161,10 +161,10 @@ class _Script:
                 break
             if node.type in ("member_expression", "subscript_expression"):
                 key = node.child_by_field_name("property") or node.child_by_field_name("index")
-                parts.append(_text(key).strip("'\"`"))
+                parts.append(_node_text(key).strip("'\"`"))
                 node = node.child_by_field_name("object")
             elif node.type == "call_expression":
-                inner = re.match(r"require\(['\"](?:node:)?([\w/-]+)['\"]\)$", _text(node)[:80])
+                inner = re.match(r"require\(['\"](?:node:)?([\w/-]+)['\"]\)$", _node_text(node)[:80])
                 if inner:
                     parts.append(inner[1])
                     break
@@ -172,33 +172,33 @@ class _Script:
             elif node.type in ("await_expression", "parenthesized_expression") and node.named_children:
                 node = node.named_children[0]
             else:
-                parts.append(self.modules.get(_text(node)[:60], _text(node)[:60]))
+                parts.append(self.modules.get(_node_text(node)[:60], _node_text(node)[:60]))
                 break
         return ".".join(reversed(parts))
 
-    def _call(self, node: Node, depth: int) -> Flow:
+    def _evaluate_call(self, node: Node, depth: int) -> Taint:
         called = node.child_by_field_name("function") or node.child_by_field_name("constructor")
-        name = ("new " if node.type == "new_expression" else "") + self._dotted(called).lower()
+        name = ("new " if node.type == "new_expression" else "") + self._resolve_name(called).lower()
         listed = node.child_by_field_name("arguments")
         given = [child for child in listed.named_children if child.type != "comment"] if listed is not None else []
         if called is None or called.type == "identifier":
             owner = NOTHING
         else:
             is_method = called.type == "member_expression"
-            owner = self._of(called, "object", depth) if is_method else self.value(called, depth + 1)
+            owner = self._evaluate_type(called, "object", depth) if is_method else self.evaluate_node(called, depth + 1)
         plain = [one for one in given if one.type not in _FUNCTIONS]
-        flows = [self.value(one, depth + 1) for one in plain]
+        flows = [self.evaluate_node(one, depth + 1) for one in plain]
         self.line = node.start_point[0] + 1
-        result = self._act(name, owner, flows, plain) | self._enter(_text(called), flows, depth)
+        result = self._judge_call(name, owner, flows, plain) | self._call_function(_node_text(called), flows, depth)
         for one in given:
             if one.type in _FUNCTIONS:  # what a callback is given comes from what is called
-                self._name(
+                self._assign_names(
                     one.child_by_field_name("parameters") or one.child_by_field_name("parameter"), owner | result
                 )
-                result = result | self.value(one, depth + 1)
+                result = result | self.evaluate_node(one, depth + 1)
         return result
 
-    def _enter(self, name: str, flows: Sequence[Flow], depth: int) -> Flow:
+    def _call_function(self, name: str, flows: Sequence[Taint], depth: int) -> Taint:
         """What a function of the script returns for what it is given."""
         function = self.functions.get(name)
         if function is None or name in self.entered or self.calls > _MOST_CALLS:
@@ -207,93 +207,95 @@ class _Script:
         self.entered.add(name)
         parameters = function.child_by_field_name("parameters")
         for parameter, flow in zip(parameters.named_children if parameters is not None else (), flows, strict=False):
-            self._name(parameter, flow)
-        returned = self._of(function, "body", depth)
+            self._assign_names(parameter, flow)
+        returned = self._evaluate_type(function, "body", depth)
         self.entered.discard(name)
         return returned
 
-    def _act(self, name: str, owner: Flow, flows: Sequence[Flow], plain: Sequence[Node]) -> Flow:
+    def _judge_call(self, name: str, owner: Taint, flows: Sequence[Taint], plain: Sequence[Node]) -> Taint:
         first = flows[0] if flows else NOTHING
-        everything = union([owner, *flows])
+        everything = merge_taints([owner, *flows])
         if name == "os.homedir":
-            return Flow(text="~")
-        if patterns()["joins"].fullmatch(name):
+            return Taint(text="~")
+        if get_pattern("joins").fullmatch(name):
             mark = "/" if name.startswith("path") else ""
-            return with_text(everything, mark.join(one.text for one in flows if one.text) if mark else everything.text)
-        if patterns()["reads"].fullmatch(name) and patterns()["secret_path"].search(first.text):
-            return Flow(secret=first.text)
-        if patterns()["lists"].fullmatch(name):
-            return Flow(
+            return set_text(everything, mark.join(one.text for one in flows if one.text) if mark else everything.text)
+        if get_pattern("reads").fullmatch(name) and get_pattern("secret_path").search(first.text):
+            return Taint(secret=first.text)
+        if get_pattern("lists").fullmatch(name):
+            return Taint(
                 personal=first.text.rstrip("/*")
-                if patterns()["personal_root"].fullmatch(first.text)
+                if get_pattern("personal_root").fullmatch(first.text)
                 else owner.personal
             )
-        if patterns()["decodes"].fullmatch(name) or (
+        if get_pattern("decodes").fullmatch(name) or (
             name == "buffer.from" and flows[1:] and flows[1].text in ("base64", "hex")
         ):
             return replace(everything, decoded=True, text="")
-        if patterns()["sends"].fullmatch(name):
-            return self._network(name, flows, plain)
-        if patterns()["hands_on"].fullmatch(name) and union(flows).secret and self.foreign:
-            self._saw(Deed.SENDS_SECRETS, *self.context.judge_sending(union(flows).secret, self.foreign))
+        if get_pattern("sends").fullmatch(name):
+            return self._judge_network(name, flows, plain)
+        if get_pattern("hands_on").fullmatch(name) and merge_taints(flows).secret and self.foreign:
+            self._report(Threat.SENDS_SECRETS, *self.context.judge_sending(merge_taints(flows).secret, self.foreign))
         if (
-            patterns()["evaluates"].fullmatch(name)
+            get_pattern("evaluates").fullmatch(name)
             and (everything.fetched or everything.decoded)
-            and "=>" not in _text(plain[0] if plain else None)[:80]
+            and "=>" not in _node_text(plain[0] if plain else None)[:80]
         ):
             source = f"whatever {everything.fetched} sends" if everything.fetched else "text that it decodes first"
-            self._saw(Deed.RUNS_DOWNLOADS, f"Runs {source}.")
-        if patterns()["runs"].fullmatch(name) and not name.startswith(("regexp", "/")):
-            self._run_command(name, flows, plain)
-            return Flow(shell=self.has_shell)
-        if patterns()["writes"].fullmatch(name) and len(flows) > 1:
-            self._write(first, flows[1])
-        if patterns()["deletes"].fullmatch(name):
-            self._inner(f"rm -rf {first.text or 'x'}")
+            self._report(Threat.RUNS_DOWNLOADS, f"Runs {source}.")
+        if get_pattern("runs").fullmatch(name) and not name.startswith(("regexp", "/")):
+            self._judge_command(name, flows, plain)
+            return Taint(shell=self.has_shell)
+        if get_pattern("writes").fullmatch(name) and len(flows) > 1:
+            self._judge_write(first, flows[1])
+        if get_pattern("deletes").fullmatch(name):
+            self._judge_inner_code(f"rm -rf {first.text or 'x'}")
             if first.personal:
-                self._saw(Deed.DESTROYS, f"Deletes the files below {first.personal}.")
+                self._report(Threat.DESTROYS, f"Deletes the files below {first.personal}.")
         return everything
 
-    def _network(self, name: str, flows: Sequence[Flow], plain: Sequence[Node]) -> Flow:
-        texts = [*(flow.text for flow in flows), *(_text(one)[:2_000] for one in plain)]
+    def _judge_network(self, name: str, flows: Sequence[Taint], plain: Sequence[Node]) -> Taint:
+        texts = [*(flow.text for flow in flows), *(_node_text(one)[:2_000] for one in plain)]
         named = re.search(r"host(?:name)?\s*:\s*['\"`]([\w.-]+)", " ".join(texts))
         hosts = [*([named[1]] if named else []), *(host for text in texts for host in find_hosts(text))]
-        target = next(filter(self.context.is_foreign, hosts), hosts[0] if hosts else "")
-        handed = union(flows)
+        target = next(filter(self.context.is_foreign_host, hosts), hosts[0] if hosts else "")
+        handed = merge_taints(flows)
         if handed.secret and (target or self.foreign):
-            self._saw(Deed.SENDS_SECRETS, *self.context.judge_sending(handed.secret, target or self.foreign))
-        elif is_throwaway(target) and (handed.keys or (len(plain) > 1 and "body" in _text(plain[1]))):
-            self._saw(Deed.SENDS_PRIVATE_DATA, f"Sends data to {target}, a host that anyone can have for a minute.")
-        for key in self.context.misplaced_keys(handed.keys, target):
-            self._saw(Deed.SENDS_SECRETS, f"Sends {key} to {target}, which is not where it belongs.")
+            self._report(Threat.SENDS_SECRETS, *self.context.judge_sending(handed.secret, target or self.foreign))
+        elif is_throwaway(target) and (handed.keys or (len(plain) > 1 and "body" in _node_text(plain[1]))):
+            self._report(
+                Threat.SENDS_PRIVATE_DATA, f"Sends data to {target}, a host that anyone can have for a minute."
+            )
+        for key in self.context.find_misplaced_keys(handed.keys, target):
+            self._report(Threat.SENDS_SECRETS, f"Sends {key} to {target}, which is not where it belongs.")
         if self.has_shell and "connect" in name and target:
-            self._saw(Deed.OPENS_ACCESS, f"Opens a shell on this machine for {target}.")
-        return Flow(fetched=target if target and self.context.is_foreign(target) else "")
+            self._report(Threat.OPENS_ACCESS, f"Opens a shell on this machine for {target}.")
+        return Taint(fetched=target if target and self.context.is_foreign_host(target) else "")
 
-    def _run_command(self, name: str, flows: Sequence[Flow], plain: Sequence[Node]) -> None:
-        listed = re.findall(r"['\"`]([^'\"`]+)['\"`]", _text(plain[1])) if plain[1:] else []
+    def _judge_command(self, name: str, flows: Sequence[Taint], plain: Sequence[Node]) -> None:
+        listed = re.findall(r"['\"`]([^'\"`]+)['\"`]", _node_text(plain[1])) if plain[1:] else []
         command = " ".join([*(flow.text for flow in flows[:1]), *map(shlex.quote, listed)])
         if self.makes_executable and self.foreign:
-            self._saw(Deed.RUNS_DOWNLOADS, f"Runs a program that it downloads from {self.foreign}.")
+            self._report(Threat.RUNS_DOWNLOADS, f"Runs a program that it downloads from {self.foreign}.")
         if any(flow.fetched or flow.decoded for flow in flows):
-            self._saw(Deed.RUNS_DOWNLOADS, "Runs a command that was downloaded or decoded.")
+            self._report(Threat.RUNS_DOWNLOADS, "Runs a command that was downloaded or decoded.")
         self.has_shell |= re.fullmatch(r"(?:/\w+)*/?(?:ba|z)?sh|cmd(?:\.exe)?|powershell", command.strip()) is not None
-        self._inner(command)
+        self._judge_inner_code(command)
 
-    def _write(self, path: Flow, content: Flow) -> None:
+    def _judge_write(self, path: Taint, content: Taint) -> None:
         if path.personal:
-            self._saw(Deed.DESTROYS, f"Overwrites the files below {path.personal}.")
+            self._report(Threat.DESTROYS, f"Overwrites the files below {path.personal}.")
         if path.text and content.text:
-            self._inner(f"cat >> '{path.text}' <<'HABITUS_END'\n{content.text}\nHABITUS_END\n")
+            self._judge_inner_code(f"cat >> '{path.text}' <<'HABITUS_END'\n{content.text}\nHABITUS_END\n")
 
-    def _inner(self, command: str) -> None:
+    def _judge_inner_code(self, command: str) -> None:
         for one in self.context.read_inner(command, "sh") if self.is_judging else ():
-            self._saw(one.rule, one.why, one.severity)
+            self._report(one.rule, one.why, one.severity)
 
-    def _saw(self, rule: str, why: str, severity: Risk = Risk.HIGH) -> None:
+    def _report(self, rule: str, why: str, severity: Risk = Risk.HIGH) -> None:
         if self.is_judging:
             self.found.append(CodeFinding(rule=rule, severity=severity, line=self.line, why=why))
 
 
-def _text(node: Node | None) -> str:
+def _node_text(node: Node | None) -> str:
     return (node.text or b"").decode("utf-8", "replace") if node is not None else ""

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from habitus.screening.code_context import CodeContext, CodeFinding, patterns
-from habitus.screening.findings import Deed, Risk
-from habitus.screening.hosts import HostKind, find_hosts, is_of_another, is_throwaway
-from habitus.screening.values import NONE, ValueOrigin, ValueOrigins, Values, opens
+from habitus.screening.code_context import CodeContext, CodeFinding, get_pattern
+from habitus.screening.findings import Risk, Threat
+from habitus.screening.hosts import HostKind, find_hosts, is_other_service, is_throwaway
+from habitus.screening.values import NONE, PythonValueTable, ValueOrigin, ValueOrigins, is_open_function
 
 _HIGH, _NOTE = Risk.HIGH, Risk.NOTE
 _PER_RULE = 8
@@ -26,20 +26,20 @@ _HIDDEN_NAMES = frozenset({"eval", "exec", "system", "popen", "__import__", "com
 _WRITERS = ("shutil.copy", "shutil.copyfile", "shutil.copy2", "shutil.move", "os.symlink")
 
 
-def find_python_deeds(source: str, context: CodeContext) -> tuple[CodeFinding, ...]:
+def find_python_threats(source: str, context: CodeContext) -> tuple[CodeFinding, ...]:
     """Return what the code does that a person should know of; nothing if it is no Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
         look = _PythonReader(
-            values=Values(),
+            values=PythonValueTable(),
             has_sockets="socket" in source,
             context=context,
             makes_executable=_EXECUTABLE.search(source) is not None,
-            foreign=context.hosts.foreign_host(source),
+            foreign=context.hosts.find_foreign_host(source),
         )
-        look.values.learn(tree)
+        look.values.read_module(tree)
         look.visit(tree)
     except (SyntaxError, ValueError):
         return ()
@@ -52,20 +52,20 @@ def find_python_deeds(source: str, context: CodeContext) -> tuple[CodeFinding, .
     return tuple(look.seen)
 
 
-def combine_files(found_by_path: Mapping[str, tuple[CodeFinding, ...]]) -> Iterator[tuple[str, CodeFinding]]:
-    """Reading credentials in one file and sending data to a stranger in another is one deed."""
+def combine_file_findings(found_by_path: Mapping[str, tuple[CodeFinding, ...]]) -> Iterator[tuple[str, CodeFinding]]:
+    """Reading credentials in one file and sending data to a stranger in another is one threat."""
     everything = [(path, found) for path, all_found in found_by_path.items() for found in all_found]
     reads = [one for one in everything if one[1].rule in ("reads_secrets", "environment_dump", "spies")]
     sends = [one for one in everything if one[1].rule == "sends_far"]
     if reads and sends and len({path for path, _ in (reads[0], sends[0])}) > 1:
         (source, reader), (path, sender) = reads[0], sends[0]
         why = f"{sender.why.rstrip('.')}, and {source}:{reader.line} reads credentials or private data."
-        yield path, CodeFinding(rule=Deed.SENDS_SECRETS, severity=_HIGH, line=sender.line, why=why)
+        yield path, CodeFinding(rule=Threat.SENDS_SECRETS, severity=_HIGH, line=sender.line, why=why)
 
 
 @dataclass
 class _PythonReader(ast.NodeVisitor):
-    values: Values
+    values: PythonValueTable
     has_sockets: bool
     context: CodeContext
     makes_executable: bool
@@ -73,132 +73,138 @@ class _PythonReader(ast.NodeVisitor):
     seen: list[CodeFinding] = field(default_factory=list)
     count: Counter[str] = field(default_factory=Counter)
 
-    def saw(self, rule: str, severity: Risk, node: ast.expr | ast.stmt, why: str) -> None:
+    def report(self, rule: str, severity: Risk, node: ast.expr | ast.stmt, why: str) -> None:
         self.count[rule] += 1
         if self.count[rule] <= _PER_RULE:
             self.seen.append(CodeFinding(rule=rule, severity=severity, line=node.lineno, why=why))
 
     def visit_Call(self, node: ast.Call) -> None:
-        name = self.values.name_of(node.func)
-        self._evaluation(name, node)
-        self._commands(name, node)
-        self._environment(name, node)
-        self._network(name, node)
-        self._files(name, node)
-        self._tricks(name, node)
+        name = self.values.resolve_name(node.func)
+        self._judge_evaluation(name, node)
+        self._judge_command(name, node)
+        self._judge_environment(name, node)
+        self._judge_network(name, node)
+        self._judge_file_access(name, node)
+        self._judge_obfuscation(name, node)
         self.generic_visit(node)
 
-    def _evaluation(self, name: str, node: ast.Call) -> None:
+    def _judge_evaluation(self, name: str, node: ast.Call) -> None:
         if not node.args:
             return
-        origins = self.values.origins_of(node.args[0])
+        origins = self.values.find_origins(node.args[0])
         is_foreign = bool(origins & {ValueOrigin.FETCHED, ValueOrigin.DECODED})
-        if patterns()["python_evaluates"].fullmatch(name):
+        if get_pattern("python_evaluates").fullmatch(name):
             if is_foreign:
-                self.saw(Deed.RUNS_DOWNLOADS, _HIGH, node, f"Runs code that was downloaded or decoded: {name}().")
+                self.report(Threat.RUNS_DOWNLOADS, _HIGH, node, f"Runs code that was downloaded or decoded: {name}().")
             elif not (name.endswith("compile") or _has_no_builtins(node)):
-                self.saw("evaluates", _NOTE, node, f"{name}() runs text as code.")
-        elif patterns()["python_unpickles"].fullmatch(name) and not any(
+                self.report("evaluates", _NOTE, node, f"{name}() runs text as code.")
+        elif get_pattern("python_unpickles").fullmatch(name) and not any(
             word.arg in ("Loader", "weights_only") for word in node.keywords
         ):
             why = f"{name}() can run code that is hidden in the data."
-            self.saw(Deed.RUNS_DOWNLOADS if is_foreign else "unpickles", _HIGH if is_foreign else _NOTE, node, why)
+            self.report(Threat.RUNS_DOWNLOADS if is_foreign else "unpickles", _HIGH if is_foreign else _NOTE, node, why)
 
-    def _commands(self, name: str, node: ast.Call) -> None:
+    def _judge_command(self, name: str, node: ast.Call) -> None:
         if not node.args or not (
-            patterns()["python_runs_shell"].fullmatch(name) or patterns()["python_runs"].fullmatch(name)
+            get_pattern("python_runs_shell").fullmatch(name) or get_pattern("python_runs").fullmatch(name)
         ):
             return
         first = node.args[0]
-        parts = [self.values.text_of(part) or "x" for part in first.elts] if isinstance(first, ast.List) else []
-        text, origins = shlex.join(parts) or self.values.text_of(first), self.values.origins_of(first)
-        if self.makes_executable and self.foreign and ValueOrigin.FETCHED in self.values.all_origins:
-            self.saw(Deed.RUNS_DOWNLOADS, _HIGH, node, f"Runs a program that it downloads from {self.foreign}.")
+        parts = [self.values.evaluate_text(part) or "x" for part in first.elts] if isinstance(first, ast.List) else []
+        text, origins = shlex.join(parts) or self.values.evaluate_text(first), self.values.find_origins(first)
+        if self.makes_executable and self.foreign and ValueOrigin.FETCHED in self.values.list_origins:
+            self.report(Threat.RUNS_DOWNLOADS, _HIGH, node, f"Runs a program that it downloads from {self.foreign}.")
         if origins & {ValueOrigin.FETCHED, ValueOrigin.DECODED}:
-            self.saw(Deed.RUNS_DOWNLOADS, _HIGH, node, "Runs a command that was downloaded or decoded.")
-        if patterns()["python_spy_command"].search(text):
-            self.saw("spies", _NOTE, node, "Reads the clipboard, the screen or the keychain.")
-        self._inner(text, node)
+            self.report(Threat.RUNS_DOWNLOADS, _HIGH, node, "Runs a command that was downloaded or decoded.")
+        if get_pattern("python_spy_command").search(text):
+            self.report("spies", _NOTE, node, "Reads the clipboard, the screen or the keychain.")
+        self._judge_inner_code(text, node)
 
-    def _inner(self, command: str, node: ast.Call) -> None:
+    def _judge_inner_code(self, command: str, node: ast.Call) -> None:
         for one in self.context.read_inner(command, "sh"):
-            self.saw(one.rule, one.severity, node, one.why)
+            self.report(one.rule, one.severity, node, one.why)
 
-    def _environment(self, name: str, node: ast.Call) -> None:
+    def _judge_environment(self, name: str, node: ast.Call) -> None:
         takes_all = name in ("dict", "json.dumps", "str") and any(
-            self.values.name_of(arg) == "os.environ" for arg in node.args
+            self.values.resolve_name(arg) == "os.environ" for arg in node.args
         )
         if name == "os.environ.items" or takes_all:
-            self.saw("environment_dump", _NOTE, node, "Reads all environment variables.")
-        if patterns()["python_spies"].fullmatch(name):
-            self.saw("spies", _NOTE, node, "Reads the clipboard, the screen, the keyboard, the camera or passwords.")
+            self.report("environment_dump", _NOTE, node, "Reads all environment variables.")
+        if get_pattern("python_spies").fullmatch(name):
+            self.report("spies", _NOTE, node, "Reads the clipboard, the screen, the keyboard, the camera or passwords.")
 
-    def _network(self, name: str, node: ast.Call) -> None:
-        is_sending = patterns()["python_sends"].fullmatch(name) is not None
-        if is_sending or patterns()["python_gets"].fullmatch(name):
+    def _judge_network(self, name: str, node: ast.Call) -> None:
+        is_sending = get_pattern("python_sends").fullmatch(name) is not None
+        if is_sending or get_pattern("python_gets").fullmatch(name):
             bodies = [word.value for word in node.keywords if word.arg in _BODIES]
             bodies += node.args[1:] if name.startswith(("requests", "httpx")) else node.args if is_sending else []
-            target = next(find_hosts(self.values.text_of(node.args[0])), "") if node.args else ""
+            target = next(find_hosts(self.values.evaluate_text(node.args[0])), "") if node.args else ""
             host = target or self.foreign
             is_far = bool(host) and self.context.hosts.classify(host) in (HostKind.FOREIGN, HostKind.PLACEHOLDER)
             if is_sending and is_far:
-                self.saw("sends_far", _NOTE, node, f"Sends data to {host}.")
-            origins: ValueOrigins = NONE.union(*map(self.values.origins_of, bodies))
-            if is_far and target and any(is_of_another(service, target) for service in self.values.services_in(node)):
-                self.saw(Deed.SENDS_SECRETS, _HIGH, node, f"Sends a key of another service to {target}.")
+                self.report("sends_far", _NOTE, node, f"Sends data to {host}.")
+            origins: ValueOrigins = NONE.union(*map(self.values.find_origins, bodies))
+            if (
+                is_far
+                and target
+                and any(is_other_service(service, target) for service in self.values.find_services(node))
+            ):
+                self.report(Threat.SENDS_SECRETS, _HIGH, node, f"Sends a key of another service to {target}.")
             elif bodies and is_throwaway(target):
-                self.saw(Deed.SENDS_PRIVATE_DATA, _HIGH, node, f"Sends data to {target}, a throwaway host.")
+                self.report(Threat.SENDS_PRIVATE_DATA, _HIGH, node, f"Sends data to {target}, a throwaway host.")
             elif ValueOrigin.SECRET in origins:
                 severity = _HIGH if is_far or not host else _NOTE
-                self.saw(Deed.SENDS_SECRETS, severity, node, f"Sends credentials to {host or 'a server'}.")
+                self.report(Threat.SENDS_SECRETS, severity, node, f"Sends credentials to {host or 'a server'}.")
         if self.has_sockets and name in ("os.dup2", "pty.spawn"):
-            self.saw(Deed.OPENS_ACCESS, _HIGH, node, "Opens a shell on this machine for someone else.")
+            self.report(Threat.OPENS_ACCESS, _HIGH, node, "Opens a shell on this machine for someone else.")
 
-    def _files(self, name: str, node: ast.Call) -> None:
+    def _judge_file_access(self, name: str, node: ast.Call) -> None:
         path = node.func.value if isinstance(node.func, ast.Attribute) and "." in name else None
         operands = [*node.args[:2], *([path] if path is not None else [])]
-        is_theirs = any(ValueOrigin.PERSONAL in self.values.origins_of(one) for one in operands)
-        if self._writes(name, node):
+        is_theirs = any(ValueOrigin.PERSONAL in self.values.find_origins(one) for one in operands)
+        if self._is_write_call(name, node):
             targets = node.args[1:2] if name in _WRITERS else operands
             for target in targets if not is_theirs else ():
-                self._write(self.values.text_of(target), node)
+                self._judge_write(self.values.evaluate_text(target), node)
             if is_theirs:
-                self.saw(Deed.DESTROYS, _HIGH, node, "Overwrites the person's files one by one.")
-        elif opens(name) and any(map(self.values.is_secret_path, [*operands, node])):
-            self.saw("reads_secrets", _NOTE, node, "Reads a file that holds credentials.")
-        if patterns()["python_deletes"].fullmatch(name):
-            self._inner("rm -rf " + " ".join(filter(None, map(self.values.text_of, operands))), node)
+                self.report(Threat.DESTROYS, _HIGH, node, "Overwrites the person's files one by one.")
+        elif is_open_function(name) and any(map(self.values.is_secret_path, [*operands, node])):
+            self.report("reads_secrets", _NOTE, node, "Reads a file that holds credentials.")
+        if get_pattern("python_deletes").fullmatch(name):
+            self._judge_inner_code("rm -rf " + " ".join(filter(None, map(self.values.evaluate_text, operands))), node)
             if is_theirs:
-                self.saw(Deed.DESTROYS, _HIGH, node, "Deletes the person's files one by one.")
+                self.report(Threat.DESTROYS, _HIGH, node, "Deletes the person's files one by one.")
 
-    def _write(self, path: str, node: ast.Call) -> None:
+    def _judge_write(self, path: str, node: ast.Call) -> None:
         """What is written to a file that is run later is judged by all the texts that the file may write."""
         if path and len(path) < 200 and "\n" not in path:
             written = (
-                self.values.text_of(node.args[0]) if node.args and "write" in self.values.name_of(node.func) else ""
+                self.values.evaluate_text(node.args[0])
+                if node.args and "write" in self.values.resolve_name(node.func)
+                else ""
             )
             content = written or "\n".join(text for text in self.values.written if text != path)
-            self._inner(f"cat >> '{path}' <<'HABITUS_END'\n{content}\nHABITUS_END\n", node)
+            self._judge_inner_code(f"cat >> '{path}' <<'HABITUS_END'\n{content}\nHABITUS_END\n", node)
 
-    def _writes(self, name: str, node: ast.Call) -> bool:
+    def _is_write_call(self, name: str, node: ast.Call) -> bool:
         if name.endswith((".write_text", ".write_bytes", ".symlink_to")) or name in _WRITERS:
             return True
         place = 1 if name.endswith("open") and "." not in name else 0 if name.endswith(".open") else 1
         modes = [*node.args[place : place + 1], *(word.value for word in node.keywords if word.arg == "mode")]
-        return opens(name) and any(_WRITE_MODE.fullmatch(self.values.text_of(mode)) for mode in modes)
+        return is_open_function(name) and any(_WRITE_MODE.fullmatch(self.values.evaluate_text(mode)) for mode in modes)
 
-    def _tricks(self, name: str, node: ast.Call) -> None:
+    def _judge_obfuscation(self, name: str, node: ast.Call) -> None:
         match node:
             case ast.Call(func=ast.Name(id="getattr"), args=[owner, attribute, *_]):
-                is_hidden = not isinstance(attribute, ast.Constant) or self.values.name_of(owner) in _OWNERS
+                is_hidden = not isinstance(attribute, ast.Constant) or self.values.resolve_name(owner) in _OWNERS
             case ast.Call(func=ast.Subscript(value=owner, slice=attribute)):
                 is_hidden = (
                     re.search(r"globals|locals|vars|__builtins__|__dict__", ast.unparse(owner)[:200]) is not None
                 )
             case _:
                 return
-        if is_hidden and self.values.text_of(attribute) in _HIDDEN_NAMES:
-            self.saw("hidden_call", _HIGH, node, "Hides which function it calls.")
+        if is_hidden and self.values.evaluate_text(attribute) in _HIDDEN_NAMES:
+            self.report("hidden_call", _HIGH, node, "Hides which function it calls.")
 
 
 def _has_no_builtins(node: ast.Call) -> bool:

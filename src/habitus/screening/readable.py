@@ -64,12 +64,12 @@ class HiddenText:
     says: str = ""
 
 
-def is_strange(text: str) -> bool:
+def has_strange_characters(text: str) -> bool:
     """Has it characters that need a closer look?"""
     return not text.isascii() and _STRANGE.search(text) is not None
 
 
-def plain(text: str, *, strange: bool = True) -> str:
+def normalize_text(text: str, *, strange: bool = True) -> str:
     """The text as it looks: one form per character, ASCII for look-alikes, nothing invisible. Keeps line numbers."""
     if text.isascii():
         return text
@@ -78,10 +78,10 @@ def plain(text: str, *, strange: bool = True) -> str:
     if not strange:
         return text
     seen = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
-    return _WORD_WITH_OTHERS.sub(_fold, seen) if _OTHER_LETTERS.search(seen) else seen
+    return _WORD_WITH_OTHERS.sub(_fold_lookalikes, seen) if _OTHER_LETTERS.search(seen) else seen
 
 
-def invisible(text: str) -> Iterator[HiddenText]:
+def find_invisible(text: str) -> Iterator[HiddenText]:
     """Characters that carry text past a reader's eyes."""
     if not _INVISIBLE.search(text):
         return
@@ -89,45 +89,49 @@ def invisible(text: str) -> Iterator[HiddenText]:
     if place := _TAGS.search(rest):
         codes = (ord(char) - 0xE0000 for run in _TAGS.findall(rest) for char in run)
         says = "".join(chr(code) for code in codes if code < 127)
-        yield _hidden(
+        yield _make_hidden_text(
             "tag_characters", "Invisible characters spell a text that only the model reads.", rest, place, says
         )
     if place := _SELECTORS.search(rest):
         says = "".join(map(_decode_selector, "".join(_SELECTORS.findall(rest))))
-        yield _hidden("variation_selectors", "A run of variation selectors carries hidden bytes.", rest, place, says)
+        yield _make_hidden_text(
+            "variation_selectors", "A run of variation selectors carries hidden bytes.", rest, place, says
+        )
     if place := _ZERO_WIDTH.search(rest):
-        yield _hidden("zero_width_run", "A run of zero-width characters can carry a hidden text.", rest, place)
+        yield _make_hidden_text(
+            "zero_width_run", "A run of zero-width characters can carry a hidden text.", rest, place
+        )
     if place := _OVERRIDE.search(rest):
-        yield _hidden("bidi_override", "The text is shown in another order than it is read.", rest, place)
+        yield _make_hidden_text("bidi_override", "The text is shown in another order than it is read.", rest, place)
 
 
 def find_encoded(text: str) -> Iterator[HiddenText]:
     """Readable text inside base64, hex, escapes, entities or lists of character codes; decoded once."""
     line, counted = 1, 0
-    for start, says in _decodings(text):
+    for start, says in _decode_parts(text):
         line += text.count("\n", counted, start) if start >= counted else -text.count("\n", start, counted)
         counted = start
         why = "An encoded block holds readable text."
         yield HiddenText(rule="encoded_text", severity=Risk.NOTE, why=why, line=line, says=says)
 
 
-def _decodings(text: str) -> Iterator[tuple[int, str]]:
+def _decode_parts(text: str) -> Iterator[tuple[int, str]]:
     letters = text.encode("ascii", "replace")
-    for start, end in _long_runs(letters):
-        if says := _decode(text[start:end]):
+    for start, end in _find_base64_runs(letters):
+        if says := _decode_blob(text[start:end]):
             yield start, says
     if any(letters.count(mark) >= _FEWEST_ESCAPES for mark in _ESCAPE_MARKS):
         for place in _ESCAPES.finditer(text):
-            if says := _decode(place.group()):
+            if says := _decode_blob(place.group()):
                 yield place.start(), says
     if _LONG_LIST in letters.translate(_LISTS):
         for place in _NUMBERS.finditer(text):
             codes = (int(code) for code in place.group().split(","))
-            if says := _readable(bytes(code for code in codes if code < 256)):
+            if says := _decode_if_printable(bytes(code for code in codes if code < 256)):
                 yield place.start(), says
 
 
-def _long_runs(letters: bytes) -> Iterator[tuple[int, int]]:
+def _find_base64_runs(letters: bytes) -> Iterator[tuple[int, int]]:
     """Where the characters of base64 stand without a break."""
     runs = letters.translate(_RUNS)
     start = runs.find(_LONG_RUN)
@@ -138,14 +142,14 @@ def _long_runs(letters: bytes) -> Iterator[tuple[int, int]]:
         start = runs.find(_LONG_RUN, end)
 
 
-def _hidden(
+def _make_hidden_text(
     rule: str, why: str, text: str, place: re.Match[str], says: str = "", *, risk: Risk = Risk.HIGH
 ) -> HiddenText:
     line = text.count("\n", 0, place.start()) + 1
     return HiddenText(rule=rule, severity=risk, why=why, line=line, says=says)
 
 
-def _fold(word: re.Match[str]) -> str:
+def _fold_lookalikes(word: re.Match[str]) -> str:
     """The ASCII word it looks like, if all of it does and some of it is ASCII already."""
     text = word.group()
     if not any(char.isascii() for char in text):
@@ -160,22 +164,22 @@ def _decode_selector(char: str) -> str:
     return chr(byte) if 32 <= byte < 127 else " "
 
 
-def _decode(blob: str) -> str:
+def _decode_blob(blob: str) -> str:
     if blob.startswith("&#"):
-        return _readable(html.unescape(blob).encode("utf-8", "replace"))
+        return _decode_if_printable(html.unescape(blob).encode("utf-8", "replace"))
     if blob[0] in "\\%":
-        return _readable(bytes.fromhex(_ESCAPE_MARK.sub("", blob)))
+        return _decode_if_printable(bytes.fromhex(_ESCAPE_MARK.sub("", blob)))
     if len(blob) % 2 == 0 and _HEX.fullmatch(blob):
-        return _readable(bytes.fromhex(blob))
+        return _decode_if_printable(bytes.fromhex(blob))
     if blob.isalpha() and (blob.islower() or blob.isupper()):
         return ""  # a long word or a line of letters
     try:
-        return _readable(base64.b64decode(blob[: len(blob) - (len(blob) % 4 == 1)] + "=" * (-len(blob) % 4)))
+        return _decode_if_printable(base64.b64decode(blob[: len(blob) - (len(blob) % 4 == 1)] + "=" * (-len(blob) % 4)))
     except (ValueError, binascii.Error):
         return ""
 
 
-def _readable(data: bytes) -> str:
+def _decode_if_printable(data: bytes) -> str:
     """The text, if all of it is printable; chance does not make that many printable bytes."""
     try:
         text = data.decode("utf-8")

@@ -10,16 +10,30 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from habitus.files import Tree, TreeFile
-from habitus.screening.code import find_code_deeds
-from habitus.screening.code_context import CodeFinding, patterns
-from habitus.screening.file_kinds import FileReferences, Kind, is_instruction_file, is_prose, is_script, kinds_of
-from habitus.screening.findings import Deed, Finding, Policy, Risk, held_texts, quote_of, worse_first
+from habitus.screening.code import find_code_threats
+from habitus.screening.code_context import CodeFinding, get_pattern
+from habitus.screening.file_kinds import (
+    FileKind,
+    FileReferences,
+    classify_file,
+    is_instruction_file,
+    is_prose,
+    is_script,
+)
+from habitus.screening.findings import (
+    Finding,
+    ScreeningPolicy,
+    Risk,
+    Threat,
+    find_held_texts,
+    get_severity_key,
+    make_quote,
+)
 from habitus.screening.hosts import HostClassifier
-from habitus.screening.prose import find_licences, find_prose_deeds, is_command_excused
-from habitus.screening.python_code import combine_files
-from habitus.screening.readable import HiddenText, find_encoded, invisible, is_strange, plain
-from habitus.screening.statements import SHELL_FENCES, CodeBlock, Unit, read_page, split_sentences
-from habitus.screening.statements import Page as ProsePage
+from habitus.screening.prose import find_permission_claims, find_prose_threats, is_command_excused
+from habitus.screening.python_code import combine_file_findings
+from habitus.screening.readable import HiddenText, find_encoded, find_invisible, has_strange_characters, normalize_text
+from habitus.screening.statements import SHELL_FENCES, CodeBlock, ProsePage, ProseUnit, parse_page, split_sentences
 
 _PER_RULE = 8  # places of one rule in one file that are reported; the first says enough
 _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xca\xfe\xba\xbe")
@@ -28,17 +42,17 @@ _FRONT = re.compile(r"\A(---\n.{0,1200}?\n---|.{0,120}).*", re.DOTALL)  # what a
 _INLINE = re.compile(r"`([^`\s]{1,200}[ \t][^`\n]{3,2000})`")
 
 
-def scan(tree: Tree, policy: Policy = Policy()) -> tuple[Finding, ...]:  # noqa: B008 - a frozen value
+def scan_skill(tree: Tree, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple[Finding, ...]:  # noqa: B008 - a frozen value
     """Return everything that a skill's files would do, worst first."""
-    texts = {path: text for path, file in sorted(tree.items()) if (text := _text_of(path, file)) is not None}
-    seen = {path: plain(text, strange=is_strange(text)) for path, text in texts.items()}
-    references = FileReferences.of_texts((text.lower() for text in seen.values()), tree)
+    texts = {path: text for path, file in sorted(tree.items()) if (text := _extract_text(path, file)) is not None}
+    seen = {path: normalize_text(text, strange=has_strange_characters(text)) for path, text in texts.items()}
+    references = FileReferences.from_texts((text.lower() for text in seen.values()), tree)
     findings = [found for path, file in sorted(tree.items()) for found in _scan_opaque(path, file, references)]
     head = next((text[:1600] for path, text in seen.items() if path.lower().endswith("skill.md")), "")
-    hosts = HostClassifier.of_texts(seen.values(), _FRONT.sub(r"\1", head))
+    hosts = HostClassifier.from_texts(seen.values(), _FRONT.sub(r"\1", head))
     in_code: dict[str, tuple[CodeFinding, ...]] = {}
     for path, text in seen.items():
-        for kind in kinds_of(path, text, is_executable=tree[path].executable, references=references):
+        for kind in classify_file(path, text, is_executable=tree[path].executable, references=references):
             page = ScannedFile(
                 path=path,
                 raw=texts[path],
@@ -49,27 +63,36 @@ def scan(tree: Tree, policy: Policy = Policy()) -> tuple[Finding, ...]:  # noqa:
                 is_instruction=is_instruction_file(path, tree),
                 is_run_as_python=references.is_run_as_python(path),
             )
-            findings += page.findings()
-            if kind is Kind.CODE:
+            findings += page.find_threats()
+            if kind is FileKind.CODE:
                 in_code[path] = page.code_findings
-    for path, found in combine_files(in_code):
+    for path, found in combine_file_findings(in_code):
         findings.append(
-            _finding(path, found.line, found.rule, found.severity, found.why, _line(seen[path], found.line))
+            _make_finding(path, found.line, found.rule, found.severity, found.why, _get_line(seen[path], found.line))
         )
     spoken = (finding for finding in dict.fromkeys(findings) if finding.rule not in policy.silence)
-    return _first_of_each(sorted(spoken, key=worse_first))
+    return _limit_per_rule(sorted(spoken, key=get_severity_key))
 
 
-def scan_text(text: str, policy: Policy = Policy()) -> tuple[Finding, ...]:  # noqa: B008 - a frozen value
+def scan_text(text: str, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple[Finding, ...]:  # noqa: B008 - a frozen value
     """Return what a text would do that a model reads unasked, as a lesson is."""
     hosts = HostClassifier(named={}, about="")
     page = ScannedFile(
-        path="", raw=text, text=plain(text), hosts=hosts, policy=policy, kind=Kind.PROSE, is_prompt=True, is_lesson=True
+        path="",
+        raw=text,
+        text=normalize_text(text),
+        hosts=hosts,
+        policy=policy,
+        kind=FileKind.PROSE,
+        is_prompt=True,
+        is_lesson=True,
     )
-    return tuple(sorted((found for found in page.findings() if found.rule not in policy.silence), key=worse_first))
+    return tuple(
+        sorted((found for found in page.find_threats() if found.rule not in policy.silence), key=get_severity_key)
+    )
 
 
-def _first_of_each(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def _limit_per_rule(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """A few places of one rule in one file say enough."""
     count = Counter[tuple[str, str]]()
     kept = []
@@ -79,7 +102,7 @@ def _first_of_each(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(kept)
 
 
-def _text_of(path: str, file: TreeFile) -> str | None:
+def _extract_text(path: str, file: TreeFile) -> str | None:
     """Return what a reader of the file would see, or None for what is no text."""
     content = file.content
     if content is None:
@@ -98,19 +121,19 @@ def _scan_opaque(path: str, file: TreeFile, references: FileReferences) -> Itera
     if content is None:
         is_run = file.executable or is_script(path, b"") or references.is_run(path)
         why = f"{file.size:,} bytes were not looked at{', and it is code' if is_run else ''}."
-        yield _finding(path, 1, "too_large", Risk.HIGH if is_run else Risk.NOTE, why, path)
+        yield _make_finding(path, 1, "too_large", Risk.HIGH if is_run else Risk.NOTE, why, path)
     elif b"\0" not in content or content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return
     elif content.startswith(_PROGRAMS):
-        yield _finding(path, 1, "program", Risk.HIGH, "A program can't be looked into.", path)
+        yield _make_finding(path, 1, "program", Risk.HIGH, "A program can't be looked into.", path)
     elif path.lower().endswith(_COMPILED) or file.executable:
-        yield _finding(path, 1, "compiled", Risk.HIGH, "Compiled code can't be looked into.", path)
+        yield _make_finding(path, 1, "compiled", Risk.HIGH, "Compiled code can't be looked into.", path)
     elif is_script(path, content) or references.is_run(path):
-        yield _finding(
+        yield _make_finding(
             path, 1, "bytes_in_script", Risk.HIGH, "A script with bytes that are no text hides what it does.", path
         )
-    elif _text_of(path, file) is None and not patterns()["media"].search(path.lower()):
-        yield _finding(path, 1, "opaque_file", Risk.NOTE, "A binary file can't be looked into.", path)
+    elif _extract_text(path, file) is None and not get_pattern("media").search(path.lower()):
+        yield _make_finding(path, 1, "opaque_file", Risk.NOTE, "A binary file can't be looked into.", path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,29 +144,29 @@ class ScannedFile:
     raw: str
     text: str  # as a reader sees it
     hosts: HostClassifier
-    policy: Policy
-    kind: Kind
+    policy: ScreeningPolicy
+    kind: FileKind
     is_instruction: bool = True  # a model follows it, rather than opening it as a reference
     is_run_as_python: bool = False
     is_prompt: bool = False  # a model reads it unasked
     is_lesson: bool = False
 
-    def findings(self) -> Iterator[Finding]:
+    def find_threats(self) -> Iterator[Finding]:
         lower = self.text.lower()
-        for place, _, why in held_texts(lower, self.policy):
+        for place, _, why in find_held_texts(lower, self.policy):
             line = bisect_right(self._line_starts, place)
-            yield _finding(self.path, line, "hold", Risk.HIGH, why, _line(self.text, line))
+            yield _make_finding(self.path, line, "hold", Risk.HIGH, why, _get_line(self.text, line))
         match self.kind:
-            case Kind.PROSE:
-                yield from self._prose_findings()
-            case Kind.CODE:
+            case FileKind.PROSE:
+                yield from self._scan_prose()
+            case FileKind.CODE:
                 for found in self.code_findings:
-                    yield _finding(
-                        self.path, found.line, found.rule, found.severity, found.why, _line(self.text, found.line)
+                    yield _make_finding(
+                        self.path, found.line, found.rule, found.severity, found.why, _get_line(self.text, found.line)
                     )
-            case Kind.DATA:
+            case FileKind.DATA:
                 return
-        yield from self._hidden_findings()
+        yield from self._find_hidden()
 
     @cached_property
     def _line_starts(self) -> list[int]:
@@ -162,87 +185,96 @@ class ScannedFile:
 
     def _read_code(self, code: str, language: str) -> tuple[CodeFinding, ...]:
         """Languages and settings without a reader are searched for commands line by line."""
-        if patterns()["read_whole"].fullmatch(language):
-            return find_code_deeds(code, "py" if language in ("pyw", "pyi") else language, self.hosts)
-        lines = ((at, line) for at, line in enumerate(code.split("\n"), 1) if patterns()["command_marks"].search(line))
+        if get_pattern("read_whole").fullmatch(language):
+            return find_code_threats(code, "py" if language in ("pyw", "pyi") else language, self.hosts)
+        lines = ((at, line) for at, line in enumerate(code.split("\n"), 1) if get_pattern("command_marks").search(line))
         return tuple(
             replace(found, line=number)
             for number, line in lines
-            for start in [place.start() for place in patterns()["command"].finditer(line)][:20]
-            for found in find_code_deeds(line[start : start + 2_000], "sh", self.hosts)
+            for start in [place.start() for place in get_pattern("command").finditer(line)][:20]
+            for found in find_code_threats(line[start : start + 2_000], "sh", self.hosts)
         )
 
     @cached_property
     def _page(self) -> ProsePage:
-        return read_page(self.text)
+        return parse_page(self.text)
 
-    def _prose_findings(self) -> Iterator[Finding]:
-        for one in find_prose_deeds(self._page.statements, self.hosts, is_prompt=self.is_prompt):
+    def _scan_prose(self) -> Iterator[Finding]:
+        for one in find_prose_threats(self._page.statements, self.hosts, is_prompt=self.is_prompt):
             is_held = one.severity is Risk.HIGH and (self.is_instruction or one.statement.is_description)
-            yield self._at(one.statement.line, one.deed, Risk.HIGH if is_held else Risk.NOTE, one.why)
+            yield self._finding_at(one.statement.line, one.threat, Risk.HIGH if is_held else Risk.NOTE, one.why)
         for statement in self._page.statements if self.is_lesson else ():
-            for one in find_licences(statement):
-                yield self._at(statement.line, one.deed, one.severity, one.why, statement.text)
+            for one in find_permission_claims(statement):
+                yield self._finding_at(statement.line, one.threat, one.severity, one.why, statement.text)
         for block in self._page.blocks:
-            yield from self._block_findings(block)
+            yield from self._scan_block(block)
         for unit in self._page.units:
-            yield from self._inline_findings(unit)
+            yield from self._scan_inline_code(unit)
 
-    def _block_findings(self, block: CodeBlock) -> Iterator[Finding]:
+    def _scan_block(self, block: CodeBlock) -> Iterator[Finding]:
         """A block that can be run counts as a script, wherever it stands."""
         language = "sh" if SHELL_FENCES.fullmatch(block.language) else block.language
-        is_worth_reading = patterns()["marks_of_code"].search(block.text) is not None
+        is_worth_reading = get_pattern("marks_of_code").search(block.text) is not None
         for found in self._read_code(block.text, language) if is_worth_reading else ():
-            is_held = found.severity is Risk.HIGH and (block.is_runnable or self._counts(found))
-            yield self._at(block.line + found.line - 1, found.rule, Risk.HIGH if is_held else Risk.NOTE, found.why)
+            is_held = found.severity is Risk.HIGH and (block.is_runnable or self._is_counted(found))
+            yield self._finding_at(
+                block.line + found.line - 1, found.rule, Risk.HIGH if is_held else Risk.NOTE, found.why
+            )
 
-    def _inline_findings(self, unit: Unit) -> Iterator[Finding]:
+    def _scan_inline_code(self, unit: ProseUnit) -> Iterator[Finding]:
         """Commands in a sentence, marked as such or not; the sentence may excuse them."""
         text = unit.text
-        if not patterns()["command_marks"].search(text):
+        if not get_pattern("command_marks").search(text):
             return
         starts = [(found.start(1), found[1]) for found in _INLINE.finditer(text)]
         starts += [
             (found.start(), text[found.start() : found.start() + 2_000])
-            for found in patterns()["command"].finditer(text)
+            for found in get_pattern("command").finditer(text)
         ][:20]
         for start, command in starts:
-            sentence = _sentence_at(text, start)
+            sentence = _get_sentence_at(text, start)
             before = text[max(0, start - 160) : start]
             for found in (
-                find_code_deeds(command.split("`")[0], "sh", self.hosts)
-                if patterns()["command_marks"].search(command)
+                find_code_threats(command.split("`")[0], "sh", self.hosts)
+                if get_pattern("command_marks").search(command)
                 else ()
             ):
-                is_excused = found.rule != Deed.SENDS_SECRETS and is_command_excused(sentence, before)
-                is_held = found.severity is Risk.HIGH and self._counts(found) and not is_excused
-                yield self._at(unit.line_at(start), found.rule, Risk.HIGH if is_held else Risk.NOTE, found.why)
+                is_excused = found.rule != Threat.SENDS_SECRETS and is_command_excused(sentence, before)
+                is_held = found.severity is Risk.HIGH and self._is_counted(found) and not is_excused
+                yield self._finding_at(
+                    unit.get_line_at(start), found.rule, Risk.HIGH if is_held else Risk.NOTE, found.why
+                )
 
-    def _counts(self, found: CodeFinding) -> bool:
+    def _is_counted(self, found: CodeFinding) -> bool:
         """In a file for reference, prose counts if it has a command, a foreign host and a secret."""
-        return self.is_instruction or found.rule == Deed.SENDS_SECRETS
+        return self.is_instruction or found.rule == Threat.SENDS_SECRETS
 
-    def _hidden_findings(self) -> Iterator[Finding]:
+    def _find_hidden(self) -> Iterator[Finding]:
         """What was hidden is scanned like the rest, and being hidden makes it worse."""
-        for hidden in (*(invisible(self.raw) if is_strange(self.raw) else ()), *find_encoded(self.text)):
+        for hidden in (
+            *(find_invisible(self.raw) if has_strange_characters(self.raw) else ()),
+            *find_encoded(self.text),
+        ):
             if hidden.rule != "encoded_text":
-                yield self._at(hidden.line, hidden.rule, hidden.severity, hidden.why, hidden.says)
+                yield self._finding_at(hidden.line, hidden.rule, hidden.severity, hidden.why, hidden.says)
             if hidden.says and not self.is_prompt:
                 yield from self._scan_hidden(hidden)
 
     def _scan_hidden(self, hidden: HiddenText) -> Iterator[Finding]:
-        inner = replace(self, raw="", text=plain(hidden.says), kind=Kind.PROSE, is_prompt=True, is_instruction=True)
-        deeds = {found.rule: found.why for found in inner.findings() if found.severity is Risk.HIGH}
-        for found in find_code_deeds(hidden.says, "py", self.hosts) if hidden.rule == "encoded_text" else ():
-            deeds |= {found.rule: found.why} if found.severity is Risk.HIGH else {}
-        for rule, why in deeds.items():
-            yield self._at(hidden.line, rule, Risk.HIGH, f"Hidden text: {why}", hidden.says)
+        inner = replace(
+            self, raw="", text=normalize_text(hidden.says), kind=FileKind.PROSE, is_prompt=True, is_instruction=True
+        )
+        threats = {found.rule: found.why for found in inner.find_threats() if found.severity is Risk.HIGH}
+        for found in find_code_threats(hidden.says, "py", self.hosts) if hidden.rule == "encoded_text" else ():
+            threats |= {found.rule: found.why} if found.severity is Risk.HIGH else {}
+        for rule, why in threats.items():
+            yield self._finding_at(hidden.line, rule, Risk.HIGH, f"Hidden text: {why}", hidden.says)
 
-    def _at(self, line: int, rule: str, severity: Risk, why: str, said: str = "") -> Finding:
-        return _finding(self.path, line, rule, severity, why, said or _line(self.text, line))
+    def _finding_at(self, line: int, rule: str, severity: Risk, why: str, said: str = "") -> Finding:
+        return _make_finding(self.path, line, rule, severity, why, said or _get_line(self.text, line))
 
 
-def _sentence_at(text: str, place: int) -> str:
+def _get_sentence_at(text: str, place: int) -> str:
     end = 0
     for sentence in split_sentences(text):
         end = text.find(sentence, end) + len(sentence)
@@ -251,9 +283,9 @@ def _sentence_at(text: str, place: int) -> str:
     return text[-400:]
 
 
-def _line(text: str, number: int) -> str:
+def _get_line(text: str, number: int) -> str:
     return text.split("\n", number)[number - 1] if 0 < number <= text.count("\n") + 1 else ""
 
 
-def _finding(path: str, line: int, rule: str, severity: Risk, why: str, said: str) -> Finding:
-    return Finding(rule=str(rule), severity=severity, path=path, line=line, quote=quote_of(said), why=why)
+def _make_finding(path: str, line: int, rule: str, severity: Risk, why: str, said: str) -> Finding:
+    return Finding(rule=str(rule), severity=severity, path=path, line=line, quote=make_quote(said), why=why)

@@ -9,9 +9,18 @@ from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 from typing import TYPE_CHECKING
 
-from habitus.screening.code_context import NOTHING, CodeContext, CodeFinding, Flow, names, patterns, union, with_text
-from habitus.screening.findings import Deed, Risk
-from habitus.screening.hosts import find_hosts, is_throwaway, read_table
+from habitus.screening.code_context import (
+    NOTHING,
+    CodeContext,
+    CodeFinding,
+    Taint,
+    get_command_names,
+    get_pattern,
+    merge_taints,
+    set_text,
+)
+from habitus.screening.findings import Risk, Threat
+from habitus.screening.hosts import find_hosts, is_throwaway, load_rule_table
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -23,7 +32,7 @@ _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 
 
 @functools.cache
-def _parser() -> Parser:
+def _create_parser() -> Parser:
     import tree_sitter_bash  # the grammars are needed only where there is a script
     from tree_sitter import Language, Parser
 
@@ -31,16 +40,16 @@ def _parser() -> Parser:
 
 
 @functools.cache
-def _single_commands() -> Sequence[tuple[Deed, str, re.Pattern[str]]]:
-    rows = read_table("commands")["deeds"]
-    return [(Deed(row["deed"]), row["why"], re.compile(row["match"], re.IGNORECASE)) for row in rows]
+def _load_command_rules() -> Sequence[tuple[Threat, str, re.Pattern[str]]]:
+    rows = load_rule_table("commands")["deeds"]
+    return [(Threat(row["deed"]), row["why"], re.compile(row["match"], re.IGNORECASE)) for row in rows]
 
 
-def find_shell_deeds(source: str, context: CodeContext) -> tuple[CodeFinding, ...]:
+def find_shell_threats(source: str, context: CodeContext) -> tuple[CodeFinding, ...]:
     """Return what the commands do that a person should know of."""
-    walk = _Walk(context=context)
+    walk = _ShellTracer(context=context)
     try:
-        walk.run(_parser().parse(source.encode("utf-8", "replace")).root_node, NOTHING, 0)
+        walk.trace_node(_create_parser().parse(source.encode("utf-8", "replace")).root_node, NOTHING, 0)
     except RecursionError:
         why = "The commands are nested too deeply to be looked at."
         return (CodeFinding(rule="deep_nesting", severity=Risk.HIGH, line=1, why=why),)
@@ -48,167 +57,172 @@ def find_shell_deeds(source: str, context: CodeContext) -> tuple[CodeFinding, ..
 
 
 @dataclass
-class _Walk:
+class _ShellTracer:
     context: CodeContext
     found: list[CodeFinding] = field(default_factory=list)
-    variables: dict[str, Flow] = field(default_factory=dict)
-    files: dict[str, Flow] = field(default_factory=dict)
+    variables: dict[str, Taint] = field(default_factory=dict)
+    files: dict[str, Taint] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)  # whose contents were downloaded, by host
     functions: dict[str, Node] = field(default_factory=dict)
     calls: int = 0
     line: int = 0
 
-    def run(self, node: Node, stdin: Flow, depth: int) -> Flow:
+    def trace_node(self, node: Node, stdin: Taint, depth: int) -> Taint:
         """Return what the node writes to its output."""
         if depth > _MOST_DEPTH:
             raise RecursionError
         match node.type:
             case "command":
-                return self._command(node, stdin, depth)
+                return self._trace_command(node, stdin, depth)
             case "pipeline":
                 for stage in node.named_children:
-                    stdin = self.run(stage, stdin, depth + 1)
+                    stdin = self.trace_node(stage, stdin, depth + 1)
                 return stdin
             case "redirected_statement":
-                return self._redirect(node, stdin, depth)
+                return self._trace_redirect(node, stdin, depth)
             case "variable_assignment":
-                self._assign(node, depth)
+                self._trace_assignment(node, depth)
                 return NOTHING
             case "for_statement" | "c_style_for_statement":
-                self._loop(node, depth)
-            case "declaration_command" if node.named_child_count == 0 or _text(node) in ("export -p", "declare -x"):
-                return Flow(secret="all environment variables")
+                self._trace_loop(node, depth)
+            case "declaration_command" if node.named_child_count == 0 or _node_text(node) in (
+                "export -p",
+                "declare -x",
+            ):
+                return Taint(secret="all environment variables")
             case "function_definition":
                 name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
                 if name is not None and body is not None:
-                    self.functions[_text(name)] = body
+                    self.functions[_node_text(name)] = body
             case "comment" | "heredoc_body":
                 return NOTHING
         flow = NOTHING
         for child in node.named_children:
-            flow = flow | self.run(child, stdin, depth + 1)
+            flow = flow | self.trace_node(child, stdin, depth + 1)
         return flow
 
-    def _assign(self, node: Node, depth: int) -> None:
+    def _trace_assignment(self, node: Node, depth: int) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if name is not None and value is not None:
-            self.variables[_text(name)] = self._value(value, depth)
+            self.variables[_node_text(name)] = self._evaluate(value, depth)
 
-    def _loop(self, node: Node, depth: int) -> None:
-        values = [self._value(value, depth) for value in node.children_by_field_name("value")]
+    def _trace_loop(self, node: Node, depth: int) -> None:
+        values = [self._evaluate(value, depth) for value in node.children_by_field_name("value")]
         if (name := node.child_by_field_name("variable")) is not None:
-            self.variables[_text(name)] = union(self._as_listing(value) for value in values)
+            self.variables[_node_text(name)] = merge_taints(self._mark_listed_files(value) for value in values)
 
-    def _as_listing(self, flow: Flow) -> Flow:
+    def _mark_listed_files(self, flow: Taint) -> Taint:
         """Files that a glob names one by one are the person's where it covers a folder of theirs."""
         if flow.personal or not flow.text.rstrip().endswith("*"):
             return flow
-        return flow | Flow(personal=self._personal_root(flow.text.rstrip("*/") or "/"))
+        return flow | Taint(personal=self._find_personal_folder(flow.text.rstrip("*/") or "/"))
 
-    def _value(self, node: Node, depth: int) -> Flow:
+    def _evaluate(self, node: Node, depth: int) -> Taint:
         """Return what an argument or a value holds, with its text as far as it is known."""
         if depth > _MOST_DEPTH:
             raise RecursionError
         match node.type:
             case "word" | "number" | "string_content" | "variable_name" | "regex" | "special_variable_name":
-                return Flow(text=patterns()["home"].sub("~", _text(node).replace("\\ ", " ").replace("\\", "")))
+                return Taint(text=get_pattern("home").sub("~", _node_text(node).replace("\\ ", " ").replace("\\", "")))
             case "raw_string":
-                return Flow(text=_text(node)[1:-1])
+                return Taint(text=_node_text(node)[1:-1])
             case "ansi_c_string":
-                return Flow(text=_text(node)[2:-1])
+                return Taint(text=_node_text(node)[2:-1])
             case "simple_expansion" | "expansion":
-                return self._expand(_text(node))
+                return self._expand_text(_node_text(node))
             case "command_substitution" | "process_substitution":
-                return union(self.run(child, NOTHING, depth + 1) for child in node.named_children)
-        parts = [self._value(child, depth + 1) for child in node.children if child.type not in ('"', "$")]
+                return merge_taints(self.trace_node(child, NOTHING, depth + 1) for child in node.named_children)
+        parts = [self._evaluate(child, depth + 1) for child in node.children if child.type not in ('"', "$")]
         text = "".join(part.text for part in parts)[:_MOST_TEXT]
         return (
-            Flow(text=patterns()["home"].sub("~", text))
+            Taint(text=get_pattern("home").sub("~", text))
             if not parts
-            else with_text(union(parts), patterns()["home"].sub("~", text))
+            else set_text(merge_taints(parts), get_pattern("home").sub("~", text))
         )
 
-    def _expand(self, text: str) -> Flow:
+    def _expand_text(self, text: str) -> Taint:
         name = _VARIABLE.search(text)
-        if name is None or (name[1] not in self.variables and not patterns()["key_name"].search(name[1])):
-            return Flow(text="~" if name is not None and name[1] == "HOME" else text)
+        if name is None or (name[1] not in self.variables and not get_pattern("key_name").search(name[1])):
+            return Taint(text="~" if name is not None and name[1] == "HOME" else text)
         if name[1] in self.variables:
             return self.variables[name[1]]
-        return Flow(keys=frozenset({name[1]}), text=text)
+        return Taint(keys=frozenset({name[1]}), text=text)
 
-    def _redirect(self, node: Node, stdin: Flow, depth: int) -> Flow:
+    def _trace_redirect(self, node: Node, stdin: Taint, depth: int) -> Taint:
         written: list[str] = []
         for part in node.children_by_field_name("redirect"):
             operator = next(
                 (child.type for child in part.children if child.type in (">", ">>", "&>", ">&", ">|", "<", "&>>")), ""
             )
             if part.type == "herestring_redirect":
-                stdin = stdin | union(self._value(child, depth + 1) for child in part.named_children)
+                stdin = stdin | merge_taints(self._evaluate(child, depth + 1) for child in part.named_children)
             elif part.type == "heredoc_redirect":
                 body = next((child for child in part.named_children if child.type == "heredoc_body"), None)
-                stdin = stdin | Flow(text=_text(body)[:_MOST_TEXT] if body is not None else "")
+                stdin = stdin | Taint(text=_node_text(body)[:_MOST_TEXT] if body is not None else "")
                 for child in part.named_children:  # `cat <<EOF | sh` and `cat <<EOF > file` hang below the mark
                     if child.type == "file_redirect":
                         written += [
-                            self._value(target, depth + 1).text
+                            self._evaluate(target, depth + 1).text
                             for target in child.children_by_field_name("destination")
                         ]
             else:
-                targets = [self._value(target, depth + 1).text for target in part.children_by_field_name("destination")]
+                targets = [
+                    self._evaluate(target, depth + 1).text for target in part.children_by_field_name("destination")
+                ]
                 if operator == "<":
-                    stdin = stdin | union(self._file(target) for target in targets)
+                    stdin = stdin | merge_taints(self._read_file(target) for target in targets)
                 else:
                     written += targets
         body = node.child_by_field_name("body")
         self.line = node.start_point[0] + 1
-        if any(patterns()["remote"].search(target) for target in written) and patterns()["interactive"].search(
-            _text(node)
+        if any(get_pattern("remote").search(target) for target in written) and get_pattern("interactive").search(
+            _node_text(node)
         ):
-            self._saw(Deed.OPENS_ACCESS, "Opens a shell on this machine for someone else.")
-        flow = self.run(body, stdin, depth + 1) if body is not None else stdin
+            self._report(Threat.OPENS_ACCESS, "Opens a shell on this machine for someone else.")
+        flow = self.trace_node(body, stdin, depth + 1) if body is not None else stdin
         for target in written:
-            self._write(target, flow)
+            self._record_write(target, flow)
         return flow
 
-    def _file(self, path: str) -> Flow:
+    def _read_file(self, path: str) -> Taint:
         """Return what reading a file gives."""
         path = path.lstrip("@<")
         if path in self.files:
             return self.files[path]
         if path.startswith("/dev/tcp/"):
-            return Flow(fetched=path.split("/")[3])
-        return Flow(
-            secret=path if patterns()["path"].fullmatch(path) and patterns()["secret_path"].search(path) else ""
+            return Taint(fetched=path.split("/")[3])
+        return Taint(
+            secret=path if get_pattern("path").fullmatch(path) and get_pattern("secret_path").search(path) else ""
         )
 
-    def _downloaded(self, word: str) -> Flow:
+    def _find_download(self, word: str) -> Taint:
         """What a file that was downloaded, or lies in a folder that was, would run."""
         folder = next((host for folder, host in self.folders.items() if word.startswith(f"{folder}/")), "")
-        return self.files.get(word, NOTHING) | Flow(fetched=folder)
+        return self.files.get(word, NOTHING) | Taint(fetched=folder)
 
-    def _write(self, path: str, flow: Flow) -> None:
+    def _record_write(self, path: str, flow: Taint) -> None:
         self.files[path] = self.files.get(path, NOTHING) | flow
         content = flow.text
-        if "authorized_keys" in path and (patterns()["public_key"].search(content) or flow.fetched):
-            self._saw(Deed.OPENS_ACCESS, f"Lets whoever has a foreign key log in ({path}).")
+        if "authorized_keys" in path and (get_pattern("public_key").search(content) or flow.fetched):
+            self._report(Threat.OPENS_ACCESS, f"Lets whoever has a foreign key log in ({path}).")
         elif path.startswith("/dev/tcp/") and flow.secret:
-            self._saw(Deed.SENDS_SECRETS, *self.context.judge_sending(flow.secret, path.split("/")[3]))
+            self._report(Threat.SENDS_SECRETS, *self.context.judge_sending(flow.secret, path.split("/")[3]))
         elif "sudoers" in path and "nopasswd" in content.lower():
-            self._saw(Deed.OPENS_ACCESS, f"Gives an account all rights without a password ({path}).")
+            self._report(Threat.OPENS_ACCESS, f"Gives an account all rights without a password ({path}).")
         elif "bypassPermissions" in content and "settings" in path:
-            self._saw(Deed.WEAKENS, f"Has the agent act without asking the person ({path}).")
-        elif patterns()["startup_path"].search(path):
-            self._starts_later(path, flow)
-        elif patterns()["package_settings"].search(path) and (host := self.context.hosts.foreign_host(content)):
-            self._saw(Deed.RUNS_DOWNLOADS, f"Has all packages installed from {host} ({path}).")
+            self._report(Threat.WEAKENS, f"Has the agent act without asking the person ({path}).")
+        elif get_pattern("startup_path").search(path):
+            self._judge_autostart(path, flow)
+        elif get_pattern("package_settings").search(path) and (host := self.context.hosts.find_foreign_host(content)):
+            self._report(Threat.RUNS_DOWNLOADS, f"Has all packages installed from {host} ({path}).")
 
-    def _starts_later(self, path: str, flow: Flow) -> None:
+    def _judge_autostart(self, path: str, flow: Taint) -> None:
         """What is written where it is run by itself is judged by what it would do then."""
-        lines = [patterns()["cron"].sub(r"\1", line) for line in flow.text.split("\n")[:50]]
+        lines = [get_pattern("cron").sub(r"\1", line) for line in flow.text.split("\n")[:50]]
         inner = self.context.read_inner("\n".join(lines), "sh")
-        host = flow.fetched or self.context.hosts.foreign_host(flow.text)
+        host = flow.fetched or self.context.hosts.find_foreign_host(flow.text)
         does = next((one.why for one in inner if one.severity is Risk.HIGH), "")
-        if does or host or patterns()["hidden_program"].search(flow.text):
+        if does or host or get_pattern("hidden_program").search(flow.text):
             what = (
                 f"{does[:1].lower()}{does[1:].rstrip('.')}"
                 if does
@@ -216,95 +230,97 @@ class _Walk:
                 if host
                 else "a hidden program"
             )
-            self._saw(Deed.STARTS_ITSELF, f"Makes something start by itself ({path}): {what}.")
+            self._report(Threat.STARTS_ITSELF, f"Makes something start by itself ({path}): {what}.")
 
-    def _command(self, node: Node, stdin: Flow, depth: int) -> Flow:
+    def _trace_command(self, node: Node, stdin: Taint, depth: int) -> Taint:
         self.line = node.start_point[0] + 1
         named = node.child_by_field_name("name")
         for child in node.named_children:
             if child.type == "variable_assignment":
-                self._assign(child, depth)
-        first = self._value(named, depth + 1) if named is not None else NOTHING
-        arguments = [first, *(self._value(one, depth + 1) for one in node.children_by_field_name("argument"))]
+                self._trace_assignment(child, depth)
+        first = self._evaluate(named, depth + 1) if named is not None else NOTHING
+        arguments = [first, *(self._evaluate(one, depth + 1) for one in node.children_by_field_name("argument"))]
         here = [
-            self._value(child, depth + 1)
+            self._evaluate(child, depth + 1)
             for part in node.children_by_field_name("redirect")
             for child in part.named_children
         ]
-        stdin = union([stdin, *here])
+        stdin = merge_taints([stdin, *here])
         self.line = node.start_point[0] + 1
-        while len(arguments) > 1 and arguments[0].text.lower() in names("wrappers"):
+        while len(arguments) > 1 and arguments[0].text.lower() in get_command_names("wrappers"):
             arguments = arguments[1:]
             while len(arguments) > 1 and (
                 arguments[0].text.startswith("-") or "=" in arguments[0].text or arguments[0].text.isdigit()
             ):
                 arguments = arguments[1:]
-        return self._act(arguments, stdin)
+        return self._judge_command(arguments, stdin)
 
-    def _act(self, arguments: Sequence[Flow], stdin: Flow) -> Flow:
+    def _judge_command(self, arguments: Sequence[Taint], stdin: Taint) -> Taint:
         words = [one.text for one in arguments]
         name = words[0].rpartition("/")[2].lower().removesuffix(".exe")
-        given = union(arguments[1:])
+        given = merge_taints(arguments[1:])
         line = " ".join([name, *words[1:]])[:_MOST_TEXT]
-        for deed, why, pattern in _single_commands():
+        for threat, why, pattern in _load_command_rules():
             if found := pattern.match(line):
-                self._saw(deed, why.format(*(found.groups(default="") or ("",))))
+                self._report(threat, why.format(*(found.groups(default="") or ("",))))
         if name == "xargs":
             inner = list(dropwhile(lambda one: re.fullmatch(r"-\S*|\{\}|\d+", one.text), arguments[1:]))
-            return self._act([*inner, stdin], stdin) if inner else stdin
-        self._destroy(name, words, given | Flow(personal=stdin.personal))
+            return self._judge_command([*inner, stdin], stdin) if inner else stdin
+        self._judge_deletion(name, words, given | Taint(personal=stdin.personal))
         if name == "crontab":
-            self._starts_later("crontab", stdin | union(map(self._file, words[1:])))
+            self._judge_autostart("crontab", stdin | merge_taints(map(self._read_file, words[1:])))
         if name == "tee":
             for word in words[1:]:
                 if not word.startswith("-"):
-                    self._write(word, stdin)
-        self._install(name, words)
-        if name in names("runners") or self._downloaded(words[0]).fetched:
-            self._run_code(name, arguments, stdin)
+                    self._record_write(word, stdin)
+        self._judge_install(name, words)
+        if name in get_command_names("runners") or self._find_download(words[0]).fetched:
+            self._judge_execution(name, arguments, stdin)
         if name in self.functions and self.calls < _MOST_CALLS:
             self.calls += 1
             self.variables |= {str(place): one for place, one in enumerate(arguments[1:], 1)}
-            return self.run(self.functions[name], stdin, 0)
-        return self._pass_on(name, arguments, stdin)
+            return self.trace_node(self.functions[name], stdin, 0)
+        return self._trace_output(name, arguments, stdin)
 
-    def _pass_on(self, name: str, arguments: Sequence[Flow], stdin: Flow) -> Flow:
+    def _trace_output(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> Taint:
         """Return what a command hands on of what it reads; data that leads away is told."""
         words = [one.text for one in arguments]
-        given = union(arguments[1:])
+        given = merge_taints(arguments[1:])
         if name in ("env", "printenv", "set", "export") and len(words) == 1:
-            return Flow(secret="all environment variables")
-        if found := patterns()["secret_command"].match(" ".join([name, *words[1:]])):
-            return Flow(secret=f"the output of '{found[0]}'")
-        if found := patterns()["token_command"].match(" ".join([name, *words[1:]])):
-            return Flow(token=f"the output of '{found[0]}'")
-        read = NOTHING if name in names("no_readers") else union(self._file(_file_argument(word)) for word in words[1:])
-        through = with_text(
-            stdin | given | read, given.text if name in ("echo", "printf") else stdin.text or given.text
+            return Taint(secret="all environment variables")
+        if found := get_pattern("secret_command").match(" ".join([name, *words[1:]])):
+            return Taint(secret=f"the output of '{found[0]}'")
+        if found := get_pattern("token_command").match(" ".join([name, *words[1:]])):
+            return Taint(token=f"the output of '{found[0]}'")
+        read = (
+            NOTHING
+            if name in get_command_names("no_readers")
+            else merge_taints(self._read_file(_parse_file_argument(word)) for word in words[1:])
         )
+        through = set_text(stdin | given | read, given.text if name in ("echo", "printf") else stdin.text or given.text)
         if name in ("cat", "head", "tail") and not read.secret:
-            through = with_text(through, union([stdin, read]).text)
+            through = set_text(through, merge_taints([stdin, read]).text)
         if name in ("tar", "unzip", "git") and (through.fetched or (name == "git" and "clone" in words)):
-            host = through.fetched or self.context.hosts.foreign_host(" ".join(words))
+            host = through.fetched or self.context.hosts.find_foreign_host(" ".join(words))
             self.folders |= dict.fromkeys((word.rstrip("/") for word in words[2:] if not word.startswith("-")), host)
-        if name in names("senders"):
-            return self._network(name, arguments, stdin | read)
-        if _decodes(name, words):
-            return Flow(secret=through.secret, fetched=through.fetched, decoded=True, text="")
-        if name in names("enumerate"):
-            root = next((root for word in words[1:] if (root := self._personal_root(word))), "")
-            return Flow(
+        if name in get_command_names("senders"):
+            return self._judge_network(name, arguments, stdin | read)
+        if _is_decoder(name, words):
+            return Taint(secret=through.secret, fetched=through.fetched, decoded=True, text="")
+        if name in get_command_names("enumerate"):
+            root = next((root for word in words[1:] if (root := self._find_personal_folder(word))), "")
+            return Taint(
                 personal=root, secret=through.secret if name in ("grep", "rg") else "", text=" ".join(words[1:])
             )
-        if name in names("shells") and len(words) <= 2:
+        if name in get_command_names("shells") and len(words) <= 2:
             return replace(through, shell=True)
-        if (through.secret or through.fetched) and name not in names("runners"):
+        if (through.secret or through.fetched) and name not in get_command_names("runners"):
             for word in words[1:]:
-                if re.search(r"[/.]", word) and not self._file(word).secret and word not in self.files:
+                if re.search(r"[/.]", word) and not self._read_file(word).secret and word not in self.files:
                     self.files[word] = through
         return through
 
-    def _network(self, name: str, arguments: Sequence[Flow], stdin: Flow) -> Flow:
+    def _judge_network(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> Taint:
         words = [one.text for one in arguments]
         hosts = [host for word in words[1:] for host in find_hosts(word)]
         if name in ("nc", "ncat", "netcat", "telnet", "scp", "rsync", "ssh", "sftp"):
@@ -313,98 +329,108 @@ class _Walk:
             ]
         if name in ("curl", "wget", "iwr", "irm") and not hosts:
             hosts += [found[1] for word in words[1:] if (found := re.match(r"((?:[\w-]+\.)+[a-z]{2,})(?:/|$)", word))]
-        target = next(filter(self.context.is_foreign, hosts), hosts[0] if hosts else "")
+        target = next(filter(self.context.is_foreign_host, hosts), hosts[0] if hosts else "")
         body, keys = stdin, stdin.keys
         for before, one in zip(["", *words], arguments, strict=False):
-            is_login = patterns()["authenticates"].search(f"{before} {one.text}")
+            is_login = get_pattern("authenticates").search(f"{before} {one.text}")
             body = body if is_login and not one.secret else body | one
             keys = keys | one.keys
         if stdin.shell and target:
-            self._saw(Deed.OPENS_ACCESS, f"Opens a shell on this machine for {target}.")
-        if stdin.token and self.context.is_foreign(target):
-            self._saw(Deed.SENDS_SECRETS, *self.context.judge_sending(stdin.token, target))
+            self._report(Threat.OPENS_ACCESS, f"Opens a shell on this machine for {target}.")
+        if stdin.token and self.context.is_foreign_host(target):
+            self._report(Threat.SENDS_SECRETS, *self.context.judge_sending(stdin.token, target))
         if stdin.secret if name in ("ssh", "openssl") else body.secret:
-            self._saw(Deed.SENDS_SECRETS, *self.context.judge_sending(body.secret, target))
-        elif is_throwaway(target) and patterns()["uploads"].search(" ".join(words)):
-            self._saw(Deed.SENDS_PRIVATE_DATA, f"Uploads a file to {target}, a host that anyone can have for a minute.")
-        for key in self.context.misplaced_keys(keys, target):
-            self._saw(Deed.SENDS_SECRETS, f"Sends {key} to {target}, which is not where it belongs.")
+            self._report(Threat.SENDS_SECRETS, *self.context.judge_sending(body.secret, target))
+        elif is_throwaway(target) and get_pattern("uploads").search(" ".join(words)):
+            self._report(
+                Threat.SENDS_PRIVATE_DATA, f"Uploads a file to {target}, a host that anyone can have for a minute."
+            )
+        for key in self.context.find_misplaced_keys(keys, target):
+            self._report(Threat.SENDS_SECRETS, f"Sends {key} to {target}, which is not where it belongs.")
         if body.secret or keys:
             return NOTHING
-        fetched = Flow(fetched=target if target and self.context.is_foreign(target) else "", text="")
+        fetched = Taint(fetched=target if target and self.context.is_foreign_host(target) else "", text="")
         for word, after in zip(words[1:], [*words[2:], ""], strict=False):
             if re.fullmatch(r"-\w*[oO]|--output(?:-document)?|-OutFile", word) and "://" not in after:
                 self.files |= {after: fetched, after.rpartition("/")[2]: fetched}
             elif "://" in word:
                 end = word.rpartition("/")[2].split("?")[0] or "index.html"
                 self.files = {end: fetched, f"./{end}": fetched} | self.files
-        return fetched if name in names("fetchers") else NOTHING
+        return fetched if name in get_command_names("fetchers") else NOTHING
 
-    def _run_code(self, name: str, arguments: Sequence[Flow], stdin: Flow) -> None:
+    def _judge_execution(self, name: str, arguments: Sequence[Taint], stdin: Taint) -> None:
         words = [one.text for one in arguments]
-        takes_stdin = name in names("shells") | {"iex", "invoke-expression"} or all(
+        takes_stdin = name in get_command_names("shells") | {"iex", "invoke-expression"} or all(
             word.startswith("-") for word in words[1:]
         )
         code = stdin if takes_stdin and not {"-c", "-m", "-e", "-ne", "-pe"} & set(words) else NOTHING
-        code = code | union(arguments[1:]) | union(map(self._downloaded, words))
+        code = code | merge_taints(arguments[1:]) | merge_taints(map(self._find_download, words))
         if code.fetched:
-            self._saw(Deed.RUNS_DOWNLOADS, f"Runs whatever {code.fetched} sends.")
+            self._report(Threat.RUNS_DOWNLOADS, f"Runs whatever {code.fetched} sends.")
         elif code.decoded:
-            self._saw(Deed.RUNS_DOWNLOADS, "Runs text that it decodes first, so that nobody reads it.")
+            self._report(Threat.RUNS_DOWNLOADS, "Runs text that it decodes first, so that nobody reads it.")
         inner = code.text if name in ("eval", "iex") else ""
         for place, word in enumerate(words[1:], 1):
-            if re.fullmatch(r"-\w*[cer]", word) and place + 1 < len(words) and name in names("interpreters"):
+            if (
+                re.fullmatch(r"-\w*[cer]", word)
+                and place + 1 < len(words)
+                and name in get_command_names("interpreters")
+            ):
                 inner = words[place + 1]
-        if not inner and takes_stdin and name in names("interpreters"):
+        if not inner and takes_stdin and name in get_command_names("interpreters"):
             inner = stdin.text
         for one in self.context.read_inner(inner, name):
-            self._saw(one.rule, one.why, one.severity)
+            self._report(one.rule, one.why, one.severity)
 
-    def _install(self, name: str, words: Sequence[str]) -> None:
+    def _judge_install(self, name: str, words: Sequence[str]) -> None:
         line = " ".join(words)
-        if found := patterns()["installs_from"].search(line):
+        if found := get_pattern("installs_from").search(line):
             host = next(find_hosts(found[0]), "")
             is_bare = host.replace(".", "").isdigit() and not host.startswith("127.")
-            if host and (is_bare or self.context.is_foreign(host)):
-                self._saw(Deed.RUNS_DOWNLOADS, f"Installs packages from {host}.")
+            if host and (is_bare or self.context.is_foreign_host(host)):
+                self._report(Threat.RUNS_DOWNLOADS, f"Installs packages from {host}.")
 
-    def _destroy(self, name: str, words: Sequence[str], given: Flow) -> None:
+    def _judge_deletion(self, name: str, words: Sequence[str], given: Taint) -> None:
         flags = "".join(word for word in words[1:] if word.startswith("-"))
-        roots = [root for word in words[1:] if (root := self._personal_root(word))]
+        roots = [root for word in words[1:] if (root := self._find_personal_folder(word))]
         if name in ("rm", "srm", "shred", "unlink", "remove-item", "del", "rd", "rmdir") and (roots or given.personal):
             if (
                 given.personal
                 or re.search(r"(?i)r|--no-preserve|-z|-u", flags)
                 or name in ("shred", "remove-item", "rd")
             ):
-                self._saw(Deed.DESTROYS, f"Deletes {roots[0] if roots else 'the files below ' + given.personal}.")
+                self._report(Threat.DESTROYS, f"Deletes {roots[0] if roots else 'the files below ' + given.personal}.")
         elif (
             name == "find"
             and roots
             and re.search(r"-delete|-exec(?:dir)? (?:rm|shred|unlink|openssl|gpg)\b", " ".join(words))
         ):
-            if not patterns()["rubbish"].search(" ".join(words)):
-                self._saw(Deed.DESTROYS, f"Deletes or overwrites files below {roots[0]}.")
-        elif name in names("encrypters") and given.personal and not re.search(r"-d\b|--decrypt", " ".join(words)):
-            self._saw(Deed.DESTROYS, f"Encrypts the files below {given.personal}.")
+            if not get_pattern("rubbish").search(" ".join(words)):
+                self._report(Threat.DESTROYS, f"Deletes or overwrites files below {roots[0]}.")
+        elif (
+            name in get_command_names("encrypters")
+            and given.personal
+            and not re.search(r"-d\b|--decrypt", " ".join(words))
+        ):
+            self._report(Threat.DESTROYS, f"Encrypts the files below {given.personal}.")
 
-    def _personal_root(self, word: str) -> str:
-        return word if patterns()["personal_root"].fullmatch(word.strip("\"'")) else ""
+    def _find_personal_folder(self, word: str) -> str:
+        return word if get_pattern("personal_root").fullmatch(word.strip("\"'")) else ""
 
-    def _saw(self, rule: str, why: str, severity: Risk = Risk.HIGH) -> None:
+    def _report(self, rule: str, why: str, severity: Risk = Risk.HIGH) -> None:
         self.found.append(CodeFinding(rule=rule, severity=severity, line=self.line, why=why))
 
 
-def _text(node: Node) -> str:
+def _node_text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
-def _file_argument(word: str) -> str:
+def _parse_file_argument(word: str) -> str:
     """The file that an argument names: `@file`, `name=@file`, `if=file`."""
     return word.rpartition("@" if "@" in word and "://" not in word else "=")[2]
 
 
-def _decodes(name: str, words: Sequence[str]) -> bool:
+def _is_decoder(name: str, words: Sequence[str]) -> bool:
     flags = " ".join(words[1:])
     return (
         (

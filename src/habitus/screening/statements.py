@@ -42,25 +42,25 @@ class CodeBlock:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Unit:
+class ProseUnit:
     """A paragraph, list item or row, in which commands may stand, with the lines that it was joined from."""
 
     text: str
     ends: tuple[tuple[int, int], ...]  # where each line ends in the text, and its number
 
-    def line_at(self, place: int) -> int:
+    def get_line_at(self, place: int) -> int:
         return next((number for end, number in self.ends if place < end), self.ends[-1][1])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
+class ProsePage:
     statements: tuple[Statement, ...]
     blocks: tuple[CodeBlock, ...]
-    units: tuple[Unit, ...]
+    units: tuple[ProseUnit, ...]
 
 
-def read_page(text: str) -> Page:
-    return _PageReader().read(text)
+def parse_page(text: str) -> ProsePage:
+    return _PageReader().parse_page(text)
 
 
 def split_sentences(text: str) -> Iterator[str]:
@@ -74,10 +74,10 @@ class _PageReader:
     def __init__(self) -> None:
         self.statements: list[Statement] = []
         self.blocks: list[CodeBlock] = []
-        self.units: list[Unit] = []
+        self.units: list[ProseUnit] = []
         self.pending: list[tuple[int, str]] = []
 
-    def read(self, text: str) -> Page:
+    def parse_page(self, text: str) -> ProsePage:
         first = 1
         if front := _FRONT_MATTER.match(text):
             self._read_front_matter(front[1])
@@ -93,14 +93,14 @@ class _PageReader:
                 else:
                     inside.append(line)
             elif mark:
-                self._flush()
+                self._flush_unit()
                 fence, language, start = mark[1], mark[2].lower(), number + 1
             else:
                 self._read_line(number, line)
         if fence:
             self._close_fence(language, start, inside)
-        self._flush()
-        return Page(statements=tuple(self.statements), blocks=tuple(self.blocks), units=tuple(self.units))
+        self._flush_unit()
+        return ProsePage(statements=tuple(self.statements), blocks=tuple(self.blocks), units=tuple(self.units))
 
     def _read_front_matter(self, front: str) -> None:
         """The description is in every prompt; other values are read like the rest."""
@@ -109,9 +109,9 @@ class _PageReader:
             if (found := _KEY.match(line)) and not line[0].isspace():
                 text = " ".join(value).strip(" \"'>|")
                 for sentence in split_sentences(text):
-                    self._add(sentence, start, is_description=key in _DESCRIBES)
+                    self._add_statement(sentence, start, is_description=key in _DESCRIBES)
                 if key not in _DESCRIBES and text:
-                    self.units.append(Unit(text=text, ends=((len(text), start),)))
+                    self.units.append(ProseUnit(text=text, ends=((len(text), start),)))
                 key, value, start = found[1].lower(), [found[2]], number
             else:
                 value.append(line.strip())
@@ -126,30 +126,30 @@ class _PageReader:
                 self._read_line(number, line)
             elif "#" in line or "//" in line or "--" in line:
                 self._read_line(number, line)
-                self._flush()
-        self._flush()
+                self._flush_unit()
+        self._flush_unit()
 
     def _read_line(self, number: int, line: str) -> None:
         if not line.strip() or (_OPENS_UNIT.match(line) and self.pending):
-            self._flush()
+            self._flush_unit()
         if line.lstrip().startswith("|") and line.count("|") > 1:
             self._read_row(number, line)
         elif line.strip():
             self.pending.append((number, _DECORATION.sub("", _MARKS.sub("", line, count=1))))
             if line.lstrip().startswith("#"):
-                self._flush()
+                self._flush_unit()
 
     def _read_row(self, number: int, line: str) -> None:
         """Each cell is a statement of its own; a command may have pipes in it, so the row is kept whole as well."""
         row = _DECORATION.sub("", line.strip().strip("|"))
         if _RULER.fullmatch(row):
             return
-        self.units.append(Unit(text=row, ends=((len(row), number),)))
+        self.units.append(ProseUnit(text=row, ends=((len(row), number),)))
         for cell in _CELL.findall(row):
             for sentence in split_sentences(cell.strip()):
-                self._add(sentence, number)
+                self._add_statement(sentence, number)
 
-    def _flush(self) -> None:
+    def _flush_unit(self) -> None:
         """A unit ends: its lines are joined, because a line break in it means nothing."""
         if not self.pending:
             return
@@ -158,13 +158,13 @@ class _PageReader:
         for number, line in self.pending:
             at += len(line) + 1
             ends.append((at, number))
-        unit = Unit(text=text, ends=tuple(ends))
+        unit = ProseUnit(text=text, ends=tuple(ends))
         self.units.append(unit)
         place = 0
         for sentence in split_sentences(text):
             place = max(text.find(sentence, place), place)
-            self._add(sentence, unit.line_at(place))
+            self._add_statement(sentence, unit.get_line_at(place))
         self.pending = []
 
-    def _add(self, sentence: str, line: int, *, is_description: bool = False) -> None:
+    def _add_statement(self, sentence: str, line: int, *, is_description: bool = False) -> None:
         self.statements.append(Statement(text=sentence, line=line, unit=len(self.units), is_description=is_description))

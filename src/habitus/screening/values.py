@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from habitus.screening.code_context import patterns
-from habitus.screening.hosts import services_of
+from habitus.screening.code_context import get_pattern
+from habitus.screening.hosts import find_key_services
 
 
 class ValueOrigin(StrEnum):
@@ -40,7 +40,7 @@ _Binding = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.For 
 
 
 @dataclass
-class Values:
+class PythonValueTable:
     """One table for the whole file: a name is taken to mean the same in every function."""
 
     names: dict[str, str] = field(default_factory=dict)  # what an imported name stands for
@@ -53,7 +53,7 @@ class Values:
     called: ValueOrigins = NONE  # of the calls whose values nobody takes
     written: list[str] = field(default_factory=list)  # the texts that are handed to `write`
 
-    def learn(self, tree: ast.AST) -> None:
+    def read_module(self, tree: ast.AST) -> None:
         bindings: list[_Binding] = []
         for node in ast.walk(tree):
             match node:
@@ -71,10 +71,10 @@ class Values:
                     bindings.append(node)
         for _ in range(3):  # again for what is bound above from what is bound below, and through functions
             for binding in bindings:
-                self._bind(binding)
-            self._learn_calls(tree)
+                self._bind_names(binding)
+            self._read_calls(tree)
         self.called = NONE.union(
-            *(self.origins_of(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr))
+            *(self.find_origins(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr))
         )
         self.written = [
             text[:_MOST_TEXT]
@@ -82,28 +82,28 @@ class Values:
             if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in ("write", "writelines")
-            for text in map(self.text_of, node.args[:1])
+            for text in map(self.evaluate_text, node.args[:1])
             if text
         ][:_MOST_WRITTEN] + ["bypassPermissions"] * any(
             isinstance(node, ast.Constant) and node.value == "bypassPermissions" for node in ast.walk(tree)
         )
 
-    def _learn_calls(self, tree: ast.AST) -> None:
+    def _read_calls(self, tree: ast.AST) -> None:
         """What a function of the file is given, its parameters hold; what it returns, its calls do."""
         made = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and self.name_of(node.func) in made]
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and self.resolve_name(node.func) in made]
         for call in calls[:_MOST_CALLS]:
-            for parameter, given in zip(made[self.name_of(call.func)].args.args, call.args, strict=False):
-                self._bind(ast.Assign(targets=[ast.Name(id=parameter.arg)], value=given))
+            for parameter, given in zip(made[self.resolve_name(call.func)].args.args, call.args, strict=False):
+                self._bind_names(ast.Assign(targets=[ast.Name(id=parameter.arg)], value=given))
         for name, function in made.items():
             returned = [part.value for part in ast.walk(function) if isinstance(part, ast.Return)]
-            self.returned[name] = NONE.union(*map(self.origins_of, returned))
+            self.returned[name] = NONE.union(*map(self.find_origins, returned))
         for node in ast.walk(tree):
             match node:
-                case ast.Call(func=func, args=[source, copy, *_]) if self.name_of(func).startswith("shutil."):
-                    self.copies |= {self.text_of(copy)} if self.is_secret_path(source) else set()
+                case ast.Call(func=func, args=[source, copy, *_]) if self.resolve_name(func).startswith("shutil."):
+                    self.copies |= {self.evaluate_text(copy)} if self.is_secret_path(source) else set()
 
-    def _bind(self, node: _Binding) -> None:
+    def _bind_names(self, node: _Binding) -> None:
         match node:
             case ast.Assign(targets=targets, value=value):
                 pass
@@ -117,10 +117,10 @@ class Values:
                 targets = [target] if target is not None else []
         if value is None:
             return
-        origins, text = self.origins_of(value), self.text_of(value)
-        services = self.services_in(value)
+        origins, text = self.find_origins(value), self.evaluate_text(value)
+        services = self.find_services(value)
         is_secret = self.is_secret_path(value)
-        for name in (name for target in targets for name in bound_names(target)):
+        for name in (name for target in targets for name in iterate_bound_names(target)):
             self.origins[name] = self.origins.get(name, NONE) | origins
             if services:
                 self.services[name] = self.services.get(name, frozenset()) | services
@@ -130,10 +130,10 @@ class Values:
                 self.secret_paths.add(name)
 
     @property
-    def all_origins(self) -> ValueOrigins:
+    def list_origins(self) -> ValueOrigins:
         return NONE.union(self.called, *self.origins.values())
 
-    def name_of(self, node: ast.AST) -> str:
+    def resolve_name(self, node: ast.AST) -> str:
         """The dotted name that is called, with imports resolved: `sp.run` is `subprocess.run`."""
         parts: list[str] = []
         for _ in range(_MOST_DEPTH):
@@ -154,7 +154,7 @@ class Values:
                     break
         return ".".join(reversed(parts))
 
-    def text_of(self, node: ast.AST, depth: int = 0) -> str:
+    def evaluate_text(self, node: ast.AST, depth: int = 0) -> str:
         """The constant text that an expression gives, with its pieces joined; unknown pieces are left out."""
         if depth > _MOST_DEPTH:
             return ""
@@ -166,129 +166,130 @@ class Values:
             case ast.Name(id=name) | ast.Attribute(attr=name):
                 return self.texts.get(name, "")
             case ast.BinOp(left=left, op=ast.Add(), right=right):
-                return self._join("", [left, right], depth)
+                return self._join_texts("", [left, right], depth)
             case ast.BinOp(left=left, op=ast.Div(), right=right):
-                return self._join("/", [left, right], depth)
+                return self._join_texts("/", [left, right], depth)
             case ast.BinOp(left=left, op=ast.Mod()):
-                return self.text_of(left, depth + 1)
+                return self.evaluate_text(left, depth + 1)
             case ast.FormattedValue(value=inner):
-                return self.text_of(inner, depth + 1)
+                return self.evaluate_text(inner, depth + 1)
             case ast.JoinedStr(values=values):
-                return self._join("", values, depth)
+                return self._join_texts("", values, depth)
             case ast.List(elts=items) | ast.Tuple(elts=items):
-                return self._join(" ", items, depth)
+                return self._join_texts(" ", items, depth)
             case ast.Subscript(value=inner, slice=ast.Slice(step=ast.UnaryOp(op=ast.USub()))):
-                return self.text_of(inner, depth + 1)[::-1]
+                return self.evaluate_text(inner, depth + 1)[::-1]
             case ast.Call():
-                return self._text_of_call(node, depth)
+                return self._evaluate_call_text(node, depth)
         return ""
 
-    def _text_of_call(self, node: ast.Call, depth: int) -> str:
+    def _evaluate_call_text(self, node: ast.Call, depth: int) -> str:
         match node:
             case ast.Call(func=ast.Name(id="chr"), args=[ast.Constant(value=int(code))]) if 0 < code < 0x110000:
                 return chr(code)
             case ast.Call(
                 func=ast.Attribute(value=ast.Constant(value=str(mark)), attr="join"), args=[ast.List(elts=items)]
             ):
-                return self._join(mark, items, depth)
+                return self._join_texts(mark, items, depth)
             case ast.Call(func=ast.Attribute(value=inner, attr=attr), args=args) if attr in _TEXT_METHODS:
-                return self._join("/", [inner, *args], depth)
-        name = self.name_of(node.func)
+                return self._join_texts("/", [inner, *args], depth)
+        name = self.resolve_name(node.func)
         if name.endswith("Path.home"):
             return "~"
-        return self._join("/", node.args, depth) if name.rpartition(".")[2] in _PATH_MAKERS else ""
+        return self._join_texts("/", node.args, depth) if name.rpartition(".")[2] in _PATH_MAKERS else ""
 
-    def _join(self, mark: str, nodes: list[ast.expr], depth: int) -> str:
-        pieces = (self.text_of(node, depth + 1) for node in nodes[:200])
+    def _join_texts(self, mark: str, nodes: list[ast.expr], depth: int) -> str:
+        pieces = (self.evaluate_text(node, depth + 1) for node in nodes[:200])
         return mark.join(piece for piece in pieces if piece)[:_MOST_TEXT]
 
-    def origins_of(self, node: ast.AST | None, depth: int = 0) -> ValueOrigins:
+    def find_origins(self, node: ast.AST | None, depth: int = 0) -> ValueOrigins:
         """Where the parts of an expression come from."""
         match node:
             case None | ast.Lambda() | ast.Constant():
                 return NONE
             case ast.Name(id=name):
                 return self.origins.get(name, NONE)
-            case ast.Subscript(value=ast.Attribute() as inner, slice=key) if self.name_of(inner) == "os.environ":
-                return _origin_if(ValueOrigin.KEY, _KEY_NAME.search(self.text_of(key)) is not None)
-            case ast.Attribute(attr="environ") if self.name_of(node) == "os.environ":
+            case ast.Subscript(value=ast.Attribute() as inner, slice=key) if self.resolve_name(inner) == "os.environ":
+                return _origins_if(ValueOrigin.KEY, _KEY_NAME.search(self.evaluate_text(key)) is not None)
+            case ast.Attribute(attr="environ") if self.resolve_name(node) == "os.environ":
                 return frozenset({ValueOrigin.SECRET})
-            case ast.Attribute(attr="argv") if self.name_of(node) == "sys.argv":
+            case ast.Attribute(attr="argv") if self.resolve_name(node) == "sys.argv":
                 return frozenset({ValueOrigin.GIVEN})
         found = self.origins.get(node.attr, NONE) if isinstance(node, ast.Attribute) else NONE
         if isinstance(node, ast.Call):
-            found |= self._origin_of_call(self.name_of(node.func), node)
-            if self.name_of(node.func) in ("os.getenv", "os.environ.get"):
+            found |= self._find_call_origins(self.resolve_name(node.func), node)
+            if self.resolve_name(node.func) in ("os.getenv", "os.environ.get"):
                 return found
         if depth < _MOST_DEPTH:
             for part in ast.iter_child_nodes(node):
-                found |= self.origins_of(part, depth + 1)
+                found |= self.find_origins(part, depth + 1)
         return found
 
-    def _origin_of_call(self, name: str, node: ast.Call) -> ValueOrigins:
+    def _find_call_origins(self, name: str, node: ast.Call) -> ValueOrigins:
         if name in ("os.getenv", "os.environ.get"):
-            return _origin_if(
-                ValueOrigin.KEY, bool(node.args) and _KEY_NAME.search(self.text_of(node.args[0])) is not None
+            return _origins_if(
+                ValueOrigin.KEY, bool(node.args) and _KEY_NAME.search(self.evaluate_text(node.args[0])) is not None
             )
-        if patterns()["python_fetches"].fullmatch(name):
+        if get_pattern("python_fetches").fullmatch(name):
             return frozenset({ValueOrigin.FETCHED})
-        if patterns()["python_decodes"].fullmatch(name):
+        if get_pattern("python_decodes").fullmatch(name):
             return frozenset({ValueOrigin.DECODED})
-        if patterns()["python_lists"].fullmatch(name):
+        if get_pattern("python_lists").fullmatch(name):
             owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-            roots = [self.text_of(part) for part in [*owner, *node.args]]
-            is_theirs = any(patterns()["personal_root"].fullmatch(root) for root in roots)
-            return _origin_if(ValueOrigin.PERSONAL, is_theirs and "cache" not in "".join(roots))
+            roots = [self.evaluate_text(part) for part in [*owner, *node.args]]
+            is_theirs = any(get_pattern("personal_root").fullmatch(root) for root in roots)
+            return _origins_if(ValueOrigin.PERSONAL, is_theirs and "cache" not in "".join(roots))
         if name in self.returned:
             return self.returned[name]
-        if patterns()["python_runs"].fullmatch(name) and node.args:
-            return _origin_if(
-                ValueOrigin.SECRET, patterns()["secret_command"].match(self.text_of(node.args[0])) is not None
+        if get_pattern("python_runs").fullmatch(name) and node.args:
+            return _origins_if(
+                ValueOrigin.SECRET, get_pattern("secret_command").match(self.evaluate_text(node.args[0])) is not None
             )
         if name == "input":
             return frozenset({ValueOrigin.GIVEN})
-        return _origin_if(
+        return _origins_if(
             ValueOrigin.SECRET,
-            patterns()["python_spies"].fullmatch(name) is not None or (opens(name) and self.is_secret_path(node)),
+            get_pattern("python_spies").fullmatch(name) is not None
+            or (is_open_function(name) and self.is_secret_path(node)),
         )
 
-    def services_in(self, node: ast.AST) -> frozenset[str]:
+    def find_services(self, node: ast.AST) -> frozenset[str]:
         """The services whose keys an expression holds, by the names of the keys."""
         found: set[str] = set()
         for part in ast.walk(node):
             match part:
                 case ast.Constant(value=str(text)) if len(text) < _LONGEST_KEY_NAME:
-                    found |= services_of(text)
+                    found |= find_key_services(text)
                 case ast.Name(id=name) | ast.Attribute(attr=name):
-                    found |= self.services.get(name) or services_of(self.name_of(part))
+                    found |= self.services.get(name) or find_key_services(self.resolve_name(part))
         return frozenset(found)
 
     def is_secret_path(self, node: ast.AST) -> bool:
-        texts = [self.text_of(node)]
+        texts = [self.evaluate_text(node)]
         if isinstance(node, ast.Call):
-            texts += map(self.text_of, node.args[:3])
-            texts += [self.text_of(node.func.value)] if isinstance(node.func, ast.Attribute) else []
+            texts += map(self.evaluate_text, node.args[:3])
+            texts += [self.evaluate_text(node.func.value)] if isinstance(node.func, ast.Attribute) else []
         owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else node
         named = [owner, *node.args[:3]] if isinstance(node, ast.Call) else [owner]
         if any(isinstance(one, ast.Name) and one.id in self.secret_paths for one in named):
             return True
-        return any(patterns()["secret_path"].search(text) or text in self.copies for text in texts if text)
+        return any(get_pattern("secret_path").search(text) or text in self.copies for text in texts if text)
 
 
-def opens(name: str) -> bool:
+def is_open_function(name: str) -> bool:
     return name in ("open", "io.open", "codecs.open", "aiofiles.open") or name.endswith(_OPENERS)
 
 
-def bound_names(target: ast.AST) -> Iterator[str]:
+def iterate_bound_names(target: ast.AST) -> Iterator[str]:
     match target:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             yield name
         case ast.Subscript(value=inner) | ast.Starred(value=inner):
-            yield from bound_names(inner)
+            yield from iterate_bound_names(inner)
         case ast.Tuple(elts=items) | ast.List(elts=items):
             for item in items:
-                yield from bound_names(item)
+                yield from iterate_bound_names(item)
 
 
-def _origin_if(origin: ValueOrigin, is_it: bool) -> ValueOrigins:
+def _origins_if(origin: ValueOrigin, is_it: bool) -> ValueOrigins:
     return frozenset({origin}) if is_it else NONE

@@ -126,7 +126,7 @@ Check = (
 CHECK_TYPES: Mapping[str, type[Check]] = {each.kind: each for each in get_args(Check)}
 
 
-def weight_of(check: Check) -> float:
+def get_check_weight(check: Check) -> float:
     return _RUBRIC if isinstance(check, RubricCheck) else 1.0
 
 

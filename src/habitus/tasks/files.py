@@ -57,45 +57,45 @@ def write_tasks(tasks: Iterable[Task]) -> str:
     """Return the text that `read_tasks` parses."""
     import tomlkit  # slow to import, needed only for writing
 
-    return tomlkit.dumps({"task": [_toml_row(task) for task in tasks]})
+    return tomlkit.dumps({"task": [_task_to_row(task) for task in tasks]})
 
 
 def write_task(task: Task) -> str:
     """Return a file with this task alone."""
     import tomlkit
 
-    return tomlkit.dumps(_toml_row(task))
+    return tomlkit.dumps(_task_to_row(task))
 
 
 def parse_task(
     row: Any, where: str, *, origin: TaskOrigin | None = None, id: str = "", is_foreign: bool = False
 ) -> Task:
     """Return the task of a row; `is_foreign` ignores unknown fields, which another program may have written."""
-    given = {key: _json_of(value) for key, value in row.items()} if isinstance(row, Mapping) else {}
-    given = _with_json(given, "payload", where)
+    given = {key: _to_json_value(value) for key, value in row.items()} if isinstance(row, Mapping) else {}
+    given = _decode_json_field(given, "payload", where)
     if not is_foreign and (unknown := sorted(given.keys() - set(_KNOWN))):
         hint = did_you_mean(unknown[0], _KNOWN) or f"There are: {', '.join(_FIELDS)}, wrong."
         raise Invalid(f"A task has no '{unknown[0]}', in {where}.", hint=hint)
-    request = next((_text(given, key, where) for key in _REQUESTS if given.get(key)), "")
+    request = next((_parse_text(given, key, where) for key in _REQUESTS if given.get(key)), "")
     payload = given.get("payload")
     if not request.strip() and "payload" not in given:
         raise Invalid(f"There is no 'request' in {where}.", hint=_FORM)
-    checks = _checks(given, where)
+    checks = _parse_checks(given, where)
     if not checks:
         raise Invalid(f"Nobody could say how {where} went: it has no check.", hint=_FORM)
-    files, setup = _files(given, where, is_foreign), _text(given, "setup", where)
+    files, setup = _parse_files(given, where, is_foreign), _parse_text(given, "setup", where)
     return Task(
-        id=_id(given, where) or id or compute_task_id(request, payload, files, setup),
+        id=_parse_id(given, where) or id or compute_task_id(request, payload, files, setup),
         request=request,
         payload=payload,
         files=files,
         setup=setup,
         checks=checks,
-        origin=_origin(given, where) or origin or TaskOrigin(kind=TaskOriginKind.FILE),
-        reviewed_by=_text(given, "reviewed_by", where),
-        domain=_text(given, "domain", where),
-        reference=_solution(given, "reference", where),
-        wrong=_solution(given, "wrong", where),
+        origin=_parse_origin(given, where) or origin or TaskOrigin(kind=TaskOriginKind.FILE),
+        reviewed_by=_parse_text(given, "reviewed_by", where),
+        domain=_parse_text(given, "domain", where),
+        reference=_parse_solution(given, "reference", where),
+        wrong=_parse_solution(given, "wrong", where),
     )
 
 
@@ -122,21 +122,21 @@ def is_task_row(row: Any) -> bool:
     return isinstance(row, dict) and any(row.get(key) for key in ("expect", "matches", "check", "expectations"))
 
 
-def _checks(given: Mapping[str, Any], where: str) -> tuple[Check, ...]:
+def _parse_checks(given: Mapping[str, Any], where: str) -> tuple[Check, ...]:
     """Return the checks of the rows, and those of the short forms."""
     rows = given.get("check", [])
     if not isinstance(rows, list):
         raise Invalid(f"'check' is not a list in {where}.", hint=_FORM)
-    found: list[Check] = [parse_check(_with_json(row, "value", where), where) for row in rows]
-    found += [ContainsCheck(text=text) for text in _texts(given, "expect", where)]
-    if matches := _text(given, "matches", where):
+    found: list[Check] = [parse_check(_decode_json_field(row, "value", where), where) for row in rows]
+    found += [ContainsCheck(text=text) for text in _parse_texts(given, "expect", where)]
+    if matches := _parse_text(given, "matches", where):
         found.append(parse_check({"kind": MatchesCheck.kind, "pattern": matches}, where))
-    if validator := _text(given, "validator", where):
+    if validator := _parse_text(given, "validator", where):
         found.append(ValidatorCheck(code=validator))
-    return (*found, *(RubricCheck(text=text) for text in _texts(given, "expectations", where)))
+    return (*found, *(RubricCheck(text=text) for text in _parse_texts(given, "expectations", where)))
 
 
-def _id(given: Mapping[str, Any], where: str) -> str:
+def _parse_id(given: Mapping[str, Any], where: str) -> str:
     id = given.get("id", "")
     if isinstance(id, int) and not isinstance(id, bool):
         return str(id)
@@ -145,7 +145,7 @@ def _id(given: Mapping[str, Any], where: str) -> str:
     return id.strip()
 
 
-def _text(given: Mapping[str, Any], key: str, where: str) -> str:
+def _parse_text(given: Mapping[str, Any], key: str, where: str) -> str:
     value = given.get(key, "")
     if not isinstance(value, str):
         raise Invalid(f"'{key}' of {where} is not text.", hint="Write it in quotes.")
@@ -154,7 +154,7 @@ def _text(given: Mapping[str, Any], key: str, where: str) -> str:
     return value
 
 
-def _texts(given: Mapping[str, Any], key: str, where: str) -> list[str]:
+def _parse_texts(given: Mapping[str, Any], key: str, where: str) -> list[str]:
     value = given.get(key) or []
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
@@ -162,7 +162,7 @@ def _texts(given: Mapping[str, Any], key: str, where: str) -> list[str]:
     return texts
 
 
-def _files(given: Mapping[str, Any], where: str, is_foreign: bool) -> dict[str, str]:
+def _parse_files(given: Mapping[str, Any], where: str, is_foreign: bool) -> dict[str, str]:
     files = given.get("files", {})
     if is_foreign and not isinstance(files, Mapping):
         return {}
@@ -173,7 +173,7 @@ def _files(given: Mapping[str, Any], where: str, is_foreign: bool) -> dict[str, 
     return dict(files)
 
 
-def _origin(given: Mapping[str, Any], where: str) -> TaskOrigin | None:
+def _parse_origin(given: Mapping[str, Any], where: str) -> TaskOrigin | None:
     value = given.get("origin")
     if value is None:
         return None
@@ -182,37 +182,37 @@ def _origin(given: Mapping[str, Any], where: str) -> TaskOrigin | None:
         raise Invalid(f"'origin' of {where} is unknown.", hint=f"There are: {', '.join(TaskOriginKind)}.")
     return TaskOrigin(
         kind=TaskOriginKind(row["kind"]),
-        conversation=_text(row, "conversation", where),
-        user=_text(row, "user", where),
+        conversation=_parse_text(row, "conversation", where),
+        user=_parse_text(row, "user", where),
     )
 
 
-def _solution(given: Mapping[str, Any], key: str, where: str) -> TaskSolution | None:
+def _parse_solution(given: Mapping[str, Any], key: str, where: str) -> TaskSolution | None:
     """Parse a table, or the code alone."""
     value = given.get(key)
     if value is None:
         return None
     if isinstance(value, str):
-        return TaskSolution(code=_text(given, key, where))
+        return TaskSolution(code=_parse_text(given, key, where))
     if not isinstance(value, Mapping) or not value or (value.keys() - {"reply", "code", "calls"}):
         raise Invalid(f"'{key}' of {where} is not a solution.", hint="Give reply, code or calls.")
-    calls = tuple(_texts(value, "calls", where))
-    return TaskSolution(reply=_text(value, "reply", where), code=_text(value, "code", where), calls=calls)
+    calls = tuple(_parse_texts(value, "calls", where))
+    return TaskSolution(reply=_parse_text(value, "reply", where), code=_parse_text(value, "code", where), calls=calls)
 
 
-def _json_of(value: Any) -> Json:
+def _to_json_value(value: Any) -> Json:
     """Convert values that TOML has beyond JSON to text."""
     match value:
         case dict():
-            return {key: _json_of(item) for key, item in value.items()}
+            return {key: _to_json_value(item) for key, item in value.items()}
         case list():
-            return [_json_of(item) for item in value]
+            return [_to_json_value(item) for item in value]
         case datetime() | date() | time():
             return value.isoformat()
     return value
 
 
-def _with_json(row: Any, key: str, where: str) -> Any:
+def _decode_json_field(row: Any, key: str, where: str) -> Any:
     """Decode a field that was written as JSON text."""
     if not isinstance(row, dict) or f"{key}_json" not in row:
         return row
@@ -223,11 +223,11 @@ def _with_json(row: Any, key: str, where: str) -> Any:
     return {**{name: item for name, item in row.items() if name != f"{key}_json"}, key: value}
 
 
-def _toml_row(task: Task) -> dict[str, Json]:
-    return {**_toml(task.as_json()), "check": [_toml(check_to_row(check)) for check in task.checks]}
+def _task_to_row(task: Task) -> dict[str, Json]:
+    return {**_make_toml_row(task.as_json()), "check": [_make_toml_row(check_to_row(check)) for check in task.checks]}
 
 
-def _toml(row: Mapping[str, Json]) -> dict[str, Json]:
+def _make_toml_row(row: Mapping[str, Json]) -> dict[str, Json]:
     """Return a row that TOML can hold: a value that contains null is written as JSON text."""
     return {
         f"{key}_json" if _has_null(item) else key: json.dumps(item, ensure_ascii=False) if _has_null(item) else item

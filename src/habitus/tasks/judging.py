@@ -25,8 +25,8 @@ from habitus.tasks.checks import (
     ShapeCheck,
     TableEqualsCheck,
     ValidatorCheck,
+    get_check_weight,
     parse_csv_rows,
-    weight_of,
 )
 from habitus.tasks.model import Submission, Task, Workspace
 from habitus.tasks.patterns import find_match
@@ -64,8 +64,8 @@ async def judge_submission(task: Task, submission: Submission, *, ask: AskModel 
 
 def _combine_results(task: Task, results: tuple[CheckResult, ...]) -> TaskJudgement:
     counted = [one for one in results if one.outcome.kind is not OutcomeKind.INFRA]
-    whole = sum(weight_of(one.check) for one in counted)
-    score = sum(weight_of(one.check) for one in counted if one.outcome.is_ok) / whole if whole else 0.0
+    whole = sum(get_check_weight(one.check) for one in counted)
+    score = sum(get_check_weight(one.check) for one in counted if one.outcome.is_ok) / whole if whole else 0.0
     deciding = [one for one in results if not (task.is_deterministic and isinstance(one.check, RubricCheck))]
     worst = next((one for one in deciding if one.outcome.kind is OutcomeKind.FAILED), None) or next(
         (one for one in deciding if not one.outcome.is_ok), None
@@ -88,7 +88,7 @@ async def _judge_check(task: Task, check: Check, submission: Submission, ask: As
             return (
                 build_infra_outcome("no folder is left to look into")
                 if submission.workspace is None
-                else await submission.workspace.run(code)
+                else await submission.workspace.run_code(code)
             )
         case RubricCheck():
             return build_infra_outcome("no model was asked") if ask is None else await ask(task, check, submission)
@@ -102,28 +102,28 @@ def _judge_reply(
     reply = submission.reply
     match check:
         case ContainsCheck(text=text):
-            return _outcome_of(
+            return _make_outcome(
                 _normalize_text(text) in _normalize_text(reply), f"it does not say '{shorten_value(text)}'"
             )
         case MatchesCheck(pattern=pattern):
-            return _outcome_of(find_match(pattern, reply), f"nothing in it fits '{shorten_value(pattern)}'")
+            return _make_outcome(find_match(pattern, reply), f"nothing in it fits '{shorten_value(pattern)}'")
         case ShapeCheck(schema=schema):
-            return _outcome_of(
+            return _make_outcome(
                 has_shape(schema, reply), f"it has another shape than expected: {shorten_value(reply.strip())}"
             )
         case EqualsCheck():
             other = describe_difference(check, reply)
-            return _outcome_of(not other, f"it gives another result: {other}")
+            return _make_outcome(not other, f"it gives another result: {other}")
         case CalledCheck(tool=tool, command=command):
             met = any(
                 (tool and one.tool == tool) or (command and _has_words(command, one.command))
                 for one in submission.calls
             )
-            return _outcome_of(met, f"'{tool or command}' was not called")
+            return _make_outcome(met, f"'{tool or command}' was not called")
 
 
 async def _judge_file(check: FileExistsCheck | FileEqualsCheck | TableEqualsCheck, workspace: Workspace) -> Outcome:
-    content = await workspace.read(check.path)
+    content = await workspace.read_file(check.path)
     if content is None:
         return build_failed_outcome(f"there is no {check.path}")
     text = content.decode("utf-8", "replace")
@@ -131,15 +131,15 @@ async def _judge_file(check: FileExistsCheck | FileEqualsCheck | TableEqualsChec
         case FileExistsCheck():
             return OK
         case FileEqualsCheck(content=expected):
-            return _outcome_of(
+            return _make_outcome(
                 _normalize_lines(text) == _normalize_lines(expected), f"{check.path} says something else"
             )
         case TableEqualsCheck(table=table, tolerance=tolerance):
             other = _describe_table_difference(parse_csv_rows(table), parse_csv_rows(text), tolerance)
-            return _outcome_of(not other, f"{check.path}: {other}")
+            return _make_outcome(not other, f"{check.path}: {other}")
 
 
-def _outcome_of(is_met: bool, reason: str) -> Outcome:
+def _make_outcome(is_met: bool, reason: str) -> Outcome:
     return OK if is_met else build_failed_outcome(reason)
 
 
@@ -232,29 +232,29 @@ _WHOLE = "the whole result"
 
 def describe_difference(expected: EqualsCheck, printed: str) -> str:
     """Return the first field that differs from the expected result, in words; empty if none does."""
-    now = _at(parse_result(printed), expected.path)
-    wrong = [path for path in find_differing_paths(expected.value, now) if not _is_within(path, expected.apart)]
+    now = _get_at_path(parse_result(printed), expected.path)
+    wrong = [path for path in find_differing_paths(expected.value, now) if not _is_path_within(path, expected.apart)]
     if not wrong:
         return ""
-    had, has = (shorten_value(_at(value, wrong[0]), 80) for value in (expected.value, now))
+    had, has = (shorten_value(_get_at_path(value, wrong[0]), 80) for value in (expected.value, now))
     where = ".".join(part for part in (expected.path, wrong[0]) if part)
     return f"{where or _WHOLE} is {has}, and should be {had}"
 
 
-def without_moved_fields(expected: EqualsCheck) -> EqualsCheck | None:
+def drop_moved_fields(expected: EqualsCheck) -> EqualsCheck | None:
     """Return the check as it is stored: fields that changed since they were recorded will change again."""
-    return without_fields(replace(expected, moved=()), expected.moved)
+    return drop_fields(replace(expected, moved=()), expected.moved)
 
 
-def as_temporary(expected: EqualsCheck) -> EqualsCheck:
+def make_temporary(expected: EqualsCheck) -> EqualsCheck:
     """Return the check for a trial today only: tomorrow any field may differ."""
     return replace(expected, moved=("",))
 
 
-def without_fields(expected: EqualsCheck, fields: Iterable[str]) -> EqualsCheck | None:
+def drop_fields(expected: EqualsCheck, fields: Iterable[str]) -> EqualsCheck | None:
     """Return the check without these fields; None if nothing is left to compare."""
     apart = tuple(sorted({*expected.apart, *fields}))
-    is_comparable = "" not in apart and bool(_leaves(expected.value, apart))
+    is_comparable = "" not in apart and bool(_list_leaves(expected.value, apart))
     return replace(expected, apart=apart) if is_comparable else None
 
 
@@ -272,14 +272,14 @@ def derive_expected(
     unsteady = {
         path for other in printed[1:] for path in find_differing_paths(parse_result(printed[0]), parse_result(other))
     }
-    secret = {path for path, leaf in _leaves(value, ()) if isinstance(leaf, str) and MARKER.search(leaf)}
+    secret = {path for path, leaf in _list_leaves(value, ()) if isinstance(leaf, str) and MARKER.search(leaf)}
     moved = {path for old in before for path in find_differing_paths(parse_result(old), value)} - unsteady
-    return without_fields(EqualsCheck(value=value, moved=tuple(sorted(moved))), unsteady | secret)
+    return drop_fields(EqualsCheck(value=value, moved=tuple(sorted(moved))), unsteady | secret)
 
 
 def has_distinct_results(expected: Collection[EqualsCheck]) -> bool:
     """Return whether these results, each of another input, distinguish a right program from a constant."""
-    compared = (_leaves(one.value, one.apart) for one in expected)
+    compared = (_list_leaves(one.value, one.apart) for one in expected)
     return len({json.dumps(leaves, sort_keys=True, ensure_ascii=False) for leaves in compared}) >= MIN_DISTINCT_RESULTS
 
 
@@ -291,18 +291,18 @@ def find_differing_paths(one: Json, other: Json, path: str = "") -> list[str]:
             found
             for key in keys
             for found in (
-                find_differing_paths(one[key], other[key], _below(path, key))
+                find_differing_paths(one[key], other[key], _join_path(path, key))
                 if key in one and key in other
-                else [_below(path, key)]
+                else [_join_path(path, key)]
             )
         ]
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         pairs = enumerate(zip(one, other, strict=True))
-        return [found for at, (a, b) in pairs for found in find_differing_paths(a, b, _below(path, str(at)))]
-    return [] if _is_same(one, other) else [path]
+        return [found for at, (a, b) in pairs for found in find_differing_paths(a, b, _join_path(path, str(at)))]
+    return [] if _is_same_value(one, other) else [path]
 
 
-def _is_same(one: Json, other: Json) -> bool:
+def _is_same_value(one: Json, other: Json) -> bool:
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float) and float in (type(one), type(other)):
@@ -313,37 +313,37 @@ def _is_same(one: Json, other: Json) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def _below(path: str, key: str) -> str:
+def _join_path(path: str, key: str) -> str:
     step = key.replace("\\", "\\\\").replace(".", "\\.")
     return f"{path}.{step}" if path else step
 
 
-def _is_within(path: str, apart: Collection[str]) -> bool:
+def _is_path_within(path: str, apart: Collection[str]) -> bool:
     return any(not one or path == one or path.startswith(f"{one}.") for one in apart)
 
 
-def _leaves(value: Json, apart: Collection[str], path: str = "") -> list[tuple[str, Json]]:
+def _list_leaves(value: Json, apart: Collection[str], path: str = "") -> list[tuple[str, Json]]:
     """Return every field without subfields, except those in `apart`."""
-    if path and _is_within(path, apart):
+    if path and _is_path_within(path, apart):
         return []
     if isinstance(value, dict) and value:
-        return [leaf for key, item in value.items() for leaf in _leaves(item, apart, _below(path, key))]
+        return [leaf for key, item in value.items() for leaf in _list_leaves(item, apart, _join_path(path, key))]
     if isinstance(value, list) and value:
-        return [leaf for at, item in enumerate(value) for leaf in _leaves(item, apart, _below(path, str(at)))]
+        return [leaf for at, item in enumerate(value) for leaf in _list_leaves(item, apart, _join_path(path, str(at)))]
     return [(path, value)]
 
 
-def _at(value: Json, path: str) -> Json:
+def _get_at_path(value: Json, path: str) -> Json:
     """Return the value at a path; "nothing" if there is no such field."""
-    return dict(_nodes(value)).get(path, "nothing")
+    return dict(_list_nodes(value)).get(path, "nothing")
 
 
-def _nodes(value: Json, path: str = "") -> list[tuple[str, Json]]:
+def _list_nodes(value: Json, path: str = "") -> list[tuple[str, Json]]:
     below: list[tuple[str, Json]] = []
     if isinstance(value, dict):
-        below = [node for key, item in value.items() for node in _nodes(item, _below(path, key))]
+        below = [node for key, item in value.items() for node in _list_nodes(item, _join_path(path, key))]
     elif isinstance(value, list):
-        below = [node for at, item in enumerate(value) for node in _nodes(item, _below(path, str(at)))]
+        below = [node for at, item in enumerate(value) for node in _list_nodes(item, _join_path(path, str(at)))]
     return [(path, value), *below]
 
 

@@ -34,45 +34,45 @@ _EVERYDAY = frozenset(("yes", "no", "true", "false", "none", "null", "and", "not
 
 def find_copied_words(said: str, task: Task, known: str = "") -> str:
     """Return words copied from a task, several in a row, a literal or an answer; empty if none are beyond `known`."""
-    exercise = "\n".join((task.request, task.setup, task.validator, *task.files.values(), *_long_texts(task)))
-    given = set(_runs(exercise)) - set(_runs(known))
-    if run := next((run for line in said.splitlines() for run in _runs(line) if run in given), None):
+    exercise = "\n".join((task.request, task.setup, task.validator, *task.files.values(), *_list_long_texts(task)))
+    given = set(_list_word_runs(exercise)) - set(_list_word_runs(known))
+    if run := next((run for line in said.splitlines() for run in _list_word_runs(line) if run in given), None):
         return " ".join(run)
     pieces = set(_PIECE.findall(said))
     pieces |= {piece.strip(".!?") for piece in pieces}
-    if literal := next((one for one in _literals(task) if one in pieces and one not in known), ""):
+    if literal := next((one for one in _list_literals(task) if one in pieces and one not in known), ""):
         return literal
     # Words of the request are no answer: whoever is asked can read them there.
     public = f"{known}\n{task.request}"
-    return next((one for one in answers_of(task) if _is_said(one, said) and not _has_words(one, public)), "")
+    return next((one for one in list_answers(task) if _is_answer_named(one, said) and not _has_words(one, public)), "")
 
 
-def answers_of(task: Task) -> Iterator[str]:
+def list_answers(task: Task) -> Iterator[str]:
     """Yield what would pass the checks of a task, if somebody said it."""
     for check in task.checks:
-        yield from _answers_to(check)
+        yield from _list_check_answers(check)
 
 
 def count_named_answers(reply: str, task: Task, others: Iterable[Task]) -> int:
     """Return how many answers of other tasks a reply names, if text alone decides about its task."""
     if not task.checks or not all(isinstance(check, ContainsCheck) for check in task.checks):
         return 0
-    own = {_plain(text) for text in answers_of(task)}
-    texts = {_plain(one.text) for other in others for one in other.checks if isinstance(one, ContainsCheck)}
-    return sum(_is_said(text, reply) and not _has_words(text, task.request) for text in texts - own)
+    own = {_normalize_text(text) for text in list_answers(task)}
+    texts = {_normalize_text(one.text) for other in others for one in other.checks if isinstance(one, ContainsCheck)}
+    return sum(_is_answer_named(text, reply) and not _has_words(text, task.request) for text in texts - own)
 
 
-def _answers_to(check: Check) -> Iterator[str]:
+def _list_check_answers(check: Check) -> Iterator[str]:
     match check:
         case ContainsCheck(text=text):
             yield text
         case MatchesCheck(pattern=pattern):
-            yield from _pattern_texts(pattern)
+            yield from _list_pattern_texts(pattern)
         case EqualsCheck(value=value):
-            yield from _leaf_texts(value)
+            yield from _iterate_leaf_texts(value)
         case ShapeCheck(schema=schema):
             yield " ".join(map(str, schema.get("required") or schema.get("properties") or ()))
-            yield from _leaf_texts([schema.get(key) for key in ("const", "enum")])
+            yield from _iterate_leaf_texts([schema.get(key) for key in ("const", "enum")])
         case FileExistsCheck(path=path):
             yield path
         case FileEqualsCheck(content=content):
@@ -87,7 +87,7 @@ def _answers_to(check: Check) -> Iterator[str]:
             assert_never(never)
 
 
-def _pattern_texts(pattern: str) -> Iterator[str]:
+def _list_pattern_texts(pattern: str) -> Iterator[str]:
     """Yield the pattern itself, and the runs of characters that every match of it has."""
     if len(pattern) > MOST_NAMED:
         yield pattern
@@ -95,14 +95,14 @@ def _pattern_texts(pattern: str) -> Iterator[str]:
     yield from (run for run in plain.split("\0") if len(run.strip()) >= MOST_NAMED)
 
 
-def _leaf_texts(value: Any) -> Iterator[str]:
+def _iterate_leaf_texts(value: Any) -> Iterator[str]:
     match value:
         case dict():
             for below in value.values():
-                yield from _leaf_texts(below)
+                yield from _iterate_leaf_texts(below)
         case list() | tuple():
             for below in value:
-                yield from _leaf_texts(below)
+                yield from _iterate_leaf_texts(below)
         case None | bool():
             return
         case str():
@@ -111,25 +111,25 @@ def _leaf_texts(value: Any) -> Iterator[str]:
             yield json.dumps(value)
 
 
-def _is_said(answer: str, text: str) -> bool:
+def _is_answer_named(answer: str, text: str) -> bool:
     """Return whether a text gives an answer away; one short or everyday word does so only in quotes."""
     if not _has_words(answer, text):
         return False
-    words = _plain(answer)
+    words = _normalize_text(answer)
     is_telling = " " in words or (len(words) > 1 if words.isdigit() else len(words) > 2 and words not in _EVERYDAY)
-    return is_telling or words in map(_plain, _QUOTED.findall(text))
+    return is_telling or words in map(_normalize_text, _QUOTED.findall(text))
 
 
 def _has_words(answer: str, text: str) -> bool:
-    words = _plain(answer)
-    return bool(words) and f" {words} " in f" {_plain(text)} "
+    words = _normalize_text(answer)
+    return bool(words) and f" {words} " in f" {_normalize_text(text)} "
 
 
-def _plain(text: str) -> str:
+def _normalize_text(text: str) -> str:
     return " ".join(_WORD.findall(text.casefold()))
 
 
-def _long_texts(task: Task) -> Iterator[str]:
+def _list_long_texts(task: Task) -> Iterator[str]:
     for check in task.checks:
         match check:
             case ContainsCheck(text=text) | FileEqualsCheck(content=text) | TableEqualsCheck(table=text):
@@ -140,12 +140,12 @@ def _long_texts(task: Task) -> Iterator[str]:
                 yield value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _runs(text: str) -> Iterator[tuple[str, ...]]:
+def _list_word_runs(text: str) -> Iterator[tuple[str, ...]]:
     words = [word.casefold() for word in _WORD.findall(text)]
     return zip(*(words[start:] for start in range(MOST_SHARED)), strict=False)
 
 
-def _literals(task: Task) -> Iterator[str]:
+def _list_literals(task: Task) -> Iterator[str]:
     """Yield texts that can only come from this task: longer numbers, and tokens that are not plain words."""
     for code in (task.setup, task.validator):
         for node in ast.walk(_parse_code(code)):
@@ -155,16 +155,16 @@ def _literals(task: Task) -> Iterator[str]:
                 if len(str(abs(node.value)).replace(".", "")) >= 3:
                     yield str(node.value)
             elif isinstance(node.value, str):
-                yield from _odd_pieces(node.value)
-    for text in (*task.files.values(), *_long_texts(task)):
-        yield from _odd_pieces(text)
+                yield from _find_odd_tokens(node.value)
+    for text in (*task.files.values(), *_list_long_texts(task)):
+        yield from _find_odd_tokens(text)
 
 
-def _odd_pieces(text: str) -> Iterator[str]:
-    return (piece for piece in _PIECE.findall(text) if _is_odd(piece))
+def _find_odd_tokens(text: str) -> Iterator[str]:
+    return (piece for piece in _PIECE.findall(text) if _is_odd_token(piece))
 
 
-def _is_odd(piece: str) -> bool:
+def _is_odd_token(piece: str) -> bool:
     return bool(re.search(r"\d{3}", piece)) or (len(piece) >= 6 and not re.fullmatch(r"[^\W\d_]+[.!?]?", piece))
 
 

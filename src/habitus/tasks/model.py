@@ -170,9 +170,9 @@ def compute_task_id(request: str, payload: Json, files: Mapping[str, str], setup
 class Workspace(Protocol):
     """The folder in which a task is solved."""
 
-    async def read(self, path: str) -> bytes | None: ...
+    async def read_file(self, path: str) -> bytes | None: ...
 
-    async def run(self, code: str) -> Outcome:
+    async def run_code(self, code: str) -> Outcome:
         """Run Python in the folder, in the sandbox."""
         ...
 

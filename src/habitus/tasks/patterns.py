@@ -41,7 +41,7 @@ def _compile(pattern: str) -> CompiledPattern:
     # With less memory the engine falls back to a slower search: seconds instead of a fraction of one.
     options.max_mem = 64 << 20
     try:
-        return re2.compile(_translate(_replace_surrogates(pattern)), options)
+        return re2.compile(_translate_pattern(_replace_surrogates(pattern)), options)
     except re2.error as error:
         said = error.args[0] if error.args else ""
         problem = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
@@ -53,7 +53,7 @@ def _replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _translate(pattern: str) -> str:
+def _translate_pattern(pattern: str) -> str:
     r"""Return the pattern in RE2's syntax: `\Z`, `$`, `\u` and the classes of Unicode mean what they mean in Python."""
     # In multi-line mode `$` means the same in both.
     dollar = "$" if _is_multiline(pattern) else r"(?:\n?\z)"

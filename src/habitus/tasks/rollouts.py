@@ -67,7 +67,7 @@ class Rollout:
         )
 
     @property
-    def counts(self) -> bool:
+    def is_counted(self) -> bool:
         return self.outcome in (OutcomeKind.OK.value, OutcomeKind.FAILED.value)
 
     @property

@@ -23,32 +23,32 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 def validate_schema(given: Json) -> dict[str, Json]:
     """Return the schema of a tool's parameters, or raise `ToolFailed` with the problem."""
-    schema = _decode(given, "The parameters")
+    schema = _decode_json_text(given, "The parameters")
     if not isinstance(schema, dict):
         raise ToolFailed('The parameters are not a JSON Schema object such as {"type": "object", "properties": {…}}.')
-    if len(_dump(schema, "The parameters")) > LONGEST_SCHEMA:
+    if len(_dump_json(schema, "The parameters")) > LONGEST_SCHEMA:
         raise ToolFailed(f"The schema of the parameters is longer than {LONGEST_SCHEMA // KIB} KiB. Shorten it.")
     if is_deeper(schema, DEEPEST):
         raise ToolFailed(f"The schema of the parameters is nested deeper than {DEEPEST} levels.")
     if schema.get("type", "object") != "object":
         raise ToolFailed(f"The parameters must be of type object, not {json.dumps(schema['type'])[:80]}.")
     _check_references(schema)
-    _validator(_dump(schema, "The parameters"))
+    _make_validator(_dump_json(schema, "The parameters"))
     return {"type": "object", **schema}
 
 
 def validate_payload(schema: Mapping[str, Json], given: Json, what: str = "The payload") -> Json:
     """Return the payload, or raise `ToolFailed` with the first place where it does not fit."""
-    payload = _decode(given, what)
+    payload = _decode_json_text(given, what)
     if is_deeper(payload, DEEPEST):
         raise ToolFailed(f"{what} is nested deeper than {DEEPEST} levels.")
-    size = len(_dump(payload, what))
+    size = len(_dump_json(payload, what))
     if size > LONGEST_PAYLOAD:
         raise ToolFailed(f"{what} has {size:,} bytes; {LONGEST_PAYLOAD // MIB} MiB is the most a tool takes.")
-    for error in _validator(_dump(schema, "The parameters")).iter_errors(payload):
+    for error in _make_validator(_dump_json(schema, "The parameters")).iter_errors(payload):
         where = "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in error.instance_path)
         place = f" at '{where.lstrip('.')}'" if where else ""
-        raise ToolFailed(f"{what} does not fit the parameters{place}: {_one_line(error.message)}.")
+        raise ToolFailed(f"{what} does not fit the parameters{place}: {_to_one_line(error.message)}.")
     return payload
 
 
@@ -57,12 +57,12 @@ def validate_shape(schema: Json) -> None:
     if not isinstance(schema, dict) or is_deeper(schema, DEEPEST):
         raise ToolFailed("It is not a JSON Schema object.")
     _check_references(schema)
-    _validator(_dump(schema, "The shape"))
+    _make_validator(_dump_json(schema, "The shape"))
 
 
 def fits_schema(schema: Mapping[str, Json], value: Json) -> bool:
     """Return whether a value fits a validated schema."""
-    return not is_deeper(value, DEEPEST) and _validator(_dump(schema, "The shape")).is_valid(value)
+    return not is_deeper(value, DEEPEST) and _make_validator(_dump_json(schema, "The shape")).is_valid(value)
 
 
 def is_deeper(value: Json, levels: int) -> bool:
@@ -81,7 +81,7 @@ def is_deeper(value: Json, levels: int) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _validator(schema: str) -> Validator:
+def _make_validator(schema: str) -> Validator:
     import jsonschema_rs  # several MB of native code, needed only to make or call tools
 
     try:
@@ -97,7 +97,7 @@ def _validator(schema: str) -> Validator:
         problem = getattr(error, "message", None) or str(error)
         if problem.endswith('is not a "regex"'):
             problem += ": look-around and back-references are not supported"
-        raise ToolFailed(f"The parameters are not valid JSON Schema{at}: {_one_line(problem)}.") from None
+        raise ToolFailed(f"The parameters are not valid JSON Schema{at}: {_to_one_line(problem)}.") from None
 
 
 def _check_references(schema: dict[str, Json]) -> None:
@@ -137,7 +137,7 @@ def _resolve_reference(root: dict[str, Json], reference: str) -> Json:
     return node
 
 
-def _decode(given: Json, what: str) -> Json:
+def _decode_json_text(given: Json, what: str) -> Json:
     """Decode JSON text: models often send an object as its text."""
     if not isinstance(given, str) or not given.lstrip().startswith("{"):
         return given
@@ -147,13 +147,13 @@ def _decode(given: Json, what: str) -> Json:
         raise ToolFailed(f"{what} can't be read as JSON: {error}.") from None
 
 
-def _dump(value: Json, what: str) -> str:
+def _dump_json(value: Json, what: str) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True)
     except (ValueError, TypeError, RecursionError) as error:
-        raise ToolFailed(f"{what} can't be written as JSON: {_one_line(str(error))}.") from None
+        raise ToolFailed(f"{what} can't be written as JSON: {_to_one_line(str(error))}.") from None
 
 
-def _one_line(text: str) -> str:
+def _to_one_line(text: str) -> str:
     line = " ".join(text.split()).rstrip(".")
     return line if len(line) <= 300 else f"{line[:299]}…"

@@ -15,7 +15,7 @@ from habitus.sandbox.child import NO_SERVICES, HostServices, find_reported_error
 from habitus.sandbox.fork_servers import ForkServerPool, SandboxedProgram
 from habitus.sandbox.model import KIB, SandboxLimits, ToolRunResult
 from habitus.sandbox.venvs import EnvironmentCache, check_requirement, compute_environment_hash
-from habitus.tasks.judging import derive_expected, infer_shape, judge_submission, shorten_value, without_moved_fields
+from habitus.tasks.judging import derive_expected, drop_moved_fields, infer_shape, judge_submission, shorten_value
 from habitus.tasks.model import Submission, Task
 from habitus.tasks.schema import Json, validate_payload, validate_schema
 from habitus.tools.code_repair import repair_code
@@ -263,7 +263,7 @@ async def _judge_case(run: ToolRunResult, case: Task) -> Outcome:
 def _keep_lasting_expectation(case: Task, code: str) -> Task:
     """Return the case with only the expectations that will still hold tomorrow."""
     expected = None if is_nondeterministic(code) else case.expected_result
-    return case.with_expected_result(without_moved_fields(expected) if expected is not None else None)
+    return case.with_expected_result(drop_moved_fields(expected) if expected is not None else None)
 
 
 def is_nondeterministic(code: str) -> bool:

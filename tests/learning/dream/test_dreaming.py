@@ -74,7 +74,7 @@ async def test_a_lesson_that_helped_is_kept_and_stands_in_the_playbook_of_a_late
         again = await dreaming.dream_challenge(habitus, CHALLENGE, key="job/0")
         assert again.reason == "its lesson is stored or pending review"  # nobody is asked a second time
 
-        tries = open_improve_store(habitus).rollouts(run="job/0")
+        tries = open_improve_store(habitus).list_rollouts(run="job/0")
         assert [one.outcome for one in tries] == ["failed", "failed", "failed", "ok", "failed"]
         assert all(one.tokens for one in tries)
         killed = dreaming.SessionSolver(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from habitus.agent.background import run_in_thread
 from habitus.agent.library_view import LibraryView, list_loadable_skills
-from habitus.app.conversations.running_code import open_environments, open_given_files_by_hash, open_warm_pool
+from habitus.app.conversations.running_code import open_environments, open_fork_server_pool, open_given_files_by_hash
 from habitus.app.conversations.secrets import open_call_log
 from habitus.app.library.layers import build_gates
 from habitus.errors import NotFound, Refused
@@ -294,7 +294,7 @@ def _open_caller(
         directory,
         allowed,
         open_call_log(home),
-        open_warm_pool(home),
+        open_fork_server_pool(home),
         open_environments(home.writable_dir),
         open_given_folder=partial(open_given_files_by_hash, home.writable_dir),
         caller=who,

@@ -59,13 +59,13 @@ def open_tools(home: Home) -> ToolService:
         ToolHealthStore(home.shared),
         trust=home.trust,
         approvals=home.approvals,
-        workshop=lambda: _open_workshop(home),
+        workshop=lambda: _open_tool_executor(home),
         clock=home.clock,
         scan=home.scan_tree,
         environ=os.environ,
         redact=home.redact,
         retention=home.settings.retention,
-        services=lambda: sandbox_services(_open_view(home)),
+        services=lambda: sandbox_services(_open_library_view(home)),
         open_given_folder=partial(open_given_files_by_hash, home.writable_dir),
     )
 
@@ -115,7 +115,7 @@ async def call_with_tools(home: Home, work: Callable[[ToolService], Awaitable[Re
         return await work(tools)
 
 
-def _open_view(home: Home) -> LibraryView:
+def _open_library_view(home: Home) -> LibraryView:
     """Return the library as seen by code that no conversation has called."""
     return LibraryView(library=home.skills, review=home.review, outage=OutageGuard(), redactor=home.redactor)
 
@@ -167,10 +167,10 @@ def _build_services(home: Home) -> HostServices:
 
     async def answer(question: str, asked: Any) -> Any:
         # A scratchpad lives long, so each question reads the library again.
-        view = await run_in_thread(lambda: _open_view(home))
+        view = await run_in_thread(lambda: _open_library_view(home))
         return await sandbox_services(view)[question](asked)
 
-    return {question: partial(answer, question) for question in sandbox_services(_open_view(home))}
+    return {question: partial(answer, question) for question in sandbox_services(_open_library_view(home))}
 
 
 def check_readable_folders(settings: Settings, folders: Sequence[Path]) -> tuple[Path, ...]:
@@ -214,11 +214,11 @@ def _open_runtime(home: Home, folder: str, given: GivenFolder | None, read: Sequ
     )
 
 
-def _open_workshop(home: Home) -> ToolExecutor:
-    return ToolExecutor(open_warm_pool(home), open_environments(home.writable_dir), redact=home.redact)
+def _open_tool_executor(home: Home) -> ToolExecutor:
+    return ToolExecutor(open_fork_server_pool(home), open_environments(home.writable_dir), redact=home.redact)
 
 
-def open_warm_pool(home: Home) -> ForkServerPool:
+def open_fork_server_pool(home: Home) -> ForkServerPool:
     """Open the pool of warm processes for tool calls."""
     folder = home.writable_dir / "cache" / "calls"
     return ForkServerPool(probe_machine(), folder, allow_weaker=home.settings.allow_weaker_sandbox)

@@ -41,11 +41,11 @@ from habitus.skills.library import Library
 from habitus.skills.model import Author
 from habitus.tasks.judging import (
     MIN_DISTINCT_RESULTS,
-    as_temporary,
     derive_expected,
+    drop_fields,
     has_distinct_results,
     infer_shape,
-    without_fields,
+    make_temporary,
 )
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json, fits_schema
@@ -233,8 +233,8 @@ async def make_trial_cases(home: Home, uses: CodingMaterial) -> tuple[Task, ...]
 
 
 def _set_expectation(case: Task, apart: Collection[str], *, lasts: bool) -> Task:
-    expected = without_fields(case.expected_result, apart) if case.expected_result is not None else None
-    return case.with_expected_result(expected if expected is None or lasts else as_temporary(expected))
+    expected = drop_fields(case.expected_result, apart) if case.expected_result is not None else None
+    return case.with_expected_result(expected if expected is None or lasts else make_temporary(expected))
 
 
 def _list_programs(tools: ToolService, recipe: SkillRecipe) -> list[str]:

@@ -15,7 +15,7 @@ from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.learning.improving import open_improve_store
 from habitus.app.learning.solving import run_rollout
 from habitus.app.tasks.validation import TaskValidation, validate_task
-from habitus.improve.rollouts import make_rollout
+from habitus.improve.rollouts import run_stored_rollout
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
 from habitus.learning.dreaming import (
     ChallengeSolver,
@@ -181,7 +181,7 @@ class SessionSolver:
         self._model = model
         self._run = run or generate_id()
         self._store = open_improve_store(home)
-        self._made = [one for one in self._store.rollouts(run=self._run) if one.counts]
+        self._made = [one for one in self._store.list_rollouts(run=self._run) if one.is_counted]
         self._number = 0
 
     async def solve(self, challenge: Task, *, playbook: str = "", feedback: str = "") -> Rollout:
@@ -194,7 +194,7 @@ class SessionSolver:
         planned = Rollout(run=self._run, side=side, round=self._number, task=challenge.id, is_new=is_new)
         request = _compose_request(challenge, playbook, feedback)
         attempt = partial(run_rollout, self._home, model=self._model, source_type="dream", request=request)
-        return await make_rollout(self._store, planned, attempt, challenge)
+        return await run_stored_rollout(self._store, planned, attempt, challenge)
 
 
 def _compose_request(challenge: Task, playbook: str, feedback: str) -> str:

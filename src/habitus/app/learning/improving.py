@@ -19,7 +19,7 @@ from habitus.files import Tree
 from habitus.improve import candidates, trials
 from habitus.improve.candidates import CandidateState
 from habitus.improve.gate import FEWEST_TASKS
-from habitus.improve.plan import ImproveRequest, RunPlan, estimate_rollout, plan_run, practice_rollouts
+from habitus.improve.plan import ImproveRequest, RunPlan, estimate_rollout, list_practice_rollouts, plan_run
 from habitus.improve.rollouts import RolloutRunner, TaskSolver
 from habitus.improve.run import ImproveResult, ImproveRun, OpenSolver
 from habitus.improve.store import ImproveStore
@@ -49,12 +49,12 @@ def open_skill_under_test(home: Home, name: str) -> SkillUnderTest:
     layer, tree, skill = home.skills.prepare_editable_copy(item)
     tasks = tuple(task for task in load_tasks(home, item.name) if not task.is_for_tool)
     store = open_improve_store(home)
-    splits = store.splits(item.name)
+    splits = store.load_splits(item.name)
     if added := split_tasks(tasks, splits, seed=item.name):
         if not home.is_offline:
             store.add_splits(item.name, added)
-        splits = {**added, **store.splits(item.name)}
-    worn = candidates.find_worn_tasks(store.candidates(item.name))
+        splits = {**added, **store.load_splits(item.name)}
+    worn = candidates.find_exhausted_tasks(store.list_candidates(item.name))
     fresh = [task for task in tasks if task.id not in worn]
     by_split = {split: tuple(task for task in fresh if splits[task.id] is split) for split in TaskSplit}
     version = item.summary.version
@@ -87,8 +87,8 @@ def describe_practice(home: Home, name: str) -> str:
     if not name:
         raise Invalid("Which skill?", hint="Give its name.")
     subject, store = open_skill_under_test(home, name), open_improve_store(home)
-    made = practice_rollouts(store, subject)
-    tried = [one.why for one in store.candidates(subject.name) if one.state is not CandidateState.ACCEPTED]
+    made = list_practice_rollouts(store, subject)
+    tried = [one.why for one in store.list_candidates(subject.name) if one.state is not CandidateState.ACCEPTED]
     tasks = subject.tasks[TaskSplit.PRACTICE]
     told = candidates.describe_practice(subject.skill, tasks, made, tried[-_MAX_TOLD_CANDIDATES:])
     if not made:
@@ -104,7 +104,7 @@ async def improve_skill(home: Home, request: ImproveRequest, *, run: str, is_sch
     refuse_if_read_only(home)
     home.pause.refuse_if_paused()
     # A continued run must not spend its limits twice, so finished rollouts are deducted.
-    paid = await asyncio.to_thread(open_improve_store(home).rollouts, run=run)
+    paid = await asyncio.to_thread(open_improve_store(home).list_rollouts, run=run)
     limits = RunLimits(
         tokens=None if request.tokens is None else max(request.tokens - sum(one.tokens for one in paid), 0),
         dollars=None if request.dollars is None else max(request.dollars - sum(one.dollars for one in paid), 0.0),

@@ -206,8 +206,8 @@ def list_tried_candidates(home: Home) -> tuple[TriedCandidateSummary, ...]:
     store = open_improve_store(home)
     return tuple(
         TriedCandidateSummary(skill=skill, number=one.number, state=one.state.value, summary=describe_result(one))
-        for skill in store.skills()
-        for one in reversed(store.candidates(skill))
+        for skill in store.list_skills()
+        for one in reversed(store.list_candidates(skill))
     )
 
 

@@ -29,7 +29,7 @@ from habitus.learning.remedies.findings import (
     SupportedRemedy,
     collect_findings,
 )
-from habitus.learning.remedies.sessions import FileStamp, SessionFacts, SessionReader, StudiedFileStore, stamp_of
+from habitus.learning.remedies.sessions import FileStamp, SessionFacts, SessionReader, StudiedFileStore, read_file_stamp
 from habitus.learning.transcripts.applying import LessonApplier, LessonBatch
 from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod
 from habitus.learning.transcripts.model import SkillUse, TranscriptTurn, UserUtterance
@@ -146,7 +146,7 @@ class SessionFactCollector:
 
     def begin_file(self, path: Path) -> bool:
         """Whether the file is new or has changed since the last run."""
-        return self._is_changed(str(path), stamp_of(path))
+        return self._is_changed(str(path), read_file_stamp(path))
 
     def _is_changed(self, file: str, stamp: FileStamp) -> bool:
         if self.only_new and self._known_stamps.get(file) == stamp:
@@ -181,8 +181,8 @@ class SessionFactCollector:
     def compute_findings(self) -> RemedyFindings:
         """Return the findings over the sessions read and all stored facts."""
         if self._found is None:
-            earlier = self._store().facts(without=self._stamps)
-            self._found = collect_findings([*earlier, *(reader.facts() for reader in self._readers.values())])
+            earlier = self._store().load_facts(without=self._stamps)
+            self._found = collect_findings([*earlier, *(reader.build_facts() for reader in self._readers.values())])
         return self._found
 
     def make_report(self) -> RemedyReport:
@@ -221,13 +221,13 @@ class SessionFactCollector:
         """Store the facts and file stamps; the next run with `only_new` continues from here."""
         facts: dict[str, list[SessionFacts]] = {file: [] for file in self._stamps}
         for (file, _), reader in self._readers.items():
-            facts[file].append(reader.facts())
+            facts[file].append(reader.build_facts())
         for file, of_file in facts.items():
-            self._store().keep(file, self._stamps[file], of_file)
+            self._store().save_facts(file, self._stamps[file], of_file)
 
     @cached_property
     def _known_stamps(self) -> dict[str, FileStamp]:
-        return self._store().stamps()
+        return self._store().load_stamps()
 
     def _store(self) -> StudiedFileStore:
         kept_for = timedelta(days=self.home.settings.retention.turn_days)

@@ -21,7 +21,7 @@ from habitus.app.conversations.sessions import open_session
 from habitus.app.home import Clock, Home
 from habitus.app.home_directory import SESSION_PADS_DIR
 from habitus.app.learning import mining, solver_box
-from habitus.app.tasks.workspaces import ABOUT_WORKSPACE, open_workspace, readable_programs
+from habitus.app.tasks.workspaces import ABOUT_WORKSPACE, list_readable_programs, open_workspace
 from habitus.app.wiring import open_home
 from habitus.errors import Invalid
 from habitus.events import EventKind, Outcome, OutcomeKind, build_failed_outcome, build_infra_outcome, get_text_detail
@@ -172,7 +172,7 @@ async def run_rollout(
             id=workspace.session if workspace is not None else None,
             source_type=source_type,
             learner=_make_silent_learner(home),
-            read=readable_programs(home.settings, task),
+            read=list_readable_programs(home.settings, task),
             fixed=fixed,
         )
         asked = "\n\n".join([request or task.request, *([ABOUT_WORKSPACE] if workspace is not None else [])])

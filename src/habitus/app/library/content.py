@@ -19,20 +19,20 @@ from habitus.skills.library import Library
 from habitus.skills.review import Proposal, ProposalAction, ReviewQueue
 
 if TYPE_CHECKING:
-    from habitus.screening.findings import Policy
+    from habitus.screening.findings import ScreeningPolicy
 
 _NEAR_DUPLICATE = "near-duplicate of"
 _MAX_CACHED = 50_000
 
 
-def list_high_findings(tree: Tree, policy: Policy) -> list[str]:
+def list_high_findings(tree: Tree, policy: ScreeningPolicy) -> list[str]:
     """Return the findings a person must see before foreign content is used, one line per kind."""
-    from habitus.screening.findings import Risk, by_kind
+    from habitus.screening.findings import Risk, group_by_rule
 
     # Loads the rules and a parser, which only scanning needs.
-    from habitus.screening.scanner import scan
+    from habitus.screening.scanner import scan_skill
 
-    return list(map(str, by_kind(one for one in scan(tree, policy) if one.severity is Risk.HIGH)))
+    return list(map(str, group_by_rule(one for one in scan_skill(tree, policy) if one.severity is Risk.HIGH)))
 
 
 class ScanCache:
@@ -45,7 +45,7 @@ class ScanCache:
         self._file = file
         self._has_new = False
 
-    def list_high_findings(self, tree: Tree, policy: Policy) -> list[str]:
+    def list_high_findings(self, tree: Tree, policy: ScreeningPolicy) -> list[str]:
         """Return the high findings in these files, from the cache if possible."""
         lines = [f"{path}\0{one.sha256}\0{one.executable}\0{one.content is None}" for path, one in sorted(tree.items())]
         key = _hash_parts(["\n".join(lines), repr(policy)])

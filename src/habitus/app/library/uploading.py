@@ -27,8 +27,8 @@ from habitus.learning.budget import BudgetedModel, BudgetReachedError, RunBudget
 from habitus.llm.model import Model
 from habitus.redact import Redactor
 from habitus.sandbox.files import sanitize_file_name
-from habitus.screening.findings import Deed, Finding, Policy, Risk, by_kind, is_clean
-from habitus.screening.scanner import scan
+from habitus.screening.findings import Finding, ScreeningPolicy, Risk, Threat, group_by_rule, needs_no_decision
+from habitus.screening.scanner import scan_skill
 from habitus.settings import Settings
 from habitus.skills import names
 from habitus.skills.auto_executed import is_vcs_name
@@ -72,35 +72,35 @@ class ImportPreview:
         return self.is_held
 
     @property
-    def held_by_deed(self) -> Mapping[str, list[str]]:
+    def held_by_threat(self) -> Mapping[str, list[str]]:
         """The names of the skills that need review, by what they would do."""
-        return group_by_deed(
+        return group_by_threat(
             (one.name, found.rule) for one in self.scanned for found in one.findings if found.severity is Risk.HIGH
         )
 
 
 _DEEDS: Mapping[str, str] = {
-    Deed.SENDS_SECRETS: "Sends secrets to a stranger",
-    Deed.SENDS_PRIVATE_DATA: "Sends private data to a stranger",
-    Deed.RUNS_DOWNLOADS: "Downloads and runs something",
-    Deed.DESTROYS: "Destroys files",
-    Deed.STARTS_ITSELF: "Starts by itself",
-    Deed.CONCEALS: "Hides what it does",
-    Deed.OVERRIDES: "Sets itself above your instructions",
-    Deed.OPENS_ACCESS: "Opens a way in",
-    Deed.WEAKENS: "Switches off what protects you",
+    Threat.SENDS_SECRETS: "Sends secrets to a stranger",
+    Threat.SENDS_PRIVATE_DATA: "Sends private data to a stranger",
+    Threat.RUNS_DOWNLOADS: "Downloads and runs something",
+    Threat.DESTROYS: "Destroys files",
+    Threat.STARTS_ITSELF: "Starts by itself",
+    Threat.CONCEALS: "Hides what it does",
+    Threat.OVERRIDES: "Sets itself above your instructions",
+    Threat.OPENS_ACCESS: "Opens a way in",
+    Threat.WEAKENS: "Switches off what protects you",
 }
 
 
-def group_by_deed(found: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
+def group_by_threat(found: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
     """Return the names of skills by what their findings say they would do; each finding is a name and a rule."""
     groups: dict[str, dict[str, None]] = {}
     for name, rule in found:
         groups.setdefault(_DEEDS.get(rule, "Other findings"), {})[name] = None
-    return {deed: list(names) for deed, names in groups.items()}
+    return {threat: list(names) for threat, names in groups.items()}
 
 
-def preview_upload(skills: Library, screening: Policy, upload: UploadedFile) -> ImportPreview:
+def preview_upload(skills: Library, screening: ScreeningPolicy, upload: UploadedFile) -> ImportPreview:
     """Preview an upload; nothing is saved."""
     with _write_skill_file(upload) as path:
         return preview_import(skills, screening, str(path), limit=MAX_SKILLS)
@@ -206,7 +206,9 @@ class SecondOpinion:
     is_cut: bool = False
 
 
-def preview_import(skills: Library, screening: Policy, path: str, *, limit: int | None = None) -> ImportPreview:
+def preview_import(
+    skills: Library, screening: ScreeningPolicy, path: str, *, limit: int | None = None
+) -> ImportPreview:
     """Scan the skills at a path as an import would, at most `limit` of them; without skills, scan all files."""
     found, not_read, is_cut = _read_skills(path, limit)
     scanned = tuple(_scan_files(screening, one) for one in found)
@@ -262,10 +264,10 @@ def _read_skills(path: str, limit: int | None = None) -> tuple[list[_ScannableFi
     return skills, tuple(entry for entry in entries if isinstance(entry, SkippedEntry)), is_cut
 
 
-def _scan_files(screening: Policy, of: _ScannableFiles) -> ScannedSkill:
-    findings = by_kind(scan(of.tree, screening))
+def _scan_files(screening: ScreeningPolicy, of: _ScannableFiles) -> ScannedSkill:
+    findings = group_by_rule(scan_skill(of.tree, screening))
     return ScannedSkill(
-        name=of.name, origin=of.origin, findings=findings, is_held=not is_clean(findings), run_unasked=of.run_unasked
+        name=of.name, origin=of.origin, findings=findings, is_held=not needs_no_decision(findings), run_unasked=of.run_unasked
     )
 
 

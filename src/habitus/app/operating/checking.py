@@ -29,7 +29,7 @@ from habitus.learning.budget import SpendingStore
 from habitus.llm.agents import list_installed_programs
 from habitus.memory.cortex import Cortex
 from habitus.sandbox.machine import describe_protections, probe_machine
-from habitus.screening.findings import Policy
+from habitus.screening.findings import ScreeningPolicy
 from habitus.settings import AccMode, MemoryMode, Settings, get_account_name
 from habitus.skills import names, trees
 from habitus.skills.choosing import menu
@@ -265,7 +265,7 @@ def _check_runtime(home: Home) -> HealthCheck:
     return HealthCheck(name=name, state=HealthCheckState.OK, detail=f"scratchpads run on {where}, which answers")
 
 
-def _check_screening(screening: Policy) -> list[HealthCheck]:
+def _check_screening(screening: ScreeningPolicy) -> list[HealthCheck]:
     """Report the changes that screening.toml makes; empty if there are none."""
     policy = screening
     changed = [f"{rule} is silenced: {why}" for rule, why in policy.silence.items()]

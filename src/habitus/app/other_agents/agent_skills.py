@@ -21,11 +21,11 @@ from habitus import sql
 from habitus.app.library.content import list_high_findings
 from habitus.files import Tree
 from habitus.hosts.known_agents import KnownAgent
-from habitus.screening.findings import Policy
+from habitus.screening.findings import ScreeningPolicy
 from habitus.search import IndexHit, SearchIndex, SearchResults
 from habitus.skills import names, trees
 from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD, make_document
-from habitus.skills.model import Severity, Skill
+from habitus.skills.model import Risk, Skill
 from habitus.skills.stores.files import DirectoryBackend
 
 # Matching requests from which a skill that never fired is worth a remark.
@@ -103,7 +103,7 @@ def read_agent_skills(folder: Path) -> Iterator[AgentSkill]:
             path=folder / name,
             tree=found.tree,
             skill=None if found.problem else parsed.skill,
-            problems=tuple(f"{each.message} {each.hint}" for each in problems if each.severity is Severity.ERROR),
+            problems=tuple(f"{each.message} {each.hint}" for each in problems if each.severity is Risk.ERROR),
         )
 
 
@@ -125,7 +125,7 @@ def remark_on_files(skills: Sequence[AgentSkill]) -> Iterator[AgentRemark]:
             )
 
 
-def remark_on_risks(skills: Sequence[AgentSkill], policy: Policy) -> Iterator[AgentRemark]:
+def remark_on_risks(skills: Sequence[AgentSkill], policy: ScreeningPolicy) -> Iterator[AgentRemark]:
     """Remark on risky skills, one line each, those with the most kinds of findings first."""
     found = [(each, risks) for each in skills if (risks := list_high_findings(each.tree, policy))]
     for each, risks in sorted(found, key=lambda one: -len(one[1])):

@@ -35,7 +35,7 @@ from habitus.learning.remedies.findings import MIN_SESSIONS, RemedyFindings, col
 from habitus.learning.remedies.sessions import SessionReader
 from habitus.learning.transcripts import read_pieces
 from habitus.redact import Redactor
-from habitus.screening.findings import Policy
+from habitus.screening.findings import ScreeningPolicy
 from habitus.skills import names, trees
 from habitus.skills.layers.layer import find_project_root
 
@@ -80,7 +80,7 @@ class AgentExaminer:
     cwd: Path
     now: datetime
     redactor: Redactor
-    policy: Policy
+    policy: ScreeningPolicy
     on_progress: Callable[[int], None] = lambda done: None
 
     def examine(self, agent: str = "") -> tuple[AgentReport, ...]:
@@ -217,7 +217,7 @@ class AgentExaminer:
             except OSError:
                 # The file was removed meanwhile, or is not readable for this user.
                 continue
-        past.found = collect_findings(reader.facts() for reader in readers.values()) if readers else None
+        past.found = collect_findings(reader.build_facts() for reader in readers.values()) if readers else None
         return past
 
     def _remark_on_unused(self, skills: Sequence[AgentSkill], past: _AgentHistory) -> Iterator[AgentRemark]:

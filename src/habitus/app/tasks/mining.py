@@ -68,13 +68,13 @@ class _AcceptedTurn:
 
 def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -> list[MinedTask]:
     """Return requests that could become tasks, most frequent first, without those that were proposed before."""
-    served = list(_in_journal(home) if source is MiningSource.SESSIONS else _in_transcripts(home))
-    seen, found = _known_ids(home.review), []
+    served = list(_iterate_journal_turns(home) if source is MiningSource.SESSIONS else _iterate_transcript_turns(home))
+    seen, found = _list_proposed_ids(home.review), []
     for group in group_similar_requests(
         [one.turn.request for one in served], get_encoder(home.settings.search.encoder, get_weights_dir(home.settings))
     ):
         members = [served[number] for number in group]
-        made = _task_of_group(home, members, TaskOriginKind(source.value.removesuffix("s")))
+        made = _build_task(home, members, TaskOriginKind(source.value.removesuffix("s")))
         if made is not None and made.task.id not in seen and skill in ("", made.skill):
             seen.add(made.task.id)
             found.append(made)
@@ -97,14 +97,14 @@ def _propose_task(home: Home, one: MinedTask, author: Author) -> int:
     return home.review.propose(change, author, one.evidence, conversation=one.task.origin.conversation).id
 
 
-def _known_ids(review: ReviewQueue) -> set[str]:
+def _list_proposed_ids(review: ReviewQueue) -> set[str]:
     """Return the task ids of earlier proposals, except those that became stale."""
     proposals = review.list(None, with_contents=False)
     current = (one for one in proposals if one.state is not ProposalState.STALE)
     return {id for one in current for id in one.change.details.get("tasks", ())}
 
 
-def _in_journal(home: Home) -> Iterator[_AcceptedTurn]:
+def _iterate_journal_turns(home: Home) -> Iterator[_AcceptedTurn]:
     for turn in home.journal.iterate_past_turns(limit=MAX_TURNS, user=home.settings.user):
         done = mining.observe_turn(turn)
         if done.ok and turn.request.strip():
@@ -117,7 +117,7 @@ def _in_journal(home: Home) -> Iterator[_AcceptedTurn]:
             yield _AcceptedTurn(turn=kept, done=done, skills=skills, project=Path(home.project), reply=reply)
 
 
-def _in_transcripts(home: Home) -> Iterator[_AcceptedTurn]:
+def _iterate_transcript_turns(home: Home) -> Iterator[_AcceptedTurn]:
     """Turns of other agents whose last call worked, and after which the person went on without correcting it."""
     home.host.files.require("whose transcripts are read")
     turns: list[StudiedTurn] = []
@@ -133,7 +133,7 @@ def _in_transcripts(home: Home) -> Iterator[_AcceptedTurn]:
             yield _AcceptedTurn(turn=turn, done=done, skills=used, project=project)
 
 
-def _task_of_group(home: Home, members: Sequence[_AcceptedTurn], origin: TaskOriginKind) -> MinedTask | None:
+def _build_task(home: Home, members: Sequence[_AcceptedTurn], origin: TaskOriginKind) -> MinedTask | None:
     """Return the task of a group of similar requests, built from the latest; None if there is too little evidence."""
     used = Counter(name for one in members for name in one.skills)
     name = next((name for name, count in used.most_common(1) if count * 2 > len(members)), "")
@@ -141,7 +141,7 @@ def _task_of_group(home: Home, members: Sequence[_AcceptedTurn], origin: TaskOri
     if item is None or item.state is not SkillState.OK or len({one.turn.session for one in members}) < MIN_SESSIONS:
         return None
     last = members[-1]
-    request, files = _with_files(home, last.project, last.turn.request)
+    request, files = _attach_named_files(home, last.project, last.turn.request)
     checks = _derive_checks([one for one in members if one.turn.request == last.turn.request] or [last], members)
     texts = (request, last.reply, *files.values())
     if not checks or not request or any(MARKER.search(text) or len(text) > MAX_FIELD_CHARS for text in texts):
@@ -165,7 +165,7 @@ def _task_of_group(home: Home, members: Sequence[_AcceptedTurn], origin: TaskOri
     return MinedTask(skill=item.name, task=task, evidence=evidence)
 
 
-def _with_files(home: Home, project: Path, request: str) -> tuple[str, dict[str, str]]:
+def _attach_named_files(home: Home, project: Path, request: str) -> tuple[str, dict[str, str]]:
     """Return the request and the files of the project that it names, redacted; no request if one can't be read."""
     files: dict[str, str] = {}
     for found in dict.fromkeys(_PATH.findall(request)):
@@ -192,23 +192,23 @@ def _read_named_file(home: Home, project: Path, named: str) -> str | None:
 def _derive_checks(same: Sequence[_AcceptedTurn], members: Sequence[_AcceptedTurn]) -> tuple[Check, ...]:
     """Checks from what all accepted replies to this request have, and from calls made whenever it was asked."""
     asked = same[-1].turn.request.casefold()
-    literals = [set(_literals(one.reply)) for one in same]
+    literals = [set(_extract_literals(one.reply)) for one in same]
     said = [
         text
-        for text in _literals(same[-1].reply)
+        for text in _extract_literals(same[-1].reply)
         if text.casefold() not in asked and all(text in one for one in literals)
     ]
-    calls = [set(_calls(one.done)) for one in members]
-    made = [call for call in _calls(members[-1].done) if all(call in one for one in calls)]
+    calls = [set(_list_call_checks(one.done)) for one in members]
+    made = [call for call in _list_call_checks(members[-1].done) if all(call in one for one in calls)]
     return (*(ContainsCheck(text=text) for text in said[:_MOST_CHECKS]), *made[:_MOST_CHECKS])
 
 
-def _literals(reply: str) -> list[str]:
+def _extract_literals(reply: str) -> list[str]:
     """Return numbers and quoted words: a right answer has them, and a wrong one rarely does by chance."""
     return list(dict.fromkeys(one or other.rstrip(".,") for one, other in _LITERAL.findall(reply)))
 
 
-def _calls(done: ObservedTurn) -> list[CalledCheck]:
+def _list_call_checks(done: ObservedTurn) -> list[CalledCheck]:
     """Return the calls that succeeded: a tool by name, a command line by its program and subcommand."""
     found: dict[CalledCheck, None] = {}
     for call in done.calls:

@@ -49,7 +49,7 @@ def save_tasks(home: Home, name: str, tasks: Iterable[Task]) -> None:
             f"{item.name}@{item.layer}", trees.TASKS_FILE, text, home.build_author("changed its tasks")
         )
         return
-    path = home_tasks_path(home.settings, item.name)
+    path = get_home_tasks_path(home.settings, item.name)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_atomically(path, text, mode=0o600)
 
@@ -88,7 +88,7 @@ def accept_proposed_tasks(home: Home, proposal: Proposal) -> None:
     item = home.skills.find(f"{proposal.change.name}@{proposal.change.layer}")
     new = [
         replace(task, reviewed_by=proposal.decided_by or home.settings.signature)
-        for task in proposed_tasks(proposal.change)
+        for task in parse_proposed_tasks(proposal.change)
     ]
     known = {task.id for task in new}
     save_tasks(
@@ -99,13 +99,13 @@ def accept_proposed_tasks(home: Home, proposal: Proposal) -> None:
 def remove_proposed_tasks(home: Home, change: SkillChange) -> None:
     """Undo `accept_proposed_tasks`."""
     item = home.skills.find(f"{change.name}@{change.layer}")
-    gone = {task.id for task in proposed_tasks(change)}
+    gone = {task.id for task in parse_proposed_tasks(change)}
     save_tasks(
         home, f"{item.name}@{item.layer}", (task for task in load_editable_tasks(home, item) if task.id not in gone)
     )
 
 
-def proposed_tasks(change: SkillChange) -> tuple[Task, ...]:
+def parse_proposed_tasks(change: SkillChange) -> tuple[Task, ...]:
     return _load_beside_skill(change.name, change.tree)
 
 
@@ -114,7 +114,7 @@ def collect_shared_evals(home: Home, name: str) -> dict[str, TreeFile]:
     item = home.skills.find(name)
     tree = home.skills.get_layer(item.layer).store.read_tree(item.name) or {}
     shared = {
-        path: build_file(home.redact(_text(tree, path)).encode())
+        path: build_file(home.redact(_read_text(tree, path)).encode())
         for path in tree
         if is_eval_file(path) and path != trees.TASKS_FILE
     }
@@ -129,22 +129,22 @@ def load_editable_tasks(home: Home, item: ListedSkill) -> tuple[Task, ...]:
 
 
 def _load_from_home(settings: Settings, name: str) -> tuple[Task, ...]:
-    path = home_tasks_path(settings, name)
+    path = get_home_tasks_path(settings, name)
     return files.read_tasks(path.read_text("utf-8", "replace"), about=str(path)) if path.is_file() else ()
 
 
-def home_tasks_path(settings: Settings, name: str) -> Path:
+def get_home_tasks_path(settings: Settings, name: str) -> Path:
     return settings.home / FOLDER / f"{name}.toml"
 
 
 def _load_beside_skill(name: str, tree: Tree) -> tuple[Task, ...]:
-    text = _text(tree, trees.TASKS_FILE)
+    text = _read_text(tree, trees.TASKS_FILE)
     return files.read_tasks(text, about=f"{trees.TASKS_FILE} of '{name}'") if text else ()
 
 
 def _load_from_evals(name: str, tree: Tree) -> list[Task]:
     """Return rows of `evals/evals.json` that state an expected result; the others are trigger cases of selection."""
-    text, about = _text(tree, evals.EVALS_FILE), f"{evals.EVALS_FILE} of '{name}'"
+    text, about = _read_text(tree, evals.EVALS_FILE), f"{evals.EVALS_FILE} of '{name}'"
     rows = files.parse_json_rows(text, about=about) if text else ()
     origin = TaskOrigin(kind=TaskOriginKind.FILE)
     return [
@@ -161,6 +161,6 @@ def _load_tool_cases(tools: ToolService, name: str) -> tuple[Task, ...]:
         return ()  # what is wrong with its files, its listing says
 
 
-def _text(tree: Tree, path: str) -> str:
+def _read_text(tree: Tree, path: str) -> str:
     file = tree.get(path)
     return "" if file is None or file.content is None else file.content.decode("utf-8", "replace")

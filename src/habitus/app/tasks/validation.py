@@ -62,7 +62,7 @@ async def _judge_solution(home: Home, task: Task, solution: TaskSolution) -> Out
         if not workspace.setup.is_ok:
             return workspace.setup
         if solution.code:
-            await workspace.run(solution.code)
+            await workspace.run_code(solution.code)
         return (
             await judge_submission(task, Submission(reply=solution.reply, calls=calls, workspace=workspace))
         ).outcome

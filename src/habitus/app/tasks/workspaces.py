@@ -53,22 +53,22 @@ class TaskWorkspace:
         """The path of the folder, if cells run on this machine."""
         return self.home.writable_dir / SESSION_PADS_DIR / self.session / PAD / "files"
 
-    async def run(self, code: str) -> Outcome:
-        cell = await self._exec(code)
+    async def run_code(self, code: str) -> Outcome:
+        cell = await self._execute_cell(code)
         return (
             cell.outcome
             if cell.error is None
             else build_failed_outcome(cell.error.strip().rpartition("\n")[2].strip()[:500])
         )
 
-    async def read(self, path: str) -> bytes | None:
-        cell = await self._exec(_READ.format(path=path, most=_MOST_BYTES))
+    async def read_file(self, path: str) -> bytes | None:
+        cell = await self._execute_cell(_READ.format(path=path, most=_MOST_BYTES))
         printed = cell.stdout.strip()
         return base64.b64decode(printed) if cell.error is None and printed != "-" else None
 
-    async def _exec(self, code: str) -> Cell:
+    async def _execute_cell(self, code: str) -> Cell:
         """Run code in its own process, which ends before the next one uses the folder."""
-        read = readable_programs(self.home.settings, self.task)
+        read = list_readable_programs(self.home.settings, self.task)
         pads = open_scratchpads(self.home, f"{SESSION_PADS_DIR}/{self.session}", read=read)
         try:
             return await pads.execute_code(PAD, code)
@@ -82,7 +82,7 @@ async def open_workspace(home: Home, task: Task) -> AsyncIterator[TaskWorkspace]
     workspace = TaskWorkspace(home=home, task=task, session=f"task-{generate_id()}")
     files = _LAY_OUT.format(files=json.dumps(dict(task.files))) if task.files else ""
     try:
-        setup = await workspace.run(f"{files}\n{task.setup}")
+        setup = await workspace.run_code(f"{files}\n{task.setup}")
         yield (
             workspace
             if setup.is_ok
@@ -92,7 +92,7 @@ async def open_workspace(home: Home, task: Task) -> AsyncIterator[TaskWorkspace]
         await asyncio.to_thread(folders.remove_folder, str(home.writable_dir / SESSION_PADS_DIR / workspace.session))
 
 
-def readable_programs(settings: Settings, task: Task) -> tuple[Path, ...]:
+def list_readable_programs(settings: Settings, task: Task) -> tuple[Path, ...]:
     """Return where shell programs are, for a task that needs one: the sandbox has none by default."""
     is_for_shell = task.domain == "bash" and settings.sandbox.runtime == "local"
     return check_readable_folders(settings, [Path("/usr")]) if is_for_shell else ()

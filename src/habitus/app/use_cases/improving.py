@@ -103,9 +103,9 @@ class ListImprovementsResult:
 def list_improvements(home: Home, name: SkillName) -> ListImprovementsResult:
     """List the candidates tried for a skill with the results of gate and exam, and what a run could show."""
     store, plan = open_improve_store(home), preview_run(home, ImproveRequest(skill=name))
-    rollouts = store.rollouts(skill=plan.skill)
+    rollouts = store.list_rollouts(skill=plan.skill)
     return ListImprovementsResult(
-        plan=plan, candidates=[build_report(one, rollouts) for one in store.candidates(plan.skill)]
+        plan=plan, candidates=[build_report(one, rollouts) for one in store.list_candidates(plan.skill)]
     )
 
 

@@ -30,7 +30,7 @@ from habitus.improve.report import CandidateReport, VersionComparison, build_rep
 from habitus.improve.rollouts import RolloutRunner
 from habitus.improve.run import HOW_TO_RUN
 from habitus.improve.store import ImproveStore
-from habitus.improve.trials import TrialPlan, read_cases
+from habitus.improve.trials import TrialPlan, read_trial_cases
 from habitus.jobs.model import Job
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
@@ -165,7 +165,7 @@ class _ImproveProgressPrinter:
 
     def print_progress(self) -> None:
         """Print the lines that are new or have changed since the last call."""
-        rollouts = self._store.rollouts(skill=self._skill, job=self._job.id)
+        rollouts = self._store.list_rollouts(skill=self._skill, job=self._job.id)
         if not rollouts or self._is_quiet:
             return
         minutes = (time.monotonic() - self._began) / 60
@@ -174,7 +174,7 @@ class _ImproveProgressPrinter:
         so_far = f" [{self.spent}{self._format_remaining_budget(tokens=tokens, dollars=dollars, minutes=minutes)}]"
         practised = sum(one.side is TaskSplit.PRACTICE for one in rollouts)
         self._print_if_changed("practice", f"Practice: {practised} rollouts." if practised else "", so_far)
-        for one in self._store.candidates(self._skill):
+        for one in self._store.list_candidates(self._skill):
             if one.run.startswith(self._job.id):
                 report = build_report(one, rollouts)
                 self._print_if_changed(one.id, f"Candidate {one.number or '–'}: {one.why}")
@@ -264,7 +264,7 @@ def run_skill_trial(
     """Run the same requests with a skill and without it, and record the results as evidence. Asks before spending."""
     limits = RunLimits.parse(budget)
     with open_habitus(context, model=model) as habitus:
-        given = read_cases(inputs.read_text(str(cases)), about=str(cases)) if cases is not None else ()
+        given = read_trial_cases(inputs.read_text(str(cases)), about=str(cases)) if cases is not None else ()
         plan = plan_trial(habitus, name, given, runs)
         paid = RunBudget(limits).wrap_model(habitus.models.main)
         (output.print_error if as_json else output.print_line)(
@@ -310,7 +310,7 @@ def _describe_variants(runner: RolloutRunner) -> str:
     parts = []
     for is_offered, variant in ((True, "with it"), (False, "without it")):
         made = [one for one in runner.rollouts if one.is_new is is_offered]
-        judged = [one.is_ok for one in made if one.counts]
+        judged = [one.is_ok for one in made if one.is_counted]
         broken = f" ({len(made) - len(judged)} could not be judged)" if len(judged) < len(made) else ""
         parts.append(f"{variant} {sum(judged)} of {len(judged)} succeeded{broken}")
     return ", ".join(parts)

@@ -179,12 +179,12 @@ def _print_import_result(home: Home, taken: ImportResult) -> None:
     if len(held) > 1:
         # Of many, a person decides by what they would do, not one by one.
         output.print_line("Needs review, by what they would do:")
-        from habitus.app.library.uploading import group_by_deed  # brings the scanner, which no other command needs
+        from habitus.app.library.uploading import group_by_threat  # brings the scanner, which no other command needs
 
-        for deed, names in group_by_deed(
+        for threat, names in group_by_threat(
             (one.name, rule) for one in held for rule in _RULE.findall(one.reason)
         ).items():
-            output.print_line(f"  {deed}: {', '.join(names)}", style="yellow")
+            output.print_line(f"  {threat}: {', '.join(names)}", style="yellow")
         output.print_line("To import all but these, say so: --all-but-held.")
     if taken.name_conflicts:
         left_out = output.format_count(taken.name_conflicts, "skill")

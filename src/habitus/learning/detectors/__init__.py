@@ -11,7 +11,7 @@ from __future__ import annotations
 from habitus.events import AgentEvent, EventKind, build_event, build_tool_call_event, build_tool_result_event
 from habitus.learning.detectors.error_signatures import make_signature
 from habitus.learning.detectors.monitor import ACC, MonitorMode
-from habitus.learning.detectors.rules import DETECTORS, Detector, DetectorLesson, detect
+from habitus.learning.detectors.rules import DETECTORS, Detector, DetectorLesson, run_detectors
 
 __all__ = [
     "ACC",
@@ -24,6 +24,6 @@ __all__ = [
     "build_event",
     "build_tool_call_event",
     "build_tool_result_event",
-    "detect",
     "make_signature",
+    "run_detectors",
 ]

@@ -12,9 +12,9 @@ from habitus.events import AgentEvent, EventKind, get_severity
 from habitus.learning.detectors.rules import (
     DETECTORS,
     DetectorLesson,
-    detect,
     drop_covered_lessons,
     mask_killed_cells,
+    run_detectors,
     sort_by_precedence,
 )
 
@@ -105,7 +105,7 @@ class ACC:
 
         Of overlapping detectors, the most specific.
         """
-        return self.filter_new_lessons(drop_covered_lessons(detect(self.take_events())))
+        return self.filter_new_lessons(drop_covered_lessons(run_detectors(self.take_events())))
 
     def take_events(self) -> tuple[AgentEvent, ...]:
         """End the turn and return its events; later events belong to the next turn."""

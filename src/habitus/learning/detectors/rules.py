@@ -40,7 +40,7 @@ SAME_QUESTION_SHARE = 0.8
 ACKNOWLEDGEMENT_CHARS = 24
 
 
-def detect(events: Sequence[AgentEvent]) -> list[DetectorLesson]:
+def run_detectors(events: Sequence[AgentEvent]) -> list[DetectorLesson]:
     """Return the lessons of all detectors that fire, in the order of the table."""
     return [found for detector in DETECTORS.values() if (found := detector(events))]
 

@@ -20,12 +20,12 @@ from habitus.learning.remedies.calls import (
     RemedyKind,
     SessionCall,
     ShellCommand,
+    get_program_name,
     is_flag,
+    list_read_only_flags,
+    make_word_set,
     parse_commands,
-    program_name,
-    read_only_flags,
-    shell_text,
-    word_set,
+    quote_for_shell,
 )
 
 WINDOW = 40  # calls after a failure that are searched for its remedy
@@ -68,7 +68,7 @@ def align_failure(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
         ):
             continue  # a preparation; the retry itself comes later
         elif named and _has_same_goal(failed, later):
-            found = _preparation_remedy(failed, named, about)  # the goal was reached after it, with other arguments
+            found = _build_preparation(failed, named, about)  # the goal was reached after it, with other arguments
         else:
             found = _find_replacement(failed, later, between, about)
         if found is not None:
@@ -95,17 +95,17 @@ def _is_advised(remedy: Remedy, about: ClassifiedError) -> bool:
         case RemedyKind.FLAGS:
             return about.mentions_any(word for word in remedy.right if is_flag(word) and word not in remedy.wrong)
         case RemedyKind.FIRST:
-            return any(_is_named_command(each, about) for each in parse_commands(shell_text(remedy.right)))
+            return any(_is_named_command(each, about) for each in parse_commands(quote_for_shell(remedy.right)))
         case _:
             return False
 
 
 def _has_same_goal(failed: SessionCall, later: SessionCall) -> bool:
     """Return whether a call may have the same goal: the same program with the same first word."""
-    wanted = failed.focus
+    wanted = failed.failing_command
     if wanted is None:
         return not failed.command
-    return any(_goal_of(each) == _goal_of(wanted) for each in later.commands)
+    return any(_get_goal(each) == _get_goal(wanted) for each in later.commands)
 
 
 def _is_same_call(failed: SessionCall, later: SessionCall) -> bool:
@@ -113,21 +113,21 @@ def _is_same_call(failed: SessionCall, later: SessionCall) -> bool:
         return True
     if not failed.command or not later.command:
         return False
-    wanted = failed.focus
+    wanted = failed.failing_command
     return wanted is not None and any(
-        _as_run(each, wanted) == _as_run(wanted, wanted) for each in _last_commands(later)
+        _make_run_key(each, wanted) == _make_run_key(wanted, wanted) for each in _list_last_commands(later)
     )
 
 
-def _as_run(command: ShellCommand, failed: ShellCommand) -> tuple[object, ...]:
-    return command.words, command.env, command.place, _still_before(command, failed)
+def _make_run_key(command: ShellCommand, failed: ShellCommand) -> tuple[object, ...]:
+    return command.words, command.env, command.place, _list_unfinished_steps(command, failed)
 
 
-def _last_commands(call: SessionCall) -> list[ShellCommand]:
+def _list_last_commands(call: SessionCall) -> list[ShellCommand]:
     return [each for each in call.commands if each.is_last]
 
 
-def _still_before(command: ShellCommand, failed: ShellCommand) -> tuple[tuple[str, ...], ...]:
+def _list_unfinished_steps(command: ShellCommand, failed: ShellCommand) -> tuple[tuple[str, ...], ...]:
     """Return the steps before it on its line, without those that a line which failed at it had already completed."""
     count = len(command.before)
     is_done = count < len(failed.before) and command.before == failed.before[len(failed.before) - count :]
@@ -143,30 +143,30 @@ def _find_replacement(
     is_next = failed.turn == later.turn and all(each.is_read_only or not each.has_worked for each in between)
     if not failed.command:
         return _replace_argument(failed, later, about, is_next=is_next)
-    wanted = failed.focus
+    wanted = failed.failing_command
     if wanted is None:
         return None
-    found = (_replace_command(wanted, each, about, is_next=is_next) for each in _last_commands(later))
+    found = (_replace_command(wanted, each, about, is_next=is_next) for each in _list_last_commands(later))
     return next(filter(None, found), None)
 
 
 def _replace_command(
     failed: ShellCommand, later: ShellCommand, about: ClassifiedError, *, is_next: bool
 ) -> Remedy | None:
-    if read_only_flags(later) - set(failed.args):
+    if list_read_only_flags(later) - set(failed.args):
         return None  # asking for help is not doing it
     if about.cause is ErrorCause.PROGRAM and any(
-        program_name(word) == program_name(about.subject) for word in failed.head
+        get_program_name(word) == get_program_name(about.subject) for word in failed.head
     ):
         return _replace_program(failed, later, about)
     if _is_through_interpreter(failed, later):
-        return _remedy(RemedyKind.INSTEAD, about, failed.words[:1], later.words[:2])
+        return _build_remedy(RemedyKind.INSTEAD, about, failed.words[:1], later.words[:2])
     if failed.program != later.program:
         return None
     differing = [
         what
         for what, is_same in (
-            ("before", failed.before == _still_before(later, failed)),
+            ("before", failed.before == _list_unfinished_steps(later, failed)),
             ("place", failed.place == later.place),
             ("env", failed.env == later.env),
             ("head", failed.head == later.head),
@@ -185,18 +185,18 @@ def _replace_command(
     match differing[0]:
         case "before" if later.before[: len(failed.before)] == failed.before:
             steps = _join_steps(later.before[len(failed.before) :])
-            return _remedy(RemedyKind.INSTEAD, about, failed.base, (*steps, *base))
+            return _build_remedy(RemedyKind.INSTEAD, about, failed.base, (*steps, *base))
         case "place":
-            return _remedy(
+            return _build_remedy(
                 RemedyKind.PLACE,
                 about,
                 (*_change_directory(failed.place), *base),
                 ("cd", later.place or ".", "&&", *base),
             )
         case "env" if added := tuple(each for each in later.env if each not in failed.env):
-            return _remedy(RemedyKind.VARIABLE, about, base, (*added, *base))
+            return _build_remedy(RemedyKind.VARIABLE, about, base, (*added, *base))
         case "head":
-            return _remedy(RemedyKind.INSTEAD, about, failed.head, later.head)
+            return _build_remedy(RemedyKind.INSTEAD, about, failed.head, later.head)
     return None
 
 
@@ -210,49 +210,49 @@ def _is_through_interpreter(failed: ShellCommand, later: ShellCommand) -> bool:
 def _replace_program(failed: ShellCommand, later: ShellCommand, about: ClassifiedError) -> Remedy | None:
     """For a missing program only the way it is started matters."""
     if failed.program == later.program and (failed.head, failed.before) != (later.head, later.before):
-        return _remedy(RemedyKind.INSTEAD, about, failed.head, (*_join_steps(later.before), *later.head))
+        return _build_remedy(RemedyKind.INSTEAD, about, failed.head, (*_join_steps(later.before), *later.head))
     if failed.program == later.program and failed.env != later.env:
         added = tuple(each for each in later.env if each not in failed.env)
-        return _remedy(RemedyKind.VARIABLE, about, failed.head, (*added, *later.head)) if added else None
+        return _build_remedy(RemedyKind.VARIABLE, about, failed.head, (*added, *later.head)) if added else None
     if failed.targets and failed.targets == later.targets and failed.place == later.place:
         flags = tuple(word for word in later.args if is_flag(word))
-        return _remedy(RemedyKind.INSTEAD, about, failed.head, (*later.head, *flags))
+        return _build_remedy(RemedyKind.INSTEAD, about, failed.head, (*later.head, *flags))
     shared = failed.words[1:]
     if (
         shared
         and shared == later.words[-len(shared) :]
         and SequenceMatcher(None, failed.program, "".join(later.words[:2])).ratio() > 0.8
     ):
-        return _remedy(RemedyKind.INSTEAD, about, failed.head, later.words[: -len(shared)])  # `docker compose`
+        return _build_remedy(RemedyKind.INSTEAD, about, failed.head, later.words[: -len(shared)])  # `docker compose`
     return None
 
 
 def _replace_words(
     failed: ShellCommand, later: ShellCommand, about: ClassifiedError, *, is_next: bool
 ) -> Remedy | None:
-    gone, new = _without(failed.args, later.args), _without(later.args, failed.args)
-    lost, came = _loose(failed.args, gone), _loose(later.args, new)
+    gone, new = _drop_words(failed.args, later.args), _drop_words(later.args, failed.args)
+    lost, came = _list_loose_words(failed.args, gone), _list_loose_words(later.args, new)
     base = later.base
     kept = tuple(word for word in later.args if "://" in word and word not in (*base, *new))
     if not lost and not came:
         is_told = about.subject in gone or about.mentions_any((*gone, *new))
         return (
-            _remedy(RemedyKind.FLAGS, about, (*base, *gone, *kept), (*base, *new, *kept))
+            _build_remedy(RemedyKind.FLAGS, about, (*base, *gone, *kept), (*base, *new, *kept))
             if is_next or is_told
             else None
         )
     if len(lost) == len(came) == 1 and len(gone) == len(new) == 1:
         return _replace_name(failed, later, lost[0], came[0], about)
-    if len(came) == 1 and not gone and new == tuple(came) and (subcommand := _with_subcommand(failed, later, came[0])):
+    if len(came) == 1 and not gone and new == tuple(came) and (subcommand := _add_subcommand(failed, later, came[0])):
         is_told = about.mentions_any(came) or (is_next and about.cause is ErrorCause.OPTION)
-        return _remedy(RemedyKind.INSTEAD, about, failed.base, subcommand) if is_told else None
+        return _build_remedy(RemedyKind.INSTEAD, about, failed.base, subcommand) if is_told else None
     if came and not lost and about.mentions_any(new):
         added = (word for word in new if word not in base)
-        return _remedy(RemedyKind.FLAGS, about, (*failed.base, *gone, *kept), (*base, *added, *kept))
+        return _build_remedy(RemedyKind.FLAGS, about, (*failed.base, *gone, *kept), (*base, *added, *kept))
     return None
 
 
-def _with_subcommand(failed: ShellCommand, later: ShellCommand, came: str) -> tuple[str, ...]:
+def _add_subcommand(failed: ShellCommand, later: ShellCommand, came: str) -> tuple[str, ...]:
     """Return the command with the subcommand that was added; empty if the added word is a target."""
     base = failed.base
     at = later.args.index(came)
@@ -270,7 +270,7 @@ def _replace_name(
     is_close = about.cause is ErrorCause.OPTION and SequenceMatcher(None, lost, came).ratio() >= 0.6
     if not (is_moved or is_suggested or is_close):
         return None
-    return _remedy(RemedyKind.NAME, about, _up_to(failed, lost), _up_to(later, came))
+    return _build_remedy(RemedyKind.NAME, about, _cut_after_word(failed, lost), _cut_after_word(later, came))
 
 
 def _replace_argument(
@@ -278,7 +278,7 @@ def _replace_argument(
 ) -> Remedy | None:
     if CUT_MARK in (failed.summary[-1:], later.summary[-1:]):
         return None
-    before, after = failed.whole, later.whole
+    before, after = failed.full_arguments, later.full_arguments
     differing = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     if len(differing) != 1:
         return None
@@ -287,12 +287,12 @@ def _replace_argument(
     if not (_is_short(lost) and _is_short(came)):
         return None
     is_told = about.mentions_any([str(each) for each in (came, key) if each is not None])
-    is_near = isinstance(lost, str) and isinstance(came, str) and _is_near(lost, came)
+    is_near = isinstance(lost, str) and isinstance(came, str) and _is_similar_name(lost, came)
     has_rest = len({**before, **after}) > 1
     if not (is_near and about.mentions_any([str(lost)])) and not (has_rest and is_told and is_next):
         return None
     wrong, right = (() if value is None else (f"{key}={value}",) for value in (lost, came))
-    return _remedy(RemedyKind.ARGUMENT, about, wrong, right, tool=failed.name)
+    return _build_remedy(RemedyKind.ARGUMENT, about, wrong, right, tool=failed.name)
 
 
 def _is_short(value: object) -> bool:
@@ -301,7 +301,7 @@ def _is_short(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float)
 
 
-def _is_near(one: str, other: str) -> bool:
+def _is_similar_name(one: str, other: str) -> bool:
     is_moved = posixpath.basename(one) == posixpath.basename(other) and "/" in one + other
     return is_moved or SequenceMatcher(None, one, other).ratio() >= 0.8
 
@@ -313,24 +313,24 @@ def _find_preparation(
     failed: SessionCall, between: Sequence[SessionCall], named: Sequence[SessionCall], about: ClassifiedError
 ) -> Remedy | FailureEnding | None:
     if named:
-        return _preparation_remedy(failed, named, about)
+        return _build_preparation(failed, named, about)
     acts = [each for each in between if each.has_worked and not each.is_read_only]
     told = [each for each in between if each.has_worked and _answers_error(each, failed, about)]
     if not acts and not told:
         return FailureEnding.RETRIED
     if told:
-        return _preparation_remedy(failed, told[-1:], about)
-    if len(acts) == 1 and not acts[0].edits and _is_preparation(acts[0]):
-        return _preparation_remedy(failed, acts, about)
+        return _build_preparation(failed, told[-1:], about)
+    if len(acts) == 1 and not acts[0].is_edit and _is_preparation(acts[0]):
+        return _build_preparation(failed, acts, about)
     return FailureEnding.LEFT
 
 
 def _is_named_by_error(call: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
     """Return whether the call ran what the error message says to run."""
-    wanted = failed.focus
+    wanted = failed.failing_command
     if wanted is None or not call.has_worked:
         return False
-    return any(_is_named_command(each, about) and _goal_of(each) != _goal_of(wanted) for each in call.commands)
+    return any(_is_named_command(each, about) and _get_goal(each) != _get_goal(wanted) for each in call.commands)
 
 
 def _is_named_command(command: ShellCommand, about: ClassifiedError) -> bool:
@@ -338,41 +338,43 @@ def _is_named_command(command: ShellCommand, about: ClassifiedError) -> bool:
     return bool(first) and about.mentions_any({" ".join((*command.head, *first)), " ".join((command.program, *first))})
 
 
-def _goal_of(command: ShellCommand) -> tuple[str, ...]:
+def _get_goal(command: ShellCommand) -> tuple[str, ...]:
     """Return the program and its first target, whatever runner starts it."""
     return command.program, *command.targets[:1]
 
 
-def _preparation_remedy(
+def _build_preparation(
     failed: SessionCall, chosen: Sequence[SessionCall], about: ClassifiedError
 ) -> Remedy | FailureEnding | None:
-    wanted = failed.focus
+    wanted = failed.failing_command
     wrong = wanted.base if wanted else ()
     tool = "" if wanted else failed.name
     last = chosen[-1]
     if not last.command:
-        shared = [key for key, value in last.whole.items() if value in failed.whole.values()]
-        right = (last.name, *(() if shared else _short_arguments(last)))
-        return _remedy(RemedyKind.FIRST, about, wrong, right, tool=tool)
+        shared = [key for key, value in last.full_arguments.items() if value in failed.full_arguments.values()]
+        right = (last.name, *(() if shared else _list_short_arguments(last)))
+        return _build_remedy(RemedyKind.FIRST, about, wrong, right, tool=tool)
     steps = [each for call in chosen for each in call.commands if each.program not in ("echo", "ls", "pwd")]
     if not steps:
         return FailureEnding.LEFT
     moved = _change_directory(steps[0].place) if not wanted or steps[0].place != wanted.place else ()
     right = (*moved, *_join_steps([(*each.env, *each.words) for each in steps])[:-1])
-    return _remedy(RemedyKind.FIRST, about, wrong, right, tool=tool)
+    return _build_remedy(RemedyKind.FIRST, about, wrong, right, tool=tool)
 
 
-def _short_arguments(call: SessionCall) -> tuple[str, ...]:
-    return tuple(f"{key}={value}" for key, value in call.whole.items() if _is_short(value))
+def _list_short_arguments(call: SessionCall) -> tuple[str, ...]:
+    return tuple(f"{key}={value}" for key, value in call.full_arguments.items() if _is_short(value))
 
 
-_INSTALLS = word_set("install add sync ci i get require restore bundle setup ensure activate use enable")
-_STARTS = word_set("up start serve run restart open launch init")
+_INSTALLS = make_word_set("install add sync ci i get require restore bundle setup ensure activate use enable")
+_STARTS = make_word_set("up start serve run restart open launch init")
 _PREPARES = (
     _INSTALLS
     | _STARTS
-    | word_set("create mkdir migrate build generate login chmod pull fetch clone bootstrap compile unlock cp ln update")
-    | word_set("upgrade rm remove stop prune clean")
+    | make_word_set(
+        "create mkdir migrate build generate login chmod pull fetch clone bootstrap compile unlock cp ln update"
+    )
+    | make_word_set("upgrade rm remove stop prune clean")
 )
 
 
@@ -396,17 +398,17 @@ def _answers_error(act: SessionCall, failed: SessionCall, about: ClassifiedError
         case ErrorCause.SERVICE:
             return bool(words & _STARTS)
         case ErrorCause.FILE | ErrorCause.PERMISSION | ErrorCause.OPTION:
-            return speaks_of_it and not act.edits
+            return speaks_of_it and not act.is_edit
         case _:
             known = {word for each in failed.commands for word in each.words}
-            is_allowed = not act.edits or all(each.program == "git" for each in act.commands)
+            is_allowed = not act.is_edit or all(each.program == "git" for each in act.commands)
             return is_allowed and about.mentions_any(word for word in words - known if len(word) > 3)
 
 
 # Words
 
 
-def _remedy(
+def _build_remedy(
     change: RemedyKind, about: ClassifiedError, wrong: Sequence[str], right: Sequence[str], *, tool: str = ""
 ) -> Remedy | None:
     """Return the remedy; None if nothing differs."""
@@ -416,19 +418,19 @@ def _remedy(
     return Remedy(change=change, cause=about.cause, about=about.subject, wrong=wrong, right=right, tool=tool)
 
 
-def _up_to(command: ShellCommand, word: str) -> tuple[str, ...]:
+def _cut_after_word(command: ShellCommand, word: str) -> tuple[str, ...]:
     """Return the command up to a word, without flags except the one whose value it may be."""
     at = command.args.index(word)
     args = command.args[:at]
     return (*command.head, *(each for each in args[:-1] if not is_flag(each)), *args[-1:], word)
 
 
-def _without(words: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+def _drop_words(words: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
     left = Counter(words) - Counter(others)
     return tuple(word for word in dict.fromkeys(words) if left[word])
 
 
-def _loose(args: Sequence[str], changed: Sequence[str]) -> list[str]:
+def _list_loose_words(args: Sequence[str], changed: Sequence[str]) -> list[str]:
     """Return the changed words that are neither flags nor values of changed flags."""
     found: list[str] = []
     after_flag = False

@@ -39,24 +39,24 @@ class SessionCall(CallRecord):
         return get_text_detail(self.result_event, "at")
 
     @property
-    def doubt(self) -> str:
+    def doubtful_line(self) -> str:
         """A line of a successful result that reads like a failure."""
         return get_text_detail(self.result_event, "doubt")
 
     @cached_property
     def cwd(self) -> str:
         """The working directory, relative to the project if it is inside."""
-        given = (place for key in _WHERE if isinstance(place := self.whole.get(key), str))
-        return relative_to_project(self.project, next(given, get_text_detail(self.call_event, "cwd")))
+        given = (place for key in _WHERE if isinstance(place := self.full_arguments.get(key), str))
+        return make_relative_directory(self.project, next(given, get_text_detail(self.call_event, "cwd")))
 
     @cached_property
-    def whole(self) -> Mapping[str, object]:
+    def full_arguments(self) -> Mapping[str, object]:
         """The arguments that the summary holds unshortened."""
-        return _arguments(self.summary)
+        return _parse_arguments(self.summary)
 
     @property
     def has_worked(self) -> bool:
-        return self.success is True and not self.doubt
+        return self.success is True and not self.doubtful_line
 
     @cached_property
     def commands(self) -> tuple[ShellCommand, ...]:
@@ -69,14 +69,14 @@ class SessionCall(CallRecord):
         )
 
     @cached_property
-    def focus(self) -> ShellCommand | None:
+    def failing_command(self) -> ShellCommand | None:
         """The command of the line that the error is about."""
         about = classify_error(self.error)
         found = [each for each in self.commands if each.program not in ("echo", "sleep", "true")]
         if about.cause is ErrorCause.PROGRAM:
-            program = program_name(about.subject)
+            program = get_program_name(about.subject)
             for each in found:
-                if any(program_name(word) == program for word in each.head):
+                if any(get_program_name(word) == program for word in each.head):
                     return each
         for each in found:
             if each.program in self.error and re.search(
@@ -93,11 +93,11 @@ class SessionCall(CallRecord):
         return bool(self.commands) and all(map(_is_read_only, self.commands)) and not _WRITES.search(self.command)
 
     @cached_property
-    def edits(self) -> bool:
+    def is_edit(self) -> bool:
         """Whether it edits the work itself, which is no general remedy."""
         if not self.command:
             return self.name.lower().replace("_", "").startswith(_EDITING_TOOLS)
-        return bool(_WRITES.search(self.command)) or any(_edits(each.words) for each in self.commands)
+        return bool(_WRITES.search(self.command)) or any(_is_edit(each.words) for each in self.commands)
 
 
 _LOOKING_TOOLS = (
@@ -109,25 +109,25 @@ _EDITING_TOOLS = (
 )
 
 
-def word_set(*lines: str) -> frozenset[str]:
+def make_word_set(*lines: str) -> frozenset[str]:
     return frozenset(word for line in lines for word in line.split())
 
 
-_LOOKING = word_set(
+_LOOKING = make_word_set(
     "ls cat head tail less grep egrep rg ag find fd which type whereis pwd echo printf wc tree file stat du df env",
     "free nproc uptime",
     "printenv date whoami id uname ps sleep true false test [ [[ man sort uniq cut awk jq diff cmp hostname ss lsof",
 )
 _LOOKING_PARTS = {
-    "git": word_set("status diff log show branch remote rev-parse ls-files blame describe config tag"),
-    "pip": word_set("list show freeze index check"),
-    "npm": word_set("ls list view outdated"),
-    "docker": word_set("ps images logs inspect version info"),
-    "uv": word_set("tree version"),
-    "kubectl": word_set("get describe logs"),
-    "sed": word_set("-n"),
+    "git": make_word_set("status diff log show branch remote rev-parse ls-files blame describe config tag"),
+    "pip": make_word_set("list show freeze index check"),
+    "npm": make_word_set("ls list view outdated"),
+    "docker": make_word_set("ps images logs inspect version info"),
+    "uv": make_word_set("tree version"),
+    "kubectl": make_word_set("get describe logs"),
+    "sed": make_word_set("-n"),
 }
-_LOOKING_FLAGS = word_set("--help --version -V --dry-run --list --collect-only --co --check --show")
+_LOOKING_FLAGS = make_word_set("--help --version -V --dry-run --list --collect-only --co --check --show")
 _WRITES = re.compile(r"(?<![<>&\d=-])(?:[12]?>{1,2})(?!&|\s*/dev/null)\s*[\w./~$\"']")
 
 
@@ -139,7 +139,7 @@ def _is_read_only(command: ShellCommand) -> bool:
     return bool(command.args) and command.args[0] in _LOOKING_PARTS.get(command.program, ())
 
 
-def read_only_flags(command: ShellCommand) -> set[str]:
+def list_read_only_flags(command: ShellCommand) -> set[str]:
     """Return its flags that only ask; `-h` and `-n` mean something else if a value follows them."""
     found = _LOOKING_FLAGS & set(command.args)
     for word, then in zip(command.args, (*command.args[1:], "--"), strict=False):
@@ -148,7 +148,7 @@ def read_only_flags(command: ShellCommand) -> set[str]:
     return set(found)
 
 
-def _edits(words: tuple[str, ...]) -> bool:
+def _is_edit(words: tuple[str, ...]) -> bool:
     match words:
         case ("sed" | "perl", *rest):
             return any(word.startswith("-i") or "i" in word[1:3] for word in rest if is_flag(word))
@@ -168,7 +168,7 @@ _KEY = re.compile(r"(?:, )?([\w.-]+)=")
 
 
 @lru_cache(maxsize=1024)
-def _arguments(summary: str) -> Mapping[str, object]:
+def _parse_arguments(summary: str) -> Mapping[str, object]:
     """Return the arguments that a summary holds unshortened."""
     found: dict[str, object] = {}
     decoder, position = json.JSONDecoder(), 0
@@ -187,22 +187,24 @@ def pair_calls(events: Iterable[AgentEvent], *, turn: str = "", project: str = "
     made = SessionCall.from_events(seen, turn=turn, project=project)
     done = [call for call in made if call.call_event and call.result_event]
     for call in sorted(done, key=lambda call: order[id(call.result_event)]):
-        yield replace(call, success=False, error=call.doubt) if _was_hidden(call) else call
+        yield replace(call, success=False, error=call.doubtful_line) if _is_failure_hidden(call) else call
 
 
-def _was_hidden(call: SessionCall) -> bool:
+def _is_failure_hidden(call: SessionCall) -> bool:
     """Return whether a pipe hid a missing program: the output is only the shell's message about it."""
-    about = classify_error(call.doubt) if call.doubt and call.success and "|" in call.command else None
+    about = classify_error(call.doubtful_line) if call.doubtful_line and call.success and "|" in call.command else None
     if about is None or about.cause is not ErrorCause.PROGRAM:
         return False
-    return any(program_name(word) == program_name(about.subject) for each in call.commands for word in each.head)
+    return any(
+        get_program_name(word) == get_program_name(about.subject) for each in call.commands for word in each.head
+    )
 
 
 _WHERE = ("workdir", "cwd", "working_directory", "dir")
 
 
 @lru_cache(maxsize=256)
-def relative_to_project(project: str, place: str) -> str:
+def make_relative_directory(project: str, place: str) -> str:
     """Return a directory relative to the project, so that two checkouts look the same."""
     if not project or not place.startswith("/"):
         return place
@@ -220,7 +222,7 @@ def parse_iso_timestamp(at: str) -> datetime | None:
 
 LONGEST = 160  # characters; a longer command is a piece of work, not a habit
 _ODD = re.compile(r"\$\(|`|\[redacted|\n|[<>]|…")  # computed, secret, or cut
-_GUARDS = word_set(
+_GUARDS = make_word_set(
     "sudo doas --force -f --force-with-lease --no-verify --insecure -k --no-check-certificate --hard --privileged",
     "--break-system-packages --allow-root --no-sandbox --skip-checks --disable-warnings --trusted-host --no-gpg-sign",
     "777 -rf -fr --no-strict --yolo --unsafe-perm --allow-unauthenticated --nodeps -lock --no-lock",
@@ -253,7 +255,7 @@ class Remedy:
     @property
     def can_be_quoted(self) -> bool:
         """Whether it is short and plain, and has no URL that the failed call did not have."""
-        if len(shell_text((*self.wrong, *self.right))) > LONGEST:
+        if len(quote_for_shell((*self.wrong, *self.right))) > LONGEST:
             return False
         return not any(_ODD.search(word) or ("://" in word and word not in self.wrong) for word in self.right)
 
@@ -287,7 +289,7 @@ _RUNNERS = tuple(
         *("python -m", "sudo", "doas", "xvfb-run", "dotenv run", "op run", "nix develop -c", "cargo run --bin"),
     )
 )
-_HAS_VALUE = word_set(
+_HAS_VALUE = make_word_set(
     "--extra --group --with --python -p --package --env-file -n --name --directory --project -w --workdir",
     "--workspace --filter -u --user -e --env",
 )
@@ -311,7 +313,7 @@ class ShellCommand:
     @property
     def program(self) -> str:
         """The program name, whatever runs it and wherever it is: `.venv/bin/python3.11` is `python`."""
-        return program_name(self.words[self.at])
+        return get_program_name(self.words[self.at])
 
     @property
     def head(self) -> tuple[str, ...]:
@@ -338,11 +340,11 @@ def is_flag(word: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def program_name(word: str) -> str:
+def get_program_name(word: str) -> str:
     return _VERSION.sub("", word.rpartition("/")[2]) or word
 
 
-def shell_text(words: Sequence[str]) -> str:
+def quote_for_shell(words: Sequence[str]) -> str:
     """Return the words quoted for a shell."""
     return " ".join(f"'{word}'" if re.search(r"\s", word) and word != "&&" else word for word in words)
 
@@ -356,7 +358,7 @@ def parse_commands(line: str) -> tuple[ShellCommand, ...]:
     before: tuple[tuple[str, ...], ...] = ()
     for words, join, follows in _split_line(line):
         assigned, words = _split_env(words)
-        words = _without_transparent(words)
+        words = _strip_wrappers(words)
         if not words:
             env = (*env, *assigned)
             continue
@@ -371,7 +373,12 @@ def parse_commands(line: str) -> tuple[ShellCommand, ...]:
         if join not in ("", "&&"):
             before = ()
         command = ShellCommand(
-            words=words, at=_program_at(words), env=(*env, *assigned), place=place, before=before, is_last=not follows
+            words=words,
+            at=_find_program_index(words),
+            env=(*env, *assigned),
+            place=place,
+            before=before,
+            is_last=not follows,
         )
         found.append(command)
         before = (*before, words)
@@ -413,7 +420,7 @@ def _split_env(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]
     return words[:count], words[count:]
 
 
-def _without_transparent(words: tuple[str, ...]) -> tuple[str, ...]:
+def _strip_wrappers(words: tuple[str, ...]) -> tuple[str, ...]:
     while words and words[0] in _TRANSPARENT and len(words) > 1:
         values = _TRANSPARENT[words[0]]
         rest = list(words[1:])
@@ -423,9 +430,9 @@ def _without_transparent(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
-def _program_at(words: tuple[str, ...]) -> int:
+def _find_program_index(words: tuple[str, ...]) -> int:
     at = 0
-    while runner := _runner(words[at:]):
+    while runner := _find_runner(words[at:]):
         after = at + len(runner)
         while after < len(words) and is_flag(words[after]):
             after += 2 if words[after] in _HAS_VALUE and "=" not in words[after] else 1
@@ -436,8 +443,8 @@ def _program_at(words: tuple[str, ...]) -> int:
     return at
 
 
-def _runner(words: Sequence[str]) -> tuple[str, ...]:
+def _find_runner(words: Sequence[str]) -> tuple[str, ...]:
     if len(words) < 2:
         return ()
-    spelled = (program_name(words[0]), *words[1:3])
+    spelled = (get_program_name(words[0]), *words[1:3])
     return next((runner for runner in _RUNNERS if spelled[: len(runner)] == runner), ())

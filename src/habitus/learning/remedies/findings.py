@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from habitus.learning.remedies.alignment import FailureEnding
-from habitus.learning.remedies.calls import Remedy, RemedyKind, is_flag, program_name, shell_text
+from habitus.learning.remedies.calls import Remedy, RemedyKind, get_program_name, is_flag, quote_for_shell
 from habitus.learning.remedies.sessions import CallFailure, SessionFacts, UserCorrection, is_same_rule
 
 MIN_SESSIONS = 2  # sessions needed for a lesson
@@ -110,7 +110,7 @@ def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]
     found = []
     for (signature, tool, project), members in groups.items():
         calls, seconds = (sum(getattr(failure, cost) for _, failure in members) for cost in ("calls", "seconds"))
-        command = shell_text(members[-1][1].words[:6])
+        command = quote_for_shell(members[-1][1].words[:6])
         recurring = RecurringFailure(
             what=f"{command}: {signature}" if command else signature,
             tool=tool,
@@ -137,13 +137,13 @@ def _weigh_remedies(seen: Sequence[SessionFacts]) -> list[SupportedRemedy]:
     for facts in seen:
         for failure in facts.failures:
             if remedy := failure.remedy:
-                supports[facts.project, *_remedy_key(remedy)].append((facts, failure, remedy))
-                rivals[_failure_key(facts.project, failure, remedy)].add(facts.session)
+                supports[facts.project, *_make_remedy_key(remedy)].append((facts, failure, remedy))
+                rivals[_make_failure_key(facts.project, failure, remedy)].add(facts.session)
     found = []
     for support in supports.values():
         sessions = {facts.session for facts, _, _ in support}
         all_ways = set().union(
-            *(rivals[_failure_key(facts.project, failure, made)] for facts, failure, made in support)
+            *(rivals[_make_failure_key(facts.project, failure, made)] for facts, failure, made in support)
         )
         held = _join_support(support)
         found.append(
@@ -154,26 +154,26 @@ def _weigh_remedies(seen: Sequence[SessionFacts]) -> list[SupportedRemedy]:
     return found
 
 
-def _remedy_key(remedy: Remedy) -> tuple[object, ...]:
+def _make_remedy_key(remedy: Remedy) -> tuple[object, ...]:
     """Return the key that equal remedies share: flags count without values, and what they are for is left open."""
     match remedy.change:
         case RemedyKind.FLAGS:
-            return remedy.change, remedy.wrong[:2], _flags(remedy.wrong), _flags(remedy.right)
+            return remedy.change, remedy.wrong[:2], _list_flags(remedy.wrong), _list_flags(remedy.right)
         case RemedyKind.VARIABLE:
             return remedy.change, remedy.wrong[:1], remedy.right[: len(remedy.right) - len(remedy.wrong)]
         case RemedyKind.FIRST:
-            return remedy.change, remedy.tool, tuple(map(program_name, remedy.wrong[:1])), remedy.right
+            return remedy.change, remedy.tool, tuple(map(get_program_name, remedy.wrong[:1])), remedy.right
         case _:
             return remedy.change, remedy.tool, remedy.wrong, remedy.right
 
 
-def _flags(words: Sequence[str]) -> tuple[str, ...]:
+def _list_flags(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(word.partition("=")[0] for word in words if is_flag(word))
 
 
-def _failure_key(project: str, failure: CallFailure, remedy: Remedy) -> tuple[str, ...]:
+def _make_failure_key(project: str, failure: CallFailure, remedy: Remedy) -> tuple[str, ...]:
     """Return the key of a failure, which all its remedies share."""
-    return project, failure.tool, failure.signature, failure.about, shell_text(remedy.wrong[:1])
+    return project, failure.tool, failure.signature, failure.about, quote_for_shell(remedy.wrong[:1])
 
 
 def _join_support(support: _Support) -> SupportedRemedy:
@@ -182,10 +182,10 @@ def _join_support(support: _Support) -> SupportedRemedy:
     rights = [made.right for _, _, made in support]
     if remedy.change is RemedyKind.FLAGS:
         remedy = replace(
-            remedy, wrong=_common_words([made.wrong for _, _, made in support]), right=_common_words(rights)
+            remedy, wrong=_find_common_words([made.wrong for _, _, made in support]), right=_find_common_words(rights)
         )
     if remedy.change in (RemedyKind.FIRST, RemedyKind.VARIABLE):
-        shared = _shared_beginning([made.wrong for _, _, made in support])
+        shared = _find_shared_beginning([made.wrong for _, _, made in support])
         variables = remedy.right[: len(remedy.right) - len(remedy.wrong)]
         right = (*variables, *shared) if remedy.change is RemedyKind.VARIABLE else remedy.right
         remedy = replace(remedy, wrong=shared, right=right)
@@ -204,7 +204,7 @@ def _join_support(support: _Support) -> SupportedRemedy:
     )
 
 
-def _common_words(rights: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _find_common_words(rights: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Return the words that all have; varying ones are replaced by a mark."""
     last = rights[-1]
     if any(len(right) != len(last) for right in rights):
@@ -212,7 +212,7 @@ def _common_words(rights: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(word if all(right[at] == word for right in rights) else VARYING_WORD for at, word in enumerate(last))
 
 
-def _shared_beginning(wrongs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _find_shared_beginning(wrongs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     shared = wrongs[0]
     for wrong in wrongs[1:]:
         count = next(
@@ -227,13 +227,13 @@ def _count_contradictions(remedy: Remedy, support: _Support, seen: Sequence[Sess
     project = support[-1][0].project
     signatures = {failure.signature for _, failure, _ in support}
     since = min(facts.last for facts, _, _ in support)
-    wrong = shell_text(remedy.wrong)
+    wrong = quote_for_shell(remedy.wrong)
     count = 0
     for facts in seen:
         if facts.project != project:
             continue
         works_anyway = remedy.change in _STANDING and wrong in facts.worked and facts.last >= since
-        count += works_anyway or any(_fails_too(remedy, failure, signatures) for failure in facts.failures)
+        count += works_anyway or any(_has_failed_remedy(remedy, failure, signatures) for failure in facts.failures)
     return count
 
 
@@ -245,7 +245,7 @@ _STANDING = (
 )  # hold at any time; the others depend on the state at that time
 
 
-def _fails_too(remedy: Remedy, failure: CallFailure, signatures: set[str]) -> bool:
+def _has_failed_remedy(remedy: Remedy, failure: CallFailure, signatures: set[str]) -> bool:
     if failure.signature not in signatures or (failure.tool and remedy.tool and failure.tool != remedy.tool):
         return False
     if failure.ending is FailureEnding.RETRIED:
@@ -264,7 +264,7 @@ def _join_projects(held: Sequence[SupportedRemedy]) -> list[SupportedRemedy]:
     """Merge remedies that hold in several projects into one that belongs to no project."""
     groups: dict[tuple[object, ...], list[SupportedRemedy]] = defaultdict(list)
     for each in held:
-        groups[_remedy_key(each.remedy)].append(each)
+        groups[_make_remedy_key(each.remedy)].append(each)
     found: list[SupportedRemedy] = []
     for members in groups.values():
         clear = [each for each in members if each.is_clear]
@@ -311,7 +311,7 @@ def _group_rules(seen: Sequence[SessionFacts]) -> tuple[ProposedRule, ...]:
 
 def _measure_coverage(seen: Sequence[SessionFacts], lessons: Sequence[SupportedRemedy]) -> RemedyCoverage:
     count: Counter[str] = Counter()
-    taught = {(each.project, *_remedy_key(each.remedy)) for each in lessons}
+    taught = {(each.project, *_make_remedy_key(each.remedy)) for each in lessons}
     for facts in seen:
         count["calls"] += facts.calls
         for failure in facts.failures:
@@ -320,6 +320,6 @@ def _measure_coverage(seen: Sequence[SessionFacts], lessons: Sequence[SupportedR
             count["guarded"] += failure.ending is FailureEnding.GUARDED
             if failure.remedy:
                 count["remedied"] += 1
-                key = _remedy_key(failure.remedy)
+                key = _make_remedy_key(failure.remedy)
                 count["taught"] += (facts.project, *key) in taught or ("", *key) in taught
     return RemedyCoverage(sessions=len(seen), **count)

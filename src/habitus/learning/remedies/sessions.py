@@ -25,7 +25,7 @@ from habitus.learning.remedies.calls import (
     ShellCommand,
     pair_calls,
     parse_iso_timestamp,
-    shell_text,
+    quote_for_shell,
 )
 from habitus.learning.transcripts.model import TranscriptTurn, UserStopKind, UserUtterance
 from habitus.memory.model import LessonKind
@@ -86,7 +86,7 @@ class SessionReader:
         )
         self._corrections += find_corrections(turn.utterances, turn.id)
         for call in made:
-            self._note_worked(call)
+            self._record_worked(call)
         if turn.is_sidechain:
             self._failures += _find_failures(made, len(made))
             return
@@ -96,7 +96,7 @@ class SessionReader:
             self._failures += _find_failures(self._main, settled)
             del self._main[:settled]
 
-    def facts(self) -> SessionFacts:
+    def build_facts(self) -> SessionFacts:
         return SessionFacts(
             session=self.session,
             project=self.project,
@@ -108,7 +108,7 @@ class SessionReader:
             worked=tuple(self._worked),
         )
 
-    def _note_worked(self, call: SessionCall) -> None:
+    def _record_worked(self, call: SessionCall) -> None:
         if not call.has_worked or not call.command or len(self._worked) >= _MOST_WORKED:
             return
         for command in call.commands:
@@ -121,7 +121,7 @@ def list_prefixes(command: ShellCommand) -> Iterator[str]:
     place = ("cd", command.place, "&&") if command.place else ()
     head, targets = (*place, *command.head), command.targets[:3]
     for count in range(len(targets) + 1):
-        yield shell_text((*head, *targets[:count]))
+        yield quote_for_shell((*head, *targets[:count]))
 
 
 def _find_failures(made: Sequence[SessionCall], end: int) -> Iterator[CallFailure]:
@@ -136,17 +136,17 @@ def _find_failures(made: Sequence[SessionCall], end: int) -> Iterator[CallFailur
             cause=about.cause,
             about=about.subject,
             signature=about.signature,
-            words=call.focus.words[:12] if call.focus else (),
+            words=call.failing_command.words[:12] if call.failing_command else (),
             turn=call.turn,
             at=call.began,
             calls=len(lost),
-            seconds=_seconds(lost, made[until : until + 1]),
+            seconds=_compute_lost_seconds(lost, made[until : until + 1]),
             remedy=found.remedy,
             ending=found.ending,
         )
 
 
-def _seconds(lost: Sequence[SessionCall], then: Sequence[SessionCall]) -> float:
+def _compute_lost_seconds(lost: Sequence[SessionCall], then: Sequence[SessionCall]) -> float:
     """Return the time from the failed call until the next call that was not spent on it."""
     told = [*(at for call in lost for at in (call.began, call.ended_at)), *(call.began for call in then)]
     timestamps = [read for at in told if (read := parse_iso_timestamp(at))]
@@ -201,12 +201,12 @@ def find_corrections(said: Iterable[UserUtterance], turn: str) -> Iterator[UserC
     for each in said:
         after = each.after or (UserStopKind.UNDONE if _UNDOING.match(each.text.strip()) else None)
         if after is not None:
-            yield from _rules(each, after, turn)
+            yield from _iterate_rules(each, after, turn)
 
 
-def _rules(said: UserUtterance, after: UserStopKind, turn: str) -> Iterator[UserCorrection]:
+def _iterate_rules(said: UserUtterance, after: UserStopKind, turn: str) -> Iterator[UserCorrection]:
     for sentence in _SENTENCE.split(said.text.strip()):
-        text = _without_leading(sentence.strip())
+        text = _strip_leading_words(sentence.strip())
         count = len(text.split())
         if not SHORTEST <= count <= LONGEST or not _ORDER.search(text) or text.endswith("?"):
             continue
@@ -231,7 +231,7 @@ def _rules(said: UserUtterance, after: UserStopKind, turn: str) -> Iterator[User
         )
 
 
-def _without_leading(sentence: str) -> str:
+def _strip_leading_words(sentence: str) -> str:
     while (found := _LEADING.match(sentence)) and found.end() < len(sentence):
         sentence = sentence[found.end() :]
     return sentence[:1].upper() + sentence[1:]
@@ -255,7 +255,7 @@ studied_files = sa.Table(
 FileStamp = tuple[int, int]  # size, time of the last change
 
 
-def stamp_of(path: Path) -> FileStamp:
+def read_file_stamp(path: Path) -> FileStamp:
     try:
         found = path.stat()
     except OSError:
@@ -269,25 +269,25 @@ class StudiedFileStore:
     clock: Callable[[], datetime]
     kept_for: timedelta
 
-    def stamps(self) -> dict[str, FileStamp]:
+    def load_stamps(self) -> dict[str, FileStamp]:
         table = studied_files.c
         with sql.read_transaction(self.engine) as connection:
             rows = connection.execute(sa.select(table.file, table.size, table.changed)).all()
         return {row.file: (row.size, row.changed) for row in rows}
 
-    def facts(self, *, without: Collection[str] = ()) -> list[SessionFacts]:
+    def load_facts(self, *, without: Collection[str] = ()) -> list[SessionFacts]:
         """Return the facts of all sessions, except from these files."""
         with sql.read_transaction(self.engine) as connection:
             rows = connection.execute(sa.select(studied_files.c.file, studied_files.c.facts)).all()
-        return [facts for row in rows if row.file not in without for facts in _read(row.facts)]
+        return [facts for row in rows if row.file not in without for facts in _parse_facts(row.facts)]
 
-    def keep(self, file: str, stamp: FileStamp, facts: Collection[SessionFacts]) -> None:
+    def save_facts(self, file: str, stamp: FileStamp, facts: Collection[SessionFacts]) -> None:
         """Store the facts of a file in place of earlier ones."""
         row = {
             "file": file,
             "size": stamp[0],
             "changed": stamp[1],
-            "facts": _adapter().dump_json(tuple(facts)).decode(),
+            "facts": _get_facts_adapter().dump_json(tuple(facts)).decode(),
             "studied_on": self.clock(),
         }
         old = self.clock() - self.kept_for
@@ -298,13 +298,13 @@ class StudiedFileStore:
 
 
 @cache
-def _adapter() -> TypeAdapter[tuple[SessionFacts, ...]]:
+def _get_facts_adapter() -> TypeAdapter[tuple[SessionFacts, ...]]:
     return TypeAdapter(tuple[SessionFacts, ...])
 
 
-def _read(text: str) -> tuple[SessionFacts, ...]:
+def _parse_facts(text: str) -> tuple[SessionFacts, ...]:
     """Return stored facts; empty if another version wrote them, because the file can be studied again."""
     try:
-        return _adapter().validate_json(text)
+        return _get_facts_adapter().validate_json(text)
     except ValidationError:
         return ()

@@ -18,7 +18,7 @@ from habitus.learning.remedies.calls import (
     pair_calls,
     parse_commands,
     parse_iso_timestamp,
-    shell_text,
+    quote_for_shell,
 )
 from habitus.learning.remedies.findings import VARYING_WORD, ProposedRule, SupportedRemedy
 from habitus.memory.model import (
@@ -48,7 +48,7 @@ def describe_lesson(held: SupportedRemedy) -> str:
 
 
 def _describe_remedy(remedy: Remedy) -> str:
-    right, wrong, fails = shell_text(remedy.right), shell_text(remedy.wrong), _describe_failure(remedy)
+    right, wrong, fails = quote_for_shell(remedy.right), quote_for_shell(remedy.wrong), _describe_failure(remedy)
     match remedy.change:
         case RemedyKind.ARGUMENT:
             wanted = f"call {remedy.tool} with `{right}`" if right else f"call {remedy.tool} without `{wrong}`"
@@ -58,7 +58,7 @@ def _describe_remedy(remedy: Remedy) -> str:
             doing = f"run `{right}`" if not remedy.tool else f"call {remedy.right[0]}"
             return f"{doing} first when {failed} {fails}"
         case RemedyKind.PLACE if remedy.right[1] == ".":
-            return f"run `{shell_text(remedy.right[3:])}` in the project's own directory; `{wrong}` {fails}"
+            return f"run `{quote_for_shell(remedy.right[3:])}` in the project's own directory; `{wrong}` {fails}"
         case RemedyKind.INSTEAD if remedy.right[-len(remedy.wrong) :] == remedy.wrong:
             return f"run `{right}`; `{wrong}` alone {fails}"
         case _:
@@ -88,16 +88,16 @@ def _describe_failure(remedy: Remedy) -> str:
 
 def describe_evidence(held: SupportedRemedy, now: datetime) -> str:
     """Return how often it was seen, and when last."""
-    return f"{held.sessions} {'session' if held.sessions == 1 else 'sessions'}{_last(held.last, now)}"
+    return f"{held.sessions} {'session' if held.sessions == 1 else 'sessions'}{_format_last_seen(held.last, now)}"
 
 
 def describe_rule_evidence(rule: ProposedRule, now: datetime) -> str:
     how = f"said after something was {rule.correction.after.value}"
     often = f" in {rule.times} sessions" if rule.times > 1 else ""
-    return f"{how}{often}{_last(rule.correction.at, now)}"
+    return f"{how}{often}{_format_last_seen(rule.correction.at, now)}"
 
 
-def _last(at: str, now: datetime) -> str:
+def _format_last_seen(at: str, now: datetime) -> str:
     when = parse_iso_timestamp(at)
     if when is None:
         return ""
@@ -123,8 +123,8 @@ def draft_lesson(held: SupportedRemedy, *, now: datetime, user: str, project: st
         ),
         body=SelfPlayLessonBody(
             trigger=f"{remedy.cause.value}: {remedy.about}",
-            anti_pattern=shell_text(remedy.wrong),
-            correct_pattern=shell_text(remedy.right),
+            anti_pattern=quote_for_shell(remedy.wrong),
+            correct_pattern=quote_for_shell(remedy.right),
             domains=(remedy.tool or _SHELL,),
         ),
         user=user,
@@ -175,7 +175,7 @@ def _is_about(lesson: Engram, body: SelfPlayLessonBody, failed: SessionCall, abo
         return False
     if not failed.command:
         return body.domains == (failed.name,)
-    wanted, warned = failed.focus, parse_commands(body.anti_pattern)
+    wanted, warned = failed.failing_command, parse_commands(body.anti_pattern)
     if wanted is None or not warned or body.domains != (_SHELL,):
         return False
     return _is_warned_of(wanted, warned[-1], frozenset(body.correct_pattern.split()))

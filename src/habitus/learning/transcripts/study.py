@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from habitus.learning.detectors.rules import DetectorLesson, detect
+from habitus.learning.detectors.rules import DetectorLesson, run_detectors
 from habitus.learning.transcripts.formats.registry import read_pieces
 from habitus.learning.transcripts.model import SkillUse, Transcript, TranscriptTurn
 from habitus.redact import Redactor
@@ -80,7 +80,7 @@ def _study_turns(path: Path, piece: Transcript) -> Iterator[StudiedTurn]:
             transcript=piece.id,
             project=piece.project,
             turn=turn,
-            lessons=tuple(detect(turn.events)),
+            lessons=tuple(run_detectors(turn.events)),
             skill_uses=tuple(use for use in piece.skill_uses if use.turn == turn.id),
             is_weak=piece.is_weak,
         )

@@ -187,7 +187,7 @@ def _run_forked_child(spec: ConfinementSpec, line: socket.socket) -> None:
         os.chdir(spec["work"])
         confine.drop_privileges()
         if spec["landlock"]:
-            landlock.restrict(**spec["landlock"])
+            landlock.restrict_process(**spec["landlock"])
         if spec["seccomp"]:
             seccomp.install_filter(spec["filter"])
     except BaseException as error:

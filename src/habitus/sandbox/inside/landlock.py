@@ -16,14 +16,14 @@ _FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 1
 _ON_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | (1 << 14) | _IOCTL_DEV
 
 
-def abi() -> int:
+def get_abi_version() -> int:
     """Return the version of Landlock in this kernel, or 0 if it has none."""
     return max(0, int(libc.syscall(444, None, 0, 1)))
 
 
-def restrict(*, read: Sequence[str], write: Sequence[str], may_connect: bool) -> None:
+def restrict_process(*, read: Sequence[str], write: Sequence[str], may_connect: bool) -> None:
     """Restrict this process to these files for good."""
-    version = abi()
+    version = get_abi_version()
     if version < 1:
         raise OSError(errno.ENOSYS, "this kernel has no Landlock")
     # A right that this kernel does not know would make the call fail.

@@ -72,7 +72,7 @@ def _confine_process(spec: dict[str, Any], line: int) -> None:
     confine.set_rlimits(spec["rlimits"])
     confine.drop_privileges()
     if spec["landlock"]:
-        landlock.restrict(**spec["landlock"])
+        landlock.restrict_process(**spec["landlock"])
     if spec["seccomp"]:
         seccomp.install_filter(seccomp.compile_filter(**spec["seccomp"]))
 
