@@ -2,7 +2,7 @@
 
 Pure rules, no model, no storage:
 
-    for lesson in detectors.detect(events):
+    for lesson in detectors.run_detectors(events):
         print(lesson.detector, lesson.rule)
 """
 
