@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from habitus.app import Habitus
-from habitus.learning.detectors.rules import detect
+from habitus.learning.detectors.rules import run_detectors
 from habitus.llm.scripted import ScriptStep, calls, says
 from habitus.skills.model import Skill, Stage
 from tests.agent.conftest import Talk
@@ -123,4 +123,4 @@ async def test_two_resets_without_a_cell_between_are_two_resets(talk: Talk) -> N
     session, _ = talk([cell, reset, reset, says("done")], observers=[watcher])
     await session.turn("start over")
     assert results(session)[1:] == ["Scratchpad 'main' is empty again."] * 2
-    assert [lesson.detector for lesson in detect(watcher.seen)] == ["reset_churn"]
+    assert [lesson.detector for lesson in run_detectors(watcher.seen)] == ["reset_churn"]

@@ -33,7 +33,7 @@ from habitus.memory.model import (
 )
 from habitus.memory.repository import EngramRepository
 from habitus.redact import Redactor
-from habitus.screening.findings import ScreeningPolicy, Risk
+from habitus.screening.findings import Risk, ScreeningPolicy
 from habitus.screening.readable import normalize_text
 from habitus.settings import MemoryMode
 from habitus.text import to_one_line

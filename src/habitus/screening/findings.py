@@ -64,7 +64,7 @@ def group_by_rule(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(replace(found[0], more=len(found) - 1) for found in kinds.values())
 
 
-def needs_no_decision(findings: Iterable[Finding]) -> bool:
+def is_clean(findings: Iterable[Finding]) -> bool:
     """Nothing here needs a person's decision."""
     return all(finding.severity is not Risk.HIGH for finding in findings)
 

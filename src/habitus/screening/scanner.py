@@ -22,8 +22,8 @@ from habitus.screening.file_kinds import (
 )
 from habitus.screening.findings import (
     Finding,
-    ScreeningPolicy,
     Risk,
+    ScreeningPolicy,
     Threat,
     find_held_texts,
     get_severity_key,

@@ -25,7 +25,7 @@ from habitus.screening.findings import ScreeningPolicy
 from habitus.search import IndexHit, SearchIndex, SearchResults
 from habitus.skills import names, trees
 from habitus.skills.choosing.finding import DUPLICATE_THRESHOLD, make_document
-from habitus.skills.model import Risk, Skill
+from habitus.skills.model import Severity, Skill
 from habitus.skills.stores.files import DirectoryBackend
 
 # Matching requests from which a skill that never fired is worth a remark.
@@ -103,7 +103,7 @@ def read_agent_skills(folder: Path) -> Iterator[AgentSkill]:
             path=folder / name,
             tree=found.tree,
             skill=None if found.problem else parsed.skill,
-            problems=tuple(f"{each.message} {each.hint}" for each in problems if each.severity is Risk.ERROR),
+            problems=tuple(f"{each.message} {each.hint}" for each in problems if each.severity is Severity.ERROR),
         )
 
 
