@@ -52,7 +52,7 @@ def test_what_does_not_work_is_told_in_one_line_and_leaves_nothing(direct: Direc
     for change, message in [
         (("--code", "/nowhere.py"), "Can't read /nowhere.py"),
         (("-s", "[1]"), "The parameters are not a JSON Schema object"),
-        (("-s", '{"type": '), "The schema is not JSON"),
+        (("-s", '{"type": '), "The schema is not valid JSON"),
         (("-p", '{"text": 5}'), "The test payload does not fit the parameters at 'text'"),
         (("-p", '{"text": "hi"} x'), "The payload is not JSON"),
     ]:
@@ -149,7 +149,7 @@ def test_a_tool_that_reports_an_error_fails_its_gate_and_its_call(direct: Direct
         ran = direct("tools", "run", "shout", '{"text": "Ys"}')
         assert (ran.code, ran.out) == (1, '{"status": "error", "error": "no such city"}\n')
     assert "habitus: 'shout' is degraded: it failed 3 times in a row, last with: It reports an error" in ran.err
-    shown = direct.json("tools", "show", "shout")
+    shown = json.loads(direct("tools", "show", "shout", "--json").out)  # once, a reminder of the repair stands beside
     assert (shown["status"], shown["counters"]["failed"]) == ("degraded", 3)
     ran = direct("tools", "run", "shout", '{"text": "fine"}')
     assert (ran.code, ran.out) == (0, '{"status": "ok"}\n')
@@ -207,3 +207,17 @@ def test_the_doctor_lists_each_protection(direct: Direct) -> None:
         "detail": "off.",
         "hint": "Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap).",
     }
+
+
+@pytest.mark.req("SB-08")
+def test_a_tool_that_fails_three_runs_is_proposed_for_repair(direct: Direct, tmp_path: Path) -> None:
+    code = tmp_path / "divide.py"
+    code.write_text("import json, sys\nprint(1 / json.loads(sys.argv[1])['n'])\n")
+    schema = '{"type": "object", "properties": {"n": {"type": "number"}}}'
+    direct.ok("tools", "new", "divide", "-d", "Divides one", "--code", str(code), "-p", '{"n": 2}', "-s", schema)
+    for _ in range(3):
+        assert direct.json("review", "list")["proposals"] == []
+        assert direct("tools", "run", "divide", '{"n": 0}').code == 1
+    (proposal,) = json.loads(direct("review", "list", "--json").out)["proposals"]
+    assert proposal["name"] == "divide"
+    assert any(reason.startswith('with {"n": 0} it failed: ZeroDivisionError') for reason in proposal["reasons"])

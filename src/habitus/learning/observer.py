@@ -68,6 +68,7 @@ class Learner:
         self._calls: list[AgentEvent] = []
         # Remedies told in this turn.
         self._told: set[str] = set()
+        self.model = model
         self._keeper = keeper
         self._redactor = redactor
         self._cerebellum = Cerebellum(model, self._encode, spending=spending, redactor=redactor, patience_s=patience_s)

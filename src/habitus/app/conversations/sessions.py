@@ -28,6 +28,7 @@ from habitus.app.home import DATABASE_AWAY, Home, refuse_if_read_only
 from habitus.app.home_directory import OUTBOX_DIR, SESSION_PADS_DIR
 from habitus.app.learning.curating import tidy_memory
 from habitus.app.learning.learning import open_learner
+from habitus.app.learning.repairing import ToolRepairer
 from habitus.app.library import trusting
 from habitus.app.library.layers import build_gates, get_placeholder_values, has_code_or_recipes
 from habitus.app.operating.housekeeping import run_due_housekeeping
@@ -127,6 +128,7 @@ def open_conversation(
     a trial, `fixed` replaces random assignments. `offers` records what the host's model was shown before.
     """
     outage, person = open_outage_monitor(home), TimedConsentPrompt(ask)
+    is_real = classify_origin(source_type) is TurnOrigin.REAL
     offers = offers or ExposureAssigner(open_random_assignment(home.settings, home.journal, id, outage, fixed))
     view = LibraryView(
         library=home.skills,
@@ -175,7 +177,7 @@ def open_conversation(
         services=services,
         steady=shows_prompt,
         may_have_tools=partial(has_code_or_recipes, home.shared, home.local),
-        records_use=classify_origin(source_type) is TurnOrigin.REAL,
+        records_use=is_real,
     )
     parts = ConversationServices(
         view=view,
@@ -186,7 +188,7 @@ def open_conversation(
         memory=memory,
         identity=IdentityPrompt(library=home.skills, fill={**get_placeholder_values(home.settings), "USER": user.name}),
         tools=offered,
-        observers=(learner, *observers),
+        observers=(learner, *([ToolRepairer(home, learner.model)] if is_real else ()), *observers),
         transcribe=get_local_transcriber(),
         clock=home.clock,
         context_tokens=home.settings.context_tokens,

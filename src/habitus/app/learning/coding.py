@@ -34,6 +34,7 @@ from habitus.recipes.execution import PlannedStep, execute_plan
 from habitus.recipes.sequences import ObservedCall
 from habitus.redact import MARKER
 from habitus.sandbox.inside import folders
+from habitus.sandbox.model import Permissions
 from habitus.settings import Settings
 from habitus.skills import trees
 from habitus.skills.layers.listing import ListedSkill
@@ -51,7 +52,7 @@ from habitus.tasks.model import Task
 from habitus.tasks.schema import Json, fits_schema
 from habitus.tools.code_stage import build_case_from_call
 from habitus.tools.execution import LONGEST_CASE, MOST_CASES, is_nondeterministic
-from habitus.tools.model import ToolCreationResult, ToolEvidence, ToolNotTestable
+from habitus.tools.model import NOTHING_GRANTED, ToolCreationResult, ToolEvidence, ToolNotTestable
 
 if TYPE_CHECKING:
     from habitus.tools.tools import ToolService
@@ -119,14 +120,14 @@ def collect_recipe_uses(home: Home, recipe: SkillRecipe) -> CodingMaterial | Non
         for turn in _list_past_turns(home.settings, home.journal)
         if (seen := mining.observe_turn(turn)).ok
         for call in seen.calls
-        if call.name == recipe.name and call.success and _is_usable_case(call)
+        if call.name == recipe.name and call.success and is_usable_case(call)
     ]
     if not calls:
         return None
     ours = {tool.callable_name for tool in home.tools.active()}
     programs = {name: home.tools.code(name) for name in sorted(recipe.plan.tools & ours)}
     told = [
-        *_describe_procedure(home.skills, f"{recipe.skill}@{recipe.layer}"),
+        *describe_procedure(home.skills, f"{recipe.skill}@{recipe.layer}"),
         f"# What it takes\n\n{json.dumps(recipe.plan.schema, ensure_ascii=False)}",
         *(f"# The program `{name}`\n\n```python\n{code}\n```" for name, code in programs.items()),
         *(_describe_use(call, extract_recipe_result(call.result)) for _, call in calls[-_MAX_SHOWN_USES:]),
@@ -167,7 +168,7 @@ def _group_by_input(calls: Sequence[tuple[Turn, ObservedCall]]) -> tuple[Recorde
     return tuple(found.values())[-MOST_CASES:]
 
 
-def _is_usable_case(call: ObservedCall) -> bool:
+def is_usable_case(call: ObservedCall) -> bool:
     """Whether the call can run again: a redacted secret or an overlong argument rules it out."""
     written = _render_arguments(call)
     return len(written) <= LONGEST_CASE and not MARKER.search(written) and not is_truncated(call.result)
@@ -190,7 +191,7 @@ def collect_step_uses(home: Home, skill: ListedSkill) -> CodingMaterial:
         ]
         if seen.ok and ran and skill.name in mining.list_chosen_skills(turn):
             cells.append((turn, ran))
-    told = _describe_procedure(home.skills, f"{skill.name}@{skill.layer}")
+    told = describe_procedure(home.skills, f"{skill.name}@{skill.layer}")
     for turn, ran in cells[-_MAX_SHOWN_USES:]:
         told += [f"# A request: {mining.quote_request(turn)}", *(_describe_use(call, call.result) for call in ran)]
     turns = [turn for turn, _ in cells]
@@ -206,7 +207,8 @@ def _list_past_turns(settings: Settings, journal: Journal) -> Iterator[Turn]:
     return journal.iterate_past_turns(limit=MAX_TURNS, user=settings.user)
 
 
-def _describe_procedure(skills: Library, address: str) -> list[str]:
+def describe_procedure(skills: Library, address: str) -> list[str]:
+    """Return the description, steps and recipes of a skill as parts of a prompt."""
     tree, skill = skills.read_tree(address), skills.load(address)
     chunks = tree.get(trees.CHUNKS_FILE)
     recipes = (chunks.content or b"").decode("utf-8", "replace") if chunks is not None else ""
@@ -291,7 +293,14 @@ async def _run_recipe_once(home: Home, recipe: SkillRecipe, recorded: RecordedIn
 
 
 async def draft_and_propose(
-    home: Home, skill: str, uses: CodingMaterial, model: BudgetedModel, author: Author, grounds: ToolEvidence
+    home: Home,
+    skill: str,
+    uses: CodingMaterial,
+    model: BudgetedModel,
+    author: Author,
+    grounds: ToolEvidence,
+    *,
+    permissions: Permissions = NOTHING_GRANTED,
 ) -> ToolCreationResult:
     """Draft the code and propose it if it passes its cases; `ToolFailed` says why no draft did."""
     refused = ""
@@ -307,6 +316,7 @@ async def draft_and_propose(
                 draft.code,
                 grounds.cases[-1].payload if grounds.cases else draft.payload,
                 author,
+                permissions=permissions,
                 dependencies=draft.dependencies,
                 evidence=grounds,
             )

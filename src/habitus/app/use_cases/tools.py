@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,9 +24,12 @@ from habitus.app.use_cases.declaration import (
     text_option,
     use_case,
 )
+from habitus.errors import Refused
+from habitus.events import OutcomeKind
 from habitus.plain_data import INLINE
 from habitus.sandbox.model import Permissions, ToolRunResult
-from habitus.tools.model import CodeTool, RegressionReport, RetiredTool, ToolCreationResult
+from habitus.text import to_one_line
+from habitus.tools.model import CodeTool, RegressionReport, RetiredTool, ToolCreationResult, ToolStatus
 
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _EXAMPLE = {"text": "one two"}
@@ -120,7 +124,24 @@ def run_tool(
     ] = _NO_ARGUMENTS,
 ) -> ToolRunResult:
     """Call a tool and print its output; this counts as a use. Exit code 1 if it fails."""
-    return running_code.run_tool(home, name, payload)
+    result = running_code.run_tool(home, name, payload)
+    if (
+        result.outcome.kind is OutcomeKind.FAILED
+        and (tool := home.tools.get(name)).status is ToolStatus.DEGRADED
+    ):
+        # Only here: it imports what mines the journal, which takes a noticeable time.
+        from habitus.app.learning import repairing
+
+        failed = repairing.FailedInput(payload=payload, error=to_one_line(result.outcome.reason))
+        inputs = [*repairing.collect_failed_inputs(home, tool), failed]
+        with suppress(Refused):
+            asyncio.run(repairing.propose_repair(home, tool, inputs))
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunToolCasesRequest:
+    names: tuple[str, ...] = argument("Tools; default is all.", default=(), completes="skills")
 
 
 @dataclass(frozen=True, kw_only=True)
