@@ -23,7 +23,7 @@ from habitus.learning.budget import RunBudget
 from habitus.llm.model import AssistantMessage, Model
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.model import ActorKind, Author
-from habitus.skills.review import ProposalAction, ProposalState, SkillChange
+from habitus.skills.review import ProposalAction, ProposalState, ReviewQueue, SkillChange
 from habitus.tasks.judging import derive_expected, infer_shape, shorten_value
 from habitus.tasks.model import Task
 from habitus.tasks.schema import Json
@@ -31,6 +31,7 @@ from habitus.text import to_one_line
 from habitus.tools.code_stage import add_tool_files, build_case_from_call, parse_program
 from habitus.tools.execution import MOST_CASES
 from habitus.tools.model import CodeTool, ToolEvidence, ToolStatus
+from habitus.tools.tools import ToolService
 
 log = logging.getLogger(__name__)
 # The key under which the details of a proposal hold the version of the tool to repair.
@@ -93,7 +94,7 @@ class ToolRepairer:
 
     async def _propose_repairs(self, failed: Collection[str]) -> None:
         try:
-            for tool in await asyncio.to_thread(_list_degraded, self._home, failed) if failed else ():
+            for tool in await asyncio.to_thread(_list_degraded, self._home.tools, failed) if failed else ():
                 inputs = await asyncio.to_thread(collect_failed_inputs, self._home, tool)
                 await propose_repair(self._home, tool, inputs, self._model)
         except Refused as refused:
@@ -102,9 +103,8 @@ class ToolRepairer:
             log.warning("A repair could not be proposed.", exc_info=True)
 
 
-def _list_degraded(home: Home, called: Collection[str]) -> list[CodeTool]:
-    tools = home.tools.all()
-    return [tool for tool in tools if tool.callable_name in called and tool.status is ToolStatus.DEGRADED]
+def _list_degraded(tools: ToolService, called: Collection[str]) -> list[CodeTool]:
+    return [tool for tool in tools.all() if tool.callable_name in called and tool.status is ToolStatus.DEGRADED]
 
 
 def collect_failed_inputs(home: Home, tool: CodeTool) -> list[FailedInput]:
@@ -159,7 +159,7 @@ async def propose_repair(
     """
     author = Author(actor=ActorKind.JOB, name="repair", reason=f"the tool {tool.reason}")
     check_change_allowed(home, author)
-    if not inputs or await asyncio.to_thread(_is_proposed, home, tool):
+    if not inputs or await asyncio.to_thread(_is_proposed, home.review, tool):
         return None
     grounds = ToolEvidence(
         cases=tuple(one.make_case() for one in inputs),
@@ -177,8 +177,8 @@ async def propose_repair(
     return await asyncio.to_thread(_propose_cases, home, tool, grounds, author, refused)
 
 
-def _is_proposed(home: Home, tool: CodeTool) -> bool:
-    known = home.review.list(None, with_contents=False, names=[tool.name])
+def _is_proposed(review: ReviewQueue, tool: CodeTool) -> bool:
+    known = review.list(None, with_contents=False, names=[tool.name])
     asked = (one.change.details.get(_REPAIR_KEY) for one in known if one.state is not ProposalState.STALE)
     return tool.version in asked
 
