@@ -125,10 +125,7 @@ def run_tool(
 ) -> ToolRunResult:
     """Call a tool and print its output; this counts as a use. Exit code 1 if it fails."""
     result = running_code.run_tool(home, name, payload)
-    if (
-        result.outcome.kind is OutcomeKind.FAILED
-        and (tool := home.tools.get(name)).status is ToolStatus.DEGRADED
-    ):
+    if result.outcome.kind is OutcomeKind.FAILED and (tool := home.tools.get(name)).status is ToolStatus.DEGRADED:
         # Only here: it imports what mines the journal, which takes a noticeable time.
         from habitus.app.learning import repairing
 
@@ -137,11 +134,6 @@ def run_tool(
         with suppress(Refused):
             asyncio.run(repairing.propose_repair(home, tool, inputs))
     return result
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunToolCasesRequest:
-    names: tuple[str, ...] = argument("Tools; default is all.", default=(), completes="skills")
 
 
 @dataclass(frozen=True, kw_only=True)
