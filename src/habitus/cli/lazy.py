@@ -149,24 +149,16 @@ class DeclaredCommand(LazyCommand):
 
 
 def build_command_group(
-    name: str,
-    help: str,
-    commands: Sequence[TyperCommand | TyperGroup],
-    *,
-    panel: str | None = None,
-    default_command: str = "",
-    example: str = "",
-) -> TyperGroup:
-    """Return a group of commands; called alone, it prints its help or runs `default_command`."""
+    help: str, *, panel: str | None = None, default_command: str = "", example: str = ""
+) -> CommandGroup:
+    """Return a group for commands; called alone, it prints its help or runs `default_command`."""
     made = typer.Typer(
         help=help, cls=CommandGroup, invoke_without_command=True, add_completion=False, rich_markup_mode=None
     )
     made.callback()(_print_help_without_subcommand)
     whole = typer.main.get_group(made)
     assert isinstance(whole, CommandGroup)
-    whole.name, whole.rich_help_panel, whole.default_command, whole.example = name, panel, default_command, example
-    for command in commands:
-        whole.add_command(command)
+    whole.rich_help_panel, whole.default_command, whole.example = panel, default_command, example
     return whole
 
 

@@ -1,15 +1,17 @@
-"""Known agents as data: where each keeps its config, skills and transcripts, and in which format.
+"""Known agents: where each keeps its config, skills and transcripts, and in which format (`known_agents.toml`).
 
-Entries that could not be verified say so. The hooks that Claude Code can run are here too.
+The hooks that Claude Code can run are here too.
 """
 
 from __future__ import annotations
 
 import shlex
 import sys
+import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,6 @@ from habitus.hosts.editing import ConfigEntry, ConfigFormat
 
 # The name of our server in every agent's config.
 SERVER_NAME = "habitus"
-_UNVERIFIED = "its files are known from third parties only"
 
 
 class ConfigScope(StrEnum):
@@ -104,210 +105,31 @@ class KnownAgent:
         return next((place for place in places if place.exists()), places[0])
 
 
-def _repeat_for_both_scopes(text: str) -> dict[ConfigScope, str]:
-    return dict.fromkeys(ConfigScope, text)
-
-
 _VSCODE_FOLDER = "~/Library/Application Support/Code/User" if sys.platform == "darwin" else "~/.config/Code/User"
-_CLINE, _ROO = "globalStorage/saoudrizwan.claude-dev", "globalStorage/rooveterinaryinc.roo-cline"
 _COMMITTED_FILE_NOTE = "The file belongs to the project, and names a path of this machine: think before you commit it."
 
-KNOWN_AGENTS: Mapping[str, KnownAgent] = {
-    host.name: host
-    for host in (
-        KnownAgent(
-            name="claude-code",
-            title="Claude Code",
-            format=ConfigFormat.JSON,
-            config={ConfigScope.USER: ("~/.claude.json",), ConfigScope.PROJECT: (".mcp.json",)},
-            servers="mcpServers",
-            # Claude Code waits only for servers with alwaysLoad before the first prompt.
-            entry={"type": "stdio", "alwaysLoad": True},
-            variable="CLAUDE_CONFIG_DIR",
-            moves={"~/.claude.json": ".claude.json", "~/.claude": "."},
-            instructions={ConfigScope.USER: "~/.claude/CLAUDE.md", ConfigScope.PROJECT: "CLAUDE.md"},
-            skills={ConfigScope.USER: "~/.claude/skills", ConfigScope.PROJECT: ".claude/skills"},
-            listing_chars=8_000,
-            description_chars=1_536,
-            marks=("~/.claude",),
-            transcripts_in="~/.claude/projects",
-            # The user's own hooks do not belong in the file that a team shares.
-            hooks={ConfigScope.USER: "~/.claude/settings.json", ConfigScope.PROJECT: ".claude/settings.local.json"},
-            notes={ConfigScope.PROJECT: f"{_COMMITTED_FILE_NOTE} Claude Code asks whether you approve of the server."},
-        ),
-        KnownAgent(
-            name="codex",
-            title="Codex",
-            format=ConfigFormat.TOML,
-            config={ConfigScope.USER: ("~/.codex/config.toml",), ConfigScope.PROJECT: (".codex/config.toml",)},
-            servers="mcp_servers",
-            entry={},
-            variable="CODEX_HOME",
-            moves={"~/.codex": "."},
-            instructions={ConfigScope.USER: "~/.codex/AGENTS.md", ConfigScope.PROJECT: "AGENTS.md"},
-            skills={ConfigScope.USER: "~/.agents/skills", ConfigScope.PROJECT: ".agents/skills"},
-            listing_chars=8_000,
-            description_chars=1_024,
-            reads={
-                ConfigScope.USER: ("~/.agents/skills", "~/.codex/skills"),
-                ConfigScope.PROJECT: (".agents/skills", ".codex/skills"),
-            },
-            marks=("~/.codex",),
-            transcripts_in="~/.codex/sessions",
-            patterns=("**/rollout-*.jsonl*",),
-            notes={ConfigScope.PROJECT: f"{_COMMITTED_FILE_NOTE} Codex reads it only in projects that you trust."},
-        ),
-        KnownAgent(
-            name="cursor",
-            title="Cursor",
-            format=ConfigFormat.JSONC,
-            config={ConfigScope.USER: ("~/.cursor/mcp.json",), ConfigScope.PROJECT: (".cursor/mcp.json",)},
-            servers="mcpServers",
-            entry={},
-            instructions={ConfigScope.PROJECT: "AGENTS.md"},
-            skills={ConfigScope.USER: "~/.cursor/skills", ConfigScope.PROJECT: ".cursor/skills"},
-            follows_links=False,
-            marks=("~/.cursor",),
-            transcripts_in="~/.cursor/projects",
-            patterns=("*/agent-transcripts/**/*.jsonl",),
-            experimental_reasons=_repeat_for_both_scopes(_UNVERIFIED),
-            notes=_repeat_for_both_scopes("Switch the server on in Cursor's settings."),
-        ),
-        KnownAgent(
-            name="gemini-cli",
-            title="Gemini CLI",
-            format=ConfigFormat.JSONC,
-            config={ConfigScope.USER: ("~/.gemini/settings.json",), ConfigScope.PROJECT: (".gemini/settings.json",)},
-            servers="mcpServers",
-            entry={},
-            versions=("$version", (1, 2)),
-            instructions={ConfigScope.USER: "~/.gemini/GEMINI.md", ConfigScope.PROJECT: "GEMINI.md"},
-            skills={ConfigScope.USER: "~/.gemini/skills", ConfigScope.PROJECT: ".gemini/skills"},
-            reads={
-                ConfigScope.USER: ("~/.agents/skills", "~/.gemini/skills"),
-                ConfigScope.PROJECT: (".agents/skills", ".gemini/skills"),
-            },
-            marks=("~/.gemini",),
-            transcripts_in="~/.gemini/tmp",
-            patterns=("*/chats/session-*.json*",),
-            notes={ConfigScope.PROJECT: _COMMITTED_FILE_NOTE},
-        ),
-        KnownAgent(
-            name="opencode",
-            title="opencode",
-            format=ConfigFormat.JSONC,
-            config={
-                ConfigScope.USER: ("~/.config/opencode/opencode.json", "~/.config/opencode/opencode.jsonc"),
-                ConfigScope.PROJECT: ("opencode.json", "opencode.jsonc"),
-            },
-            servers="mcp",
-            # In milliseconds; 5,000 are too few for our first start.
-            entry={"type": "local", "enabled": True, "timeout": 30_000},
-            is_one_list=True,
-            variable="XDG_CONFIG_HOME",
-            moves={"~/.config": "."},
-            instructions={ConfigScope.USER: "~/.config/opencode/AGENTS.md", ConfigScope.PROJECT: "AGENTS.md"},
-            skills={ConfigScope.USER: "~/.config/opencode/skills", ConfigScope.PROJECT: ".opencode/skills"},
-            reads={
-                ConfigScope.USER: ("~/.config/opencode/skills", "~/.claude/skills", "~/.agents/skills"),
-                ConfigScope.PROJECT: (".opencode/skills", ".claude/skills", ".agents/skills"),
-            },
-            description_chars=1_024,
-            marks=("~/.config/opencode", "~/.local/share/opencode"),
-            transcripts_in="~/.local/share/opencode",
-            patterns=("opencode.db", "storage/session/**/*.json"),
-            notes={ConfigScope.PROJECT: _COMMITTED_FILE_NOTE},
-        ),
-        KnownAgent(
-            name="vscode",
-            title="VS Code",
-            format=ConfigFormat.JSONC,
-            config={ConfigScope.USER: (f"{_VSCODE_FOLDER}/mcp.json",), ConfigScope.PROJECT: (".vscode/mcp.json",)},
-            servers="servers",
-            entry={"type": "stdio"},
-            instructions={ConfigScope.PROJECT: "AGENTS.md"},
-            skills={ConfigScope.USER: "~/.copilot/skills", ConfigScope.PROJECT: ".github/skills"},
-            description_chars=1_024,
-            marks=(f"{_VSCODE_FOLDER}/workspaceStorage",),
-            transcripts_in=f"{_VSCODE_FOLDER}/workspaceStorage",
-            patterns=("*/chatSessions/*.json*",),
-            experimental_reasons={ConfigScope.USER: "where its profiles lie is known from third parties only"},
-            notes={
-                ConfigScope.USER: "VS Code asks whether you trust the server.",
-                ConfigScope.PROJECT: f"{_COMMITTED_FILE_NOTE} VS Code asks whether you trust the server.",
-            },
-        ),
-        KnownAgent(
-            name="copilot",
-            title="Copilot CLI",
-            config={ConfigScope.USER: ("~/.copilot/mcp-config.json",)},
-            servers="mcpServers",
-            entry={"type": "local", "tools": ["*"]},
-            variable="COPILOT_HOME",
-            moves={"~/.copilot": "."},
-            skills={ConfigScope.USER: "~/.copilot/skills", ConfigScope.PROJECT: ".github/skills"},
-            description_chars=1_024,
-            marks=("~/.copilot/session-state",),
-            transcripts_in="~/.copilot/session-state",
-            patterns=("*/events.jsonl",),
-            experimental_reasons={ConfigScope.USER: "its settings are known from its documentation only"},
-        ),
-        KnownAgent(
-            name="goose",
-            title="Goose",
-            format=ConfigFormat.YAML,
-            config={ConfigScope.USER: ("~/.config/goose/config.yaml",)},
-            servers="extensions",
-            entry={"enabled": True, "name": SERVER_NAME, "type": "stdio", "envs": {}, "timeout": 300},
-            command_key="cmd",
-            variable="GOOSE_PATH_ROOT",
-            moves={"~/.config/goose": "config", "~/.local/share/goose": "data"},
-            skills={ConfigScope.USER: "~/.config/goose/skills", ConfigScope.PROJECT: ".goose/skills"},
-            marks=("~/.config/goose", "~/.local/share/goose"),
-            transcripts_in="~/.local/share/goose/sessions",
-            patterns=("sessions.db",),
-            experimental_reasons={ConfigScope.USER: "its settings are known from its source only"},
-        ),
-        KnownAgent(
-            name="pi",
-            title="Pi",
-            variable="PI_CODING_AGENT_DIR",
-            moves={"~/.pi/agent": "."},
-            skills={ConfigScope.USER: "~/.pi/agent/skills", ConfigScope.PROJECT: ".pi/skills"},
-            marks=("~/.pi/agent",),
-            transcripts_in="~/.pi/agent/sessions",
-        ),
-        KnownAgent(
-            name="amp",
-            title="Amp",
-            marks=("~/.local/share/amp",),
-            transcripts_in="~/.local/share/amp/threads",
-            patterns=("*.json",),
-        ),
-        KnownAgent(
-            name="cline",
-            title="Cline",
-            marks=(f"{_VSCODE_FOLDER}/{_CLINE}",),
-            transcripts_in=f"{_VSCODE_FOLDER}/{_CLINE}/tasks",
-            patterns=("*/api_conversation_history.json",),
-        ),
-        KnownAgent(
-            name="roo",
-            title="Roo Code",
-            marks=(f"{_VSCODE_FOLDER}/{_ROO}",),
-            transcripts_in=f"{_VSCODE_FOLDER}/{_ROO}/tasks",
-            patterns=("*/api_conversation_history.json",),
-        ),
-        KnownAgent(
-            name="zed",
-            title="Zed",
-            marks=("~/.local/share/zed/threads",),
-            transcripts_in="~/.local/share/zed/threads",
-            patterns=("threads.db",),
-        ),
-    )
-}
 
+def _load_known_agents() -> dict[str, KnownAgent]:
+    text = files("habitus.hosts").joinpath("known_agents.toml").read_text("utf-8")
+    text = text.replace("{vscode}", _VSCODE_FOLDER).replace("{committed}", _COMMITTED_FILE_NOTE)
+    return {name: _read_agent(name, given) for name, given in tomllib.loads(text).items()}
+
+
+def _read_agent(name: str, given: dict[str, Any]) -> KnownAgent:
+    """Build an agent from its table: lists are tuples, except in the entry that is written as it is."""
+    fields = {key: value if key == "entry" else _freeze(value) for key, value in given.items()}
+    scoped = {key: {ConfigScope(scope): each for scope, each in fields.get(key, {}).items()} for key in _BY_SCOPE}
+    return KnownAgent(name=name, **fields | scoped | {"format": ConfigFormat(given.get("format", "json"))})
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _freeze(each) for key, each in value.items()}
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value
+
+
+_BY_SCOPE = ("config", "instructions", "skills", "reads", "hooks", "experimental_reasons", "notes")
+KNOWN_AGENTS: Mapping[str, KnownAgent] = _load_known_agents()
 # Agents whose transcripts can be read.
 STUDIED_AGENTS: Mapping[str, KnownAgent] = {name: one for name, one in KNOWN_AGENTS.items() if one.transcripts_in}
 # Agents that can start our server.

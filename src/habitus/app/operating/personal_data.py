@@ -76,87 +76,58 @@ class PersonalRows:
         connection.execute(change)
 
 
-def _match_owner(table: sa.Table) -> Callable[[DataSubject], sa.ColumnElement[bool]]:
-    return lambda person: table.c.user == person.name
-
-
-def _match_signature(column: sa.Column[str]) -> Callable[[DataSubject], sa.ColumnElement[bool]]:
-    return lambda person: column.in_(person.names)
-
-
 def _match_caller(name: str) -> sa.ColumnElement[bool]:
     """Match calls from a shell, or from a session, whose id then follows the name."""
     return sa.or_(calls.c.who == name, calls.c.who.startswith(f"{name}, ", autoescape=True))
 
 
+def _owned(label: str, table: sa.Table) -> PersonalRows:
+    return PersonalRows(label=label, table=table, condition=lambda person: table.c.user == person.name)
+
+
+def _signed(column: sa.Column[Any]) -> PersonalRows:
+    """Describe signatures, whose rows stay under another name."""
+    return PersonalRows(
+        label="signatures",
+        table=column.table,
+        condition=lambda person: column.in_(person.names),
+        replacement={column.name: ERASED_NAME},
+    )
+
+
+def _emptied(label: str, column: sa.Column[Any]) -> PersonalRows:
+    """Describe a column that does not say whose text it has, so all of it is cleared; it is written anew."""
+    return PersonalRows(
+        label=label, table=column.table, condition=lambda person: column != "", replacement={column.name: ""}
+    )
+
+
 PERSONAL_ROWS = (
-    PersonalRows(label="turns", table=turns, condition=_match_owner(turns)),
-    PersonalRows(label="evidence", table=exposures, condition=_match_owner(exposures)),
-    PersonalRows(label="evidence", table=lasting_outcomes, condition=_match_owner(lasting_outcomes)),
-    PersonalRows(label="skills they have seen", table=seen_skills, condition=_match_owner(seen_skills)),
-    PersonalRows(label="answered requests", table=answered_requests, condition=_match_owner(answered_requests)),
+    _owned("turns", turns),
+    _owned("evidence", exposures),
+    _owned("evidence", lasting_outcomes),
+    _owned("skills they have seen", seen_skills),
+    _owned("answered requests", answered_requests),
     PersonalRows(
         label="studied transcripts",
         table=studied_files,
         condition=lambda person: sa.true() if person.is_owner else sa.false(),
     ),
-    PersonalRows(
-        label="signatures",
-        table=trusted_skills,
-        condition=_match_signature(trusted_skills.c.trusted_by),
-        replacement={"trusted_by": ERASED_NAME},
-    ),
-    PersonalRows(
-        label="signatures",
-        table=engram_versions,
-        condition=_match_signature(engram_versions.c.made_by),
-        replacement={"made_by": ERASED_NAME},
-    ),
+    _signed(trusted_skills.c.trusted_by),
+    _signed(engram_versions.c.made_by),
     PersonalRows(
         label="reminders",
         table=pause.switches,
         condition=lambda person: pause.switches.c.name == f"reminded {person.name}",
     ),
-    PersonalRows(
-        label="signatures",
-        table=pause.switches,
-        condition=_match_signature(pause.switches.c.set_by),
-        replacement={"set_by": ERASED_NAME},
-    ),
-    PersonalRows(label="grants", table=granted_credentials, condition=_match_owner(granted_credentials)),
-    PersonalRows(
-        label="signatures",
-        table=granted_credentials,
-        condition=_match_signature(granted_credentials.c.granted_by),
-        replacement={"granted_by": ERASED_NAME},
-    ),
+    _signed(pause.switches.c.set_by),
+    _owned("grants", granted_credentials),
+    _signed(granted_credentials.c.granted_by),
     PersonalRows(label="calls of command lines", table=calls, condition=lambda person: _match_caller(person.name)),
-    # The table does not say in whose turn a tool failed, so all are cleared; the next failure writes it again.
-    PersonalRows(
-        label="last failures of tools",
-        table=tool_health,
-        condition=lambda person: tool_health.c.last_failure != "",
-        replacement={"last_failure": ""},
-    ),
-    PersonalRows(
-        label="why drafts failed",
-        table=failed_climbs,
-        condition=lambda person: failed_climbs.c.reason != "",
-        replacement={"reason": ""},
-    ),
-    PersonalRows(
-        label="signatures",
-        table=improve_candidates,
-        condition=_match_signature(improve_candidates.c.user),
-        replacement={"user": ERASED_NAME},
-    ),
-    # The table does not say whose tasks were practised.
-    PersonalRows(
-        label="records of practice",
-        table=improve_rollouts,
-        condition=lambda person: improve_rollouts.c.record != "",
-        replacement={"record": ""},
-    ),
+    _emptied("last failures of tools", tool_health.c.last_failure),
+    _emptied("why drafts failed", failed_climbs.c.reason),
+    _signed(improve_candidates.c.user),
+    _emptied("records of practice", improve_rollouts.c.record),
 )
 
 # Erased by the module that owns the table: with a turn, by memory, by search, or with the history of skills.
