@@ -23,7 +23,6 @@ from habitus.cli.lazy import CommandGroup, extract_first_sentence
 from habitus.errors import ConflictingOptions, NoModelSet, StorageFailed, ToolFailed, UserError, did_you_mean
 from habitus.redact import Redactor
 from habitus.sandbox.credentials.vault import open_redactor
-from habitus.tracing import get_log_context
 
 
 class RootCommandGroup(CommandGroup):
@@ -265,6 +264,6 @@ class _JsonLogFormatter(_RedactingFormatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": super().format(record),
-            **get_log_context(),
+            **tracing.get_log_context(),
         }
         return json.dumps(told, ensure_ascii=False)

@@ -26,7 +26,6 @@ import typer
 from habitus.app import Habitus, json_results, read_settings
 from habitus.app.use_cases.declaration import InputField, UseCase, call_by_name
 from habitus.cli import completion, inputs, output
-from habitus.cli.completion import JsonOption, YesOption
 from habitus.cli.opening import open_habitus, share_habitus
 from habitus.errors import ConflictingOptions, Invalid, StorageFailed, UserError
 from habitus.settings import Settings
@@ -35,7 +34,7 @@ from habitus.settings import Settings
 ConfirmationBuilder = Callable[..., str]
 # Takes context and result; further parameters are inputs, or display options of the command.
 ResultRenderer = Callable[..., None]
-_YES = inspect.Parameter("yes", inspect.Parameter.KEYWORD_ONLY, annotation=YesOption, default=False)
+_YES = inspect.Parameter("yes", inspect.Parameter.KEYWORD_ONLY, annotation=completion.YesOption, default=False)
 _COMPLETES = {"skills": completion.complete_skill_names, "lessons": completion.complete_lesson_ids}
 
 
@@ -73,7 +72,9 @@ def build_declared_command(group: str, module: ModuleType, name: str) -> tuple[C
     own = {**of_perform, **of_render, **({} if confirm is None else {"yes": _YES})}
     parameters = [*map(_build_parameter, case.fields), *(one for one in own.values() if one.name != "as_json")]
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, annotation=JsonOption, default=False)
+    as_json = inspect.Parameter(
+        "as_json", inspect.Parameter.KEYWORD_ONLY, annotation=completion.JsonOption, default=False
+    )
     # Typer builds the options from the signature.
     run.__signature__ = inspect.Signature([context, *parameters, as_json])  # type: ignore[attr-defined]  # as above
     run.__annotations__ = {one.name: one.annotation for one in (context, *parameters, as_json)}

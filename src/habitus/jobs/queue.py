@@ -25,11 +25,10 @@ from habitus.jobs.model import (
     JobState,
     choose_startable_jobs,
 )
-from habitus.sql import metadata
 
 jobs = sa.Table(
     "jobs",
-    metadata,
+    sql.metadata,
     sa.Column("id", sa.String, primary_key=True),
     sa.Column("kind", sa.String, nullable=False),
     sa.Column("given", sa.Text, nullable=False),  # JSON
@@ -63,7 +62,7 @@ jobs = sa.Table(
 )
 parts = sa.Table(
     "job_parts",
-    metadata,
+    sql.metadata,
     sa.Column("job", sa.String, sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("number", sa.Integer, primary_key=True),
     sa.Column("result", sa.Text, nullable=False),  # JSON

@@ -12,7 +12,6 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.events import Outcome, OutcomeKind
-from habitus.sql import UtcDateTime, metadata
 
 # One failure may be bad luck; three in a row without a success is a pattern.
 FAILURES_IN_A_ROW = 3
@@ -98,16 +97,16 @@ def find_retirement_reason(
 # How the code stage of a skill fares in use; `place` is its layer, or the folder of a project's layer.
 tool_health = sa.Table(
     "tool_health",
-    metadata,
+    sql.metadata,
     sa.Column("place", sa.String, primary_key=True),
     sa.Column("name", sa.String, primary_key=True),
     sa.Column("code", sa.String(64), nullable=False, server_default=""),
     sa.Column("streak", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("degraded_on", UtcDateTime),
+    sa.Column("degraded_on", sql.UtcDateTime),
     sa.Column("curator_runs", sa.Integer, nullable=False, server_default="0"),
     sa.Column("last_failure", sa.Text, nullable=False, server_default=""),
     sa.Column("proved_as", sa.String(64), nullable=False, server_default=""),
-    sa.Column("proved_on", UtcDateTime),
+    sa.Column("proved_on", sql.UtcDateTime),
 )
 # The fields are named like the columns.
 _FIELDS = [field.name for field in dataclasses.fields(ToolHealthRecord)]

@@ -30,7 +30,6 @@ from habitus.sandbox.model import Cell, Permissions, SandboxLimits, ToolRunResul
 from habitus.sandbox.runtimes.base import ScratchpadRuntime, check_scratchpad_name
 from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.runtimes.ssh import SshRuntime
-from habitus.sandbox.scratchpads import SessionScratchpads
 from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 from habitus.settings import Settings
 from habitus.skills.model import Stage, UsageCounters
@@ -145,7 +144,7 @@ def open_scratchpads(
     given: GivenFolder | None = None,
     read: Sequence[Path] = (),
     list_initial_packages: Callable[[], Sequence[str]] = tuple,
-) -> SessionScratchpads:
+) -> scratchpads.SessionScratchpads:
     """Open scratchpads in a folder of the home, run here or on another machine.
 
     With `install_missing` in the settings, missing modules are installed without asking. Files that cells make for a
@@ -153,7 +152,7 @@ def open_scratchpads(
     """
     if home.settings.install_missing:
         may_install = _allow_install
-    return SessionScratchpads(
+    return scratchpads.SessionScratchpads(
         _open_runtime(home, folder, given, read),
         services=_build_services(home) if services is None else services,
         may_install=may_install,

@@ -22,9 +22,7 @@ from habitus.journal.model import SelectedSkill, SelectionSlot
 from habitus.search import IndexHit, SearchResults
 from habitus.skills import names
 from habitus.skills.choosing import evals, menu
-from habitus.skills.choosing.evals import TriggerEvalCase, TriggerEvalResult
 from habitus.skills.choosing.finding import SkillFinder
-from habitus.skills.choosing.menu import SkillMenu
 from habitus.skills.choosing.selection import RequestUser, SelectionInput, SkillSelection
 from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.library import Library
@@ -38,7 +36,7 @@ class SelectionPreview:
     """The skills that would reach the prompt for a request."""
 
     selection: SkillSelection
-    menu: SkillMenu
+    menu: menu.SkillMenu
 
     @property
     def on_menu(self) -> tuple[str, ...]:
@@ -144,7 +142,7 @@ def explain_skill_in_session(home: Home, session: Session, name: str) -> tuple[S
     if item.name not in last.selection.list_eligible_names() and item.name not in last.selection.left_out:
         raise Invalid(f"'{item.name}' did not exist when the last turn started.", hint="Ask again, then retry.")
     drawn = last.composed.menu if last.composed is not None else None
-    drawn = drawn or SkillMenu(text="", tokens=0, budget=0, shown=())
+    drawn = drawn or menu.SkillMenu(text="", tokens=0, budget=0, shown=())
     found = _explain_listed_skill(home.skills, home.finder, item, last.user_input.request.text, last.selection, drawn)
     past = explain_skill_in_turn(home.skills, home.journal, item.name, last.id, user=last.user_input.request.user.name)
     withheld = next((entry for entry in past.selected if entry.place is SelectionSlot.WITHHELD), None)
@@ -152,7 +150,7 @@ def explain_skill_in_session(home: Home, session: Session, name: str) -> tuple[S
 
 
 def _explain_listed_skill(
-    skills: Library, finder: SkillFinder, item: ListedSkill, text: str, selection: SkillSelection, drawn: SkillMenu
+    skills: Library, finder: SkillFinder, item: ListedSkill, text: str, selection: SkillSelection, drawn: menu.SkillMenu
 ) -> SkillExplanation:
     eligible = selection.list_eligible_names()
     found = explain_placement(item, selection, drawn, finder.search(text, k=len(eligible) or 1, among=eligible))
@@ -186,29 +184,29 @@ def _list_active_code_tools(tools: ToolService, snapshot: LibrarySnapshot, gates
     return frozenset(tool.name for tool in tools.active(at=snapshot) if tool.name in open_here)
 
 
-def record_eval_case(home: Home, name: str, case: TriggerEvalCase) -> None:
+def record_eval_case(home: Home, name: str, case: evals.TriggerEvalCase) -> None:
     """Store a trigger case with the skill; the same request replaces an earlier case."""
     item = home.skills.find(name)
     content = evals.add_eval_case(home.skills.read_tree(name), item.name, case)
     home.skills.edit_file(name, evals.EVALS_FILE, content, home.build_author("recorded a case"))
 
 
-def evaluate_skills(home: Home, name: str | None = None) -> tuple[TriggerEvalResult, ...]:
+def evaluate_skills(home: Home, name: str | None = None) -> tuple[evals.TriggerEvalResult, ...]:
     """Run the trigger cases of one skill, or of all."""
     library = home.skills
     chosen = [library.find(name)] if name else library.list_skills()
     return tuple(result for item in chosen if item.summary is not None for result in evaluate_skill(home, item))
 
 
-def evaluate_skill(home: Home, item: ListedSkill) -> tuple[TriggerEvalResult, ...]:
+def evaluate_skill(home: Home, item: ListedSkill) -> tuple[evals.TriggerEvalResult, ...]:
     """Run the trigger cases of one listed skill."""
     tree = home.skills.get_layer(item.layer).store.read_tree(item.name) or {}
     return tuple(_evaluate_case(home, item.name, case) for case in evals.read_eval_cases(item.name, tree))
 
 
-def _evaluate_case(home: Home, name: str, case: TriggerEvalCase) -> TriggerEvalResult:
+def _evaluate_case(home: Home, name: str, case: evals.TriggerEvalCase) -> evals.TriggerEvalResult:
     triggered, detail = _check_trigger(home, name, case.query)
-    return TriggerEvalResult(name=name, triggered=triggered, detail=detail, **asdict(case))
+    return evals.TriggerEvalResult(name=name, triggered=triggered, detail=detail, **asdict(case))
 
 
 def _check_trigger(home: Home, name: str, query: str) -> tuple[bool, str]:

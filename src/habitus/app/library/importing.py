@@ -17,7 +17,6 @@ from pathlib import Path
 from habitus.app.home import Home
 from habitus.app.library import locking
 from habitus.app.library.content import find_near_duplicates
-from habitus.app.library.locking import TrackedSkill
 from habitus.app.library.undoing import build_change_undo, build_lesson_targets
 from habitus.app.tasks.storing import add_new_tasks
 from habitus.errors import Invalid, NotFound
@@ -226,7 +225,7 @@ def update_skills(
         if name not in known:
             names = ", ".join(dict.fromkeys(one.name for one in tracked))
             raise NotFound(f"'{name}' was not added from anywhere.", hint=f"Added: {names or 'none'}.")
-    groups: dict[Hashable, list[TrackedSkill]] = {}
+    groups: dict[Hashable, list[locking.TrackedSkill]] = {}
     for one in tracked:
         if selected and one.name not in selected and f"{one.name}@{one.layer}" not in selected:
             continue
@@ -242,14 +241,14 @@ def update_skills(
     return done
 
 
-def _is_untrusted(skills: Library, one: TrackedSkill) -> bool:
+def _is_untrusted(skills: Library, one: locking.TrackedSkill) -> bool:
     """Whether the skill is in an untrusted project."""
     # Addresses in an untrusted project's lockfile must not be fetched without being asked for.
     return one.file is not None and skills.find(f"{one.name}@{one.layer}").state is SkillState.UNTRUSTED
 
 
 def _update_from_source(
-    home: Home, group: Sequence[TrackedSkill], options: ImportOptions, *, is_check: bool
+    home: Home, group: Sequence[locking.TrackedSkill], options: ImportOptions, *, is_check: bool
 ) -> UpdateResult:
     mine, first = {one.name: one for one in group}, group[0]
     with _fetch_source(home, first.address, options.reach, first.branch) as fetched:

@@ -21,7 +21,6 @@ from habitus.skills.layers.layer import AGENT_LAYERS, USER_LAYER, find_project_r
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.sources import lockfiles
-from habitus.skills.sources.lockfiles import NpxLockfile
 
 # Importers and fetchers are only loaded by commands that use them.
 if TYPE_CHECKING:
@@ -46,10 +45,10 @@ class TrackedSkill:
     # Its name in the lockfile, which may not be in canonical form.
     lock_key: str = ""
     # The lockfile of `npx skills`; None for ours.
-    file: NpxLockfile | None = None
+    file: lockfiles.NpxLockfile | None = None
 
     @property
-    def source(self) -> tuple[str, str, str, NpxLockfile | None]:
+    def source(self) -> tuple[str, str, str, lockfiles.NpxLockfile | None]:
         """Return the key by which skills are fetched together and imported into one place."""
         return self.address, self.branch, self.layer, self.file
 
@@ -85,7 +84,7 @@ def describe_origin(settings: Settings, item: ListedSkill) -> str:
     return ""
 
 
-def _list_npx_lock_files(settings: Settings) -> Iterator[tuple[NpxLockfile, Sequence[str]]]:
+def _list_npx_lock_files(settings: Settings) -> Iterator[tuple[lockfiles.NpxLockfile, Sequence[str]]]:
     """Yield the lockfiles of `npx skills` visible from here, with the layers their skills may be in."""
     yield lockfiles.get_global_lockfile(settings.user_home, os.environ), AGENT_LAYERS
     places: dict[Path, list[str]] = {}
@@ -96,7 +95,7 @@ def _list_npx_lock_files(settings: Settings) -> Iterator[tuple[NpxLockfile, Sequ
 
 
 def _read_tracked_skills(
-    skills: Library, file: NpxLockfile, layers: Sequence[str], unread: list[str]
+    skills: Library, file: lockfiles.NpxLockfile, layers: Sequence[str], unread: list[str]
 ) -> Iterator[TrackedSkill]:
     for key, entry in file.read_entries().items():
         name = names.canonicalize_name(key)
@@ -188,7 +187,7 @@ def record_in_home(
 
 def record_in_project(
     skills: Library,
-    file: NpxLockfile,
+    file: lockfiles.NpxLockfile,
     layer: str,
     results: Iterable[EntryResult],
     entries: Iterable[IncomingSkill],

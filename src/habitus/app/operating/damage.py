@@ -15,7 +15,6 @@ from habitus.errors import StorageFailed
 from habitus.files import compute_tree_hash
 from habitus.settings import Settings
 from habitus.skills.stores import records
-from habitus.skills.stores.records import unpack_tree
 from habitus.sql.errors import describe_recovery
 
 _MAX_PROBLEMS = 5
@@ -91,7 +90,7 @@ def _find_damaged_contents(connection: sqlite3.Connection) -> Iterator[str]:
     if "skill_versions" in there:
         query = "SELECT skill, number, tree, tree_hash FROM skill_versions WHERE json_valid(tree)"
         for skill, number, tree, digest in connection.execute(query):
-            if compute_tree_hash(unpack_tree(tree)) != digest:
+            if compute_tree_hash(records.unpack_tree(tree)) != digest:
                 yield f"version {number} of skill {skill} in skill_versions: its files are not those of its hash"
     for sha256, packed in connection.execute("SELECT sha256, packed FROM blobs") if "blobs" in there else ():
         if records.decompress_content(packed, sha256) is None:

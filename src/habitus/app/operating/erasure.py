@@ -26,7 +26,6 @@ from habitus.app.home_directory import (
 )
 from habitus.app.learning.noted_sessions import CLAIMED_SESSIONS_FILE
 from habitus.app.operating import erasure_records
-from habitus.app.operating.erasure_records import ErasureRecord
 from habitus.app.operating.people import open_user_accounts
 from habitus.app.operating.personal_data import PERSONAL_ROWS, DataSubject, find_remaining_data
 from habitus.app.tasks.storing import load_editable_tasks, save_tasks
@@ -100,7 +99,7 @@ def erase_user(home: Home, user: str, *, dry_run: bool = False) -> ErasureResult
     if dry_run:
         return ErasureResult(user=user, erased=erased, in_use=in_use, is_dry_run=True)
     words = [*_sample_texts(home.shared, person), *_sample_case_texts(home, person)]
-    stone = ErasureRecord.make_for(user)
+    stone = erasure_records.ErasureRecord.make_for(user)
     # The erasure record comes first: after a crash, the next start erases the rest.
     erasure_records.append_records(home.settings.home / erasure_records.FILE, [stone])
     _erase_data(home, person)
@@ -113,7 +112,7 @@ def erase_user(home: Home, user: str, *, dry_run: bool = False) -> ErasureResult
     return ErasureResult(user=user, erased=erased, in_use=in_use, left=(*again, *found, *busy))
 
 
-def erase_users_again(home: Home, records: Sequence[ErasureRecord]) -> None:
+def erase_users_again(home: Home, records: Sequence[erasure_records.ErasureRecord]) -> None:
     """Erase users again who were erased before and have come back with a restored backup."""
     home = home.as_system()
     for user in _list_known_users(home):

@@ -21,7 +21,6 @@ from habitus.agent.background import EventLoopThread, run_in_thread
 from habitus.app import home_directory
 from habitus.app.home import Clock, Home, refuse_if_read_only, refuse_unless_writable
 from habitus.app.operating import configuring
-from habitus.app.operating.configuring import SettingChangeResult
 from habitus.app.operating.housekeeping import Housekeeper
 from habitus.app.operating.job_kinds import JOB_KINDS, SCHEDULED_KINDS, add_job, make_job_work
 from habitus.app.sharing.approvals import watch_approvals
@@ -243,7 +242,7 @@ def list_schedules(home: Home, queue: JobQueue) -> tuple[ScheduleStatus, ...]:
     return tuple(found)
 
 
-def set_schedule(home: Home, kind: str, schedule: str | None) -> SettingChangeResult:
+def set_schedule(home: Home, kind: str, schedule: str | None) -> configuring.SettingChangeResult:
     """Change when a kind of job starts by itself, or restore the default with None; running workers follow."""
     if kind not in SCHEDULED_KINDS:
         hint = did_you_mean(kind, SCHEDULED_KINDS) or f"There are: {', '.join(SCHEDULED_KINDS)}."

@@ -12,21 +12,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from habitus.app.other_agents import agent_skills
-from habitus.app.other_agents.agent_skills import (
-    AgentRemark,
-    AgentSkill,
-    RemarkTopic,
-    build_search,
-    find_copies,
-    make_disable_command,
-    make_edit_command,
-    read_agent_skills,
-    remark_on_confusable,
-    remark_on_copies,
-    remark_on_files,
-    remark_on_never_fired,
-    remark_on_risks,
-)
 from habitus.errors import NotFound, did_you_mean
 from habitus.hosts.known_agents import STUDIED_AGENTS, ConfigScope, KnownAgent
 from habitus.learning.remedies import wording
@@ -54,7 +39,7 @@ class AgentReport:
     skills: int
     sessions: int
     calls: int
-    remarks: tuple[AgentRemark, ...]
+    remarks: tuple[agent_skills.AgentRemark, ...]
 
 
 @dataclass(slots=True)
@@ -103,7 +88,9 @@ class AgentExaminer:
     def _examine_agent(self, agent: KnownAgent) -> AgentReport:
         skills, past = list(self._read_skills(agent)), self._read_history(agent)
         remarks = [
-            AgentRemark(topic=each.topic, what=self._redact_text(each.what), hint=self._redact_text(each.hint))
+            agent_skills.AgentRemark(
+                topic=each.topic, what=self._redact_text(each.what), hint=self._redact_text(each.hint)
+            )
             for each in self._make_remarks(agent, skills, past)
         ]
         covered = past.found.coverage if past.found else None
@@ -113,7 +100,7 @@ class AgentExaminer:
             skills=len(skills),
             sessions=covered.sessions if covered else 0,
             calls=covered.calls if covered else 0,
-            remarks=tuple(sorted(remarks, key=lambda each: list(RemarkTopic).index(each.topic))),
+            remarks=tuple(sorted(remarks, key=lambda each: list(agent_skills.RemarkTopic).index(each.topic))),
         )
 
     def _redact_text(self, text: str) -> str:
@@ -121,39 +108,43 @@ class AgentExaminer:
         return self.redactor.redact(text.replace(f"{self.home}/", "~/")).text
 
     def _make_remarks(
-        self, agent: KnownAgent, skills: Sequence[AgentSkill], past: _AgentHistory
-    ) -> Iterator[AgentRemark]:
+        self, agent: KnownAgent, skills: Sequence[agent_skills.AgentSkill], past: _AgentHistory
+    ) -> Iterator[agent_skills.AgentRemark]:
         if past.found:
             yield from _remark_on_failures(past.found, self.now)
         # Reversed twice: of several skills with one name the first one wins, and the order stays.
         loadable = list({each.name: each for each in reversed(skills) if each.skill}.values())[::-1]
-        same = list(find_copies(loadable))
-        yield from remark_on_copies(same)
+        same = list(agent_skills.find_copies(loadable))
+        yield from agent_skills.remark_on_copies(same)
         yield from self._remark_on_listing(agent, skills)
-        yield from remark_on_risks(skills, self.policy)
-        yield from remark_on_files(skills)
+        yield from agent_skills.remark_on_risks(skills, self.policy)
+        yield from agent_skills.remark_on_files(skills)
         if loadable:
-            search = build_search(loadable)
-            yield from remark_on_confusable(loadable, search, same)
-            yield from remark_on_never_fired(loadable, past.uses, past.requests[-MAX_REQUESTS:], search)
+            search = agent_skills.build_search(loadable)
+            yield from agent_skills.remark_on_confusable(loadable, search, same)
+            yield from agent_skills.remark_on_never_fired(loadable, past.uses, past.requests[-MAX_REQUESTS:], search)
         if past.uses:
             yield from self._remark_on_unused(loadable, past)
 
-    def _remark_on_listing(self, agent: KnownAgent, skills: Sequence[AgentSkill]) -> Iterator[AgentRemark]:
+    def _remark_on_listing(
+        self, agent: KnownAgent, skills: Sequence[agent_skills.AgentSkill]
+    ) -> Iterator[agent_skills.AgentRemark]:
         """Remark on descriptions that are cut or missing in the listing that the agent shows its model."""
         for each in skills:
             size = len(agent_skills.get_listed_description(each))
             if agent.description_chars and size > agent.description_chars:
-                yield AgentRemark(
-                    topic=RemarkTopic.LISTING,
+                yield agent_skills.AgentRemark(
+                    topic=agent_skills.RemarkTopic.LISTING,
                     what=f"The description of '{each.name}' has {size:,} characters; "
                     f"{agent.title} cuts it at {agent.description_chars:,}.",
-                    hint=make_edit_command(each),
+                    hint=agent_skills.make_edit_command(each),
                 )
         if agent.name == "claude-code":
             yield from self._remark_on_lost_descriptions(agent, skills)
 
-    def _remark_on_lost_descriptions(self, agent: KnownAgent, skills: Sequence[AgentSkill]) -> Iterator[AgentRemark]:
+    def _remark_on_lost_descriptions(
+        self, agent: KnownAgent, skills: Sequence[agent_skills.AgentSkill]
+    ) -> Iterator[agent_skills.AgentRemark]:
         environ, home = self.environ, self.home
         first = list({each.path.name: each for each in reversed(skills)}.values())[::-1]
         found = agent_skills.compute_listing(
@@ -165,15 +156,15 @@ class AgentExaminer:
         if not found.lost:
             return
         shown = ", ".join(found.lost[:3]) + (f" and {len(found.lost) - 3} more" if len(found.lost) > 3 else "")
-        yield AgentRemark(
-            topic=RemarkTopic.LISTING,
+        yield agent_skills.AgentRemark(
+            topic=agent_skills.RemarkTopic.LISTING,
             what=f"{agent.title} lists {found.how_many}{len(found.lost)} of {len(first)} skills without a description "
             f"({shown}).",
             hint=f'set "skillListingBudgetFraction": {found.fraction} in '
             f"{agent.resolve_path('~/.claude/settings.json', environ, home, home)}",
         )
 
-    def _read_skills(self, agent: KnownAgent) -> Iterator[AgentSkill]:
+    def _read_skills(self, agent: KnownAgent) -> Iterator[agent_skills.AgentSkill]:
         """Yield the skills in the agent's order of precedence: the first of a name wins."""
         root = find_project_root(self.cwd)
         upwards = [place for place in (self.cwd, *self.cwd.parents) if place == root or root in place.parents]
@@ -189,7 +180,7 @@ class AgentExaminer:
         ]
         for folder in dict.fromkeys(folders):
             if folder.is_dir():
-                yield from read_agent_skills(folder)
+                yield from agent_skills.read_agent_skills(folder)
 
     def _read_history(self, agent: KnownAgent) -> _AgentHistory:
         """Read all transcripts of the agent and collect requests, skill uses and findings."""
@@ -220,7 +211,9 @@ class AgentExaminer:
         past.found = collect_findings(reader.build_facts() for reader in readers.values()) if readers else None
         return past
 
-    def _remark_on_unused(self, skills: Sequence[AgentSkill], past: _AgentHistory) -> Iterator[AgentRemark]:
+    def _remark_on_unused(
+        self, skills: Sequence[agent_skills.AgentSkill], past: _AgentHistory
+    ) -> Iterator[agent_skills.AgentRemark]:
         for each in skills:
             last = past.last_use.get(each.name)
             written_on = (each.path / (trees.find_main_file(each.tree) or "")).stat().st_mtime
@@ -229,10 +222,10 @@ class AgentExaminer:
             is_used = self.now - last < UNUSED_AFTER if last else past.uses[each.name] > 0
             if is_young or is_used:
                 continue
-            yield AgentRemark(
-                topic=RemarkTopic.UNUSED,
+            yield agent_skills.AgentRemark(
+                topic=agent_skills.RemarkTopic.UNUSED,
                 what=f"'{each.name}' was not used for {UNUSED_AFTER.days} days, and takes room in the listing.",
-                hint=make_disable_command(each),
+                hint=agent_skills.make_disable_command(each),
             )
 
 
@@ -241,25 +234,29 @@ def _canonicalize_skill_name(skill: str) -> str:
     return names.canonicalize_name(skill.rpartition(":")[2])
 
 
-def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[AgentRemark]:
+def _remark_on_failures(found: RemedyFindings, now: datetime) -> Iterator[agent_skills.AgentRemark]:
     taught = {signature for held in found.lessons for signature in held.signatures}
     for held in found.lessons:
         cost = f"{wording.describe_evidence(held, now)}; {held.calls} calls and {held.seconds / 60:.1f} min lost"
-        yield AgentRemark(
-            topic=RemarkTopic.LESSON, what=f"{wording.describe_lesson(held)} ({cost})", hint="habitus learn --apply"
+        yield agent_skills.AgentRemark(
+            topic=agent_skills.RemarkTopic.LESSON,
+            what=f"{wording.describe_lesson(held)} ({cost})",
+            hint="habitus learn --apply",
         )
     again = [each for each in found.failures if each.sessions >= MIN_SESSIONS and each.signature not in taught]
     for each in again[:MAX_FAILURES]:
         called = each.command or each.tool
         so_far = ", and nothing has worked" if each.is_open else ""
-        yield AgentRemark(
-            topic=RemarkTopic.FAILING,
+        yield agent_skills.AgentRemark(
+            topic=agent_skills.RemarkTopic.FAILING,
             what=f"`{called}` keeps failing{so_far}: {each.signature} ({each.sessions} sessions, {each.calls} calls).",
             hint="habitus lessons add 'what to do instead'",
         )
     for rule in found.rules:
         if rule.is_lesson:
             said = wording.describe_rule_evidence(rule, now)
-            yield AgentRemark(
-                topic=RemarkTopic.RULE, what=f"{rule.correction.text} ({said})", hint="habitus learn --apply"
+            yield agent_skills.AgentRemark(
+                topic=agent_skills.RemarkTopic.RULE,
+                what=f"{rule.correction.text} ({said})",
+                hint="habitus learn --apply",
             )

@@ -14,16 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from habitus.agent.background import BackgroundTasks, run_in_thread
-from habitus.agent.choosing import (
-    ExposureAssigner,
-    SessionMemory,
-    choose_skills,
-    find_relevant_skills,
-    find_unseen,
-)
+from habitus.agent.choosing import ExposureAssigner, SessionMemory, choose_skills, find_relevant_skills, find_unseen
 from habitus.agent.hosted_turn import AsyncHostTurn
 from habitus.agent.prompts import prompt
-from habitus.agent.prompts.prompt import ComposedPrompt, Prompt
 from habitus.agent.user_input import UserRequest
 from habitus.app.conversations.hosting import HostedConversations, HostTurnRequest, KeyedResourcePool
 from habitus.app.conversations.sessions import open_random_assignment
@@ -187,7 +180,7 @@ class HookDaemon:
                 turn, session.turn = session.turn, None
                 await turn.close()
 
-    async def _begin_turn(self, payload: Mapping[str, Any], text: str, composed: ComposedPrompt) -> None:
+    async def _begin_turn(self, payload: Mapping[str, Any], text: str, composed: prompt.ComposedPrompt) -> None:
         async with self._hold_session(payload) as session:
             request = HostTurnRequest(
                 user_input=UserRequest(text=text),
@@ -286,7 +279,7 @@ class HookPrompter:
             parts += [self._describe_new_skills(), self._describe_pending_changes()]
         return self._home.redact("\n\n".join(part for part in parts if part))
 
-    def compose_request_context(self, text: str, offers: ExposureAssigner) -> ComposedPrompt:
+    def compose_request_context(self, text: str, offers: ExposureAssigner) -> prompt.ComposedPrompt:
         """Return the matching lessons and names of skills within their token budget; empty for most requests."""
         text = self._home.redact(text[:_MAX_QUERY_CHARS])
         request = SelectionInput(text=text, source_type=SOURCE_TYPE, user=self._user, now=self._home.clock())
@@ -323,7 +316,7 @@ class HookPrompter:
 
 def _fit_into_budget(
     budget: int, lessons: Sequence[RecalledLesson], skills: Sequence[SkillSummary], offers: ExposureAssigner
-) -> ComposedPrompt:
+) -> prompt.ComposedPrompt:
     """Compose as many lessons and skills as fit, then leave out those withheld at random."""
     while estimate_tokens(_compose_context(lessons, skills).prompt.context_text) > budget:
         if len(lessons) > 1 or not skills:
@@ -335,11 +328,11 @@ def _fit_into_budget(
     return _compose_context(told, [summary for summary in skills if offers.assign_line(summary)])
 
 
-def _compose_context(lessons: Sequence[RecalledLesson], skills: Sequence[SkillSummary]) -> ComposedPrompt:
+def _compose_context(lessons: Sequence[RecalledLesson], skills: Sequence[SkillSummary]) -> prompt.ComposedPrompt:
     heading = "Lessons from earlier work"
     sections = (
         prompt.build_bullet_section("lessons", heading, [note.prompt_line for note in lessons]),
         prompt.build_relevant_section(skills),
     )
-    said = Prompt(system=(), context=tuple(section for section in sections if section.text))
-    return ComposedPrompt(prompt=said, notes=tuple(lessons))
+    said = prompt.Prompt(system=(), context=tuple(section for section in sections if section.text))
+    return prompt.ComposedPrompt(prompt=said, notes=tuple(lessons))

@@ -12,14 +12,7 @@ from typing import Annotated
 from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library import importing
-from habitus.app.library.importing import ImportOptions, ImportResult
 from habitus.app.other_agents import connecting
-from habitus.app.other_agents.connecting import (
-    ConnectableAgentStatus,
-    ConnectionOptions,
-    ConnectionPlan,
-    ConnectionReport,
-)
 from habitus.app.use_cases.declaration import argument, option, use_case
 from habitus.errors import NotFound
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS, KNOWN_AGENTS, ConfigScope, KnownAgent, get_agent
@@ -47,7 +40,7 @@ class AgentActivity:
 class ListAgentsResult:
     """The agents that can be connected, and those that are connected or have sent requests."""
 
-    agents: Sequence[ConnectableAgentStatus]
+    agents: Sequence[connecting.ConnectableAgentStatus]
     activity: Sequence[AgentActivity]
 
 
@@ -80,19 +73,19 @@ def preview_agent_changes(
     home: Home,
     agent: Annotated[str, argument(_AGENT_HELP)],
     disconnecting: Annotated[bool, option("Preview disconnecting instead of connecting.")] = False,
-) -> ConnectionReport:
+) -> connecting.ConnectionReport:
     """Preview what connecting an agent, or disconnecting it, would change in its files; nothing is written."""
     return connecting.describe_plan(_plan_agent_change(home, agent, disconnecting=disconnecting), home.redact)
 
 
 @use_case("", route="POST /agents/{agent}/connect", access=Access.ADMIN, example={"agent": "claude-code"})
-def connect_agent(home: Home, agent: Annotated[str, argument(_AGENT_HELP)]) -> ConnectionReport:
+def connect_agent(home: Home, agent: Annotated[str, argument(_AGENT_HELP)]) -> connecting.ConnectionReport:
     """Add our server to an agent's configuration, and our hooks if it supports them; only for the home's owner."""
     return _apply_plan(home, _plan_agent_change(home, agent, disconnecting=False))
 
 
 @use_case("", route="POST /agents/{agent}/disconnect", access=Access.ADMIN, example={"agent": "claude-code"})
-def disconnect_agent(home: Home, agent: Annotated[str, argument(_AGENT_HELP)]) -> ConnectionReport:
+def disconnect_agent(home: Home, agent: Annotated[str, argument(_AGENT_HELP)]) -> connecting.ConnectionReport:
     """Remove everything of ours from an agent's files; only for the home's owner."""
     return _apply_plan(home, _plan_agent_change(home, agent, disconnecting=True))
 
@@ -131,13 +124,13 @@ def list_agent_skill_folders(home: Home) -> ListAgentSkillFoldersResult:
 
 
 @use_case("", route="POST /agents/{agent}/import", access=Access.ADMIN, example={"agent": "claude-code"})
-def import_agent_skills(home: Home, agent: Annotated[str, argument(_AGENT_HELP)]) -> ImportResult:
+def import_agent_skills(home: Home, agent: Annotated[str, argument(_AGENT_HELP)]) -> importing.ImportResult:
     """Import the skills from an agent's own folder; only for the home's owner."""
     home.host.files.require(_AGENT_FILES)
     found = get_agent(agent)
     if (folder := _find_skill_folder(home.settings, found)) is None:
         raise NotFound(f"{found.title} has no folder of skills here.", hint="")
-    return importing.import_skills(home, folder, (), USER_LAYER, ImportOptions())
+    return importing.import_skills(home, folder, (), USER_LAYER, importing.ImportOptions())
 
 
 def _find_skill_folder(settings: Settings, one: KnownAgent) -> Path | None:
@@ -148,15 +141,17 @@ def _find_skill_folder(settings: Settings, one: KnownAgent) -> Path | None:
     return folder if folder is not None and folder.is_dir() else None
 
 
-def _plan_agent_change(home: Home, agent: str, *, disconnecting: bool) -> ConnectionPlan:
+def _plan_agent_change(home: Home, agent: str, *, disconnecting: bool) -> connecting.ConnectionPlan:
     home.host.files.require(_AGENT_FILES)
     settings, scope = home.settings, ConfigScope.USER
     if disconnecting:
         return connecting.plan_disconnection(settings, os.environ, agent, scope)
     hooks = [one.event for one in connecting.list_available_hooks(settings, os.environ, agent, scope, ())]
-    return connecting.plan_connection(settings, os.environ, agent, ConnectionOptions(scope=scope, hooks=hooks))
+    return connecting.plan_connection(
+        settings, os.environ, agent, connecting.ConnectionOptions(scope=scope, hooks=hooks)
+    )
 
 
-def _apply_plan(home: Home, planned: ConnectionPlan) -> ConnectionReport:
+def _apply_plan(home: Home, planned: connecting.ConnectionPlan) -> connecting.ConnectionReport:
     connecting.apply_plan(home.settings, planned)
     return connecting.describe_plan(planned, home.redact, undo=planned.undo)

@@ -12,7 +12,6 @@ from typing import Annotated
 from habitus.access import Access
 from habitus.app.home import Home, resolve_user_filter, select_memory
 from habitus.app.learning import curating
-from habitus.app.learning.curating import CurationReport
 from habitus.app.library.undoing import build_lesson_targets
 from habitus.app.use_cases.declaration import (
     AllUsers,
@@ -272,7 +271,7 @@ def curate(
     home: Home,
     apply: Annotated[bool, option("Apply the changes; archived lessons can be restored.")] = False,
     model: Annotated[str, option("Let provider:model draft the next stage of skills that can climb.")] = "",
-) -> CurationReport:
+) -> curating.CurationReport:
     """Maintain what was learned: archive what has aged, test what fails, and let what has served climb a stage.
 
     Without --apply it only reports what it would do, and why. Changes to skills wait for your review.

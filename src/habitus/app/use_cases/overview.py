@@ -14,19 +14,9 @@ from habitus.app.conversations import models
 from habitus.app.conversations.past_sessions import list_past_sessions
 from habitus.app.home import Home, open_read_transaction
 from habitus.app.learning import insights, learning
-from habitus.app.learning.insights import (
-    ConfusionMatrix,
-    MenuCost,
-    SkillEffect,
-    SkillUsageHistory,
-    TriedCandidateSummary,
-    UnusedSkill,
-)
-from habitus.app.learning.learning import RepeatedFailure
 from habitus.app.library.browsing import USAGE_DAYS, MapCluster, build_skill_map
 from habitus.app.library.undoing import build_change_undo
 from habitus.app.review import inbox
-from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases.agents import AgentActivity, list_agent_activity
 from habitus.app.use_cases.declaration import PageLimit, SkillName, argument, use_case
 from habitus.app.use_cases.finding import NamedReason
@@ -273,11 +263,11 @@ class InsightsReport:
     """Long-term figures about the library."""
 
     # Most helpful first.
-    effects: Sequence[SkillEffect]
-    menu: MenuCost
-    unused: Sequence[UnusedSkill]
-    confusion: ConfusionMatrix
-    improvements: Sequence[TriedCandidateSummary]
+    effects: Sequence[insights.SkillEffect]
+    menu: insights.MenuCost
+    unused: Sequence[insights.UnusedSkill]
+    confusion: insights.ConfusionMatrix
+    improvements: Sequence[insights.TriedCandidateSummary]
 
 
 @use_case("", route="GET /insights", access=Access.OPEN_READING)
@@ -296,7 +286,7 @@ def show_insights(home: Home) -> InsightsReport:
 class TodayReport:
     """What needs attention today, and what is new this week."""
 
-    pending: tuple[InboxItem, ...]
+    pending: tuple[inbox.InboxItem, ...]
     # Created or changed within a week, newest first.
     new_skills: tuple[SkillSummary, ...]
     new_lessons: tuple[Engram, ...]
@@ -348,7 +338,7 @@ def _select_newest(summaries: list[SkillSummary], since: datetime) -> tuple[Skil
 class TodaySummary:
     """What needs attention today, as served over REST."""
 
-    pending: Sequence[InboxItem]
+    pending: Sequence[inbox.InboxItem]
     new_skills: Sequence[str]
     new_lessons: Sequence[Engram]
     broken: Sequence[NamedReason]
@@ -372,7 +362,7 @@ def show_today(home: Home) -> TodaySummary:
 
 @dataclass(frozen=True, kw_only=True)
 class ListRepeatedFailuresResult:
-    failing: Sequence[RepeatedFailure]
+    failing: Sequence[learning.RepeatedFailure]
 
 
 @use_case("", route="GET /failing", access=Access.VIEWER)
@@ -382,6 +372,6 @@ def list_repeated_failures(home: Home) -> ListRepeatedFailuresResult:
 
 
 @use_case("", route="GET /skills/{name}/evidence", access=Access.OPEN_READING, example={"name": "csv-summary"})
-def show_skill_evidence(home: Home, name: SkillName) -> SkillUsageHistory:
+def show_skill_evidence(home: Home, name: SkillName) -> insights.SkillUsageHistory:
     """Show the effect of each version of a skill, newest first, and its uses by version and by week."""
     return insights.read_skill_usage(home, home.skills.find(name))

@@ -9,7 +9,6 @@ from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.conversations import running_code
-from habitus.app.conversations.running_code import ResetScratchpadResult, ScratchpadStatus
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.use_cases.declaration import argument, option, use_case
 from habitus.errors import ConflictingOptions
@@ -50,7 +49,7 @@ def execute_cell_streaming(home: Home, request: ExecuteCellRequest, on_output: C
 
 @dataclass(frozen=True, kw_only=True)
 class ListScratchpadsResult:
-    pads: Sequence[ScratchpadStatus]
+    pads: Sequence[running_code.ScratchpadStatus]
 
 
 @use_case("pad list", access=Access.OWNER)
@@ -72,7 +71,7 @@ def list_cells(home: Home, name: ScratchpadName) -> ListCellsResult:
 
 
 @use_case("pad reset", access=Access.OWNER, example={"name": "trial"})
-def reset_scratchpad(home: Home, name: ScratchpadName) -> ResetScratchpadResult:
+def reset_scratchpad(home: Home, name: ScratchpadName) -> running_code.ResetScratchpadResult:
     """Drop the variables and cells; files and packages stay."""
     return running_code.reset_scratchpad(home, name)
 

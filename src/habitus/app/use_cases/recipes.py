@@ -13,7 +13,6 @@ from habitus.agent.user_input import UserRequest
 from habitus.app.conversations.hosting import HostedConversations, HostTurnRequest
 from habitus.app.home import Home
 from habitus.app.library import recipes
-from habitus.app.library.recipes import RecipeCheckResult
 from habitus.app.use_cases.declaration import argument, json_argument, option, use_case
 from habitus.errors import NotFound
 from habitus.events import ToolResult
@@ -91,7 +90,7 @@ def _get_runnable_recipe(home: Home, request: RunRecipeRequest) -> SkillRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckRecipesResult:
-    recipes: Sequence[RecipeCheckResult]
+    recipes: Sequence[recipes.RecipeCheckResult]
 
     @property
     def is_failed(self) -> bool:

@@ -9,7 +9,6 @@ from typing import Annotated
 from habitus.access import Access
 from habitus.app.home import Home, select_memory
 from habitus.app.library import content, undoing
-from habitus.app.library.undoing import build_lesson_targets
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem, build_lesson_item, build_proposal_item, parse_proposal_number
 from habitus.app.review.replaying import ReplayReport, get_background_replays
@@ -179,7 +178,7 @@ def _decide_each(items: Sequence[InboxItem], decide: Callable[[InboxItem], Decis
 def _approve_item(home: Home, item: InboxItem, all_users: bool) -> DecisionResult:
     if isinstance(item.subject, Engram):
         lesson = select_memory(home, all_users).approve(item.subject.id, by=home.settings.signature)
-        return DecisionResult(item=build_lesson_item(lesson), undo=("undo", *build_lesson_targets([lesson])))
+        return DecisionResult(item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_targets([lesson])))
     if is_hidden(home.settings, item.subject):
         raise Refused("Only people who may read tasks can approve them.", hint="Ask an admin.")
     proposal, version = home.review.approve(item.subject.id, home.build_author())
@@ -217,7 +216,7 @@ def reject_items(
 def _reject_item(home: Home, item: InboxItem, reason: str, all_users: bool = False) -> DecisionResult:
     if isinstance(item.subject, Engram):
         lesson = select_memory(home, all_users).reject(item.id, by=home.settings.signature, reason=reason)
-        return DecisionResult(item=build_lesson_item(lesson), undo=("undo", *build_lesson_targets([lesson])))
+        return DecisionResult(item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_targets([lesson])))
     proposal = home.review.reject(item.subject.id, home.build_author(), reason)
     return DecisionResult(item=build_proposal_item(proposal), undo=_build_reopen_command(item.id))
 

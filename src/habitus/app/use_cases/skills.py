@@ -39,7 +39,6 @@ from habitus.skills.layers.listing import (
     sum_counters,
 )
 from habitus.skills.library import Library
-from habitus.skills.lifecycle import InstalledPackages, compute_reliability, has_outcomes
 from habitus.skills.model import (
     ArchivedSkill,
     LifecycleEvent,
@@ -267,7 +266,9 @@ def read_skill_details(home: Home, found: LocatedSkill, version: int | None = No
         files=tuple(sorted(tree)),
         text=None if main is None else tree[main].content,
         source_counts=describe_source_counts(told),
-        missing_packages=() if skill is None else lifecycle.list_missing_packages(skill.manifest, InstalledPackages()),
+        missing_packages=()
+        if skill is None
+        else lifecycle.list_missing_packages(skill.manifest, lifecycle.InstalledPackages()),
         evidence=known,
         origin=describe_origin(home.settings, item),
         tree=tree,
@@ -425,7 +426,7 @@ def show_stats(
             name=skill,
             layer=layer,
             stage=stage,
-            reliability=round(compute_reliability(counters), 3) if has_outcomes(counters) else None,
+            reliability=round(lifecycle.compute_reliability(counters), 3) if lifecycle.has_outcomes(counters) else None,
             **asdict(counters),
         )
         for (layer, skill), stages in sorted(found.items())

@@ -12,10 +12,7 @@ from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library import importing, publishing, uploading
 from habitus.app.library.importing import ExportResult, ImportOptions, ImportResult, Progress, UpdateResult
-from habitus.app.library.publishing import PublishedSite
-from habitus.app.library.uploading import ImportPreview
 from habitus.app.operating import checking
-from habitus.app.operating.checking import LintReport
 from habitus.app.tasks.storing import collect_shared_evals
 from habitus.app.use_cases.declaration import argument, option, use_case
 from habitus.errors import ConflictingOptions
@@ -140,13 +137,15 @@ def publish_skills(
     names: Annotated[tuple[str, ...], argument("The skills.", completes="skills")] = (),
     tag: Annotated[str, option("Also all skills with this tag.")] = "",
     remove: Annotated[bool, option("Remove them from the site instead.")] = False,
-) -> PublishedSite:
+) -> publishing.PublishedSite:
     """Write a static site of chosen skills, which 'habitus skills add https://…' and other tools can read."""
     return publishing.publish_skills(home, parse_user_path(folder), names, tag=tag, remove=remove)
 
 
 @use_case("skills scan", access=Access.OWNER, example={"path": "download.zip"})
-def scan_skills(home: Home, path: Annotated[str, argument("A file, a directory or an archive.")]) -> ImportPreview:
+def scan_skills(
+    home: Home, path: Annotated[str, argument("A file, a directory or an archive.")]
+) -> uploading.ImportPreview:
     """Scan skills, or any files, before importing them. Exit code 1 if an import would be held for review."""
     return uploading.preview_import(home.skills, home.screening, path)
 
@@ -157,6 +156,6 @@ def lint_skills(
     targets: Annotated[
         tuple[str, ...], argument("Skills or directories; everything you can write by default.", completes="skills")
     ] = (),
-) -> LintReport:
+) -> checking.LintReport:
     """Check skills one by one and as a set, with a fix for each problem. Exit code 1 if one is broken."""
     return checking.lint_skills(home, targets)

@@ -12,17 +12,14 @@ from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.home_directory import BACKUPS_DIR
 from habitus.app.operating import backing_up, erasure
-from habitus.app.operating.backing_up import BackupDetails, RestoreResult
-from habitus.app.operating.erasure import ErasureResult
 from habitus.app.sharing import database
-from habitus.app.sharing.database import DatabaseStatus, MigrateDatabaseResult
 from habitus.app.use_cases.declaration import argument, option, use_case
 from habitus.files import parse_user_path
 from habitus.settings import Settings
 
 
 @use_case("db status", access=Access.ADMIN)
-def show_database_status(settings: Settings) -> DatabaseStatus:
+def show_database_status(settings: Settings) -> database.DatabaseStatus:
     """Show which database is used, its state and its contents; nothing is changed."""
     return database.read_database_status(settings)
 
@@ -31,7 +28,7 @@ def show_database_status(settings: Settings) -> DatabaseStatus:
 def migrate_database(
     settings: Settings,
     force: Annotated[bool, option("Migrate even if running older processes can't use it afterwards.")] = False,
-) -> MigrateDatabaseResult:
+) -> database.MigrateDatabaseResult:
     """Migrate the database to the schema this Habitus needs. A shared database is only ever migrated this way."""
     return database.migrate_database(settings, force=force)
 
@@ -39,7 +36,7 @@ def migrate_database(
 @use_case("backup create", access=Access.ADMIN, example={"file": "/mnt/safe/habitus.tar.gz"})
 def create_backup(
     settings: Settings, file: Annotated[str | None, argument("The target file; default is in the home.")] = None
-) -> BackupDetails:
+) -> backing_up.BackupDetails:
     """Write the home's databases, skills, lessons and settings to one file; the home may be in use."""
     path = None if file is None else parse_user_path(file)
     return backing_up.create_backup(settings, path, now=datetime.now(UTC))
@@ -47,7 +44,7 @@ def create_backup(
 
 @dataclass(frozen=True, kw_only=True)
 class ListBackupsResult:
-    backups: Sequence[BackupDetails]
+    backups: Sequence[backing_up.BackupDetails]
 
 
 @use_case("backup list", access=Access.ADMIN)
@@ -68,7 +65,7 @@ def resolve_backup_path(settings: Settings, file: str) -> Path:
 )
 def restore_backup(
     settings: Settings, file: Annotated[str, argument("A backup: a path, or a name that 'list' shows.")]
-) -> RestoreResult:
+) -> backing_up.RestoreResult:
     """Replace the home with a backup; the home is backed up first. Refused while a process uses it."""
     return backing_up.restore_backup(settings, resolve_backup_path(settings, file), now=datetime.now(UTC))
 
@@ -78,6 +75,6 @@ def erase_user(
     home: Home,
     user: Annotated[str, option("The user; only admins can erase other users.")],
     dry_run: Annotated[bool, option("Only show what is stored about the user.")] = False,
-) -> ErasureResult:
+) -> erasure.ErasureResult:
     """Erase a person from sessions, lessons, evidence, proposals, history, archive and search, for good."""
     return erasure.erase_user(home, user, dry_run=dry_run)

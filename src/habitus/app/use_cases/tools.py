@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 from habitus.access import Access
 from habitus.app.conversations import running_code
-from habitus.app.conversations.running_code import ToolDetails
 from habitus.app.home import Home
 from habitus.app.use_cases.declaration import (
     PageCursor,
@@ -105,7 +104,7 @@ def list_tools(home: Home, limit: RestPageLimit = None, after: PageCursor = "") 
 
 
 @use_case("tools show", route="GET /skills/{name}/tool", access=Access.OPEN_READING, example={"name": "count-words"})
-def show_tool(home: Home, name: ToolName) -> ToolDetails:
+def show_tool(home: Home, name: ToolName) -> running_code.ToolDetails:
     """Show one tool: its parameters, permissions, results so far, and its code."""
     return running_code.get_tool_details(home, name)
 

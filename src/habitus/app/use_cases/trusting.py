@@ -5,25 +5,24 @@ from __future__ import annotations
 from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.library import trusting
-from habitus.app.library.trusting import TrustStatus
 from habitus.app.use_cases.declaration import SkillName, use_case
 
 _EXAMPLE = {"name": "csv-summary"}
 
 
 @use_case("", route="GET /skills/{name}/trust", access=Access.OPEN_READING, example=_EXAMPLE)
-def show_trust(home: Home, name: SkillName) -> TrustStatus:
+def show_trust(home: Home, name: SkillName) -> trusting.TrustStatus:
     """Show what a skill can do, what looks suspicious, and whether it may act as it is now."""
     return trusting.get_trust_status(home, trusting.resolve_skill_target(home.skills, name))
 
 
 @use_case("", route="PUT /skills/{name}/trust", access=Access.ADMIN, example=_EXAMPLE, undo="trust --revoke")
-def trust_skill(home: Home, name: SkillName) -> TrustStatus:
+def trust_skill(home: Home, name: SkillName) -> trusting.TrustStatus:
     """Trust the skill as it is now."""
     return trusting.grant_trust(home, trusting.resolve_skill_target(home.skills, name), name)
 
 
 @use_case("", route="DELETE /skills/{name}/trust", access=Access.ADMIN, example=_EXAMPLE, undo="trust")
-def revoke_trust(home: Home, name: SkillName) -> TrustStatus:
+def revoke_trust(home: Home, name: SkillName) -> trusting.TrustStatus:
     """Stop trusting the skill."""
     return trusting.revoke_trust(home, trusting.resolve_skill_target(home.skills, name), name)

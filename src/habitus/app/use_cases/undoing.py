@@ -10,7 +10,6 @@ from habitus.app.home import Home
 from habitus.app.library import trusting, undoing
 from habitus.app.library.undoing import RollbackResult, UndoResult
 from habitus.app.operating import configuring
-from habitus.app.operating.configuring import SettingChangeResult
 from habitus.app.use_cases import agents, lessons, pausing, review, tasks, users, writing
 from habitus.app.use_cases.declaration import Reason, argument, option, use_case
 from habitus.errors import ConflictingOptions, Invalid
@@ -115,5 +114,5 @@ def run_undo_command(home: Home, words: Sequence[str]) -> UndoResult:
             raise Invalid(f"'{' '.join(words)[:80]}' is not an undo command.", hint="Send the undo words as received.")
 
 
-def _describe_setting_undo(done: SettingChangeResult) -> UndoResult:
+def _describe_setting_undo(done: configuring.SettingChangeResult) -> UndoResult:
     return UndoResult(messages=(f"{done.setting.key} is {done.setting.text or 'not set'}.",), undo=done.undo)

@@ -20,7 +20,6 @@ from habitus.app.home import refuse_if_read_only
 from habitus.app.library import syncing
 from habitus.app.library.syncing import SyncAction, SyncMethod, SyncPlan, SyncRequest
 from habitus.app.other_agents import connecting as use_case
-from habitus.app.other_agents.connecting import ConnectionOptions, ConnectionPlan, ConnectionReport
 from habitus.cli import output
 from habitus.cli.completion import JsonOption, YesOption
 from habitus.cli.opening import open_habitus
@@ -64,7 +63,7 @@ def connect_agent(
     wanted = [one.event for one in hooks if _confirm_hook(one, is_interactive=asks, is_quiet=as_json)]
     text = _compose_block_text(context, scope, with_rules=with_rules) if block else ""
     planned = use_case.plan_connection(
-        settings, os.environ, agent, ConnectionOptions(scope=scope, hooks=wanted, block=text)
+        settings, os.environ, agent, use_case.ConnectionOptions(scope=scope, hooks=wanted, block=text)
     )
     if _confirm_plan(settings, planned, dry_run=dry_run, yes=yes, as_json=as_json):
         use_case.apply_plan(settings, planned)
@@ -121,7 +120,9 @@ def _compose_block_text(context: typer.Context, scope: ConfigScope, *, with_rule
         return use_case.render_instructions(use_case.list_standing_rules(habitus))
 
 
-def _confirm_plan(settings: Settings, planned: ConnectionPlan, *, dry_run: bool, yes: bool, as_json: bool) -> bool:
+def _confirm_plan(
+    settings: Settings, planned: use_case.ConnectionPlan, *, dry_run: bool, yes: bool, as_json: bool
+) -> bool:
     """Show the difference and ask for confirmation; return whether to continue."""
     if dry_run and as_json:
         output.print_json(_describe_plan(settings, planned))
@@ -143,7 +144,7 @@ def _confirm_plan(settings: Settings, planned: ConnectionPlan, *, dry_run: bool,
     return True
 
 
-def _print_diffs(settings: Settings, planned: ConnectionPlan) -> None:
+def _print_diffs(settings: Settings, planned: use_case.ConnectionPlan) -> None:
     # An agent's config may contain API keys.
     redactor = open_redactor(settings.home, os.environ)
     if planned.experimental_reason:
@@ -154,7 +155,9 @@ def _print_diffs(settings: Settings, planned: ConnectionPlan) -> None:
             output.print_line()
 
 
-def _print_connected(context: typer.Context, settings: Settings, planned: ConnectionPlan, *, as_json: bool) -> None:
+def _print_connected(
+    context: typer.Context, settings: Settings, planned: use_case.ConnectionPlan, *, as_json: bool
+) -> None:
     if planned.is_unchanged and not as_json:
         return
     backups = use_case.list_backup_files(settings, planned)
@@ -164,7 +167,7 @@ def _print_connected(context: typer.Context, settings: Settings, planned: Connec
     output.print_command_result(context, as_json, _describe_plan(settings, planned), *lines, undo=planned.undo)
 
 
-def _describe_plan(settings: Settings, planned: ConnectionPlan) -> ConnectionReport:
+def _describe_plan(settings: Settings, planned: use_case.ConnectionPlan) -> use_case.ConnectionReport:
     redactor = open_redactor(settings.home, os.environ)
     return use_case.describe_plan(planned, lambda text: redactor.redact(text).text)
 

@@ -14,15 +14,8 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.conversations import running_code
-from habitus.app.conversations.running_code import ResetScratchpadResult
 from habitus.app.home import refuse_if_read_only
 from habitus.app.use_cases import pads
-from habitus.app.use_cases.pads import (
-    ExecuteCellRequest,
-    ListCellsResult,
-    ListScratchpadsResult,
-    RemoveScratchpadResult,
-)
 from habitus.cli import inputs, output
 from habitus.cli.opening import open_habitus
 from habitus.errors import ConflictingOptions
@@ -33,7 +26,7 @@ CodeFileOption = Annotated[str | None, typer.Option("--file", "-f", help="A file
 
 
 def perform_execute_cell(
-    habitus: Habitus, request: ExecuteCellRequest, file: CodeFileOption = None, as_json: bool = False
+    habitus: Habitus, request: pads.ExecuteCellRequest, file: CodeFileOption = None, as_json: bool = False
 ) -> Cell:
     """Run a cell from the argument, a file or standard input, printing its output as it arrives."""
     if (request.code is None) == (file is None):
@@ -55,13 +48,13 @@ def execute_cell(context: typer.Context, result: Cell) -> None:
     output.report_redacted_secrets(count_redactions(result.stdout))
 
 
-def list_scratchpads(context: typer.Context, result: ListScratchpadsResult) -> None:
+def list_scratchpads(context: typer.Context, result: pads.ListScratchpadsResult) -> None:
     rows = [(pad.name, "running" if pad.running else "stopped", pad.cells) for pad in result.pads]
     empty = "There are no scratchpads yet. Start one: habitus pad exec NAME 'print(1)'"
     output.print_table_or_message(empty, ("name", "process", "cells"), rows)
 
 
-def list_cells(context: typer.Context, result: ListCellsResult) -> None:
+def list_cells(context: typer.Context, result: pads.ListCellsResult) -> None:
     shown = [_describe_cell(number, cell) for number, cell in enumerate(result.cells, 1)]
     output.print_line("\n\n".join(shown) or "No cells yet.")
 
@@ -72,7 +65,7 @@ def _describe_cell(number: int, cell: Cell) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def reset_scratchpad(context: typer.Context, result: ResetScratchpadResult) -> None:
+def reset_scratchpad(context: typer.Context, result: running_code.ResetScratchpadResult) -> None:
     forgotten = output.format_count(result.forgotten_cells, "cell")
     output.print_line(f"{result.name} was reset; {forgotten} deleted. Its files and packages stay.")
 
@@ -82,7 +75,7 @@ def confirm_remove_scratchpad(habitus: Habitus, name: str, print_line: Callable[
     return f"Delete {running_code.find_scratchpad_folder(habitus.settings, name)} permanently?"
 
 
-def remove_scratchpad(context: typer.Context, result: RemoveScratchpadResult) -> None:
+def remove_scratchpad(context: typer.Context, result: pads.RemoveScratchpadResult) -> None:
     output.print_line(f"{result.removed} was deleted.")
 
 

@@ -16,13 +16,6 @@ from habitus.app import Habitus
 from habitus.app.learning import studying
 from habitus.app.learning.learning import RemedyReport, apply_decisions
 from habitus.app.learning.mining import MiningSuggestion
-from habitus.app.learning.studying import (
-    FilePostMortemFailure,
-    FilePostMortemLessons,
-    SendPreview,
-    StudyReport,
-    TranscriptStudy,
-)
 from habitus.app.library.undoing import build_lesson_targets
 from habitus.cli import output
 from habitus.cli.completion import JsonOption
@@ -73,7 +66,7 @@ def learn_from_transcripts(
         is_refused = bool(model) and not yes and not may_ask
         models = studying.open_learning_models(habitus.settings, habitus.pause, model) if model else None
         # Findings are computed even if sending is refused, so the error can say how much would be sent.
-        study = TranscriptStudy(
+        study = studying.TranscriptStudy(
             habitus,
             apply=apply and not is_refused,
             wants_failures=bool(model),
@@ -141,13 +134,13 @@ def _show_progress(is_quiet: bool, total: int) -> Iterator[tuple[Callable[[], No
         yield turn_done, lambda: bar.advance(task)
 
 
-def _describe_sending(sending: SendPreview) -> str:
+def _describe_sending(sending: studying.SendPreview) -> str:
     """Return how much text would be sent to the model."""
     calls, files = output.format_count(sending.calls, "failed call"), output.format_count(sending.files, "file")
     return f"{calls} of {files}, about {sending.tokens:,} tokens,"
 
 
-def _confirm_sending(sending: SendPreview, model: str) -> bool:
+def _confirm_sending(sending: studying.SendPreview, model: str) -> bool:
     """Ask whether the failed calls may be sent to the model."""
     output.print_line()
     is_allowed = typer.confirm(f"{_describe_sending(sending)} would be sent to {model}, without secrets. Send?")
@@ -156,7 +149,7 @@ def _confirm_sending(sending: SendPreview, model: str) -> bool:
     return is_allowed
 
 
-def _ask_model(study: TranscriptStudy, models: SessionModels, *, is_quiet: bool) -> None:
+def _ask_model(study: studying.TranscriptStudy, models: SessionModels, *, is_quiet: bool) -> None:
     """Ask the model about the failed calls and close its connection."""
     if not is_quiet:
         output.print_line(f"{_describe_sending(study.send_preview)} go to {models.main.name}.", style="dim")
@@ -170,7 +163,7 @@ def _ask_model(study: TranscriptStudy, models: SessionModels, *, is_quiet: bool)
     asyncio.run(ask())
 
 
-def _print_findings(report: StudyReport) -> None:
+def _print_findings(report: studying.StudyReport) -> None:
     """Print recurring failures, remedies, procedures, detector findings and what was read."""
     _print_remedies(report.remedies)
     _print_procedures(report.procedures)
@@ -260,15 +253,15 @@ def _format_counts(counts: Mapping[str, int]) -> str:
 
 
 def _print_results(
-    context: typer.Context, report: StudyReport, *, has_nothing_to_ask: bool, made: Sequence[Engram]
+    context: typer.Context, report: studying.StudyReport, *, has_nothing_to_ask: bool, made: Sequence[Engram]
 ) -> None:
     """Print post-mortems, saved lessons and the costs of the run."""
     for told in report.post_mortems:
         match told:
-            case FilePostMortemLessons():
+            case studying.FilePostMortemLessons():
                 for lesson in told.lessons:
                     output.print_line(f"{told.file.name}: {lesson}", style="green")
-            case FilePostMortemFailure():
+            case studying.FilePostMortemFailure():
                 output.print_line(f"{told.file.name}: {told.error}", style="yellow")
     if has_nothing_to_ask:
         output.print_line("No failed calls to send to the model.")
@@ -279,7 +272,7 @@ def _print_results(
     _print_costs(report)
 
 
-def _print_costs(report: StudyReport) -> None:
+def _print_costs(report: studying.StudyReport) -> None:
     """Print how many tokens and lessons the run sent and saved."""
     sent = f"{report.spent:,} tokens were spent on a model" if report.spent else "nothing was sent or spent"
     written = report.applied.written_count if report.applied else 0

@@ -18,16 +18,7 @@ from habitus.app.learning.curating import CurationReport
 from habitus.app.library.undoing import build_lesson_targets
 from habitus.app.use_cases import identity as use_case
 from habitus.app.use_cases import lessons
-from habitus.app.use_cases.identity import IdentityDetails
-from habitus.app.use_cases.lessons import (
-    AddLessonResult,
-    EditLessonResult,
-    LessonDetails,
-    LessonPage,
-    MoveLessonsResult,
-)
 from habitus.cli import completion, inputs, output
-from habitus.cli.completion import AllUsersOption, JsonOption, WideOption
 from habitus.cli.opening import open_habitus
 from habitus.cli.use_case_commands import edit_in_editor, print_use_case_result
 from habitus.memory.cortex import PageSyncResult
@@ -35,7 +26,9 @@ from habitus.memory.model import Engram, LessonKind, LessonScope, compute_utilit
 from habitus.memory.page_files import EditedPages
 
 
-def list_lessons(context: typer.Context, result: LessonPage, since: str, wide: WideOption = False) -> None:
+def list_lessons(
+    context: typer.Context, result: lessons.LessonPage, since: str, wide: completion.WideOption = False
+) -> None:
     when = {"today": " today", "week": " this week", "self-play": " in self-play"}.get(since, " yet")
     empty = f"No lessons{when}. Add one: habitus lessons add 'Dates are day-first.'"
     rows = [
@@ -46,7 +39,7 @@ def list_lessons(context: typer.Context, result: LessonPage, since: str, wide: W
     output.print_paging_hint(len(rows), result.total, result.next)
 
 
-def list_archived_lessons(context: typer.Context, result: LessonPage) -> None:
+def list_archived_lessons(context: typer.Context, result: lessons.LessonPage) -> None:
     rows = [(e.id, e.kind.value, e.reason, e.text) for e in result.lessons]
     output.print_table_or_message("The archive is empty.", ("id", "kind", "why", "text"), rows, wide="text")
     output.print_paging_hint(len(rows), result.total, result.next)
@@ -63,7 +56,7 @@ def _format_helpfulness(engram: Engram) -> str:
     return f"{counters.helpful} of {counters.retrievals}" if counters.retrievals else "–"
 
 
-def show_lesson(context: typer.Context, result: LessonDetails) -> None:
+def show_lesson(context: typer.Context, result: lessons.LessonDetails) -> None:
     output.print_line(result.lesson.text)
     output.print_line()
     for name, value in _list_lesson_facts(result.lesson):
@@ -100,7 +93,7 @@ def _list_lesson_facts(engram: Engram) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-def add_lesson(context: typer.Context, result: AddLessonResult) -> None:
+def add_lesson(context: typer.Context, result: lessons.AddLessonResult) -> None:
     output.print_line(f"{result.status.value.capitalize()}: {result.lesson.id}  {result.lesson.text}")
     if result.redacted:
         output.print_line(f"{output.format_count(sum(result.redacted.values()), 'secret')} removed.")
@@ -120,8 +113,8 @@ def edit_lessons(
     topic: Annotated[str | None, typer.Option("--topic", help="Its topic, in one word.")] = None,
     expect: Annotated[str | None, typer.Option("--expect", help="Fail unless this is its current version.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before the pages are applied.")] = False,
-    all_users: AllUsersOption = False,
-    as_json: JsonOption = False,
+    all_users: completion.AllUsersOption = False,
+    as_json: completion.JsonOption = False,
 ) -> None:
     """Change one lesson, or without an id all of them in your editor; the recognised edits are shown first."""
     with open_habitus(context) as habitus:
@@ -139,7 +132,7 @@ def edit_lessons(
         print_use_case_result(context, done, _print_changed_lesson, as_json=as_json)
 
 
-def _print_changed_lesson(context: typer.Context, result: EditLessonResult) -> None:
+def _print_changed_lesson(context: typer.Context, result: lessons.EditLessonResult) -> None:
     output.print_line(f"Changed: {result.lesson.id}  {result.lesson.text}" if result.undo else "Nothing was changed.")
 
 
@@ -213,19 +206,19 @@ def _page_edits_as_json(looked: PageSyncResult) -> dict[str, Any]:
     }
 
 
-def remove_lessons(context: typer.Context, result: MoveLessonsResult) -> None:
+def remove_lessons(context: typer.Context, result: lessons.MoveLessonsResult) -> None:
     _print_moved_lessons("Removed", result)
 
 
-def restore_lessons(context: typer.Context, result: MoveLessonsResult) -> None:
+def restore_lessons(context: typer.Context, result: lessons.MoveLessonsResult) -> None:
     _print_moved_lessons("Restored", result)
 
 
-def retract_lessons(context: typer.Context, result: MoveLessonsResult) -> None:
+def retract_lessons(context: typer.Context, result: lessons.MoveLessonsResult) -> None:
     _print_moved_lessons("Retracted", result)
 
 
-def _print_moved_lessons(what: str, result: MoveLessonsResult) -> None:
+def _print_moved_lessons(what: str, result: lessons.MoveLessonsResult) -> None:
     """Print one line per moved lesson."""
     for engram in result.lessons:
         output.print_line(f"{what}: {engram.id}  {engram.text}")
@@ -235,7 +228,7 @@ def show_or_edit_identity(
     context: typer.Context,
     edit: Annotated[bool, typer.Option("--edit", "-e", help="Change it in your editor.")] = False,
     write: Annotated[str | None, typer.Option("--set", help="The new text; '-' reads standard input.")] = None,
-    as_json: JsonOption = False,
+    as_json: completion.JsonOption = False,
 ) -> None:
     """Show or change who the assistant is and how it speaks: the first lines of every prompt. Keeps a history."""
     if edit and write is not None:
@@ -252,7 +245,7 @@ def show_or_edit_identity(
         print_use_case_result(context, now, _print_identity_text, as_json=as_json)
 
 
-def _print_identity_text(context: typer.Context, result: IdentityDetails) -> None:
+def _print_identity_text(context: typer.Context, result: use_case.IdentityDetails) -> None:
     output.print_line(result.text)
 
 

@@ -16,27 +16,15 @@ from typing import Annotated
 import typer
 
 from habitus.app.library import trusting
-from habitus.app.library.trusting import SkillRiskReport
 from habitus.app.use_cases import review
-from habitus.app.use_cases.review import (
-    ApproveItemsResult,
-    DecisionResult,
-    EditProposalTextResult,
-    InboxItemDiff,
-    PendingItemDetails,
-    PendingPage,
-    RejectItemsResult,
-    ReopenProposalsResult,
-)
 from habitus.cli import completion, inputs, output
-from habitus.cli.completion import JsonOption, WideOption, YesOption
 from habitus.cli.opening import open_habitus
 from habitus.cli.use_case_commands import edit_in_editor, print_use_case_result
 from habitus.memory.model import Engram
 from habitus.skills.proposals import TRIAL_COLUMNS
 
 
-def list_pending(context: typer.Context, result: PendingPage, wide: WideOption = False) -> None:
+def list_pending(context: typer.Context, result: review.PendingPage, wide: completion.WideOption = False) -> None:
     rows = [(one.id, one.state, one.action, one.title, one.by, "; ".join(one.reasons)) for one in result.proposals]
     columns = ("id", "state", "action", "what", "by", "needs review because")
     output.print_table_or_message(
@@ -45,7 +33,7 @@ def list_pending(context: typer.Context, result: PendingPage, wide: WideOption =
     output.print_paging_hint(len(rows), result.total, result.next)
 
 
-def show_inbox_item(context: typer.Context, result: PendingItemDetails) -> None:
+def show_inbox_item(context: typer.Context, result: review.PendingItemDetails) -> None:
     item, subject = result.item, result.item.subject
     if isinstance(subject, Engram):
         output.print_line(
@@ -68,16 +56,16 @@ def show_inbox_item(context: typer.Context, result: PendingItemDetails) -> None:
     output.print_line(result.diff.rstrip("\n") if isinstance(subject, Engram) else result.diff)
 
 
-def diff_inbox_item(context: typer.Context, result: InboxItemDiff) -> None:
+def diff_inbox_item(context: typer.Context, result: review.InboxItemDiff) -> None:
     output.write_stdout(output.strip_control_characters(result.diff))
 
 
-def approve_items(context: typer.Context, result: ApproveItemsResult) -> None:
+def approve_items(context: typer.Context, result: review.ApproveItemsResult) -> None:
     for one in result.approved:
         _print_approved_item(context, one)
 
 
-def _print_approved_item(context: typer.Context, result: DecisionResult) -> None:
+def _print_approved_item(context: typer.Context, result: review.DecisionResult) -> None:
     """Print an approved item with its undo command."""
     item = result.item
     if isinstance(item.subject, Engram):
@@ -90,7 +78,7 @@ def _print_approved_item(context: typer.Context, result: DecisionResult) -> None
     output.print_undo_command(context, *result.undo)
 
 
-def reject_items(context: typer.Context, result: RejectItemsResult) -> None:
+def reject_items(context: typer.Context, result: review.RejectItemsResult) -> None:
     for one in result.rejected:
         subject = one.item.subject
         output.print_line(
@@ -99,7 +87,7 @@ def reject_items(context: typer.Context, result: RejectItemsResult) -> None:
         output.print_undo_command(context, *one.undo)
 
 
-def reopen_proposals(context: typer.Context, result: ReopenProposalsResult) -> None:
+def reopen_proposals(context: typer.Context, result: review.ReopenProposalsResult) -> None:
     for item in result.reopened:
         output.print_line(f"Pending review again: {item.action} {item.title}.")
 
@@ -108,7 +96,7 @@ def edit_proposal(
     context: typer.Context,
     item: Annotated[str, typer.Argument(help="The number of a proposal, or the id of a lesson.")],
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the new SKILL.md from this file.")] = None,
-    as_json: JsonOption = False,
+    as_json: completion.JsonOption = False,
 ) -> None:
     """Edit the text of a proposal before you approve it, in your editor or from a file."""
     with open_habitus(context) as habitus:
@@ -120,7 +108,7 @@ def edit_proposal(
             print_use_case_result(context, done, partial(_print_edited_proposal, id=item), as_json=as_json)
 
 
-def _print_edited_proposal(context: typer.Context, result: EditProposalTextResult, id: str) -> None:
+def _print_edited_proposal(context: typer.Context, result: review.EditProposalTextResult, id: str) -> None:
     output.print_line(f"Proposal {id} is changed." if result.changed else "Nothing was changed.")
 
 
@@ -139,8 +127,8 @@ def trust_skills(
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Show what is trusted.")] = False,
     revoke: Annotated[bool, typer.Option("--revoke", help="Revoke trust.")] = False,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
+    yes: completion.YesOption = False,
+    as_json: completion.JsonOption = False,
 ) -> None:
     """Trust imported or project skills as they are now. Later changes are trusted only if they are harmless."""
     with open_habitus(context) as habitus:
@@ -179,7 +167,7 @@ def _confirm_trust(count: int, as_json: bool) -> None:
         raise typer.Abort
 
 
-def _print_skill_risks(found: tuple[SkillRiskReport, ...]) -> None:
+def _print_skill_risks(found: tuple[trusting.SkillRiskReport, ...]) -> None:
     """Print what each skill can do and what the scan found, before the person decides."""
     for root, skills in itertools.groupby(found, lambda skill: skill.root):
         output.print_line(root, style="bold")

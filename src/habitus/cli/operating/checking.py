@@ -6,7 +6,6 @@ import typer
 
 from habitus.app.operating import checking as use_case
 from habitus.app.use_cases import settings
-from habitus.app.use_cases.settings import HealthReport
 from habitus.cli import output
 from habitus.cli.completion import JsonOption
 from habitus.cli.opening import open_habitus
@@ -20,15 +19,15 @@ def run_doctor(context: typer.Context, as_json: JsonOption = False) -> None:
         with open_habitus(context) as habitus:
             found = settings.check_health(habitus)
     except UserError as error:
-        found = HealthReport(checks=use_case.report_unusable_home(error))
+        found = settings.HealthReport(checks=use_case.report_unusable_home(error))
     # A damaged home can raise anything, and this command exists to report it.
     except Exception as error:
         said = f"The home can't be read: {type(error).__name__}: {error}."
         unread = StorageFailed(said, hint="Restore a backup; skills on disk stay.")
-        found = HealthReport(checks=use_case.report_unusable_home(unread))
+        found = settings.HealthReport(checks=use_case.report_unusable_home(unread))
     print_use_case_result(context, found, _print_checks, as_json=as_json)
 
 
-def _print_checks(context: typer.Context, result: HealthReport) -> None:
+def _print_checks(context: typer.Context, result: settings.HealthReport) -> None:
     rows = [(check.name, check.state, f"{check.detail} {check.hint}".strip()) for check in result.checks]
     output.print_table(("check", "state", "detail"), rows, wide="detail")

@@ -9,26 +9,26 @@ from pathlib import Path
 import typer
 
 from habitus.app.operating import configuring
-from habitus.app.operating.configuring import SettingChangeResult, SettingDetails
 from habitus.app.operating.people import LEGACY_FILE
 from habitus.app.use_cases import settings as use_case
-from habitus.app.use_cases.settings import ListSettingsResult
 from habitus.app.use_cases.users import AddUserResult, ListUsersResult, RemoveUserResult
 from habitus.cli import output
 from habitus.settings import Settings
 
 
-def list_settings(context: typer.Context, result: ListSettingsResult) -> None:
+def list_settings(context: typer.Context, result: use_case.ListSettingsResult) -> None:
     output.print_table(
         ("key", "value", "from"), [(one.key, one.text, one.origin.value) for one in result.settings], wide="value"
     )
 
 
-def get_setting(context: typer.Context, result: SettingDetails) -> None:
+def get_setting(context: typer.Context, result: configuring.SettingDetails) -> None:
     output.print_line(result.text)
 
 
-def perform_set_setting(settings: Settings, key: str, value: str, copy: str | None, yes: bool) -> SettingChangeResult:
+def perform_set_setting(
+    settings: Settings, key: str, value: str, copy: str | None, yes: bool
+) -> configuring.SettingChangeResult:
     """Change a setting; ask before downloading model weights for it."""
     # Without a terminal the download needs an explicit --yes.
     is_asked = use_case.is_minilm(key, value) and copy is None and not yes and sys.stdin.isatty()
@@ -38,17 +38,17 @@ def perform_set_setting(settings: Settings, key: str, value: str, copy: str | No
     return use_case.set_setting(settings, key, value, copy, yes)
 
 
-def set_setting(context: typer.Context, result: SettingChangeResult) -> None:
+def set_setting(context: typer.Context, result: configuring.SettingChangeResult) -> None:
     _print_setting_change(result, f"{result.setting.key} is set to {result.setting.text}.")
 
 
-def unset_setting(context: typer.Context, result: SettingChangeResult) -> None:
+def unset_setting(context: typer.Context, result: configuring.SettingChangeResult) -> None:
     _print_setting_change(
         result, f"{result.setting.key} is {result.setting.text or 'empty'} again, from {result.setting.origin.value}."
     )
 
 
-def _print_setting_change(result: SettingChangeResult, said: str) -> None:
+def _print_setting_change(result: configuring.SettingChangeResult, said: str) -> None:
     """Print what was set, unless an environment variable overrides it."""
     if result.is_overruled:
         said = f"{result.setting.key} was saved, but an environment variable overrides it."

@@ -9,18 +9,15 @@ import typer
 
 from habitus.app import Habitus, read_settings
 from habitus.app.operating import backing_up
-from habitus.app.operating.backing_up import BackupDetails, RestoreResult
 from habitus.app.operating.erasure import ErasureResult
 from habitus.app.sharing import database
-from habitus.app.sharing.database import DatabaseStatus, MigrateDatabaseResult
 from habitus.app.use_cases import storage
-from habitus.app.use_cases.storage import ListBackupsResult
 from habitus.cli import inputs, output
 from habitus.cli.completion import JsonOption
 from habitus.settings import Settings
 
 
-def show_database_status(context: typer.Context, result: DatabaseStatus) -> None:
+def show_database_status(context: typer.Context, result: database.DatabaseStatus) -> None:
     output.print_line(f"{result.address} ({result.server}), answers in {result.latency_ms} ms")
     output.print_line(f"Schema: {result.schema or 'no tables yet'}; this Habitus needs {result.needs}.")
     if result.server.startswith("PostgreSQL"):
@@ -31,7 +28,7 @@ def show_database_status(context: typer.Context, result: DatabaseStatus) -> None
         output.print_table(("table", "rows"), rows)
 
 
-def migrate_database(context: typer.Context, result: MigrateDatabaseResult) -> None:
+def migrate_database(context: typer.Context, result: database.MigrateDatabaseResult) -> None:
     before = ", unchanged." if result.before == result.after else f"; it was at {result.before or 'none'}."
     output.print_line(f"{result.address} is at schema {result.after}{before}")
     output.print_line(f"A Habitus that knows schema {result.oldest} or later can use it.")
@@ -59,13 +56,13 @@ def copy_database(
     output.print_line(f"{done.target} now contains everything from {done.source}.")
 
 
-def create_backup(context: typer.Context, result: BackupDetails) -> None:
+def create_backup(context: typer.Context, result: backing_up.BackupDetails) -> None:
     output.print_line(f"{result.file}: {result.files} files, {result.size / 1e6:.1f} MB.")
     if result.note:
         output.print_line(result.note)
 
 
-def list_backups(context: typer.Context, result: ListBackupsResult) -> None:
+def list_backups(context: typer.Context, result: storage.ListBackupsResult) -> None:
     rows = [
         (one.file.name, inputs.format_timestamp(one.made_on), one.files, f"{one.size / 1e6:.1f} MB")
         for one in result.backups
@@ -80,7 +77,7 @@ def confirm_restore_backup(settings: Settings, file: str, print_line: Callable[.
     return f"Replace {settings.home} with its state of {inputs.format_timestamp(made_on)}?"
 
 
-def restore_backup(context: typer.Context, result: RestoreResult) -> None:
+def restore_backup(context: typer.Context, result: backing_up.RestoreResult) -> None:
     output.print_line(
         f"The home was restored to {inputs.format_timestamp(result.backup.made_on)}. {result.note}".strip()
     )

@@ -13,7 +13,6 @@ from habitus.app import Habitus
 from habitus.app.operating import jobs
 from habitus.app.operating.job_kinds import JOB_KINDS
 from habitus.app.use_cases import jobs as cases
-from habitus.app.use_cases.jobs import JobPage, ListSchedulesResult, SetScheduleResult
 from habitus.cli import inputs, output
 from habitus.cli.completion import JsonOption
 from habitus.cli.opening import open_habitus
@@ -35,7 +34,7 @@ def add_job(context: typer.Context, result: Job) -> None:
 cancel_job = retry_job = add_job
 
 
-def list_jobs(context: typer.Context, result: JobPage, done: bool) -> None:
+def list_jobs(context: typer.Context, result: cases.JobPage, done: bool) -> None:
     rows = [
         (job.id, job.kind, job.state.value, _format_progress(job), _format_added_time(job), job.reason)
         for job in result.jobs
@@ -69,7 +68,7 @@ async def _follow_job(context: typer.Context, habitus: Habitus, id: str, as_json
             output.print_line(f"{job.state.value}, {_format_progress(job)}")
 
 
-def list_schedules(context: typer.Context, result: ListSchedulesResult) -> None:
+def list_schedules(context: typer.Context, result: cases.ListSchedulesResult) -> None:
     rows = [
         (each.kind, each.when, inputs.format_timestamp(each.next_on), _format_last_job(each.last))
         for each in result.schedule
@@ -77,7 +76,7 @@ def list_schedules(context: typer.Context, result: ListSchedulesResult) -> None:
     output.print_table(("kind", "when", "next", "last"), rows)
 
 
-def set_schedule(context: typer.Context, result: SetScheduleResult, kind: str) -> None:
+def set_schedule(context: typer.Context, result: cases.SetScheduleResult, kind: str) -> None:
     when = next(one.when for one in result.schedule if one.kind == kind)
     output.print_line(f"schedule.{kind} is set to {when}.")
 

@@ -14,7 +14,6 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.conversations import command_lines, secrets
-from habitus.app.conversations.secrets import SecretsOverview
 from habitus.app.use_cases.secrets import (
     GrantSecretsRequest,
     GrantSecretsResult,
@@ -59,7 +58,7 @@ def set_secret(
         output.print_command_result(context, as_json, {"name": name, "is_new": is_new}, said, *short)
 
 
-def list_secrets(context: typer.Context, result: SecretsOverview) -> None:
+def list_secrets(context: typer.Context, result: secrets.SecretsOverview) -> None:
     rows = [(one.name, ", ".join(one.granted_to)) for one in result.secrets]
     empty = f"No secrets yet. Store one: {output.format_command(context, 'secrets', 'set', 'NAME')}"
     output.print_table_or_message(empty, ("secret", "granted to"), rows, wide="granted to")

@@ -13,7 +13,6 @@ from habitus.app import Habitus
 from habitus.app.conversations.models import open_models as models_of
 from habitus.app.library.uploading import ImportPreview, SecondOpinion, ask_second_opinions
 from habitus.app.operating import checking
-from habitus.app.operating.checking import LintReport
 from habitus.app.use_cases import sources
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
@@ -77,12 +76,12 @@ def _print_second_opinions(again: tuple[SecondOpinion, ...]) -> None:
     )
 
 
-def perform_lint_skills(habitus: Habitus, targets: tuple[str, ...]) -> LintReport:
+def perform_lint_skills(habitus: Habitus, targets: tuple[str, ...]) -> checking.LintReport:
     with output.show_progress_counter() as progress:
         return checking.lint_skills(habitus, targets, progress)
 
 
-def lint_skills(context: typer.Context, result: LintReport) -> None:
+def lint_skills(context: typer.Context, result: checking.LintReport) -> None:
     for skill in result.skills:
         for found in skill.diagnostics:
             style = "red" if found.severity is Severity.ERROR else "yellow"

@@ -10,15 +10,7 @@ from habitus.agent.choosing import SkillExplanation
 from habitus.app import Habitus
 from habitus.app.home import resolve_user_filter
 from habitus.app.library import explaining
-from habitus.app.library.explaining import PastExplanation
 from habitus.app.use_cases import finding
-from habitus.app.use_cases.finding import (
-    EvaluateSkillsResult,
-    ExplainSkillRequest,
-    SelectSkillsRequest,
-    SkillSearchResult,
-    SkillSelectionResult,
-)
 from habitus.cli import output
 from habitus.cli.completion import AllUsersOption, WideOption
 from habitus.errors import ConflictingOptions
@@ -27,7 +19,7 @@ UserOption = Annotated[str | None, typer.Option("--user", help="The user who ask
 TurnOption = Annotated[str | None, typer.Option("--turn", help="A past turn to explain; default is the last one.")]
 
 
-def perform_search_skills(habitus: Habitus, q: str, limit: int) -> SkillSearchResult:
+def perform_search_skills(habitus: Habitus, q: str, limit: int) -> finding.SkillSearchResult:
     """Index skills that are new, with a counter, then search."""
     # A first search may have to embed thousands of skills, which takes visible time.
     with output.show_progress_counter(label="Indexing") as progress:
@@ -35,7 +27,7 @@ def perform_search_skills(habitus: Habitus, q: str, limit: int) -> SkillSearchRe
     return finding.search_skills(habitus, q=q, limit=limit)
 
 
-def search_skills(context: typer.Context, result: SkillSearchResult, wide: WideOption = False) -> None:
+def search_skills(context: typer.Context, result: finding.SkillSearchResult, wide: WideOption = False) -> None:
     if not result.results:
         output.print_line("No matches.")
         return
@@ -51,12 +43,12 @@ def search_skills(context: typer.Context, result: SkillSearchResult, wide: WideO
 
 
 def perform_select_skills(
-    habitus: Habitus, request: SelectSkillsRequest, user: UserOption = None
-) -> SkillSelectionResult:
+    habitus: Habitus, request: finding.SelectSkillsRequest, user: UserOption = None
+) -> finding.SkillSelectionResult:
     return finding.select_skills_for_user(habitus, request, user)
 
 
-def select_skills(context: typer.Context, result: SkillSelectionResult) -> None:
+def select_skills(context: typer.Context, result: finding.SkillSelectionResult) -> None:
     for choice in result.eager:
         output.print_line(f"in full   {choice.name}: {choice.reason}", style="green")
     for name in result.menu:
@@ -70,11 +62,11 @@ def select_skills(context: typer.Context, result: SkillSelectionResult) -> None:
 
 def perform_explain_skill(
     habitus: Habitus,
-    request: ExplainSkillRequest,
+    request: finding.ExplainSkillRequest,
     turn: TurnOption = None,
     user: UserOption = None,
     all_users: AllUsersOption = False,
-) -> SkillExplanation | PastExplanation:
+) -> SkillExplanation | explaining.PastExplanation:
     """Explain a selection for a given request, or else for a past turn."""
     if request.request is not None and turn is not None:
         raise ConflictingOptions("Give --request TEXT or --turn ID, not both.")
@@ -84,7 +76,7 @@ def perform_explain_skill(
     return explaining.explain_skill_in_turn(habitus.skills, habitus.journal, request.name, turn, user=of)
 
 
-def explain_skill(context: typer.Context, result: SkillExplanation | PastExplanation) -> None:
+def explain_skill(context: typer.Context, result: SkillExplanation | explaining.PastExplanation) -> None:
     if isinstance(result, SkillExplanation):
         for sentence in result.sentences:
             output.print_line(sentence)
@@ -96,7 +88,7 @@ def explain_skill(context: typer.Context, result: SkillExplanation | PastExplana
             output.print_line(f"{result.name}{version}: {entry.place.value}, {entry.reason}.")
 
 
-def evaluate_skills(context: typer.Context, outcome: EvaluateSkillsResult, name: str | None) -> None:
+def evaluate_skills(context: typer.Context, outcome: finding.EvaluateSkillsResult, name: str | None) -> None:
     for result in outcome.cases:
         mark, style = ("ok  ", "green") if result.passed else ("miss", "red")
         should = "should" if result.should_trigger else "should not"

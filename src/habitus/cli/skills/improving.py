@@ -17,7 +17,6 @@ from habitus.app.learning.improving import open_drafting_models, open_improve_st
 from habitus.app.learning.solving import describe_solver_access
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.use_cases import improving
-from habitus.app.use_cases.improving import ListImprovementsResult, StartImprovementRequest
 from habitus.cli import inputs, output, use_case_commands
 from habitus.cli.completion import JsonOption, SkillNameArgument, YesOption
 from habitus.cli.foreground_jobs import raise_if_failed, run_job_in_foreground
@@ -43,7 +42,7 @@ _INTERRUPT_GRACE_S = 1.0
 @use_case_commands.with_use_case_options(improving.start_improvement)
 def improve_skill(
     context: typer.Context,
-    improvement: StartImprovementRequest,
+    improvement: improving.StartImprovementRequest,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan and what it could detect.")] = False,
     later: Annotated[bool, typer.Option("--later", help="Queue it for a worker.")] = False,
     yes: YesOption = False,
@@ -202,7 +201,7 @@ def _format_gate_line(report: CandidateReport) -> str:
     return f"  {one.state.value}: {report.gate.line}" if report.gate is not None else ""
 
 
-def list_improvements(context: typer.Context, result: ListImprovementsResult) -> None:
+def list_improvements(context: typer.Context, result: improving.ListImprovementsResult) -> None:
     for line in result.plan.lines:
         output.print_line(line)
     columns = ("number", "why", "tasks", "old", "new", "difference", "tokens", "exam", "result")

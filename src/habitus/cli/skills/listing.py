@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from habitus.app.use_cases import skills
-from habitus.app.use_cases.skills import ListSkillsRequest, SkillHistoryPage, SkillStatsReport, VersionDiff
 from habitus.cli import inputs, output
 from habitus.cli.completion import JsonOption, SkillNameArgument, WideOption
 from habitus.cli.opening import open_habitus
@@ -25,7 +24,7 @@ NO_SKILLS_MESSAGE = "No skills yet. Create one: habitus skills new NAME"
 
 
 def list_skills(
-    context: typer.Context, result: SkillListPage, request: ListSkillsRequest, wide: WideOption = False
+    context: typer.Context, result: SkillListPage, request: skills.ListSkillsRequest, wide: WideOption = False
 ) -> None:
     is_filtered = any((request.q, request.tag, request.source, request.stage, request.state, request.layer))
     _print_skill_table(result, wide=wide, empty="No matches." if is_filtered else NO_SKILLS_MESSAGE)
@@ -66,7 +65,7 @@ def _print_main_file(shown: SkillDetails, version: int | None) -> None:
     output.write_stdout(shown.text.decode("utf-8", "replace"))
 
 
-def show_skill_history(context: typer.Context, result: SkillHistoryPage, wide: WideOption = False) -> None:
+def show_skill_history(context: typer.Context, result: skills.SkillHistoryPage, wide: WideOption = False) -> None:
     entries = [(v.made_on, f"v{v.number}", output.format_author(v.author), str(len(v.paths))) for v in result.versions]
     entries += [(s.made_on, s.action.value, output.format_author(s.author), "") for s in result.switches]
     entries.sort(key=lambda entry: entry[0], reverse=True)
@@ -75,7 +74,7 @@ def show_skill_history(context: typer.Context, result: SkillHistoryPage, wide: W
     output.print_paging_hint(len(result.versions), result.total, result.next)
 
 
-def diff_versions(context: typer.Context, result: VersionDiff, new: int | None) -> None:
+def diff_versions(context: typer.Context, result: skills.VersionDiff, new: int | None) -> None:
     if result.old == result.new and new is None:
         output.print_line("Version 1 is the only version.")
     elif not result.diff:
@@ -91,7 +90,7 @@ def diff_versions(context: typer.Context, result: VersionDiff, new: int | None) 
         output.write_stdout(result.diff)
 
 
-def show_stats(context: typer.Context, result: SkillStatsReport, wide: WideOption = False) -> None:
+def show_stats(context: typer.Context, result: skills.SkillStatsReport, wide: WideOption = False) -> None:
     columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "reliability")
     rows = [
         [

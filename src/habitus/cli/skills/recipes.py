@@ -13,7 +13,6 @@ from habitus.app import Habitus
 from habitus.app.learning import studying
 from habitus.app.learning.mining import JournalMiner, MiningReport
 from habitus.app.use_cases import recipes
-from habitus.app.use_cases.recipes import CheckRecipesResult, ListRecipesResult, RecipeRunPreview, RunRecipeRequest
 from habitus.cli import inputs, output
 from habitus.cli.completion import JsonOption, WideOption
 from habitus.cli.opening import open_habitus
@@ -25,7 +24,7 @@ from habitus.recipes.catalogue import SkillRecipe
 RecipeDryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the calls without making them.")]
 
 
-def list_recipes(context: typer.Context, result: ListRecipesResult, wide: WideOption = False) -> None:
+def list_recipes(context: typer.Context, result: recipes.ListRecipesResult, wide: WideOption = False) -> None:
     rows = [
         (r.name, r.skill, r.status.value, _describe_uses(r), r.reason or r.plan.description) for r in result.recipes
     ]
@@ -63,12 +62,12 @@ def check_run_recipe(habitus: Habitus, recipe: str) -> None:
 
 
 def perform_run_recipe(
-    habitus: Habitus, request: RunRecipeRequest, dry_run: RecipeDryRunOption = False
-) -> ToolResult | RecipeRunPreview:
+    habitus: Habitus, request: recipes.RunRecipeRequest, dry_run: RecipeDryRunOption = False
+) -> ToolResult | recipes.RecipeRunPreview:
     return recipes.preview_recipe_run(habitus, request) if dry_run else recipes.run_recipe(habitus, request)
 
 
-def run_recipe(context: typer.Context, result: ToolResult | RecipeRunPreview) -> None:
+def run_recipe(context: typer.Context, result: ToolResult | recipes.RecipeRunPreview) -> None:
     if isinstance(result, ToolResult):
         output.print_line(result.content)
     else:
@@ -76,7 +75,7 @@ def run_recipe(context: typer.Context, result: ToolResult | RecipeRunPreview) ->
         output.print_table_or_message("", ("step", "tool", "arguments"), rows, wide="arguments")
 
 
-def check_recipes(context: typer.Context, result: CheckRecipesResult) -> None:
+def check_recipes(context: typer.Context, result: recipes.CheckRecipesResult) -> None:
     bad = [recipe for recipe in result.recipes if recipe.problems]
     for recipe in bad:
         for problem in recipe.problems:

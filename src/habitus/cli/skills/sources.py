@@ -22,12 +22,6 @@ from habitus.app.library import importing
 from habitus.app.library.importing import ExportResult, ImportOptions, ImportResult, UpdateResult
 from habitus.app.library.publishing import PublishedSite
 from habitus.app.use_cases import sources
-from habitus.app.use_cases.sources import (
-    AddSkillsRequest,
-    ExportSkillsRequest,
-    ImportSelectionOptions,
-    ImportSkillsRequest,
-)
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
 from habitus.errors import ConflictingOptions
@@ -47,7 +41,7 @@ ProjectOption = Annotated[
 
 def perform_import_skills(
     habitus: Habitus,
-    request: ImportSkillsRequest,
+    request: sources.ImportSkillsRequest,
     replace: ReplaceOption = False,
     trust: TrustOption = False,
     as_json: bool = False,
@@ -63,7 +57,7 @@ def import_skills(context: typer.Context, result: ImportResult) -> None:
 
 def perform_add_skills(
     habitus: Habitus,
-    request: AddSkillsRequest,
+    request: sources.AddSkillsRequest,
     project: ProjectOption = False,
     replace: ReplaceOption = False,
     trust: TrustOption = False,
@@ -90,7 +84,7 @@ def perform_update_skills(
     as_json: bool = False,
 ) -> UpdateResult:
     with _interactive_import_options(
-        ImportSelectionOptions(overwrite=overwrite), trust=trust, is_quiet=as_json
+        sources.ImportSelectionOptions(overwrite=overwrite), trust=trust, is_quiet=as_json
     ) as options:
         return importing.update_skills(habitus, names, options, is_check=check)
 
@@ -108,12 +102,12 @@ def update_skills(context: typer.Context, result: UpdateResult, check: bool) -> 
             _print_import_result(habitus, result.imported)
 
 
-def perform_export_skills(habitus: Habitus, request: ExportSkillsRequest) -> ExportResult:
+def perform_export_skills(habitus: Habitus, request: sources.ExportSkillsRequest) -> ExportResult:
     with output.show_progress_counter() as progress:
         return sources.export_skills_with_progress(habitus, request, progress)
 
 
-def export_skills(context: typer.Context, result: ExportResult, request: ExportSkillsRequest) -> None:
+def export_skills(context: typer.Context, result: ExportResult, request: sources.ExportSkillsRequest) -> None:
     for left in result.left_out:
         output.print_line(f"left out {left.name}: {left.reason}", style="yellow")
     for less in result.lost:
@@ -130,7 +124,7 @@ def publish_skills(context: typer.Context, result: PublishedSite, folder: Path) 
 
 @contextmanager
 def _interactive_import_options(
-    request: ImportSelectionOptions, *, trust: bool, replace: bool = False, is_quiet: bool
+    request: sources.ImportSelectionOptions, *, trust: bool, replace: bool = False, is_quiet: bool
 ) -> Iterator[ImportOptions]:
     """Yield import options that ask the person at a terminal, with a counter on standard error."""
     if request.keep_both and replace:

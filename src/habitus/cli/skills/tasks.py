@@ -9,21 +9,13 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.use_cases import tasks
-from habitus.app.use_cases.tasks import (
-    AddTaskRequest,
-    ChangeTaskResult,
-    CheckTasksResult,
-    EditTaskRequest,
-    MineTasksResult,
-    TaskPage,
-)
 from habitus.cli import output
 from habitus.tasks.checks import RubricCheck
 from habitus.tasks.judging import shorten_value
 from habitus.tasks.model import Task
 
 
-def list_tasks(context: typer.Context, result: TaskPage, name: str) -> None:
+def list_tasks(context: typer.Context, result: tasks.TaskPage, name: str) -> None:
     for task in result.tasks:
         output.print_line(f"{task.id}: {_shorten_request(task)}", style="bold")
         reviewed = f", reviewed by {task.reviewed_by}" if task.reviewed_by else ""
@@ -45,34 +37,34 @@ def _describe_checks(task: Task) -> str:
     return ", ".join(dict.fromkeys(said))
 
 
-def perform_add_task(habitus: Habitus, request: AddTaskRequest) -> ChangeTaskResult:
+def perform_add_task(habitus: Habitus, request: tasks.AddTaskRequest) -> tasks.ChangeTaskResult:
     return tasks.add_task(habitus, replace(request, task=sys.stdin.read()) if request.task == "-" else request)
 
 
-def add_task(context: typer.Context, result: ChangeTaskResult) -> None:
+def add_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
     output.print_line(f"Task {result.task.id} was added to {result.skill}.")
 
 
-def perform_edit_task(habitus: Habitus, request: EditTaskRequest) -> ChangeTaskResult:
+def perform_edit_task(habitus: Habitus, request: tasks.EditTaskRequest) -> tasks.ChangeTaskResult:
     return tasks.edit_task(habitus, replace(request, task=sys.stdin.read()) if request.task == "-" else request)
 
 
-def edit_task(context: typer.Context, result: ChangeTaskResult) -> None:
+def edit_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
     output.print_line(f"Task {result.task.id} of {result.skill} was changed.")
 
 
-def remove_task(context: typer.Context, result: ChangeTaskResult) -> None:
+def remove_task(context: typer.Context, result: tasks.ChangeTaskResult) -> None:
     output.print_line(f"Task {result.task.id} of {result.skill} was removed.")
 
 
-def check_tasks(context: typer.Context, result: CheckTasksResult) -> None:
+def check_tasks(context: typer.Context, result: tasks.CheckTasksResult) -> None:
     bad = [one for one in result.tasks if not one.is_sound]
     for one in bad:
         output.print_line(f"{one.skill}, {one.task}: {one.reason}", style="yellow")
     output.print_line(f"{len(result.tasks) - len(bad)} of {output.format_count(len(result.tasks), 'task')} valid.")
 
 
-def mine_tasks(context: typer.Context, result: MineTasksResult, apply: bool) -> None:
+def mine_tasks(context: typer.Context, result: tasks.MineTasksResult, apply: bool) -> None:
     for one in result.found:
         output.print_line(f"{one.skill}: {_shorten_request(one.task)}", style="bold")
         for line in (*one.evidence, f"checks: {_describe_checks(one.task)}"):

@@ -11,13 +11,6 @@ import typer
 from habitus.app import Habitus
 from habitus.app.conversations.running_code import ToolDetails
 from habitus.app.use_cases import tools
-from habitus.app.use_cases.tools import (
-    CreateToolRequest,
-    RestoreToolResult,
-    RunToolCasesResult,
-    ToolPage,
-    ToolTestReport,
-)
 from habitus.cli import inputs, output
 from habitus.cli.completion import WideOption
 from habitus.redact import count_redactions
@@ -26,7 +19,7 @@ from habitus.tasks.model import SHAPE_ONLY
 from habitus.tools.model import CodeTool, RetiredTool, ToolCreationResult, describe_permissions
 
 
-def confirm_create_tool(habitus: Habitus, request: CreateToolRequest, print_line: Callable[..., None]) -> str:
+def confirm_create_tool(habitus: Habitus, request: tools.CreateToolRequest, print_line: Callable[..., None]) -> str:
     """Show the permissions that the code asks for and return the question; empty if it asks for none."""
     words = describe_permissions(request.permissions)
     if not words:
@@ -37,7 +30,7 @@ def confirm_create_tool(habitus: Habitus, request: CreateToolRequest, print_line
     return f"Allow it to {', '.join(words)}?"
 
 
-def perform_create_tool(habitus: Habitus, request: CreateToolRequest) -> ToolCreationResult:
+def perform_create_tool(habitus: Habitus, request: tools.CreateToolRequest) -> ToolCreationResult:
     _print_progress("Testing it in the sandbox …")
     return tools.create_tool(habitus, request)
 
@@ -46,7 +39,7 @@ def create_tool(context: typer.Context, result: ToolCreationResult) -> None:
     output.print_line(f"{result.name} works: saved as version {result.version}, with its payload as a test case.")
 
 
-def list_tools(context: typer.Context, result: ToolPage, wide: WideOption = False) -> None:
+def list_tools(context: typer.Context, result: tools.ToolPage, wide: WideOption = False) -> None:
     rows = [(t.name, t.status.value, t.layer, f"v{t.version}", t.reason or t.description) for t in result.tools]
     rows += [(t.name, "retired", "", "", f"{t.reason}; habitus {' '.join(t.undo)}") for t in result.retired]
     columns = ("name", "status", "layer", "version", "description")
@@ -97,16 +90,16 @@ def run_tool(context: typer.Context, result: ToolRunResult, name: str) -> None:
     output.report_redacted_secrets(count_redactions(result.stdout))
 
 
-def perform_run_tool_cases(habitus: Habitus, names: tuple[str, ...]) -> RunToolCasesResult:
+def perform_run_tool_cases(habitus: Habitus, names: tuple[str, ...]) -> tools.RunToolCasesResult:
     return tools.run_tool_cases_with_progress(habitus, names, lambda name: _print_progress(f"Testing {name} …"))
 
 
-def run_tool_cases(context: typer.Context, result: RunToolCasesResult) -> None:
+def run_tool_cases(context: typer.Context, result: tools.RunToolCasesResult) -> None:
     for one in result.tested:
         _print_test_report(one)
 
 
-def _print_test_report(one: ToolTestReport) -> None:
+def _print_test_report(one: tools.ToolTestReport) -> None:
     report = one.report
     passed = sum(result.outcome.is_ok for result in report.results)
     stale = ", which were stale" if report.was_stale and report.results else ""
@@ -125,7 +118,7 @@ def remove_tool(context: typer.Context, result: RetiredTool) -> None:
     output.print_line(f"The tool {result.name} was removed.")
 
 
-def restore_tool(context: typer.Context, result: RestoreToolResult) -> None:
+def restore_tool(context: typer.Context, result: tools.RestoreToolResult) -> None:
     output.print_line(f"The tool {result.tool.name} was restored ({result.tool.status}).")
 
 

@@ -14,16 +14,6 @@ import typer
 
 from habitus.app import Habitus
 from habitus.app.use_cases import skills, writing
-from habitus.app.use_cases.skills import ArchivedSkillPage
-from habitus.app.use_cases.writing import (
-    ChangeSkillResult,
-    CreateSkillRequest,
-    CreateSkillResult,
-    EditSkillRequest,
-    RemoveSkillsResult,
-    RestoreSkillResult,
-    SwitchSkillsResult,
-)
 from habitus.cli import inputs, output
 from habitus.cli.use_case_commands import edit_in_editor
 from habitus.skills.model import SkillState
@@ -31,7 +21,9 @@ from habitus.skills.model import SkillState
 ShowListOption = Annotated[bool, typer.Option("--list", help="Show what can be restored.")]
 
 
-def create_skill(context: typer.Context, result: CreateSkillResult, request: CreateSkillRequest) -> None:
+def create_skill(
+    context: typer.Context, result: writing.CreateSkillResult, request: writing.CreateSkillRequest
+) -> None:
     where = f": {result.directory}/SKILL.md" if result.directory else ""
     output.print_line(f"Wrote {result.name} (version {result.version}){where}")
     if request.body is None:
@@ -40,10 +32,10 @@ def create_skill(context: typer.Context, result: CreateSkillResult, request: Cre
         output.print_line(f"Try it: {output.format_command(context, 'skill', 'run', result.name)} -- greet you")
 
 
-def perform_edit_skill(habitus: Habitus, request: EditSkillRequest) -> ChangeSkillResult:
+def perform_edit_skill(habitus: Habitus, request: writing.EditSkillRequest) -> writing.ChangeSkillResult:
     """Apply the options, or open the whole file in the editor if there are none; `-` reads standard input."""
     # Equal to an edit without options: nothing was asked for but the editor.
-    if request == EditSkillRequest(name=request.name, expect=request.expect, reason=request.reason):
+    if request == writing.EditSkillRequest(name=request.name, expect=request.expect, reason=request.reason):
         instead = "say what to change, for example --append TEXT"
         return writing.edit_skill_in_editor(
             habitus, request, partial(edit_in_editor, habitus.settings.editor, instead=instead)
@@ -55,7 +47,7 @@ def perform_edit_skill(habitus: Habitus, request: EditSkillRequest) -> ChangeSki
     return writing.edit_skill(habitus, replace(request, **read))
 
 
-def edit_skill(context: typer.Context, result: ChangeSkillResult) -> None:
+def edit_skill(context: typer.Context, result: writing.ChangeSkillResult) -> None:
     if not result.undo:
         output.print_line(f"{result.name} is unchanged (version {result.version}).")
     elif result.hides:
@@ -64,19 +56,19 @@ def edit_skill(context: typer.Context, result: ChangeSkillResult) -> None:
         output.print_line(f"{result.name} is now at version {result.version}.")
 
 
-def enable_skills(context: typer.Context, result: SwitchSkillsResult) -> None:
+def enable_skills(context: typer.Context, result: writing.SwitchSkillsResult) -> None:
     for one in result.skills:
         output.print_line(f"{one.name} is enabled.")
         if one.state is not SkillState.OK:
             output.print_line(f"It is still {one.state}: {one.reason}")
 
 
-def disable_skills(context: typer.Context, result: SwitchSkillsResult) -> None:
+def disable_skills(context: typer.Context, result: writing.SwitchSkillsResult) -> None:
     for one in result.skills:
         output.print_line(f"{one.name} is disabled.")
 
 
-def remove_skills(context: typer.Context, result: RemoveSkillsResult) -> None:
+def remove_skills(context: typer.Context, result: writing.RemoveSkillsResult) -> None:
     for one in result.skills:
         output.print_line(f"Moved {one.name}@{one.layer} to the archive.")
         if one.uncovers:
@@ -85,21 +77,21 @@ def remove_skills(context: typer.Context, result: RemoveSkillsResult) -> None:
 
 def perform_restore_skill(
     habitus: Habitus, name: str | None, new_name: str | None, show_list: ShowListOption = False
-) -> RestoreSkillResult | ArchivedSkillPage:
+) -> writing.RestoreSkillResult | skills.ArchivedSkillPage:
     """Restore a skill, or list the archive if no name is given."""
     if show_list or name is None:
         return skills.list_archived_skills(habitus)
     return writing.restore_skill(habitus, name=name, new_name=new_name)
 
 
-def restore_skill(context: typer.Context, result: RestoreSkillResult | ArchivedSkillPage) -> None:
-    if isinstance(result, RestoreSkillResult):
+def restore_skill(context: typer.Context, result: writing.RestoreSkillResult | skills.ArchivedSkillPage) -> None:
+    if isinstance(result, writing.RestoreSkillResult):
         output.print_line(f"{result.name}@{result.layer} was restored.")
     else:
         _print_archive(result)
 
 
-def _print_archive(result: ArchivedSkillPage) -> None:
+def _print_archive(result: skills.ArchivedSkillPage) -> None:
     rows = [
         (
             f"#{a.id}",
@@ -115,5 +107,5 @@ def _print_archive(result: ArchivedSkillPage) -> None:
     output.print_table_or_message("The archive is empty.", columns, rows, wide="by")
 
 
-def rollback_skill(context: typer.Context, result: ChangeSkillResult, to: int) -> None:
+def rollback_skill(context: typer.Context, result: writing.ChangeSkillResult, to: int) -> None:
     output.print_line(f"{result.name} was rolled back to version {to}, saved as version {result.version}.")

@@ -13,7 +13,6 @@ from habitus.events import ToolCall
 from habitus.llm.agents import running
 from habitus.llm.agents.program import AgentProgram
 from habitus.llm.agents.programs import PROGRAMS
-from habitus.llm.agents.running import ask_program
 from habitus.llm.model import (
     AssistantMessage,
     CompletionRequest,
@@ -76,7 +75,7 @@ class AgentModel:
     async def _ask_program(self, ask: CompletionRequest) -> CompletionResult:
         system, prompt = running.build_system_prompt(ask), running.build_prompt(ask)
         model = self.name.partition(":")[2]
-        said = await ask_program(self._program, model, system, prompt, self._environ, self._patience_s)
+        said = await running.ask_program(self._program, model, system, prompt, self._environ, self._patience_s)
         return CompletionResult(message=AssistantMessage(text=said.text), stop=StopReason.END, usage=said.usage)
 
     async def _ask_with_tools(self, ask: CompletionRequest) -> CompletionResult:

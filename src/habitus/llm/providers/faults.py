@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import httpx2
 from pydantic_ai import exceptions as theirs
-from pydantic_ai.exceptions import AgentRunError, ModelAPIError, ModelHTTPError
 
 from habitus.errors import HabitusError, NotFound, Refused, did_you_mean
 from habitus.llm.model import ContextOverflowError, ProviderError
@@ -23,7 +22,7 @@ class StreamInterrupted(ProviderError):
 PROVIDER_EXCEPTIONS: tuple[type[Exception], ...] = (
     ProviderError,
     SilenceTimeout,
-    AgentRunError,
+    theirs.AgentRunError,
     theirs.UserError,
     httpx2.HTTPError,
     httpx2.StreamError,
@@ -68,7 +67,7 @@ async def classify_fault(trouble: Exception, choice: ModelChoice, client: httpx2
             return _build_fault(f"{choice.name} is overloaded{said}", after=trouble.retry_after)
         case theirs.ModelConnectionError() | httpx2.TransportError() | OSError():
             return _build_unreachable_fault(trouble, choice, said)
-        case ModelHTTPError(status_code=status):
+        case theirs.ModelHTTPError(status_code=status):
             is_passing = status >= 500 and trouble.provider_retry_hint is not False
             # llama.cpp answers some overflows with 500.
             if _OVERFLOW.search(said):
@@ -76,9 +75,9 @@ async def classify_fault(trouble: Exception, choice: ModelChoice, client: httpx2
             return _build_fault(
                 f"{choice.name} failed with {status}{said}", after=trouble.retry_after, is_passing=is_passing
             )
-        case ModelAPIError() if _OVERFLOW.search(said):
+        case theirs.ModelAPIError() if _OVERFLOW.search(said):
             return ClassifiedFault(error=_build_overflow_error(choice, said))
-        case ModelAPIError():
+        case theirs.ModelAPIError():
             return _build_fault(f"{choice.name} failed{said}")
         case _:
             return _build_fault(f"{choice.name} sent an answer that can't be read{said}")
@@ -160,8 +159,8 @@ MAX_MESSAGE_CHARACTERS = 300
 
 def _quote_provider_message(trouble: Exception, choice: ModelChoice) -> str:
     """Return `: message.` of the provider in one line, without the key; a full stop if there is no message."""
-    words = _extract_message(trouble.body) if isinstance(trouble, ModelAPIError) else ""
-    words = words or (trouble.message if isinstance(trouble, AgentRunError) else str(trouble))
+    words = _extract_message(trouble.body) if isinstance(trouble, theirs.ModelAPIError) else ""
+    words = words or (trouble.message if isinstance(trouble, theirs.AgentRunError) else str(trouble))
     # Redacted before it is shortened, because half a secret would not be recognised.
     line = " ".join(Redactor(secrets=[choice.key]).redact(words[: MAX_MESSAGE_CHARACTERS * 8]).text.split())
     line = line if len(line) <= MAX_MESSAGE_CHARACTERS else line[: MAX_MESSAGE_CHARACTERS - 1] + "…"

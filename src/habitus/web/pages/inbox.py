@@ -14,9 +14,7 @@ from fastapi.responses import HTMLResponse
 from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.library import content
-from habitus.app.library.content import FileChange
 from habitus.app.review import inbox
-from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases import review
 from habitus.app.use_cases.writing import get_main_file
 from habitus.errors import NotFound, Refused
@@ -49,13 +47,13 @@ StartOffset = Annotated[int, Query(ge=0, le=10_000_000)]
 class InboxItemPageData:
     """Everything shown about one item; `text` can be edited before approval."""
 
-    item: InboxItem
+    item: inbox.InboxItem
     why: str
     made_on: datetime | None
     conversation: str = ""
     # The skill as it would read, if the proposal adds one.
     new_skill: Skill | None = None
-    files: Sequence[FileChange] = ()
+    files: Sequence[content.FileChange] = ()
     similar_skills: Sequence[str] = ()
     text: str | None = None
     # Rows with the keys input, recorded, draft and compared.
@@ -79,7 +77,7 @@ def _render_inbox(
     request: Request,
     habitus: Habitus,
     said: FlashMessage | None = None,
-    opened: InboxItem | None = None,
+    opened: inbox.InboxItem | None = None,
     limit: int = _PAGE_SIZE,
 ) -> HTMLResponse:
     """Return the inbox with the given item open, or on a wide screen the first."""
@@ -101,7 +99,7 @@ def _render_inbox(
     )
 
 
-def _build_item_details(habitus: Habitus, item: InboxItem) -> InboxItemPageData:
+def _build_item_details(habitus: Habitus, item: inbox.InboxItem) -> InboxItemPageData:
     """Return the details of an item; only admins see the content of tasks that examine a skill."""
     subject = item.subject
     if isinstance(subject, Engram):
@@ -172,7 +170,7 @@ def _get_readable_proposal(habitus: Habitus, id: str) -> Proposal:
     return subject
 
 
-def _list_file_changes(habitus: Habitus, proposal: Proposal, beside: str = "") -> Sequence[FileChange]:
+def _list_file_changes(habitus: Habitus, proposal: Proposal, beside: str = "") -> Sequence[content.FileChange]:
     if beside:
         found = content.diff_near_duplicates(habitus.skills, proposal).get(beside, ())
     else:

@@ -13,7 +13,6 @@ from starlette.responses import StreamingResponse
 from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.library import importing, uploading
-from habitus.app.library.importing import ImportResult
 from habitus.app.operating import jobs
 from habitus.app.operating.job_kinds import JOB_KINDS
 from habitus.app.use_cases import agents
@@ -124,7 +123,7 @@ def show_import(request: Request, habitus: RequestHome) -> HTMLResponse:
     return _render_import(request, habitus)
 
 
-def _render_import(request: Request, habitus: Habitus, taken: ImportResult | None = None) -> HTMLResponse:
+def _render_import(request: Request, habitus: Habitus, taken: importing.ImportResult | None = None) -> HTMLResponse:
     is_owner = request.state.access is Access.OWNER
     folders = agents.list_agent_skill_folders(habitus).folders if is_owner else ()
     said = (
@@ -133,7 +132,7 @@ def _render_import(request: Request, habitus: Habitus, taken: ImportResult | Non
     return render_page(request, "import.html", said=said, taken=taken, folders=folders, most=_MAX_RESULT_ROWS)
 
 
-def _describe_import(taken: ImportResult) -> str:
+def _describe_import(taken: importing.ImportResult) -> str:
     held = sum(result.verdict is ImportVerdict.HELD for result in taken.results)
     told = [f"Saved: {format_count(len(taken.new_skills), 'skill')}."]
     return " ".join([*told, f"Need review: {held}."] if held else told)

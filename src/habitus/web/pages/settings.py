@@ -13,14 +13,11 @@ from fastapi.responses import HTMLResponse
 from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.conversations import secrets
-from habitus.app.conversations.secrets import SecretStatus
 from habitus.app.library import trusting
 from habitus.app.library.layers import list_layer_summaries
 from habitus.app.operating import configuring
-from habitus.app.operating.configuring import REQUIRE_OTHER_APPROVER, SettingOrigin
 from habitus.app.operating.people import UserRole, has_other_approver
 from habitus.app.use_cases import agents, users
-from habitus.app.use_cases.users import AddUserResult
 from habitus.events import OutcomeKind
 from habitus.sandbox.credentials.grants import CommandLineCall, GrantKind
 from habitus.skills.sources.trust import APPROVED_ROOT, IMPORTED_ROOT
@@ -99,9 +96,9 @@ SETTING_GROUPS: Mapping[str, Mapping[str, SettingDescription]] = {
     },
 }
 _ORIGIN_LABELS = {
-    SettingOrigin.DEFAULT: "",
-    SettingOrigin.FILE: "set here",
-    SettingOrigin.ENVIRONMENT: "set by the environment",
+    configuring.SettingOrigin.DEFAULT: "",
+    configuring.SettingOrigin.FILE: "set here",
+    configuring.SettingOrigin.ENVIRONMENT: "set by the environment",
 }
 _ROOT_LABELS = {IMPORTED_ROOT: "Imported skills", APPROVED_ROOT: "Code of your own skills"}
 
@@ -191,7 +188,7 @@ def show_team(request: Request, habitus: RequestHome) -> HTMLResponse:
 
 
 def _render_team(
-    request: Request, habitus: Habitus, said: FlashMessage | None = None, invited: AddUserResult | None = None
+    request: Request, habitus: Habitus, said: FlashMessage | None = None, invited: users.AddUserResult | None = None
 ) -> HTMLResponse:
     found = users.list_users(habitus)
     return render_page(
@@ -229,17 +226,17 @@ def remove_user(request: Request, habitus: RequestHome, name: str) -> HTMLRespon
 def require_other_reviewer(request: Request, habitus: RequestHome, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Require, or stop requiring, that another person approves one's own changes."""
     with get_home_pool(request).reopen_on_settings_change():
-        done = configuring.set_setting_remotely(habitus, REQUIRE_OTHER_APPROVER, "true" if on else None)
+        done = configuring.set_setting_remotely(habitus, configuring.REQUIRE_OTHER_APPROVER, "true" if on else None)
     text = "Changes now need approval by another person." if on else "People may approve their own changes."
     return _render_team(request, get_request_home(request), FlashMessage(text=text, undo=done.undo))
 
 
 _SECRET_BADGES = {
-    SecretStatus.GRANTED: ("granted", "good"),
-    SecretStatus.NOT_SET: ("no value set", "warn"),
-    SecretStatus.WAITING: ("pending", "warn"),
-    SecretStatus.CHANGED: ("changed since it was granted", "warn"),
-    SecretStatus.UNTRUSTED: ("not trusted yet", "warn"),
+    secrets.SecretStatus.GRANTED: ("granted", "good"),
+    secrets.SecretStatus.NOT_SET: ("no value set", "warn"),
+    secrets.SecretStatus.WAITING: ("pending", "warn"),
+    secrets.SecretStatus.CHANGED: ("changed since it was granted", "warn"),
+    secrets.SecretStatus.UNTRUSTED: ("not trusted yet", "warn"),
 }
 _OUTCOME_BADGES = {
     OutcomeKind.OK: ("succeeded", "good"),

@@ -17,10 +17,8 @@ from habitus.app.conversations import running_code
 from habitus.app.learning import insights
 from habitus.app.library import content, explaining, trusting
 from habitus.app.library.browsing import SkillUsageCounts, build_skill_rows, read_skill_usage
-from habitus.app.library.content import FileChange
 from habitus.app.library.undoing import build_write_undo
 from habitus.app.use_cases import improving, tasks, writing
-from habitus.app.use_cases.improving import ListImprovementsResult
 from habitus.app.use_cases.skills import locate_skill, read_skill_details, read_skill_file
 from habitus.app.use_cases.skills import show_skill as show_skill
 from habitus.errors import Invalid, Stale
@@ -233,7 +231,7 @@ def save_raw_file(
 
 
 def _build_candidate_diffs(
-    habitus: Habitus, name: str, found: ListImprovementsResult
+    habitus: Habitus, name: str, found: improving.ListImprovementsResult
 ) -> dict[str, tuple[FileComparison, ...]]:
     """Return each candidate's changes to its base version; candidates whose base is gone are left out."""
     kept = {version.number for version in habitus.skills.list_versions(name)}
@@ -277,7 +275,9 @@ def save_skill_form(
         done = writing.edit_skill(habitus, wanted)
     except Stale:
         theirs = make_skill_form(show_skill(habitus, name=name).skill).body
-        conflict = build_file_comparisons([FileChange(path="Theirs, and yours", before=theirs, after=draft.body)])
+        conflict = build_file_comparisons(
+            [content.FileChange(path="Theirs, and yours", before=theirs, after=draft.body)]
+        )
         said = FlashMessage(text="Another person saved this skill meanwhile.", is_bad=True)
         return render_skill_page(
             request, habitus, name, "edit", said=said, draft=draft, reason=reason, conflict=conflict

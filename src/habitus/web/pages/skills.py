@@ -18,7 +18,6 @@ from habitus.access import Access
 from habitus.app.conversations.running_code import run_tool, run_tool_cases
 from habitus.app.library.browsing import SkillListRow, SkillOrder, browse_skills, build_skill_map
 from habitus.app.use_cases import recipes, writing
-from habitus.app.use_cases.recipes import RunRecipeRequest
 from habitus.app.use_cases.skills import ListSkillsRequest
 from habitus.errors import Invalid
 from habitus.evidence.findings import ItemVerdict
@@ -212,7 +211,7 @@ def test_skill_tool(habitus: RequestHome, name: str) -> HTMLResponse:
 def run_skill_recipe(habitus: RequestHome, name: str, recipe: str, payload: PayloadField = "{}") -> HTMLResponse:
     """Run a recipe in a turn of its own, which the journal records."""
     result = recipes.run_recipe(
-        habitus, RunRecipeRequest(recipe=recipe, payload=_parse_json_object(payload), name=name)
+        habitus, recipes.RunRecipeRequest(recipe=recipe, payload=_parse_json_object(payload), name=name)
     )
     return render_fragment("ran.html", outcome=result.outcome, printed=result.content, notice="")
 
