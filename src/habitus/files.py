@@ -95,7 +95,7 @@ def read_content(path: str, file: TreeFile, folder: Path | None) -> bytes:
     if file.size > MAX_READ_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {MAX_READ_BYTES // MAX_KEPT_BYTES} MiB")
     if folder is None or not (folder / path).resolve().is_relative_to(folder.resolve()):
-        raise FileNotFoundError(errno.ENOENT, "it can't be read where it lies")
+        raise FileNotFoundError(errno.ENOENT, "it is not available here")
     with open_regular_file(folder / path) as source:
         data = source.read(file.size + 1)
     if hashlib.sha256(data).hexdigest() != file.sha256:
@@ -114,7 +114,7 @@ def parse_user_path(path: str | Path) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise Invalid(f"'{shown}' names a person whom this machine does not know.", hint="Check the name.") from None
+        raise Invalid(f"'{shown}' names an unknown user.", hint="Check the name.") from None
 
 
 def check_inner_path(path: str) -> str:

@@ -191,7 +191,7 @@ async def test_documents_that_break_their_readers_are_attached_all_the_same(talk
     (tmp_path / "broken.xlsx").write_bytes(xlsx(SALES)[:300])
     session, model = talk([says("ok")])
     await session.turn("look", [tmp_path / "broken.pdf", tmp_path / "broken.xlsx"])
-    assert said(model.asked[0]).count("It could not be looked into: ") == 2
+    assert said(model.asked[0]).count("It could not be read: ") == 2
 
 
 @pytest.mark.full

@@ -44,7 +44,7 @@ async def test_a_recipe_that_fails_falls_back_on_the_steps_and_says_which_ran(ta
     assert "2. read_skill: failed" in first
     assert "These steps are done; do not repeat them: 1. list_skills." in first
     assert first.endswith("Its steps are:\n\n1. List them.\n2. Read the one.")
-    assert second.endswith("Its steps stand in this conversation.")  # they are paid for once
+    assert second.endswith("Its steps are in this conversation.")  # they are paid for once
 
 
 @pytest.mark.full

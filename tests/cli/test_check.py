@@ -85,7 +85,7 @@ def test_each_finding_is_a_line_with_its_hint_and_nothing_is_touched(direct: Dir
     assert found["risky"][1] == "habitus skills scan ~/.claude/skills/helper"
     assert "'pdf-tables' in" in found["shadowed"][0]
     assert found["confusable"][0] == (
-        "'invoice-letter' and 'invoice-mail' are easily taken for each other. "
+        "'invoice-letter' and 'invoice-mail' are easily confused. "
         "Say 'letter' in 'invoice-letter'. Say 'mail' in 'invoice-mail'."
     )
     assert found["never fired"][0].startswith("'pdf-tables' would have fitted 3 requests and never fired, such as ")

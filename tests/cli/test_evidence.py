@@ -268,7 +268,7 @@ def test_a_trial_says_its_cost_first_and_keeps_both_arms(direct: Direct, tmp_pat
         ("[", "is not JSON"),
         ("[]", "has no tasks"),
         ('["x"]', "There is no 'request' in case 1"),
-        ('[{"request": "x"}]', "Nobody could say how case 1"),
+        ('[{"request": "x"}]', "There is no check in case 1"),
         ('[{"request": "x", "expect": 7}]', "'expect' of case 1"),
         ('[{"request": "x", "matches": "("}]', "is not a pattern"),
     ],

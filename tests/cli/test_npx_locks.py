@@ -101,7 +101,7 @@ def test_what_is_added_to_a_project_is_locked_as_the_package_locks_it_and_update
     (project / ".agents/skills/alpha/SKILL.md").write_text("---\nname: alpha\ndescription: Mine.\n---\n")
     repository.put("alpha", "three")
     refused = direct("skills", "update", "alpha")
-    assert (refused.code, "was edited here; --overwrite takes theirs" in refused.out) == (1, True)
+    assert (refused.code, "was edited here; --overwrite uses theirs" in refused.out) == (1, True)
     assert "Mine." in (project / ".agents/skills/alpha/SKILL.md").read_text()
 
 

@@ -99,7 +99,7 @@ def test_the_doctor_says_whether_the_key_of_the_vault_is_at_hand(direct: Direct)
     keep(direct)
     wrong = {"HABITUS_VAULT_KEY": "another-long-random-text"}
     for key, told in (
-        (KEY, ("ok", "1 secrets, and its key is at hand")),
+        (KEY, ("ok", "1 secrets, and its key is available")),
         ({}, ("missing", f"{direct.home}/vault.json is locked.")),
         (wrong, ("missing", f"That is not the key of {direct.home}/vault.json.")),
     ):

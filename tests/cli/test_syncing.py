@@ -121,7 +121,7 @@ def test_a_link_shows_no_agent_what_it_is_examined_by(direct: Direct, folder: Pa
     direct.ok("tasks", "add", "brew-tea", "--request", "How long?", "--expect", "four minutes")
     direct.ok("sync", "claude-code", "--yes", "--link", "--only", "brew-tea")
     assert not (folder / "brew-tea").exists()
-    assert "what it is examined by" in direct("sync", "claude-code", "--link", "--only", "brew-tea").out
+    assert "its own tests" in direct("sync", "claude-code", "--link", "--only", "brew-tea").out
     direct.ok("sync", "claude-code", "--yes", "--only", "brew-tea")
     assert [path.name for path in (folder / "brew-tea").iterdir()] == ["SKILL.md"]
 

@@ -117,7 +117,7 @@ def test_tasks_of_a_read_only_skill_lie_in_the_home(stocked: Direct) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("add", "csv-summary", "--request", "x"), "has no check"),
+        (("add", "csv-summary", "--request", "x"), "There is no check"),
         (("add", "csv-summary", "--request", "x", "--check", '{"kind": "contians"}'), "Did you mean 'contains'?"),
         (("add", "csv-summary", "--request", "x", "--check", "{"), "is not JSON"),
         (("add", "csv-sumary", "--request", "x", "--expect", "y"), "csv-summary"),
@@ -256,7 +256,7 @@ def test_new_tasks_of_a_skill_that_is_there_come_with_an_import_and_change_nothi
     assert found[0]["check"] == [{"kind": "contains", "text": "three minutes"}]
     assert [one["version"] for one in stocked.own()] == [1]
     theirs.write_text("[[task]]\nrequest = 1\n")
-    assert "Its tasks were not taken: " in stocked.ok("skills", "import", str(tmp_path / "a"))
+    assert "Its tasks were not added: " in stocked.ok("skills", "import", str(tmp_path / "a"))
 
 
 @pytest.mark.req("IM-02")

@@ -141,7 +141,7 @@ def test_a_directory_that_changed_meanwhile_is_left_alone_and_the_proposal_waits
     hosts.open("here")
     waits = there.review.get(number)
     assert (waits.state, waits.decided_by) == (ProposalState.PENDING, "")
-    assert "and not carried out: 'report' has changed since" in waits.reasons[-1]
+    assert "but not applied: 'report' has changed since" in waits.reasons[-1]
     assert "-1. Sing it.\n+1. Write it twice.\n" in there.review.diff_proposal(number)
     assert "Sing it" in hosts.file("here").read_text()
     there.review.approve(number, there.build_author())

@@ -54,7 +54,7 @@ def test_pages_and_rest_are_read_from_the_copy_and_the_log_says_it_once(
                 assert api.get(path).status_code == 200
             assert api.post("/api/v1/lessons", json={"text": "Tea is hot."}).status_code == 503
             said = [record.message for record in caplog.records if "database" in record.message]
-            assert said == ["The database is unreachable. This process works from what was seen last."]
+            assert said == ["The database is unreachable. This process uses the offline snapshot."]
             line.restore()
             wait_until(lambda: AS_OF_HEADER not in api.get(paths[0]).headers)
             assert api.post("/api/v1/lessons", json={"text": "Tea is hot."}).status_code == 201

@@ -284,8 +284,8 @@ def test_the_list_says_which_limits_are_looser_here() -> None:
     processor = CgroupFolders(version=2, memory=Path("/x"), pids=Path("/x"), processor=Path("/x"))
     strong = replace(STRONG, cgroups=processor)
     assert why(strong)[0] == "control groups and rlimits"
-    assert "a scratchpad's is looked at twice a second" in why(strong)[1]
+    assert "a scratchpad's is checked twice a second" in why(strong)[1]
     assert "as processes report it" in why(replace(strong, cgroups=replace(processor, processor=None)))[0]
     weak = why(replace(strong, bubblewrap=None, has_namespaces=False, cgroups=None))
     assert "memory counts for each process" in weak[0]
-    assert weak[1].startswith("looked at twice a second, at the end of a call")
+    assert weak[1].startswith("checked twice a second, at the end of a call")

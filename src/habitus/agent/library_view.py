@@ -184,7 +184,7 @@ class LibraryView:
         if item is None:
             return ""
         return self.outage.read_or_default(
-            lambda: self.library.describe_unreviewed_origin(item), "who wrote it can't be looked up now"
+            lambda: self.library.describe_unreviewed_origin(item), "its author can't be looked up now"
         )
 
     def is_in_view(self, name: str) -> bool:

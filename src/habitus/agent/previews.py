@@ -261,7 +261,7 @@ def main(kind: str, path: str) -> None:
         lines = _preview_pdf(path) if kind == "pdf" else _preview_sheets(path)
     # Libraries raise anything on a broken file.
     except Exception as error:
-        lines = [f"It could not be looked into: {' '.join(str(error).split())[:200] or type(error).__name__}"]
+        lines = [f"It could not be read: {' '.join(str(error).split())[:200] or type(error).__name__}"]
     sys.stdout.write(json.dumps(lines))
 
 

@@ -84,7 +84,7 @@ class TurnRecorder:
             and (
                 outage.failure_reason
                 or not outage.try_write(
-                    lambda: self._count_uses(turn, [skill for skill, _ in used], has_news), "count what was used"
+                    lambda: self._count_uses(turn, [skill for skill, _ in used], has_news), "count uses"
                 )
             )
         ):
@@ -137,7 +137,7 @@ class TurnRecorder:
         """Write journal entries that were kept while the database was down, by whichever process."""
         if not self._parts.spool.is_empty:
             self._outage.try_write(
-                lambda: self._parts.spool.replay_into_journal(self._parts.journal), "write what waits"
+                lambda: self._parts.spool.replay_into_journal(self._parts.journal), "write pending turns"
             )
 
     def _write_turn(self, turn: Turn) -> bool:

@@ -77,7 +77,7 @@ def open_home_of_type(
             # Loads every table there is, for a rare case.
             from habitus.app.operating.erasure import erase_users_again
 
-            log.info("Forgetting again whom a backup or another host brought back: %d.", len(missing))
+            log.info("Erasing users again that a backup or another host brought back: %d.", len(missing))
             erase_users_again(home, missing)
         if shared is not local:
             # Only homes with a shared database pay for this import.

@@ -228,7 +228,7 @@ class ConnectionStore:
         try:
             kept: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise StorageFailed(f"Can't read {record}: {error}.", hint="Its backup lies beside it.") from None
+            raise StorageFailed(f"Can't read {record}: {error}.", hint="Its backup is next to it.") from None
         return kept
 
     def _record_path(self, file: Path) -> Path:

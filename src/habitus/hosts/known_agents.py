@@ -164,7 +164,7 @@ AGENT_HOOKS: tuple[AgentHook, ...] = (
     AgentHook(
         event="PostToolUseFailure", description="tells it what helped the last time a call failed like that", timeout=5
     ),
-    AgentHook(event="Stop", description="notes where the transcript lies, to learn from later", timeout=2),
+    AgentHook(event="Stop", description="records the path of the transcript, to learn from later", timeout=2),
     AgentHook(event="SessionEnd", description="notes that the session is over and can be learned from", timeout=1),
 )
 

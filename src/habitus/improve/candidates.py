@@ -83,7 +83,7 @@ class DraftedEdit(BaseModel):
     """One edit of the skill's text."""
 
     operation: EditOperation = Field(description="find_replace, append, prepend or delete.")
-    find: str = Field(default="", description="For find_replace: the exact text that stands in the skill.")
+    find: str = Field(default="", description="For find_replace: the exact text in the skill.")
     content: str = Field(default="", description="The new text; for delete, the exact text that goes.")
 
     @property

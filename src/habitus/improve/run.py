@@ -160,7 +160,9 @@ class ImproveRun:
         if self.request.shorter and (shorter := await asyncio.to_thread(self._draft_shorter)) is not None:
             return shorter
         if self.drafter is None:
-            self.runner.stop_run("nobody drafts a candidate; give one with --candidate FILE, or name a --model")
+            self.runner.stop_run(
+                "there is no model to draft a candidate; give one with --candidate FILE, or name a --model"
+            )
             return None
         for number in range(PRACTICE_ROUNDS):
             await self._run_round(TaskSplit.PRACTICE, self.subject.tasks[TaskSplit.PRACTICE], number, None)

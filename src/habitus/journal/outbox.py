@@ -34,10 +34,11 @@ _PENDING_FILE, _REPLAYING_FILE, _UNREADABLE_FILE, _DROPPED_FILE = "waiting", "re
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _OutboxEntry:
-    """A turn, or an outcome of one."""
+    """A turn, or an outcome of one. The fields are keys of files that a later release reads, so they keep their names."""
 
     turn: Turn | None = None
-    judged_turn: str = ""
+    # The id of the turn that the outcome judges.
+    judged: str = ""
     outcome: TurnOutcome | None = None
 
 
@@ -70,7 +71,7 @@ class JournalOutbox:
 
     def add_outcome(self, turn: str, outcome: TurnOutcome) -> bool:
         """Store an outcome for later; False if that failed, which counts it as dropped."""
-        return self._append_entry(_OutboxEntry(judged_turn=turn, outcome=outcome))
+        return self._append_entry(_OutboxEntry(judged=turn, outcome=outcome))
 
     def record_drop(self) -> None:
         """Count a lost entry."""
@@ -159,7 +160,7 @@ def _replay_line(journal: Journal, line: bytes) -> bool:
         if entry.turn is not None:
             journal.record_turn(entry.turn)
         elif entry.outcome is not None:
-            journal.record_outcome(entry.judged_turn, entry.outcome)
+            journal.record_outcome(entry.judged, entry.outcome)
     except NotFound:
         # The turn of this outcome was deleted meanwhile.
         pass

@@ -144,7 +144,7 @@ def check_lessons(
         elif text not in kept and len(kept) < MAX_LESSONS:
             kept.append(text)
     for refusal in refused:
-        log.info("A lesson of the post-mortem was not taken: %s.", refusal.reason)
+        log.info("A lesson of the post-mortem was rejected: %s.", refusal.reason)
     return tuple(kept), tuple(refused)
 
 
@@ -154,7 +154,7 @@ def _find_objection(text: str, said: set[tuple[str, ...]]) -> str:
     if len(text) > LONGEST:
         return f"it is longer than {LONGEST} characters"
     if not text.isprintable():
-        return "it has characters that nobody can see"
+        return "it has invisible characters"
     if MARKER.search(text):
         return "it has a secret in it"
     if _ADDRESS_PATTERN.search(text):
@@ -293,7 +293,7 @@ class Cerebellum:
             return ()
         except (ProviderError, UnusableAnswerError, TimeoutError) as fault:
             self._buffer_again(taken)
-            log.warning("Learning from what failed has to wait: %s", str(fault) or type(fault).__name__)
+            log.warning("Learning from failures is postponed: %s", str(fault) or type(fault).__name__)
             return ()
         except BaseException:
             self._buffer_again(taken)

@@ -317,7 +317,7 @@ class MemoryPageFiles:
             lines = self._load_rendering_lines(name, page.stamp)
             if lines is None:
                 has_base = False
-                notes.append(f"{name} is not a page that is known here; nothing is taken as removed from it.")
+                notes.append(f"{name} is an unknown page; no lesson was removed because of it.")
             before += lines or ()
         # All pages together, because a line cut from one page may have been pasted into another.
         return EditedPages(

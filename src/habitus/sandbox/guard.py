@@ -64,7 +64,7 @@ class ResourceGuard:
             try:
                 self.verdict = await asyncio.to_thread(self._find_violation)
             except ValueError:
-                self.verdict = "what it uses up could not be found out"
+                self.verdict = "its resource use could not be measured"
             # A huge folder takes long to measure: polling must not use more than a twentieth of a core.
             pause = max(_LOOK_EVERY_S, 20 * (time.monotonic() - began))
         self._child.start_ending()

@@ -219,8 +219,8 @@ def _describe_limits(machine: MachineCapabilities) -> str:
 def _describe_disk_limit(machine: MachineCapabilities) -> str:
     """Describe how the size of folders is limited; without a mount in memory, it is polled."""
     if machine.bubblewrap or machine.has_namespaces:
-        return "a call's is bounded; a scratchpad's is looked at twice a second, between cells too"
-    return "looked at twice a second, at the end of a call, and between cells"
+        return "a call's is bounded; a scratchpad's is checked twice a second, between cells too"
+    return "checked twice a second, at the end of a call, and between cells"
 
 
 def _describe_unsupported(system: str) -> Iterable[ProtectionStatus]:

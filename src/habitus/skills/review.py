@@ -292,7 +292,7 @@ class ReviewQueue:
             raise Refused(f"Proposal {number} is about {proposal.root}, which is not open here.", hint="Run it there.")
         # Without this check, approving would overwrite changes that the person never saw.
         if self._compute_current_hash(proposal.change) != proposal.base_hash:
-            self._decide(number, ProposalState.STALE, person, "what it changes has moved on")
+            self._decide(number, ProposalState.STALE, person, "the skill has changed since")
             raise Stale(
                 f"'{proposal.change.name}' has changed since proposal {number} was made.",
                 hint="It is now marked stale; ask for it again on the current version.",
@@ -326,7 +326,7 @@ class ReviewQueue:
         except StorageFailed:
             raise
         except UserError as error:
-            self.return_to_pending(number, f"approved by {proposal.decided_by}, and not carried out: {error.message}")
+            self.return_to_pending(number, f"approved by {proposal.decided_by}, but not applied: {error.message}")
             raise
         version = max((one.last_version for one in made), default=0) or None
         if is_due:
@@ -376,7 +376,7 @@ class ReviewQueue:
         self._authorize(proposal)
         if not self._store.update(number, _UNDECIDED, expected_states=_DECIDED_STATES):
             if proposal.state is ProposalState.APPLYING:
-                raise Invalid(f"Proposal {number} is being carried out on {proposal.host}.", hint="Retry in a moment.")
+                raise Invalid(f"Proposal {number} is being applied on {proposal.host}.", hint="Retry in a moment.")
             raise Invalid(f"Proposal {number} is {proposal.state.value}; it has no decision yet.", hint="")
         return self.get(number)
 

@@ -160,7 +160,7 @@ class _NotificationListener(threading.Thread):
         """Send a notification over another connection; raise if it does not arrive."""
         self._send_ping()
         if not self._receive_notifications(kept, _VERIFY_TIMEOUT_S, until_ping=True):
-            raise StorageFailed("What is said on one connection is not heard on another.", hint="Is there a pooler?")
+            raise StorageFailed("Notifications of one connection do not reach another.", hint="Is there a pooler?")
         if not self.is_receiving:
             # Changes during the gap were missed, so every topic counts as changed.
             self.change_counts = {topic: count + 1 for topic, count in self.change_counts.items()}

@@ -82,7 +82,7 @@ def parse_task(
         raise Invalid(f"There is no 'request' in {where}.", hint=_FORM)
     checks = _parse_checks(given, where)
     if not checks:
-        raise Invalid(f"Nobody could say how {where} went: it has no check.", hint=_FORM)
+        raise Invalid(f"There is no check in {where}, so it can't be judged.", hint=_FORM)
     files, setup = _parse_files(given, where, is_foreign), _parse_text(given, "setup", where)
     return Task(
         id=_parse_id(given, where) or id or compute_task_id(request, payload, files, setup),
@@ -169,7 +169,7 @@ def _parse_files(given: Mapping[str, Any], where: str, is_foreign: bool) -> dict
     if not isinstance(files, Mapping) or not all(isinstance(text, str) for text in files.values()):
         raise Invalid(f"'files' of {where} is not a table of path and text.", hint='Write files = { "a.csv" = "…" }.')
     if problem := next(filter(None, map(find_path_problem, files)), ""):
-        raise Invalid(f"'files' of {where}: {problem}.", hint="Name it as it lies in the folder of the task.")
+        raise Invalid(f"'files' of {where}: {problem}.", hint="Name it by its path in the task's folder.")
     return dict(files)
 
 

@@ -231,7 +231,7 @@ def _note_shape_only_cases(program: ToolProgram, grounds: ToolEvidence) -> tuple
     had, has = (sum(case.expected_result is not None for case in some) for some in (grounds.cases, program.cases))
     if has or not had:
         return ()
-    return ("its cases are kept by shape alone: with time or by chance its results change",)
+    return ("its cases compare only the shape: its results vary",)
 
 
 def _check_free_name(name: str) -> str:

@@ -206,7 +206,7 @@ def test_what_is_not_at_hand_is_left_out(tmp_path: Path) -> None:
     item = OutgoingSkill(skill=item.skill, tree={**item.tree, "big.bin": TreeFile(sha256="0" * 64, size=2**30)})
     written = FORMAT.write_skills([item, outgoing(plain_skill()), outgoing(plain_skill())], tmp_path / "out")
     assert [(entry.name, entry.reason) for entry in written.left_out] == [
-        ("big", "big.bin is too large to be kept, and is not at hand."),
+        ("big", "big.bin is too large to be stored, and is not available."),
         ("csv-summary", "There is another skill for the directory 'csv-summary'."),
     ]
 

@@ -48,7 +48,7 @@ class Memorize(ToolArguments):
         Field(description="; ".join(f"{kind.value}: {kind.meaning}" for kind in LessonKind) + ".")
     )
     scope: Literal["user", "project", "workspace", "global"] | None = Field(
-        default=None, description="For whom it holds; the user without."
+        default=None, description="Whom it applies to; the user by default."
     )
 
 

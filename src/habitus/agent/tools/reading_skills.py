@@ -106,7 +106,7 @@ class SearchSkills(ToolArguments):
     """Search all skills by what is to be done. Use it when the list of available skills has nothing that fits, or says
     that more are not shown."""
 
-    query: str = Field(description="What is to be done, in a sentence.")
+    query: str = Field(description="The task, in one sentence.")
     limit: int | None = Field(default=None, ge=1, le=20, description="How many at most; 5 without.")
 
 
@@ -115,7 +115,7 @@ def build_search_skills_tool(finder: SkillFinder, view: LibraryView) -> Tool:
 
     def run(given: SearchSkills, running: ToolCallContext) -> ToolResult:
         if not given.query.strip():
-            raise ToolFailed("The query is empty. Say in a sentence what is to be done.")
+            raise ToolFailed("The query is empty. Describe the task in one sentence.")
         seen = view.snapshot
         results = finder.search(given.query, k=given.limit or 5, among=view.list_loadable(), at=seen)
         waiting = _find_pending_skills(given.query, view)
@@ -151,7 +151,7 @@ class ListSkills(ToolArguments):
     """List the skills there are, with title, description and tags."""
 
     tag: str | None = Field(default=None, description="Only the skills with this tag.")
-    include_disabled: bool | None = Field(default=None, description="Those that are switched off, too.")
+    include_disabled: bool | None = Field(default=None, description="Include disabled skills.")
 
 
 def build_list_skills_tool(view: LibraryView) -> Tool:

@@ -394,7 +394,7 @@ class StageAdvisor:
         if others := [each.name for each in self._list_recipes(name) if each.name != failed]:
             lines.append(f"There is its recipe `{others[0]}`.")
         if self.view.is_in_view(name):
-            return " ".join([*lines, "Its steps stand in this conversation."])
+            return " ".join([*lines, "Its steps are in this conversation."])
         self.view.note_loaded(skill, is_asked=False)
         return "\n\n".join([" ".join([*lines, "Its steps are:"]), escape_block(skill.body.strip()) or "(It has none.)"])
 

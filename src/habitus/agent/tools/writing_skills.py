@@ -91,7 +91,7 @@ class EditArguments(ToolArguments):
         default=None,
         description="The whole new text (replace), the text to add (append, prepend) or to remove (delete).",
     )
-    find: str | None = Field(default=None, description="For find_replace: the exact text that stands there.")
+    find: str | None = Field(default=None, description="For find_replace: the exact text to find.")
     replace: str | None = Field(default=None, description="For find_replace: what to put in its place.")
     replace_all: bool | None = Field(default=None, description="For find_replace: every place, not only the first.")
 

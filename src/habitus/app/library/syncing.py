@@ -287,7 +287,7 @@ def _find_objection(home: Home, found: KnownAgent, request: SyncRequest, here: _
     if request.method is SyncMethod.LINK and any(
         map(is_eval_file, home.skills.get_layer(USER_LAYER).store.read_tree(item.name) or {})
     ):
-        return "a link would show the agent what it is examined by (evals/); leave --link out"
+        return "a link would show the agent its own tests (evals/); leave --link out"
     return ""
 
 

@@ -246,7 +246,7 @@ def _check_sandbox(home: Home) -> list[HealthCheck]:
             continue
         state = HealthCheckState.BROKEN if protection.required and is_needed else HealthCheckState.MISSING
         is_open = protection.required and home.settings.allow_weaker_sandbox
-        detail = "off, and code runs all the same, as allow_weaker_sandbox says." if is_open else "off."
+        detail = "off, but code runs anyway: allow_weaker_sandbox is set." if is_open else "off."
         detail = "off; needed to run code." if protection.required and not is_open else detail
         checks.append(HealthCheck(name=name, state=state, detail=detail, hint=protection.hint))
     return checks

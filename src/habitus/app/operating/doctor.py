@@ -54,7 +54,7 @@ def _check_shared_database(home: Home) -> HealthCheck:
         sql.create_engine(home_directory.get_database_url(home.settings), home.settings.workspace), PROBE_TIMEOUT_S
     )
     if home.is_offline or silent:
-        hint = "Start the server, or correct HABITUS_DATABASE; until then turns work from what was seen last."
+        hint = "Start the server, or correct HABITUS_DATABASE; until then turns use the offline snapshot."
         return HealthCheck(name=name, state=HealthCheckState.BROKEN, detail=silent or DATABASE_AWAY, hint=hint)
     return HealthCheck(name=name, state=HealthCheckState.OK, detail=f"{sql.describe_database(home.shared)} answers")
 
@@ -126,7 +126,7 @@ def _check_vault(home: Home) -> Iterator[HealthCheck]:
         state = HealthCheckState.BROKEN if isinstance(error, StorageFailed) else HealthCheckState.MISSING
         yield HealthCheck(name="vault", state=state, detail=error.message, hint=error.hint)
         return
-    yield HealthCheck(name="vault", state=HealthCheckState.OK, detail=f"{len(names)} secrets, and its key is at hand")
+    yield HealthCheck(name="vault", state=HealthCheckState.OK, detail=f"{len(names)} secrets, and its key is available")
 
 
 def _check_command_lines(home: Home) -> Iterator[HealthCheck]:

@@ -215,7 +215,7 @@ def remark_on_confusable(
             )
             yield AgentRemark(
                 topic=RemarkTopic.CONFUSABLE,
-                what=f"'{each.name}' and '{other.name}' are easily taken for each other. {apart}".strip(),
+                what=f"'{each.name}' and '{other.name}' are easily confused. {apart}".strip(),
                 hint=f"{make_edit_command(each)} {quote_path(other.path / 'SKILL.md')}",
             )
 

@@ -95,7 +95,7 @@ class ReviewNotifier:
             except (OSError, ValueError) as error:
                 why = str(error)
         # Log the host name only: the rest of the URL is often a secret.
-        log.warning("%s was not told that something waits: %s", urlsplit(self._url).hostname, why)
+        log.warning("%s could not be notified of pending reviews: %s", urlsplit(self._url).hostname, why)
 
 
 def _post_json(url: str, body: bytes) -> None:

@@ -43,7 +43,7 @@ def apply_pending_approvals(home: Home) -> None:
             _apply_due_approvals(home, home.review.list_due())
         # Opening a home must never fail because of what other hosts want from it.
         except HabitusError as error:
-            log.warning("What was approved for this host waits: %s", error)
+            log.warning("Changes approved for this host are not applied yet: %s", error)
 
 
 def can_reach_shared_database(home: Home) -> bool:
@@ -78,7 +78,7 @@ def _apply_due_approvals(home: Home, due: Sequence[Proposal]) -> None:
             else:
                 home.review.return_to_pending(proposal.id, f"approved by {by}, who is not an admin here")
         except UserError as error:
-            log.info("Proposal %d was not carried out: %s", proposal.id, error)
+            log.info("Proposal %d was not applied: %s", proposal.id, error)
 
 
 class ApprovalWatcher:
@@ -115,9 +115,9 @@ class ApprovalWatcher:
                 self._refresh_snapshot()
             except DatabaseUnavailable as error:
                 # Only debug: the next command reports the outage anyway.
-                log.debug("What was approved for this host waits: %s", error)
+                log.debug("Changes approved for this host are not applied yet: %s", error)
             except HabitusError as error:
-                log.info("What was approved for this host waits: %s", error)
+                log.info("Changes approved for this host are not applied yet: %s", error)
 
     def _refresh_snapshot(self) -> None:
         began = time.monotonic()

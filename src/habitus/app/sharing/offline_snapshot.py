@@ -137,7 +137,7 @@ def _open_snapshot(file: Path) -> sa.Engine | None:
         return None
     engine = sql.create_engine(sql.build_sqlite_url(file))
     sa.event.listen(engine, "connect", _make_read_only)
-    log.info("%s This process works from what was seen last.", DATABASE_AWAY)
+    log.info("%s This process uses the offline snapshot.", DATABASE_AWAY)
     return engine.execution_options(habitus_stands_in=True)
 
 

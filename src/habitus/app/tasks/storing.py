@@ -59,7 +59,7 @@ def add_new_tasks(home: Home, name: str, text: str) -> str:
     try:
         coming = files.read_tasks(text, about=f"{trees.TASKS_FILE} of '{name}'")
     except HabitusError as error:
-        return f"Its tasks were not taken: {error}"
+        return f"Its tasks were not added: {error}"
     here = {task.id for task in load_tasks(home, name)}
     new = [task for task in coming if task.id not in here]
     if new:

@@ -33,7 +33,7 @@ _MAX_LESSONS = 100_000
 _KIND = f"{', '.join(LessonKind)}."
 LessonId = Annotated[str, argument("The id of a lesson.", completes="lessons")]
 LessonIds = Annotated[tuple[str, ...], argument("The ids of lessons.", completes="lessons")]
-_FOR = "Whom it holds for: user, project, workspace, global."
+_FOR = "Whom it applies to: user, project, workspace, global."
 
 
 def _get_version(done: LessonDetails | EditLessonResult) -> tuple[int, str]:

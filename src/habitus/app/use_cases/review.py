@@ -275,9 +275,7 @@ def _reopen_proposal(home: Home, id: str) -> InboxItem:
         )
     proposal = home.review.get(number)
     if proposal.state is ProposalState.APPROVED and home.review.is_on_other_host(proposal):
-        done = f"Proposal {id} is carried out on {proposal.host}" + (
-            f" as {proposal.decision}" * bool(proposal.decision)
-        )
+        done = f"Proposal {id} is applied on {proposal.host}" + (f" as {proposal.decision}" * bool(proposal.decision))
         raise Refused(f"{done}.", hint=f"Undo it there: habitus review reopen {id}.")
     if proposal.state is ProposalState.APPROVED:
         _undo_approval(open_project_home(home, proposal), proposal)

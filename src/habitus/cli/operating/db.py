@@ -37,7 +37,7 @@ def migrate_database(context: typer.Context, result: database.MigrateDatabaseRes
 def copy_database(
     context: typer.Context,
     source: Annotated[str, typer.Argument(help="'home', or the address of a database.")] = database.HOME_DATABASE,
-    target: Annotated[str, typer.Argument(help="The same; without it, the one of the settings.")] = "",
+    target: Annotated[str, typer.Argument(help="The same; the database of the settings by default.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Copy everything into an empty database: skills, history, lessons, turns, proposals."""

@@ -155,7 +155,7 @@ class CommandLineRunner:
         if skill not in allowed:
             hint = f"There are: {', '.join(sorted(allowed))}." if allowed else "There are none."
             raise NotFound(f"No command line '{to_one_line(skill)[:100]}' may be called here.", hint=hint)
-        with _require_database("the gates can't be looked at, so nothing is called"):
+        with _require_database("the gates can't be checked, so nothing is called"):
             return self._directory.command_line(skill)
 
     async def _run_in_sandbox(
@@ -164,7 +164,7 @@ class CommandLineRunner:
         granted, egress = line.granted, EgressProxy(line.granted.hosts)
         # Without a network namespace we could only open the whole network, which is more than was granted.
         if granted.hosts and not self._warm.can_filter_network:
-            raise Refused("Its hosts can't be told from others on this machine.", hint="Install bubblewrap.")
+            raise Refused("This machine can't restrict the network to its hosts.", hint="Install bubblewrap.")
         program = await self._build_program(line)
         run = await self._warm.run_program(program, arguments, stdin=stdin, env=granted.variables, egress=egress)
         return await asyncio.to_thread(_build_result, line, run, egress)
@@ -451,7 +451,7 @@ class CommandLineProxy:
                 task.cancel()
             await asyncio.wait([call, left])
         if call.cancelled():
-            raise ConnectionResetError("whoever asked has gone")
+            raise ConnectionResetError("the caller disconnected")
         return call.result()
 
 

@@ -170,7 +170,7 @@ def _read_key_from_keyring(vault: Path, vault_id: str, sources: KeySources) -> s
         raise Refused(
             f"The key of {vault} is not in the keyring of this account: the vault was made by another account or on "
             "another machine.",
-            hint="Use it there, or move it away and set the secrets again; what was granted stays.",
+            hint="Use it there, or move it away and set the secrets again; grants stay.",
         )
     return key
 
@@ -234,7 +234,7 @@ _FORMAT = 1
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
 _LARGEST = 64 * 1024
 _NOTHING = (0, 0, 0)
-_BACKUP = "Put a backup in its place, or move it away and set the secrets again; what was granted stays."
+_BACKUP = "Put a backup in its place, or move it away and set the secrets again; grants stay."
 
 
 def open_vault(home: Path, environ: Mapping[str, str]) -> Vault:
@@ -406,8 +406,8 @@ def _check_secret(name: str, value: str) -> None:
         raise Invalid(f"'{name[:64]}' can't name a secret.", hint="Use letters, digits, '_', '-' and '.'.")
     if len(value.strip()) < MIN_SECRET_CHARACTERS:
         raise Invalid(
-            f"A value of fewer than {MIN_SECRET_CHARACTERS} characters can't be kept out of texts.",
-            hint="What is no secret goes into habitus.toml, under [skill_config].",
+            f"A value of fewer than {MIN_SECRET_CHARACTERS} characters can't be redacted.",
+            hint="Put values that are not secret into habitus.toml, under [skill_config].",
         )
     if len(value) > _LARGEST or "\0" in value:
         raise Invalid(

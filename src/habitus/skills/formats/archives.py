@@ -52,7 +52,7 @@ class ArchiveLimits:
 
     def too_large_error(self) -> UnreadableEntryError:
         """Return the error for an archive that is too large unpacked."""
-        return UnreadableEntryError(f"It comes to more than {self.total:,} bytes unpacked.")
+        return UnreadableEntryError(f"It has more than {self.total:,} bytes unpacked.")
 
     def ratio_error(self, what: str) -> UnreadableEntryError:
         """Return the error for a suspicious compression ratio."""

@@ -198,4 +198,4 @@ def write_tree(top: Path, tree: Tree) -> None:
 def explain_missing_content(tree: Tree) -> str:
     """Explain why a tree can't be written; empty if it can."""
     absent = next((path for path, file in tree.items() if file.content is None), None)
-    return f"{absent} is too large to be kept, and is not at hand." if absent else ""
+    return f"{absent} is too large to be stored, and is not available." if absent else ""

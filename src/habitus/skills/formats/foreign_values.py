@@ -110,10 +110,10 @@ def parse_count(value: Any, field: str, notes: DiagnosticCollector, default: int
     try:
         number = int(float(value)) if isinstance(value, str) and not value.strip().isdigit() else int(value)
     except (TypeError, ValueError, OverflowError):
-        notes.add(f"'{field}' is {_quote_value(value)}, not a number; {default} was taken.")
+        notes.add(f"'{field}' is {_quote_value(value)}, not a number; {default} was used.")
         return default
     if not 0 <= number <= MAX_COUNT:
-        notes.add(f"'{field}' is {_quote_value(number)}; the nearest possible count was taken.")
+        notes.add(f"'{field}' is {_quote_value(number)}; the nearest possible count was used.")
     return min(max(number, 0), MAX_COUNT)
 
 
@@ -124,7 +124,7 @@ def parse_share(value: Any, field: str, notes: DiagnosticCollector, default: flo
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        notes.add(f"'{field}' is {_quote_value(value)}, not a number; {default} was taken.")
+        notes.add(f"'{field}' is {_quote_value(value)}, not a number; {default} was used.")
         return default
     return default if math.isnan(number) else min(max(number, 0.0), 1.0)
 
@@ -138,7 +138,7 @@ def parse_flag(value: Any, field: str, notes: DiagnosticCollector, default: bool
             return True
         case False | 0 | "false" | "no" | "off" | "0" | "f":
             return False
-    notes.add(f"'{field}' is {_quote_value(value)}, not true or false; {str(default).lower()} was taken.")
+    notes.add(f"'{field}' is {_quote_value(value)}, not true or false; {str(default).lower()} was used.")
     return default
 
 

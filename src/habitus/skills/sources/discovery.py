@@ -182,7 +182,7 @@ def _unpack_archive(folder: Path, url: str, content: bytes) -> None:
                 raise UnreadableEntryError("There is no SKILL.md at its root.")
             shutil.move(top, folder)
     except UnreadableEntryError as problem:
-        raise Invalid(f"The archive of '{folder.name}' can't be taken. {problem}", hint="") from None
+        raise Invalid(f"The archive of '{folder.name}' can't be used. {problem}", hint="") from None
     packed.unlink()
 
 

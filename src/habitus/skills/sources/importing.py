@@ -439,7 +439,7 @@ def _decide_without_scan(
     is_theirs = known is not None and known.written_hash == here
     if here is not None and not is_theirs and not overwrite:
         what = "was edited here" if known is not None else "is there already and differs"
-        reason = f"'{entry.name}' {what}; --overwrite takes theirs, the one here stays in its history"
+        reason = f"'{entry.name}' {what}; --overwrite uses theirs and keeps yours in its history"
         return EntryResult(name=entry.name, verdict=ImportVerdict.REFUSED, reason=reason, origin=entry.origin)
     return None
 

@@ -223,7 +223,7 @@ def _build_incoming(row: Any, origin: str) -> IncomingSkill:
         raise UnreadableEntryError("It has no content.")
     missing = [column for column in COLUMNS if column not in values]
     if missing:
-        notes.add(f"There is no column {', '.join(missing)}; the usual values were taken.", severity=Severity.NOTE)
+        notes.add(f"There is no column {', '.join(missing)}; the default values were used.", severity=Severity.NOTE)
     skill = _build_skill(values, called, notes)
     return IncomingSkill(
         name=skill.name,

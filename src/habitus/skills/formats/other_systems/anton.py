@@ -127,7 +127,7 @@ def _read_side_file(file: TreeFile | None, name: str, notes: DiagnosticCollector
     try:
         return load_object(file.content, name)
     except UnreadableEntryError as problem:
-        notes.add(str(problem), "What it said is lost; correct it and import again.")
+        notes.add(str(problem), "Its content is lost; correct it and import again.")
         return {}
 
 

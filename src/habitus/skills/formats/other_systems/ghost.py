@@ -295,7 +295,7 @@ def _read_schema(entry: Mapping[str, Any], notes: DiagnosticCollector) -> Mappin
             value = None
     if isinstance(value, dict):
         return value
-    notes.add("It has no schema of its parameters; it is taken to have none.", "Write them into tool.json.")
+    notes.add("It has no schema of its parameters; none are assumed.", "Write them into tool.json.")
     return tool_json.NO_PARAMETERS
 
 
