@@ -159,10 +159,8 @@ def test_an_outcome_that_an_earlier_release_left_on_the_disk_reaches_the_journal
 
 
 # A later release has other bundled skills; the files of an archived skill, or of a project elsewhere, are not listed.
-_PRESENT = {
-    "skills": "WHERE layer IN ('user', 'prompt') AND archived_on IS NULL",
-    "skill_versions": "WHERE skill IN (SELECT id FROM skills WHERE layer IN ('user', 'prompt') AND archived_on IS NULL)",
-}
+_OURS = "WHERE layer IN ('user', 'prompt') AND archived_on IS NULL"
+_PRESENT = {"skills": _OURS, "skill_versions": f"WHERE skill IN (SELECT id FROM skills {_OURS})"}
 
 
 def _json_columns(file: Path) -> dict[str, list[Any]]:

@@ -34,7 +34,7 @@ _PENDING_FILE, _REPLAYING_FILE, _UNREADABLE_FILE, _DROPPED_FILE = "waiting", "re
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _OutboxEntry:
-    """A turn, or an outcome of one. The fields are keys of files that a later release reads, so they keep their names."""
+    """A turn, or an outcome of one. Later releases read the fields from files, so these keep their names."""
 
     turn: Turn | None = None
     # The id of the turn that the outcome judges.
