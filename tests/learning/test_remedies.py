@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from habitus.app import Habitus
+from habitus.app.learning.learning import find_remedy
 from habitus.events import build_tool_call_event, build_tool_result_event
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.alignment import FailureEnding, align_failure
@@ -73,7 +75,7 @@ NEXT = {
     ),
     "a variable": (
         [ran("python app.py", "KeyError: 'MODE'"), ran("MODE=dev python app.py")],
-        "In this project run `MODE=dev python app.py`; `python app.py` fails. (2 sessions, last in May)",
+        'In this project run `MODE=dev python app.py` when `python app.py` says "KeyError". (2 sessions, last in May)',
     ),
     "after another call": (
         [ran("make test", "sh: 1: jest: not found"), ran("npm ci"), ran("make test")],
@@ -83,6 +85,36 @@ NEXT = {
     "another word": (
         [ran("npm run tests", 'npm error Missing script: "tests"'), ran("npm run test")],
         "In this project run `npm run test`; `npm run tests` is not known. (2 sessions, last in May)",
+    ),
+}
+
+
+NO_ROLLBACK = "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress"
+NO_CACHE = "Error: not a CMake build directory (missing CMakeCache.txt)"
+NEXT |= {
+    "with its condition": (
+        [ran("helm upgrade api ./chart", NO_ROLLBACK), ran("helm rollback api"), ran("helm upgrade api ./chart")],
+        'In this project run `helm rollback api` first when `helm upgrade api` says "another operation is in progress".'
+        " (2 sessions, last in May)",
+    ),
+    "a preparation by the same program": (
+        [ran("cmake --build out", NO_CACHE), ran("cmake -B out"), ran("cmake --build out -j4")],
+        'In this project run `cmake -B out` first when `cmake --build` says "not a CMake build directory".'
+        " (2 sessions, last in May)",
+    ),
+    "the same goal by another program": (
+        [ran("npm install", "npm error ERESOLVE unable to resolve dependency tree"), ran("pnpm install")],
+        "In this project run `pnpm install` when `npm install` says"
+        ' "npm error ERESOLVE unable to resolve dependency tree". (2 sessions, last in May)',
+    ),
+    "the same search by another program": (
+        [ran("fd settings src", NOT_FOUND.format("fd")), ran("find src -name '*settings*'")],
+        "In this project run `find`; `fd` is not found. (2 sessions, last in May)",
+    ),
+    "more options": (
+        [ran("terraform plan", "Error: No value for required variable"), ran("terraform plan -var-file=a -out plan")],
+        "In this project run `terraform plan -var-file=a -out plan` when `terraform plan` says"
+        ' "No value for required variable". (2 sessions, last in May)',
     ),
 }
 
@@ -111,6 +143,8 @@ NOT_NEXT = {
     "an answer without a word": [ran("grep -r cart src", "Exit code 1"), ran("grep -ri cart src")],
     "a server far away": [ran("kubectl get po", "rpc error: code = Unavailable desc = EOF"), ran("kubectl get po -A")],
     "an address from elsewhere": [ran("pip install x", "No matching x"), ran("pip install -i https://a.example x")],
+    "another program for something else": [ran("npm run lint", "boom happened"), ran("git status")],
+    "a quick look in between": [ran("cmake --build out", "boom happened"), ran("cmake --version"), ran("make lint")],
     "hidden by a pipe": [ran("pytest", NOT_FOUND.format("pytest")), ran("uv run pytest || true")],
 }
 
@@ -151,8 +185,41 @@ def test_that_nothing_has_worked_is_said_only_when_nothing_did() -> None:
         told = found(*(session(number, *calls) for number in range(1, 11)))
         assert [each.is_open for each in told.failures] == [False], case
     (lesson,) = found(*(session(number, *ways["another way"]) for number in range(1, 11))).lessons
-    assert wording.describe_lesson(lesson) == "In this project run `git push -u origin HEAD`; `git push` fails."
+    assert wording.describe_lesson(lesson) == (
+        "In this project run `git push -u origin HEAD` when `git push` says "
+        '"The current branch has no upstream branch".'
+    )
     assert found(session(1, push, ran("ls")), session(2, push)).failures[0].is_open
+
+
+@pytest.mark.req("EL-10")
+def test_a_hint_is_given_for_the_error_it_was_learned_from_alone(habitus: Habitus) -> None:
+    calls, text = NEXT["with its condition"]
+    (held,) = found(session(1, *calls), session(2, *calls)).lessons
+    draft = wording.draft_lesson(held, now=NOW, user="ann", project=habitus.project)
+    assert habitus.memory.encode(draft).engram is not None
+    command = {"command": "helm upgrade api ./chart --wait"}
+    assert find_remedy(habitus, "Bash", command, NO_ROLLBACK) == text.partition(" (")[0]
+    for other in ("Error: UPGRADE FAILED: timed out waiting for hooks", "Error: chart requires kubeVersion: >=1.30"):
+        assert find_remedy(habitus, "Bash", command, other) == ""
+
+
+@pytest.mark.req("EL-10")
+def test_two_errors_of_one_command_have_a_remedy_each() -> None:
+    calls, _ = NEXT["with its condition"]
+    missing = "Error: the previous rollback was not finished"
+    other = [ran("helm upgrade api ./chart", missing), ran("helm rollback api"), ran("helm upgrade api ./chart")]
+    told = lessons(*(session(number, *calls) for number in (1, 2)), *(session(number, *other) for number in (3, 4)))
+    assert [each.partition("says ")[2].partition(" (")[0] for each in told] == [
+        '"another operation is in progress".',
+        '"the previous rollback was not finished".',
+    ]
+
+
+@pytest.mark.req("EL-10")
+def test_nothing_has_worked_is_not_said_when_the_next_call_succeeded() -> None:
+    yarn = [ran("yarn build", "error Couldn't find a package"), ran("npm run build")]
+    assert [each.is_open for each in found(session(1, *yarn), session(2, *yarn)).failures] == [False]
 
 
 @pytest.mark.req("EL-10")

@@ -125,11 +125,22 @@ class ClassifiedError:
         return any(_is_mentioned(word, self.text) for word in words)
 
     @property
+    def phrase(self) -> str:
+        """The longest run of plain words in the error, by which a person recognizes it; empty if it has none."""
+        # Only words: names, numbers and paths differ each time, and anything else could carry instructions.
+        parts = re.split(r"[^\w'’ -]|<\w+>", re.sub(r"\([^)]*\)", "", self.signature))
+        runs = [[word for word in part.split() if _PLAIN_WORD.fullmatch(word)] for part in parts]
+        longest = max(runs, key=len, default=[])[:_MAX_PHRASE_WORDS]
+        return " ".join(longest) if len("".join(longest)) >= _MIN_PHRASE_CHARS else ""
+
+    @property
     def has_message(self) -> bool:
         """Whether the text says more than an exit code."""
         return _ERROR_PREFIX.sub("", self.text) != ""
 
 
+_PLAIN_WORD = re.compile(r"[A-Za-z][A-Za-z'’-]{0,19}")
+_MAX_PHRASE_WORDS, _MIN_PHRASE_CHARS = 8, 6
 _NAME = r"[\"'`‘]?([@\w./~][\w.@/+-]{0,80}?)"
 _FLAG = r"[\"'`‘]?(-{0,2}[@\w./~][\w.:@/+=-]{0,80}?)"
 _END = r"(?=[\"'`’:,;)]|\.?(?:\s|$))"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
@@ -59,7 +59,9 @@ def align_failure(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
         named += (each for each in between[-1:] if _is_named_by_error(each, failed, about))
         if not later.has_worked or later.name != failed.name:
             continue
-        if _is_same_call(failed, later):
+        if _is_same_call(failed, later) or (
+            between and _is_other_mode(between[-1], failed) and _extends(failed, later)
+        ):
             found = (
                 _find_preparation(failed, between, named, about) if later.turn == failed.turn else FailureEnding.RETRIED
             )
@@ -67,13 +69,15 @@ def align_failure(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
             _has_same_goal(failed, each) for each in calls[at + 1 : end]
         ):
             continue  # a preparation; the retry itself comes later
+        elif _is_other_mode(later, failed) and any(_extends(failed, each) for each in calls[at + 1 : end]):
+            continue  # `cmake -B` before `cmake --build`
         elif named and _has_same_goal(failed, later):
             found = _build_preparation(failed, named, about)  # the goal was reached after it, with other arguments
         else:
             found = _find_replacement(failed, later, between, about)
         if found is not None:
             return _judge_remedy(found, about, at)
-        if _has_same_goal(failed, later):
+        if _has_same_goal(failed, later) or (at == index + 1 and (failed.is_read_only or not later.is_read_only)):
             ending = FailureEnding.LEFT
     return RemedyAlignment(remedy=None, ending=ending)
 
@@ -119,6 +123,30 @@ def _is_same_call(failed: SessionCall, later: SessionCall) -> bool:
     )
 
 
+def _extends(failed: SessionCall, later: SessionCall) -> bool:
+    """Return whether a call that worked is the failed one, perhaps with more options."""
+    wanted = failed.failing_command
+    return wanted is not None and any(
+        each.head == wanted.head and each.place == wanted.place and not _drop_words(wanted.args, each.args)
+        for each in (_list_last_commands(later) if later.has_worked else ())
+    )
+
+
+def _is_other_mode(act: SessionCall, failed: SessionCall) -> bool:
+    """Return whether a call runs the same program with other flags alone, which then prepares what failed."""
+    wanted = failed.failing_command
+    if wanted is None or not act.has_worked or act.is_edit:
+        return False
+    modes = {word for word in wanted.args if is_flag(word)}
+    return any(
+        each.program == wanted.program
+        and bool(flags := {word for word in each.args if is_flag(word)})
+        and bool(modes)
+        and flags.isdisjoint(modes)
+        for each in act.commands
+    )
+
+
 def _make_run_key(command: ShellCommand, failed: ShellCommand) -> tuple[object, ...]:
     return command.words, command.env, command.place, _list_unfinished_steps(command, failed)
 
@@ -158,11 +186,13 @@ def _replace_command(
     if about.cause is ErrorCause.PROGRAM and any(
         get_program_name(word) == get_program_name(about.subject) for word in failed.head
     ):
-        return _replace_program(failed, later, about)
+        return _replace_program(failed, later, about, is_next=is_next)
     if _is_through_interpreter(failed, later):
         return _build_remedy(RemedyKind.INSTEAD, about, failed.words[:1], later.words[:2])
     if failed.program != later.program:
-        return None
+        is_same_task = bool(failed.words[1:]) and failed.words[1:] == later.words[1:] and failed.place == later.place
+        is_known_kind = is_next and is_same_task and not is_flag(failed.words[1])
+        return _build_remedy(RemedyKind.INSTEAD, about, failed.base, later.base) if is_known_kind else None
     differing = [
         what
         for what, is_same in (
@@ -207,7 +237,9 @@ def _is_through_interpreter(failed: ShellCommand, later: ShellCommand) -> bool:
     return list(map(posixpath.normpath, later.words[1:2])) == [posixpath.normpath(failed.words[0])]
 
 
-def _replace_program(failed: ShellCommand, later: ShellCommand, about: ClassifiedError) -> Remedy | None:
+def _replace_program(
+    failed: ShellCommand, later: ShellCommand, about: ClassifiedError, *, is_next: bool
+) -> Remedy | None:
     """For a missing program only the way it is started matters."""
     if failed.program == later.program and (failed.head, failed.before) != (later.head, later.before):
         return _build_remedy(RemedyKind.INSTEAD, about, failed.head, (*_join_steps(later.before), *later.head))
@@ -224,6 +256,11 @@ def _replace_program(failed: ShellCommand, later: ShellCommand, about: Classifie
         and SequenceMatcher(None, failed.program, "".join(later.words[:2])).ratio() > 0.8
     ):
         return _build_remedy(RemedyKind.INSTEAD, about, failed.head, later.words[: -len(shared)])  # `docker compose`
+    wanted = [word for word in failed.args if not is_flag(word) and len(word) > 2]
+    if is_next and wanted and all(any(word in other for other in later.words[1:]) for word in wanted):
+        return _build_remedy(
+            RemedyKind.INSTEAD, about, failed.head, later.head
+        )  # `find src -name '*x*'` for `fd x src`
     return None
 
 
@@ -231,7 +268,7 @@ def _replace_words(
     failed: ShellCommand, later: ShellCommand, about: ClassifiedError, *, is_next: bool
 ) -> Remedy | None:
     gone, new = _drop_words(failed.args, later.args), _drop_words(later.args, failed.args)
-    lost, came = _list_loose_words(failed.args, gone), _list_loose_words(later.args, new)
+    lost, came = _list_loose_words(failed.args, later.args), _list_loose_words(later.args, failed.args)
     base = later.base
     kept = tuple(word for word in later.args if "://" in word and word not in (*base, *new))
     if not lost and not came:
@@ -320,7 +357,7 @@ def _find_preparation(
         return FailureEnding.RETRIED
     if told:
         return _build_preparation(failed, told[-1:], about)
-    if len(acts) == 1 and not acts[0].is_edit and _is_preparation(acts[0]):
+    if len(acts) == 1 and not acts[0].is_edit and (_is_preparation(acts[0]) or _is_other_mode(acts[0], failed)):
         return _build_preparation(failed, acts, about)
     return FailureEnding.LEFT
 
@@ -348,6 +385,8 @@ def _build_preparation(
 ) -> Remedy | FailureEnding | None:
     wanted = failed.failing_command
     wrong = wanted.base if wanted else ()
+    if wanted and len(wrong) == 1:
+        wrong += tuple(word for word in wanted.args if is_flag(word))[:1]
     tool = "" if wanted else failed.name
     last = chosen[-1]
     if not last.command:
@@ -415,7 +454,8 @@ def _build_remedy(
     wrong, right = tuple(wrong), tuple(right)
     if wrong == right:
         return None
-    return Remedy(change=change, cause=about.cause, about=about.subject, wrong=wrong, right=right, tool=tool)
+    says = about.phrase if about.cause is ErrorCause.OTHER else ""
+    return Remedy(change=change, cause=about.cause, about=about.subject, wrong=wrong, right=right, tool=tool, says=says)
 
 
 def _cut_after_word(command: ShellCommand, word: str) -> tuple[str, ...]:
@@ -426,17 +466,24 @@ def _cut_after_word(command: ShellCommand, word: str) -> tuple[str, ...]:
 
 
 def _drop_words(words: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    left = Counter(words) - Counter(others)
-    return tuple(word for word in dict.fromkeys(words) if left[word])
+    return tuple(word for word, is_new in _mark_new(words, others) if is_new)
 
 
-def _list_loose_words(args: Sequence[str], changed: Sequence[str]) -> list[str]:
-    """Return the changed words that are neither flags nor values of changed flags."""
+def _mark_new(words: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Yield each word and whether the others lack it; of one that occurs again (`plan -out plan`) the last is new."""
+    rest, new = Counter(words), Counter(words) - Counter(others)
+    for word in words:
+        yield word, rest[word] <= new[word]
+        rest[word] -= 1
+
+
+def _list_loose_words(args: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Return the new words that are neither flags nor values of new flags."""
     found: list[str] = []
     after_flag = False
-    for word in args:
-        after_flag = word in changed and (after_flag or is_flag(word))
-        if word in changed and not after_flag:
+    for word, is_new in _mark_new(args, others):
+        after_flag = is_new and (after_flag or is_flag(word))
+        if is_new and not after_flag:
             found.append(word)
     return found
 

@@ -251,6 +251,7 @@ class Remedy:
     wrong: tuple[str, ...]
     right: tuple[str, ...]
     tool: str = ""  # for calls that are not a shell's
+    says: str = ""  # words of the error, if its cause says too little
 
     @property
     def can_be_quoted(self) -> bool:

@@ -162,7 +162,8 @@ def _make_remedy_key(remedy: Remedy) -> tuple[object, ...]:
         case RemedyKind.VARIABLE:
             return remedy.change, remedy.wrong[:1], remedy.right[: len(remedy.right) - len(remedy.wrong)]
         case RemedyKind.FIRST:
-            return remedy.change, remedy.tool, tuple(map(get_program_name, remedy.wrong[:1])), remedy.right
+            # A preparation depends on the state, which only the error tells.
+            return remedy.change, remedy.tool, tuple(map(get_program_name, remedy.wrong[:1])), remedy.right, remedy.says
         case _:
             return remedy.change, remedy.tool, remedy.wrong, remedy.right
 
@@ -191,6 +192,8 @@ def _join_support(support: _Support) -> SupportedRemedy:
         remedy = replace(remedy, wrong=shared, right=right)
     if len({made.about for _, _, made in support}) > 1:
         remedy = replace(remedy, about="")
+    if len({made.says for _, _, made in support}) > 1:
+        remedy = replace(remedy, says="")
     traces = {f"{facts.file or facts.session} turn {failure.turn}": None for facts, failure, _ in support}
     return SupportedRemedy(
         remedy=remedy,

@@ -1,4 +1,4 @@
-"""Wording of a remedy as a lesson: the agent's own commands and our words, never text that a tool returned."""
+"""Wording of a remedy as a lesson: the agent's own commands, our words, and at most a few plain words of an error."""
 
 from __future__ import annotations
 
@@ -59,6 +59,8 @@ def _describe_remedy(remedy: Remedy) -> str:
             return f"{doing} first when {failed} {fails}"
         case RemedyKind.PLACE if remedy.right[1] == ".":
             return f"run `{quote_for_shell(remedy.right[3:])}` in the project's own directory; `{wrong}` {fails}"
+        case _ if remedy.says:
+            return f"run `{right}` when `{wrong}` {fails}"
         case RemedyKind.INSTEAD if remedy.right[-len(remedy.wrong) :] == remedy.wrong:
             return f"run `{right}`; `{wrong}` alone {fails}"
         case _:
@@ -83,7 +85,7 @@ def _describe_failure(remedy: Remedy) -> str:
         case ErrorCause.SERVICE:
             return "finds no server running"
         case _:
-            return "fails"
+            return f'says "{remedy.says}"' if remedy.says else "fails"
 
 
 def describe_evidence(held: SupportedRemedy, now: datetime) -> str:
@@ -122,7 +124,7 @@ def draft_lesson(held: SupportedRemedy, *, now: datetime, user: str, project: st
             error_signature=held.signatures[0], trace=held.traces[-1], told=describe_evidence(held, now)
         ),
         body=SelfPlayLessonBody(
-            trigger=f"{remedy.cause.value}: {remedy.about}",
+            trigger=f"{remedy.cause.value}: {remedy.says or remedy.about}",
             anti_pattern=quote_for_shell(remedy.wrong),
             correct_pattern=quote_for_shell(remedy.right),
             domains=(remedy.tool or _SHELL,),
@@ -170,7 +172,8 @@ def find_remedy_for_call(lessons: Iterable[Engram], failed: SessionCall) -> str:
 
 def _is_about(lesson: Engram, body: SelfPlayLessonBody, failed: SessionCall, about: ClassifiedError) -> bool:
     """Return whether the failed call is the one that the lesson warns of, with the same error."""
-    is_same_name = bool(about.subject) and body.trigger == f"{about.cause.value}: {about.subject}"
+    subject = about.phrase if about.cause is ErrorCause.OTHER else about.subject
+    is_same_name = bool(subject) and body.trigger == f"{about.cause.value}: {subject}"
     if not is_same_name and not _is_same_error(lesson.evidence.error_signature, about.signature):
         return False
     if not failed.command:
