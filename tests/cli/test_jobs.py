@@ -29,7 +29,7 @@ def test_what_is_left_to_a_worker_is_done_by_one(direct: Direct, tmp_path: Path)
     assert "1 of 1 part" in direct.ok("jobs", "show", others[0], "--follow")
 
     done = direct.json("jobs", "show", imported["id"])
-    assert (done["state"], done["parts_done"], done["parts_total"], done["result"]) == ("done", 1, 1, {"imported": 2})
+    assert (done["state"], done["parts_done"], done["parts_total"], done["result"]["imported"]) == ("done", 1, 1, 2)
     assert {skill["name"] for skill in direct.json("skills", "list", "--layer", "user")["skills"]} == {"tea", "coffee"}
     failed = direct.json("jobs", "show", lost["id"])
     assert failed["state"] == "failed"

@@ -59,6 +59,6 @@ def test_a_large_upload_is_shown_in_part_and_left_to_a_worker(
         while queue.count_unfinished_jobs():
             pass
     done = api.get(f"/api/v1/jobs/{job['id']}").json()
-    assert (done["state"], done["parts_done"], done["result"]) == ("done", 2, {"imported": 3})
+    assert (done["state"], done["parts_done"], done["result"]["imported"]) == ("done", 2, 3)
     assert api.get("/api/v1/skills/s2").status_code == 200
     assert list((habitus.settings.home / uploading.UPLOADS_DIR).iterdir()) == []

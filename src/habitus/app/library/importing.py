@@ -40,7 +40,8 @@ from habitus.skills.formats.base import ImportEntry, IncomingSkill, OutgoingSkil
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
-from habitus.skills.model import Diagnostic, Severity, SkillState, Stage, UsageCounters
+from habitus.skills.model import Author, Diagnostic, Severity, SkillState, Stage, UsageCounters
+from habitus.skills.review import ReviewQueue
 from habitus.skills.sources import fetching
 from habitus.skills.sources.discovery import DownloadPolicy
 from habitus.skills.sources.importing import (
@@ -74,6 +75,8 @@ class ImportOptions:
     # Which addresses a download may reach.
     reach: DownloadPolicy = field(default_factory=DownloadPolicy)
     progress: Progress = lambda count: None
+    # Shared by the parts of a job, so that one undo takes all of them back.
+    change_id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -369,6 +372,7 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
     """Import the entries, and return their results with one undo command for all of them."""
     results: list[EntryResult] = []
     author = home.build_author("imported")
+    author = replace(author, change_id=options.change_id or author.change_id)
     tasks: dict[str, bytes] = {}
 
     def note_tasks(entry: ImportEntry) -> ImportEntry:
@@ -396,9 +400,17 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
             results.append(result)
             options.progress(len(results))
     taken = ImportResult(results=tuple(results))
-    targets = (*build_change_undo(author)[1:],) if taken.new_skills else ()
+    is_new_here = bool(taken.new_skills) or _has_held(home.review, author, results)
+    targets = build_change_undo(author)[1:] if is_new_here else ()
     undo = (*targets, *build_lesson_targets(lessons))
     return replace(taken, undo=("undo", *undo) if undo else ())
+
+
+def _has_held(review: ReviewQueue, author: Author, results: Iterable[EntryResult]) -> bool:
+    """Whether this import itself, and not an earlier one, holds skills for review."""
+    if not any(one.verdict is ImportVerdict.HELD for one in results):
+        return False
+    return any(one.author.change_id == author.change_id for one in review.list(with_contents=False))
 
 
 def _is_newly_imported(result: EntryResult) -> bool:

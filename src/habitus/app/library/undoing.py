@@ -18,6 +18,7 @@ from habitus.skills import edits, trees
 from habitus.skills.layers.layer import Layer
 from habitus.skills.library import Library
 from habitus.skills.model import Author, LifecycleAction, SkillVersion
+from habitus.skills.review import Proposal, ReviewQueue
 from habitus.skills.stores.base import ChangedSkillRecord, SkillWriteResult
 from habitus.skills.stores.base import RestoreStep as SkillStep
 
@@ -82,12 +83,29 @@ def undo_targets(home: Home, targets: Sequence[str], reason: str) -> UndoResult:
             kept.append(str(error))
     again = dict.fromkeys(target for one in done for target in one.targets)
     return UndoResult(
-        messages=tuple(f"{one.subject} {one.message.removesuffix('.')}." for one in done),
+        messages=_summarize_changes(done),
         failures=tuple(kept),
         undo=("undo", *again) if again else (),
     )
 
 
+def _summarize_changes(done: Sequence[UndoneChange]) -> tuple[str, ...]:
+    """Return a sentence per change, or one for all that read the same if they are many."""
+    subjects: dict[str, list[str]] = {}
+    for one in done:
+        subjects.setdefault(one.message.removesuffix("."), []).append(one.subject)
+    return tuple(
+        line
+        for message, each in subjects.items()
+        for line in (
+            [f"{subject} {message}." for subject in each]
+            if len(each) <= _MAX_LISTED
+            else [f"{len(each):,} skills, such as {each[0]}: each {message}."]
+        )
+    )
+
+
+_MAX_LISTED = 10
 UndoAction = Callable[[], list[UndoneChange]]
 
 
@@ -130,11 +148,21 @@ def _plan_change(home: Home, change: str, author: Author) -> list[UndoAction]:
     """Return the actions that undo everything one command did."""
     writable = [layer for layer in home.skills.layers if layer.can_write]
     found = [(layer, each) for layer in writable for each in layer.store.list_changed_skills(change)] if change else []
-    if not found:
+    held = [one for one in home.review.list(with_contents=False) if change and one.author.change_id == change]
+    if not found and not held:
         raise NotFound(f"No change '{change}' is known.", hint="Write NAME:VERSION; see 'habitus skills history NAME'.")
     # Newly created skills go first, because they may occupy a name that is to be restored.
     found.sort(key=lambda each: not _is_new_in_layer(each[1]))
-    return [partial(_undo_change, home, layer, changed, author) for layer, changed in found]
+    return [
+        *(partial(_withdraw_proposal, home.review, one, author) for one in held),
+        *(partial(_undo_change, home, layer, changed, author) for layer, changed in found),
+    ]
+
+
+def _withdraw_proposal(review: ReviewQueue, proposal: Proposal, author: Author) -> list[UndoneChange]:
+    """Withdraw a skill of an import that is still held for review."""
+    review.withdraw(proposal.id, author)
+    return [UndoneChange(subject=proposal.location, message="no longer needs review")]
 
 
 def _is_new_in_layer(changed: ChangedSkillRecord) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import shutil
 import time
@@ -191,19 +192,33 @@ class ImportJob(_JobKind):
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         if _is_web_source(part):
             taken = importing.add_skills_from_web(self._home, part["source"], overwrite=part.get("overwrite", False))
-            return Counter(result.verdict.value for result in taken.results)
+            return _count_verdicts(taken)
         # An empty list marks the last part of an upload, which removes the uploaded file.
         if not part["only"]:
             shutil.rmtree(Path(part["source"]).parent, ignore_errors=True)
             return {}
         place = importing.build_upload_origin(Path(part["source"])) if part.get("is_upload") else ""
         options = importing.ImportOptions(
-            overwrite=part.get("overwrite", False), is_trusted=part.get("trust", False), place=place
+            overwrite=part.get("overwrite", False),
+            is_trusted=part.get("trust", False),
+            place=place,
+            change_id=hashlib.sha256(key.rpartition("/")[0].encode()).hexdigest()[:16],
         )
         taken = importing.import_skills(
             self._home, _resolve_source(part), part["only"], part.get("layer", "user"), options
         )
-        return Counter(result.verdict.value for result in taken.results)
+        return _count_verdicts(taken)
+
+    def summarize_results(self, results: Sequence[Any]) -> Any:
+        undo = next((result["undo"] for result in results if result.get("undo")), "")
+        counts = [{verdict: count for verdict, count in result.items() if verdict != "undo"} for result in results]
+        return {**_sum_counts(counts), **({"undo": undo} if undo else {})}
+
+
+def _count_verdicts(taken: importing.ImportResult) -> dict[str, Any]:
+    """Return how many skills got which verdict, and the command that undoes the import."""
+    counts = Counter(result.verdict.value for result in taken.results)
+    return {**counts, **({"undo": f"habitus {' '.join(taken.undo)}"} if taken.undo else {})}
 
 
 _WEB_PREFIXES = ("https://", "http://")

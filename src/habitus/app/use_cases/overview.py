@@ -161,17 +161,20 @@ def _list_learned_items(recent: Iterable[SkillSummary], lessons: Iterable[Engram
 
 
 def _list_import_batches(skills: Library, recent: Iterable[SkillSummary]) -> list[ImportBatch]:
-    """Group recently imported skills by import."""
-    together: dict[datetime, list[str]] = {}
-    for one in recent:
-        if one.source is SkillSource.IMPORTED and one.modified_on is not None:
-            # One import stamps all of its skills with the same timestamp.
-            together.setdefault(one.modified_on, []).append(one.name)
-    found = []
-    for on in sorted(together, reverse=True)[:_MAX_SHOWN]:
-        change = skills.list_versions(together[on][0])[-1].author
+    """Return the latest imports, each as a whole: a large one writes its skills in batches with times of their own."""
+    left = {one.name: one for one in recent if one.source is SkillSource.IMPORTED and one.modified_on is not None}
+    found: list[ImportBatch] = []
+    while left and len(found) < _MAX_SHOWN:
+        latest = max(left.values(), key=lambda one: str(one.modified_on))
+        assert latest.modified_on is not None
+        change = skills.list_versions(f"{latest.name}@{latest.layer}")[-1].author
+        together = {latest.name}
+        if change.change_id:
+            store = skills.get_layer(latest.layer).store
+            together |= left.keys() & {one.name for one in store.list_changed_skills(change.change_id)}
         undo = build_change_undo(change) if change.change_id else ()
-        found.append(ImportBatch(names=sorted(together[on]), imported_on=on, undo=undo))
+        found.append(ImportBatch(names=sorted(together), imported_on=latest.modified_on, undo=undo))
+        left = {name: one for name, one in left.items() if name not in together}
     return found
 
 
