@@ -151,7 +151,7 @@ def work(home: Path, url: str, size: int, changes: int, searches: int) -> None:
         edited, edit_cpu_ms = time.perf_counter(), 1000 * (time.process_time() - began_cpu) / changes
         store = habitus.skills.get_layer("user").store
         for _ in range(changes):
-            store.record_use(made(chance.randrange(size)).name, succeeded=True)
+            store.add_counts(made(chance.randrange(size)).name, {"used": 1, "succeeded": 1})
         counted = time.perf_counter()
         at = habitus.skills.snapshot()
         if searches:

@@ -24,6 +24,7 @@ from habitus.skills import names
 from habitus.skills.model import ActorKind, Author, Manifest, Skill, Stage
 from habitus.skills.review import ProposalAction, SkillChange
 from tests.agent.conftest import Talk
+from tests.usage import record_use
 
 CODE = "import json, sys\nprint(sum(json.loads(sys.argv[1])['numbers']))\n"
 SCHEMA = {
@@ -275,7 +276,7 @@ async def test_code_in_a_tool_can_read_the_library_and_no_more(talk: Talk, habit
 async def test_a_proved_tool_is_recommended_before_the_steps(talk: Talk, habitus: Habitus) -> None:
     await kept(habitus, "add-up")
     for _ in range(12):
-        habitus.skills.count_use("add-up", stage=Stage.CODE, succeeded=True)
+        record_use(habitus, "add-up", stage=Stage.CODE, succeeded=True)
     session, _ = talk([calls("recall_skill", {"name": "add-up"}), says("ok")])
     await session.turn("add these")
     assert "Try the tool `add_up` first: it is tested." in results(session)[0]

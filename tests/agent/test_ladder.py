@@ -11,6 +11,7 @@ from habitus.skills.model import Skill, Stage
 from tests.agent.conftest import Talk
 from tests.agent.test_code_tools import kept, results
 from tests.agent.test_turn import Watcher
+from tests.usage import record_use
 
 pytestmark = pytest.mark.req("LA-01")
 
@@ -80,7 +81,7 @@ async def test_fresh_from_its_passed_cases_a_tool_is_tried_first_until_a_use_spe
     session, _ = talk([calls("recall_skill", {"name": "add-up"}), says("ok")])
     await session.turn("add these")
     assert "Try the tool `add_up` first: it is tested." in results(session)[0]
-    habitus.skills.count_use("add-up", stage=Stage.CODE, succeeded=False)
+    record_use(habitus, "add-up", stage=Stage.CODE, succeeded=False)
     later, _ = talk([calls("recall_skill", {"name": "add-up"}), says("ok")])
     await later.turn("add these")
     assert "There is a tool `add_up` for it, too." in results(later)[0]

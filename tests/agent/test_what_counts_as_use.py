@@ -9,8 +9,9 @@ import pytest
 
 from habitus.app import Habitus
 from habitus.app.learning.mining import JournalMiner
-from habitus.app.learning.verdicts import SkillUseCounter, list_due_transitions
+from habitus.app.learning.verdicts import list_due_transitions
 from habitus.files import build_file
+from habitus.journal.usage import UsageCounts
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, SelfPlayLessonBody
 from habitus.settings import Settings
@@ -100,7 +101,7 @@ async def test_a_skill_that_the_person_calls_by_its_name_is_used_where_it_left_a
         session = habitus.session(ScriptedModel([says(reply)]))
         await session.turn("/wrap the vase", invoked=wrap)
         await session.close()
-        assert steps_of(habitus, "wrap") == (number, number, 0)
+        assert steps_of(habitus, "wrap") == (number, 0, 0)
 
 
 @pytest.mark.req("SK-06")
@@ -181,12 +182,10 @@ async def test_steps_that_were_followed_after_the_tool_failed_take_what_came_of_
 
 
 def recounted(habitus: Habitus, name: str) -> tuple[int, int, int]:
-    """The same of the turns that are kept."""
+    """The same from the recorded uses and judgements."""
     version = habitus.skills.load(name).version
-    uses = SkillUseCounter(habitus, "user", name, version)
-    counted = sum(
-        map(uses.count_turn, habitus.journal.list_turns_showing_skill(name, "user", version)), UsageCounters()
-    )
+    used = [one for one in habitus.journal.load_uses(name, "user") if one.use.stage == Stage.STEPS.value]
+    counted = sum((one.counts for one in used if one.use.version == version), UsageCounts())
     return counted.used, counted.succeeded, counted.failed
 
 

@@ -383,7 +383,7 @@ def test_a_skill_that_fails_is_a_persons_to_retire(direct: Direct) -> None:
     with opened(direct) as habitus:
         steps = Skill(name="bad-advice", description="Advises on tea.", body="1. Boil it twice.")
         habitus.skills.create(steps, habitus.build_author())
-        for number in range(2):
+        for number in range(3):
             with habitus.turn("advise me on tea", conversation=f"c{number}") as turn:
                 turn.run("recall_skill", {"name": "bad-advice"})
                 turn.done("Twice.", ok=False)
@@ -391,8 +391,8 @@ def test_a_skill_that_fails_is_a_persons_to_retire(direct: Direct) -> None:
     (waiting,) = direct.json("review", "list")["proposals"]
     assert (waiting["name"], waiting["action"]) == ("bad-advice", "disable")
     with opened(direct) as habitus:
-        turns = ", ".join(turn.id for turn in reversed(habitus.journal.list_latest_turns(limit=2)))
-    assert waiting["reasons"] == [f"It failed in 2 of the 2 uses that were judged: turns {turns}."]
+        turns = ", ".join(turn.id for turn in reversed(habitus.journal.list_latest_turns(limit=3)))
+    assert waiting["reasons"] == [f"It failed in 3 of the 3 uses that were judged: turns {turns}."]
     direct.ok("review", "approve", str(waiting["id"]))
     assert direct.ok("curate", "--apply", env=FEW) == "Nothing to curate.\n"
     (off,) = [one for one in direct.json("skills", "list")["skills"] if one["name"] == "bad-advice"]

@@ -15,6 +15,7 @@ from habitus.cli.commands import FEATURED_COMMANDS, build_commands
 from habitus.settings import get_account_name
 from tests.cli.conftest import Direct
 from tests.homes import furnish
+from tests.usage import record_use
 
 pytestmark = pytest.mark.req("CL-01")
 
@@ -306,13 +307,15 @@ def test_the_counters_of_a_skill_stand_in_list_show_and_stats(stocked: Direct) -
     assert "\nused " not in stocked.ok("skills", "show", "csv-summary")
     with Habitus.open(read_settings(stocked.home, stocked.cli.environ())) as habitus:
         habitus.skills.count_recommendation("csv-summary")
-        habitus.skills.count_use("csv-summary")
-    assert "shown 1 time, used 1: no feedback, last " in stocked.ok("skills", "show", "csv-summary")
+        record_use(habitus, "csv-summary")
+    assert "shown 1 time, used 1: succeeded 0, failed 0, no feedback 1, last " in stocked.ok(
+        "skills", "show", "csv-summary"
+    )
     assert stocked.ok("skills", "stats").splitlines()[1].endswith("no feedback")
     assert stocked.json("skills", "stats")["stats"][0]["reliability"] is None
     with Habitus.open(read_settings(stocked.home, stocked.cli.environ())) as habitus:
-        habitus.skills.count_use("csv-summary", succeeded=True)
-    assert "used 2: succeeded 1, failed 0, last " in stocked.ok("skills", "show", "csv-summary")
+        record_use(habitus, "csv-summary", succeeded=True)
+    assert "used 2: succeeded 1, failed 0, no feedback 1, last " in stocked.ok("skills", "show", "csv-summary")
     header, row = stocked.ok("skills", "list", "--layer", "user").splitlines()
     assert (header.split()[:5], row.split()[:5]) == (
         ["name", "state", "layer", "version", "used"],

@@ -17,8 +17,7 @@ def test_counts_by_presence_are_marked_and_retire_nobody(direct: Direct) -> None
         habitus.skills.create(
             Skill(name="old-hand", description="Knows it all.", body="1. Know it."), habitus.build_author()
         )
-        for _ in range(9):
-            habitus.skills.get_layer("user").store.record_use("old-hand", succeeded=False)
+        habitus.skills.get_layer("user").store.add_counts("old-hand", {"used": 9, "failed": 9})
         with sql.write_transaction(habitus.shared) as connection:
             connection.execute(sa.text("UPDATE skill_counters SET by_presence_until = '2999-01-01T00:00:00+00:00'"))
     said = direct.ok("skills", "stats")

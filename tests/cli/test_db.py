@@ -19,6 +19,7 @@ from habitus.skills.model import Skill
 from tests.cli.conftest import Direct
 from tests.contracts import postgres
 from tests.homes import furnish
+from tests.usage import record_use
 
 MADE_OF_OTHERS = {
     *("agent_skills", "agent_skill_files", "blobs", "sequences", "memory_revision", "skill_intents"),
@@ -121,7 +122,7 @@ def furnish_with_skills(home: Path) -> None:
         for name in ("tidy-inbox", "old-habit", "switched-off"):
             create(Skill(name=name, description="Does it.", body="1. Do."), me)
         habitus.skills.edit("tidy-inbox", TextEdit(operation=EditOperation.APPEND, content="2. Archive."), me)
-        habitus.skills.get_layer("user").store.record_use("tidy-inbox", succeeded=True)
+        record_use(habitus, "tidy-inbox", succeeded=True)
         habitus.skills.remove("old-habit", me)
         habitus.skills.set_enabled("switched-off", False, me)
         habitus.memory.add("Dates are day-first.")

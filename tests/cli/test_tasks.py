@@ -12,7 +12,7 @@ from habitus.agent.recorder import judge_explicitly
 from habitus.app import Habitus, read_settings
 from habitus.app.operating.erasure import erase_user
 from habitus.events import OutcomeKind
-from habitus.journal.model import SelectedSkill, SelectionSlot, Turn
+from habitus.journal.model import SelectedSkill, SelectionSlot, SourceKind, Turn
 from habitus.llm.model import AssistantMessage
 from habitus.skills.choosing.menu import compute_fingerprint
 from tests.cli.conftest import Direct
@@ -172,7 +172,7 @@ def _asked(direct: Direct, reply: str, *, count: int = 3, went: OutcomeKind = Ou
                 user=habitus.settings.user,
                 messages=(pack_message(AssistantMessage(text=reply)),),
                 selected=(SelectedSkill(name="csv-summary", place=SelectionSlot.LOADED, reason="asked for"),),
-                outcomes=(judge_explicitly(went, "user"),),
+                outcomes=(judge_explicitly(went, "user", SourceKind.PERSON),),
             )
             habitus.journal.record_turn(turn)
 

@@ -469,11 +469,13 @@ def _opened(direct: Direct, home: Path) -> Iterator[Habitus]:
 
 
 def _steady(told: Any, home: Path, person: Path | None = None) -> Any:
-    """Without moments, the ids that are drawn, the room on the disk, and where the homes lie."""
+    """Without moments, the ids that are drawn, the room on the disk, where the homes lie, and the kind of a door."""
     text = re.sub(r"\d{4}-\d\d-\d\dT[0-9:.+-]+", "MOMENT", json.dumps(told, sort_keys=True))
     text = re.sub(r'"token": "[^"]+"', '"token": "DRAWN"', text.replace(str(home), "HOME"))
     text = text.replace(str(person), "PERSON") if person else text
     text = re.sub(r'\["undo", "[0-9a-f]{8}"\]', '["undo", "CHANGE"]', text)
+    # A judgement by command is a person's, one by request a program's.
+    text = re.sub(r'"source_kind": "(person|program)"', '"source_kind": "DOOR"', text)
     text = re.sub(r'"seconds": [0-9.e-]+', '"seconds": 0', text)
     text = re.sub(r"[\d.]+ .?B free", "ROOM free", text)
     text = re.sub(r"enter\?key=[\w-]+", "enter?key=DRAWN", text)

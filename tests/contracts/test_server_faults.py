@@ -28,6 +28,7 @@ from habitus.skills.model import Skill, Stage
 from tests.contracts.lines import Line
 from tests.contracts.test_two_hosts import soon
 from tests.homes import furnish
+from tests.usage import record_use
 
 TEA = Skill(name="brew-tea", description="Brews tea.", body="1. Boil.")
 
@@ -81,15 +82,15 @@ def test_what_was_written_before_a_cut_is_there_and_what_was_refused_is_not(tmp_
     with opened(tmp_path, line.url) as habitus:
         habitus.skills.create(TEA, habitus.build_author())
         store = habitus.skills.get_layer("user").store
-        store.record_use("brew-tea", succeeded=True)
+        store.add_counts("brew-tea", {"used": 1, "succeeded": 1})
         line.cut()
         for _ in range(3):
             with pytest.raises(StorageFailed, match="The database is unreachable"):
-                store.record_use("brew-tea", succeeded=True)
+                store.add_counts("brew-tea", {"used": 1, "succeeded": 1})
         with pytest.raises(StorageFailed, match="The database is unreachable"):
             habitus.skills.remove("brew-tea", habitus.build_author())
         line.restore()
-        store.record_use("brew-tea", succeeded=True)
+        store.add_counts("brew-tea", {"used": 1, "succeeded": 1})
         assert uses(habitus) == 2
         assert [version.number for version in habitus.skills.get_layer("user").store.list_versions("brew-tea")] == [1]
 
@@ -122,7 +123,7 @@ def test_counting_under_cuts_counts_what_it_says(tmp_path: Path, line: Line) -> 
                 cutting.start()
                 cuts += 1
             with suppress(StorageFailed):
-                store.record_use("brew-tea", succeeded=True)
+                store.add_counts("brew-tea", {"used": 1, "succeeded": 1})
                 told += 1
             if number % 30 == 0 and number:
                 cutting.join()
@@ -137,7 +138,7 @@ def test_a_slow_server_is_waited_for(tmp_path: Path, line: Line) -> None:
     with opened(tmp_path, line.url) as habitus:
         habitus.skills.create(TEA, habitus.build_author())
         line.delay = 0.02
-        habitus.skills.get_layer("user").store.record_use("brew-tea", succeeded=True)
+        record_use(habitus, "brew-tea", succeeded=True)
         assert uses(habitus) == 1
 
 
@@ -156,7 +157,7 @@ def test_a_server_that_is_restarted_under_load_loses_no_count(tmp_path: Path, ur
                 end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = :name"
                 assert connection.execute(sa.text(end), {"name": name}).all()
             with suppress(StorageFailed):
-                store.record_use("brew-tea", succeeded=True)
+                store.add_counts("brew-tea", {"used": 1, "succeeded": 1})
                 told += 1
         assert told == 100  # a connection that was ended is noticed before it is used
         assert uses(habitus) == told
@@ -323,5 +324,5 @@ def test_a_disk_that_is_full_on_the_server_is_said_and_loses_nothing(tmp_path: P
         with pytest.raises(StorageFailed, match=r"No space left for .*; nothing was changed"):
             _ = [habitus.skills.create(skill, habitus.build_author()) for skill in big]
         assert habitus.skills.load("brew-tea").body == TEA.body
-        habitus.skills.get_layer("user").store.record_use("brew-tea", succeeded=True)
+        record_use(habitus, "brew-tea", succeeded=True)
         assert uses(habitus) == 1

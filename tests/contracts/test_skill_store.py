@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -170,10 +171,10 @@ def test_rollback_is_a_new_version_with_the_old_text(store: SkillStore) -> None:
 def test_counters_survive_edits_and_are_kept_per_version(store: SkillStore) -> None:
     saved(store, body="one")
     store.increment_recommended("csv-summary")
-    store.record_use("csv-summary", succeeded=True)
+    store.add_counts("csv-summary", {"used": 1, "succeeded": 1})
     saved(store, body="two")
-    store.record_use("csv-summary", succeeded=False)
-    store.record_use("csv-summary")
+    store.add_counts("csv-summary", {"used": 1, "failed": 1})
+    store.add_counts("csv-summary", {"used": 1}, last_used=datetime.now(UTC))
     total = store.read_counters("csv-summary")[Stage.STEPS]
     assert (total.recommended, total.used, total.succeeded, total.failed) == (1, 3, 1, 1)
     assert total.last_used is not None
@@ -185,7 +186,7 @@ def test_counters_survive_edits_and_are_kept_per_version(store: SkillStore) -> N
 @pytest.mark.req("SK-06")
 def test_stages_are_counted_apart(store: SkillStore) -> None:
     saved(store)
-    store.record_use("csv-summary", stage=Stage.CODE, succeeded=True)
+    store.add_counts("csv-summary", {"used": 1, "succeeded": 1}, stage=Stage.CODE)
     counters = store.read_counters("csv-summary")
     assert counters.keys() == {Stage.CODE}
     assert replace(counters[Stage.CODE], last_used=None) == UsageCounters(used=1, succeeded=1)
@@ -377,7 +378,7 @@ def test_many_skills_are_saved_at_once_and_only_what_changed_is_a_version(store:
 @pytest.mark.req("SK-19")
 def test_counters_of_another_system_are_kept_apart(store: SkillStore) -> None:
     saved(store)
-    store.record_use("csv-summary", succeeded=True)
+    store.add_counts("csv-summary", {"used": 1, "succeeded": 1})
     told = UsageCounters(recommended=5, used=3, succeeded=2, failed=1)
     store.record_imported_counts("csv-summary", Stage.STEPS, told)
     assert replace(store.read_counters("csv-summary")[Stage.STEPS], last_used=None) == UsageCounters(

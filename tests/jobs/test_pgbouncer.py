@@ -24,6 +24,7 @@ from tests.contracts.test_two_hosts import LEARN, lists, soon
 from tests.homes import furnish
 from tests.jobs.conftest import Nursed
 from tests.jobs.counting import check, queue_at, until
+from tests.usage import record_use
 
 pytestmark = [
     pytest.mark.full,
@@ -103,7 +104,7 @@ def test_names_do_not_leak_from_one_client_to_another(tmp_path: Path, url: str, 
             with habitus.turn(f"{user} {number}", conversation=f"of-{user}") as turn:
                 turn.done("ok")
             habitus.memory.add(f"{user} has kettle {number} of {user}.")
-            habitus.skills.get_layer("user").store.record_use("brew-tea", succeeded=True)
+            record_use(habitus, "brew-tea", succeeded=True)
             seen |= set(habitus.journal.list_session_ids())
         return seen
 

@@ -91,7 +91,7 @@ OPERATIONS: dict[str, Callable[[SkillStore], object]] = {
     "restore_as": lambda store: store.restore(store.list_archived()[0].id, ME, new_name="returned"),
     "rollback": lambda store: store.rollback("with-files", 1, ME),
     "disable": lambda store: store.set_enabled("report", False, ME),
-    "count": lambda store: store.record_use("report", succeeded=True),
+    "count": lambda store: store.add_counts("report", {"used": 1, "succeeded": 1}),
     "edit_by_hand": _edit_by_hand,
     "return_to": lambda store: store.restore_state_at(store.list_versions("report")[0].made_on, ME),
 }

@@ -26,6 +26,7 @@ from habitus.skills.layers.layer import USER_LAYER
 from habitus.skills.model import ActorKind, Author, Skill, SkillState, Stage
 from habitus.skills.review import ProposalAction, SkillChange
 from tests.homes import furnish
+from tests.usage import record_use
 
 NAMES = st.sampled_from(["brew-tea", "bake-bread", "patch-nets"])
 WHICH = st.integers(0, 5)
@@ -160,7 +161,7 @@ class Life(RuleBasedStateMachine):
             turn = Turn(id=f"t{self.tick}", session=f"s{self.tick}", request="", started_on=self.habitus.clock())
             judged = TurnOutcome(kind=went, weight=1.0, source="user")
             self.habitus.journal.record_turn(replace(turn, exposures=(shown,), outcomes=(judged,)))
-            self.habitus.skills.count_use(name, succeeded=is_good)
+            record_use(self.habitus, name, succeeded=is_good)
 
     @rule(name=NAMES)
     def a_lesson_helps(self, name: str) -> None:

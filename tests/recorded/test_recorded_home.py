@@ -16,6 +16,7 @@ from tests.recorded.record import ARCHIVE, read_back
 
 # Keys of the recorded answers that have another name today.
 RENAMED = {"change": "change_id", "who": "caller", "given": "arguments", "done": "parts_done", "of": "parts_total"}
+ADDED = {"source_kind"}
 STAMPS = {"alembic_version", "schema_compatibility"}
 
 
@@ -32,9 +33,18 @@ def test_all_that_was_recorded_is_read_back(place: Path) -> None:
         (place / "answers.json").read_text(),
         object_hook=lambda row: {RENAMED.get(key, key): value for key, value in row.items()},
     )
-    for command, rows in read_back(place).items():
+    # Whether steps succeeded was a guess when a turn ended; since 0029 somebody has to say so.
+    recorded["skills show tea"][0] |= {"counters.succeeded": 0}
+    for command, rows in _without_added(read_back(place)).items():
         assert rows == recorded.pop(command), command
     assert recorded == {}
+
+
+def _without_added(told: Any) -> Any:
+    """The answers without the keys that the earlier release did not have."""
+    return json.loads(
+        json.dumps(told), object_hook=lambda row: {key: value for key, value in row.items() if key not in ADDED}
+    )
 
 
 @pytest.mark.req("SC-01")
@@ -43,6 +53,10 @@ def test_no_row_is_lost_or_changed(place: Path, file: str) -> None:
     before = _rows(place / file)
     sql.open_engine(sql.build_sqlite_url(place / file)).dispose()
     after = _rows(place / file)
+    for row in before["skill_counters"]:
+        # Whether steps succeeded was a guess when a turn ended; since 0029 somebody has to say so.
+        if row["stage"] == "steps" and row["version"]:
+            row |= {"succeeded": 0, "failed": 0}
     for name, rows in before.items():
         # A migration may add columns.
         assert [{key: new[key] for key in old} for old, new in zip(rows, after[name], strict=True)] == rows, name

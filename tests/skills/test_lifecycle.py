@@ -142,11 +142,11 @@ def test_what_a_bound_proves_comes_before_how_uses_went(worth: UtilityAssessment
         (6, 0, LifecycleTransition.CLIMB),
         (18, 2, LifecycleTransition.CLIMB),
         (6, 4, LifecycleTransition.STAY),
-        (0, 5, LifecycleTransition.STAY),
-        (0, 6, LifecycleTransition.RETIRE),
+        (0, 2, LifecycleTransition.STAY),
+        (0, 8, LifecycleTransition.RETIRE),
     ],
 )
-def test_without_a_bound_six_uses_of_one_kind_are_enough(
+def test_without_a_bound_judged_uses_of_one_kind_are_enough(
     succeeded: int, failed: int, then: LifecycleTransition
 ) -> None:
     worth = UtilityAssessment(counters=UsageCounters(succeeded=succeeded, failed=failed))

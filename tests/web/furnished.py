@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from habitus.agent.history import pack_message
 from habitus.app import Habitus
 from habitus.events import OutcomeKind
-from habitus.journal.model import Exposure, SelectedSkill, SelectionSlot, Turn, TurnOutcome
+from habitus.journal.model import Exposure, ItemUse, SelectedSkill, SelectionSlot, Turn, TurnOutcome, UseManner
 from habitus.llm.model import AssistantMessage
 from habitus.skills.editable_fields import FieldChanges
 from habitus.skills.edits import EditOperation, TextEdit
@@ -17,6 +17,7 @@ from habitus.skills.review import ProposalAction, SkillChange
 from habitus.skills.trees import update_main_file
 from habitus.tools.code_stage import add_tool_files, build_case_from_call
 from habitus.tools.model import ToolProgram
+from tests.usage import record_use
 
 AGENT = Author(actor=ActorKind.AGENT, name="helper", reason="worked it out in a conversation about sales")
 
@@ -57,7 +58,7 @@ def furnish_with_life(habitus: Habitus) -> None:
         "close-the-month", TextEdit(), person, fields=FieldChanges(tags=("finance", "monthly", "books"))
     )
     for succeeded in (True, True, True, False, None):
-        habitus.skills.count_use("close-the-month", succeeded=succeeded)
+        record_use(habitus, "close-the-month", succeeded=succeeded)
     habitus.skills.set_enabled("tidy-inbox", False, person)
     _propose(habitus)
     for words, kind in (
@@ -182,9 +183,24 @@ def furnish_with_much(habitus: Habitus, *, skills: int, waiting: int, requests: 
                 user=habitus.settings.user,
                 selected=(SelectedSkill(name=name, place=SelectionSlot.LOADED, reason="the model asked for it"),),
                 exposures=tuple(shown),
+                uses=(_use(habitus, f"m{number}", name, 1, began),),
                 outcomes=outcomes,
             )
         )
+
+
+def _use(habitus: Habitus, turn: str, name: str, version: int, at: datetime, *, user: str = "") -> ItemUse:
+    return ItemUse(
+        id=f"{turn}:user/{name}",
+        turn=turn,
+        item=name,
+        layer="user",
+        version=version,
+        stage="steps",
+        manner=UseManner.ASKED,
+        at=at,
+        user=user or habitus.settings.user,
+    )
 
 
 def _weigh(habitus: Habitus) -> None:
@@ -211,6 +227,11 @@ def _weigh(habitus: Habitus) -> None:
                 started_on=habitus.clock() - timedelta(days=1, minutes=number),
                 user="ben",
                 exposures=(shown, unsure),
+                uses=tuple(
+                    _use(habitus, f"w{number}", one.item, one.version, habitus.clock(), user="ben")
+                    for one in (shown, unsure)
+                    if one.is_used
+                ),
                 outcomes=(TurnOutcome(kind=went, weight=1.0, source="user"),),
             )
         )

@@ -32,10 +32,11 @@ def test_home_counts_a_month_and_has_five_rows_with_what_to_do(browser: TestClie
     furnish_with_life(habitus)
     furnish_with_much(habitus, skills=3, waiting=6, requests=8)
     page = browser.get("/").text
-    tiles = dict(re.findall(r"<strong>([^<]+)</strong> (requests|succeeded|skills used|pending review)<", page))
-    assert {label: number for number, label in tiles.items()} | {"succeeded": ""} == {
+    tiles = dict(re.findall(r"<strong>([^<]+)</strong> (requests|succeeded[^<]*|skills used|pending review)<", page))
+    succeeded = "succeeded, of those with feedback"
+    assert {label: number for number, label in tiles.items()} | {succeeded: ""} == {
         "requests": "25",
-        "succeeded": "",
+        succeeded: "",
         "skills used": "4",
         "pending review": "8",
     }
@@ -45,7 +46,11 @@ def test_home_counts_a_month_and_has_five_rows_with_what_to_do(browser: TestClie
     assert page.count('class="spark"') == 4
     assert "checklist" not in page
     told = browser.get("/api/v1/overview").json()
-    assert [len(told["days"]), told["pending_per_day"][-1], sum(day["good"] for day in told["days"])] == [30, 8, 13]
+    assert [len(told["days"]), told["pending_per_day"][-1], sum(day["succeeded"] for day in told["days"])] == [
+        30,
+        8,
+        13,
+    ]
     assert [one["name"] for one in told["helps"]][:1] == ["close-the-month"]
     assert {one["title"] for one in told["agents"]} == {"Claude Code", "Agents by MCP"}
 

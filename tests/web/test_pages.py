@@ -27,6 +27,7 @@ from habitus.skills.model import Manifest, Skill, SkillSource, SkillState, Stage
 from habitus.skills.review import ProposalAction
 from habitus.tools.model import ToolStatus
 from habitus.web import labels
+from tests.usage import record_use
 from tests.web.furnished import SKILLS, furnish_with_life
 
 PAGES = (
@@ -143,7 +144,7 @@ def test_a_row_of_the_list_is_drawn_anew_when_the_skill_its_state_or_its_use_cha
     changed = browser.patch("/api/v1/skills/brew-tea", json={"title": "Tea & <milk>"}, headers={"If-Match": tag})
     assert changed.status_code == 200, changed.text
     assert "Tea &amp; &lt;milk&gt;</a>" in row()
-    habitus.skills.count_use("brew-tea", succeeded=True)
+    record_use(habitus, "brew-tea", succeeded=True)
     assert ">1</span>" in row()
 
 

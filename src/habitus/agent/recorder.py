@@ -1,4 +1,4 @@
-"""Records a finished turn: journals it, counts uses, credits what helped, starts learning, and judges it."""
+"""Records a finished turn: journals it with its uses, credits what helped, starts learning, and judges it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,26 @@ from habitus.errors import NotFound
 from habitus.events import OK, AgentEvent, EventKind, Outcome, OutcomeKind, TurnEnded
 from habitus.evidence.model import classify_request, has_left_trace
 from habitus.journal.journal import Journal
-from habitus.journal.model import Exposure, SelectedSkill, SelectionSlot, Turn, TurnOrigin, TurnOutcome, classify_origin
+from habitus.journal.model import (
+    Exposure,
+    ItemUse,
+    SelectedSkill,
+    SelectionSlot,
+    SourceKind,
+    Turn,
+    TurnOrigin,
+    TurnOutcome,
+    UseManner,
+    classify_origin,
+)
+from habitus.journal.usage import NEXT_TURN
 from habitus.llm.model import AssistantMessage, ChatMessage, TokenUsage
 from habitus.memory.model import SCRATCHPAD_TOPIC
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.finding import SkillFinder
 from habitus.skills.choosing.selection import INTERACTIVE_SOURCES, SkillSelection
 from habitus.skills.layers.listing import LibrarySnapshot
-from habitus.skills.model import Skill, SkillSummary
+from habitus.skills.model import Skill, SkillSummary, Stage
 from habitus.text import to_one_line
 
 log = logging.getLogger(__name__)
@@ -75,6 +87,7 @@ class TurnRecorder:
             session=self.session,
             ended_on=max(parts.clock(), turn.began_on),
             exposures=self._collect_exposures(turn, used),
+            uses=() if turn.is_cancelled else self._collect_uses(turn, used),
             withheld=parts.view.offers.withheld_skills,
         )
         is_kept = self._write_turn(kept)
@@ -84,7 +97,7 @@ class TurnRecorder:
             and (
                 outage.failure_reason
                 or not outage.try_write(
-                    lambda: self._count_uses(turn, [skill for skill, _ in used], has_news), "count uses"
+                    lambda: self._count_recommendations(turn, has_news), "count recommendations"
                 )
             )
         ):
@@ -150,17 +163,34 @@ class TurnRecorder:
             return parts.spool.add_turn(turn)
         return True
 
-    def _count_uses(self, turn: TurnState, used: Sequence[Skill], has_news: bool) -> None:
+    def _collect_uses(self, turn: TurnState, used: Sequence[tuple[Skill, bool]]) -> tuple[ItemUse, ...]:
+        """Return the uses of steps; whether one succeeded is for judgements to say."""
+        library, request = self._parts.view.library, turn.user_input.request
+        found = []
+        for skill in (skill for skill, _ in used if skill.version):
+            layer = library.get_layer(skill.layer).store.key
+            use = ItemUse(
+                id=f"{turn.id}:{layer}/{skill.name}",
+                turn=turn.id,
+                item=skill.name,
+                layer=layer,
+                version=skill.version,
+                stage=Stage.STEPS.value,
+                manner=UseManner.ASKED if skill.name in turn.asked else UseManner.TRACE,
+                at=turn.began_on,
+                user=request.user.name,
+                origin=classify_origin(request.source_type),
+                is_credited=not self._has_higher_stage_acted(turn, skill),
+            )
+            found.append(use)
+        return tuple(found)
+
+    def _count_recommendations(self, turn: TurnState, has_news: bool) -> None:
         parts, request, view = self._parts, turn.user_input.request, self._parts.view
-        went = {OutcomeKind.OK: True, OutcomeKind.FAILED: False}.get(turn.outcome.kind)
         for name in (skill.name for skill in turn.loaded if skill.version):
             # The skill was removed meanwhile.
             with suppress(NotFound):
                 view.library.count_recommendation(name, at=view.snapshot)
-        above = {skill.name for skill in used if self._has_higher_stage_acted(turn, skill)}
-        names = [skill.name for skill in used if skill.version]
-        view.library.count_use(*(n for n in names if n not in above), succeeded=went, at=view.snapshot)
-        view.library.count_use(*(n for n in names if n in above), at=view.snapshot)
         if turn.composed is not None:
             ran_cells = any(event.kind is EventKind.SCRATCHPAD_CALL for event in turn.events)
             # Lessons about cells had their chance only where a cell was run.
@@ -211,10 +241,10 @@ class TurnRecorder:
             except Exception:
                 log.warning("An observer could not begin to learn; nothing else is affected.", exc_info=True)
 
-    def judge_turn(self, turn: str, kind: OutcomeKind, source: str, reason: str) -> None:
+    def judge_turn(self, turn: str, kind: OutcomeKind, source: str, source_kind: SourceKind, reason: str) -> None:
         """Record an explicit judgement of a turn."""
         parts = self._parts
-        said = judge_explicitly(kind, source, reason)
+        said = judge_explicitly(kind, source, source_kind, reason)
         record_judgement(parts.journal, parts.finder, parts.memory, turn, said, user=parts.view.user.name)
 
     def judge_previous_turn(self, previous: tuple[str, str] | None, request: str) -> None:
@@ -303,11 +333,13 @@ def build_journal_turn(
     session: str,
     ended_on: datetime | None,
     exposures: Sequence[Exposure] = (),
+    uses: Sequence[ItemUse] = (),
     withheld: Collection[str] = (),
 ) -> Turn:
     """Build the journal entry of a turn; while `ended_on` is None, only the request.
 
-    `exposures` began or were used in the turn; `withheld` are the skills that were withheld at random.
+    `exposures` began or were used in the turn; `uses` are those of steps; `withheld` are the skills that were withheld
+    at random.
     """
     request = turn.user_input.request
     kept = Turn(
@@ -334,6 +366,7 @@ def build_journal_turn(
             *(_record_loaded_skill(skill, turn) for skill in turn.loaded),
         ),
         exposures=tuple(exposures),
+        uses=tuple(uses),
         outcomes=() if turn.is_cancelled else (_judge_turn(turn),),
     )
 
@@ -342,7 +375,7 @@ def _judge_turn(turn: TurnState) -> TurnOutcome:
     if turn.judged_by == MODEL:
         return judge_by_model(turn.outcome)
     if turn.judged_by:
-        return judge_explicitly(turn.outcome.kind, turn.judged_by, turn.outcome.reason)
+        return judge_explicitly(turn.outcome.kind, turn.judged_by, SourceKind.PROGRAM, turn.outcome.reason)
     return judge_by_ending(turn.outcome, capped=turn.is_capped)
 
 
@@ -396,7 +429,6 @@ def _record_placed(skill: SkillSummary, place: SelectionSlot, reason: str) -> Se
 
 # The source of a judgement that was inferred.
 SIGNAL = "signal"
-LATER = "next turn"
 MODEL = "model"  # the model judges its own work
 _EXPLICIT = 1.0
 _BY_ITSELF = 0.25
@@ -407,27 +439,32 @@ _CAP = 0.5
 
 def judge_by_model(outcome: Outcome) -> TurnOutcome:
     """Return the model's own judgement, with a low weight."""
-    return TurnOutcome(kind=outcome.kind, weight=_BY_ITSELF, source=MODEL, reason=outcome.reason)
+    kind = SourceKind.MODEL
+    return TurnOutcome(kind=outcome.kind, weight=_BY_ITSELF, source=MODEL, source_kind=kind, reason=outcome.reason)
 
 
 def judge_by_ending(outcome: Outcome, *, capped: bool) -> TurnOutcome:
     """Judge a turn by how it ended."""
     weight = _CAP if capped else _WEIGHTS[outcome.kind]
-    return TurnOutcome(kind=outcome.kind, weight=weight, source=SIGNAL, reason=outcome.reason)
+    return _infer_outcome(outcome.kind, weight, SIGNAL, outcome.reason)
 
 
-def judge_explicitly(kind: OutcomeKind, source: str, reason: str = "") -> TurnOutcome:
+def judge_explicitly(kind: OutcomeKind, source: str, source_kind: SourceKind, reason: str = "") -> TurnOutcome:
     """Return a judgement with full weight, by a person, a validator or the calling program."""
-    return TurnOutcome(kind=kind, weight=_EXPLICIT, source=source, reason=reason)
+    return TurnOutcome(kind=kind, weight=_EXPLICIT, source=source, source_kind=source_kind, reason=reason)
 
 
 def judge_by_next_request(before: str, now: str) -> TurnOutcome | None:
     """Judge the previous turn by the next request: a correction or repetition means failure. None otherwise."""
     if is_correction(now):
-        return TurnOutcome(kind=OutcomeKind.FAILED, weight=0.4, source=LATER, reason="the user corrected it")
+        return _infer_outcome(OutcomeKind.FAILED, 0.4, NEXT_TURN, "the user corrected it")
     if _is_repetition(before, now):
-        return TurnOutcome(kind=OutcomeKind.FAILED, weight=0.3, source=LATER, reason="the user asked the same again")
+        return _infer_outcome(OutcomeKind.FAILED, 0.3, NEXT_TURN, "the user asked the same again")
     return None
+
+
+def _infer_outcome(kind: OutcomeKind, weight: float, source: str, reason: str) -> TurnOutcome:
+    return TurnOutcome(kind=kind, weight=weight, source=source, source_kind=SourceKind.SIGNAL, reason=reason)
 
 
 _CORRECTION = re.compile(

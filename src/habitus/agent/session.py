@@ -23,7 +23,7 @@ from habitus.agent.turn import run_turn
 from habitus.agent.user_input import UserRequest, prepare_input
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
-from habitus.journal.model import Turn
+from habitus.journal.model import SourceKind, Turn
 from habitus.llm.model import Model, TokenUsage
 from habitus.memory.model import EncodeResult
 from habitus.skills.model import Skill
@@ -135,9 +135,20 @@ class Session:
         if self._running is not None:
             self._running.cancel()
 
-    def judge(self, kind: OutcomeKind, *, turn: str = "", source: str = "user", reason: str = "") -> str:
-        """Record the outcome of a turn, by default the last one; return its id."""
-        return self._conversation.judge_turn(kind, turn=turn, source=source, reason=reason)
+    def judge(
+        self,
+        kind: OutcomeKind,
+        *,
+        turn: str = "",
+        source: str = "user",
+        source_kind: SourceKind = SourceKind.PERSON,
+        reason: str = "",
+    ) -> str:
+        """Record the outcome of a turn, by default the last one; return its id.
+
+        A person's word outweighs a validator's, and that a program's; within a kind, the last word counts.
+        """
+        return self._conversation.judge_turn(kind, turn=turn, source=source, source_kind=source_kind, reason=reason)
 
     def switch_model(self, model: Model) -> None:
         """Continue with another model."""
@@ -223,12 +234,12 @@ class Conversation:
         self._previous = (self.last.id, said.request.text)
         return self.last
 
-    def judge_turn(self, kind: OutcomeKind, *, turn: str = "", source: str = "user", reason: str = "") -> str:
+    def judge_turn(self, kind: OutcomeKind, *, turn: str, source: str, source_kind: SourceKind, reason: str) -> str:
         """Record the outcome of a turn, by default the last one; return its id."""
         found = turn or (self._previous[0] if self._previous else "")
         if not found:
             raise NotFound("There is no turn to judge yet.", hint="Ask something first.")
-        self._recorder.judge_turn(found, kind, source, reason)
+        self._recorder.judge_turn(found, kind, source, source_kind, reason)
         return found
 
     def list_sections(self) -> tuple[PromptSection, ...]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from habitus.agent.session import Session
     from habitus.app.conversations.hosting import HostedConversations
     from habitus.events import TurnObserver
+    from habitus.journal.model import SourceKind
     from habitus.learning.observer import Learner
     from habitus.llm.model import Model
     from habitus.settings import Settings
@@ -124,12 +125,18 @@ class Habitus(Home):
         )
         return self.hosted_conversations.open_turn(request)
 
-    def outcome(self, turn: str, *, ok: bool, reason: str = "", by: str = "host") -> None:
-        """Record how a turn went, even long after it ended; a second report by the same source replaces the first."""
+    def outcome(
+        self, turn: str, *, ok: bool, reason: str = "", by: str = "host", source_kind: SourceKind | None = None
+    ) -> None:
+        """Record how a turn went, even long after it ended; a second report by the same source replaces the first.
+
+        It counts as a program's word unless you pass on a person's or a validator's.
+        """
         # Loads the recorder, which only outcomes need.
         from habitus.app.learning.learning import record_judgement
+        from habitus.journal.model import SourceKind as Kind
 
-        record_judgement(self, turn, ok=ok, by=by, reason=reason)
+        record_judgement(self, turn, ok=ok, by=by, source_kind=source_kind or Kind.PROGRAM, reason=reason)
 
     @functools.cached_property
     def hosted_conversations(self) -> HostedConversations:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from habitus.app.review.notifying import ReviewNotifier
     from habitus.files import Tree
     from habitus.journal.journal import Journal
+    from habitus.journal.usage import UsageObserver
     from habitus.learning.budget import SpendingStore
     from habitus.llm.model import SessionModels
     from habitus.memory.cortex import Cortex
@@ -60,6 +61,7 @@ class HomeWiring(Protocol):
     def open_memory(self, home: Home, user: str, all_users: bool) -> Cortex: ...
     def open_tools(self, home: Home) -> ToolService: ...
     def open_recipes(self, home: Home) -> RecipeCatalogue: ...
+    def open_usage_observer(self, home: Home) -> UsageObserver: ...
 
 
 class Home:
@@ -196,7 +198,10 @@ class Home:
         from habitus.journal.journal import Journal
 
         kept_for = timedelta(days=self.settings.retention.turn_days)
-        return Journal(self.shared, clock=self.clock, redactor=self.redactor, retention=kept_for)
+        observer = self._wiring.open_usage_observer(self)
+        return Journal(
+            self.shared, clock=self.clock, redactor=self.redactor, retention=kept_for, usage_observer=observer
+        )
 
     @functools.cached_property
     def spending(self) -> SpendingStore:

@@ -31,6 +31,7 @@ from habitus.skills.review import Proposal, ProposalAction, ReviewQueue
 from habitus.skills.sources.trust import TrustStore, has_callable_code
 
 if TYPE_CHECKING:
+    from habitus.journal.usage import UsageObserver
     from habitus.memory.cortex import Cortex
     from habitus.recipes.catalogue import RecipeCatalogue
     from habitus.tools.tools import ToolService
@@ -213,6 +214,11 @@ class _ConcreteWiring:
         from habitus.app.library.recipes import open_recipe_catalogue
 
         return open_recipe_catalogue(home)
+
+    def open_usage_observer(self, home: Home) -> UsageObserver:
+        from habitus.app.learning.usage import CachedUsage
+
+        return CachedUsage(home)
 
 
 def _get_index_dir(home: Home) -> Path | None:

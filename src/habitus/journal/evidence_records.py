@@ -21,16 +21,16 @@ from habitus.journal.model import (
     CachedEvidenceSums,
     Exposure,
     RecordedExposure,
+    SourceKind,
     TrialVariantCounts,
     Turn,
     TurnOrigin,
     TurnOutcome,
     classify_origin,
 )
-from habitus.journal.tables import evidence_seed, evidence_sums, exposures, lasting_outcomes, outcomes, turns
+from habitus.journal.tables import evidence_seed, evidence_sums, exposures, lasting_outcomes, turns, uses
+from habitus.journal.usage import EXPLICIT_WEIGHT, UseVerdict, decide_verdict, insert_uses
 
-# An outcome of at least this weight is explicit feedback from a person or a validator.
-EXPLICIT_WEIGHT = 1.0
 _EXPOSURE_FIELDS = tuple(Exposure.__dataclass_fields__)
 # Younger conversations still change often, so they are left out of the cached sums.
 SETTLING_PERIOD = timedelta(days=3)
@@ -77,18 +77,36 @@ def record_turn_evidence(connection: sa.Connection, turn: Turn, judged: Sequence
             "is_ignored": sa.case((new.is_used, new.is_ignored), else_=exposures.c.is_ignored),
         },
     )
+    insert_uses(connection, turn.uses)
     record_outcomes(connection, known, judged, now)
 
 
 def record_outcomes(connection: sa.Connection, turn: JudgedTurn, judged: Iterable[TurnOutcome], now: datetime) -> None:
-    """Record outcomes of a turn; a later outcome from the same source replaces the earlier one."""
+    """Record outcomes of a turn; a later outcome from the same source replaces the earlier one, unless the earlier one
+    came from a stronger kind of source.
+    """
     rows = [
-        {**asdict(turn), "source": one.source, "kind": one.kind.value, "weight": one.weight, "at": one.at or now}
+        {
+            **asdict(turn),
+            "source": one.source,
+            "source_kind": one.source_kind.value,
+            "kind": one.kind.value,
+            "weight": one.weight,
+            "at": one.at or now,
+        }
         for one in judged
     ]
-    sql.upsert_rows(
-        connection, lasting_outcomes, rows, lambda new: {name: new[name] for name in ("kind", "weight", "at")}
-    )
+    ranks = {kind.value: kind.rank for kind in SourceKind}
+    old = lasting_outcomes.c
+
+    def replace_weaker(new: sa.ColumnCollection[str, Any]) -> Mapping[str, Any]:
+        # A program that signs with a person's name must not overwrite the person.
+        is_stronger = sa.case(ranks, value=new.source_kind) >= sa.case(ranks, value=old.source_kind)
+        return {
+            name: sa.case((is_stronger, new[name]), else_=old[name]) for name in ("kind", "weight", "at", "source_kind")
+        }
+
+    sql.upsert_rows(connection, lasting_outcomes, rows, replace_weaker)
     # Only conversations old enough to be in the cached sums invalidate them.
     first = sa.select(sa.func.min(exposures.c.at)).where(exposures.c.unit == turn.unit).scalar_subquery()
     reset_evidence_sums(connection, first <= now - _SUMS_RESET_AGE)
@@ -223,14 +241,15 @@ def _score_turns(turns: Iterable[Sequence[Mapping[Any, Any]]]) -> tuple[tuple[fl
     return tuple(said), tuple(seemed)
 
 
-def _outcome_sort_key(judged: Mapping[Any, Any]) -> tuple[float, bool, datetime, str]:
-    """Sort key of an outcome row: by weight, then a known result before an outage, then the later one."""
-    return judged["weight"], judged["kind"] != OutcomeKind.INFRA.value, judged["at"], judged["source"]
+def _outcome_sort_key(judged: Mapping[Any, Any]) -> tuple[float, bool, int, datetime, str]:
+    """Sort key of an outcome row: weight, a known result before an outage, the stronger source, the later one."""
+    rank = SourceKind(judged["source_kind"]).rank
+    return judged["weight"], judged["kind"] != OutcomeKind.INFRA.value, rank, judged["at"], judged["source"]
 
 
 def erase_user_evidence(connection: sa.Connection, user: str) -> int:
-    """Delete every exposure and outcome of a user; return how many there were."""
-    tables = (exposures, lasting_outcomes)
+    """Delete every exposure, outcome and use of a user; return how many there were."""
+    tables = (exposures, lasting_outcomes, uses)
     reset_evidence_sums(connection)
     return sum(connection.execute(table.delete().where(table.c.user == user)).rowcount for table in tables)
 
@@ -248,65 +267,68 @@ def _exposure_from_row(row: Mapping[Any, Any]) -> Exposure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DailyRequestCounts:
-    """The requests of one day by outcome; `skills` has one entry per use in a conversation of that day."""
+    """The requests of one day by what is known about them; `skills` has one entry per use on that day."""
 
     day: date
-    good: int = 0
-    bad: int = 0
-    unknown: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    no_feedback: int = 0
     skills: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
-        return self.good + self.bad + self.unknown
+        return self.succeeded + self.failed + self.no_feedback
 
 
-def count_daily_requests(connection: sa.Connection, now: datetime, number: int) -> tuple[DailyRequestCounts, ...]:
-    """Return the counts of the last days, oldest first, including days without requests."""
+def count_daily_requests(
+    connection: sa.Connection, now: datetime, number: int, user: str | None
+) -> tuple[DailyRequestCounts, ...]:
+    """Return the counts of the last days, oldest first, including days without requests; `user` None counts all."""
     today = now.astimezone(UTC).date()
     all_days = [today - timedelta(days=back) for back in range(number - 1, -1, -1)]
     since = datetime.combine(all_days[0], datetime.min.time(), tzinfo=UTC)
     went: dict[date, dict[str, int]] = {day: {} for day in all_days}
-    for began, kind in _list_request_outcomes(connection, since):
+    for began, verdict in _list_request_verdicts(connection, since, user):
         counted = went.setdefault(began.astimezone(UTC).date(), {})
-        counted[kind] = counted.get(kind, 0) + 1
+        name = verdict.value if verdict in (UseVerdict.SUCCEEDED, UseVerdict.FAILED) else "no_feedback"
+        counted[name] = counted.get(name, 0) + 1
     used: dict[date, list[str]] = {}
-    for item, at in list_skill_uses(connection, since):
+    for item, _, at in list_skill_uses(connection, since, user=user):
         used.setdefault(at.astimezone(UTC).date(), []).append(item)
     return tuple(DailyRequestCounts(day=day, skills=tuple(used.get(day, ())), **went[day]) for day in all_days)
 
 
-def _list_request_outcomes(connection: sa.Connection, since: datetime) -> list[tuple[datetime, str]]:
-    """Return when each real request since then began, and its effective outcome."""
+def _list_request_verdicts(
+    connection: sa.Connection, since: datetime, user: str | None
+) -> list[tuple[datetime, UseVerdict]]:
+    """Return when each real request since then began, and what is known about it."""
     is_asked = sa.and_(turns.c.started_on >= since, turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES))
-    judged = sa.select(outcomes.c.turn, outcomes.c.kind).join(turns, turns.c.id == outcomes.c.turn).where(is_asked)
-    by_weight = judged.order_by(outcomes.c.weight, outcomes.c.at, outcomes.c.number)
-    # Rows are sorted by weight, so the dictionary keeps the heaviest outcome of each turn.
-    last = {row.turn: row.kind for row in connection.execute(by_weight)}
-    names = {OutcomeKind.OK.value: "good", OutcomeKind.FAILED.value: "bad"}
+    if user is not None:
+        is_asked = sa.and_(is_asked, turns.c.user == user)
+    judged: defaultdict[str, list[Mapping[Any, Any]]] = defaultdict(list)
+    of_turns = sa.select(lasting_outcomes).join(turns, turns.c.id == lasting_outcomes.c.turn).where(is_asked)
+    for row in connection.execute(of_turns).mappings():
+        judged[row["turn"]].append(row)
     asked = connection.execute(sa.select(turns.c.id, turns.c.started_on).where(is_asked))
-    return [(began, names.get(last.get(id, ""), "unknown")) for id, began in asked]
+    return [(began, decide_verdict(judged[id])) for id, began in asked]
 
 
 def list_skill_uses(
-    connection: sa.Connection, since: datetime, skill: str | None = None
-) -> Sequence[tuple[str, datetime]]:
-    """Return each use of a skill (or of all skills) in a real conversation, with its time."""
-    query = _SKILL_USES_QUERY if skill is None else _USES_OF_SKILL_QUERY
-    return [(item, at) for item, at in connection.execute(query, {"since": since, "of": skill})]
+    connection: sa.Connection, since: datetime, skill: tuple[str, str] | None = None, *, user: str | None = None
+) -> Sequence[tuple[str, str, datetime]]:
+    """Return the name, layer key and time of each use of a skill (or of all skills) in a real turn."""
+    table = uses.c
+    query = sa.select(table.item, table.layer, table.at).where(table.origin == TurnOrigin.REAL.value, table.at >= since)
+    if skill is not None:
+        query = query.where(table.item == skill[0], table.layer == skill[1])
+    if user is not None:
+        query = query.where(table.user == user)
+    return [(item, layer, at) for item, layer, at in connection.execute(query)]
 
 
-_SKILL_USES_QUERY = sa.select(exposures.c.item, exposures.c.at).where(
-    exposures.c.kind == "skill",
-    exposures.c.is_used,
-    exposures.c.at >= sa.bindparam("since"),
-    exposures.c.origin == TurnOrigin.REAL.value,
-)
-_USES_OF_SKILL_QUERY = _SKILL_USES_QUERY.where(exposures.c.item == sa.bindparam("of"))
-
-
-def load_last_request_times(connection: sa.Connection) -> dict[str, datetime]:
-    """Return the time of the last real request, by kind of agent."""
+def load_last_request_times(connection: sa.Connection, user: str | None) -> dict[str, datetime]:
+    """Return the time of the last real request, by kind of agent; `user` None looks at all users."""
     query = sa.select(turns.c.source_type, sa.func.max(turns.c.started_on).label("last")).group_by(turns.c.source_type)
-    rows = connection.execute(query.where(turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES)))
+    query = query.where(turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES))
+    rows = connection.execute(query if user is None else query.where(turns.c.user == user))
     return {row.source_type: row.last for row in rows}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,14 +15,16 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.errors import Invalid, NotFound
 from habitus.events import AgentEvent, OutcomeKind
-from habitus.journal import evidence_records
+from habitus.journal import evidence_records, usage
 from habitus.journal.evidence_records import DailyRequestCounts, JudgedTurn
 from habitus.journal.model import (
     SYNTHETIC_SOURCE_TYPES,
     CachedEvidenceSums,
+    ItemUse,
     RecordedExposure,
     SelectionSlot,
     SessionSummary,
+    SourceKind,
     TrialVariantCounts,
     Turn,
     TurnFilter,
@@ -35,9 +39,13 @@ from habitus.journal.tables import (
     selections,
     turn_from_row,
     turns,
+    uses,
 )
+from habitus.journal.usage import JudgedUse, UsageByKey, UsageObserver
 from habitus.redact import Redactor
 from habitus.text import replace_surrogates
+
+log = logging.getLogger(__name__)
 
 # Turns loaded per query when reading in batches.
 _BATCH_SIZE = 200
@@ -54,8 +62,10 @@ class Journal:
         clock: Callable[[], datetime],
         redactor: Redactor,
         retention: timedelta,
+        usage_observer: UsageObserver | None = None,
     ) -> None:
         self._engine = engine
+        self._observer = usage_observer or UsageObserver()
         self._clock = clock
         self._redactor = redactor
         self.retention = retention
@@ -70,13 +80,13 @@ class Journal:
 
     def record_turn(self, turn: Turn) -> None:
         """Record a complete turn, replacing its earlier record; secrets are redacted."""
-        with sql.write_transaction(self._engine) as connection:
+        with self._change_usage(turn.id) as connection:
             # Feedback may have arrived while the turn was running; it must survive the rewrite.
             kept = connection.execute(sa.select(outcomes).where(outcomes.c.turn == turn.id)).mappings().all()
             connection.execute(turns.delete().where(turns.c.id == turn.id))
             connection.execute(turns.insert().values(self._build_turn_row(turn)))
             own = [self._build_outcome_row(outcome) for outcome in turn.outcomes]
-            earlier = [{key: row[key] for key in ("kind", "weight", "source", "reason", "at")} for row in kept]
+            earlier = [{key: row[key] for key in row if key not in ("turn", "number")} for row in kept]
             added = [row for row in earlier if row["source"] not in {outcome["source"] for outcome in own}]
             for table, rows in (
                 (messages, [{"role": m.role, "content": self._redact_to_json(m.content)} for m in turn.messages]),
@@ -87,13 +97,36 @@ class Journal:
                 _insert_turn_parts(connection, table, turn.id, rows)
             evidence_records.record_turn_evidence(connection, turn, turn.outcomes, self._clock())
 
+    def record_use(self, use: ItemUse) -> None:
+        """Record a use at once, such as a run of a skill's code."""
+        with self._change_usage(use.turn) as connection:
+            usage.insert_uses(connection, [use])
+
+    @contextmanager
+    def _change_usage(self, turn: str) -> Iterator[sa.Connection]:
+        """Open a transaction that changes uses or judgements of a turn, and report how the counts changed by it."""
+        # A lock per turn: of two judgements at once, the second must see the first.
+        with sql.write_transaction(self._engine, lock=f"usage:{turn}") as connection:
+            before = usage.count_turn(connection, turn)
+            yield connection
+            changes = usage.subtract_counts(usage.count_turn(connection, turn), before)
+            if changes:
+                self._observer.apply_changes(changes)
+        if not changes:
+            return
+        try:
+            # Outside the transaction: what follows from a judgement must not undo it.
+            self._observer.after_changes(changes)
+        except Exception:
+            log.warning("A judgement was recorded, but nothing could be proposed after it.", exc_info=True)
+
     # In the methods below, `user` restricts the result to that user's turns; None means all users.
     def record_outcome(self, turn: str, outcome: TurnOutcome, *, user: str | None = None) -> str:
         """Record an outcome for a turn, given by its id or caller id, and return the turn's id.
 
-        A second outcome from the same source replaces the first.
+        A second outcome from the same source replaces the first, unless the first came from a stronger kind of source.
         """
-        with sql.write_transaction(self._engine, lock="outcomes") as connection:
+        with sql.read_transaction(self._engine) as connection:
             query = sa.select(turns).where(
                 sa.or_(turns.c.id == turn, turns.c.caller_id == turn), _belongs_to_user(user)
             )
@@ -105,18 +138,23 @@ class Journal:
             )
             if known is None:
                 raise NotFound(f"There is no turn '{turn}'.", hint="'habitus sessions show' has their ids.")
+        with self._change_usage(known.turn) as connection:
             evidence_records.record_outcomes(connection, known, [outcome], self._clock())
-            found = known.turn
-            if row is None:
-                # The turn was pruned, but its exposures still learn from the outcome.
-                return found
-            same = (outcomes.c.turn == found, outcomes.c.source == outcome.source)
-            connection.execute(outcomes.delete().where(*same))
-            last = sa.select(sa.func.max(outcomes.c.number)).where(outcomes.c.turn == found)
-            number = (connection.execute(last).scalar() or 0) + 1
-            packed = self._build_outcome_row(outcome) | {"turn": found, "number": number}
-            connection.execute(outcomes.insert().values(packed))
-        return found
+            # If the turn was pruned, its exposures and uses still learn from the outcome.
+            if row is not None:
+                self._replace_outcome(connection, known.turn, outcome)
+        return known.turn
+
+    def _replace_outcome(self, connection: sa.Connection, turn: str, outcome: TurnOutcome) -> None:
+        same = (outcomes.c.turn == turn, outcomes.c.source == outcome.source)
+        known = connection.execute(sa.select(outcomes.c.source_kind).where(*same)).scalar()
+        if known is not None and SourceKind(known).rank > outcome.source_kind.rank:
+            return
+        connection.execute(outcomes.delete().where(*same))
+        last = sa.select(sa.func.max(outcomes.c.number)).where(outcomes.c.turn == turn)
+        number = (connection.execute(last).scalar() or 0) + 1
+        packed = self._build_outcome_row(outcome) | {"turn": turn, "number": number}
+        connection.execute(outcomes.insert().values(packed))
 
     def get_turn(self, id: str, *, user: str | None = None) -> Turn:
         """Return a turn with its messages, events, selections, outcomes and exposures."""
@@ -138,17 +176,6 @@ class Journal:
         with sql.read_transaction(self._engine) as connection:
             ids = connection.execute(query).scalars().all()
         return [self.get_turn(id) for id in ids]
-
-    def list_turns_showing_skill(self, skill: str, layer: str, version: int) -> list[Turn]:
-        """Return the turns that showed this skill version in full or whose model loaded it, oldest first."""
-        table, places = (
-            selections.c,
-            (SelectionSlot.EAGER.value, SelectionSlot.STICKY.value, SelectionSlot.LOADED.value),
-        )
-        which = (table.name == skill, table.layer == layer, table.version == version, table.place.in_(places))
-        with sql.read_transaction(self._engine) as connection:
-            ids = connection.execute(sa.select(table.turn).where(*which).distinct()).scalars().all()
-        return sorted((self.get_turn(id) for id in ids), key=lambda turn: turn.started_on)
 
     def get_session_user(self, session: str) -> str:
         """Return the user of a session; empty if the journal has no turn of it."""
@@ -290,20 +317,32 @@ class Journal:
                 connection.execute(sa.select(turns.c.session).where(_belongs_to_user(user)).distinct()).scalars()
             )
 
-    def count_daily_requests(self, number: int) -> tuple[DailyRequestCounts, ...]:
-        """Return the requests of the last days by outcome, for all users together."""
+    def count_daily_requests(self, number: int, *, user: str | None = None) -> tuple[DailyRequestCounts, ...]:
+        """Return the requests of the last days by what is known about them."""
         with sql.read_transaction(self._engine) as connection:
-            return evidence_records.count_daily_requests(connection, self._clock(), number)
+            return evidence_records.count_daily_requests(connection, self._clock(), number, user)
 
-    def list_skill_uses(self, since: datetime, skill: str | None = None) -> Sequence[tuple[str, datetime]]:
-        """Return each use of a skill (or of all skills) since then, with its time."""
+    def list_skill_uses(
+        self, since: datetime, skill: tuple[str, str] | None = None
+    ) -> Sequence[tuple[str, str, datetime]]:
+        """Return the name, layer key and time of each use since then, of one skill (name and layer key) or of all."""
         with sql.read_transaction(self._engine) as connection:
             return evidence_records.list_skill_uses(connection, since, skill)
 
-    def get_last_request_times(self) -> dict[str, datetime]:
+    def load_uses(self, item: str, layer: str) -> list[JudgedUse]:
+        """Return the uses of a skill with what is known about each, oldest first; `layer` is its store's key."""
+        with sql.read_transaction(self._engine) as connection:
+            return usage.load_judged_uses(connection, uses.c.item == item, uses.c.layer == layer)
+
+    def count_all_uses(self) -> UsageByKey:
+        """Count every use from the facts, to check the stored counts."""
+        with sql.read_transaction(self._engine) as connection:
+            return usage.count_by_key(usage.load_judged_uses(connection))
+
+    def get_last_request_times(self, *, user: str | None = None) -> dict[str, datetime]:
         """Return the time of the last real request, by kind of agent."""
         with sql.read_transaction(self._engine) as connection:
-            return evidence_records.load_last_request_times(connection)
+            return evidence_records.load_last_request_times(connection, user)
 
     def get_oldest_turn_time(self) -> datetime | None:
         """Return when the oldest stored turn began; None if there is none."""
@@ -359,9 +398,13 @@ class Journal:
             return evidence_records.count_trial_variants(connection, kind, item)
 
     def erase_user_evidence(self, user: str) -> int:
-        """Delete the exposures and outcomes of a user; return how many there were."""
+        """Delete the exposures, outcomes and uses of a user; return how many there were."""
         with sql.write_transaction(self._engine) as connection:
-            return evidence_records.erase_user_evidence(connection, user)
+            counted = usage.count_by_key(usage.load_judged_uses(connection, uses.c.user == user))
+            erased = evidence_records.erase_user_evidence(connection, user)
+            if changes := usage.subtract_counts({}, counted):
+                self._observer.apply_changes(changes)
+            return erased
 
     def get_random_seed(self) -> str:
         """Return the random seed of this installation, which all hosts share."""
@@ -394,6 +437,7 @@ class Journal:
             "kind": outcome.kind.value,
             "weight": outcome.weight,
             "source": outcome.source,
+            "source_kind": outcome.source_kind.value,
             "reason": replace_surrogates(self._redactor.redact(outcome.reason).text),
             "at": outcome.at or self._clock(),
         }
@@ -408,8 +452,15 @@ class Journal:
 
 
 def get_effective_outcome(outcomes: Sequence[TurnOutcome]) -> TurnOutcome | None:
-    """Return the outcome that counts, the heaviest and of equal ones the latest; None without outcomes."""
-    ranked = sorted(enumerate(outcomes), key=lambda item: (item[1].weight, item[1].at or datetime.min, item[0]))
+    """Return the outcome that counts: the heaviest, of equal ones that of the strongest source, then the latest. None
+    without outcomes.
+    """
+
+    def sort_key(item: tuple[int, TurnOutcome]) -> tuple[float, int, datetime, int]:
+        number, one = item
+        return one.weight, one.source_kind.rank, one.at or datetime.min, number
+
+    ranked = sorted(enumerate(outcomes), key=sort_key)
     return ranked[-1][1] if ranked else None
 
 

@@ -37,6 +37,58 @@ def classify_origin(source_type: str) -> TurnOrigin:
     return SYNTHETIC_SOURCE_TYPES.get(source_type, TurnOrigin.REAL)
 
 
+class SourceKind(StrEnum):
+    """The kind of a judgement's source, from the weakest to the strongest; the door sets it, not the caller's text."""
+
+    # Inferred from how the turn ended, or from the next request.
+    SIGNAL = "signal"
+    # The model about its own work.
+    MODEL = "model"
+    PROGRAM = "program"
+    VALIDATOR = "validator"
+    PERSON = "person"
+
+    @property
+    def rank(self) -> int:
+        """The position in the order above."""
+        return list(SourceKind).index(self)
+
+
+class UseManner(StrEnum):
+    """How an item was used."""
+
+    # Loaded because the model asked for it.
+    ASKED = "asked"
+    # Shown, and it left a trace in the turn.
+    TRACE = "trace"
+    # Its code or recipe ran.
+    RAN = "ran"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ItemUse:
+    """One use of a stage of a skill; contains no text and outlives its turn."""
+
+    id: str
+    # An id of its own if it was used outside a turn, from the command line.
+    turn: str
+    item: str
+    # The key of the layer's store, which is unique across projects.
+    layer: str
+    version: int
+    stage: str
+    manner: UseManner
+    at: datetime
+    user: str
+    origin: TurnOrigin = TurnOrigin.REAL
+    # The recipe that ran, if any.
+    part: str = ""
+    # How its own code or steps ended; None if it has none, or if there was an outage.
+    result: OutcomeKind | None = None
+    # False if a higher stage of the skill acted in the turn: that one gets credit and blame.
+    is_credited: bool = True
+
+
 class SelectionSlot(StrEnum):
     """The slot in which the selection put a skill."""
 
@@ -128,7 +180,7 @@ class TrialVariantCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnOutcome:
-    """One outcome of a turn; the heaviest counts, and of equally heavy ones the latest."""
+    """One outcome of a turn; the heaviest counts, of equal ones that of the strongest source, then the latest."""
 
     kind: OutcomeKind
     # 1 for explicit feedback, less for weak signals.
@@ -137,6 +189,7 @@ class TurnOutcome:
     source: str
     reason: str = ""
     at: datetime | None = None
+    source_kind: SourceKind = SourceKind.PROGRAM
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,6 +220,8 @@ class Turn:
     selected: tuple[SelectedSkill, ...] = ()
     # Only those that began in this turn.
     exposures: tuple[Exposure, ...] = ()
+    # Those known at the end of the turn; code and recipes record theirs when they run.
+    uses: tuple[ItemUse, ...] = ()
     outcomes: tuple[TurnOutcome, ...] = ()
     usage: Mapping[str, float] = field(default_factory=dict)  # tokens and cost
 

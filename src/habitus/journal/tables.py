@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus.events import AgentEvent, EventKind, OutcomeKind
-from habitus.journal.model import SelectedSkill, SelectionSlot, Turn, TurnMessage, TurnOutcome
+from habitus.journal.model import SelectedSkill, SelectionSlot, SourceKind, Turn, TurnMessage, TurnOutcome
 from habitus.sql import UtcDateTime, metadata, primary_key_columns, required_columns
 
 turns = sa.Table(
@@ -58,6 +58,7 @@ outcomes = _create_turn_part_table(
     *required_columns(sa.Float, "weight"),
     *required_columns(sa.Text, "reason"),
     *required_columns(UtcDateTime, "at"),
+    *required_columns(sa.String(16), "source_kind", default="program"),
 )
 
 # The skills that a user's prompt last showed, which lets the menu announce a new skill only once.
@@ -69,7 +70,7 @@ seen_skills = sa.Table(
     *required_columns(UtcDateTime, "seen_on"),
 )
 
-# Exposures and outcomes without any text: they outlive the turns they belong to.
+# Exposures, outcomes and uses without any text: they outlive the turns they belong to.
 
 exposures = sa.Table(
     "exposures",
@@ -98,9 +99,27 @@ lasting_outcomes = sa.Table(
     *required_columns(sa.Float, "weight"),
     *required_columns(UtcDateTime, "began_on", "at"),
     *required_columns(sa.String(16), "origin", default="real"),
+    *required_columns(sa.String(16), "source_kind", default="program"),
     sa.Index("lasting_outcomes_by_unit", "unit"),
     sa.Index("lasting_outcomes_by_caller", "caller_id"),
     sa.Index("lasting_outcomes_by_user", "user"),
+)
+
+# One row per use of a skill's stage; `usage.py` turns these and the outcomes above into every count.
+uses = sa.Table(
+    "uses",
+    metadata,
+    *primary_key_columns(sa.String, "id"),
+    *required_columns(sa.String, "turn", "user", "item", "layer", "part"),
+    *required_columns(sa.String(16), "stage", "manner", "origin"),
+    *required_columns(sa.Integer, "version"),
+    *required_columns(sa.Boolean, "is_credited"),
+    *required_columns(UtcDateTime, "at"),
+    sa.Column("result", sa.String(16)),
+    sa.Index("uses_by_turn", "turn"),
+    sa.Index("uses_by_item", "item", "layer"),
+    sa.Index("uses_by_user", "user"),
+    sa.Index("uses_by_time", "at"),
 )
 
 # One row: the random seed that all hosts share.
@@ -119,8 +138,8 @@ evidence_sums = sa.Table(
 )
 
 
-_EVENT_KINDS, _PLACES, _OUTCOME_KINDS = (
-    frozenset(kind.value for kind in kinds) for kinds in (EventKind, SelectionSlot, OutcomeKind)
+_EVENT_KINDS, _PLACES, _OUTCOME_KINDS, _SOURCE_KINDS = (
+    frozenset(kind.value for kind in kinds) for kinds in (EventKind, SelectionSlot, OutcomeKind, SourceKind)
 )
 
 
@@ -162,9 +181,13 @@ def turn_from_row(row: Mapping[Any, Any], parts: Mapping[str, Sequence[Mapping[A
             if s["place"] in _PLACES
         ),
         outcomes=tuple(
-            TurnOutcome(kind=OutcomeKind(o["kind"]), **_pick_columns(o, "weight", "source", "reason", "at"))
+            TurnOutcome(
+                kind=OutcomeKind(o["kind"]),
+                source_kind=SourceKind(o["source_kind"]),
+                **_pick_columns(o, "weight", "source", "reason", "at"),
+            )
             for o in parts.get("turn_outcomes", ())
-            if o["kind"] in _OUTCOME_KINDS
+            if o["kind"] in _OUTCOME_KINDS and o["source_kind"] in _SOURCE_KINDS
         ),
     )
 

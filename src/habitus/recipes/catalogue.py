@@ -12,7 +12,9 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import NotFound, did_you_mean
-from habitus.events import Outcome, OutcomeKind
+from habitus.events import Outcome
+from habitus.journal.model import ItemUse
+from habitus.journal.usage import UsageCounts, build_run_use
 from habitus.plain_data import INTERNAL
 from habitus.recipes.execution import RecipePlan, RecipeProblem, get_tool_name, plan_recipe
 from habitus.skills import names, trees
@@ -104,6 +106,9 @@ class RecipeCatalogue:
     # Names of the code tools that steps may call besides the built-in tools.
     code_tools: Callable[[LibrarySnapshot], Iterable[str]]
     clock: Callable[[], datetime]
+    record_use: Callable[[ItemUse], None]
+    # Who runs recipes outside a session.
+    user: str
     # By a skill's tree hash.
     _read: dict[str, tuple[tuple[RecipePlan, tuple[RecipeProblem, ...]], ...]] = field(default_factory=dict)
 
@@ -133,22 +138,33 @@ class RecipeCatalogue:
             raise NotFound(f"There is no recipe '{name}'.", hint=near)
         return next((recipe for recipe in named if recipe.status is RecipeStatus.ACTIVE), named[0])
 
-    def record_run(self, recipe: SkillRecipe, outcome: Outcome) -> None:
-        """Count a run of a recipe; an outage counts neither way."""
-        named = dict(zip(("place", "skill", "recipe"), recipe.key, strict=True))
+    def record_run(self, recipe: SkillRecipe, outcome: Outcome, *, turn: str = "", user: str = "") -> None:
+        """Record a run of a recipe; an outage counts neither way."""
+        layer = self.library.get_layer(recipe.layer).store.key
+        self.record_use(
+            build_run_use(
+                skill=(recipe.skill, layer, recipe.version),
+                stage=Stage.CHUNKS.value,
+                part=recipe.plan.name,
+                outcome=outcome.kind,
+                turn=turn,
+                user=user or self.user,
+                at=self.clock(),
+            )
+        )
+
+    def add_counts(self, skill: str, layer: str, recipe: str, plus: UsageCounts) -> None:
+        """Add to the cached counts of a recipe; `layer` is the key of its store."""
+        kind, _, root = layer.partition(":")
+        named = {"place": root if kind == "project" else kind, "skill": skill, "recipe": recipe}
         table = recipe_counts.c
-        with sql.write_transaction(self.engine, lock="recipe_counts") as conn:
+        with sql.write_transaction(self.engine) as conn:
             sql.insert_missing_rows(conn, recipe_counts, [named])
+            values = {name: table[name] + getattr(plus, name) for name in ("used", "succeeded", "failed")}
+            if plus.used > 0:
+                values["last_used"] = plus.last_used
             mine = [table[name] == value for name, value in named.items()]
-            counted = {
-                "used": table.used + 1,
-                "succeeded": table.succeeded + (outcome.kind is OutcomeKind.OK),
-                "failed": table.failed + (outcome.kind is OutcomeKind.FAILED),
-                "last_used": self.clock(),
-            }
-            conn.execute(recipe_counts.update().where(*mine).values(counted))
-        succeeded = {"ok": True, "failed": False}.get(outcome.kind.value)
-        self.library.count_use(f"{recipe.skill}@{recipe.layer}", stage=Stage.CHUNKS, succeeded=succeeded)
+            conn.execute(recipe_counts.update().where(*mine).values(values))
 
     def _load_counts(self) -> dict[RecipeKey, RecipeCounts]:
         with sql.read_transaction(self.engine) as conn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -374,31 +374,6 @@ class Library:
         """Count that the skill was recommended to the model."""
         item = self.find(address, at=at or self.snapshot(check_disk=False))
         self.get_layer(item.layer).store.increment_recommended(item.name, stage=stage)
-
-    def count_use(
-        self,
-        *addresses: str,
-        stage: Stage = Stage.STEPS,
-        succeeded: bool | None = None,
-        at: LibrarySnapshot | None = None,
-    ) -> None:
-        """Count one use of each skill; `succeeded` is None without feedback. Skills that are gone by now are
-        skipped.
-        """
-        seen = at or self.snapshot(check_disk=False)
-        found: dict[str, list[str]] = {}
-        for address in addresses:
-            with suppress(NotFound):
-                item = self.find(address, at=seen)
-                found.setdefault(item.layer, []).append(item.name)
-        for layer, wanted in found.items():
-            store = self.get_layer(layer).store
-            try:
-                store.record_use(*wanted, stage=stage, succeeded=succeeded)
-            except NotFound:
-                # A skill was removed between the lookup and the write: count the rest.
-                there = store.read_contents(check_disk=False).hashes
-                store.record_use(*(name for name in wanted if name in there), stage=stage, succeeded=succeeded)
 
     # History
 

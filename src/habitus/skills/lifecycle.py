@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Reliability is the lower 10 % bound.
 _LOWER_BOUND = 0.1
+# An item whose upper bound is below this does more harm than good.
+_FAILING_BELOW = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +85,7 @@ def decide_transition(assessment: UtilityAssessment, *, threshold: float) -> Lif
         return LifecycleTransition.HIDE
     if assessment.helps or is_reliable(assessment.counters, threshold):
         return LifecycleTransition.CLIMB
-    return LifecycleTransition.RETIRE if is_failing(assessment.counters, threshold) else LifecycleTransition.STAY
+    return LifecycleTransition.RETIRE if is_failing(assessment.counters) else LifecycleTransition.STAY
 
 
 def decide_lesson_transition(judged: UtilityAssessment, *, is_verified: bool, threshold: float) -> LifecycleTransition:
@@ -109,10 +111,11 @@ def is_reliable(counters: UsageCounters, threshold: float) -> bool:
     return has_outcomes(counters) and compute_reliability(counters) >= threshold
 
 
-def is_failing(counters: UsageCounters, threshold: float) -> bool:
-    """Whether failure is as certain as success is for a reliable item."""
-    # Symmetric by construction: swap the two counts and ask the same question.
-    return is_reliable(replace(counters, succeeded=counters.failed, failed=counters.succeeded), threshold)
+def is_failing(counters: UsageCounters) -> bool:
+    """Whether it fails more often than it succeeds, even by the upper 90 % bound of Beta(1 + succeeded, 1 + failed)."""
+    # The upper bound of successes is the lower bound of failures, seen from the other side.
+    swapped = replace(counters, succeeded=counters.failed, failed=counters.succeeded)
+    return has_outcomes(counters) and 1 - compute_reliability(swapped) < _FAILING_BELOW
 
 
 def has_outcomes(counters: UsageCounters) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from habitus.errors import Invalid, NotFound, Refused, ToolFailed
 from habitus.files import Tree
+from habitus.journal.model import ItemUse
 from habitus.sandbox.child import HostServices
 from habitus.sandbox.model import Permissions
 from habitus.settings import RetentionSettings
@@ -72,6 +73,8 @@ class ToolServices:
     redact: Callable[[str], str]
     retention: RetentionSettings
     services: Callable[[], HostServices]  # for calls outside a session
+    record_use: Callable[[ItemUse], None]
+    user: str  # of calls outside a session
 
     async def resolve_services(self, given: HostServices | None) -> HostServices:
         """Return the session's services or, without a session, those of the person."""

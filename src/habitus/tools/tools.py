@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Self
 
 from habitus.errors import NotFound, Refused
-from habitus.events import Outcome, OutcomeKind
+from habitus.events import Outcome
+from habitus.journal.model import ItemUse
+from habitus.journal.usage import build_run_use
 from habitus.sandbox.child import HostServices
 from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.model import ToolRunResult
@@ -43,11 +46,13 @@ class ToolRunner:
         services: HostServices | None = None,
         given: GivenFolder | None = None,
         counts: bool = True,
+        turn: str = "",
+        user: str = "",
     ) -> ToolRunResult:
         """Call a tool and record the outcome. `ToolFailed` if the payload does not fit, which counts for nothing.
 
-        `services` override what the tool may ask; `given` is the session's folder of files. With `counts` False the
-        call counts neither as use nor for its health.
+        `services` override what the tool may ask; `given` is the session's folder of files; `turn` and `user` say where
+        and for whom it runs. With `counts` False the call counts neither as use nor for its health.
         """
         item, tool, program = await asyncio.to_thread(self._prepare_run, name, given)
         asked = await self._parts.resolve_services(services)
@@ -58,7 +63,8 @@ class ToolRunner:
         )
         if not counts:
             return run
-        health = await asyncio.to_thread(self._record_call, item, compute_fingerprint(program), run.outcome)
+        record = partial(self._record_call, item, compute_fingerprint(program), run.outcome, turn, user)
+        health = await asyncio.to_thread(record)
         return replace(run, notice=_build_notice(tool, health))
 
     def _prepare_run(self, name: str, given: GivenFolder | None) -> tuple[ListedSkill, CodeTool, ToolProgram]:
@@ -74,16 +80,26 @@ class ToolRunner:
         stdout, stderr = self._parts.redact(run.stdout), self._parts.redact(run.stderr)
         return replace(run, stdout=stdout, stderr=stderr, outcome=replace(run.outcome, reason=reason))
 
-    def _record_call(self, item: ListedSkill, code: str, outcome: Outcome) -> ToolHealthRecord:
-        """Record the call in counters and health, in one transaction."""
+    def _record_call(self, item: ListedSkill, code: str, outcome: Outcome, turn: str, user: str) -> ToolHealthRecord:
+        """Record the call as a use, and in the tool's health."""
         place, now = self._parts.catalogue.get_health_key(item), self._parts.clock()
-        succeeded = None if outcome.kind is OutcomeKind.INFRA else outcome.is_ok
-        with self._parts.health.open_transaction():
-            health = self._parts.health.update_health(
-                place, item.name, lambda health: update_after_call(health, code, outcome, now)
+        layer, version = (
+            self._parts.library.get_layer(item.layer).store.key,
+            item.summary.version if item.summary else 0,
+        )
+        self._parts.record_use(
+            build_run_use(
+                skill=(item.name, layer, version),
+                stage=Stage.CODE.value,
+                outcome=outcome.kind,
+                turn=turn,
+                user=user or self._parts.user,
+                at=now,
             )
-            self._parts.library.get_layer(item.layer).store.record_use(item.name, stage=Stage.CODE, succeeded=succeeded)
-        return health
+        )
+        return self._parts.health.update_health(
+            place, item.name, lambda health: update_after_call(health, code, outcome, now)
+        )
 
     async def test_tool(self, name: str, *, services: HostServices | None = None) -> RegressionReport:
         """Run the stored cases again; unapproved code runs without the permissions it asks for."""
@@ -172,6 +188,8 @@ class ToolService:
         retention: RetentionSettings,
         services: Callable[[], HostServices],
         open_given_folder: Callable[[str], GivenFolder],
+        record_use: Callable[[ItemUse], None],
+        user: str,
     ) -> None:
         """`services` and `open_given_folder` provide host services and a skill's files where no session does."""
         self._workshops = ToolExecutorPool(workshop)
@@ -190,6 +208,8 @@ class ToolService:
             redact=redact,
             retention=retention,
             services=services,
+            record_use=record_use,
+            user=user,
         )
         maker, runner = ToolMaker(parts), ToolRunner(parts)
         curator = ToolCurator(parts, runner.test_tool)

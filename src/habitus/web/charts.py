@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-from habitus.app.learning.insights import ConfusionMatrix, SkillEffect, SkillUsageHistory, UseOutcomeCounts
+from habitus.app.learning.insights import ConfusionMatrix, SkillEffect, SkillUsageHistory
 from habitus.app.library.browsing import MapDot, SkillMap
 from habitus.evidence.estimation import EffectEstimate
 from habitus.evidence.findings import ItemFinding
 from habitus.improve.report import CandidateReport
 from habitus.journal.evidence_records import DailyRequestCounts
+from habitus.journal.usage import UsageCounts
 from habitus.search import IndexHit
 
 _WIDTH, _HEIGHT, _FOOT, _HEAD = 54, 136, 22, 20
@@ -31,7 +32,7 @@ def render_usage_charts(usage: SkillUsageHistory) -> dict[str, Markup]:
     versions = {f"v{number}": uses for number, uses in usage.versions}
     drawn = {"By week": weeks, "By version": versions}
     return {
-        title: render_usage_bars(title, of) for title, of in drawn.items() if any(uses.total for uses in of.values())
+        title: render_usage_bars(title, of) for title, of in drawn.items() if any(uses.used for uses in of.values())
     }
 
 
@@ -54,22 +55,22 @@ def render_candidate_effects(found: Sequence[CandidateReport]) -> Markup | None:
     return render_intervals("Per 100 rollouts", drawn) if drawn else None
 
 
-def render_usage_bars(title: str, of: Mapping[str, UseOutcomeCounts]) -> Markup:
+def render_usage_bars(title: str, of: Mapping[str, UsageCounts]) -> Markup:
     """Return one stacked bar per label, from below: succeeded, failed, no feedback."""
-    most = max((uses.total for uses in of.values()), default=0) or 1
+    most = max((uses.used for uses in of.values()), default=0) or 1
     parts = [_render_usage_bar(number, label, uses, most) for number, (label, uses) in enumerate(of.items())]
-    said = "; ".join(f"{label}: {uses.good} succeeded, {uses.bad} failed" for label, uses in of.items())
+    said = "; ".join(f"{label}: {uses.succeeded} succeeded, {uses.failed} failed" for label, uses in of.items())
     size = Markup('viewBox="0 0 {0} {1}" width="{0}" height="{1}"').format(_WIDTH * len(of) or _WIDTH, _HEIGHT + _FOOT)
     return Markup('<svg class="chart" role="img" {} aria-label="{}">{}</svg>').format(
         size, f"{title}. {said}", Markup("").join(parts)
     )
 
 
-def _render_usage_bar(number: int, label: str, uses: UseOutcomeCounts, most: int) -> Markup:
+def _render_usage_bar(number: int, label: str, uses: UsageCounts, most: int) -> Markup:
     """Return one stacked bar with its total and label."""
     left, top = number * _WIDTH + 11, float(_HEIGHT)
     drawn = []
-    for kind, count in (("good", uses.good), ("bad", uses.bad), ("unknown", uses.unknown)):
+    for kind, count in (("good", uses.succeeded), ("bad", uses.failed), ("unknown", uses.no_feedback)):
         tall = (_HEIGHT - _HEAD) * count / most
         top -= tall
         if count:
@@ -77,8 +78,8 @@ def _render_usage_bar(number: int, label: str, uses: UseOutcomeCounts, most: int
                 f'<rect class="{kind}" x="{left}" y="{top:.1f}" width="{_WIDTH - 22}" height="{tall:.1f}" rx="3"/>'
             )
     middle = left + (_WIDTH - 22) / 2
-    if uses.total:
-        drawn.append(f'<text x="{middle}" y="{top - 6:.1f}" text-anchor="middle">{uses.total}</text>')
+    if uses.used:
+        drawn.append(f'<text x="{middle}" y="{top - 6:.1f}" text-anchor="middle">{uses.used}</text>')
     drawn.append(f'<text x="{middle}" y="{_HEIGHT + 16}" text-anchor="middle">{escape(label)}</text>')
     return Markup("".join(drawn))
 
@@ -102,7 +103,7 @@ def render_daily_bars(of: Sequence[DailyRequestCounts]) -> Markup:
     wide = _DAY * len(of)
     drawn.append(f'<text x="0" y="{_DAYS_HIGH + 15}">{first}</text>')
     drawn.append(f'<text x="{wide}" y="{_DAYS_HIGH + 15}" text-anchor="end">{last}</text>')
-    good, bad = sum(day.good for day in of), sum(day.bad for day in of)
+    good, bad = sum(day.succeeded for day in of), sum(day.failed for day in of)
     said = f"{len(of)} days: {good} succeeded, {bad} failed, at most {most} on a day"
     size = f'viewBox="0 0 {wide} {_DAYS_HIGH + 20}"'
     return Markup('<svg class="chart wide" role="img" {} aria-label="{}">{}</svg>').format(
@@ -112,13 +113,13 @@ def render_daily_bars(of: Sequence[DailyRequestCounts]) -> Markup:
 
 def _render_daily_bar(number: int, day: DailyRequestCounts, most: int) -> str:
     top, drawn = float(_DAYS_HIGH), []
-    for kind, count in (("good", day.good), ("bad", day.bad), ("unknown", day.unknown)):
+    for kind, count in (("good", day.succeeded), ("bad", day.failed), ("unknown", day.no_feedback)):
         tall = (_DAYS_HIGH - 4) * count / most
         top -= tall
         if count:
             place = f'x="{number * _DAY + 2}" y="{top:.1f}" width="{_DAY - 4}" height="{tall:.1f}"'
             drawn.append(f'<rect class="{kind}" {place}/>')
-    told = f"{day.day:%b} {day.day.day}: {day.good} succeeded, {day.bad} failed"
+    told = f"{day.day:%b} {day.day.day}: {day.succeeded} succeeded, {day.failed} failed"
     return f"<g><title>{told}</title>{''.join(drawn)}</g>" if drawn else ""
 
 

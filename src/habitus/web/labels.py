@@ -250,10 +250,9 @@ def describe_skill_uses(counters: UsageCounters) -> str:
     """Return how often a skill was used and how often it succeeded."""
     if not counters.used:
         return "not used yet"
-    judged = counters.succeeded + counters.failed
-    return f"used {format_count(counters.used, 'time')}" + (
-        f", {counters.succeeded} of {judged} succeeded" if judged else ""
-    )
+    known = ((counters.succeeded, "succeeded"), (counters.failed, "failed"), (counters.no_feedback, "no feedback"))
+    told = ", ".join(f"{count} {name}" for count, name in known if count)
+    return f"used {format_count(counters.used, 'time')}: {told}"
 
 
 def describe_interval(effect: EffectEstimate) -> str:

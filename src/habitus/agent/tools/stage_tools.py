@@ -33,7 +33,8 @@ from habitus.text import escape_block, to_one_line
 from habitus.tools.model import CodeTool, ToolStatus
 from habitus.tools.tools import ToolService
 
-RunToolCode = Callable[[str, object], Awaitable[ToolRunResult]]
+# Called with the name, the arguments and the turn.
+RunToolCode = Callable[[str, object, str], Awaitable[ToolRunResult]]
 # Maps a skill and its tool to instructions for a fallback.
 ToolFallback = Callable[[str, str], str]
 
@@ -45,7 +46,7 @@ def build_code_tools(tools: Iterable[CodeTool], run: RunToolCode, fall_back: Too
 
 def _build_code_tool(tool: CodeTool, run: RunToolCode, fall_back: ToolFallback) -> Tool:
     async def call(given: object, running: ToolCallContext) -> ToolResult:
-        done = await run(tool.name, given)
+        done = await run(tool.name, given, running.turn)
         below = "" if done.outcome.is_ok else await run_in_thread(partial(fall_back, tool.name, tool.callable_name))
         said = [f"[{done.notice}]" if done.notice else "", render_tool_run(done), below]
         return ToolResult(content="\n\n".join(part for part in said if part), outcome=done.outcome)
@@ -92,8 +93,8 @@ def render_tool_run(done: ToolRunResult) -> str:
     return "\n\n".join(part for part in dict.fromkeys(parts) if part)
 
 
-# Called with the outcome of each run.
-CountRecipeRun = Callable[[SkillRecipe, Outcome], None]
+# Called with the outcome of each run and its turn.
+CountRecipeRun = Callable[[SkillRecipe, Outcome, str], None]
 # Maps a skill, its recipe and the steps that ran to instructions for a fallback.
 RecipeFallback = Callable[[str, str, Sequence[str]], str]
 
@@ -117,7 +118,7 @@ def _build_recipe_tool(
             return await _run_step(ToolCall(id=f"{running.call}.{at}", name=name, arguments=arguments), tools, running)
 
         done = await execute_plan(recipe.plan, run_tool, given)
-        await run_in_thread(partial(count, recipe, done.outcome))
+        await run_in_thread(partial(count, recipe, done.outcome, running.turn))
         if done.outcome.is_ok:
             return ToolResult(content=render_recipe_run(done))
         ran = [f"{step.number}. {step.tool}" for step in done.steps if step.outcome.is_ok]
@@ -289,13 +290,17 @@ class OfferedTools:
         gates = self._extend_gates(tool.name for tool in runnable if tool.status is ToolStatus.ACTIVE)
         usable = [tool for tool in runnable if not self._is_barred(tool.name, gates)]
         active = {tool.name: tool for tool in usable if tool.status is ToolStatus.ACTIVE}
-        run = partial(self.tools.run, services=self.services, given=self.given, counts=self.records_use)
+        call = partial(self.tools.run, services=self.services, given=self.given, counts=self.records_use)
+
+        async def run(name: str, payload: object, turn: str) -> ToolRunResult:
+            return await call(name, payload, turn=turn, user=self.view.user.name)
+
         self._degraded = build_code_tools(
             [tool for tool in usable if tool.status is ToolStatus.DEGRADED], run, self.ladder.describe_fallback
         )
         waiting = [tool for tool in self.tools.waiting(conversation) if tool.name not in active]
 
-        async def run_waiting(name: str, payload: object) -> ToolRunResult:
+        async def run_waiting(name: str, payload: object, turn: str) -> ToolRunResult:
             run = self.tools.run_waiting
             return await run(conversation, name, payload, services=self.services, given=self.given)
 
@@ -313,7 +318,11 @@ class OfferedTools:
             and recipe.name not in taken
             and not self._is_barred(recipe.skill, gates)
         ]
-        count = self.recipes.record_run if self.records_use else lambda recipe, outcome: None
+
+        def count(recipe: SkillRecipe, outcome: Outcome, turn: str) -> None:
+            if self.records_use:
+                self.recipes.record_run(recipe, outcome, turn=turn, user=self.view.user.name)
+
         return build_recipe_tools(
             usable, count, lambda: ToolRegistry([*self.built_in, *self._steps]), self.ladder.describe_fallback
         )
@@ -415,7 +424,7 @@ class StageAdvisor:
 
     def _rate_recipe(self, recipe: SkillRecipe) -> _RatedStage:
         counts, name = recipe.counts, f"the recipe `{recipe.name}`"
-        counters = UsageCounters(succeeded=counts.succeeded, failed=counts.used - counts.succeeded)
+        counters = UsageCounters(succeeded=counts.succeeded, failed=counts.failed)
         if self._is_reliable(counters):
             rate = compute_reliability(counters)
             return _RatedStage(name=name, reason="it has served", reliability=rate, is_reliable=True)

@@ -66,6 +66,9 @@ def open_tools(home: Home) -> ToolService:
         retention=home.settings.retention,
         services=lambda: sandbox_services(_open_library_view(home)),
         open_given_folder=partial(open_given_files_by_hash, home.writable_dir),
+        # A lambda, because listing tools needs no journal.
+        record_use=lambda use: home.journal.record_use(use),
+        user=home.settings.user,
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from statistics import fmean
 
 from habitus.app.home import Home
 from habitus.app.learning.evidence import list_chosen_items, make_observations
@@ -18,11 +17,11 @@ from habitus.evidence.estimation import EffectEstimate, estimate_items
 from habitus.evidence.findings import ItemFinding, add_observations
 from habitus.evidence.model import ItemKind
 from habitus.improve.report import describe_result
-from habitus.journal.model import RecordedExposure, TurnOrigin
+from habitus.journal.usage import COUNT_NAMES, JudgedUse, UsageCounts
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import SelectionInput
 from habitus.skills.layers.layer import format_address
-from habitus.skills.layers.listing import ListedSkill
+from habitus.skills.layers.listing import ListedSkill, sum_counters
 from habitus.skills.library import Library
 from habitus.skills.model import SkillState, SkillVersion, UsageCounters
 from habitus.text import estimate_tokens
@@ -216,44 +215,24 @@ _VERSIONS, _WEEKS_SHOWN = 20, 26
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UseOutcomeCounts:
-    """How often something was used with success, with failure, and without feedback."""
-
-    good: int = 0
-    bad: int = 0
-    unknown: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.good + self.bad + self.unknown
-
-    def __add__(self, other: UseOutcomeCounts) -> UseOutcomeCounts:
-        return UseOutcomeCounts(
-            good=self.good + other.good, bad=self.bad + other.bad, unknown=self.unknown + other.unknown
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SkillUsageHistory:
     """The uses of a skill by version and by week, oldest first; a week is named by its Monday."""
 
-    versions: tuple[tuple[int, UseOutcomeCounts], ...]
-    weeks: tuple[tuple[date, UseOutcomeCounts], ...]
+    versions: tuple[tuple[int, UsageCounts], ...]
+    weeks: tuple[tuple[date, UsageCounts], ...]
     # By version, newest first.
     items: tuple[ItemFinding, ...]
 
 
 def read_skill_usage(home: Home, item: ListedSkill) -> SkillUsageHistory:
     """Return the uses and findings of a skill; only real conversations count."""
-    kept = home.journal.load_exposures([format_address(item.name, item.layer), item.name])
+    used = home.journal.load_uses(item.name, home.skills.get_layer(item.layer).store.key)
     return SkillUsageHistory(
         versions=tuple(
             (version.number, _count_version_uses(home.skills, item, version.number))
             for version in _list_latest_versions(home.skills, item)
         ),
-        weeks=_count_weekly_uses(
-            [one for one in kept if one.exposure.is_used and one.origin is TurnOrigin.REAL], home.clock()
-        ),
+        weeks=_count_weekly_uses(used, home.clock()),
         items=home.evidence.find_skill(item),
     )
 
@@ -262,32 +241,25 @@ def _list_latest_versions(skills: Library, item: ListedSkill) -> Iterable[SkillV
     return skills.list_versions(format_address(item.name, item.layer))[-_VERSIONS:]
 
 
-def _count_version_uses(skills: Library, item: ListedSkill, number: int) -> UseOutcomeCounts:
-    stages = skills.read_counters(format_address(item.name, item.layer), version=number).values()
-    good, bad, used = (sum(getattr(each, key) for each in stages) for key in ("succeeded", "failed", "used"))
-    return UseOutcomeCounts(good=good, bad=bad, unknown=max(used - good - bad, 0))
+def _count_version_uses(skills: Library, item: ListedSkill, number: int) -> UsageCounts:
+    counted = sum_counters(skills.read_counters(format_address(item.name, item.layer), version=number))
+    return UsageCounts(**{name: getattr(counted, name) for name in COUNT_NAMES}, last_used=counted.last_used)
 
 
-def _count_weekly_uses(kept: Iterable[RecordedExposure], now: datetime) -> tuple[tuple[date, UseOutcomeCounts], ...]:
+def _count_weekly_uses(used: Iterable[JudgedUse], now: datetime) -> tuple[tuple[date, UsageCounts], ...]:
     """Count the uses by week, with the empty weeks in between for a chart."""
-    counted: dict[date, UseOutcomeCounts] = {}
-    for one in kept:
-        week = _get_monday(one.at)
-        counted[week] = counted.get(week, UseOutcomeCounts()) + _count_outcome(one)
+    counted: dict[date, UsageCounts] = {}
+    for one in used:
+        week = _get_monday(one.use.at)
+        counted[week] = counted.get(week, UsageCounts()) + one.counts
     if not counted:
         return ()
     last = _get_monday(now)
     first = max(min(counted), last - timedelta(weeks=_WEEKS_SHOWN - 1))
     weeks = [first + timedelta(weeks=number) for number in range((last - first).days // 7 + 1)]
-    return tuple((week, counted.get(week, UseOutcomeCounts())) for week in weeks)
+    return tuple((week, counted.get(week, UsageCounts())) for week in weeks)
 
 
 def _get_monday(timestamp: datetime) -> date:
     day = timestamp.astimezone(UTC).date()
     return day - timedelta(days=day.weekday())
-
-
-def _count_outcome(one: RecordedExposure) -> UseOutcomeCounts:
-    if not one.explicit_scores:
-        return UseOutcomeCounts(unknown=1)
-    return UseOutcomeCounts(good=1) if fmean(one.explicit_scores) >= 0.5 else UseOutcomeCounts(bad=1)

@@ -15,7 +15,7 @@ from habitus.agent.recorder import record_judgement as keep_judgement
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
-from habitus.journal.model import TurnOutcome
+from habitus.journal.model import ItemUse, SourceKind, TurnOutcome, UseManner
 from habitus.learning.detectors.monitor import MonitorMode
 from habitus.learning.observer import Learner, LessonSink
 from habitus.learning.remedies import wording
@@ -40,6 +40,7 @@ from habitus.memory.model import Engram, LessonDraft, LessonKind, LessonScope, T
 from habitus.redact import Redactor
 from habitus.settings import AccMode, MemoryMode
 from habitus.skills.layers.layer import find_project_root
+from habitus.skills.model import Stage
 from habitus.text import to_one_line
 
 
@@ -79,11 +80,27 @@ def open_lesson_applier(home: Home, keeper: LessonSink, redactor: Redactor) -> L
             return False
         try:
             # Counting does not look at the directories, so an unknown skill must be refused here.
-            home.skills.find(name)
+            item = home.skills.find(name)
             home.skills.count_recommendation(name)
-            home.skills.count_use(name)
         except NotFound:
             return False
+        if item.summary is not None:
+            layer = home.skills.get_layer(item.layer).store.key
+            # The id makes a transcript that is read twice count once.
+            id = f"{use.turn}:{use.round_idx}:{layer}/{item.name}"
+            home.journal.record_use(
+                ItemUse(
+                    id=id,
+                    turn=id,
+                    item=item.name,
+                    layer=layer,
+                    version=item.summary.version,
+                    stage=Stage.STEPS.value,
+                    manner=UseManner.ASKED,
+                    at=home.clock(),
+                    user=home.settings.user,
+                )
+            )
         return True
 
     return LessonApplier(
@@ -311,12 +328,14 @@ class TurnJudgementResult:
     outcome: TurnOutcome
 
 
-def record_judgement(home: Home, turn: str, *, ok: bool, by: str, reason: str = "") -> TurnJudgementResult:
+def record_judgement(
+    home: Home, turn: str, *, ok: bool, by: str, source_kind: SourceKind, reason: str = ""
+) -> TurnJudgementResult:
     """Record whether a turn succeeded; `turn` is its id or the caller's own id. An admin may judge anyone's turns."""
     refuse_if_read_only(home)
     user = None if home.settings.is_admin else home.settings.user
     kind = OutcomeKind.OK if ok else OutcomeKind.FAILED
-    said = judge_explicitly(kind, to_one_line(by), home.redact(to_one_line(reason)))
+    said = judge_explicitly(kind, to_one_line(by), source_kind, home.redact(to_one_line(reason)))
     judged = home.journal.find_brief_turn(turn, user=user)
     # The text of the turn may be erased by now; the outcome still counts.
     if judged is None:

@@ -28,7 +28,7 @@ from habitus.events import EventKind, Outcome, OutcomeKind, build_failed_outcome
 from habitus.evidence.model import FixedAssignments, has_left_trace
 from habitus.files import Tree, drop_eval_files
 from habitus.improve.trials import TRIAL
-from habitus.journal.model import Exposure, SelectionSlot, Turn
+from habitus.journal.model import Exposure, SelectionSlot, SourceKind, Turn
 from habitus.learning.budget import BudgetedModel, RunBudget, judge_rubric
 from habitus.learning.detectors.monitor import MonitorMode
 from habitus.learning.observer import Learner
@@ -190,7 +190,7 @@ async def run_rollout(
             ask = partial(judge_rubric, model=model, redactor=home.redactor)
             outcome = (await judge_submission(task, submission, ask=ask)).outcome
         if fixed is not None:
-            session.judge(outcome.kind, turn=done.turn, source=source_type)
+            session.judge(outcome.kind, turn=done.turn, source=source_type, source_kind=SourceKind.VALIDATOR)
         turns = await asyncio.to_thread(home.journal.list_session_turns, session.id, user=home.settings.user)
     return rollout.with_outcome(
         outcome,

@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from habitus.agent.history import has_higher_stage_acted, unpack_message
 from habitus.app.home import Home
 from habitus.app.learning.mining import MAX_TURNS
 from habitus.errors import HabitusError, Refused
-from habitus.events import AgentEvent, EventKind, OutcomeKind
+from habitus.events import AgentEvent, EventKind
 from habitus.evidence.findings import ItemFinding, ItemVerdict, VersionRollback, is_ignored
-from habitus.evidence.model import EvidenceItem, ItemKind, has_left_trace
-from habitus.journal.model import SelectedSkill, SelectionSlot, Turn, TurnOrigin
-from habitus.llm.model import AssistantMessage
+from habitus.evidence.model import EvidenceItem, ItemKind
+from habitus.journal.model import TurnOrigin
+from habitus.journal.usage import JudgedUse, UseKey, UseVerdict
 from habitus.memory.model import Engram
 from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
-from habitus.skills import names, trees
+from habitus.skills import trees
 from habitus.skills.layers.layer import format_address
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
@@ -28,6 +27,7 @@ from habitus.skills.lifecycle import (
     UtilityAssessment,
     decide_lesson_transition,
     decide_transition,
+    is_failing,
     is_reliable,
 )
 from habitus.skills.model import ActorKind, Author, SkillState, Stage, UsageCounters
@@ -36,6 +36,8 @@ from habitus.skills.review import Proposal, ProposalAction, SkillChange
 MAX_LESSONS = 10_000
 # Turns that a reason names.
 _MAX_NAMED_TURNS = 5
+# This many failures in a row after an edit propose to roll it back.
+_FAILURES_AFTER_EDIT = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,10 +184,12 @@ def _decide_recipe(now: _ActiveItems, item: EvidenceItem, runs: UsageCounters) -
 def _list_turns(home: Home, item: EvidenceItem, skill: ListedSkill, *, is_good: bool) -> list[str]:
     """Return the stored turns in which the item succeeded, or failed."""
     if item.kind is ItemKind.SKILL:
-        uses = SkillUseCounter(home, skill.layer, skill.name, item.version)
-        turns = home.journal.list_turns_showing_skill(skill.name, skill.layer, item.version)
+        wanted_verdict = UseVerdict.SUCCEEDED if is_good else UseVerdict.FAILED
+        used = home.journal.load_uses(skill.name, home.skills.get_layer(skill.layer).store.key)
         return [
-            turn.id for turn in turns if (uses.count_turn(turn).succeeded if is_good else uses.count_turn(turn).failed)
+            one.use.turn
+            for one in used
+            if one.verdict is wanted_verdict and (one.use.version, one.use.stage) == (item.version, Stage.STEPS.value)
         ]
     kept = [one.unit for one in home.journal.load_exposures([item.name]) if one.exposure.is_used]
     turns = [turn for unit in dict.fromkeys(kept[-_MAX_NAMED_TURNS:]) for turn in home.journal.list_session_turns(unit)]
@@ -233,6 +237,49 @@ def apply_transitions(home: Home, steps: Sequence[DueTransition]) -> Iterator[tu
             yield step, proposal
 
 
+def propose_after_failure(home: Home, key: UseKey) -> None:
+    """Propose to roll a new version back, or to switch a skill off, once its judged uses call for it."""
+    layer = next((layer for layer in home.skills.layers if layer.store.key == key.layer), None)
+    if layer is None or home.is_read_only or home.pause.get_state() is not None:
+        return
+    address = format_address(key.item, layer.name)
+    try:
+        skill = home.skills.find(address)
+    except HabitusError:
+        return
+    if skill.summary is None or (skill.state, skill.summary.version) != (SkillState.OK, key.version):
+        return
+    used = [one for one in home.journal.load_uses(key.item, key.layer) if one.use.stage == key.stage]
+    judged = [one for one in used if one.verdict in (UseVerdict.SUCCEEDED, UseVerdict.FAILED)]
+    step = _decide_after_failure(judged, key.version)
+    if step is None or (step.transition is LifecycleTransition.ROLL_BACK and not layer.can_write):
+        return
+    due = replace(step, item=EvidenceItem(kind=ItemKind.SKILL, name=address, version=key.version))
+    list(apply_transitions(home, [due]))
+
+
+def _decide_after_failure(judged: Sequence[JudgedUse], version: int) -> DueTransition | None:
+    """Decide by the judged uses of a skill's steps, oldest first."""
+    now = [one for one in judged if one.use.version == version]
+    failed = [one for one in now if one.verdict is UseVerdict.FAILED]
+    turns = _describe_turns([one.use.turn for one in failed])
+    earlier = [one for one in judged if one.use.version == version - 1]
+    item = EvidenceItem(kind=ItemKind.SKILL, name="", version=version)
+    # Only failures since the edit; with a success in between, the edit is not what broke it.
+    if version > 1 and len(now) == len(failed) >= _FAILURES_AFTER_EDIT and not _is_failing_version(earlier):
+        reason = f"All {len(failed)} judged uses since the edit to version {version} failed{turns}."
+        return DueTransition(item=item, transition=LifecycleTransition.ROLL_BACK, reason=reason, to=version - 1)
+    if _is_failing_version(now):
+        reason = f"It failed in {len(failed)} of the {len(now)} uses that were judged{turns}."
+        return DueTransition(item=item, transition=LifecycleTransition.RETIRE, reason=reason)
+    return None
+
+
+def _is_failing_version(judged: Sequence[JudgedUse]) -> bool:
+    failed = sum(one.verdict is UseVerdict.FAILED for one in judged)
+    return is_failing(UsageCounters(succeeded=len(judged) - failed, failed=failed))
+
+
 def _propose_transition(now: _ActiveItems, step: DueTransition) -> Proposal | None:
     home, skill = now.home, now.find_skill(step.item)
     assert skill is not None  # a due transition has a skill
@@ -256,55 +303,3 @@ def _make_change(skills: Library, step: DueTransition, skill: ListedSkill) -> Sk
             )
         case LifecycleTransition.RETIRE | LifecycleTransition.STAY | LifecycleTransition.CLIMB:
             return SkillChange(action=ProposalAction.DISABLE, name=skill.name, layer=skill.layer)
-
-
-def _count_outcome(turn: Turn) -> UsageCounters:
-    kind = turn.outcomes[0].kind
-    ok, failed = int(kind is OutcomeKind.OK), int(kind is OutcomeKind.FAILED)
-    return UsageCounters(used=1, succeeded=ok, failed=failed, last_used=turn.ended_on)
-
-
-class SkillUseCounter:
-    """Counts the uses of one version of a skill in stored turns, by the present rule."""
-
-    def __init__(self, home: Home, layer: str, name: str, version: int) -> None:
-        self._name = name
-        self._stages = {tool.callable_name for tool in home.tools.all() if tool.name == name}
-        self._stages |= {
-            recipe.name for recipe in home.recipes.list_recipes() if (recipe.skill, recipe.layer) == (name, layer)
-        }
-        try:
-            parsed = trees.parse_skill_tree(name, home.skills.read_tree(format_address(name, layer), version))
-            self._steps = parsed.skill.body if parsed.skill is not None else ""
-        except HabitusError:
-            self._steps = ""
-
-    def count_turn(self, turn: Turn) -> UsageCounters:
-        """Return the turn's use and outcome; empty if the skill was not used, or the turn was not real."""
-        places = [one for one in turn.selected if one.name == self._name]
-        if not turn.is_real or not turn.outcomes or not (self._is_requested(places) or self._has_trace(turn, places)):
-            return UsageCounters()
-        said = [message for kept in turn.messages if (message := unpack_message(kept)) is not None]
-        # A turn that acted through the skill's code or recipe is a use of the steps, but its outcome is not theirs.
-        is_above = has_higher_stage_acted(
-            self._steps, self._stages, request=turn.request, events=turn.events, messages=said
-        )
-        return UsageCounters(used=1, last_used=turn.ended_on) if is_above else _count_outcome(turn)
-
-    def _is_requested(self, places: Iterable[SelectedSkill]) -> bool:
-        return any(one.place is SelectionSlot.LOADED and one.reason == "the model asked for it" for one in places)
-
-    def _has_trace(self, turn: Turn, places: Iterable[SelectedSkill]) -> bool:
-        came = any(
-            one.place is SelectionSlot.LOADED or (one.place is SelectionSlot.EAGER and one.reason != "always_include")
-            for one in places
-        )
-        answers = (
-            [said for kept in turn.messages if isinstance(said := unpack_message(kept), AssistantMessage)]
-            if came
-            else []
-        )
-        calls = [call for answer in answers for call in answer.calls if call.name not in names.SKILL_MANAGEMENT_TOOLS]
-        done = [*(f"{call.name} {call.arguments}" for call in calls), *(answer.text for answer in answers)]
-        words = "\n".join(done)
-        return came and has_left_trace(self._steps, self._stages, request=turn.request, done=words, if_unclear=False)

@@ -179,9 +179,13 @@ def _count_daily_uses(home: Home, items: Sequence[ListedSkill]) -> Mapping[str, 
     """Count the uses of each skill per day, oldest day first."""
     now = home.clock()
     counted: dict[str, list[int]] = {}
-    one = format_address(items[0].name, items[0].layer) if len(items) == 1 else None
-    for name, at in home.journal.list_skill_uses(now - timedelta(days=USAGE_DAYS), skill=one):
-        counted.setdefault(name, [0] * USAGE_DAYS)[USAGE_DAYS - 1 - min((now - at).days, USAGE_DAYS - 1)] += 1
+    layers = {home.skills.get_layer(name).store.key: name for name in {item.layer for item in items}}
+    keys = {name: key for key, name in layers.items()}
+    one = (items[0].name, keys[items[0].layer]) if len(items) == 1 else None
+    for name, key, at in home.journal.list_skill_uses(now - timedelta(days=USAGE_DAYS), skill=one):
+        if key in layers:
+            days = counted.setdefault(format_address(name, layers[key]), [0] * USAGE_DAYS)
+            days[USAGE_DAYS - 1 - min((now - at).days, USAGE_DAYS - 1)] += 1
     return {name: tuple(days) for name, days in counted.items()}
 
 

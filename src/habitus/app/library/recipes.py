@@ -30,6 +30,8 @@ def open_recipe_catalogue(home: Home) -> RecipeCatalogue:
         code_objection=lambda item: home.tools.objection(item),
         code_tools=lambda seen: (tool.callable_name for tool in home.tools.active(at=seen)),
         clock=home.clock,
+        record_use=lambda use: home.journal.record_use(use),
+        user=home.settings.user,
     )
 
 

@@ -17,6 +17,7 @@ from habitus.app import home_directory
 from habitus.app.conversations import secrets
 from habitus.app.conversations.command_lines import SkillCommandLines
 from habitus.app.home import DATABASE_AWAY, Home
+from habitus.app.learning.usage import find_stale_counters
 from habitus.app.operating import backing_up
 from habitus.app.operating.housekeeping import load_housekeeping_report, measure_database
 from habitus.app.sharing.availability import explain_no_answer
@@ -37,6 +38,7 @@ def check_operation(home: Home) -> Iterator[HealthCheck]:
     if home.settings.database:
         yield _check_shared_database(home)
     yield from _check_outbox(home.writable_dir, home.redactor)
+    yield from _check_usage(home)
     yield from _check_jobs(home)
     yield from _check_hooks(home.settings)
     yield from _check_vault(home)
@@ -70,6 +72,19 @@ def _check_outbox(place: Path, redactor: Redactor) -> Iterator[HealthCheck]:
         yield HealthCheck(name="spool", state=HealthCheckState.PAUSED, detail=f"{detail}.", hint=hint)
     else:
         yield HealthCheck(name="spool", state=HealthCheckState.OK, detail=detail)
+
+
+def _check_usage(home: Home) -> Iterator[HealthCheck]:
+    """Count all uses again from the journal and compare the counters that lists show."""
+    if home.is_offline:
+        return
+    stale = find_stale_counters(home)
+    if stale:
+        detail = f"the counters of {', '.join(stale[:5])}{', …' * (len(stale) > 5)} differ from their recorded uses"
+        hint = "Please report it; the recorded uses and judgements are intact."
+        yield HealthCheck(name="usage", state=HealthCheckState.BROKEN, detail=f"{detail}.", hint=hint)
+    else:
+        yield HealthCheck(name="usage", state=HealthCheckState.OK, detail="the counters agree with the recorded uses")
 
 
 def _check_jobs(home: Home) -> Iterator[HealthCheck]:

@@ -35,7 +35,7 @@ from habitus.hosts.hook import LOG_FILE, NOTED_SESSIONS_FILE
 from habitus.jobs.queue import JobQueue
 from habitus.journal.evidence_records import reset_evidence_sums
 from habitus.journal.outbox import JournalOutbox
-from habitus.journal.tables import exposures, lasting_outcomes, seen_skills, turns
+from habitus.journal.tables import exposures, lasting_outcomes, seen_skills, turns, uses
 from habitus.memory.model import Engram, LessonState
 from habitus.memory.store import EngramStore
 from habitus.sandbox.files import sanitize_file_name
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _ARCHIVE_FOLDER = "archive"
 # Files of the home that belong to its owner without naming a user.
 _OWNER_FILES = (NOTED_SESSIONS_FILE, CLAIMED_SESSIONS_FILE, LOG_FILE, CHAT_HISTORY_FILE, OUTBOX_DIR, "pads")
-_TABLES_WITH_USERS = (turns, seen_skills, exposures, lasting_outcomes)
+_TABLES_WITH_USERS = (turns, seen_skills, exposures, lasting_outcomes, uses)
 # Texts of the user that are searched for at the end.
 _MAX_SAMPLES = 50
 # A shorter text would be found anywhere by chance.
@@ -199,6 +199,8 @@ def _erase_data(home: Home, person: DataSubject) -> None:
         file = home.skills.read_tree(_make_address(item)).get(trees.TASKS_FILE)
         examined |= {file.sha256} if file is not None else set()
         save_tasks(home, _make_address(item), others)
+    # Through the journal, which takes their uses out of the counters too.
+    home.journal.erase_user_evidence(person.name)
     for engine in _unique_engines(home.shared, home.local):
         with sql.write_transaction(engine, durable=True) as connection:
             traces = erasing.find_traces(connection, person.names, person.conversations)

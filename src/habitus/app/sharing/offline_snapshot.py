@@ -38,6 +38,7 @@ _EXCLUDED_TABLES = frozenset(
     {
         *("turns", "turn_messages", "turn_events", "turn_selections", "turn_outcomes", "exposures", "lasting_outcomes"),
         *(
+            "uses",
             "blobs",
             "evidence_sums",
             "skill_intents",

@@ -120,7 +120,12 @@ class UseCase(Generic[Inputs, ResultT]):
     @cached_property
     def fields(self) -> Sequence[InputField]:
         """Return the inputs that a caller can set."""
-        return [one for fields in self._inputs.values() for one in fields if not one.is_attempt]
+        return [one for fields in self._inputs.values() for one in fields if not (one.is_attempt or one.is_door)]
+
+    @cached_property
+    def rest_values(self) -> dict[str, Any]:
+        """Return the inputs that REST sets itself."""
+        return {one.name: one.rest_default for fields in self._inputs.values() for one in fields if one.is_door}
 
     @property
     def inputs(self) -> set[str]:
@@ -168,6 +173,8 @@ class InputField:
     is_address: bool = False
     # Whether it is the id of an attempt, which no caller sets.
     is_attempt: bool = False
+    # Whether it says through which door a request came: REST sets `rest_default`, and no caller sets it.
+    is_door: bool = False
     # The default over REST if it differs from the command line's.
     rest_default: Any = REQUIRED
     # `ge` and `le` of numbers, `max_length` of texts.

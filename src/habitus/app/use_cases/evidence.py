@@ -9,10 +9,19 @@ from typing import Annotated
 from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.learning.learning import TurnJudgementResult, record_judgement
-from habitus.app.use_cases.declaration import PageCursor, RestPageLimit, argument, option, paginate_items, use_case
+from habitus.app.use_cases.declaration import (
+    InputField,
+    PageCursor,
+    RestPageLimit,
+    argument,
+    option,
+    paginate_items,
+    use_case,
+)
 from habitus.errors import ConflictingOptions
 from habitus.evidence.findings import ItemFinding, ItemVerdict, VersionRollback, WithholdingPlan
 from habitus.evidence.model import EvidenceItem, ItemKind
+from habitus.journal.model import SourceKind
 from habitus.memory.cortex import Cortex
 
 
@@ -99,11 +108,13 @@ def record_outcome(
     by: Annotated[
         str, option("Source of the feedback; later feedback from the same source replaces it.", rest_default="api")
     ] = "user",
+    source_kind: Annotated[SourceKind, InputField(is_door=True, rest_default=SourceKind.PROGRAM)] = SourceKind.PERSON,
 ) -> TurnJudgementResult:
-    """Record how a turn went, in whichever agent it ran; the skills that served a good turn get the credit.
+    """Record how a turn went, in whichever agent it ran; the skills that it used get the credit or the blame.
 
-    A second report from the same source replaces the first.
+    A second report from the same source replaces the first. A person's word at the command line or on a page outweighs
+    what a program reports over REST.
     """
     if ok is None:
         raise ConflictingOptions("The outcome is missing.", hint="Add --ok or --failed; over REST, send ok.")
-    return record_judgement(home, id, ok=ok, by=by, reason=reason)
+    return record_judgement(home, id, ok=ok, by=by, source_kind=source_kind, reason=reason)

@@ -396,6 +396,10 @@ class StageStats:
     used: int
     succeeded: int
     failed: int
+    no_feedback: int
+    # Both are part of `no_feedback`: the next request corrected it, or the turn ended without an error.
+    weak_failures: int
+    ran_without_error: int
     last_used: datetime | None
     # Until then, being in the prompt counted as a use.
     by_presence_until: datetime | None
@@ -427,6 +431,7 @@ def show_stats(
             layer=layer,
             stage=stage,
             reliability=round(lifecycle.compute_reliability(counters), 3) if lifecycle.has_outcomes(counters) else None,
+            no_feedback=counters.no_feedback,
             **asdict(counters),
         )
         for (layer, skill), stages in sorted(found.items())

@@ -16,7 +16,6 @@ from habitus.cli.use_case_commands import print_use_case_result
 from habitus.errors import Invalid
 from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.layers.listing import ListedSkill, SkillDetails, SkillListPage
-from habitus.skills.lifecycle import has_outcomes
 from habitus.skills.model import Severity, Skill, SkillState, Stage, UsageCounters
 from habitus.text import to_one_line
 
@@ -91,7 +90,7 @@ def diff_versions(context: typer.Context, result: skills.VersionDiff, new: int |
 
 
 def show_stats(context: typer.Context, result: skills.SkillStatsReport, wide: WideOption = False) -> None:
-    columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "reliability")
+    columns = ("name", "layer", "stage", "recommended", "used", "succeeded", "failed", "no_feedback", "reliability")
     rows = [
         [
             *(row.name, row.layer, row.stage.label),
@@ -100,7 +99,8 @@ def show_stats(context: typer.Context, result: skills.SkillStatsReport, wide: Wi
         ]
         for row in result.stats
     ]
-    output.print_table_or_message("No uses yet.", columns, rows, wide="name", is_cut=not wide)
+    titles = [column.replace("_", " ") for column in columns]
+    output.print_table_or_message("No uses yet.", titles, rows, wide="name", is_cut=not wide)
     for row in result.stats:
         if row.by_presence_until is not None:
             told = f"Until {row.by_presence_until:%Y-%m-%d} a text that only stood in the prompt counted as used"
@@ -135,6 +135,7 @@ def _print_skill_table(page: SkillListPage, *, wide: bool, empty: str = NO_SKILL
             "used": [each.used for each in counters],
             "succeeded": [each.succeeded for each in counters],
             "failed": [each.failed for each in counters],
+            "no feedback": [each.no_feedback for each in counters],
             "last used": [inputs.format_timestamp(each.last_used) if each.last_used else "" for each in counters],
         }
     # An empty column would cost the width that the description needs.
@@ -201,5 +202,7 @@ def _describe_uses(counters: UsageCounters) -> str:
     if counters == UsageCounters():
         return ""
     last = f", last {inputs.format_timestamp(counters.last_used)}" if counters.last_used else ""
-    judged = f"succeeded {counters.succeeded}, failed {counters.failed}" if has_outcomes(counters) else "no feedback"
-    return f"shown {output.format_count(counters.recommended, 'time')}, used {counters.used}: {judged}{last}"
+    parts = [f"succeeded {counters.succeeded}", f"failed {counters.failed}", f"no feedback {counters.no_feedback}"]
+    if counters.weak_failures:
+        parts.append(f"corrected by the next request {counters.weak_failures}")
+    return f"shown {output.format_count(counters.recommended, 'time')}, used {counters.used}: {', '.join(parts)}{last}"

@@ -20,6 +20,7 @@ from habitus.skills.model import Diagnostic, Severity, Stage, UsageCounters
 from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION, NO_CONTENTS, BrokenSkill, FileBackend, LayerContents
 from habitus.skills.stores.layer_database import LayerChanges, LayerDatabase, SkillRow
 from habitus.skills.stores.recording import ChangeRecorder
+from habitus.skills.stores.usage_cache import add_counts
 
 # Folders stored in one transaction: long ones would block other writers.
 BATCH_SIZE = 500
@@ -164,7 +165,7 @@ class LayerCache:
             return
         with sql.write_transaction(self._engine) as conn:
             counted = {row.id: row.version if version is None else version for row in rows}
-            self._db.add_counts(conn, counted, stage, plus, last_used)
+            add_counts(conn, counted, stage, plus, last_used)
 
     def read_own_and_imported_counters(
         self, name: str, version: int | None

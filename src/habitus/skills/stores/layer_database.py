@@ -399,27 +399,6 @@ class LayerDatabase:
 
     # Counters
 
-    def add_counts(
-        self,
-        conn: sa.Connection,
-        counted: Mapping[int, int],
-        stage: Stage,
-        plus: Mapping[str, int],
-        last_used: datetime | None,
-    ) -> None:
-        """Add to the counters of these skills, each at its version."""
-        keys = [{"skill": skill, "version": version, "stage": stage.value} for skill, version in counted.items()]
-        # The row may be missing; inserting it first lets the update be one atomic addition.
-        sql.insert_missing_rows(conn, counters, keys)
-        values: dict[str, Any] = {name: counters.c[name] + number for name, number in plus.items()}
-        if last_used is not None:
-            values["last_used"] = last_used
-        each = [counters.c[name] == sa.bindparam(f"the_{name}") for name in ("skill", "version", "stage")]
-        conn.execute(
-            counters.update().where(*each).values(values),
-            [{f"the_{name}": value for name, value in key.items()} for key in keys],
-        )
-
     def read_counters(self, conn: sa.Connection, identity: int) -> dict[tuple[int, Stage], UsageCounters]:
         """Return the counters of a skill by version and stage."""
         found = conn.execute(_COUNTERS_OF_SKILL_QUERY, {"of": identity})

@@ -80,6 +80,12 @@ counters = sa.Table(
     sa.Column("failed", sa.Integer, nullable=False, server_default="0"),
     sa.Column("last_used", UtcDateTime),
     sa.Column("by_presence_until", UtcDateTime),  # before then, standing in the prompt counted as a use
+    sa.Column("weak_failures", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("ran_without_error", sa.Integer, nullable=False, server_default="0"),
+    # Counted before the journal kept each use; the rest is a cache of what the journal counts.
+    sa.Column("used_before", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("succeeded_before", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("failed_before", sa.Integer, nullable=False, server_default="0"),
 )
 
 # Write-ahead records. After a crash, the next process that takes the write lock completes them.

@@ -407,12 +407,22 @@ class SkillStore:
         """Count that the skill was recommended."""
         self._cache.add_counts([name], stage, {"recommended": 1}, last_used=None)
 
-    def record_use(self, *wanted: str, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None:
-        """Count one use of each skill; `succeeded` is None without feedback."""
-        plus = {"used": 1}
-        if succeeded is not None:
-            plus["succeeded" if succeeded else "failed"] = 1
-        self._cache.add_counts(wanted, stage, plus, last_used=self._clock())
+    def add_counts(
+        self,
+        name: str,
+        plus: Mapping[str, int],
+        *,
+        stage: Stage = Stage.STEPS,
+        version: int | None = None,
+        last_used: datetime | None = None,
+    ) -> None:
+        """Add to the cached counts of a skill, at its current or a given version."""
+        self._cache.add_counts([name], stage, dict(plus), last_used=last_used, version=version)
+
+    @property
+    def key(self) -> str:
+        """The key of this layer in the database, unique across projects."""
+        return self._db.key
 
     def record_imported_counts(self, name: str, stage: Stage, counted: UsageCounters) -> None:
         """Store the counts of another system, apart from our own."""

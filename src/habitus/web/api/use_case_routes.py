@@ -62,7 +62,7 @@ def _add_route(made: AccessRouter, case: UseCase[..., Any]) -> None:
         here = f"{http_request.url.scheme}://{http_request.headers['host']}"
         given = dict.fromkeys((one.name for one in case.fields if one.is_address), here) | given
         given = {name: _convert_field(fields[name], value) for name, value in (rest_defaults | given).items()}
-        wanted = case.fill_defaults(given)
+        wanted = case.fill_defaults(given) | case.rest_values
         _require_version(case, wanted)
         with get_home_pool(http_request).reopen_on_settings_change() if case.changes_settings else nullcontext():
             try:
@@ -188,6 +188,8 @@ def get_response_model(kind: Any) -> Any:
         return RESPONSE_MODELS[kind]
     origin, inner = get_origin(kind), [get_response_model(one) for one in get_args(kind)]
     if inner and any(new != old for new, old in zip(inner, get_args(kind), strict=True)):
+        if origin is tuple and Ellipsis not in inner:
+            return tuple.__class_getitem__(tuple(inner))
         return Union[tuple(inner)] if origin in (Union, types.UnionType) else list.__class_getitem__(inner[0])  # noqa: UP007  # made at run time
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         return kind

@@ -15,6 +15,7 @@ from habitus.app.home import resolve_user_filter
 from habitus.app.learning.learning import record_judgement
 from habitus.app.use_cases.sessions import find_turns
 from habitus.events import OutcomeKind
+from habitus.journal.model import SourceKind
 from habitus.web.api.schemas import RequestHome
 from habitus.web.rendering import FlashMessage, render_page
 from habitus.web.routing import AccessRouter
@@ -86,5 +87,5 @@ def record_feedback(
     request: Request, habitus: RequestHome, id: str, turn: str, ok: Annotated[bool, Form()]
 ) -> HTMLResponse:
     """Record a person's feedback on a turn; later feedback replaces it."""
-    record_judgement(habitus, turn, ok=ok, by="user")
+    record_judgement(habitus, turn, ok=ok, by="user", source_kind=SourceKind.PERSON)
     return _render_conversation(request, habitus, id, FlashMessage(text="Thank you. Your feedback was recorded."))

@@ -86,9 +86,9 @@ def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None =
 
 def _build_tiles(found: OverviewReport) -> list[DashboardTile]:
     days = found.days
-    good, bad = sum(day.good for day in days), sum(day.bad for day in days)
+    good, bad = sum(day.succeeded for day in days), sum(day.failed for day in days)
     used = {name for day in days for name in day.skills}
-    shares = [day.good / (day.good + day.bad) if day.good + day.bad else None for day in days]
+    shares = [day.succeeded / (day.succeeded + day.failed) if day.succeeded + day.failed else None for day in days]
     return [
         DashboardTile(
             href="/activity",
@@ -99,7 +99,7 @@ def _build_tiles(found: OverviewReport) -> list[DashboardTile]:
         DashboardTile(
             href="/insights",
             number=f"{100 * good / (good + bad):.0f} %" if good + bad else "–",
-            label="succeeded",
+            label="succeeded, of those with feedback",
             sparkline=charts.render_sparkline(shares),
         ),
         DashboardTile(

@@ -1,0 +1,76 @@
+"""The cached usage counts of skills, in one table for all layers of a database.
+
+The journal counts from uses and judgements; here that result is stored beside the skills, because lists of thousands
+read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.skills.model import Stage
+from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION
+from habitus.skills.stores.tables import counters, skills
+
+_CACHED = ("used", "succeeded", "failed", "weak_failures", "ran_without_error")
+_CARRIED = ("used", "succeeded", "failed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class CounterKey:
+    """A stage of one version of a skill; `layer` is the key of its store."""
+
+    layer: str
+    item: str
+    version: int
+    stage: str
+
+
+def add_counts(
+    connection: sa.Connection,
+    counted: Mapping[int, int],
+    stage: Stage,
+    plus: Mapping[str, int],
+    last_used: datetime | None,
+) -> None:
+    """Add to the counters of these skills, each at its version."""
+    keys = [{"skill": skill, "version": version, "stage": stage.value} for skill, version in counted.items()]
+    # The row may be missing; inserting it first lets the update be one atomic addition.
+    sql.insert_missing_rows(connection, counters, keys)
+    values: dict[str, Any] = {name: counters.c[name] + number for name, number in plus.items()}
+    if last_used is not None:
+        values["last_used"] = last_used
+    each = [counters.c[name] == sa.bindparam(f"the_{name}") for name in ("skill", "version", "stage")]
+    connection.execute(
+        counters.update().where(*each).values(values),
+        [{f"the_{name}": value for name, value in key.items()} for key in keys],
+    )
+
+
+def add_usage(connection: sa.Connection, key: CounterKey, plus: Mapping[str, int], last_used: datetime | None) -> bool:
+    """Add to the counters of a skill by its layer and name, also of an archived one; False if it is not here."""
+    mine = sa.select(skills.c.id).where(skills.c.layer == key.layer, skills.c.name == key.item)
+    newest = mine.order_by(skills.c.archived_on.is_not(None), skills.c.id.desc()).limit(1)
+    found = connection.execute(newest).scalar()
+    if found is None:
+        return False
+    add_counts(connection, {found: key.version}, Stage(key.stage), plus, last_used)
+    return True
+
+
+def read_cached_usage(connection: sa.Connection) -> dict[CounterKey, dict[str, int]]:
+    """Return the cached counts of every skill without those counted before the journal kept each use."""
+    query = sa.select(counters, skills.c.layer, skills.c.name).join(skills)
+    found: dict[CounterKey, dict[str, int]] = {}
+    for row in connection.execute(query.where(counters.c.version != IMPORTED_COUNTS_VERSION)).mappings():
+        key = CounterKey(layer=row["layer"], item=row["name"], version=row["version"], stage=row["stage"])
+        known = found.setdefault(key, dict.fromkeys(_CACHED, 0))
+        for name in _CACHED:
+            known[name] += row[name] - (row[f"{name}_before"] if name in _CARRIED else 0)
+    return found

@@ -1,0 +1,192 @@
+"""The person's word rules every number: eight failures through each door, and the same counts in every view."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from habitus.app import Habitus
+from habitus.app.learning.usage import find_stale_counters
+from habitus.app.learning.verdicts import list_due_transitions
+from habitus.app.use_cases.skills import show_stats
+from habitus.events import OutcomeKind
+from habitus.journal.model import SourceKind
+from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.skills.edits import EditOperation, TextEdit
+from habitus.skills.lifecycle import is_failing
+from habitus.skills.model import Stage, UsageCounters
+from habitus.skills.review import ProposalAction
+from tests.conftest import Cli
+from tests.repl import conftest as repl
+
+API = "/api/v1"
+begin_chat = repl.begin
+SCRIPT = [calls("recall_skill", {"name": "brew-tea"}), says("It is done.")]
+
+
+def counts_of(habitus: Habitus, name: str = "brew-tea") -> tuple[int, int, int, int]:
+    counted = habitus.skills.read_counters(name).get(Stage.STEPS, UsageCounters())
+    return counted.used, counted.succeeded, counted.failed, counted.no_feedback
+
+
+async def asked(habitus: Habitus) -> str:
+    """A session that recalls the skill; returns the turn, which nobody has judged."""
+    session = habitus.session(ScriptedModel(list(SCRIPT)))
+    done = await session.turn("How is tea brewed?")
+    await session.close()
+    return done.turn
+
+
+def hosted(habitus: Habitus, user: str = "", ok: bool | None = None) -> str:
+    """A run of a framework, which says nothing about its outcome unless `ok` does."""
+    home = habitus.as_user(user) if user else habitus
+    with home.turn("How is tea brewed?", conversation=secrets.token_hex(4)) as opened:
+        opened.run("recall_skill", {"name": "brew-tea"})
+        opened.done("It is done.", ok=ok)
+        return opened.id
+
+
+async def by_command(habitus: Habitus, run_cli: Cli, browser: TestClient, begin_chat: repl.Begin) -> None:
+    turn = await asked(habitus)
+    assert run_cli("outcome", turn, "--failed").code == 0
+
+
+async def by_chat(habitus: Habitus, run_cli: Cli, browser: TestClient, begin_chat: repl.Begin) -> None:
+    chat, _, _ = begin_chat(list(SCRIPT))
+    await chat.handle_line("How is tea brewed?")
+    await chat.handle_line("/bad it was cold")
+    await chat.session.close()
+
+
+async def by_page(habitus: Habitus, run_cli: Cli, browser: TestClient, begin_chat: repl.Begin) -> None:
+    turn = await asked(habitus)
+    session = habitus.journal.get_turn(turn).session
+    assert browser.post(f"/activity/{session}/{turn}", data={"ok": "false"}).status_code == 200
+
+
+async def by_session(habitus: Habitus, run_cli: Cli, browser: TestClient, begin_chat: repl.Begin) -> None:
+    session = habitus.session(ScriptedModel(list(SCRIPT)))
+    await session.turn("How is tea brewed?")
+    session.judge(OutcomeKind.FAILED)
+    await session.close()
+
+
+async def by_python(habitus: Habitus, run_cli: Cli, browser: TestClient, begin_chat: repl.Begin) -> None:
+    habitus.outcome(await asked(habitus), ok=False)
+
+
+Door = Callable[[Habitus, Cli, TestClient, Any], Awaitable[None]]
+
+
+@pytest.mark.req("SK-06")
+@pytest.mark.parametrize("door", [by_command, by_chat, by_page, by_session, by_python])
+async def test_eight_failures_through_each_door_are_counted_and_propose_to_switch_it_off(
+    habitus: Habitus,
+    run_cli: Cli,
+    browser: TestClient,
+    begin_chat: repl.Begin,
+    door: Door,
+) -> None:
+    for number in range(1, 9):
+        await door(habitus, run_cli, browser, begin_chat)
+        assert counts_of(habitus) == (number, 0, number, 0)
+    (proposal,) = habitus.review.list()
+    assert (proposal.change.action, proposal.change.name) == (ProposalAction.DISABLE, "brew-tea")
+    assert find_stale_counters(habitus) == []
+
+
+@pytest.mark.req("SK-06")
+async def test_ten_runs_that_nobody_judged_are_no_feedback_and_let_nothing_climb(habitus: Habitus) -> None:
+    for _ in range(10):
+        hosted(habitus)
+    assert counts_of(habitus) == (10, 0, 0, 10)
+    (row,) = show_stats(habitus, name="brew-tea").stats
+    assert (row.reliability, row.ran_without_error) == (None, 10)
+    assert list_due_transitions(habitus) == ()
+
+
+@pytest.mark.req("SK-06")
+async def test_the_last_word_counts_and_a_person_outweighs_a_program(habitus: Habitus, api: TestClient) -> None:
+    turn = await asked(habitus)
+    assert counts_of(habitus) == (1, 0, 0, 1)
+    habitus.outcome(turn, ok=True)
+    assert counts_of(habitus) == (1, 1, 0, 0)
+    habitus.outcome(turn, ok=False, by="user", source_kind=SourceKind.PERSON)
+    assert counts_of(habitus) == (1, 0, 1, 0)
+    # A program that signs as the person does not overwrite the person.
+    for by in ("user", "api"):
+        assert api.post(f"{API}/turns/{turn}/outcome", json={"ok": True, "by": by}).status_code == 200
+    assert counts_of(habitus) == (1, 0, 1, 0)
+    habitus.outcome(turn, ok=True, by="user", source_kind=SourceKind.PERSON)
+    assert counts_of(habitus) == (1, 1, 0, 0)
+    assert find_stale_counters(habitus) == []
+
+
+@pytest.mark.req("SK-06")
+async def test_a_correction_is_a_weak_failure_and_counts_in_no_percentage(habitus: Habitus) -> None:
+    session = habitus.session(ScriptedModel([*SCRIPT, says("Then so.")]))
+    await session.turn("How is tea brewed?")
+    await session.turn("No, that is wrong. Do not boil it.")
+    await session.close()
+    (row,) = show_stats(habitus, name="brew-tea").stats
+    assert (row.used, row.failed, row.no_feedback, row.weak_failures, row.reliability) == (1, 0, 1, 1, None)
+
+
+@pytest.mark.req("SK-06")
+async def test_three_failures_after_an_edit_propose_its_rollback(habitus: Habitus) -> None:
+    habitus.outcome(await asked(habitus), ok=True)
+    before = habitus.skills.load("brew-tea").body
+    habitus.skills.edit(
+        "brew-tea", TextEdit(operation=EditOperation.APPEND, content="2. Fry the leaves."), habitus.build_author()
+    )
+    for _ in range(3):
+        assert habitus.review.list() == []
+        habitus.outcome(await asked(habitus), ok=False)
+    (proposal,) = habitus.review.list()
+    assert proposal.change.action is ProposalAction.WRITE
+    habitus.review.approve(proposal.id, habitus.build_author())
+    assert habitus.skills.load("brew-tea").body == before
+
+
+@pytest.mark.req("SK-06")
+def test_switching_off_is_proposed_by_the_upper_bound() -> None:
+    assert [is_failing(UsageCounters(succeeded=s, failed=f)) for s, f in ((0, 8), (1, 8), (0, 2), (4, 6))] == [
+        *(True, True),
+        *(False, False),
+    ]
+
+
+@pytest.mark.req("SK-06")
+async def test_one_story_has_the_same_numbers_in_every_view(
+    habitus: Habitus, run_cli: Cli, api: TestClient, browser: TestClient
+) -> None:
+    habitus.outcome(await asked(habitus), ok=True)
+    habitus.outcome(await asked(habitus), ok=False)
+    await asked(habitus)
+    hosted(habitus)
+    hosted(habitus, user="eve", ok=False)
+    practice = habitus.session(ScriptedModel(list(SCRIPT)), source_type="practice")
+    await practice.turn("How is tea brewed?")
+    await practice.close()
+    expected = {"used": 5, "succeeded": 1, "failed": 2, "no_feedback": 2}
+
+    def pick(row: Any) -> dict[str, int]:
+        return {name: row[name] for name in expected}
+
+    ran = run_cli("skills", "stats", "brew-tea", "--json")
+    assert ran.code == 0, ran.err
+    assert pick(json.loads(ran.out)["stats"][0]) == expected
+    assert pick(api.get(f"{API}/stats", params={"name": "brew-tea"}).json()["stats"][0]) == expected
+    (listed,) = [one for one in api.get(f"{API}/skills").json()["skills"] if one["name"] == "brew-tea"]
+    assert pick(listed["counters"]) == expected
+    (row,) = show_stats(habitus, name="brew-tea").stats
+    assert (row.used, row.succeeded, row.failed, row.no_feedback) == tuple(expected.values())
+    page = browser.get("/skills/brew-tea").text
+    assert "used 5 times: 1 succeeded, 2 failed, 2 no feedback" in page
+    assert find_stale_counters(habitus) == []
+    assert "the counters agree with the recorded uses" in run_cli("doctor").out
