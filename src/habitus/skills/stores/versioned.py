@@ -408,16 +408,10 @@ class SkillStore:
         self._cache.add_counts([name], stage, {"recommended": 1}, last_used=None)
 
     def add_counts(
-        self,
-        name: str,
-        plus: Mapping[str, int],
-        *,
-        stage: Stage = Stage.STEPS,
-        version: int | None = None,
-        last_used: datetime | None = None,
+        self, name: str, plus: Mapping[str, int], *, stage: Stage = Stage.STEPS, last_used: datetime | None = None
     ) -> None:
-        """Add to the cached counts of a skill, at its current or a given version."""
-        self._cache.add_counts([name], stage, dict(plus), last_used=last_used, version=version)
+        """Add to the cached counts of a skill, at its current version."""
+        self._cache.add_counts([name], stage, dict(plus), last_used=last_used)
 
     @property
     def key(self) -> str:
