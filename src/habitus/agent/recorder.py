@@ -96,9 +96,7 @@ class TurnRecorder:
             and not self._is_practice
             and (
                 outage.failure_reason
-                or not outage.try_write(
-                    lambda: self._count_recommendations(turn, has_news), "count recommendations"
-                )
+                or not outage.try_write(lambda: self._count_recommendations(turn, has_news), "count recommendations")
             )
         ):
             # The counts are lost, which the outbox reports as dropped.
