@@ -33,7 +33,7 @@ what an error says to run
   tool sync ! run 'tool login' first / tool login / tool sync => first: tool sync → tool login
   tool sync ! run 'tool login' first / tool login / tool sync b => first: tool sync → tool login
   tool sync ! run 'tool login' first / tool login ! no / tool sync => retried
-  tool sync ! run 'tool login' first / tool login => nothing
+  tool sync ! run 'tool login' first / tool login => left
   tool go ! 'tool sign', 'tool init' / tool sign / tool init / tool go => first: tool go → tool sign && tool init
   make ! boom: frobnicate it / frobnicate all / rm x / make => first: make → frobnicate all
 a fault of the moment or the work at hand teaches only what the error itself advises
@@ -51,22 +51,46 @@ in another place, under other variables, after another step, through something e
   make test ! boom / make build && make test => instead: make test → make build && make test
   pytest a ! No module named 'x' / uv run pytest a => instead: pytest → uv run pytest
   pytest -q a ! No module named 'x' / uv run pytest a => instead: pytest → uv run pytest
-  pytest -q a ! No module named 'x' / uv run pytest b => nothing
+  pytest -q a ! No module named 'x' / uv run pytest b => left
   ./run.sh a ! ./run.sh: permission denied / bash run.sh a => instead: ./run.sh → bash run.sh
-  ./run.sh a ! ./run.sh: permission denied / bash run.sh b => nothing
-  run.sh a ! run.sh: permission denied / bash run.sh a => nothing
+  ./run.sh a ! ./run.sh: permission denied / bash run.sh b => left
+  run.sh a ! run.sh: permission denied / bash run.sh a => left
 another program for one that is not there
   python a.py ! python: command not found / python3 a.py => instead: python → python3
   jest a ! jest: command not found / PATH=bin jest a => variable: jest → PATH=bin jest
-  jest a ! jest: command not found / jest b => nothing
+  jest a ! jest: command not found / jest b => left
   fd main ! fd: command not found / find -iname main => instead: fd → find -iname
   docker-compose up ! docker-compose: command not found / docker compose up => instead: docker-compose → docker compose
+  fd main src ! fd: command not found / find src -name '*main*' => instead: fd → find
+  fd main src ! fd: command not found / find src -name '*test*' => left
+  fd main src ! fd: command not found / touch x / find src -name '*main*' => left
+  fd -H ab ! fd: command not found / find . -name abc => left
+the same task by another program, at once
+  npm install ! ERESOLVE / pnpm install => instead: npm install → pnpm install
+  npm install ! ERESOLVE / touch x / pnpm install => left
+  npm install ! ERESOLVE / pnpm install -D => left
+  npm install ! ERESOLVE / cd web && pnpm install => left
+  npm -v ! ERESOLVE / pnpm -v => left
+  make ! boom / ninja => left
+  npm install ! ERESOLVE / ls => nothing
+  npm install ! ERESOLVE / ls / pnpm add x => nothing
+  cat a ! boom / ls => left
+another mode of the program prepares
+  cmake --build out ! boom / cmake -B out / cmake --build out => first: cmake --build → cmake -B out
+  cmake --build out ! boom / cmake -B out / cmake --build out -j4 => first: cmake --build → cmake -B out
+  cmake --build out ! boom / cmake -B out / @cmake --build out -j4 => retried
+  cmake --build out ! boom / cmake -B out / cmake --build other => flags: cmake --build → cmake -B
+  cmake --build out ! boom / cmake -B out ! no / cmake --build out => retried
+  cmake --build out ! boom / cmake -B out / cd web && cmake --build out => flags: cmake --build → cmake -B
+  tool go ! boom / tool go --quick / tool go => flags: tool go → tool go --quick
+  tool --all ! boom / tool all / tool --all => left
 flags at once or by the error's word, a name by its likeness, a subcommand
   tool go ! error: bad / tool go --quick => flags: tool go → tool go --quick
   tool go ! error: bad / tool foo ! no / tool go --quick => flags: tool go → tool go --quick
   tool go ! error: bad / touch x / tool go --quick => left
   tool go ! error: bad / @tool go --quick => left
   tool go ! error: bad / tool go --help => left
+  tool go ! error: bad / tool go --to go --now => flags: tool go → tool go --to go --now
   tool go ! needs --quick / touch x / tool go --quick => flags: tool go → tool go --quick
   tool go --fast ! unknown option --fast / tool go => flags: tool go --fast → tool go
   tool go ! give --to prod / rm x / tool go --to prod => flags: tool go → tool go --to prod
@@ -78,10 +102,10 @@ flags at once or by the error's word, a name by its likeness, a subcommand
   npm run tests ! Missing script: "tests" / npm run lint => left
   npm run tests ! Missing script: "tests", not check / npm run check => name: npm run tests → npm run check
   cat a.yml ! cat: a.yml: No such file or directory / cat conf/a.yml => name: cat a.yml → cat conf/a.yml
-  cat a.yml ! boom / cat conf/a.yml => nothing
-  cp a b ! cp: a: No such file or directory / cp c d => nothing
+  cat a.yml ! boom / cat conf/a.yml => left
+  cp a b ! cp: a: No such file or directory / cp c d => left
   tool x ! unknown command x / tool run x => instead: tool x → tool run x
-  tool x ! unknown command x / touch y / tool run x => nothing
+  tool x ! unknown command x / touch y / tool run x => left
 after something that answers the error, or the one thing that prepares
   make test ! sh: 1: jest: not found / npm ci / touch x / make test => first: make test → npm ci
   make test ! sh: 1: jest: not found / npm ci / yarn install / make test => first: make test → yarn install

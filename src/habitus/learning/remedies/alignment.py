@@ -34,8 +34,8 @@ WINDOW = 40  # calls after a failure that are searched for its remedy
 class FailureEnding(StrEnum):
     """How a failure without a remedy ended."""
 
-    NOTHING = "nothing"  # no similar call succeeded later
-    LEFT = "left"  # a similar call succeeded later, and why is unknown
+    NOTHING = "nothing"  # neither the next call nor a similar one succeeded later
+    LEFT = "left"  # one of them succeeded, and why is unknown
     RETRIED = "retried"  # the same call succeeded unchanged: a transient error
     GUARDED = "guarded"  # what worked bypasses a guard, so it must not be learned
 
@@ -59,6 +59,8 @@ def align_failure(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
         named += (each for each in between[-1:] if _is_named_by_error(each, failed, about))
         if not later.has_worked or later.name != failed.name:
             continue
+        if _has_same_goal(failed, later) or (at == index + 1 and (failed.is_read_only or not later.is_read_only)):
+            ending = FailureEnding.LEFT
         if _is_same_call(failed, later) or (
             between and _is_other_mode(between[-1], failed) and _extends(failed, later)
         ):
@@ -69,16 +71,14 @@ def align_failure(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
             _has_same_goal(failed, each) for each in calls[at + 1 : end]
         ):
             continue  # a preparation; the retry itself comes later
-        elif _is_other_mode(later, failed) and any(_extends(failed, each) for each in calls[at + 1 : end]):
-            continue  # `cmake -B` before `cmake --build`
+        elif _is_other_step(later, failed, about) and any(_extends(failed, each) for each in calls[at + 1 : end]):
+            continue  # `cmake -B` before `cmake --build`, `touch x` before `cat x`
         elif named and _has_same_goal(failed, later):
             found = _build_preparation(failed, named, about)  # the goal was reached after it, with other arguments
         else:
             found = _find_replacement(failed, later, between, about)
         if found is not None:
             return _judge_remedy(found, about, at)
-        if _has_same_goal(failed, later) or (at == index + 1 and (failed.is_read_only or not later.is_read_only)):
-            ending = FailureEnding.LEFT
     return RemedyAlignment(remedy=None, ending=ending)
 
 
@@ -130,6 +130,16 @@ def _extends(failed: SessionCall, later: SessionCall) -> bool:
         each.head == wanted.head and each.place == wanted.place and not _drop_words(wanted.args, each.args)
         for each in (_list_last_commands(later) if later.has_worked else ())
     )
+
+
+def _is_other_step(later: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
+    """Return whether a call does something else than the failed one, so that it prepares it if that works later."""
+    if _is_other_mode(later, failed):
+        return True
+    wanted = failed.failing_command
+    if wanted is None or about.cause is ErrorCause.PROGRAM:
+        return False
+    return wanted.program not in (each.program for each in later.commands)
 
 
 def _is_other_mode(act: SessionCall, failed: SessionCall) -> bool:
