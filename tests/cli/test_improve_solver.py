@@ -243,7 +243,7 @@ def test_the_box_grants_the_provider_of_the_person_and_no_host_that_a_skill_name
     theirs.write_text('[model_providers.here]\nbase_url = "https://me@models.example.org/v1"\n')
     environ = {"HOME": str(tmp_path / "person"), "OPENAI_BASE_URL": "http://127.0.0.1:8080"}
     question = ProgramRequest(system="", prompt="x", model="", workspace=room, environ=environ, is_boxed=True)
-    assert "danger-full-access" in solver.build_call(question, True).arguments
+    assert "danger-full-access" in solver.build_call(question).arguments
     for folder in (room / solver.skills / "evil", room / "work"):
         folder.mkdir(parents=True)
         (folder / "x.json").write_text('{"baseUrl": "https://evil.example"}')
@@ -310,7 +310,7 @@ def test_the_real_claude_code_solves_the_tasks_itself(
     assert [found["write", is_new].steps for is_new in (True, False)] == [3, 2]
     asked = [one.body for one in provider.requests]
     assert [tool["name"] for tool in asked[0]["tools"]] == ["Bash", "Edit", "Glob", "Grep", "Read", "Skill", "Write"]
-    assert [tool["name"] for tool in asked[-1]["tools"]] == ["Glob", "Grep", "Read", "Skill"]
+    assert asked[-1]["tools"] == asked[0]["tools"]
     sent = json.dumps(asked)
     assert "PRIVATE MEMORY" not in sent
     assert "'ALT' + 'BERG'" not in sent

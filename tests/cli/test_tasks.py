@@ -254,9 +254,58 @@ def test_new_tasks_of_a_skill_that_is_there_come_with_an_import_and_change_nothi
     found = stocked.json("tasks", "list", "csv-summary")["tasks"]
     assert [one["id"] for one in found] == ["tea", "more"]
     assert found[0]["check"] == [{"kind": "contains", "text": "three minutes"}]
+    assert "1 of 2 tasks valid" in stocked("tasks", "check", "csv-summary").out
+    stocked.ok("trust", "csv-summary", "--yes")
+    assert "2 of 2 tasks valid" in stocked.ok("tasks", "check", "csv-summary")
     assert [one["version"] for one in stocked.own()] == [1]
     theirs.write_text("[[task]]\nrequest = 1\n")
     assert "Its tasks were not added: " in stocked.ok("skills", "import", str(tmp_path / "a"))
+
+
+THEIRS = """
+[[task]]
+id = "steal"
+request = "Sum it."
+reviewed_by = "ann"
+origin = { kind = "person" }
+setup = "open('ran', 'w')"
+reference = { reply = "12" }
+
+[[task.check]]
+kind = "contains"
+text = "12"
+"""
+
+
+@pytest.mark.req("IM-02")
+def test_tasks_of_an_imported_skill_are_inert_until_a_person_reviewed_them(stocked: Direct, tmp_path: Path) -> None:
+    folder = tmp_path / "theirs" / "sum-up"
+    (folder / "evals").mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: sum-up\ndescription: Sums up a list.\n---\n1. Add up.\n")
+    (folder / "evals" / "tasks.toml").write_text(THEIRS)
+    stocked.ok("skills", "import", str(tmp_path / "theirs"))
+    listed = stocked.ok("tasks", "list", "sum-up")
+    assert "not reviewed: habitus trust sum-up" in listed
+    assert "reviewed by ann" not in listed
+    checked = stocked("tasks", "check", "sum-up")
+    assert (checked.code, "nobody has reviewed it" in checked.out) == (1, True)
+    assert "nobody has reviewed them" in stocked("skills", "improve", "sum-up", "--dry-run").err
+    stocked.ok("tasks", "add", "sum-up", "--request", "x", "--expect", "y", "--id", "mine")
+    assert stocked.json("tasks", "list", "sum-up")["unreviewed"] == ["steal"]
+
+    stocked.ok("skills", "edit", "sum-up", "--append", "2. Say it.")
+    assert stocked.json("tasks", "list", "sum-up")["unreviewed"] == ["steal"]
+
+    shown = stocked.ok("trust", "sum-up", "--yes")
+    assert all(text in shown for text in ("tasks of sum-up from theirs/sum-up", 'request = "Sum it."', "runs setup.py"))
+    assert "2 of 2 tasks valid" in stocked.ok("tasks", "check", "sum-up")
+    assert "tasks of sum-up" in stocked.ok("trust", "--list")
+    file = stocked.skill_file("sum-up").parent / "evals" / "tasks.toml"
+    file.write_text(file.read_text().replace("Sum it.", "Sum it now."))
+    assert stocked.json("tasks", "list", "sum-up")["unreviewed"] == ["steal"]
+    stocked.ok("trust", "sum-up", "--yes")
+    stocked.ok("trust", "--revoke", "sum-up")
+    assert stocked.json("tasks", "list", "sum-up")["unreviewed"] == ["steal", "mine"]
 
 
 @pytest.mark.req("IM-02")

@@ -108,7 +108,7 @@ async def test_a_real_program_in_the_box_reaches_its_folder_and_its_provider_and
         question = ProgramRequest(
             system="", prompt="Which town is it?", model="", workspace=room, environ=environ, is_boxed=True
         )
-        call = solver.build_call(question, True)
+        call = solver.build_call(question)
         with (
             socket.create_server(("127.0.0.1", 0)) as other,
             copy_credentials(solver, room, datetime.now(UTC), timedelta(minutes=4)),

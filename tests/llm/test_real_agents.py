@@ -131,7 +131,7 @@ async def test_a_real_program_solves_with_one_skill_and_writes_down_where_we_loo
     provider.gives(SAYS.get(name, chat_text)("ALTBERG"))
     solver = find_solver(name)
     question = ProgramRequest(system="", prompt="Which town is it?", model="", workspace=room, environ=environ)
-    call = solver.build_call(question, True)
+    call = solver.build_call(question)
     _write(
         room / solver.skills / "name-a-town" / "SKILL.md", "---\nname: name-a-town\ndescription: UNMISTAKABLE\n---\nx\n"
     )

@@ -132,9 +132,9 @@ class _ConcreteWiring:
         def take_tasks(proposal: Proposal) -> None:
             if proposal.change.action is ProposalAction.TASKS:
                 # Loads the checks, which only approved tasks need.
-                from habitus.app.tasks.storing import accept_proposed_tasks
+                from habitus.app.tasks.reviewing import keep_approved_tasks
 
-                accept_proposed_tasks(home, proposal)
+                keep_approved_tasks(home, proposal)
 
         def carry(number: int) -> int | None:
             # Only approving needs it.

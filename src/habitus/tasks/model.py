@@ -37,6 +37,7 @@ class TaskOriginKind(StrEnum):
     TRANSCRIPT = "transcript"  # asked in a session of another agent
     TOOL = "tool"  # a successful tool call
     FILE = "file"  # a file without more information
+    IMPORTED = "imported"  # came with an import to a skill that was here
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ from habitus.agent.session import generate_id
 from habitus.app.conversations import models
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.learning.solving import OwnAgentSolver, open_own_agent_solver, open_program_solver
+from habitus.app.tasks.reviewing import list_unreviewed_tasks, refuse_unreviewed_tasks
 from habitus.app.tasks.storing import load_tasks
 from habitus.errors import Invalid
 from habitus.evidence.model import ItemKind
@@ -47,7 +48,8 @@ def open_skill_under_test(home: Home, name: str) -> SkillUnderTest:
         raise Invalid(f"'{item.name}' can't be tried: it is {item.state}.", hint=f"{item.reason or 'Fix it'} first.")
     # Splits must not change between runs, or tasks that a draft has practised with could end up in its gate.
     layer, tree, skill = home.skills.prepare_editable_copy(item)
-    tasks = tuple(task for task in load_tasks(home, item.name) if not task.is_for_tool)
+    waiting = list_unreviewed_tasks(home, item.name)
+    tasks = tuple(task for task in load_tasks(home, item.name) if not task.is_for_tool and task not in waiting)
     store = open_improve_store(home)
     splits = store.load_splits(item.name)
     if added := split_tasks(tasks, splits, seed=item.name):
@@ -103,6 +105,7 @@ async def improve_skill(home: Home, request: ImproveRequest, *, run: str, is_sch
     """
     refuse_if_read_only(home)
     home.pause.refuse_if_paused()
+    await asyncio.to_thread(refuse_unreviewed_tasks, home, request.skill)
     # A continued run must not spend its limits twice, so finished rollouts are deducted.
     paid = await asyncio.to_thread(open_improve_store(home).list_rollouts, run=run)
     limits = RunLimits(
@@ -171,6 +174,8 @@ def _open_rollout_runner(
 
 def plan_trial(home: Home, name: str, cases: Sequence[Task], runs: int) -> TrialPlan:
     """Plan a trial of these cases, or of the skill's own tasks, without asking a model."""
+    if not cases:
+        refuse_unreviewed_tasks(home, name)
     subject = open_skill_under_test(home, name)
     if subject.skill.manifest.disable_model_invocation:
         raise Invalid(f"'{name}' is offered to no model.", hint="Remove disable-model-invocation first.")

@@ -241,8 +241,8 @@ def describe_solver_access(name: str) -> str:
     solver = find_solver(name)
     return (
         f"{solver.program.title} solves the tasks itself, on this machine and as you, signed in as you are: each in "
-        f"a new folder and home with this skill alone. It reads there; where a task lays out files or looks for some, "
-        f"it also writes and runs commands. {solver_box.describe_access(solver)}."
+        f"a new folder and home with this skill alone, where it reads, writes and runs commands. "
+        f"{solver_box.describe_access(solver)}."
     )
 
 
@@ -331,7 +331,7 @@ class ProgramSolver:
         aside = await asyncio.to_thread(self.budget.reserve, ask, name)
         used = aside.max_usage
         try:
-            call = await asyncio.to_thread(self._prepare_call, question, work, task.needs_workspace)
+            call = await asyncio.to_thread(self._prepare_call, question, work)
             lasts = timedelta(seconds=ROLLOUT_TIMEOUT_S)
             with solver_box.copy_credentials(self.solver, room, self.home.clock(), lasts):
                 box = solver_box.open_box(self.solver, question, work)
@@ -342,9 +342,9 @@ class ProgramSolver:
         finally:
             await asyncio.to_thread(self.budget.settle, aside, used, name)
 
-    def _prepare_call(self, question: ProgramRequest, work: Path, may_act: bool) -> PreparedCall:
+    def _prepare_call(self, question: ProgramRequest, work: Path) -> PreparedCall:
         work.mkdir(parents=True, exist_ok=True)
-        call = self.solver.build_call(question, may_act)
+        call = self.solver.build_call(question)
         for item in self.home.skills.list_skills():
             if item.layer == USER_LAYER:
                 lies = self.home.skills.find_directory(f"{item.name}@{USER_LAYER}")

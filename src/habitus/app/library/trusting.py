@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 from habitus.agent.background import run_in_thread
 from habitus.agent.stream import AskPerson, Consent, ConsentQuestion
 from habitus.app.home import Home
+from habitus.app.tasks.reviewing import TASK_FILE, build_task_tree, get_tasks_root, list_foreign_tasks
 from habitus.errors import NotFound
 from habitus.files import Tree, compute_tree_hash, parse_user_path
 from habitus.skills import trees
@@ -21,6 +22,7 @@ from habitus.skills.sources.trust import (
     APPROVED_ROOT,
     IMPORTED_ROOT,
     PACKAGES_ROOT_PREFIX,
+    TASKS_ROOT_PREFIX,
     TrustedRoot,
     TrustStore,
     has_callable_code,
@@ -39,7 +41,12 @@ class TrustTarget:
     @property
     def count(self) -> int:
         """Return the number of skills."""
-        return sum(len(skills) for skills in self.roots.values())
+        return sum(len(skills) for root, skills in self.roots.items() if not root.startswith(TASKS_ROOT_PREFIX))
+
+    @property
+    def task_count(self) -> int:
+        """Return the number of tasks from others."""
+        return sum(len(tasks) for root, tasks in self.roots.items() if root.startswith(TASKS_ROOT_PREFIX))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +57,8 @@ class SkillRiskReport:
     name: str
     powers: tuple[str, ...]
     findings: tuple[str, ...]
+    # The whole text of a task from others.
+    text: str = ""
 
 
 def resolve_trust_target(home: Home, target: str | None) -> TrustTarget:
@@ -60,7 +69,7 @@ def resolve_trust_target(home: Home, target: str | None) -> TrustTarget:
     if target in list_allowed_packages(home) and not home.skills.is_name_taken(target):
         return TrustTarget(roots={get_package_root(home.project): {target: {}}}, is_single=True)
     if target is not None and "/" not in target and not parse_user_path(target).is_dir():
-        return resolve_skill_target(home.skills, target)
+        return resolve_skill_target(home, target)
     there = home.with_cwd(parse_user_path(target).resolve() if target else home.settings.cwd)
     roots = {layer.trust_root: _read_all_trees(layer) for layer in there.skills.layers if layer.trust_root}
     if not roots:
@@ -68,13 +77,32 @@ def resolve_trust_target(home: Home, target: str | None) -> TrustTarget:
         raise NotFound(
             f"There are no skill folders in the project at {where}.", hint="Looked for .habitus, .claude and .agents."
         )
-    return TrustTarget(roots=roots)
+    shown = [
+        f"{name}@{layer.name}" for layer in there.skills.layers if layer.trust_root for name in roots[layer.trust_root]
+    ]
+    return TrustTarget(roots={**roots, **_read_foreign_tasks(there, shown)})
 
 
-def resolve_skill_target(skills: Library, name: str) -> TrustTarget:
-    """Resolve one skill by name only."""
-    # Never a path: remote callers must not name directories.
-    return TrustTarget(roots=_resolve_single_skill(skills, name), is_single=True)
+def resolve_skill_target(home: Home, name: str) -> TrustTarget:
+    """Resolve one skill and its tasks from others by name only."""
+    tasks = _read_foreign_tasks(home, [name])
+    try:
+        # Never a path: remote callers must not name directories.
+        roots = _resolve_single_skill(home.skills, name)
+    except NotFound:
+        if not tasks:
+            raise
+        roots = {}
+    return TrustTarget(roots={**roots, **tasks}, is_single=True)
+
+
+def _read_foreign_tasks(home: Home, addresses: Iterable[str]) -> dict[str, dict[str, Tree]]:
+    found = {address: list_foreign_tasks(home, address) for address in addresses}
+    return {
+        get_tasks_root(home, address): {task.id: build_task_tree(task) for task in tasks}
+        for address, tasks in found.items()
+        if tasks
+    }
 
 
 def _read_all_trees(layer: Layer) -> dict[str, Tree]:
@@ -110,7 +138,11 @@ def list_skill_risks(scan: Callable[[Tree], list[str]], found: TrustTarget) -> t
     """Return the powers and scan findings of each skill."""
     return tuple(
         SkillRiskReport(
-            root=root, name=name, powers=tuple(sorted(map(str, list_powers(name, tree)))), findings=tuple(scan(tree))
+            root=root,
+            name=name,
+            powers=tuple(sorted(map(str, list_powers(name, tree)))),
+            findings=tuple(scan(tree)),
+            text=(tree[TASK_FILE].content or b"").decode() if root.startswith(TASKS_ROOT_PREFIX) else "",
         )
         for root, skills in found.roots.items()
         for name, tree in sorted(skills.items())
@@ -131,10 +163,11 @@ def get_trust_status(
     home: Home, found: TrustTarget, *, revoked: tuple[str, ...] = (), undo: tuple[str, ...] = ()
 ) -> TrustStatus:
     """Return the trust status of the target."""
+    risks = list_skill_risks(home.scan_tree, found)
+    # Tasks are an examination, which only admins read.
+    shown = tuple(one for one in risks if home.settings.is_admin or not one.root.startswith(TASKS_ROOT_PREFIX))
     is_trusted_now = is_trusted(home.trust, home.approvals, found)
-    return TrustStatus(
-        is_trusted=is_trusted_now, risks=list_skill_risks(home.scan_tree, found), revoked=revoked, undo=undo
-    )
+    return TrustStatus(is_trusted=is_trusted_now, risks=shown, revoked=revoked, undo=undo)
 
 
 def grant_trust(home: Home, found: TrustTarget, target: str | None) -> TrustStatus:
@@ -156,7 +189,7 @@ def trust_target(home: Home, found: TrustTarget) -> None:
     """Store trust in every skill of the target."""
     for root, skills in found.roots.items():
         if found.is_single:
-            for name, tree in skills.items():
+            for name, tree in skills.items() if not root.startswith(TASKS_ROOT_PREFIX) else ():
                 trees.refuse_name_conflict(name, tree)
         _get_trust_store(home.trust, home.approvals, root).trust(
             root, skills, home.settings.signature, keep_existing=found.is_single

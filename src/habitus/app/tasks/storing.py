@@ -35,8 +35,7 @@ def load_tasks(home: Home, name: str) -> tuple[Task, ...]:
         *_load_beside_skill(item.name, tree),
         *_load_from_evals(item.name, tree),
     ]
-    if item.summary is not None and Stage.CODE in item.summary.stages:
-        found += _load_tool_cases(home.tools, item.name)
+    found += load_tool_cases(home, name)
     return tuple({task.id: task for task in reversed(found)}.values())[::-1]
 
 
@@ -61,7 +60,9 @@ def add_new_tasks(home: Home, name: str, text: str) -> str:
     except HabitusError as error:
         return f"Its tasks were not added: {error}"
     here = {task.id for task in load_tasks(home, name)}
-    new = [task for task in coming if task.id not in here]
+    # Where it came from and who reviewed it is not for the file to say.
+    imported = TaskOrigin(kind=TaskOriginKind.IMPORTED)
+    new = [replace(task, origin=imported, reviewed_by="") for task in coming if task.id not in here]
     if new:
         save_tasks(home, name, (*load_editable_tasks(home, home.skills.find(name)), *new))
     return f"New tasks of it: {len(new)}." if new else ""
@@ -126,6 +127,18 @@ def load_editable_tasks(home: Home, item: ListedSkill) -> tuple[Task, ...]:
     """Return the tasks that can be edited here: in the home, or in the skill's `evals/tasks.toml`."""
     tree = home.skills.get_layer(item.layer).store.read_tree(item.name) or {}
     return (*_load_from_home(home.settings, item.name), *_load_beside_skill(item.name, tree))
+
+
+def load_own_tasks(home: Home, name: str) -> tuple[Task, ...]:
+    """Return the tasks of a skill that lie in the home."""
+    return _load_from_home(home.settings, home.skills.find(name).name)
+
+
+def load_tool_cases(home: Home, name: str) -> tuple[Task, ...]:
+    """Return the cases of a skill's tool; none if it has no tool."""
+    item = home.skills.find(name)
+    has_tool = item.summary is not None and Stage.CODE in item.summary.stages
+    return _load_tool_cases(home.tools, item.name) if has_tool else ()
 
 
 def _load_from_home(settings: Settings, name: str) -> tuple[Task, ...]:

@@ -14,6 +14,7 @@ from habitus.app.home import Home
 from habitus.app.learning.climbing import ClimbRunner, StageClimb, open_drafter
 from habitus.app.learning.improving import open_improve_store, preview_run
 from habitus.app.operating import job_kinds, jobs
+from habitus.app.tasks.reviewing import refuse_unreviewed_tasks
 from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, AttemptId, SkillName, argument, option, use_case
 from habitus.errors import ConflictingOptions, Invalid
 from habitus.improve.gate import MOST_ROUNDS
@@ -81,6 +82,7 @@ def start_improvement(home: Home, request: StartImprovementRequest) -> Job:
         find_solver(run_request.solver)
         home.host.programs.require(run_request.solver)
     require_model_program(home.host, run_request.model)
+    refuse_unreviewed_tasks(home, request.name)
     # An impossible run should fail here, while the caller is watching, not in the worker.
     if problem := preview_run(home, run_request).problem:
         raise Invalid(f"{problem[0].upper()}{problem[1:]}.", hint=HOW_TO_RUN.format(name=run_request.skill))

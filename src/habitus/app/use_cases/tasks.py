@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.tasks.mining import MinedTask, MiningSource, find_task_candidates, propose_tasks
+from habitus.app.tasks.reviewing import describe_task_owner, list_unreviewed_tasks, mark_tasks_reviewed
 from habitus.app.tasks.storing import get_task, load_editable_tasks, load_tasks, save_tasks
 from habitus.app.tasks.validation import TaskValidation, validate_tasks
 from habitus.app.use_cases.declaration import PageCursor, PageLimit, argument, option, paginate_items, use_case
@@ -29,6 +30,9 @@ class TaskPage:
     tasks: Sequence[Task]
     next: str | None
     total: int
+    # Tasks of others that do nothing until a person has reviewed them, and where they come from.
+    unreviewed: Sequence[str] = ()
+    owner: str = ""
 
 
 @use_case("tasks list", route="GET /skills/{name}/tasks", access=Access.ADMIN, example={"name": "csv-summary"})
@@ -36,7 +40,11 @@ def list_tasks(home: Home, name: TaskSkillName, limit: PageLimit = 100, after: P
     """List the tasks that examine a skill: its own, rows of evals/evals.json, and the cases of its tool."""
     found = load_tasks(home, name)
     page = paginate_items("tasks", found, lambda task: task.id, limit=limit, after=after)
-    return TaskPage(tasks=page.items, next=page.next, total=page.total)
+    waiting = [task.id for task in list_unreviewed_tasks(home, name)]
+    # The file of a stranger can't say that it was reviewed.
+    shown = [replace(task, reviewed_by="") if task.id in waiting else task for task in page.items]
+    owner = describe_task_owner(home, name) if waiting else ""
+    return TaskPage(tasks=shown, next=page.next, total=page.total, unreviewed=waiting, owner=owner)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +86,7 @@ def add_task(home: Home, request: AddTaskRequest) -> ChangeTaskResult:
     if any(one.id == task.id for one in load_tasks(home, request.name)):
         raise Refused(f"'{item.name}' has a task '{task.id}' already.", hint="Edit that, or give another --id.")
     save_tasks(home, request.name, (*load_editable_tasks(home, item), task))
+    mark_tasks_reviewed(home, request.name, [task])
     return ChangeTaskResult(skill=item.name, task=task, undo=("tasks", "remove", request.name, task.id))
 
 
@@ -119,6 +128,7 @@ def edit_task(home: Home, request: EditTaskRequest) -> ChangeTaskResult:
     others = [one for one in load_editable_tasks(home, item) if one.id != before.id]
     # A task from evals.json or tool.json is overridden under its id; that file stays as it is.
     save_tasks(home, request.name, (*others, task))
+    mark_tasks_reviewed(home, request.name, [task])
     undo = ("tasks", "edit", request.name, before.id, "--task", json.dumps(before.as_json(), ensure_ascii=False))
     return ChangeTaskResult(skill=item.name, task=task, undo=undo)
 
@@ -156,11 +166,16 @@ def check_tasks(
 ) -> CheckTasksResult:
     """Check that each task can be passed and failed: its reference passes; doing nothing and its wrong result fail."""
     tasks: list[tuple[str, Task]] = []
+    refused: list[TaskValidation] = []
     for skill in [name] if name else [one.name for one in home.skills.list_skills() if one.summary]:
         # Another process may remove a skill while all of them are checked.
         with nullcontext() if name else suppress(NotFound):
-            tasks += [(skill, task) for task in load_tasks(home, skill)]
-    found = validate_tasks(home, tasks)
+            waiting = list_unreviewed_tasks(home, skill)
+            tasks += [(skill, task) for task in load_tasks(home, skill) if task not in waiting]
+            owner = describe_task_owner(home, skill)
+            why = f"it came from {owner}, and nobody has reviewed it: see 'habitus trust {skill}'"
+            refused += [TaskValidation(task=task.id, is_sound=False, reason=why, skill=skill) for task in waiting]
+    found = [*validate_tasks(home, tasks), *refused]
     return CheckTasksResult(tasks=found, is_failed=not all(one.is_sound for one in found))
 
 

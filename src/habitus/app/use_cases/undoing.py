@@ -105,10 +105,10 @@ def run_undo_command(home: Home, words: Sequence[str]) -> UndoResult:
             wired = agents.disconnect_agent(home, agent=agent)
             return UndoResult(messages=(f"{wired.title} is disconnected.",), undo=wired.undo)
         case ("trust", "--revoke", name):
-            seen = trusting.revoke_trust(home, trusting.resolve_skill_target(home.skills, name), name)
+            seen = trusting.revoke_trust(home, trusting.resolve_skill_target(home, name), name)
             return UndoResult(messages=(f"{name} is no longer trusted.",), undo=seen.undo)
         case ("trust", name):
-            seen = trusting.grant_trust(home, trusting.resolve_skill_target(home.skills, name), name)
+            seen = trusting.grant_trust(home, trusting.resolve_skill_target(home, name), name)
             return UndoResult(messages=(f"{name} is trusted as it is.",), undo=seen.undo)
         case _:
             raise Invalid(f"'{' '.join(words)[:80]}' is not an undo command.", hint="Send the undo words as received.")

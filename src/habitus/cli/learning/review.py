@@ -147,9 +147,9 @@ def trust_skills(
         if not as_json:
             _print_skill_risks(trusting.list_skill_risks(habitus.scan_tree, found))
         if not yes:
-            _confirm_trust(found.count, as_json)
+            _confirm_trust(_describe_target(found), as_json)
         now = trusting.grant_trust(habitus, found, target)
-        said = f"Trusted {output.format_count(found.count, 'skill')}."
+        said = f"Trusted {_describe_target(found)}."
         output.print_command_result(context, as_json, now, said, undo=now.undo)
 
 
@@ -159,11 +159,17 @@ def _join_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_MAX_NAMES])}{more}"
 
 
-def _confirm_trust(count: int, as_json: bool) -> None:
+def _describe_target(found: trusting.TrustTarget) -> str:
+    parts = [output.format_count(found.count, "skill")] if found.count or not found.task_count else []
+    parts += [output.format_count(found.task_count, "task")] if found.task_count else []
+    return " and ".join(parts)
+
+
+def _confirm_trust(what: str, as_json: bool) -> None:
     """Ask whether to trust the skills; refuse if there is no terminal."""
     if as_json or not sys.stdin.isatty():
         raise typer.BadParameter("There is no terminal to ask at; add --yes once you have reviewed them.")
-    if not typer.confirm(f"Trust {output.format_count(count, 'skill')} as they are now?"):
+    if not typer.confirm(f"Trust {what} as they are now?"):
         raise typer.Abort
 
 
@@ -177,3 +183,5 @@ def _print_skill_risks(found: tuple[trusting.SkillRiskReport, ...]) -> None:
                 output.print_line(f"    {power}", style="yellow")
             for finding in skill.findings:
                 output.print_line(f"    {finding}", style="red")
+            for line in skill.text.splitlines():
+                output.print_line(f"    {line}", style="dim")

@@ -16,6 +16,7 @@ from habitus.app.learning.climbing import StageClimb
 from habitus.app.learning.improving import open_drafting_models, open_improve_store, plan_trial, preview_run, run_trial
 from habitus.app.learning.solving import describe_solver_access
 from habitus.app.operating import job_kinds, jobs
+from habitus.app.tasks.reviewing import refuse_unreviewed_tasks
 from habitus.app.use_cases import improving
 from habitus.cli import inputs, output, use_case_commands
 from habitus.cli.completion import JsonOption, SkillNameArgument, YesOption
@@ -56,6 +57,7 @@ def improve_skill(
     request = replace(improvement, text=text).run_request
     powers = [describe_solver_access(request.solver)] if request.solver else []
     with open_habitus(context) as habitus:
+        refuse_unreviewed_tasks(habitus, request.skill)
         plan = preview_run(habitus, request)
         cost = f"A run takes {plan.cost}."
         if dry_run:

@@ -20,6 +20,8 @@ def list_tasks(context: typer.Context, result: tasks.TaskPage, name: str) -> Non
         output.print_line(f"{task.id}: {_shorten_request(task)}", style="bold")
         reviewed = f", reviewed by {task.reviewed_by}" if task.reviewed_by else ""
         output.print_line(f"  {_describe_checks(task)}; {task.origin.kind}{reviewed}", style="dim")
+        if task.id in result.unreviewed:
+            output.print_line(f"  from {result.owner}, not reviewed: habitus trust {name}", style="yellow")
     if not result.tasks:
         output.print_line(f"'{name}' has no tasks. Add one: habitus tasks add {name} --request … --expect …")
     elif result.next:

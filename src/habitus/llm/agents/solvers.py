@@ -27,10 +27,10 @@ from habitus.llm.agents.programs import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SolverProgram:
-    """An agent program that solves tasks; `build_call` is told whether it may write files and run commands."""
+    """An agent program that solves tasks. It has the same tools for every task: a task file grants none."""
 
     program: AgentProgram
-    build_call: Callable[[ProgramRequest, bool], ProgramCall]
+    build_call: Callable[[ProgramRequest], ProgramCall]
     # The folder in its home with the skills it reads.
     skills: str
     # A pattern for the transcripts it writes there.
@@ -49,16 +49,14 @@ def find_solver(name: str) -> SolverProgram:
     raise Invalid(f"'{name}' solves no tasks.", hint=near or f"These do: {', '.join(SOLVERS)}; or leave it to ours.")
 
 
-def _build_claude_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
+def _build_claude_solver_call(question: ProgramRequest) -> ProgramCall:
     own = question.workspace / ".claude"
     link_files(question.get_user_folder("CLAUDE_CONFIG_DIR", ".claude"), own, ".credentials.json")
-    tools = ("Skill", "Read", "Glob", "Grep", *(("Write", "Edit", "Bash") if may_act else ()))
-    allowed = ("Skill", *(("Bash",) if may_act else ()))
     return ProgramCall(
         arguments=(
             *("-p", "--output-format", "json", "--strict-mcp-config", "--setting-sources", "user"),
-            *("--tools", ",".join(tools), "--allowedTools", ",".join(allowed)),
-            *(("--permission-mode", "acceptEdits") if may_act else ()),
+            *("--tools", "Skill,Read,Glob,Grep,Write,Edit,Bash", "--allowedTools", "Skill,Bash"),
+            *("--permission-mode", "acceptEdits"),
             *question.list_model_options(),
         ),
         stdin=question.prompt,
@@ -78,10 +76,9 @@ _DISABLED_SOLVER_FEATURES = (
 )
 
 
-def _build_codex_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
+def _build_codex_solver_call(question: ProgramRequest) -> ProgramCall:
     own = create_codex_home(question, {"features": dict.fromkeys(_DISABLED_SOLVER_FEATURES, False)})
-    own_sandbox = "workspace-write" if may_act else "read-only"
-    sandbox = "danger-full-access" if question.is_boxed else own_sandbox
+    sandbox = "danger-full-access" if question.is_boxed else "workspace-write"
     held = ("--skip-git-repo-check", "--ignore-rules", "--sandbox", sandbox)
     return ProgramCall(
         arguments=("exec", "--json", *held, *question.list_model_options(), "-"),
@@ -90,10 +87,8 @@ def _build_codex_solver_call(question: ProgramRequest, may_act: bool) -> Program
     )
 
 
-def _build_gemini_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
-    environ = create_gemini_home(
-        question, {} if may_act else {"tools": {"exclude": ["run_shell_command", "write_file"]}}
-    )
+def _build_gemini_solver_call(question: ProgramRequest) -> ProgramCall:
+    environ = create_gemini_home(question, {})
     alone = ("--skip-trust", "--approval-mode", "yolo", "-e", "none")
     return ProgramCall(
         arguments=("-p", "", "-o", "json", *alone, *question.list_model_options("-m")),
@@ -102,32 +97,27 @@ def _build_gemini_solver_call(question: ProgramRequest, may_act: bool) -> Progra
     )
 
 
-def _build_opencode_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
-    refused = {} if may_act else {"edit": "deny", "bash": "deny"}
-    call = build_opencode_call(
-        question, {"mode": "primary", "permission": {"*": "allow", "webfetch": "deny", **refused}}
-    )
+def _build_opencode_solver_call(question: ProgramRequest) -> ProgramCall:
+    call = build_opencode_call(question, {"mode": "primary", "permission": {"*": "allow", "webfetch": "deny"}})
     return replace(call, environ={**call.environ, "HOME": str(question.workspace)})
 
 
-def _build_copilot_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
-    tools = () if may_act else ("--deny-tool", "shell", "--deny-tool", "write")
-    call = build_copilot_call(question, "--allow-all-tools", *tools)
+def _build_copilot_solver_call(question: ProgramRequest) -> ProgramCall:
+    call = build_copilot_call(question, "--allow-all-tools")
     return replace(call, environ={**call.environ, "HOME": str(question.workspace)})
 
 
-def _build_pi_solver_call(question: ProgramRequest, may_act: bool) -> ProgramCall:
+def _build_pi_solver_call(question: ProgramRequest) -> ProgramCall:
     own = question.workspace / "pi"
     link_files(question.get_user_folder("PI_CODING_AGENT_DIR", ".pi/agent"), own, "auth.json", "models.json")
     kept = ("defaultProvider", "defaultModel", "defaultThinkingLevel")
     theirs = read_json_file(question.get_user_folder("PI_CODING_AGENT_DIR", ".pi/agent") / "settings.json")
     write_text_file(own / "settings.json", json.dumps({key: theirs[key] for key in kept if key in theirs}))
-    tools = ("read", "grep", "find", "ls", *(("write", "edit", "bash") if may_act else ()))
     without = ("context-files", "extensions", "prompt-templates", "themes")
     return ProgramCall(
         arguments=(
             *("-p", "--mode", "json", *(f"--no-{each}" for each in without)),
-            *("--tools", ",".join(tools), *question.list_model_options()),
+            *("--tools", "read,grep,find,ls,write,edit,bash", *question.list_model_options()),
         ),
         stdin=question.prompt,
         environ={

@@ -28,7 +28,8 @@ from habitus.skills.trees import AnySkill
 IMPORTED_ROOT = "imported"  # root for imported skills, trusted one by one
 APPROVED_ROOT = "approved"  # root for the code of the user's own skills, approved one by one
 PACKAGES_ROOT_PREFIX = "packages for "  # prefix of the roots for a project's packages, allowed one by one
-_PER_SKILL_ROOTS = (IMPORTED_ROOT, APPROVED_ROOT, PACKAGES_ROOT_PREFIX)
+TASKS_ROOT_PREFIX = "tasks of "  # prefix of the roots for a skill's tasks from others, reviewed one by one
+_PER_SKILL_ROOTS = (IMPORTED_ROOT, APPROVED_ROOT, PACKAGES_ROOT_PREFIX, TASKS_ROOT_PREFIX)
 _REVISION_QUERY = sa.select(sa.func.count(), sa.func.max(trusted_skills.c.trusted_on))
 TreeScanner = Callable[[Tree], Sequence[str]]  # returns the texts that a person must see before trusting
 

@@ -161,9 +161,14 @@ def _load_tab(habitus: Habitus, shown: SkillDetails, tab: str, text: str, file: 
                 "diffs": _build_candidate_diffs(habitus, name, tried),
             }
         case "trust":
-            target = trusting.resolve_skill_target(habitus.skills, name)
+            target = trusting.resolve_skill_target(habitus, name)
             dangers = trusting.list_skill_risks(habitus.scan_tree, target)
-            return {"dangers": dangers, "is_trusted": trusting.is_trusted(habitus.trust, habitus.approvals, target)}
+            is_admin = habitus.settings.is_admin
+            return {
+                "dangers": dangers,
+                "is_admin": is_admin,
+                "is_trusted": trusting.is_trusted(habitus.trust, habitus.approvals, target),
+            }
         case "fits":
             why = (
                 explaining.explain_skill(habitus, name, explaining.build_request(habitus, text))
@@ -181,7 +186,7 @@ def _load_facts(habitus: Habitus, shown: SkillDetails, uses: SkillUsageCounts) -
     (row,) = build_skill_rows(habitus, [item], uses)
     may = {labels.remove_fingerprint(str(one)) for one in list_powers(item.name, shown.tree)}
     if "trust" in _list_tabs(shown):
-        target = trusting.resolve_skill_target(habitus.skills, item.name)
+        target = trusting.resolve_skill_target(habitus, item.name)
         is_trusted = trusting.is_trusted(habitus.trust, habitus.approvals, target)
     else:
         is_trusted = None
@@ -332,7 +337,7 @@ def switch_skill(request: Request, habitus: RequestHome, name: str, on: Annotate
 @router.post("/skills/{name}/trust", access=Access.ADMIN)
 def set_skill_trust(request: Request, habitus: RequestHome, name: str, on: Annotated[bool, Form()]) -> HTMLResponse:
     """Trust a skill as it is now, or revoke that."""
-    target = trusting.resolve_skill_target(habitus.skills, name)
+    target = trusting.resolve_skill_target(habitus, name)
     if on:
         trusting.trust_target(habitus, target)
     else:

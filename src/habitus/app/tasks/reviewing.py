@@ -1,0 +1,114 @@
+"""Tasks of others do nothing until a person has reviewed them: they hold requests, programs and patterns of a stranger.
+
+A review is trust by content, in the store that holds trust in skills. The `reviewed_by` of a stranger's file is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from habitus.app.home import Home
+from habitus.app.tasks.storing import (
+    accept_proposed_tasks,
+    load_own_tasks,
+    load_tasks,
+    load_tool_cases,
+    parse_proposed_tasks,
+)
+from habitus.errors import Refused
+from habitus.files import Tree, build_file, compute_tree_hash
+from habitus.skills.model import SkillSource
+from habitus.skills.proposals import Proposal, ProposalAction
+from habitus.skills.sources.trust import TASKS_ROOT_PREFIX, read_origins
+from habitus.tasks.files import write_task
+from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind
+
+TASK_FILE = "task.toml"
+
+
+def get_tasks_root(home: Home, name: str) -> str:
+    """Return the root under which reviews of a skill's tasks are stored; it says where they come from."""
+    return f"{TASKS_ROOT_PREFIX}{home.skills.find(name).name} from {describe_task_owner(home, name)}"
+
+
+def describe_task_owner(home: Home, name: str) -> str:
+    """Return where the tasks of others come from."""
+    return _find_foreign_owner(home, name) or "an import"
+
+
+def _find_foreign_owner(home: Home, name: str) -> str:
+    """Return where a skill comes from; empty if it is the person's own."""
+    item = home.skills.find(name)
+    layer = home.skills.get_layer(item.layer)
+    if root := layer.trust_root or layer.claims_root:
+        return root
+    if item.summary is None or item.summary.source is not SkillSource.IMPORTED:
+        return ""
+    known = read_origins(home.shared, item.layer, [item.name]).get(item.name)
+    return known.origin if known is not None and known.origin else "an import"
+
+
+def list_foreign_tasks(home: Home, name: str) -> tuple[Task, ...]:
+    """Return the tasks of a skill that another person wrote, reviewed or not."""
+    owner, own = _find_foreign_owner(home, name), load_own_tasks(home, name)
+    # Cases of a tool are part of its code, which is approved as a whole.
+    cases = load_tool_cases(home, name)
+    return tuple(
+        task
+        for task in load_tasks(home, name)
+        if task.origin.kind is TaskOriginKind.IMPORTED or (owner and task not in own and task not in cases)
+    )
+
+
+def list_unreviewed_tasks(home: Home, name: str) -> tuple[Task, ...]:
+    """Return the tasks of others that nobody here has reviewed as they are now."""
+    foreign = list_foreign_tasks(home, name)
+    if not foreign:
+        return ()
+    # Reads what other processes have stored since.
+    home.trust.read_revision()
+    root = get_tasks_root(home, name)
+    return tuple(
+        task
+        for task in foreign
+        if not home.trust.is_trusted_exactly(root, task.id, compute_tree_hash(build_task_tree(task)))
+    )
+
+
+def refuse_unreviewed_tasks(home: Home, name: str) -> None:
+    """Raise `Refused` if a skill has tasks of others that nobody has reviewed."""
+    if waiting := list_unreviewed_tasks(home, name):
+        owner = describe_task_owner(home, name)
+        raise Refused(
+            f"{len(waiting)} of the tasks of '{name}' came from {owner}, and nobody has reviewed them.",
+            hint=f"Review them with 'habitus trust {name}', or remove them.",
+        )
+
+
+def mark_tasks_reviewed(home: Home, name: str, tasks: Iterable[Task]) -> None:
+    """Record that this home's user has reviewed these of the skill's tasks that count as somebody else's."""
+    ids = {task.id for task in tasks}
+    found = {task.id: build_task_tree(task) for task in list_foreign_tasks(home, name) if task.id in ids}
+    if found:
+        home.trust.trust(get_tasks_root(home, name), found, home.settings.signature, keep_existing=True)
+
+
+def keep_approved_tasks(home: Home, proposal: Proposal) -> None:
+    """Keep the tasks of a proposal that a person approved, which is their review."""
+    accept_proposed_tasks(home, proposal)
+    change = proposal.change
+    if change.action is ProposalAction.TASKS:
+        mark_tasks_reviewed(home, f"{change.name}@{change.layer}", parse_proposed_tasks(change))
+
+
+def build_task_tree(task: Task) -> Tree:
+    """Return the files that a review covers: the whole task, and its programs as scripts, for the scan to read."""
+    # Who reviewed a task, and in which conversation it came up, may change without a new review.
+    text = write_task(replace(task, reviewed_by="", origin=TaskOrigin(kind=TaskOriginKind.IMPORTED)))
+    solutions = {"reference": task.reference, "wrong": task.wrong}
+    programs = {"setup": task.setup, "validator": task.validator} | {
+        name: solution.code for name, solution in solutions.items() if solution is not None
+    }
+    scripts = {f"{name}.py": build_file(code.encode("utf-8", "replace")) for name, code in programs.items() if code}
+    return {TASK_FILE: build_file(text.encode("utf-8", "replace")), **scripts}
