@@ -204,6 +204,41 @@ def test_tasks_are_mined_from_accepted_requests_and_kept_after_a_yes(stocked: Di
     assert stocked.json("tasks", "mine")["found"] == []
 
 
+@pytest.mark.req("IM-02")
+def test_every_accepted_instance_is_a_task_and_some_can_be_picked(stocked: Direct) -> None:
+    with opened(stocked) as habitus:
+        for number in range(24):
+            (stocked.cli.cwd / f"sales-{number}.csv").write_text(f"amount\n100\n{number}.45\n")
+            turn = Turn(
+                id=f"t{number}",
+                session=f"s{number}",
+                request=f"What is the total of sales-{number}.csv?",
+                started_on=habitus.clock(),
+                ended_on=habitus.clock(),
+                user=habitus.settings.user,
+                messages=(pack_message(AssistantMessage(text=f"The total is {100 + number}.45 EUR.")),),
+                selected=(SelectedSkill(name="csv-summary", place=SelectionSlot.LOADED, reason="asked for"),),
+                outcomes=(judge_explicitly(OutcomeKind.OK, "user", SourceKind.PERSON),),
+            )
+            habitus.journal.record_turn(turn)
+    found = stocked.json("tasks", "mine")["found"]
+    assert {tuple(one["task"]["files"]) for one in found} == {(f"sales-{number}.csv",) for number in range(24)}
+    assert {one["task"]["check"][0]["text"] for one in found} == {f"{100 + number}.45" for number in range(24)}
+    said = stocked.ok("tasks", "mine")
+    assert "passes if the reply contains “123.45”; with sales-23.csv" in said
+    assert "24 tasks found." in said
+    assert "No task 'x' was found." in stocked("tasks", "mine", "--only", "x").err
+    picked = [one["task"]["id"] for one in found[:3]]
+    options = [word for id in picked for word in ("--only", id)]
+    proposals = {
+        one["proposal"] for one in json.loads(stocked("tasks", "mine", "--apply", "--json", *options).out)["found"]
+    }
+    (proposal,) = proposals
+    stocked.ok("review", "approve", str(proposal))
+    assert [one["id"] for one in stocked.json("tasks", "list", "csv-summary")["tasks"]] == picked
+    assert len(stocked.json("tasks", "mine")["found"]) == 21
+
+
 def _asked_elsewhere(direct: Direct, then: str) -> None:
     """The same request in three sessions of Claude Code, done with the skill and a program."""
     for number in range(3):

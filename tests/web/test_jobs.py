@@ -9,11 +9,16 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
+from habitus.agent.history import pack_message
+from habitus.agent.recorder import judge_explicitly
 from habitus.app import Habitus
 from habitus.app.operating import jobs
 from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.events import OutcomeKind
 from habitus.jobs.model import ConcurrencyLimits, JobState
 from habitus.jobs.queue import JobClaims
+from habitus.journal.model import SelectedSkill, SelectionSlot, SourceKind, Turn
+from habitus.llm.model import AssistantMessage
 from habitus.web import labels
 from tests.web.conftest import HOST
 from tests.web.test_chat import heard
@@ -52,6 +57,28 @@ def test_a_skill_gets_tasks_and_a_run_on_its_page(browser: TestClient, habitus: 
     assert wrong.status_code == 422
     assert "Queued for the next free worker" in browser.post("/skills/brew-tea/improve", data={"budget": "30m"}).text
     assert [job.kind for job in jobs.open_queue(habitus).list_jobs()] == ["improve"]
+
+
+@pytest.mark.req("IM-02")
+def test_accepted_requests_are_ticked_to_become_tasks(browser: TestClient, habitus: Habitus) -> None:
+    for number in range(3):
+        turn = Turn(
+            id=f"m{number}",
+            session=f"m{number}",
+            request=f"How long does tea number {number} take?",
+            started_on=habitus.clock(),
+            ended_on=habitus.clock(),
+            user=habitus.settings.user,
+            messages=(pack_message(AssistantMessage(text=f"It takes {number + 2}30 seconds.")),),
+            selected=(SelectedSkill(name="brew-tea", place=SelectionSlot.LOADED, reason="asked for"),),
+            outcomes=(judge_explicitly(OutcomeKind.OK, "user", SourceKind.PERSON),),
+        )
+        habitus.journal.record_turn(turn)
+    page = browser.post("/skills/brew-tea/tasks/mine").text
+    assert ("3 tasks from accepted requests" in page, "the reply contains “330”" in page) == (True, True)
+    ids = re.findall(r'name="ids" value="([^"]+)"', page)
+    page = browser.post("/skills/brew-tea/tasks/mine", data={"ids": ids[:2]}).text
+    assert ("2 tasks added." in page, "It has 2 tasks" in page) == (True, True)
 
 
 @pytest.mark.req("CL-02")

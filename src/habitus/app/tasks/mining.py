@@ -28,6 +28,7 @@ from habitus.redact import MARKER
 from habitus.search.index import get_encoder
 from habitus.skills import names, trees
 from habitus.skills.layers.layer import find_project_root
+from habitus.skills.library import Library
 from habitus.skills.model import ActorKind, Author, SkillState
 from habitus.skills.review import ProposalAction, ProposalState, ReviewQueue, SkillChange
 from habitus.tasks.checks import CalledCheck, Check, ContainsCheck
@@ -54,6 +55,13 @@ class MinedTask:
     evidence: tuple[str, ...]
     proposal: int | None = None
 
+    @property
+    def criterion(self) -> str:
+        """What decides whether it was done, in words."""
+        said = [f"the reply contains “{one.text}”" for one in self.task.checks if isinstance(one, ContainsCheck)]
+        done = [f"it calls {one.tool or one.command}" for one in self.task.checks if isinstance(one, CalledCheck)]
+        return " and ".join((*said, *done))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _AcceptedTurn:
@@ -67,17 +75,26 @@ class _AcceptedTurn:
 
 
 def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -> list[MinedTask]:
-    """Return requests that could become tasks, most frequent first, without those that were proposed before."""
+    """Return the accepted requests that could become tasks, each of its own, those of the most frequent kind first.
+
+    Those that were proposed before are left out.
+    """
     served = list(_iterate_journal_turns(home) if source is MiningSource.SESSIONS else _iterate_transcript_turns(home))
     seen, found = _list_proposed_ids(home.review), []
     for group in group_similar_requests(
         [one.turn.request for one in served], get_encoder(home.settings.search.encoder, get_weights_dir(home.settings))
     ):
         members = [served[number] for number in group]
-        made = _build_task(home, members, TaskOriginKind(source.value.removesuffix("s")))
-        if made is not None and made.task.id not in seen and skill in ("", made.skill):
-            seen.add(made.task.id)
-            found.append(made)
+        name = _find_common_skill(home.skills, members)
+        if not name or skill not in ("", name):
+            continue
+        known = {task.id for task in load_tasks(home, name)} | seen
+        # Of the same request the latest result counts; another file or value makes another task.
+        for latest in {one.turn.request: one for one in members}.values():
+            made = _build_task(home, name, latest, members, TaskOriginKind(source.value.removesuffix("s")))
+            if made is not None and made.task.id not in known:
+                known.add(made.task.id)
+                found.append(made)
     return found
 
 
@@ -85,16 +102,20 @@ def propose_tasks(home: Home, found: Sequence[MinedTask]) -> list[MinedTask]:
     """Put the mined tasks into the review queue."""
     author = Author(actor=ActorKind.JOB, name="mining", reason="recurring request with an accepted result")
     check_change_allowed(home, author)
-    return [replace(one, proposal=_propose_task(home, one, author)) for one in found]
+    ids = {skill: _propose_tasks_of(home, skill, found, author) for skill in {one.skill for one in found}}
+    return [replace(one, proposal=ids[one.skill]) for one in found]
 
 
-def _propose_task(home: Home, one: MinedTask, author: Author) -> int:
-    tree = {trees.TASKS_FILE: build_file(write_tasks([one.task]).encode())}
-    layer = home.skills.find(one.skill).layer
+def _propose_tasks_of(home: Home, skill: str, found: Sequence[MinedTask], author: Author) -> int:
+    """Propose all tasks of one skill in one proposal; return its id."""
+    mined = [one for one in found if one.skill == skill]
+    tree = {trees.TASKS_FILE: build_file(write_tasks([one.task for one in mined]).encode())}
+    details = {"tasks": [one.task.id for one in mined]}
     change = SkillChange(
-        action=ProposalAction.TASKS, name=one.skill, layer=layer, tree=tree, details={"tasks": [one.task.id]}
+        action=ProposalAction.TASKS, name=skill, layer=home.skills.find(skill).layer, tree=tree, details=details
     )
-    return home.review.propose(change, author, one.evidence, conversation=one.task.origin.conversation).id
+    evidence = list(dict.fromkeys(line for one in mined for line in one.evidence))
+    return home.review.propose(change, author, evidence, conversation=mined[0].task.origin.conversation).id
 
 
 def _list_proposed_ids(review: ReviewQueue) -> set[str]:
@@ -133,16 +154,22 @@ def _iterate_transcript_turns(home: Home) -> Iterator[_AcceptedTurn]:
             yield _AcceptedTurn(turn=turn, done=done, skills=used, project=project)
 
 
-def _build_task(home: Home, members: Sequence[_AcceptedTurn], origin: TaskOriginKind) -> MinedTask | None:
-    """Return the task of a group of similar requests, built from the latest; None if there is too little evidence."""
+def _find_common_skill(skills: Library, members: Sequence[_AcceptedTurn]) -> str:
+    """Return the skill that served most of these requests; empty without one, or if they come from few sessions."""
     used = Counter(name for one in members for name in one.skills)
     name = next((name for name, count in used.most_common(1) if count * 2 > len(members)), "")
-    item = home.skills.snapshot().by_name.get(names.canonicalize_name(name)) if name else None
-    if item is None or item.state is not SkillState.OK or len({one.turn.session for one in members}) < MIN_SESSIONS:
-        return None
-    last = members[-1]
+    item = skills.snapshot().by_name.get(names.canonicalize_name(name)) if name else None
+    is_recurring = len({one.turn.session for one in members}) >= MIN_SESSIONS
+    return item.name if item is not None and item.state is SkillState.OK and is_recurring else ""
+
+
+def _build_task(
+    home: Home, skill: str, last: _AcceptedTurn, members: Sequence[_AcceptedTurn], origin: TaskOriginKind
+) -> MinedTask | None:
+    """Return the task of one accepted request among similar ones; None if nothing decides whether it was done."""
     request, files = _attach_named_files(home, last.project, last.turn.request)
-    checks = _derive_checks([one for one in members if one.turn.request == last.turn.request] or [last], members)
+    same = [one for one in members if one.turn.request == last.turn.request]
+    checks = _derive_checks(same, members)
     texts = (request, last.reply, *files.values())
     if not checks or not request or any(MARKER.search(text) or len(text) > MAX_FIELD_CHARS for text in texts):
         return None
@@ -156,13 +183,11 @@ def _build_task(home: Home, members: Sequence[_AcceptedTurn], origin: TaskOrigin
             reply=last.reply, calls=tuple(one.tool or one.command for one in checks if isinstance(one, CalledCheck))
         ),
     )
-    if any(one.id == task.id for one in load_tasks(home, item.name)):
-        return None
     evidence = (
         mining.describe_occurrences([one.turn for one in members]),
         f"asked as {mining.quote_request(last.turn)}",
     )
-    return MinedTask(skill=item.name, task=task, evidence=evidence)
+    return MinedTask(skill=skill, task=task, evidence=evidence)
 
 
 def _attach_named_files(home: Home, project: Path, request: str) -> tuple[str, dict[str, str]]:

@@ -189,10 +189,15 @@ def mine_tasks(
     home: Home,
     source: Annotated[MiningSource, option("sessions or transcripts.", "--from")] = MiningSource.SESSIONS,
     skill: Annotated[str, option("Only tasks of this skill.")] = "",
+    only: Annotated[tuple[str, ...], option("Only the tasks with these ids; repeat the option.", "--only")] = (),
     apply: Annotated[bool, option("Propose the results; they need your review.")] = False,
 ) -> MineTasksResult:
-    """Find tasks in requests that were repeated and led to an accepted result."""
+    """Find tasks in requests that were repeated and led to an accepted result, one for each such request."""
     found = find_task_candidates(home, source, skill=home.skills.find(skill).name if skill else "")
+    if only:
+        if unknown := sorted(set(only) - {one.task.id for one in found}):
+            raise NotFound(f"No task '{unknown[0]}' was found.", hint="See 'habitus tasks mine'.")
+        found = [one for one in found if one.task.id in only]
     return MineTasksResult(found=propose_tasks(home, found) if apply else found)
 
 

@@ -68,10 +68,13 @@ def check_tasks(context: typer.Context, result: tasks.CheckTasksResult) -> None:
 
 def mine_tasks(context: typer.Context, result: tasks.MineTasksResult, apply: bool) -> None:
     for one in result.found:
-        output.print_line(f"{one.skill}: {_shorten_request(one.task)}", style="bold")
-        for line in (*one.evidence, f"checks: {_describe_checks(one.task)}"):
+        output.print_line(f"{one.task.id}, {one.skill}: {_shorten_request(one.task)}", style="bold")
+        files = f"; with {', '.join(one.task.files)}" if one.task.files else ""
+        for line in (*one.evidence, f"passes if {one.criterion}{files}"):
             output.print_line(f"  {line}", style="dim")
     output.print_line(f"{output.format_count(len(result.found), 'task')} found.")
     if result.found:
         waits = f"Pending review: {output.format_command(context, 'review', 'list')}"
-        output.print_line(waits if apply else "Nothing was saved; add --apply to propose them.")
+        output.print_line(
+            waits if apply else "Nothing was saved; add --apply to propose them, or some of them by --only ID."
+        )

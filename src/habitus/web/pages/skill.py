@@ -18,7 +18,7 @@ from habitus.app.learning import insights
 from habitus.app.library import content, explaining, trusting
 from habitus.app.library.browsing import SkillUsageCounts, build_skill_rows, read_skill_usage
 from habitus.app.library.undoing import build_write_undo
-from habitus.app.use_cases import improving, tasks, writing
+from habitus.app.use_cases import improving, review, tasks, writing
 from habitus.app.use_cases.skills import locate_skill, read_skill_details, read_skill_file
 from habitus.app.use_cases.skills import show_skill as show_skill
 from habitus.errors import Invalid, Stale
@@ -157,6 +157,7 @@ def _load_tab(habitus: Habitus, shown: SkillDetails, tab: str, text: str, file: 
             drawn_ones = charts.render_candidate_effects(tried.candidates)
             return {
                 "improvements": tried,
+                "mined": (),
                 "candidates": drawn_ones,
                 "diffs": _build_candidate_diffs(habitus, name, tried),
             }
@@ -317,12 +318,19 @@ def add_task(
 
 
 @router.post("/skills/{name}/tasks/mine", access=Access.ADMIN)
-def mine_tasks(request: Request, habitus: RequestHome, name: str) -> HTMLResponse:
-    """Propose tasks from requests that recurred and succeeded."""
-    found = tasks.mine_tasks(habitus, skill=name, apply=True).found
-    waits = f"{format_count(len(found), 'task')} found; pending review in the Inbox."
-    nothing = "No recurring requests with an accepted result yet."
-    return render_skill_page(request, habitus, name, "improve", said=FlashMessage(text=waits if found else nothing))
+def mine_tasks(
+    request: Request, habitus: RequestHome, name: str, ids: Annotated[list[str] | None, Form()] = None
+) -> HTMLResponse:
+    """List accepted requests that could become tasks, or add those that were ticked."""
+    if ids:
+        added = tasks.mine_tasks(habitus, skill=name, only=tuple(ids), apply=True).found
+        # Who ticked them has seen what is asked and what decides: that is the review.
+        review.approve_items(habitus, ids=tuple({str(one.proposal) for one in added}))
+        said = FlashMessage(text=f"{format_count(len(added), 'task')} added.")
+        return render_skill_page(request, habitus, name, "improve", said=said)
+    found = tasks.mine_tasks(habitus, skill=name).found
+    nothing = None if found else FlashMessage(text="No recurring requests with an accepted result yet.")
+    return render_skill_page(request, habitus, name, "improve", said=nothing, mined=found)
 
 
 @router.post("/skills/{name}/turn", access=Access.ADMIN)
