@@ -41,12 +41,7 @@ log = logging.getLogger(__name__)
 HomeT = TypeVar("HomeT", bound=Home)
 
 
-def open_home(
-    settings: Settings | None = None,
-    *,
-    clock: Clock = utc_now,
-    has_pages: bool = True,
-) -> Home:
+def open_home(settings: Settings | None = None, *, clock: Clock = utc_now, has_pages: bool = True) -> Home:
     """Open the home that the settings name, creating it if needed; `has_pages` writes memory to files as well."""
     return open_home_of_type(Home, settings, clock=clock, has_pages=has_pages)
 
@@ -180,12 +175,7 @@ class _ConcreteWiring:
         from habitus.memory.store import EngramStore
 
         settings = home.settings
-        files = MemoryPageFiles(
-            settings.home / "memory",
-            home.local,
-            clock=home.clock,
-            is_durable=settings.durable,
-        )
+        files = MemoryPageFiles(settings.home / "memory", home.local, clock=home.clock, is_durable=settings.durable)
         return Cortex(
             EngramStore(home.shared),
             partial(home_directory.open_search_index, settings, home.shared, "memory"),

@@ -23,11 +23,12 @@ from typing import Annotated, Any, get_origin
 
 import typer
 
-from habitus.app import Habitus, json_results, read_settings
+from habitus.app import Habitus, read_settings
 from habitus.app.use_cases.declaration import InputField, UseCase, call_by_name
 from habitus.cli import completion, inputs, output
 from habitus.cli.opening import open_habitus, share_habitus
 from habitus.errors import ConflictingOptions, Invalid, StorageFailed, UserError
+from habitus.plain_data import to_plain
 from habitus.settings import Settings
 
 # Returns the question to ask before the command runs, or nothing if there is none.
@@ -145,7 +146,7 @@ def print_use_case_result(context: typer.Context, result: Any, render: ResultRen
     if undo:
         output.undo_listener.get()(tuple(undo))
     if as_json:
-        output.print_json(json_results.serialize_result(result))
+        output.print_json(to_plain(result, shaped=True))
     else:
         render(context, result)
         if undo:

@@ -227,13 +227,7 @@ def _parse_container(text: str, start: int, begins: int, gap: re.Pattern[str], d
     values = [part.value for part in parts]
     value = dict(zip(keys, values, strict=True)) if is_object else values
     return _JsonNode(
-        start=start,
-        end=at + 1,
-        value=value,
-        begins=begins,
-        parts=tuple(parts),
-        keys=tuple(keys),
-        is_container=True,
+        start=start, end=at + 1, value=value, begins=begins, parts=tuple(parts), keys=tuple(keys), is_container=True
     )
 
 

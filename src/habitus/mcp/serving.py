@@ -29,14 +29,7 @@ from habitus.app.review.inbox import list_pending
 from habitus.app.sharing.availability import ReadinessReport, check_readiness, is_database_back
 from habitus.errors import Refused, UserError, did_you_mean
 from habitus.events import ToolResult
-from habitus.mcp.offered_tools import (
-    is_admin_scope,
-    is_offered,
-    is_read_only_tool,
-    make_error_result,
-    make_mcp_tool,
-    make_tool_result,
-)
+from habitus.mcp import offered_tools
 from habitus.mcp.prompting import get_completion_target, render_prompt
 from habitus.mcp.scope import McpServerOptions
 from habitus.mcp.skills import McpSkillResources
@@ -106,7 +99,11 @@ class McpService:
         return types.ListToolsResult(tools=list(known.listed_tools.values()))
 
     async def _list_offered_tools(self, client: McpClientState) -> Mapping[str, types.Tool]:
-        return {tool.name: make_mcp_tool(tool) for tool in await client.list_tools() if is_offered(tool, self._scope)}
+        return {
+            tool.name: offered_tools.make_mcp_tool(tool)
+            for tool in await client.list_tools()
+            if offered_tools.is_offered(tool, self._scope)
+        }
 
     async def call_tool(
         self, client: str, session: ServerSession, params: types.CallToolRequestParams
@@ -130,7 +127,7 @@ class McpService:
                 await self.notify_if_changed()
             result = await known.run_tool(params.name, params.arguments or {}, watch)
         except UserError as error:
-            return make_error_result(f"{error.message} {error.hint}".strip())
+            return offered_tools.make_error_result(f"{error.message} {error.hint}".strip())
         if result is None:
             return await self._make_unknown_tool_result(params.name, known)
         said = "" if result.outcome.is_ok else f": {to_one_line(result.content)[:_MAX_LOGGED_CHARS]}"
@@ -138,14 +135,14 @@ class McpService:
         await known.send_log_message("warning" if said else "info", f"{took}{said}")
         declared = (known.listed_tools or {}).get(params.name)
         # The call may have changed skills itself, so its client should hear at once.
-        if params.name not in BUILT_IN_TOOLS or not is_read_only_tool(declared):
+        if params.name not in BUILT_IN_TOOLS or not offered_tools.is_read_only_tool(declared):
             await self.notify_if_changed()
-        return make_tool_result(result, declared)
+        return offered_tools.make_tool_result(result, declared)
 
     async def _can_call(self, name: str, client: McpClientState) -> bool:
         """Return whether the client may call the tool: anybody a listed one, an admin also unlisted code."""
         is_built_in = name in BUILT_IN_TOOLS
-        if not is_built_in and is_admin_scope(self._scope):
+        if not is_built_in and offered_tools.is_admin_scope(self._scope):
             return True
         # Built-in tools never change, so the list the client has is enough.
         listed = client.listed_tools if is_built_in else None
@@ -155,7 +152,7 @@ class McpService:
         """Return an error that suggests only tools this client has."""
         offered = list(await self._list_offered_tools(client))
         near = did_you_mean(name, offered) or f"There are: {', '.join(offered)}."
-        return make_error_result(f"There is no tool '{name}'. {near}")
+        return offered_tools.make_error_result(f"There is no tool '{name}'. {near}")
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         """Return a prompt with its arguments filled in."""

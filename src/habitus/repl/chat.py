@@ -28,19 +28,7 @@ from habitus.files import parse_user_path
 from habitus.journal.model import SelectionSlot
 from habitus.llm.model import SessionModels, TokenUsage
 from habitus.memory.model import EncodeStatus
-from habitus.repl import display, lines
-from habitus.repl.commands import (
-    COMMANDS,
-    CliInvocation,
-    ParsedLine,
-    SkillCall,
-    SlashCommand,
-    UserMessage,
-    fill_arguments,
-    format_slash_command,
-    parse_line,
-    replace_cli_commands,
-)
+from habitus.repl import commands, display, lines
 from habitus.repl.lines import ChatSurface, CommandReport
 from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE_FIELDS, FIELD_NAMES
@@ -163,7 +151,7 @@ class Chat:
         resume: str = "",
         attached: Sequence[Path] = (),
         context: ChatContext = ChatContext(),  # noqa: B008  # frozen
-        format_command: lines.CommandFormatter = format_slash_command,
+        format_command: lines.CommandFormatter = commands.format_slash_command,
     ) -> None:
         """`open_session` resumes the session with an id or starts one; `format_command` formats a command as it is
         typed.
@@ -192,8 +180,8 @@ class Chat:
             if dropped := find_dropped_files(line, self.habitus.settings.cwd):
                 self._attach_files(dropped)
                 return True
-            parsed = parse_line(line, self.list_invocable_skills())
-            if parsed == SlashCommand(name="quit"):
+            parsed = commands.parse_line(line, self.list_invocable_skills())
+            if parsed == commands.SlashCommand(name="quit"):
                 return False
             await self._run_parsed_line(parsed, line.strip())
         except UserError as error:
@@ -208,12 +196,7 @@ class Chat:
         """Run one turn and report the lessons it taught; None if it was cancelled."""
         context = self._context
         events = self.session.turn_stream(
-            text,
-            attach,
-            paths=context.paths,
-            resources=context.resources,
-            features=context.features,
-            invoked=invoked,
+            text, attach, paths=context.paths, resources=context.resources, features=context.features, invoked=invoked
         )
         done = await self._surface.show_turn(self._collect_undo_commands(events), self.session.cancel)
         self.has_succeeded = self.has_succeeded and done is not None and done.outcome.is_ok
@@ -274,22 +257,24 @@ class Chat:
     def _report_failure(self, message: str, hint: str = "") -> None:
         """Show an error with its hint; in a chat, commands in it become slash commands."""
         self.has_succeeded = False
-        self._surface.show_error(message, replace_cli_commands(hint) if self._typed is format_slash_command else hint)
+        self._surface.show_error(
+            message, commands.replace_cli_commands(hint) if self._typed is commands.format_slash_command else hint
+        )
 
-    async def _run_parsed_line(self, parsed: ParsedLine, line: str) -> None:
+    async def _run_parsed_line(self, parsed: commands.ParsedLine, line: str) -> None:
         match parsed:
-            case UserMessage(text=text):
+            case commands.UserMessage(text=text):
                 await self._run_turn_with_attachments(text)
-            case SkillCall(name=name, arguments=arguments):
+            case commands.SkillCall(name=name, arguments=arguments):
                 skill = self.habitus.skills.load(name)
                 await self._run_turn_with_attachments(
-                    line, invoked=replace(skill, body=fill_arguments(skill.body, arguments))
+                    line, invoked=replace(skill, body=commands.fill_arguments(skill.body, arguments))
                 )
-            case CliInvocation(words=words, viewed_skill=wanted):
+            case commands.CliInvocation(words=words, viewed_skill=wanted):
                 self._undos += self._run_command(
                     [self._correct_skill_name(word) if word == wanted else word for word in words]
                 )
-            case SlashCommand(name=name, arguments=arguments):
+            case commands.SlashCommand(name=name, arguments=arguments):
                 await self._run_slash_command(name, arguments)
             case never:
                 assert_never(never)
@@ -444,7 +429,7 @@ def _build_help_report() -> CommandReport:
     table = Table.grid(padding=(0, 2))
     table.add_column(width=38)
     table.add_column()
-    for name, command in COMMANDS.items():
+    for name, command in commands.COMMANDS.items():
         table.add_row(Text.assemble((f"/{name}", "bold"), " ", command.usage), command.help)
     table.add_row(Text.assemble(("/NAME", "bold"), " [ARGUMENTS]"), "Call a skill; $ARGUMENTS in its text is replaced.")
     keys = "Alt-Enter starts a new line. Ctrl-C cancels the turn; pressed twice at an empty prompt, it quits."
@@ -452,5 +437,9 @@ def _build_help_report() -> CommandReport:
     return CommandReport(
         type="help",
         shown=shown,
-        data={"commands": [{"command": f"/{name}", "usage": c.usage, "help": c.help} for name, c in COMMANDS.items()]},
+        data={
+            "commands": [
+                {"command": f"/{name}", "usage": c.usage, "help": c.help} for name, c in commands.COMMANDS.items()
+            ]
+        },
     )

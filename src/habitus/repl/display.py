@@ -20,16 +20,7 @@ from rich.spinner import Spinner
 from rich.syntax import Syntax
 from rich.text import Text
 
-from habitus.agent.stream import (
-    NoticeEvent,
-    NudgeEvent,
-    ReplyDelta,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    TurnEvent,
-    TurnResult,
-)
+from habitus.agent import stream
 from habitus.repl import lines
 from habitus.repl.commands import format_slash_command
 from habitus.text import format_seconds, strip_control_characters
@@ -111,19 +102,19 @@ class TurnDisplay:
         self._calls.clear()
         self._print_line(Text(f"{lines.INDENT}Cancelled.", style="yellow"))
 
-    def show_event(self, event: TurnEvent) -> None:
+    def show_event(self, event: stream.TurnEvent) -> None:
         """Draw one event."""
         match event:
-            case ReplyDelta(text=text):
+            case stream.ReplyDelta(text=text):
                 self._add_text(text)
-            case ToolStarted(call=call, tool=tool, arguments=arguments):
+            case stream.ToolStarted(call=call, tool=tool, arguments=arguments):
                 self._flush_text()
                 label = lines.format_call_label(tool, arguments)
                 self._calls[call] = _RunningCallState(label=label, arguments=arguments, began=self.clock())
-            case ToolProgress(call=call, text=text):
+            case stream.ToolProgress(call=call, text=text):
                 if call in self._calls:
                     self._calls[call].progress = text
-            case ToolFinished(call=call):
+            case stream.ToolFinished(call=call):
                 running = self._calls.pop(call)
                 self._reasons.append(event.outcome.reason)
                 self._print_line(lines.format_finished_call(event, running.label))
@@ -131,14 +122,14 @@ class TurnDisplay:
                     self._print_line(line)
                 if (undo := lines.format_undo(event, running.arguments, self.format_command)) is not None:
                     self._print_line(undo)
-            case NudgeEvent():
+            case stream.NudgeEvent():
                 self._print_line(lines.format_nudge(event))
-            case NoticeEvent():
+            case stream.NoticeEvent():
                 self._flush_text()
                 said = lines.format_notice(event)[len(lines.INDENT) :]
                 # Padding also indents the lines of a long notice that wraps.
                 self._print_line(Padding(said, (0, 0, 0, len(lines.INDENT)), expand=False))
-            case TurnResult():
+            case stream.TurnResult():
                 self._flush_text()
                 for line in lines.format_turn_end(event, self._reasons, self.format_command):
                     self._print_line(line)

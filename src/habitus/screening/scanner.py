@@ -10,16 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from habitus.files import Tree, TreeFile
+from habitus.screening import file_kinds
 from habitus.screening.code import find_code_threats
 from habitus.screening.code_context import CodeFinding, get_pattern
-from habitus.screening.file_kinds import (
-    FileKind,
-    FileReferences,
-    classify_file,
-    is_instruction_file,
-    is_prose,
-    is_script,
-)
 from habitus.screening.findings import (
     Finding,
     Risk,
@@ -46,13 +39,13 @@ def scan_skill(tree: Tree, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple
     """Return everything that a skill's files would do, worst first."""
     texts = {path: text for path, file in sorted(tree.items()) if (text := _extract_text(path, file)) is not None}
     seen = {path: normalize_text(text, strange=has_strange_characters(text)) for path, text in texts.items()}
-    references = FileReferences.from_texts((text.lower() for text in seen.values()), tree)
+    references = file_kinds.FileReferences.from_texts((text.lower() for text in seen.values()), tree)
     findings = [found for path, file in sorted(tree.items()) for found in _scan_opaque(path, file, references)]
     head = next((text[:1600] for path, text in seen.items() if path.lower().endswith("skill.md")), "")
     hosts = HostClassifier.from_texts(seen.values(), _FRONT.sub(r"\1", head))
     in_code: dict[str, tuple[CodeFinding, ...]] = {}
     for path, text in seen.items():
-        for kind in classify_file(path, text, is_executable=tree[path].executable, references=references):
+        for kind in file_kinds.classify_file(path, text, is_executable=tree[path].executable, references=references):
             page = ScannedFile(
                 path=path,
                 raw=texts[path],
@@ -60,11 +53,11 @@ def scan_skill(tree: Tree, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple
                 hosts=hosts,
                 policy=policy,
                 kind=kind,
-                is_instruction=is_instruction_file(path, tree),
+                is_instruction=file_kinds.is_instruction_file(path, tree),
                 is_run_as_python=references.is_run_as_python(path),
             )
             findings += page.find_threats()
-            if kind is FileKind.CODE:
+            if kind is file_kinds.FileKind.CODE:
                 in_code[path] = page.code_findings
     for path, found in combine_file_findings(in_code):
         findings.append(
@@ -83,7 +76,7 @@ def scan_text(text: str, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple[F
         text=normalize_text(text),
         hosts=hosts,
         policy=policy,
-        kind=FileKind.PROSE,
+        kind=file_kinds.FileKind.PROSE,
         is_prompt=True,
         is_lesson=True,
     )
@@ -109,17 +102,17 @@ def _extract_text(path: str, file: TreeFile) -> str | None:
         return None
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = content.decode("utf-16", "replace")
-    elif b"\0" in content[:8192] and not (is_prose(path) or is_script(path, content)):
+    elif b"\0" in content[:8192] and not (file_kinds.is_prose(path) or file_kinds.is_script(path, content)):
         return None
     else:
         text = content.replace(b"\0", b"").decode("utf-8", "replace")  # a shell, too, passes over these
     return text.replace("\r\n", "\n")
 
 
-def _scan_opaque(path: str, file: TreeFile, references: FileReferences) -> Iterator[Finding]:
+def _scan_opaque(path: str, file: TreeFile, references: file_kinds.FileReferences) -> Iterator[Finding]:
     content = file.content
     if content is None:
-        is_run = file.executable or is_script(path, b"") or references.is_run(path)
+        is_run = file.executable or file_kinds.is_script(path, b"") or references.is_run(path)
         why = f"{file.size:,} bytes were not looked at{', and it is code' if is_run else ''}."
         yield _make_finding(path, 1, "too_large", Risk.HIGH if is_run else Risk.NOTE, why, path)
     elif b"\0" not in content or content.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -128,7 +121,7 @@ def _scan_opaque(path: str, file: TreeFile, references: FileReferences) -> Itera
         yield _make_finding(path, 1, "program", Risk.HIGH, "A program can't be looked into.", path)
     elif path.lower().endswith(_COMPILED) or file.executable:
         yield _make_finding(path, 1, "compiled", Risk.HIGH, "Compiled code can't be looked into.", path)
-    elif is_script(path, content) or references.is_run(path):
+    elif file_kinds.is_script(path, content) or references.is_run(path):
         yield _make_finding(
             path, 1, "bytes_in_script", Risk.HIGH, "A script with bytes that are no text hides what it does.", path
         )
@@ -145,7 +138,7 @@ class ScannedFile:
     text: str  # as a reader sees it
     hosts: HostClassifier
     policy: ScreeningPolicy
-    kind: FileKind
+    kind: file_kinds.FileKind
     is_instruction: bool = True  # a model follows it, rather than opening it as a reference
     is_run_as_python: bool = False
     is_prompt: bool = False  # a model reads it unasked
@@ -157,14 +150,14 @@ class ScannedFile:
             line = bisect_right(self._line_starts, place)
             yield _make_finding(self.path, line, "hold", Risk.HIGH, why, _get_line(self.text, line))
         match self.kind:
-            case FileKind.PROSE:
+            case file_kinds.FileKind.PROSE:
                 yield from self._scan_prose()
-            case FileKind.CODE:
+            case file_kinds.FileKind.CODE:
                 for found in self.code_findings:
                     yield _make_finding(
                         self.path, found.line, found.rule, found.severity, found.why, _get_line(self.text, found.line)
                     )
-            case FileKind.DATA:
+            case file_kinds.FileKind.DATA:
                 return
         yield from self._find_hidden()
 
@@ -262,7 +255,12 @@ class ScannedFile:
 
     def _scan_hidden(self, hidden: HiddenText) -> Iterator[Finding]:
         inner = replace(
-            self, raw="", text=normalize_text(hidden.says), kind=FileKind.PROSE, is_prompt=True, is_instruction=True
+            self,
+            raw="",
+            text=normalize_text(hidden.says),
+            kind=file_kinds.FileKind.PROSE,
+            is_prompt=True,
+            is_instruction=True,
         )
         threats = {found.rule: found.why for found in inner.find_threats() if found.severity is Risk.HIGH}
         for found in find_code_threats(hidden.says, "py", self.hosts) if hidden.rule == "encoded_text" else ():

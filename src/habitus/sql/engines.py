@@ -13,18 +13,9 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from habitus import optional_packages
 from habitus.errors import Invalid, StorageFailed
+from habitus.sql import schema
 from habitus.sql.addresses import build_application_name, build_connect_options, get_workspace, metadata
 from habitus.sql.errors import BUSY_TIMEOUT_S, busy_timeout_s
-from habitus.sql.schema import (
-    COMPATIBILITY_TABLE,
-    HEAD,
-    MIGRATION_LOCK_ID,
-    OLDEST_READER_QUERY,
-    find_schema_problem,
-    get_schema_revision,
-    migrate_database,
-    refuse_newer_schema,
-)
 from habitus.sql.transactions import record_written_table
 
 # Connections of a process to a PostgreSQL server, unless the caller says otherwise.
@@ -46,15 +37,15 @@ def open_engine(
     """
     engine = create_engine(url, workspace, connections=connections, dedicated=dedicated)
     try:
-        found = get_schema_revision(engine)
-        if found is None or (engine.dialect.name == "sqlite" and found < HEAD):
-            migrate_database(engine)
-        elif (problem := find_schema_problem(engine, found)) is not None:
+        found = schema.get_schema_revision(engine)
+        if found is None or (engine.dialect.name == "sqlite" and found < schema.HEAD):
+            schema.migrate_database(engine)
+        elif (problem := schema.find_schema_problem(engine, found)) is not None:
             raise problem
     except BaseException:
         engine.dispose()
         raise
-    return engine.execution_options(habitus_schema=HEAD)
+    return engine.execution_options(habitus_schema=schema.HEAD)
 
 
 def create_engine(
@@ -101,7 +92,7 @@ def _create_postgresql_engine(url: sa.URL, workspace: str, connections: int) -> 
             pool_size=connections,
             max_overflow=0,
             pool_timeout=BUSY_TIMEOUT_S,
-            connect_args=build_connect_options(url, build_application_name(HEAD, workspace)),
+            connect_args=build_connect_options(url, build_application_name(schema.HEAD, workspace)),
             execution_options={"habitus_workspace": workspace},
         )
         # Imports the driver, which only PostgreSQL users have installed.
@@ -187,18 +178,18 @@ def _begin_postgresql(conn: sa.Connection) -> None:
     asked = [f"set_config('{name}', {_quote_literal(value)}, true)" for name, value in told.items()]
     steps = [] if options.get("isolation_level") == "AUTOCOMMIT" else ["BEGIN"]
     if options.get("habitus_writing"):
-        shared = f", pg_advisory_xact_lock_shared({MIGRATION_LOCK_ID})" if "habitus_schema" in options else ""
+        shared = f", pg_advisory_xact_lock_shared({schema.MIGRATION_LOCK_ID})" if "habitus_schema" in options else ""
         bounds = {"lock_timeout": busy_timeout_s.get(), "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION_S}
         bounded = ", ".join(f"set_config('{name}', '{int(1000 * most)}', true)" for name, most in bounds.items())
         steps.append(f"SELECT {bounded}{shared}")
     if "habitus_schema" in options:
-        table = f'"{workspace}".{COMPATIBILITY_TABLE}' if workspace else COMPATIBILITY_TABLE
+        table = f'"{workspace}".{schema.COMPATIBILITY_TABLE}' if workspace else schema.COMPATIBILITY_TABLE
         asked.append(f"(SELECT MAX(oldest_reader) FROM {table})")
     # All in one batch: it precedes every read, and a round trip costs as much as the read.
     steps.append(f"SELECT {', '.join(asked)}")
     oldest = conn.exec_driver_sql("; ".join(steps)).one()[-1]
     if "habitus_schema" in options:
-        refuse_newer_schema(conn, oldest)
+        schema.refuse_newer_schema(conn, oldest)
 
 
 def _quote_literal(text: str) -> str:
@@ -237,4 +228,4 @@ def _begin_sqlite(conn: sa.Connection) -> None:
     if "habitus_schema" in conn.get_execution_options():
         # Through the driver itself, because every transaction pays for this query.
         raw: Any = conn.connection.driver_connection
-        refuse_newer_schema(conn, raw.execute(OLDEST_READER_QUERY).fetchone()[0])
+        schema.refuse_newer_schema(conn, raw.execute(schema.OLDEST_READER_QUERY).fetchone()[0])

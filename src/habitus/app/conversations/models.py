@@ -10,13 +10,7 @@ from habitus.errors import NoModelSet, Refused
 from habitus.llm.agents import find_program, list_installed_programs, open_agent_model
 from habitus.llm.agents.program import AgentProgram
 from habitus.llm.model import Model, SessionModels
-from habitus.llm.providers import open_provider_model
-from habitus.llm.providers.known_providers import (
-    RetryPolicy,
-    find_default_models,
-    list_deciding_keys,
-    list_local_models,
-)
+from habitus.llm.providers import known_providers, open_provider_model
 from habitus.llm.scripted import SCRIPT_PREFIX, open_script_model
 from habitus.settings import Settings
 
@@ -32,7 +26,7 @@ def open_models(settings: Settings, environ: Mapping[str, str]) -> SessionModels
             return open_script_model(name)
         if find_program(name) is not None:
             return open_agent_model(name, environ, settings.model_silence)
-        patience = RetryPolicy(silence=settings.model_silence, total=settings.model_total)
+        patience = known_providers.RetryPolicy(silence=settings.model_silence, total=settings.model_total)
         return open_provider_model(name, environ, base_url=settings.base_url, patience=patience)
 
     return SessionModels(main, cheap, open_model=open_named)
@@ -58,13 +52,13 @@ def refuse_agent_model(name: str, environ: Mapping[str, str]) -> None:
 
 def _no_model_error(environ: Mapping[str, str], agents: Sequence[AgentProgram]) -> NoModelSet:
     """Return the error for a missing model, with every way to get one."""
-    here = list_local_models(environ)
+    here = known_providers.list_local_models(environ)
     local = "Or run one on this machine: 'ollama serve' is one way."
     if here:
         local = f"One runs on this machine: export HABITUS_MODEL={here[0]}"
     agent = agents[0] if agents else None
     ways = [
-        f"Set a key ({', '.join(list_deciding_keys())}), or HABITUS_MODEL to provider:model.",
+        f"Set a key ({', '.join(known_providers.list_deciding_keys())}), or HABITUS_MODEL to provider:model.",
         local,
         *([f"Or use {agent.title}, which is installed: export HABITUS_MODEL={agent.name}"] if agent else []),
         "Without any, see what Habitus does: habitus tour",
@@ -77,13 +71,13 @@ def resolve_model_names(settings: Settings, environ: Mapping[str, str]) -> tuple
     """Return the names of the main and the cheap model; empty if nothing determines them."""
     if settings.model:
         return settings.model, settings.cheap_model
-    default = find_default_models(environ)
+    default = known_providers.find_default_models(environ)
     return default.main, settings.cheap_model or default.cheap
 
 
 def describe_default_choice(settings: Settings, environ: Mapping[str, str]) -> str:
     """Return the reason for a default model, to append to a sentence; empty if the settings name the model."""
-    return "" if settings.model else f" (chosen by {find_default_models(environ).key})"
+    return "" if settings.model else f" (chosen by {known_providers.find_default_models(environ).key})"
 
 
 def open_named_models(settings: Settings, name: str) -> SessionModels:

@@ -19,11 +19,7 @@ from habitus.agent.tools.builtin_tools import build_standard_tools
 from habitus.agent.tools.stage_tools import OfferedTools, StageAdvisor
 from habitus.agent.tools.writing_skills import SkillChangeSubmitter
 from habitus.app.conversations.command_lines import SessionCommandLines
-from habitus.app.conversations.running_code import (
-    check_readable_folders,
-    open_given_files,
-    open_scratchpads,
-)
+from habitus.app.conversations.running_code import check_readable_folders, open_given_files, open_scratchpads
 from habitus.app.home import DATABASE_AWAY, Home, refuse_if_read_only
 from habitus.app.home_directory import OUTBOX_DIR, SESSION_PADS_DIR
 from habitus.app.learning.curating import tidy_memory

@@ -20,13 +20,7 @@ from numpy.typing import NDArray
 from habitus import sql
 from habitus.app.home import Home
 from habitus.app.library.layers import is_layer_shared
-from habitus.app.use_cases.skills import (
-    CountersBySkill,
-    ListSkillsRequest,
-    filter_skills,
-    list_all_skills,
-    read_skill_counters,
-)
+from habitus.app.use_cases import skills
 from habitus.evidence.findings import ItemVerdict
 from habitus.evidence.model import ItemKind
 from habitus.files import write_atomically
@@ -83,11 +77,16 @@ class BrowseSkillsResult:
 
 
 def browse_skills(
-    home: Home, request: ListSkillsRequest, order: SkillOrder | None = None, *, is_reversed: bool = False, skip: int = 0
+    home: Home,
+    request: skills.ListSkillsRequest,
+    order: SkillOrder | None = None,
+    *,
+    is_reversed: bool = False,
+    skip: int = 0,
 ) -> BrowseSkillsResult:
     """Return one page of the matching skills, starting after the first `skip`."""
-    items = list_all_skills(home)
-    chosen, fits = filter_skills(home, request, items)
+    items = skills.list_all_skills(home)
+    chosen, fits = skills.filter_skills(home, request, items)
     last = skip + (request.limit or len(chosen))
     # These two orders need the counters of every match; the others only those of the page.
     if order in (SkillOrder.USES, SkillOrder.EFFECT):
@@ -133,7 +132,7 @@ def _get_sort_value(row: SkillListRow, order: SkillOrder) -> float | None:
 class SkillUsageCounts:
     """Counters and daily uses of skills, and whether any conversation has an outcome."""
 
-    counted: CountersBySkill
+    counted: skills.CountersBySkill
     days: Mapping[str, tuple[int, ...]]
     is_judged: bool
 
@@ -167,9 +166,11 @@ def build_skill_rows(
 
 def _read_usage(home: Home, items: Sequence[ListedSkill]) -> SkillUsageCounts:
     # Layers of this machine are in another database, which one transaction can't cover.
-    counted = read_skill_counters(home.skills, [item for item in items if not is_layer_shared(home, item.layer)])
+    counted = skills.read_skill_counters(home.skills, [item for item in items if not is_layer_shared(home, item.layer)])
     with sql.read_transaction(home.shared):
-        counted |= read_skill_counters(home.skills, [item for item in items if is_layer_shared(home, item.layer)])
+        counted |= skills.read_skill_counters(
+            home.skills, [item for item in items if is_layer_shared(home, item.layer)]
+        )
         return SkillUsageCounts(
             counted=counted, days=_count_daily_uses(home, items), is_judged=home.journal.has_explicit_outcome()
         )

@@ -267,11 +267,7 @@ def _read_skills(path: str, limit: int | None = None) -> tuple[list[_ScannableFi
 def _scan_files(screening: ScreeningPolicy, of: _ScannableFiles) -> ScannedSkill:
     findings = group_by_rule(scan_skill(of.tree, screening))
     return ScannedSkill(
-        name=of.name,
-        origin=of.origin,
-        findings=findings,
-        is_held=not is_clean(findings),
-        run_unasked=of.run_unasked,
+        name=of.name, origin=of.origin, findings=findings, is_held=not is_clean(findings), run_unasked=of.run_unasked
     )
 
 

@@ -99,20 +99,17 @@ def _check_user(settings: Settings) -> HealthCheck:
     claim = (
         f", claimed by a setting or HABITUS_USER; the account is {get_account_name()}" if settings.is_claimed else ""
     )
-    return HealthCheck(name="user", state=HealthCheckState.OK, detail=f"{settings.user} ({role}){claim}")
+    return HealthCheck.ok("user", f"{settings.user} ({role}){claim}")
 
 
 def report_unusable_home(error: UserError) -> tuple[HealthCheck, ...]:
     """Return the checks that are possible if the home can't be opened."""
-    return (
-        _check_python(),
-        HealthCheck(name="home", state=HealthCheckState.BROKEN, detail=error.message, hint=error.hint),
-    )
+    return (_check_python(), HealthCheck.broken("home", error.message, error.hint))
 
 
 def _check_python() -> HealthCheck:
     detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}, SQLite {sqlite3.sqlite_version}"
-    return HealthCheck(name="python", state=HealthCheckState.OK, detail=detail)
+    return HealthCheck.ok("python", detail)
 
 
 def _check_home(home: Home) -> list[HealthCheck]:
@@ -120,39 +117,30 @@ def _check_home(home: Home) -> list[HealthCheck]:
     free = shutil.disk_usage(folder).free
     space = f"{free / 1e9:.1f} GB free"
     checks = [
-        HealthCheck(
-            name="home",
-            state=HealthCheckState.MISSING,
-            detail=f"{describe_read_only(folder)}.",
-            hint="Make it writable to change skills.",
-        )
+        HealthCheck.missing("home", f"{describe_read_only(folder)}.", "Make it writable to change skills.")
         if home.is_read_only
-        else HealthCheck(name="home", state=HealthCheckState.OK, detail=f"{folder}, {space}"),
+        else HealthCheck.ok("home", f"{folder}, {space}"),
         _check_database(home.settings, home.shared),
     ]
     # SQLite needs room for its log even to delete something.
     if free < 50e6:
-        checks.append(HealthCheck(name="disk", state=HealthCheckState.BROKEN, detail=space, hint="Free some space."))
+        checks.append(HealthCheck.broken("disk", space, "Free some space."))
     checks += [
-        HealthCheck(
-            name="settings", state=HealthCheckState.MISSING, detail=warning, hint=f"Correct {folder}/habitus.toml."
-        )
+        HealthCheck.missing("settings", warning, f"Correct {folder}/habitus.toml.")
         for warning in home.settings.warnings
     ]
     paused = home.pause.get_state()
     if paused is not None:
         detail = f"paused since {paused.since.astimezone():%Y-%m-%d %H:%M:%S} by {paused.by}"
-        checks.append(
-            HealthCheck(name="learning", state=HealthCheckState.PAUSED, detail=detail, hint="Run 'habitus resume'.")
-        )
+        checks.append(HealthCheck.paused("learning", detail, "Run 'habitus resume'."))
     return checks
 
 
 def _check_database(settings: Settings, shared: sa.Engine) -> HealthCheck:
     """Check the database with its own integrity check, which reads every page."""
     if (damage := find_damage(settings)) is not None:
-        return HealthCheck(name="database", state=HealthCheckState.BROKEN, detail=damage.message, hint=damage.hint)
-    return HealthCheck(name="database", state=HealthCheckState.OK, detail=sql.describe_database(shared))
+        return HealthCheck.broken("database", damage.message, damage.hint)
+    return HealthCheck.ok("database", sql.describe_database(shared))
 
 
 def _check_layers(skills: Library) -> list[HealthCheck]:
@@ -178,17 +166,17 @@ def _check_layers(skills: Library) -> list[HealthCheck]:
 def _check_search(home: Home) -> HealthCheck:
     try:
         detail = f"{home.finder.describe_index()}; {configuring.describe_encoders(home.settings)}"
-        return HealthCheck(name="search", state=HealthCheckState.OK, detail=detail)
+        return HealthCheck.ok("search", detail)
     except Invalid as error:
-        return HealthCheck(name="search", state=HealthCheckState.BROKEN, detail=error.message, hint=error.hint)
+        return HealthCheck.broken("search", error.message, error.hint)
 
 
 def _check_model(home: Home) -> HealthCheck:
     """Report the configured model without calling it, because a call costs money."""
     try:
-        return HealthCheck(name="model", state=HealthCheckState.OK, detail=home.models.main.name)
+        return HealthCheck.ok("model", home.models.main.name)
     except UserError as error:
-        return HealthCheck(name="model", state=HealthCheckState.MISSING, detail=error.message, hint=error.hint)
+        return HealthCheck.missing("model", error.message, error.hint)
 
 
 def _check_agent_programs() -> HealthCheck:
@@ -197,42 +185,35 @@ def _check_agent_programs() -> HealthCheck:
         f"{one.title} ({one.name}{', experimental' if one.is_experimental else ''})"
         for one in list_installed_programs(os.environ)
     ]
-    return HealthCheck(name="agents as models", state=HealthCheckState.OK, detail=", ".join(here) or "none is here")
+    return HealthCheck.ok("agents as models", ", ".join(here) or "none is here")
 
 
 def _check_memory(settings: Settings, memory: Cortex) -> HealthCheck:
     lessons, waiting = len(memory.list_lessons("all", limit=100_000)), len(memory.list_pending_lessons())
     wait = f", {waiting} pending review" if waiting else ""
-    return HealthCheck(
-        name="memory", state=HealthCheckState.OK, detail=f"{settings.memory.value}, {lessons} lessons{wait}"
-    )
+    return HealthCheck.ok("memory", f"{settings.memory.value}, {lessons} lessons{wait}")
 
 
 def _check_learning_budget(settings: Settings, spending: SpendingStore) -> HealthCheck:
     settings, spent = settings, spending.get_today()
     if settings.memory is MemoryMode.OFF or settings.acc_mode is AccMode.OFF:
-        return HealthCheck(name="learning tokens", state=HealthCheckState.OK, detail="learning from errors is off")
+        return HealthCheck.ok("learning tokens", "learning from errors is off")
     if spent.tokens >= spent.cap:
         hint = "Learning resumes tomorrow (UTC); HABITUS_LEARNING_TOKENS sets the limit."
-        return HealthCheck(name="learning tokens", state=HealthCheckState.PAUSED, detail=f"{spent.summary}.", hint=hint)
-    return HealthCheck(name="learning tokens", state=HealthCheckState.OK, detail=spent.summary)
+        return HealthCheck.paused("learning tokens", f"{spent.summary}.", hint)
+    return HealthCheck.ok("learning tokens", spent.summary)
 
 
 def _check_evidence(settings: Settings) -> HealthCheck:
     share = settings.evidence.withhold
     detail = f"{share:.0%} of all offers are withheld at random (evidence.withhold)" if share else "nothing is withheld"
-    return HealthCheck(name="evidence", state=HealthCheckState.OK, detail=detail)
+    return HealthCheck.ok("evidence", detail)
 
 
 def _check_git() -> HealthCheck:
     if shutil.which("git"):
-        return HealthCheck(name="git", state=HealthCheckState.OK, detail="found")
-    return HealthCheck(
-        name="git",
-        state=HealthCheckState.MISSING,
-        detail="not found.",
-        hint="Install git to add skills from repositories.",
-    )
+        return HealthCheck.ok("git", "found")
+    return HealthCheck.missing("git", "not found.", "Install git to add skills from repositories.")
 
 
 def _check_sandbox(home: Home) -> list[HealthCheck]:
@@ -242,7 +223,7 @@ def _check_sandbox(home: Home) -> list[HealthCheck]:
     for protection in describe_protections(probe_machine()):
         name = f"sandbox: {protection.name}"
         if protection.is_on:
-            checks.append(HealthCheck(name=name, state=HealthCheckState.OK, detail=protection.why))
+            checks.append(HealthCheck.ok(name, protection.why))
             continue
         state = HealthCheckState.BROKEN if protection.required and is_needed else HealthCheckState.MISSING
         is_open = protection.required and home.settings.allow_weaker_sandbox
@@ -256,13 +237,13 @@ def _check_runtime(home: Home) -> HealthCheck:
     """Report where scratchpads run, and whether that machine answers."""
     name, where = "sandbox: runtime", home.settings.sandbox.runtime
     if where == "local":
-        return HealthCheck(name=name, state=HealthCheckState.OK, detail="scratchpads run on this machine")
+        return HealthCheck.ok(name, "scratchpads run on this machine")
     try:
         asyncio.run(open_scratchpads(home).names())
     except HabitusError as error:
         hint = "Correct sandbox.runtime in habitus.toml, or the keys and hosts of ssh."
-        return HealthCheck(name=name, state=HealthCheckState.BROKEN, detail=str(error), hint=hint)
-    return HealthCheck(name=name, state=HealthCheckState.OK, detail=f"scratchpads run on {where}, which answers")
+        return HealthCheck.broken(name, str(error), hint)
+    return HealthCheck.ok(name, f"scratchpads run on {where}, which answers")
 
 
 def _check_screening(screening: ScreeningPolicy) -> list[HealthCheck]:
@@ -270,7 +251,7 @@ def _check_screening(screening: ScreeningPolicy) -> list[HealthCheck]:
     policy = screening
     changed = [f"{rule} is silenced: {why}" for rule, why in policy.silence.items()]
     changed += [f"'{text}' is held: {why}" for text, why in policy.hold.items()]
-    return [HealthCheck(name="screening", state=HealthCheckState.OK, detail="; ".join(changed))] if changed else []
+    return [HealthCheck.ok("screening", "; ".join(changed))] if changed else []
 
 
 def lint_skills(

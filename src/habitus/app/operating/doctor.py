@@ -57,8 +57,8 @@ def _check_shared_database(home: Home) -> HealthCheck:
     )
     if home.is_offline or silent:
         hint = "Start the server, or correct HABITUS_DATABASE; until then turns use the offline snapshot."
-        return HealthCheck(name=name, state=HealthCheckState.BROKEN, detail=silent or DATABASE_AWAY, hint=hint)
-    return HealthCheck(name=name, state=HealthCheckState.OK, detail=f"{sql.describe_database(home.shared)} answers")
+        return HealthCheck.broken(name, silent or DATABASE_AWAY, hint)
+    return HealthCheck.ok(name, f"{sql.describe_database(home.shared)} answers")
 
 
 def _check_outbox(place: Path, redactor: Redactor) -> Iterator[HealthCheck]:
@@ -69,9 +69,9 @@ def _check_outbox(place: Path, redactor: Redactor) -> Iterator[HealthCheck]:
     detail = f"{waiting} turns and judgements pending on disk, {dropped} counts or entries were dropped so far"
     if waiting:
         hint = "They are written with the next turn that reaches the database."
-        yield HealthCheck(name="spool", state=HealthCheckState.PAUSED, detail=f"{detail}.", hint=hint)
+        yield HealthCheck.paused("spool", f"{detail}.", hint)
     else:
-        yield HealthCheck(name="spool", state=HealthCheckState.OK, detail=detail)
+        yield HealthCheck.ok("spool", detail)
 
 
 def _check_usage(home: Home) -> Iterator[HealthCheck]:
@@ -116,7 +116,7 @@ def _check_hooks(settings: Settings) -> Iterator[HealthCheck]:
         if _is_daemon_answering(settings)
         else "the next session starts the resident process"
     )
-    yield HealthCheck(name="hooks", state=HealthCheckState.OK, detail=f"{runs}{wait}")
+    yield HealthCheck.ok("hooks", f"{runs}{wait}")
 
 
 def _is_daemon_answering(settings: Settings) -> bool:
@@ -141,7 +141,7 @@ def _check_vault(home: Home) -> Iterator[HealthCheck]:
         state = HealthCheckState.BROKEN if isinstance(error, StorageFailed) else HealthCheckState.MISSING
         yield HealthCheck(name="vault", state=state, detail=error.message, hint=error.hint)
         return
-    yield HealthCheck(name="vault", state=HealthCheckState.OK, detail=f"{len(names)} secrets, and its key is available")
+    yield HealthCheck.ok("vault", f"{len(names)} secrets, and its key is available")
 
 
 def _check_command_lines(home: Home) -> Iterator[HealthCheck]:
@@ -167,7 +167,7 @@ def _check_command_lines(home: Home) -> Iterator[HealthCheck]:
 def _check_backups(settings: Settings) -> Iterator[HealthCheck]:
     if found := backing_up.list_backups(settings):
         detail = f"{len(found)} in the home, the last of {found[0].made_on.astimezone():%Y-%m-%d %H:%M}"
-        yield HealthCheck(name="backups", state=HealthCheckState.OK, detail=detail)
+        yield HealthCheck.ok("backups", detail)
 
 
 def _check_audio() -> HealthCheck:
@@ -175,12 +175,12 @@ def _check_audio() -> HealthCheck:
     if not optional_packages.is_installed("pocketsphinx"):
         hint = optional_packages.describe_install("pocketsphinx")
         detail = "recordings are attached, and not transcribed."
-        return HealthCheck(name=name, state=HealthCheckState.MISSING, detail=detail, hint=hint)
+        return HealthCheck.missing(name, detail, hint)
     if shutil.which("ffmpeg") is None:
         hint = "Install ffmpeg for other formats (Debian, Ubuntu: apt-get install ffmpeg)."
         detail = "only .wav recordings are transcribed."
-        return HealthCheck(name=name, state=HealthCheckState.MISSING, detail=detail, hint=hint)
-    return HealthCheck(name=name, state=HealthCheckState.OK, detail="recordings are transcribed here, in English")
+        return HealthCheck.missing(name, detail, hint)
+    return HealthCheck.ok(name, "recordings are transcribed here, in English")
 
 
 def _check_housekeeping(home: Home) -> HealthCheck:
@@ -192,21 +192,14 @@ def _check_housekeeping(home: Home) -> HealthCheck:
     if last is not None:
         freed = f"{format_count(last.turns, 'old turn')} deleted, {format_size(last.freed_bytes)} freed"
         detail += f"; last housekeeping {last.ran_on.astimezone():%Y-%m-%d %H:%M} ({freed})"
-    return HealthCheck(name=name, state=HealthCheckState.OK, detail=detail)
+    return HealthCheck.ok(name, detail)
 
 
 def _check_telemetry() -> HealthCheck:
     if optional_packages.is_installed("opentelemetry.sdk"):
-        return HealthCheck(
-            name="telemetry", state=HealthCheckState.OK, detail=f"sent to what {tracing.ENDPOINT_VARIABLE} names"
-        )
+        return HealthCheck.ok("telemetry", f"sent to what {tracing.ENDPOINT_VARIABLE} names")
     detail = f"{tracing.ENDPOINT_VARIABLE} is set, and nothing can be sent."
-    return HealthCheck(
-        name="telemetry",
-        state=HealthCheckState.MISSING,
-        detail=detail,
-        hint=optional_packages.describe_install("opentelemetry.sdk"),
-    )
+    return HealthCheck.missing("telemetry", detail, optional_packages.describe_install("opentelemetry.sdk"))
 
 
 class HealthCheckState(StrEnum):
@@ -228,3 +221,23 @@ class HealthCheck:
     state: HealthCheckState
     detail: str
     hint: str = ""
+
+    @classmethod
+    def ok(cls, name: str, detail: str) -> HealthCheck:
+        """Return the check of a part that works."""
+        return cls(name=name, state=HealthCheckState.OK, detail=detail)
+
+    @classmethod
+    def paused(cls, name: str, detail: str, hint: str) -> HealthCheck:
+        """Return the check of a part that pauses."""
+        return cls(name=name, state=HealthCheckState.PAUSED, detail=detail, hint=hint)
+
+    @classmethod
+    def missing(cls, name: str, detail: str, hint: str) -> HealthCheck:
+        """Return the check of an optional part that is missing."""
+        return cls(name=name, state=HealthCheckState.MISSING, detail=detail, hint=hint)
+
+    @classmethod
+    def broken(cls, name: str, detail: str, hint: str) -> HealthCheck:
+        """Return the check of a part in use that does not work."""
+        return cls(name=name, state=HealthCheckState.BROKEN, detail=detail, hint=hint)

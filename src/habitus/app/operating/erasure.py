@@ -14,16 +14,9 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from habitus import sql
+from habitus.app import home_directory
 from habitus.app.conversations.command_lines import SKILL_FILES_DIR
 from habitus.app.home import refuse_if_read_only
-from habitus.app.home_directory import (
-    BACKUPS_DIR,
-    CHAT_HISTORY_FILE,
-    DATABASE,
-    OFFLINE_SNAPSHOT_FILE,
-    OUTBOX_DIR,
-    SESSION_PADS_DIR,
-)
 from habitus.app.learning.noted_sessions import CLAIMED_SESSIONS_FILE
 from habitus.app.operating import erasure_records
 from habitus.app.operating.people import open_user_accounts
@@ -56,7 +49,14 @@ if TYPE_CHECKING:
 
 _ARCHIVE_FOLDER = "archive"
 # Files of the home that belong to its owner without naming a user.
-_OWNER_FILES = (NOTED_SESSIONS_FILE, CLAIMED_SESSIONS_FILE, LOG_FILE, CHAT_HISTORY_FILE, OUTBOX_DIR, "pads")
+_OWNER_FILES = (
+    NOTED_SESSIONS_FILE,
+    CLAIMED_SESSIONS_FILE,
+    LOG_FILE,
+    home_directory.CHAT_HISTORY_FILE,
+    home_directory.OUTBOX_DIR,
+    "pads",
+)
 _TABLES_WITH_USERS = (turns, seen_skills, exposures, lasting_outcomes, uses)
 # Texts of the user that are searched for at the end.
 _MAX_SAMPLES = 50
@@ -93,7 +93,7 @@ def erase_user(home: Home, user: str, *, dry_run: bool = False) -> ErasureResult
     # Another user's rows must be visible, because they decide what has to stay.
     home = home.as_system()
     # Turns in the outbox may be theirs too, so they are written first.
-    JournalOutbox(home.writable_dir / OUTBOX_DIR, home.redactor).replay_into_journal(home.journal)
+    JournalOutbox(home.writable_dir / home_directory.OUTBOX_DIR, home.redactor).replay_into_journal(home.journal)
     person = _load_data_subject(home.settings, home.shared, user)
     erased, in_use = _count_entries(home, person), _list_authored_skills(home.shared, home.local, person)
     if dry_run:
@@ -107,7 +107,7 @@ def erase_user(home: Home, user: str, *, dry_run: bool = False) -> ErasureResult
     erasure_records.insert_records(home.shared, home.local, [stone], home.clock())
     again = [f"{place}: {count}" for place, count in _count_entries(home, person).items()]
     found = find_remaining_data(
-        _unique_engines(home.shared, home.local), home.settings.home, words, excluded=BACKUPS_DIR
+        _unique_engines(home.shared, home.local), home.settings.home, words, excluded=home_directory.BACKUPS_DIR
     )
     return ErasureResult(user=user, erased=erased, in_use=in_use, left=(*again, *found, *busy))
 
@@ -298,7 +298,7 @@ def _list_files(shared: sa.Engine, place: Path, person: DataSubject) -> list[Pat
         others = set(
             connection.execute(sa.select(turns.c.session).where(turns.c.user != person.name).distinct()).scalars()
         )
-    pads = (place / SESSION_PADS_DIR).glob("*")
+    pads = (place / home_directory.SESSION_PADS_DIR).glob("*")
     found = [
         folder
         for folder in pads
@@ -306,7 +306,7 @@ def _list_files(shared: sa.Engine, place: Path, person: DataSubject) -> list[Pat
     ]
     found += [own] if (own := place / SKILL_FILES_DIR / sanitize_file_name(person.name)).exists() else []
     # The offline snapshot is copied anew.
-    found += [path for path in [place / OFFLINE_SNAPSHOT_FILE] if path.exists()]
+    found += [path for path in [place / home_directory.OFFLINE_SNAPSHOT_FILE] if path.exists()]
     return found + [path for name in _OWNER_FILES if person.is_owner and (path := place / name).exists()]
 
 
@@ -320,7 +320,7 @@ def _remove_path(path: Path) -> None:
 
 def _vacuum_database(engine: sa.Engine) -> str:
     """Overwrite free pages and logs; return a note if another process keeps the database busy, else empty."""
-    hint = f"'{DATABASE}' is busy: free pages may still hold it; stop other processes and run this again"
+    hint = f"'{home_directory.DATABASE}' is busy: free pages may still hold it; stop other processes and run this again"
     if engine.dialect.name == "postgresql":
         with sql.translate_storage_errors(engine), engine.connect() as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT").execute(sa.text("VACUUM"))

@@ -22,6 +22,7 @@ from habitus import sql
 from habitus.access import Access
 from habitus.errors import DatabaseUnavailable, Invalid, NotFound, StorageFailed, did_you_mean
 from habitus.files import PrivateJsonFile
+from habitus.plain_data import INTERNAL
 from habitus.sql.change_notifications import ChangeTopic, get_change_feed
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class UserAccount:
 
     name: str
     role: UserRole
-    key: str = field(default="", compare=False, repr=False)
+    key: str = field(default="", compare=False, repr=False, metadata=INTERNAL)
     # When they were last active.
     seen_on: datetime | None = field(default=None, compare=False)
 

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home, refuse_unless_admin, refuse_unless_writable
-from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.app.operating.people import UserAccount, UserRole, open_user_accounts
 from habitus.app.use_cases.declaration import PageAddress, argument, option, use_case
 
 _NAME = "What they are called; every change names them."
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserSummary:
-    name: str
-    role: UserRole
-    # When they were last seen.
-    seen_on: datetime | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class ListUsersResult:
-    users: Sequence[UserSummary]
+    users: Sequence[UserAccount]
     # Users whom this home admitted before it joined a shared database that doesn't know them: name and role.
     left_in_file: Mapping[str, str]
 
@@ -34,8 +25,7 @@ class ListUsersResult:
 def list_users(home: Home) -> ListUsersResult:
     """List who may sign in."""
     people = open_user_accounts(home)
-    found = [UserSummary(name=one.name, role=one.role, seen_on=one.seen_on) for one in people.list()]
-    return ListUsersResult(users=found, left_in_file=people.list_only_in_file())
+    return ListUsersResult(users=people.list(), left_in_file=people.list_only_in_file())
 
 
 @dataclass(frozen=True, kw_only=True)

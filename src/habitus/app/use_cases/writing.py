@@ -38,42 +38,7 @@ from habitus.skills.stores.base import SkillWriteResult
 _NEW_NAME = "The name: lower-case letters, digits and hyphens; over REST, without it, made from the title."
 # Takes content and a file name, and yields the text that the person wrote.
 OpenEditor = Callable[[bytes, str], AbstractContextManager[bytes]]
-_SKELETON = """# {title}
-
-1. Say what to look at first, and how to tell that this skill fits.
-2. Give the steps in order, with the decisions in them: if …, do …; else ….
-3. Say how to check the result, and what to do when the check fails.
-"""
-_CLI_SKELETON = """# {title}
-
-Its command line does the work: `skills.run("{name}", "--help")` in the scratchpad says what it takes.
-It prints one JSON object; where its `status` is "error", it says why.
-
-1. Say which command fits which request, and give an example of each.
-2. Say what to make of what it prints, and what to do when it reports an error.
-"""
-_CLI_SCRIPT = b'''"""The command line of this skill. It prints one JSON object, whose `status` is "ok" or "error"."""
-
-import argparse
-import json
-
-
-def build_parser():
-    parser = argparse.ArgumentParser(description="Say in a sentence what it is for.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    greet = commands.add_parser("greet", help="an example: put your own in its place")
-    greet.add_argument("name")
-    return parser
-
-
-def main():
-    arguments = build_parser().parse_args()
-    print(json.dumps({"status": "ok", "greeting": f"Hello, {arguments.name}!"}))
-
-
-if __name__ == "__main__":
-    main()
-'''
+_TEMPLATES = Path(__file__).with_name("templates")
 
 
 if TYPE_CHECKING:
@@ -168,7 +133,7 @@ def _find_skill_created_since(home: Home, since: datetime, request: CreateSkillR
 def create_skill(home: Home, request: CreateSkillRequest) -> CreateSkillResult:
     """Create a skill; without steps, a skeleton to fill in."""
     skill = _build_skill(request if request.name else replace(request, name=_derive_name(home.skills, request)))
-    files = {trees.CLI_CODE: build_file(_CLI_SCRIPT)} if request.cli else None
+    files = {trees.CLI_CODE: build_file((_TEMPLATES / "cli.py.txt").read_bytes())} if request.cli else None
     if request.cli:
         skill = replace(skill, manifest=replace(skill.manifest, cli=True))
     try:
@@ -197,7 +162,7 @@ def _build_skill(request: CreateSkillRequest) -> Skill:
     """Build the skill; options win over fields that the text states itself."""
     fields, name = FieldChanges.from_object(request), names.check_name(request.name)
     heading = fields.values.get("title") or name.replace("-", " ").capitalize()
-    skeleton = _CLI_SKELETON if request.cli else _SKELETON
+    skeleton = (_TEMPLATES / ("skill_with_cli.md" if request.cli else "skill.md")).read_text("utf-8")
     given = Skill(name=name, body=skeleton.format(title=heading, name=name))
     if request.body is not None:
         parsed = skill_md.parse_skill_md(name, request.body.encode("utf-8", "replace"))

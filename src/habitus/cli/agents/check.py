@@ -30,8 +30,7 @@ MAX_LINES, MAX_WIDTH = 24, 80
 def check_agents(
     context: typer.Context,
     agent: Annotated[
-        str,
-        typer.Option("--agent", help=f"Only this one: {', '.join(STUDIED_AGENTS)}.", show_default=False),
+        str, typer.Option("--agent", help=f"Only this one: {', '.join(STUDIED_AGENTS)}.", show_default=False)
     ] = "",
     html: Annotated[
         Path | None, typer.Option("--html", help="Write an HTML report to share.", show_default=False)

@@ -17,18 +17,8 @@ from typing import Annotated
 
 import typer
 
+from habitus.agent import stream
 from habitus.agent.session import Session
-from habitus.agent.stream import (
-    Consent,
-    ConsentQuestion,
-    NoticeEvent,
-    NudgeEvent,
-    ReplyDelta,
-    ToolFinished,
-    ToolStarted,
-    TurnEvent,
-    TurnResult,
-)
 from habitus.app import Habitus, read_settings
 from habitus.app.library import explaining
 from habitus.cli import output
@@ -162,10 +152,10 @@ def _open_scripted_session(habitus: Habitus) -> tuple[Session, ScriptedModel]:
     return habitus.session(model, ask=_print_and_approve), model
 
 
-async def _print_and_approve(question: ConsentQuestion) -> Consent:
+async def _print_and_approve(question: stream.ConsentQuestion) -> stream.Consent:
     """Print the question and approve it: the tour never waits for an answer."""
     output.print_line(f"  ? {question.text} yes", style="yellow")
-    return Consent.YES
+    return stream.Consent.YES
 
 
 async def _play_scene(session: Session, model: ScriptedModel, scene: TourScene) -> None:
@@ -177,23 +167,23 @@ async def _play_scene(session: Session, model: ScriptedModel, scene: TourScene) 
         speaking = _print_turn_event(seen, speaking)
 
 
-def _print_turn_event(seen: TurnEvent, speaking: str) -> str:
+def _print_turn_event(seen: stream.TurnEvent, speaking: str) -> str:
     """Print an event of the turn; return the model's text that is not printed yet."""
     match seen:
-        case ReplyDelta(text=text):
+        case stream.ReplyDelta(text=text):
             return speaking + text
-        case ToolStarted(tool=tool):
+        case stream.ToolStarted(tool=tool):
             if speaking.strip():
                 output.print_line(f"agent: {speaking.strip()}")
             output.print_line(f"  → {tool}", style="cyan")
-        case ToolFinished(outcome=outcome, content=content, seconds=seconds):
+        case stream.ToolFinished(outcome=outcome, content=content, seconds=seconds):
             mark, style = ("ok", "green") if outcome.is_ok else ("failed", "red")
             for line in _shorten_output(content):
                 output.print_line(f"    {line}", style="dim")
             output.print_line(f"    {mark}, {seconds * 1000:.0f} ms", style=style)
-        case NudgeEvent(text=text) | NoticeEvent(text=text):
+        case stream.NudgeEvent(text=text) | stream.NoticeEvent(text=text):
             output.print_line(f"  ! {text}", style="yellow")
-        case TurnResult(reply=reply):
+        case stream.TurnResult(reply=reply):
             output.print_line(f"agent: {reply}")
         case _:
             return speaking

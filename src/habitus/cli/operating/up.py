@@ -57,8 +57,7 @@ def start_web_server(
     ] = None,
     open_reading: Annotated[bool, typer.Option("--open-reading", help="Allow reading without signing in.")] = False,
     publish: Annotated[
-        Path | None,
-        typer.Option("--publish", help="Serve a folder of 'skills publish' to everyone.", exists=True),
+        Path | None, typer.Option("--publish", help="Serve a folder of 'skills publish' to everyone.", exists=True)
     ] = None,
     with_jobs: Annotated[bool, typer.Option("--jobs/--no-jobs", help="Also run jobs and schedules.")] = True,
 ) -> None:

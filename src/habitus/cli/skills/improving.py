@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from habitus.app import Habitus, json_results
+from habitus.app import Habitus
 from habitus.app.learning.climbing import StageClimb
 from habitus.app.learning.improving import open_drafting_models, open_improve_store, plan_trial, preview_run, run_trial
 from habitus.app.learning.solving import describe_solver_access
@@ -34,6 +34,7 @@ from habitus.improve.trials import TrialPlan, read_trial_cases
 from habitus.jobs.model import Job
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
+from habitus.plain_data import to_plain
 from habitus.tasks.rollouts import TaskSplit
 
 # After Ctrl-C the running rollout gets a second; it would be repeated anyway.
@@ -298,7 +299,7 @@ def _print_trial(habitus: Habitus, plan: TrialPlan, runner: RolloutRunner, as_js
     if as_json:
         found = {"skill": subject.name, "version": subject.version, "rollouts": runner.rollouts}
         found |= {"stopped": runner.stopped, "finding": known, "spent": spent}
-        output.print_json(json_results.serialize_result(found))
+        output.print_json(to_plain(found, shaped=True))
         return
     output.print_line(f"{_describe_variants(runner).capitalize()}.")
     output.print_line(f"Stopped: {runner.stopped}." if runner.stopped else f"{spent}.")

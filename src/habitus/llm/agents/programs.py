@@ -97,12 +97,7 @@ def create_codex_home(question: ProgramRequest, more: Mapping[str, object]) -> P
     config = {
         key: value for key, value in read_toml_file(theirs / "config.toml").items() if key in _KEPT_CODEX_SETTINGS
     }
-    config |= {
-        "web_search": "disabled",
-        "project_doc_max_bytes": 0,
-        "skills": {"bundled": {"enabled": False}},
-        **more,
-    }
+    config |= {"web_search": "disabled", "project_doc_max_bytes": 0, "skills": {"bundled": {"enabled": False}}, **more}
     write_text_file(
         own / "config.toml", "\n".join(f"{key} = {format_toml_value(value)}" for key, value in config.items())
     )

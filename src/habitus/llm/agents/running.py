@@ -18,15 +18,8 @@ from pathlib import Path
 from typing import Protocol, assert_never
 
 from habitus.errors import StorageFailed
-from habitus.llm.agents.program import (
-    AgentProgram,
-    ProgramCall,
-    ProgramOutput,
-    ProgramRequest,
-)
-from habitus.llm.agents.programs import (
-    CLOUD_VARIABLES,
-)
+from habitus.llm.agents.program import AgentProgram, ProgramCall, ProgramOutput, ProgramRequest
+from habitus.llm.agents.programs import CLOUD_VARIABLES
 from habitus.llm.model import (
     AssistantMessage,
     ChatMessage,

@@ -56,12 +56,7 @@ class ProviderModel:
     """A `Model` behind the network. Transient failures are retried until the first piece was yielded."""
 
     def __init__(
-        self,
-        choice: ModelChoice,
-        *,
-        patience: RetryPolicy,
-        sleep: Callable[[float], Awaitable[object]],
-        transport: Any,
+        self, choice: ModelChoice, *, patience: RetryPolicy, sleep: Callable[[float], Awaitable[object]], transport: Any
     ) -> None:
         self.name = choice.name
         self.sees_images = accepts_images(choice)

@@ -9,14 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from habitus.tools.code_repair.source import (
-    LITERAL,
-    find_code_lines,
-    has_definite_code,
-    map_outside_literals,
-    parse_module,
-    split_literals,
-)
+from habitus.tools.code_repair import source
 
 _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "nbsp": " ", "newline": "\n", "tab": "\t"}
 _NAMED |= {"lbrace": "{", "rbrace": "}", "lpar": "(", "rpar": ")", "lsqb": "[", "rsqb": "]", "colon": ":", "num": "#"}
@@ -53,7 +46,7 @@ _BREAKS = re.compile("\r\n|[\x85\u2028\u2029]")
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F) if not chr(code - 0xFEE0).isalnum()}
 _SYMBOLS = str.maketrans({"−": "-", "–": "-", "、": ",", "。": ".", "×": "*", "≤": "<=", "≥": ">=", "≠": "!="})
 _QUOTED = re.compile(
-    rf"(?P<plain>{LITERAL.pattern})"
+    rf"(?P<plain>{source.LITERAL.pattern})"
     r'|(?P<triple>[“”„‟]{3}|[“”„‟]""|‘‘‘|’’’)(?P<doc>(?:[^“”"\\‘’]|[‘’](?![‘’]{2}))*+)(?:[“”]{3}|""[“”]|’’’)'
     r'|[“”„‟](?P<double>[^"“”„‟\\\n]*+)[“”"]'
     r"|[‘’‚‛](?P<single>[^'‘’‚‛\\\n]*+)[‘’']",
@@ -69,13 +62,13 @@ def decode_entities(text: str) -> Iterator[tuple[str, bool]]:
     if not _ENTITY.search(text):
         return
     if _BARE.search(text):
-        yield map_outside_literals(text, _decode_text), False
+        yield source.map_outside_literals(text, _decode_text), False
     yield _decode_text(text), False
 
 
 def has_entities_in_code(text: str) -> bool:
     """Whether code contains entities: `a &lt; b` parses as `a & lt` and `b`, which is never meant."""
-    return any(not literal and _CODE_ENTITY.search(piece) for literal, piece in split_literals(text))
+    return any(not literal and _CODE_ENTITY.search(piece) for literal, piece in source.split_literals(text))
 
 
 def _decode_text(text: str) -> str:
@@ -133,11 +126,11 @@ def strip_markdown_escapes(text: str) -> Iterator[tuple[str, bool]]:
 
     If no Markdown character stands unescaped, strings were escaped with the rest.
     """
-    if not any(not literal and _MARKDOWN.search(piece) for literal, piece in split_literals(text)):
+    if not any(not literal and _MARKDOWN.search(piece) for literal, piece in source.split_literals(text)):
         return
     if not _BARE_MARKDOWN.search(text):
         yield _MARKDOWN.sub(r"\1", text), False
-    yield map_outside_literals(text, lambda piece: _MARKDOWN.sub(r"\1", piece)), False
+    yield source.map_outside_literals(text, lambda piece: _MARKDOWN.sub(r"\1", piece)), False
 
 
 def strip_control_characters(text: str) -> Iterator[tuple[str, bool]]:
@@ -146,7 +139,7 @@ def strip_control_characters(text: str) -> Iterator[tuple[str, bool]]:
         return
     clean = _ANSI.sub("", text).replace("\0", "")
     clean = _MARGIN.sub(lambda margin: _INVISIBLE.sub("", margin.group()), clean)
-    clean = map_outside_literals(clean, lambda piece: _INVISIBLE.sub("", piece))
+    clean = source.map_outside_literals(clean, lambda piece: _INVISIBLE.sub("", piece))
     if clean != text:
         yield clean, False
     everywhere = _INVISIBLE.sub("", clean)
@@ -160,7 +153,7 @@ def replace_typography(original: str) -> Iterator[tuple[str, bool]]:
         return
     text = _MARGIN.sub(lambda margin: _SPACES.sub(" ", margin.group()), original)
     plain = _QUOTED.sub(_replace_quotes, text)
-    plain = map_outside_literals(plain, _replace_symbols)
+    plain = source.map_outside_literals(plain, _replace_symbols)
     if plain != original:
         yield plain, False
 
@@ -236,7 +229,7 @@ def strip_prompts(text: str) -> Iterator[tuple[str, bool]]:
             kept.append(line[match.end() :])
         else:
             dropped.append(line)
-    if not has_definite_code("\n".join(line for line in dropped if not _PROMPTED_OUTPUT.match(line))):
+    if not source.has_definite_code("\n".join(line for line in dropped if not _PROMPTED_OUTPUT.match(line))):
         yield "\n".join(kept) + "\n", False
 
 
@@ -259,7 +252,7 @@ def strip_margin(text: str) -> Iterator[tuple[str, bool]]:
     lines = text.split("\n")
     if _measure_margin(lines):
         yield _dedent_lines(lines), False
-    counts = find_code_lines(text)
+    counts = source.find_code_lines(text)
     margin = _measure_margin([line for line, is_code in zip(lines, counts, strict=True) if is_code])
     if margin > _measure_margin(lines):
         yield _cut_margin(lines, [True] * len(lines), margin), False
@@ -299,7 +292,7 @@ def expand_mixed_tabs(text: str) -> Iterator[tuple[str, bool]]:
     A guess could move a line into another block.
     """
     lines = text.split("\n")
-    counts = find_code_lines(text)
+    counts = source.find_code_lines(text)
     starts = [line[0] for line, is_code in zip(lines, counts, strict=True) if is_code and line[:1] in ("\t", " ")]
     if "\t" not in text or len(set(starts)) == 0:
         return
@@ -309,7 +302,7 @@ def expand_mixed_tabs(text: str) -> Iterator[tuple[str, bool]]:
         expanded = "\n".join(
             _expand_tabs(line, width) if is_code else line for line, is_code in zip(lines, counts, strict=True)
         )
-        if module := parse_module(expanded):
+        if module := source.parse_module(expanded):
             readings.setdefault(_describe_block_structure(module), expanded)
     if len(readings) == 1:
         yield from ((expanded, False) for expanded in readings.values())

@@ -6,7 +6,6 @@ from fastapi import Request, Response, UploadFile
 
 from habitus.access import Access
 from habitus.agent.background import run_in_thread
-from habitus.app import json_results
 from habitus.app.library import uploading
 from habitus.app.library.importing import ImportResult
 from habitus.app.operating.idempotency import RequestAttempt, answer_once
@@ -14,29 +13,19 @@ from habitus.app.use_cases.skills import read_skill_file
 from habitus.errors import Refused
 from habitus.files import build_file
 from habitus.jobs.model import Job
+from habitus.plain_data import to_plain
 from habitus.skills.auto_executed import is_auto_executed
-from habitus.web.api.schemas import (
-    IdempotencyKeyHeader,
-    IfMatchHeader,
-    JsonObject,
-    RequestHome,
-    ShortText,
-    UnvalidatedRoute,
-    make_response_model,
-    read_upload,
-    require_expected_version,
-    to_json_value,
-)
+from habitus.web.api import schemas
 from habitus.web.api.use_case_routes import get_response_model
 from habitus.web.routing import LARGE_BODY_BYTES, AccessRouter
 
-router = AccessRouter(tags=["skills"], route_class_override=UnvalidatedRoute)
+router = AccessRouter(tags=["skills"], route_class_override=schemas.UnvalidatedRoute)
 
 ImportResultModel = get_response_model(ImportResult)
 
 
 @router.get("/skills/{name}/files/{path:path}", access=Access.OPEN_READING, response_class=Response)
-def download_skill_file(habitus: RequestHome, name: str, path: str) -> Response:
+def download_skill_file(habitus: schemas.RequestHome, name: str, path: str) -> Response:
     """Return one of the skill's files as a download."""
     # Sent as an attachment: a skill's HTML shown by the browser could act in the page's name.
     content = read_skill_file(habitus, name, path)
@@ -46,26 +35,34 @@ def download_skill_file(habitus: RequestHome, name: str, path: str) -> Response:
 @router.put(
     "/skills/{name}/files/{path:path}",
     access=Access.ADMIN,
-    response_model=make_response_model("WrittenFile", name=str, version=int),
+    response_model=schemas.make_response_model("WrittenFile", name=str, version=int),
 )
 async def replace_skill_file(
-    habitus: RequestHome, name: str, path: str, request: Request, if_match: IfMatchHeader = None, reason: ShortText = ""
-) -> JsonObject:
+    habitus: schemas.RequestHome,
+    name: str,
+    path: str,
+    request: Request,
+    if_match: schemas.IfMatchHeader = None,
+    reason: schemas.ShortText = "",
+) -> schemas.JsonObject:
     """Replace one of the skill's files with the request body."""
     content = await request.body()
     return await run_in_thread(lambda: _write_skill_file(habitus, name, path, content, if_match, reason))
 
 
 def _write_skill_file(
-    habitus: RequestHome, name: str, path: str, content: bytes, if_match: str | None, reason: str
-) -> JsonObject:
+    habitus: schemas.RequestHome, name: str, path: str, content: bytes, if_match: str | None, reason: str
+) -> schemas.JsonObject:
     """Write the file at the expected version; raise `Refused` for a file that tools run unasked, unless
     the owner asks.
     """
     if habitus.settings.is_guest and is_auto_executed(path):
         hint = "Other tools run this file automatically, so only the owner may change it."
         raise Refused(f"You may not change '{path}'.", hint=hint)
-    author, version = habitus.build_author(reason), require_expected_version(if_match, habitus.skills.find(name).layer)
+    author, version = (
+        habitus.build_author(reason),
+        schemas.require_expected_version(if_match, habitus.skills.find(name).layer),
+    )
     made = habitus.skills.edit_file(name, path, content, author, expected_version=version)
     return {"name": name, "version": made.version}
 
@@ -77,21 +74,30 @@ def _write_skill_file(
     response_model=uploading.ImportPreview | ImportResultModel | Job,
 )
 def upload_skills(
-    habitus: RequestHome, file: UploadFile, save: bool = False, overwrite: bool = False, key: IdempotencyKeyHeader = ""
-) -> JsonObject:
+    habitus: schemas.RequestHome,
+    file: UploadFile,
+    save: bool = False,
+    overwrite: bool = False,
+    key: schemas.IdempotencyKeyHeader = "",
+) -> schemas.JsonObject:
     """Preview the skills in a .md, .zip or .tar.gz with the findings of a scan; with `save`, import them, a large file
     as a job.
     """
-    sent = read_upload(file)
+    sent = schemas.read_upload(file)
 
-    def make(attempt: RequestAttempt) -> JsonObject:
+    def make(attempt: RequestAttempt) -> schemas.JsonObject:
         taken = uploading.import_upload(habitus, sent, overwrite=overwrite, id=attempt.id)
-        answer: JsonObject = to_json_value(json_results.serialize_result(taken))
+        answer: schemas.JsonObject = schemas.to_json_value(to_plain(taken, shaped=True))
         return answer
 
     if save:
         return answer_once(
-            habitus, key, ["uploads", to_json_value(sent.name), build_file(sent.content).sha256, overwrite], make
+            habitus,
+            key,
+            ["uploads", schemas.to_json_value(sent.name), build_file(sent.content).sha256, overwrite],
+            make,
         )
-    answer: JsonObject = to_json_value(uploading.preview_upload(habitus.skills, habitus.screening, sent))
+    answer: schemas.JsonObject = schemas.to_json_value(
+        uploading.preview_upload(habitus.skills, habitus.screening, sent)
+    )
     return answer

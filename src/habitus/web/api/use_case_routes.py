@@ -16,7 +16,7 @@ from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
-from habitus.app import Habitus, json_results
+from habitus.app import Habitus
 from habitus.app.operating.idempotency import RequestAttempt, answer_once
 from habitus.app.use_cases.declaration import (
     REQUIRED,
@@ -108,7 +108,7 @@ def _perform_use_case(case: UseCase[..., Any], home: Habitus, wanted: dict[str, 
             else None
         )
         done = case(home, **case.bind(wanted, attempt.id)) if before is None else before
-        told = json_results.serialize_result(done)
+        told = to_plain(done, shaped=True)
         headers = {} if case.get_version is None else {"ETag": format_etag(*case.get_version(done))}
         if case.location:
             headers["Location"] = API_ROOT + case.location.format(**told)

@@ -11,18 +11,8 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.responses import StreamingResponse
 
 from habitus.access import Access
+from habitus.agent import stream
 from habitus.agent.background import run_in_thread
-from habitus.agent.stream import (
-    Consent,
-    NoticeEvent,
-    NudgeEvent,
-    ReplyDelta,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    TurnResult,
-    summarize_arguments,
-)
 from habitus.app import Habitus
 from habitus.app.conversations.chats import ChatEvent, ChatSessions, ConsentRequested, TurnEnd
 from habitus.app.conversations.past_sessions import build_turn_details, list_past_sessions
@@ -117,7 +107,7 @@ def stop_turn(talks: RequestConversations, id: str) -> Response:
 
 @router.post("/chat/{id}/answer", access=Access.ADMIN)
 def answer_question(
-    talks: RequestConversations, id: str, number: Annotated[int, Form()], word: Annotated[Consent, Form()]
+    talks: RequestConversations, id: str, number: Annotated[int, Form()], word: Annotated[stream.Consent, Form()]
 ) -> HTMLResponse:
     """Answer the question that a turn is waiting for; the question disappears."""
     talks.answer_question(id, number, word)
@@ -146,8 +136,8 @@ async def _render_live_updates(habitus: Habitus, talks: ChatSessions, id: str, a
     while True:
         for happening in await talks.wait_for_events(id, after):
             after += 1
-            if isinstance(happening, ToolStarted):
-                abouts[happening.call] = summarize_arguments(happening.arguments)
+            if isinstance(happening, stream.ToolStarted):
+                abouts[happening.call] = stream.summarize_arguments(happening.arguments)
             if isinstance(happening, TurnEnd):
                 data = await run_in_thread(partial(_render_finished_turn, habitus, happening))
                 yield LiveUpdate(mode=LiveUpdateMode.OVER, data=data, number=after)
@@ -155,7 +145,11 @@ async def _render_live_updates(habitus: Habitus, talks: ChatSessions, id: str, a
             if (told := _render_turn_event(id, happening, abouts)) is not None:
                 put, data = told
                 # Text after a tool call begins a new paragraph.
-                is_new = isinstance(happening, ReplyDelta) and before is not None and not isinstance(before, ReplyDelta)
+                is_new = (
+                    isinstance(happening, stream.ReplyDelta)
+                    and before is not None
+                    and not isinstance(before, stream.ReplyDelta)
+                )
                 yield LiveUpdate(mode=put, data=f"\n\n{data}" if is_new else data, number=after)
             before = happening
 
@@ -163,18 +157,18 @@ async def _render_live_updates(habitus: Habitus, talks: ChatSessions, id: str, a
 def _render_turn_event(id: str, happening: ChatEvent, abouts: dict[str, str]) -> tuple[LiveUpdateMode, str] | None:
     """Return how and what to update for an event; None if the page doesn't show it."""
     match happening:
-        case ReplyDelta(text=text):
+        case stream.ReplyDelta(text=text):
             return LiveUpdateMode.TEXT, text
-        case ToolStarted(call=call, tool=tool):
+        case stream.ToolStarted(call=call, tool=tool):
             return LiveUpdateMode.PART, render_template("chat_part.html", call=call, tool=tool, about=abouts[call])
-        case ToolFinished(call=call, tool=tool, outcome=outcome):
+        case stream.ToolFinished(call=call, tool=tool, outcome=outcome):
             said = render_template("chat_part.html", call=call, tool=tool, about=abouts.get(call, ""), outcome=outcome)
             return LiveUpdateMode.PART, said
-        case NudgeEvent(text=text) | NoticeEvent(text=text):
+        case stream.NudgeEvent(text=text) | stream.NoticeEvent(text=text):
             return LiveUpdateMode.PART, render_template("chat_part.html", note=text)
         case ConsentRequested() as wanted:
             return LiveUpdateMode.PART, render_template("chat_part.html", id=id, wanted=wanted)
-        case ToolProgress() | TurnResult() | TurnEnd():
+        case stream.ToolProgress() | stream.TurnResult() | TurnEnd():
             return None
 
 
