@@ -109,6 +109,9 @@ class LazyHome:
             await serving.close()
 
 
+RequestHandler = Callable[[RequestContext, Any], Awaitable[Any]]
+
+
 class HabitusMcpServer(Server[Any]):
     """An MCP server that announces changing lists on every transport."""
 
@@ -122,46 +125,28 @@ class HabitusMcpServer(Server[Any]):
 def make_mcp_server(lazy_home: LazyHome) -> Server[Any]:
     """Return an MCP server whose handlers call the lazily opened home."""
 
-    async def list_tools(ctx: RequestContext, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return await (await lazy_home(get_request_person(ctx))).list_tools(get_client_id(ctx), ctx.session)
+    def serve(handle: Callable[[McpService, RequestContext, Any], Awaitable[Any]]) -> RequestHandler:
+        """Return a handler that calls the service of the person who asks, and reports user errors to the client."""
 
-    async def call_tool(ctx: RequestContext, params: types.CallToolRequestParams) -> types.CallToolResult:
-        return await (await lazy_home(get_request_person(ctx))).call_tool(get_client_id(ctx), ctx.session, params)
+        async def answer(ctx: RequestContext, params: Any) -> Any:
+            try:
+                return await handle(await lazy_home(get_request_person(ctx)), ctx, params)
+            except UserError as error:
+                raise MCPError(code=types.INVALID_PARAMS, message=f"{error.message} {error.hint}".strip()) from None
 
-    async def list_resources(
-        ctx: RequestContext, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
-        return await (await lazy_home(get_request_person(ctx))).skills.list_resources(params.cursor if params else None)
+        return answer
 
-    async def templates(
-        ctx: RequestContext, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
+    async def list_templates(ctx: RequestContext, params: Any) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=[SKILL_FILE_TEMPLATE])
 
-    async def read_resource(ctx: RequestContext, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await (await lazy_home(get_request_person(ctx))).skills.read_resource(str(params.uri))
-
-    async def list_prompts(ctx: RequestContext, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+    async def list_prompts(ctx: RequestContext, params: Any) -> types.ListPromptsResult:
         return types.ListPromptsResult(prompts=PROMPTS)
 
-    async def get_prompt(ctx: RequestContext, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        return await (await lazy_home(get_request_person(ctx))).get_prompt(params.name, params.arguments or {})
-
-    async def complete(ctx: RequestContext, params: types.CompleteRequestParams) -> types.CompleteResult:
-        return await (await lazy_home(get_request_person(ctx))).complete_argument(params)
-
-    async def set_level(ctx: RequestContext, params: types.SetLevelRequestParams) -> types.EmptyResult:
-        (await lazy_home(get_request_person(ctx))).set_log_level(get_client_id(ctx), ctx.session, params.level)
+    async def set_level(
+        home: McpService, ctx: RequestContext, params: types.SetLevelRequestParams
+    ) -> types.EmptyResult:
+        home.set_log_level(get_client_id(ctx), ctx.session, params.level)
         return types.EmptyResult()
-
-    async def list_skills(ctx: RequestContext, params: types.PaginatedRequestParams) -> dict[str, Any]:
-        return await (await lazy_home(get_request_person(ctx))).skills.list_manifests(params.cursor)
-
-    async def get_skill(ctx: RequestContext, params: SkillUriParams) -> dict[str, Any]:
-        return await (await lazy_home(get_request_person(ctx))).skills.get_manifest(params.uri)
-
-    async def read_directory(ctx: RequestContext, params: SkillUriParams) -> dict[str, Any]:
-        return await (await lazy_home(get_request_person(ctx))).skills.list_directory(params.uri)
 
     server = HabitusMcpServer(
         "habitus",
@@ -169,21 +154,24 @@ def make_mcp_server(lazy_home: LazyHome) -> Server[Any]:
         title="Habitus",
         description="Procedural memory: skills that agents learn, prove and keep.",
         instructions=read_prompt_text("instructions"),
-        on_list_tools=_report_user_errors(list_tools),
-        on_call_tool=_report_user_errors(call_tool),
-        on_list_resources=_report_user_errors(list_resources),
-        on_list_resource_templates=templates,
-        on_read_resource=_report_user_errors(read_resource),
+        on_list_tools=serve(lambda home, ctx, params: home.list_tools(get_client_id(ctx), ctx.session)),
+        on_call_tool=serve(lambda home, ctx, params: home.call_tool(get_client_id(ctx), ctx.session, params)),
+        on_list_resources=serve(lambda home, ctx, params: home.skills.list_resources(params and params.cursor)),
+        on_list_resource_templates=list_templates,
+        on_read_resource=serve(lambda home, ctx, params: home.skills.read_resource(str(params.uri))),
         on_list_prompts=list_prompts,
-        on_get_prompt=_report_user_errors(get_prompt),
-        on_completion=_report_user_errors(complete),
+        on_get_prompt=serve(lambda home, ctx, params: home.get_prompt(params.name, params.arguments or {})),
+        on_completion=serve(lambda home, ctx, params: home.complete_argument(params)),
         on_subscriptions_listen=ListenHandler(lazy_home.bus),
     )
     server.extensions[SKILLS_EXTENSION] = {"directoryRead": True}
-    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _report_user_errors(set_level))
-    server.add_request_handler("skills/list", types.PaginatedRequestParams, _report_user_errors(list_skills))
-    server.add_request_handler("skills/get", SkillUriParams, _report_user_errors(get_skill))
-    server.add_request_handler("resources/directory/read", SkillUriParams, _report_user_errors(read_directory))
+    list_skills = serve(lambda home, ctx, params: home.skills.list_manifests(params.cursor))
+    get_skill = serve(lambda home, ctx, params: home.skills.get_manifest(params.uri))
+    read_directory = serve(lambda home, ctx, params: home.skills.list_directory(params.uri))
+    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, serve(set_level))
+    server.add_request_handler("skills/list", types.PaginatedRequestParams, list_skills)
+    server.add_request_handler("skills/get", SkillUriParams, get_skill)
+    server.add_request_handler("resources/directory/read", SkillUriParams, read_directory)
     return server
 
 
@@ -205,20 +193,6 @@ def get_client_id(ctx: RequestContext) -> str:
         return "pipe"
     params = ctx.session.client_params
     return ctx.request.headers.get("mcp-session-id") or (params.client_info.name if params else "") or "http"
-
-
-def _report_user_errors(
-    handler: Callable[[RequestContext, Any], Awaitable[Any]],
-) -> Callable[[RequestContext, Any], Awaitable[Any]]:
-    """Wrap a handler to report user errors to the client with message and hint."""
-
-    async def answer(ctx: RequestContext, params: Any) -> Any:
-        try:
-            return await handler(ctx, params)
-        except UserError as error:
-            raise MCPError(code=types.INVALID_PARAMS, message=f"{error.message} {error.hint}".strip()) from None
-
-    return answer
 
 
 async def serve_stdio(scope: McpServerOptions, responder: EarlyResponder) -> None:
