@@ -10,7 +10,9 @@ from habitus.journal.model import ItemUse, UseManner
 from habitus.skills.model import Stage
 
 
-def record_use(home: Home, name: str, *, stage: Stage = Stage.STEPS, succeeded: bool | None = None) -> None:
+def record_use(
+    home: Home, name: str, *, stage: Stage = Stage.STEPS, succeeded: bool | None = None, turn: str = ""
+) -> None:
     """Record one use of a skill as it is now."""
     item = home.skills.find(name)
     assert item.summary is not None
@@ -19,7 +21,7 @@ def record_use(home: Home, name: str, *, stage: Stage = Stage.STEPS, succeeded: 
     home.journal.record_use(
         ItemUse(
             id=id,
-            turn=id,
+            turn=turn or id,
             item=item.name,
             layer=home.skills.get_layer(item.layer).store.key,
             version=item.summary.version,

@@ -11,12 +11,12 @@ from habitus.app import Habitus
 from habitus.app.learning.mining import JournalMiner
 from habitus.app.learning.verdicts import list_due_transitions
 from habitus.files import build_file
-from habitus.journal.usage import UsageCounts
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, SelfPlayLessonBody
 from habitus.settings import Settings
 from habitus.skills import trees
 from habitus.skills.model import Manifest, Skill, Stage, UsageCounters
+from habitus.use_counts import UsageCounts
 
 STEPS = "1. Boil fresh water in the kettle.\n2. Warm the porcelain teapot.\n3. Steep the leaves four minutes."
 WRAP = "1. Take brown paper.\n2. Fold the corners.\n3. Fasten them with sellotape, twice."

@@ -31,6 +31,7 @@ from habitus.app.use_cases import (
     skills,
     sources,
     tasks,
+    uses,
     writing,
 )
 from habitus.app.use_cases.declaration import UseCase, load_all_use_cases
@@ -181,6 +182,7 @@ PREPARED: dict[str, Prepare] = {
     "skills history": _with_skill(skills.show_skill_history.example),
     "skills diff": _with_skill(skills.diff_versions.example),
     "skills stats": _with_skill(skills.show_stats.example),
+    "skills uses": _with_skill(uses.list_uses.example),
     "skills improvements": _with_skill(improving.list_improvements.example),
     "skills edit": _with_skill({"name": "csv-summary", "append": "4. Archive.", "expect": "3"}),
     "skills enable": _with_skill({"names": ("csv-summary",)}),

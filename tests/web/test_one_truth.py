@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -159,34 +158,3 @@ def test_switching_off_is_proposed_by_the_upper_bound() -> None:
         *(True, True),
         *(False, False),
     ]
-
-
-@pytest.mark.req("SK-06")
-async def test_one_story_has_the_same_numbers_in_every_view(
-    habitus: Habitus, run_cli: Cli, api: TestClient, browser: TestClient
-) -> None:
-    habitus.outcome(await asked(habitus), ok=True)
-    habitus.outcome(await asked(habitus), ok=False)
-    await asked(habitus)
-    hosted(habitus)
-    hosted(habitus, user="eve", ok=False)
-    practice = habitus.session(ScriptedModel(list(SCRIPT)), source_type="practice")
-    await practice.turn("How is tea brewed?")
-    await practice.close()
-    expected = {"used": 5, "succeeded": 1, "failed": 2, "no_feedback": 2}
-
-    def pick(row: Any) -> dict[str, int]:
-        return {name: row[name] for name in expected}
-
-    ran = run_cli("skills", "stats", "brew-tea", "--json")
-    assert ran.code == 0, ran.err
-    assert pick(json.loads(ran.out)["stats"][0]) == expected
-    assert pick(api.get(f"{API}/stats", params={"name": "brew-tea"}).json()["stats"][0]) == expected
-    (listed,) = [one for one in api.get(f"{API}/skills").json()["skills"] if one["name"] == "brew-tea"]
-    assert pick(listed["counters"]) == expected
-    (row,) = show_stats(habitus, name="brew-tea").stats
-    assert (row.used, row.succeeded, row.failed, row.no_feedback) == tuple(expected.values())
-    page = browser.get("/skills/brew-tea").text
-    assert "used 5 times: 1 succeeded, 2 failed, 2 no feedback" in page
-    assert find_stale_counters(habitus) == []
-    assert "the counters agree with the recorded uses" in run_cli("doctor").out

@@ -97,6 +97,7 @@ def _list_commands() -> list[Command]:
         _DeclaredSkillCommand("skills lint", "skills.checking:lint_skills", group="sources"),
         Declared("skills scan", "skills.checking:scan_skills", group="sources"),
         _DeclaredSkillCommand("skills stats", "skills.listing:show_stats", group="skills"),
+        _DeclaredSkillCommand("skills uses", "skills.listing:list_uses", group="uses"),
         Declared("skills import", "skills.sources:import_skills"),
         Declared("skills add", "skills.sources:add_skills"),
         _DeclaredSkillCommand("skills update", "skills.sources:update_skills"),

@@ -1,6 +1,6 @@
 """Exposures and outcomes without any text, which outlive their turns until the user is erased.
 
-Also counts requests per day, skill uses, and the last request of each kind of agent.
+Also the time of the last request of each kind of agent.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 import sqlalchemy as sa
@@ -29,7 +29,7 @@ from habitus.journal.model import (
     classify_origin,
 )
 from habitus.journal.tables import evidence_seed, evidence_sums, exposures, lasting_outcomes, turns, uses
-from habitus.journal.usage import EXPLICIT_WEIGHT, UseVerdict, decide_verdict, insert_uses
+from habitus.journal.usage import EXPLICIT_WEIGHT, insert_uses
 
 _EXPOSURE_FIELDS = tuple(Exposure.__dataclass_fields__)
 # Younger conversations still change often, so they are left out of the cached sums.
@@ -129,7 +129,11 @@ def load_turn_exposures(connection: sa.Connection, turn: str) -> tuple[Exposure,
 
 
 def load_exposures(
-    connection: sa.Connection, items: Sequence[str] | None = None, *, since: datetime | None = None
+    connection: sa.Connection,
+    items: Sequence[str] | None = None,
+    *,
+    since: datetime | None = None,
+    user: str | None = None,
 ) -> list[RecordedExposure]:
     """Return the exposures of these items (or all), oldest first, each with its conversation's later scores.
 
@@ -140,13 +144,14 @@ def load_exposures(
     counts = sa.or_(table.origin == TurnOrigin.REAL.value, is_arm)
     some = sa.true() if items is None else table.item.in_(items)
     late = sa.true() if since is None else table.at > since
+    late = late if user is None else sa.and_(late, table.user == user)
     columns = [table[name] for name in _EXPOSURE_FIELDS]
     query = sa.select(table.unit, table.turn, table.at, table.origin, *columns).where(counts, some, late)
     rows = connection.execute(query.order_by(table.at, table.unit)).all()
     if not rows:
         return []
     # A subquery over every unit is slower than reading all outcomes once.
-    is_all = items is None and since is None
+    is_all = items is None and since is None and user is None
     went = _load_outcomes_by_unit(connection, None if is_all else sa.select(table.unit).where(counts, some, late))
     found = []
     for unit, turn, at, origin, *values in rows:
@@ -263,67 +268,6 @@ def load_random_seed(connection: sa.Connection) -> str:
 
 def _exposure_from_row(row: Mapping[Any, Any]) -> Exposure:
     return Exposure(**{name: row[name] for name in _EXPOSURE_FIELDS})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DailyRequestCounts:
-    """The requests of one day by what is known about them; `skills` has one entry per use on that day."""
-
-    day: date
-    succeeded: int = 0
-    failed: int = 0
-    no_feedback: int = 0
-    skills: tuple[str, ...] = ()
-
-    @property
-    def total(self) -> int:
-        return self.succeeded + self.failed + self.no_feedback
-
-
-def count_daily_requests(
-    connection: sa.Connection, now: datetime, number: int, user: str | None
-) -> tuple[DailyRequestCounts, ...]:
-    """Return the counts of the last days, oldest first, including days without requests; `user` None counts all."""
-    today = now.astimezone(UTC).date()
-    all_days = [today - timedelta(days=back) for back in range(number - 1, -1, -1)]
-    since = datetime.combine(all_days[0], datetime.min.time(), tzinfo=UTC)
-    went: dict[date, dict[str, int]] = {day: {} for day in all_days}
-    for began, verdict in _list_request_verdicts(connection, since, user):
-        counted = went.setdefault(began.astimezone(UTC).date(), {})
-        name = verdict.value if verdict in (UseVerdict.SUCCEEDED, UseVerdict.FAILED) else "no_feedback"
-        counted[name] = counted.get(name, 0) + 1
-    used: dict[date, list[str]] = {}
-    for item, _, at in list_skill_uses(connection, since, user=user):
-        used.setdefault(at.astimezone(UTC).date(), []).append(item)
-    return tuple(DailyRequestCounts(day=day, skills=tuple(used.get(day, ())), **went[day]) for day in all_days)
-
-
-def _list_request_verdicts(
-    connection: sa.Connection, since: datetime, user: str | None
-) -> list[tuple[datetime, UseVerdict]]:
-    """Return when each real request since then began, and what is known about it."""
-    is_asked = sa.and_(turns.c.started_on >= since, turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES))
-    if user is not None:
-        is_asked = sa.and_(is_asked, turns.c.user == user)
-    judged: defaultdict[str, list[Mapping[Any, Any]]] = defaultdict(list)
-    of_turns = sa.select(lasting_outcomes).join(turns, turns.c.id == lasting_outcomes.c.turn).where(is_asked)
-    for row in connection.execute(of_turns).mappings():
-        judged[row["turn"]].append(row)
-    asked = connection.execute(sa.select(turns.c.id, turns.c.started_on).where(is_asked))
-    return [(began, decide_verdict(judged[id])) for id, began in asked]
-
-
-def list_skill_uses(
-    connection: sa.Connection, since: datetime, skill: tuple[str, str] | None = None, *, user: str | None = None
-) -> Sequence[tuple[str, str, datetime]]:
-    """Return the name, layer key and time of each use of a skill (or of all skills) in a real turn."""
-    table = uses.c
-    query = sa.select(table.item, table.layer, table.at).where(table.origin == TurnOrigin.REAL.value, table.at >= since)
-    if skill is not None:
-        query = query.where(table.item == skill[0], table.layer == skill[1])
-    if user is not None:
-        query = query.where(table.user == user)
-    return [(item, layer, at) for item, layer, at in connection.execute(query)]
 
 
 def load_last_request_times(connection: sa.Connection, user: str | None) -> dict[str, datetime]:

@@ -14,9 +14,9 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.errors import Invalid, NotFound
-from habitus.events import AgentEvent, OutcomeKind
+from habitus.events import AgentEvent
 from habitus.journal import evidence_records, usage
-from habitus.journal.evidence_records import DailyRequestCounts, JudgedTurn
+from habitus.journal.evidence_records import JudgedTurn
 from habitus.journal.model import (
     SYNTHETIC_SOURCE_TYPES,
     CachedEvidenceSums,
@@ -41,9 +41,10 @@ from habitus.journal.tables import (
     turns,
     uses,
 )
-from habitus.journal.usage import JudgedUse, UsageByKey, UsageObserver
+from habitus.journal.usage import DailyRequestCounts, JudgedUse, UsageObserver, UseVerdict, decide_verdict
 from habitus.redact import Redactor
 from habitus.text import replace_surrogates
+from habitus.use_counts import UsageByKey
 
 log = logging.getLogger(__name__)
 
@@ -207,22 +208,28 @@ class Journal:
         if criteria.source_type:
             query = query.where(turns.c.source_type == criteria.source_type)
         if criteria.skill:
-            read = selections.c.place.in_([SelectionSlot.EAGER.value, SelectionSlot.LOADED.value])
-            showing = sa.select(selections.c.turn).where(selections.c.name == criteria.skill, read)
-            query = query.where(turns.c.id.in_(showing))
+            used = sa.select(uses.c.turn)
+            query = query.where(
+                turns.c.id.in_(used if criteria.skill == "*" else used.where(uses.c.item == criteria.skill))
+            )
+        if criteria.since is not None:
+            query = query.where(turns.c.started_on >= criteria.since)
+        if criteria.before is not None:
+            query = query.where(turns.c.started_on < criteria.before)
         if after:
             mark = self.get_turn(after, user=criteria.user)
             earlier = turns.c.started_on < mark.started_on
             query = query.where(earlier | ((turns.c.started_on == mark.started_on) & (turns.c.id < after)))
         query = query.order_by(turns.c.started_on.desc(), turns.c.id.desc())
-        if criteria.outcome is None:
+        if not criteria.verdict:
             return self._load_brief_turns(query.limit(limit))
+        wanted = UseVerdict(criteria.verdict)
         found: list[Turn] = []
         start, is_over = 0, False
-        # The effective outcome is computed from all outcomes of a turn, so SQL can't filter by it.
+        # The verdict is decided from all outcomes of a turn, so SQL can't filter by it.
         while len(found) < limit and not is_over:
             some = self._load_brief_turns(query.offset(start).limit(_BATCH_SIZE))
-            found += [turn for turn in some if _get_outcome_kind(turn) is criteria.outcome]
+            found += [turn for turn in some if decide_verdict(turn.outcomes).belongs_to(wanted)]
             start, is_over = start + _BATCH_SIZE, len(some) < _BATCH_SIZE
         return found[:limit]
 
@@ -320,19 +327,30 @@ class Journal:
     def count_daily_requests(self, number: int, *, user: str | None = None) -> tuple[DailyRequestCounts, ...]:
         """Return the requests of the last days by what is known about them."""
         with sql.read_transaction(self._engine) as connection:
-            return evidence_records.count_daily_requests(connection, self._clock(), number, user)
+            return usage.count_daily_requests(connection, self._clock(), number, user)
 
     def list_skill_uses(
         self, since: datetime, skill: tuple[str, str] | None = None
     ) -> Sequence[tuple[str, str, datetime]]:
         """Return the name, layer key and time of each use since then, of one skill (name and layer key) or of all."""
         with sql.read_transaction(self._engine) as connection:
-            return evidence_records.list_skill_uses(connection, since, skill)
+            return usage.list_skill_uses(connection, since, skill)
 
     def load_uses(self, item: str, layer: str) -> list[JudgedUse]:
         """Return the uses of a skill with what is known about each, oldest first; `layer` is its store's key."""
         with sql.read_transaction(self._engine) as connection:
             return usage.load_judged_uses(connection, uses.c.item == item, uses.c.layer == layer)
+
+    def count_uses_by_others(self, user: str) -> dict[tuple[str, str], int]:
+        """Return how often each skill (layer key and name) was used by anyone but this user."""
+        with sql.read_transaction(self._engine) as connection:
+            return usage.count_uses_by_others(connection, user)
+
+    def load_requests(self, ids: Sequence[str], *, user: str | None = None) -> dict[str, str]:
+        """Return the requests of those of these turns that are stored."""
+        query = sa.select(turns.c.id, turns.c.request).where(turns.c.id.in_(ids), _belongs_to_user(user))
+        with sql.read_transaction(self._engine) as connection:
+            return {row.id: row.request for row in connection.execute(query)}
 
     def count_all_uses(self) -> UsageByKey:
         """Count every use from the facts, to check the stored counts."""
@@ -361,10 +379,10 @@ class Journal:
             if step < _BATCH_SIZE:
                 return deleted
 
-    def load_exposures(self, items: Sequence[str] | None = None) -> list[RecordedExposure]:
+    def load_exposures(self, items: Sequence[str] | None = None, *, user: str | None = None) -> list[RecordedExposure]:
         """Return the exposures of these items (or all), offered or withheld, with their conversations' later scores."""
         with sql.read_transaction(self._engine) as connection:
-            return evidence_records.load_exposures(connection, items)
+            return evidence_records.load_exposures(connection, items, user=user)
 
     def has_explicit_outcome(self) -> bool:
         """Return whether any conversation has explicit feedback."""
@@ -462,11 +480,6 @@ def get_effective_outcome(outcomes: Sequence[TurnOutcome]) -> TurnOutcome | None
 
     ranked = sorted(enumerate(outcomes), key=sort_key)
     return ranked[-1][1] if ranked else None
-
-
-def _get_outcome_kind(turn: Turn) -> OutcomeKind | None:
-    judged = get_effective_outcome(turn.outcomes)
-    return None if judged is None else judged.kind
 
 
 def list_chosen_skills(turn: Turn) -> tuple[str, ...]:

@@ -239,9 +239,12 @@ class TurnFilter:
     # Searched in the request.
     text: str = ""
     source_type: str = ""
-    # A skill that was in the prompt in full.
+    # A skill that was used; `*` means any.
     skill: str = ""
-    outcome: OutcomeKind | None = None
+    # The name of the count that counts the turn, such as "failed".
+    verdict: str = ""
+    since: datetime | None = None
+    before: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from datetime import datetime
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -18,59 +18,39 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.events import OutcomeKind
-from habitus.journal.model import ItemUse, SourceKind, TurnOrigin, UseManner
-from habitus.journal.tables import lasting_outcomes, uses
+from habitus.journal.model import SYNTHETIC_SOURCE_TYPES, ItemUse, SourceKind, TurnOrigin, TurnOutcome, UseManner
+from habitus.journal.tables import lasting_outcomes, turns, uses
+from habitus.plain_data import INTERNAL
+from habitus.use_counts import COUNT_NAMES, UsageByKey, UsageCounts, UseKey, link_counts
 
 # An outcome of at least this weight is explicit feedback.
 EXPLICIT_WEIGHT = 1.0
 # The source of an outcome that the next request suggests.
 NEXT_TURN = "next turn"
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class UseVerdict(StrEnum):
-    """What is known about one use. Only the first two count in a percentage; the others are no feedback."""
+    """What is known about one use or request, by the name of the count that counts it.
+
+    Only the first two count in a percentage; the others are all no feedback.
+    """
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     # The next request corrected it.
-    WEAK_FAILURE = "weak_failure"
+    WEAK_FAILURE = "weak_failures"
     RAN_WITHOUT_ERROR = "ran_without_error"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UsageCounts:
-    """How often something was used, and what is known about it."""
-
-    IN_JSON: ClassVar = ("no_feedback",)
-
-    used: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    # Both are part of `no_feedback`.
-    weak_failures: int = 0
-    ran_without_error: int = 0
-    last_used: datetime | None = None
+    NO_FEEDBACK = "no_feedback"
 
     @property
-    def no_feedback(self) -> int:
-        """The uses of which nobody said how they went."""
-        return self.used - self.succeeded - self.failed
+    def is_known(self) -> bool:
+        """Whether someone or something that knows said how it went."""
+        return self in (UseVerdict.SUCCEEDED, UseVerdict.FAILED)
 
-    def __add__(self, other: UsageCounts) -> UsageCounts:
-        dates = [date for date in (self.last_used, other.last_used) if date is not None]
-        return UsageCounts(
-            **{name: getattr(self, name) + getattr(other, name) for name in COUNT_NAMES},
-            last_used=max(dates, default=None),
-        )
-
-    def __sub__(self, other: UsageCounts) -> UsageCounts:
-        """Return the difference; `last_used` stays, because a use does not unhappen."""
-        numbers = {name: getattr(self, name) - getattr(other, name) for name in COUNT_NAMES}
-        return UsageCounts(**numbers, last_used=self.last_used)
-
-
-COUNT_NAMES = tuple(field.name for field in fields(UsageCounts) if field.name != "last_used")
+    def belongs_to(self, wanted: UseVerdict | None) -> bool:
+        """Whether the count of this name counts it; None counts everything."""
+        return wanted in (None, self) or (wanted is UseVerdict.NO_FEEDBACK and not self.is_known)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,22 +63,8 @@ class JudgedUse:
     @property
     def counts(self) -> UsageCounts:
         """The use as counts."""
-        one = {UseVerdict.WEAK_FAILURE: "weak_failures"}.get(self.verdict, self.verdict.value)
-        return UsageCounts(used=1, last_used=self.use.at, **({one: 1} if one in COUNT_NAMES else {}))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class UseKey:
-    """What uses are counted for: a stage of one version of a skill, and the recipe if one ran."""
-
-    layer: str
-    item: str
-    version: int
-    stage: str
-    part: str = ""
-
-
-UsageByKey = Mapping[UseKey, UsageCounts]
+        counted: dict[str, Any] = {name: 1 for name in ("used", self.verdict.value) if name in COUNT_NAMES}
+        return UsageCounts(**counted, last_used=self.use.at)
 
 
 class UsageObserver:
@@ -112,34 +78,28 @@ class UsageObserver:
 
 
 def decide_verdict(
-    judgements: Iterable[Mapping[Any, Any]], result: OutcomeKind | None = None, *, is_credited: bool = True
+    judgements: Sequence[TurnOutcome], result: OutcomeKind | None = None, *, is_credited: bool = True
 ) -> UseVerdict:
     """Decide what is known about a use, or a request, by the judgements of its turn and the result of its own code."""
     if not is_credited:
-        return UseVerdict.UNKNOWN
+        return UseVerdict.NO_FEEDBACK
     # The turn may still have succeeded by other means, but code that failed has failed.
     if result is OutcomeKind.FAILED:
         return UseVerdict.FAILED
-    judgements = list(judgements)
-    explicit = [one for one in judgements if _is_explicit(one)]
-    if explicit:
-        last = max(explicit, key=_judgement_sort_key)
-        return UseVerdict.SUCCEEDED if last["kind"] == OutcomeKind.OK.value else UseVerdict.FAILED
+    if explicit := [one for one in judgements if _is_explicit(one)]:
+        last = max(explicit, key=lambda one: (one.source_kind.rank, one.at or _LONG_AGO, one.source))
+        return UseVerdict.SUCCEEDED if last.kind is OutcomeKind.OK else UseVerdict.FAILED
     if result is OutcomeKind.OK:
         return UseVerdict.SUCCEEDED
-    signals = {(one["source"] == NEXT_TURN, one["kind"]) for one in judgements}
-    if (True, OutcomeKind.FAILED.value) in signals:
+    signals = {(one.source == NEXT_TURN, one.kind) for one in judgements}
+    if (True, OutcomeKind.FAILED) in signals:
         return UseVerdict.WEAK_FAILURE
-    return UseVerdict.RAN_WITHOUT_ERROR if (False, OutcomeKind.OK.value) in signals else UseVerdict.UNKNOWN
+    return UseVerdict.RAN_WITHOUT_ERROR if (False, OutcomeKind.OK) in signals else UseVerdict.NO_FEEDBACK
 
 
-def _is_explicit(judgement: Mapping[Any, Any]) -> bool:
-    knows = SourceKind(judgement["source_kind"]).rank >= SourceKind.PROGRAM.rank
-    return knows and judgement["weight"] >= EXPLICIT_WEIGHT and judgement["kind"] != OutcomeKind.INFRA.value
-
-
-def _judgement_sort_key(judgement: Mapping[Any, Any]) -> tuple[int, datetime, str]:
-    return SourceKind(judgement["source_kind"]).rank, judgement["at"], judgement["source"]
+def _is_explicit(judgement: TurnOutcome) -> bool:
+    knows = judgement.source_kind.rank >= SourceKind.PROGRAM.rank
+    return knows and judgement.weight >= EXPLICIT_WEIGHT and judgement.kind is not OutcomeKind.INFRA
 
 
 def load_judged_uses(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[JudgedUse]:
@@ -148,16 +108,21 @@ def load_judged_uses(connection: sa.Connection, *where: sa.ColumnElement[bool]) 
     rows = connection.execute(sa.select(uses).where(*is_counted).order_by(uses.c.at, uses.c.id)).mappings().all()
     if not rows:
         return []
-    judged: defaultdict[str, list[Mapping[Any, Any]]] = defaultdict(list)
-    of_turns = lasting_outcomes.c.turn.in_(sa.select(uses.c.turn).where(*is_counted))
-    for row in connection.execute(sa.select(lasting_outcomes).where(of_turns)).mappings():
-        judged[row["turn"]].append(row)
-    found = []
-    for row in rows:
-        use = _use_from_row(row)
-        # A run outside a turn has no turn that somebody could judge.
-        verdict = decide_verdict(judged[use.turn] if use.turn else (), use.result, is_credited=use.is_credited)
-        found.append(JudgedUse(use=use, verdict=verdict))
+    judged = _load_judgements(connection, sa.select(uses.c.turn).where(*is_counted))
+    found = [_use_from_row(row) for row in rows]
+    return [
+        JudgedUse(use=use, verdict=decide_verdict(judged[use.turn], use.result, is_credited=use.is_credited))
+        for use in found
+    ]
+
+
+def _load_judgements(connection: sa.Connection, ids: sa.Select[Any]) -> Mapping[str, list[TurnOutcome]]:
+    """Return the judgements of these turns."""
+    found: defaultdict[str, list[TurnOutcome]] = defaultdict(list)
+    for row in connection.execute(sa.select(lasting_outcomes).where(lasting_outcomes.c.turn.in_(ids))).mappings():
+        kind, source_kind = OutcomeKind(row["kind"]), SourceKind(row["source_kind"])
+        told = {name: row[name] for name in ("weight", "source", "at")}
+        found[row["turn"]].append(TurnOutcome(kind=kind, source_kind=source_kind, **told))
     return found
 
 
@@ -184,7 +149,7 @@ def subtract_counts(after: UsageByKey, before: UsageByKey) -> dict[UseKey, Usage
     """Return what changed, by key and in a fixed order; two hosts that update the same rows can't deadlock."""
     none = UsageCounts()
     changes = {key: after.get(key, none) - before.get(key, none) for key in sorted({*after, *before})}
-    return {key: change for key, change in changes.items() if any(getattr(change, name) for name in COUNT_NAMES)}
+    return {key: change for key, change in changes.items() if change.is_nonzero}
 
 
 def count_turn(connection: sa.Connection, turn: str) -> dict[UseKey, UsageCounts]:
@@ -231,3 +196,76 @@ def insert_uses(connection: sa.Connection, new: Sequence[ItemUse]) -> None:
         for use in new
     ]
     sql.insert_missing_rows(connection, uses, rows)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DailyRequestCounts:
+    """The requests of one day by what is known about them; `skills` has one entry per use on that day."""
+
+    IN_JSON: ClassVar = ("links",)
+
+    day: date
+    succeeded: int = 0
+    failed: int = 0
+    no_feedback: int = 0
+    skills: tuple[str, ...] = ()
+    # Whether everybody's requests are counted.
+    all_users: bool = field(default=False, metadata=INTERNAL)
+
+    @property
+    def total(self) -> int:
+        return self.succeeded + self.failed + self.no_feedback
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """The address of exactly the turns that each count counts, below the root of REST."""
+        scope = "&all_users=true" if self.all_users else ""
+        links = link_counts(f"/turns?since={self.day}&until={self.day}{scope}")
+        return {"total" if name == "used" else name: links[name] for name in ("used", *_REQUEST_COUNTS)}
+
+
+_REQUEST_COUNTS = ("succeeded", "failed", "no_feedback")
+
+
+def count_daily_requests(
+    connection: sa.Connection, now: datetime, number: int, user: str | None
+) -> tuple[DailyRequestCounts, ...]:
+    """Return the counts of the last days, oldest first, including days without requests; `user` None counts all."""
+    today = now.astimezone(UTC).date()
+    all_days = [today - timedelta(days=back) for back in range(number - 1, -1, -1)]
+    since = datetime.combine(all_days[0], datetime.min.time(), tzinfo=UTC)
+    went = {day: dict.fromkeys(_REQUEST_COUNTS, 0) for day in all_days}
+    is_asked = [turns.c.started_on >= since, turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES)]
+    is_asked += [] if user is None else [turns.c.user == user]
+    judged = _load_judgements(connection, sa.select(turns.c.id).where(*is_asked))
+    for id, began in connection.execute(sa.select(turns.c.id, turns.c.started_on).where(*is_asked)):
+        verdict = decide_verdict(judged[id])
+        # The clock of another host may be ahead by a day.
+        if counted := went.get(began.astimezone(UTC).date()):
+            counted[(verdict if verdict.is_known else UseVerdict.NO_FEEDBACK).value] += 1
+    used: defaultdict[date, list[str]] = defaultdict(list)
+    for item, _, at in list_skill_uses(connection, since, user=user):
+        used[at.astimezone(UTC).date()].append(item)
+    return tuple(
+        DailyRequestCounts(day=day, skills=tuple(used[day]), all_users=user is None, **went[day]) for day in all_days
+    )
+
+
+def list_skill_uses(
+    connection: sa.Connection, since: datetime, skill: tuple[str, str] | None = None, *, user: str | None = None
+) -> Sequence[tuple[str, str, datetime]]:
+    """Return the name, layer key and time of each use of a skill (or of all skills) in a real turn."""
+    table = uses.c
+    query = sa.select(table.item, table.layer, table.at).where(table.origin == TurnOrigin.REAL.value, table.at >= since)
+    if skill is not None:
+        query = query.where(table.item == skill[0], table.layer == skill[1])
+    if user is not None:
+        query = query.where(table.user == user)
+    return [(item, layer, at) for item, layer, at in connection.execute(query)]
+
+
+def count_uses_by_others(connection: sa.Connection, user: str) -> dict[tuple[str, str], int]:
+    """Return how often each skill (layer key and name) was used by anyone but this user."""
+    where = (uses.c.origin == TurnOrigin.REAL.value, uses.c.user != user)
+    query = sa.select(uses.c.layer, uses.c.item, sa.func.count()).where(*where).group_by(uses.c.layer, uses.c.item)
+    return {(layer, item): number for layer, item, number in connection.execute(query)}

@@ -14,7 +14,7 @@ from habitus import sql
 from habitus.errors import NotFound, did_you_mean
 from habitus.events import Outcome
 from habitus.journal.model import ItemUse
-from habitus.journal.usage import UsageCounts, build_run_use
+from habitus.journal.usage import build_run_use
 from habitus.plain_data import INTERNAL
 from habitus.recipes.execution import RecipePlan, RecipeProblem, get_tool_name, plan_recipe
 from habitus.skills import names, trees
@@ -24,19 +24,13 @@ from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill
 from habitus.skills.library import Library
 from habitus.skills.model import SkillState, Stage
 from habitus.sql import UtcDateTime, metadata
+from habitus.use_counts import UsageByKey, UsageCounts
+
+_COUNTED = ("used", "succeeded", "failed")
 
 
-@dataclass(frozen=True, slots=True)
-class RecipeCounts:
-    """The counts of one recipe, in the order of the table's columns."""
-
-    used: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    last_used: datetime | None = None
-
-
-# `place` is the skill's layer, or the folder of a project's layer.
+# A cache of what the journal counts, except `*_before`, which were counted before it kept each use. `place` is the
+# skill's layer, or the folder of a project's layer.
 recipe_counts = sa.Table(
     "recipe_counts",
     metadata,
@@ -47,6 +41,7 @@ recipe_counts = sa.Table(
     sa.Column("succeeded", sa.Integer, nullable=False, server_default="0"),
     sa.Column("failed", sa.Integer, nullable=False, server_default="0"),
     sa.Column("last_used", UtcDateTime),
+    *(sa.Column(f"{name}_before", sa.Integer, nullable=False, server_default="0") for name in _COUNTED),
 )
 # Place, skill and recipe.
 RecipeKey = tuple[str, str, str]
@@ -85,7 +80,7 @@ class SkillRecipe:
     status: RecipeStatus
     reason: str = ""
     problems: tuple[RecipeProblem, ...] = ()
-    counts: RecipeCounts = field(default_factory=RecipeCounts)
+    counts: UsageCounts = field(default_factory=UsageCounts)
     # The key under which its uses are counted.
     key: RecipeKey = field(default=("", "", ""), metadata=INTERNAL)
 
@@ -155,21 +150,38 @@ class RecipeCatalogue:
 
     def add_counts(self, skill: str, layer: str, recipe: str, plus: UsageCounts) -> None:
         """Add to the cached counts of a recipe; `layer` is the key of its store."""
-        kind, _, root = layer.partition(":")
-        named = {"place": root if kind == "project" else kind, "skill": skill, "recipe": recipe}
+        named = {"place": _get_place(layer), "skill": skill, "recipe": recipe}
         table = recipe_counts.c
         with sql.write_transaction(self.engine) as conn:
             sql.insert_missing_rows(conn, recipe_counts, [named])
-            values = {name: table[name] + getattr(plus, name) for name in ("used", "succeeded", "failed")}
+            values = {name: table[name] + getattr(plus, name) for name in _COUNTED}
             if plus.used > 0:
                 values["last_used"] = plus.last_used
             mine = [table[name] == value for name, value in named.items()]
             conn.execute(recipe_counts.update().where(*mine).values(values))
 
-    def _load_counts(self) -> dict[RecipeKey, RecipeCounts]:
+    def _load_counts(self, *, with_before: bool = True) -> dict[RecipeKey, UsageCounts]:
         with sql.read_transaction(self.engine) as conn:
-            rows = conn.execute(sa.select(recipe_counts)).all()
-        return {(place, skill, recipe): RecipeCounts(*counts) for place, skill, recipe, *counts in rows}
+            rows = conn.execute(sa.select(recipe_counts)).mappings().all()
+        return {
+            (row["place"], row["skill"], row["recipe"]): UsageCounts(
+                **{name: row[name] - (0 if with_before else row[f"{name}_before"]) for name in _COUNTED},
+                last_used=row["last_used"],
+            )
+            for row in rows
+        }
+
+    def find_stale_counts(self, facts: UsageByKey) -> list[str]:
+        """Return the recipes whose cached counts differ from those of the journal, as skill/recipe."""
+        expected: dict[RecipeKey, UsageCounts] = {}
+        for key, counts in facts.items():
+            named = (_get_place(key.layer), key.item, key.part)
+            if key.part:
+                expected[named] = expected.get(named, UsageCounts()) + counts
+        cached, none = self._load_counts(with_before=False), UsageCounts()
+        pairs = {key: (cached.get(key, none), expected.get(key, none)) for key in {*cached, *expected}}
+        wrong = [key for key, (one, two) in pairs.items() if any(getattr(one - two, name) for name in _COUNTED)]
+        return sorted(f"{skill}/{recipe}" for _, skill, recipe in wrong)
 
     def _load_plans(self, item: ListedSkill) -> tuple[tuple[RecipePlan, tuple[RecipeProblem, ...]], ...]:
         if item.tree_hash not in self._read:
@@ -182,7 +194,7 @@ class RecipeCatalogue:
         item: ListedSkill,
         made: RecipePlan,
         problems: tuple[RecipeProblem, ...],
-        counted: dict[RecipeKey, RecipeCounts],
+        counted: dict[RecipeKey, UsageCounts],
         taken: set[str],
     ) -> SkillRecipe:
         assert item.summary is not None
@@ -196,7 +208,7 @@ class RecipeCatalogue:
             status=status,
             reason=reason,
             problems=problems,
-            counts=counted.get(key, RecipeCounts()),
+            counts=counted.get(key, UsageCounts()),
             key=key,
         )
 
@@ -214,6 +226,12 @@ class RecipeCatalogue:
         if made.callable_name in taken:
             return RecipeStatus.TAKEN, f"another tool goes by '{made.callable_name}'"
         return RecipeStatus.ACTIVE, ""
+
+
+def _get_place(layer: str) -> str:
+    """Return the `place` of a layer, given the key of its store."""
+    kind, _, root = layer.partition(":")
+    return root if kind == "project" else kind
 
 
 def _find_missing_tools(

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
+
+from habitus.use_counts import UsageCounts
 
 Json = Any
 
@@ -193,41 +195,19 @@ class Skill(SkillSummary):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UsageCounters:
+class UsageCounters(UsageCounts):
     """Usage counts of one stage of a skill. `lifecycle.compute_reliability` turns them into a score.
 
     All but `recommended` cache what the journal counts from uses and judgements.
     """
 
-    IN_JSON: ClassVar = ("no_feedback",)
-
     recommended: int = 0
-    used: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    # Both are part of `no_feedback` and decide nothing.
-    weak_failures: int = 0
-    ran_without_error: int = 0
-    last_used: datetime | None = None
-    # Before this timestamp, standing in the prompt already counted as a use.
-    by_presence_until: datetime | None = None
-
-    @property
-    def no_feedback(self) -> int:
-        """The uses of which nobody said how they went."""
-        return max(self.used - self.succeeded - self.failed, 0)
 
     def __add__(self, other: UsageCounters) -> UsageCounters:
-        dates = [date for date in (self.last_used, other.last_used) if date is not None]
         return UsageCounters(
+            **self._combine(other, 1),
             recommended=self.recommended + other.recommended,
-            used=self.used + other.used,
-            succeeded=self.succeeded + other.succeeded,
-            failed=self.failed + other.failed,
-            weak_failures=self.weak_failures + other.weak_failures,
-            ran_without_error=self.ran_without_error + other.ran_without_error,
-            last_used=max(dates, default=None),
-            by_presence_until=self.by_presence_until or other.by_presence_until,
+            last_used=max(filter(None, (self.last_used, other.last_used)), default=None),
         )
 
 

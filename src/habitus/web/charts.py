@@ -12,9 +12,9 @@ from habitus.app.library.browsing import MapDot, SkillMap
 from habitus.evidence.estimation import EffectEstimate
 from habitus.evidence.findings import ItemFinding
 from habitus.improve.report import CandidateReport
-from habitus.journal.evidence_records import DailyRequestCounts
-from habitus.journal.usage import UsageCounts
+from habitus.journal.usage import DailyRequestCounts
 from habitus.search import IndexHit
+from habitus.use_counts import UsageCounts
 
 _WIDTH, _HEIGHT, _FOOT, _HEAD = 54, 136, 22, 20
 # Length and height of an interval's line, which runs from 100 fewer to 100 more.
@@ -70,18 +70,24 @@ def _render_usage_bar(number: int, label: str, uses: UsageCounts, most: int) -> 
     """Return one stacked bar with its total and label."""
     left, top = number * _WIDTH + 11, float(_HEIGHT)
     drawn = []
-    for kind, count in (("good", uses.succeeded), ("bad", uses.failed), ("unknown", uses.no_feedback)):
+    for kind, name in (("good", "succeeded"), ("bad", "failed"), ("unknown", "no_feedback")):
+        count = getattr(uses, name)
         tall = (_HEIGHT - _HEAD) * count / most
         top -= tall
         if count:
-            drawn.append(
-                f'<rect class="{kind}" x="{left}" y="{top:.1f}" width="{_WIDTH - 22}" height="{tall:.1f}" rx="3"/>'
-            )
+            place = f'x="{left}" y="{top:.1f}" width="{_WIDTH - 22}" height="{tall:.1f}"'
+            drawn.append(_link_mark(f'<rect class="{kind}" {place} rx="3"/>', uses.links.get(name, "")))
     middle = left + (_WIDTH - 22) / 2
     if uses.used:
-        drawn.append(f'<text x="{middle}" y="{top - 6:.1f}" text-anchor="middle">{uses.used}</text>')
+        total = f'<text x="{middle}" y="{top - 6:.1f}" text-anchor="middle">{uses.used}</text>'
+        drawn.append(_link_mark(total, uses.links.get("used", "")))
     drawn.append(f'<text x="{middle}" y="{_HEIGHT + 16}" text-anchor="middle">{escape(label)}</text>')
     return Markup("".join(drawn))
+
+
+def _link_mark(mark: str, address: str) -> str:
+    """Return a mark of a chart as a link to what it counts, if there is an address."""
+    return f'<a href="{escape(address)}">{mark}</a>' if address else mark
 
 
 def render_sparkline(values: Sequence[float | None]) -> Markup:

@@ -11,19 +11,20 @@ from habitus.events import OutcomeKind
 from habitus.evidence.estimation import EffectEstimate
 from habitus.evidence.findings import ItemVerdict, WithholdingPlan
 from habitus.jobs.model import Job, JobState
-from habitus.journal.journal import get_effective_outcome
 from habitus.journal.model import SelectionSlot, Turn
+from habitus.journal.usage import UseVerdict, decide_verdict
 from habitus.memory.model import Engram, LessonKind, LessonProducer, LessonScope, TrustLevel
-from habitus.recipes.catalogue import RecipeCounts, RecipeStatus
+from habitus.recipes.catalogue import RecipeStatus
 from habitus.recipes.execution import RecipeParameter
 from habitus.settings import DAYS, SCHEDULE_PATTERN
 from habitus.skills.layers.listing import ListedSkill
-from habitus.skills.model import ActorKind, Author, SkillSource, SkillState, Stage, UsageCounters
+from habitus.skills.model import ActorKind, Author, SkillSource, SkillState, Stage
 from habitus.skills.proposals import AGENT_INITIATED
 from habitus.skills.review import ProposalAction
 from habitus.skills.sources.importing import ImportVerdict as ImportVerdict
 from habitus.text import format_count
 from habitus.tools.model import ToolStatus
+from habitus.use_counts import UsageCounts
 from habitus.web.site_map import remove_commands
 
 STATES = {
@@ -64,6 +65,13 @@ TRUSTS = {
     TrustLevel.AUTOMATIC: "not checked",
 }
 OUTCOMES = {OutcomeKind.OK: "succeeded", OutcomeKind.FAILED: "failed", OutcomeKind.INFRA: "interrupted"}
+FEEDBACK = {
+    UseVerdict.SUCCEEDED: "succeeded",
+    UseVerdict.FAILED: "failed",
+    UseVerdict.NO_FEEDBACK: "no feedback",
+    UseVerdict.WEAK_FAILURE: "corrected by the next request",
+    UseVerdict.RAN_WITHOUT_ERROR: "ran without error",
+}
 ROLES = {
     "viewer": "viewer: can view",
     "reviewer": "reviewer: can view and review",
@@ -179,12 +187,12 @@ def get_source_label(source_type: str) -> tuple[str, str]:
     return source_type, AGENTS.get(source_type, source_type)
 
 
-def describe_turn_outcome(turn: Turn) -> tuple[str, str] | None:
-    """Return a turn's outcome as label and CSS class, or None without feedback."""
-    judged = get_effective_outcome(turn.outcomes)
-    if judged is None:
-        return None
-    return OUTCOMES[judged.kind], "good" if judged.kind is OutcomeKind.OK else "bad"
+def describe_turn_outcome(turn: Turn) -> tuple[str, str]:
+    """Return what is known about a turn as label and CSS class."""
+    verdict = decide_verdict(turn.outcomes)
+    if verdict is UseVerdict.NO_FEEDBACK and any(one.kind is OutcomeKind.INFRA for one in turn.outcomes):
+        return OUTCOMES[OutcomeKind.INFRA], "warn"
+    return FEEDBACK[verdict], {UseVerdict.SUCCEEDED: "good", UseVerdict.FAILED: "bad"}.get(verdict, "")
 
 
 def describe_effect(effect: EffectEstimate) -> str:
@@ -246,13 +254,20 @@ def describe_author(author: Author) -> str:
             return f"an agent ({author.name})" if author.name else "an agent"
 
 
-def describe_skill_uses(counters: UsageCounters) -> str:
+def describe_skill_uses(counters: UsageCounts) -> str:
     """Return how often a skill was used and how often it succeeded."""
+    return "".join(text for text, _ in list_use_counts(counters))
+
+
+def list_use_counts(counters: UsageCounts) -> list[tuple[str, str]]:
+    """Return the parts of the sentence about the uses of a skill, each with the name of the count that it states."""
     if not counters.used:
-        return "not used yet"
-    known = ((counters.succeeded, "succeeded"), (counters.failed, "failed"), (counters.no_feedback, "no feedback"))
-    told = ", ".join(f"{count} {name}" for count, name in known if count)
-    return f"used {format_count(counters.used, 'time')}: {told}"
+        return [("not used yet", "")]
+    parts = [("used ", ""), (format_count(counters.used, "time"), "used")]
+    for name in (UseVerdict.SUCCEEDED, UseVerdict.FAILED, UseVerdict.NO_FEEDBACK):
+        if count := getattr(counters, name):
+            parts += [(": " if len(parts) == 2 else ", ", ""), (f"{count:,} {FEEDBACK[name]}", name.value)]
+    return parts
 
 
 def describe_interval(effect: EffectEstimate) -> str:
@@ -292,7 +307,7 @@ def describe_evidence_plan(plan: WithholdingPlan) -> str:
     )
 
 
-def describe_recipe_runs(counts: RecipeCounts) -> str:
+def describe_recipe_runs(counts: UsageCounts) -> str:
     """Return how often a recipe ran and succeeded."""
     return f"run {format_count(counts.used, 'time')}, {counts.succeeded} succeeded"
 

@@ -18,8 +18,10 @@ from habitus.skills import names
 from habitus.skills.choosing.finding import SkillFinder
 from habitus.skills.choosing.menu import format_menu_line
 from habitus.skills.choosing.selection import list_companions
+from habitus.skills.layers.listing import sum_counters
 from habitus.skills.model import Skill, SkillState, SkillSummary
 from habitus.text import escape_block, to_one_line
+from habitus.use_counts import COUNT_NAMES, UsageCounts
 
 
 def build_reading_tools(
@@ -167,10 +169,15 @@ def build_list_skills_tool(view: LibraryView) -> Tool:
             and item.name not in view.list_pending()
             and (item.name in allowed or (item.state in others and not item.summary.manifest.admin_only))
         ]
+        used = {
+            address: usage
+            for address, stages in view.library.read_all_counters().items()
+            if (usage := sum_counters(stages)).used
+        }
         return build_json_result(
             {
                 "skills": [
-                    _describe(view, skill)
+                    _describe(view, skill, used.get((skill.layer, skill.name)))
                     for skill in (*found, *view.list_pending().values())
                     if (given.tag is None or skill.has_tag(given.tag)) and not skill.manifest.disable_model_invocation
                 ]
@@ -180,8 +187,9 @@ def build_list_skills_tool(view: LibraryView) -> Tool:
     return Tool(arguments=ListSkills, run=run, access=Access.VIEWER, is_parallel=True, reach=ToolReach.NOTHING)
 
 
-def _describe(view: LibraryView, skill: SkillSummary) -> dict[str, object]:
-    """Return a skill as data; a pending change of this conversation is marked."""
+def _describe(view: LibraryView, skill: SkillSummary, usage: UsageCounts | None = None) -> dict[str, object]:
+    """Return a skill as data, with its counts if it was used; a pending change of this conversation is marked."""
+    counts = () if usage is None else (*COUNT_NAMES, "no_feedback")
     return {
         "name": skill.name,
         "title": skill.title,
@@ -189,6 +197,7 @@ def _describe(view: LibraryView, skill: SkillSummary) -> dict[str, object]:
         "tags": list(skill.tags),
         "source": skill.source.value,
         **describe_version(view, skill.name),
+        **({"usage": {name: getattr(usage, name) for name in counts}} if counts else {}),
     }
 
 

@@ -6,7 +6,7 @@ The usage of one skill is counted by version and week.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from habitus.app.home import Home
@@ -17,14 +17,15 @@ from habitus.evidence.estimation import EffectEstimate, estimate_items
 from habitus.evidence.findings import ItemFinding, add_observations
 from habitus.evidence.model import ItemKind
 from habitus.improve.report import describe_result
-from habitus.journal.usage import COUNT_NAMES, JudgedUse, UsageCounts
+from habitus.journal.usage import JudgedUse
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import SelectionInput
 from habitus.skills.layers.layer import format_address
-from habitus.skills.layers.listing import ListedSkill, sum_counters
+from habitus.skills.layers.listing import ListedSkill, locate_uses, sum_counters
 from habitus.skills.library import Library
-from habitus.skills.model import SkillState, SkillVersion, UsageCounters
+from habitus.skills.model import SkillState, SkillVersion
 from habitus.text import estimate_tokens
+from habitus.use_counts import UsageCounts
 
 # Skills shown, and weeks at which the effect of each is estimated.
 _HELPS, _WEEKS = 12, 6
@@ -105,10 +106,11 @@ class TriedCandidateSummary:
     summary: str
 
 
-def list_skill_effects(home: Home) -> tuple[SkillEffect, ...]:
+# In the functions below, `user` restricts conversations and uses to that user's; None means all users.
+def list_skill_effects(home: Home, user: str | None) -> tuple[SkillEffect, ...]:
     """Return the effects of the best-known skills, the most helpful first."""
-    now = home.clock()
-    kept = home.evidence.list_exposures()
+    now, uses = home.clock(), _count_uses(home, user)
+    kept = home.journal.load_exposures(user=user)
     rows = make_observations(kept, list_chosen_items(kept), now)
     skills = [row for row in rows if row.item.kind is ItemKind.SKILL]
     timestamps = [now - timedelta(weeks=weeks) for weeks in reversed(range(_WEEKS))]
@@ -129,15 +131,15 @@ def list_skill_effects(home: Home) -> tuple[SkillEffect, ...]:
                 for at, found in zip(timestamps, history, strict=True)
             ],
             tokens=history[-1][item].tokens,
-            used=history[-1][item].used,
+            used=uses.get(name.partition("@")[0], 0),
         )
         for name, item, effect in sorted(surest, key=lambda one: -one[2].value)
     )
 
 
-def compute_menu_cost(home: Home) -> MenuCost:
+def compute_menu_cost(home: Home, user: str | None) -> MenuCost:
     """Return the tokens of the menu in total and by line."""
-    drawn, uses = _make_menu(home), _count_uses(home.skills)
+    drawn, uses = _make_menu(home), _count_uses(home, user)
     lines = [
         MenuLineCost(name=name, tokens=cost, used=uses.get(name, 0))
         for name, cost in _compute_line_costs(drawn).items()
@@ -152,9 +154,9 @@ def compute_menu_cost(home: Home) -> MenuCost:
     )
 
 
-def list_unused_skills(home: Home) -> tuple[UnusedSkill, ...]:
+def list_unused_skills(home: Home, user: str | None) -> tuple[UnusedSkill, ...]:
     """Return the skills that have been active for two weeks and were never used, oldest first."""
-    uses, costs, since = _count_uses(home.skills), _compute_line_costs(_make_menu(home)), home.clock() - _UNUSED_AFTER
+    uses, costs, since = _count_uses(home, user), _compute_line_costs(_make_menu(home)), home.clock() - _UNUSED_AFTER
     found = [
         UnusedSkill(name=item.name, since=item.summary.created_on, tokens=costs.get(item.name, 0))
         for item in home.skills.list_skills()
@@ -175,9 +177,14 @@ def _compute_line_costs(drawn: menu.SkillMenu) -> dict[str, int]:
     return {name: estimate_tokens(line) for name, line in zip(drawn.shown, lines, strict=False)}
 
 
-def _count_uses(skills: Library) -> dict[str, int]:
-    counted = skills.read_all_counters().items()
-    return {name: sum(stages.values(), UsageCounters()).used for (_, name), stages in counted}
+def _count_uses(home: Home, user: str | None) -> dict[str, int]:
+    """Return the uses of each skill; those from before each use had a user count for everybody."""
+    others = home.journal.count_uses_by_others(user) if user is not None else {}
+    keys = {layer.name: layer.store.key for layer in home.skills.layers}
+    return {
+        name: sum_counters(stages).used - others.get((keys[layer], name), 0)
+        for (layer, name), stages in home.skills.read_all_counters().items()
+    }
 
 
 def compute_confusion(home: Home) -> ConfusionMatrix:
@@ -232,7 +239,7 @@ def read_skill_usage(home: Home, item: ListedSkill) -> SkillUsageHistory:
             (version.number, _count_version_uses(home.skills, item, version.number))
             for version in _list_latest_versions(home.skills, item)
         ),
-        weeks=_count_weekly_uses(used, home.clock()),
+        weeks=_count_weekly_uses(used, home.clock(), locate_uses(item.layer, item.name)),
         items=home.evidence.find_skill(item),
     )
 
@@ -243,10 +250,10 @@ def _list_latest_versions(skills: Library, item: ListedSkill) -> Iterable[SkillV
 
 def _count_version_uses(skills: Library, item: ListedSkill, number: int) -> UsageCounts:
     counted = sum_counters(skills.read_counters(format_address(item.name, item.layer), version=number))
-    return UsageCounts(**{name: getattr(counted, name) for name in COUNT_NAMES}, last_used=counted.last_used)
+    return replace(counted, address=f"{locate_uses(item.layer, item.name)}?version={number}")
 
 
-def _count_weekly_uses(used: Iterable[JudgedUse], now: datetime) -> tuple[tuple[date, UsageCounts], ...]:
+def _count_weekly_uses(used: Iterable[JudgedUse], now: datetime, address: str) -> tuple[tuple[date, UsageCounts], ...]:
     """Count the uses by week, with the empty weeks in between for a chart."""
     counted: dict[date, UsageCounts] = {}
     for one in used:
@@ -257,7 +264,11 @@ def _count_weekly_uses(used: Iterable[JudgedUse], now: datetime) -> tuple[tuple[
     last = _get_monday(now)
     first = max(min(counted), last - timedelta(weeks=_WEEKS_SHOWN - 1))
     weeks = [first + timedelta(weeks=number) for number in range((last - first).days // 7 + 1)]
-    return tuple((week, counted.get(week, UsageCounts())) for week in weeks)
+    end = timedelta(days=6)
+    return tuple(
+        (week, replace(counted.get(week, UsageCounts()), address=f"{address}?since={week}&until={week + end}"))
+        for week in weeks
+    )
 
 
 def _get_monday(timestamp: datetime) -> date:

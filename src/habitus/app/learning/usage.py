@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import sqlalchemy as sa
 
 from habitus import sql
 from habitus.app.home import Home
-from habitus.journal.usage import COUNT_NAMES, UsageByKey, UsageObserver
+from habitus.journal.usage import UsageObserver
 from habitus.skills.model import Stage
-from habitus.skills.stores.usage_cache import CounterKey, add_usage, read_cached_usage
+from habitus.skills.stores.usage_cache import add_usage, read_cached_usage
+from habitus.use_counts import UsageByKey, UsageCounts, UseKey
 
 
 class CachedUsage(UsageObserver):
@@ -23,12 +25,9 @@ class CachedUsage(UsageObserver):
         """Add the changes to the counters, in the transaction of the journal where both share a database."""
         home = self._home
         for key, change in changes.items():
-            counter = CounterKey(layer=key.layer, item=key.item, version=key.version, stage=key.stage)
-            plus = {name: getattr(change, name) for name in COUNT_NAMES}
-            last_used = change.last_used if change.used > 0 else None
             for engine in _list_engines(home):
                 with sql.write_transaction(engine) as connection:
-                    if add_usage(connection, counter, plus, last_used):
+                    if add_usage(connection, key, change):
                         break
             if key.part:
                 home.recipes.add_counts(key.item, key.layer, key.part, change)
@@ -51,20 +50,19 @@ def _list_engines(home: Home) -> Iterator[sa.Engine]:
 
 
 def find_stale_counters(home: Home) -> list[str]:
-    """Return the skills of the shared database whose counters differ from what the journal counts."""
+    """Return the skills and recipes of the shared database whose counters differ from what the journal counts."""
     with sql.read_transaction(home.shared) as connection:
         cached = read_cached_usage(connection)
-        facts: dict[CounterKey, dict[str, int]] = {}
-        for key, counts in home.journal.count_all_uses().items():
-            counter = CounterKey(layer=key.layer, item=key.item, version=key.version, stage=key.stage)
-            known = facts.setdefault(counter, dict.fromkeys(COUNT_NAMES, 0))
-            for name in COUNT_NAMES:
-                known[name] += getattr(counts, name)
-    none = dict.fromkeys(COUNT_NAMES, 0)
+        counted: dict[UseKey, UsageCounts] = {}
+        facts = home.journal.count_all_uses()
+        for key, counts in facts.items():
+            whole = replace(key, part="")
+            counted[whole] = counted.get(whole, UsageCounts()) + counts
     there = {(key.layer, key.item) for key in cached}
+    none = UsageCounts()
     differing = {
         f"{key.item}@{key.layer}"
-        for key in {*cached, *facts}
-        if (key.layer, key.item) in there and cached.get(key, none) != facts.get(key, none)
+        for key in {*cached, *counted}
+        if (key.layer, key.item) in there and (cached.get(key, none) - counted.get(key, none)).is_nonzero
     }
-    return sorted(differing)
+    return [*sorted(differing), *home.recipes.find_stale_counts(facts)]

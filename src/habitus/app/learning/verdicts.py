@@ -15,7 +15,7 @@ from habitus.events import AgentEvent, EventKind
 from habitus.evidence.findings import ItemFinding, ItemVerdict, VersionRollback, is_ignored
 from habitus.evidence.model import EvidenceItem, ItemKind
 from habitus.journal.model import TurnOrigin
-from habitus.journal.usage import JudgedUse, UseKey, UseVerdict
+from habitus.journal.usage import JudgedUse, UseVerdict
 from habitus.memory.model import Engram
 from habitus.recipes.catalogue import RecipeStatus, SkillRecipe
 from habitus.skills import trees
@@ -32,6 +32,7 @@ from habitus.skills.lifecycle import (
 )
 from habitus.skills.model import ActorKind, Author, SkillState, Stage, UsageCounters
 from habitus.skills.review import Proposal, ProposalAction, SkillChange
+from habitus.use_counts import UseKey
 
 MAX_LESSONS = 10_000
 # Turns that a reason names.
@@ -78,8 +79,7 @@ class _ActiveItems:
                 counted = self.home.skills.get_layer(skill.layer).store.read_counters(
                     skill.name, version=found.item.version
                 )
-                steps = counted.get(Stage.STEPS, UsageCounters())
-                return UsageCounters() if steps.by_presence_until is not None else steps
+                return counted.get(Stage.STEPS, UsageCounters())
             case ItemKind.RECIPE:
                 return _count_runs(self._recipes[found.item.name])
             case _:

@@ -14,6 +14,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
 from types import MappingProxyType, NoneType
 from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
@@ -34,7 +35,7 @@ ItemT = TypeVar("ItemT")
 USE_CASE_GROUPS = (
     *("agents", "evidence", "finding", "identity", "improving", "jobs", "lessons", "overview", "pads", "pausing"),
     *("recipes", "review", "secrets", "sessions", "settings", "skills", "sources", "storage", "tasks", "tools"),
-    *("trusting", "undoing", "users", "writing"),
+    *("trusting", "undoing", "users", "uses", "writing"),
 )
 
 
@@ -282,6 +283,8 @@ PageCursor = Annotated[str, option("Start after this item: the 'next' of the pre
 AllUsers = Annotated[bool, option("All users; for admins only.")]
 SkillName = Annotated[str, argument("A skill: name, or name@layer.", completes="skills")]
 Reason = Annotated[str, option("Reason, for the history.")]
+FirstDay = Annotated[str, option("The first day, as YYYY-MM-DD in UTC.")]
+LastDay = Annotated[str, option("The last day, as YYYY-MM-DD in UTC.")]
 # The version that a change is based on: `--expect` on the command line, If-Match over REST.
 ExpectedVersion = Annotated[
     str | None, InputField(help="Fail unless this is its current version.", given_flags=("--expect",), is_version=True)
@@ -313,6 +316,14 @@ def paginate_items(
         raise Invalid(f"No page of {name} begins after '{after}'.", hint="Start again without 'after'.")
     end = len(items) if limit is None else start + limit
     return ResultPage(items=items[start:end], next=key(items[end - 1]) if end < len(items) else None, total=len(items))
+
+
+def parse_day(text: str, *, days: int = 0) -> datetime | None:
+    """Return the beginning of a day in UTC, or of one some days later; None for an empty text."""
+    try:
+        return datetime.combine(date.fromisoformat(text), time(), tzinfo=UTC) + timedelta(days=days) if text else None
+    except (ValueError, OverflowError):
+        raise Invalid(f"'{text}' is not a day.", hint="Write it as YYYY-MM-DD.") from None
 
 
 def format_etag(version: int, layer: str = "") -> str:

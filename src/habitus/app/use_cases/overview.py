@@ -12,18 +12,18 @@ from typing import Annotated
 from habitus.access import Access
 from habitus.app.conversations import models
 from habitus.app.conversations.past_sessions import list_past_sessions
-from habitus.app.home import Home, open_read_transaction
+from habitus.app.home import Home, open_read_transaction, resolve_user_filter
 from habitus.app.learning import insights, learning
 from habitus.app.library.browsing import USAGE_DAYS, MapCluster, build_skill_map
 from habitus.app.library.undoing import build_change_undo
 from habitus.app.review import inbox
 from habitus.app.use_cases.agents import AgentActivity, list_agent_activity
-from habitus.app.use_cases.declaration import PageLimit, SkillName, argument, use_case
+from habitus.app.use_cases.declaration import AllUsers, PageLimit, SkillName, argument, use_case
 from habitus.app.use_cases.finding import NamedReason
 from habitus.app.use_cases.skills import ListSkillsRequest, filter_skills, list_all_skills
 from habitus.evidence.findings import VersionRollback
-from habitus.journal.evidence_records import DailyRequestCounts
 from habitus.journal.model import SessionSummary
+from habitus.journal.usage import DailyRequestCounts
 from habitus.memory.model import Engram, LessonProducer
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.library import Library
@@ -92,11 +92,12 @@ class OverviewReport:
 
 
 @use_case("", route="GET /overview", access=Access.VIEWER)
-def show_overview(home: Home) -> OverviewReport:
-    """Show the last thirty days: requests and their outcomes, pending reviews, what helps or hurts, and agents."""
-    now = home.clock()
+def show_overview(home: Home, all_users: AllUsers = False) -> OverviewReport:
+    """Show the last thirty days: your requests and their outcomes, pending reviews, what helps or hurts, and agents."""
+    now, user = home.clock(), resolve_user_filter(home.settings, all_users)
     with open_read_transaction(home):
-        days, heard = home.journal.count_daily_requests(USAGE_DAYS), home.journal.get_last_request_times()
+        days = home.journal.count_daily_requests(USAGE_DAYS, user=user)
+        heard = home.journal.get_last_request_times(user=user)
     summaries = [item.summary for item in home.skills.list_skills() if item.summary is not None]
     recent = [one for one in summaries if one.modified_on is not None and one.modified_on >= now - _WEEK]
     helps, hurts = _find_known_effects(home)
@@ -274,12 +275,16 @@ class InsightsReport:
 
 
 @use_case("", route="GET /insights", access=Access.OPEN_READING)
-def show_insights(home: Home) -> InsightsReport:
-    """Show effects over time, the cost of the menu, unused and confused skills, and the candidates tried."""
+def show_insights(home: Home, all_users: AllUsers = False) -> InsightsReport:
+    """Show effects over time, the cost of the menu, unused and confused skills, and the candidates tried.
+
+    Conversations and uses are yours, unless an admin asks for those of all users.
+    """
+    user = resolve_user_filter(home.settings, all_users)
     return InsightsReport(
-        effects=insights.list_skill_effects(home),
-        menu=insights.compute_menu_cost(home),
-        unused=insights.list_unused_skills(home),
+        effects=insights.list_skill_effects(home, user),
+        menu=insights.compute_menu_cost(home, user),
+        unused=insights.list_unused_skills(home, user),
         confusion=insights.compute_confusion(home),
         improvements=insights.list_tried_candidates(home),
     )

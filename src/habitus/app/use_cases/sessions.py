@@ -16,16 +16,19 @@ from habitus.app.library.uploading import UploadedFile
 from habitus.app.use_cases.declaration import (
     MAX_TEXT_CHARS,
     AllUsers,
+    FirstDay,
+    LastDay,
     PageCursor,
     PageLimit,
     argument,
     option,
     paginate_items,
+    parse_day,
     use_case,
 )
 from habitus.errors import Invalid
-from habitus.events import OutcomeKind
 from habitus.journal.model import SessionSummary, Turn, TurnFilter
+from habitus.journal.usage import UseVerdict
 
 # Per message.
 MAX_FILES = 20
@@ -89,25 +92,29 @@ class TurnPage:
     next: str | None
 
 
-@use_case("", route="GET /turns", access=Access.VIEWER, example={"q": "invoice", "outcome": OutcomeKind.FAILED})
+@use_case("", route="GET /turns", access=Access.VIEWER, example={"q": "invoice", "outcome": UseVerdict.FAILED})
 def find_turns(
     home: Home,
     q: Annotated[str, option("Words in the request.")] = "",
     agent: Annotated[str, option("Source: web, repl, mcp, an agent's name …")] = "",
-    outcome: Annotated[OutcomeKind | None, option("The outcome.")] = None,
-    skill: Annotated[str, option("A skill that was included in full.")] = "",
+    outcome: Annotated[UseVerdict | None, option("What is known about it.")] = None,
+    skill: Annotated[str, option("A skill that was used; * for any.")] = "",
+    since: FirstDay = "",
+    until: LastDay = "",
     limit: PageLimit = 50,
     after: PageCursor = "",
     all_users: AllUsers = False,
     user: Annotated[str, option("Only this user; for admins.")] = "",
 ) -> TurnPage:
-    """Find turns by request, agent, outcome or skill, most recent first."""
+    """Find turns by request, agent, outcome, skill or day, most recent first."""
     of = TurnFilter(
         user=resolve_user_filter(home.settings, all_users, user),
         text=q,
         source_type=agent,
         skill=skill,
-        outcome=outcome,
+        verdict=outcome or "",
+        since=parse_day(since),
+        before=parse_day(until, days=1),
     )
     # One more than asked for tells whether there is a next page.
     found = home.journal.find_turns(of, limit=limit + 1, after=after)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 from habitus import sql
@@ -36,6 +35,7 @@ from habitus.skills.layers.listing import (
     SkillEntry,
     SkillListPage,
     describe_source_counts,
+    locate_uses,
     sum_counters,
 )
 from habitus.skills.library import Library
@@ -386,23 +386,12 @@ def diff_versions(
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageStats:
+class StageStats(UsageCounters):
     """The usage of one stage of a skill."""
 
     name: str
     layer: str
     stage: Stage
-    recommended: int
-    used: int
-    succeeded: int
-    failed: int
-    no_feedback: int
-    # Both are part of `no_feedback`: the next request corrected it, or the turn ended without an error.
-    weak_failures: int
-    ran_without_error: int
-    last_used: datetime | None
-    # Until then, being in the prompt counted as a use.
-    by_presence_until: datetime | None
     # None if no use has an outcome.
     reliability: float | None
 
@@ -431,8 +420,7 @@ def show_stats(
             layer=layer,
             stage=stage,
             reliability=round(lifecycle.compute_reliability(counters), 3) if lifecycle.has_outcomes(counters) else None,
-            no_feedback=counters.no_feedback,
-            **asdict(counters),
+            **asdict(replace(counters, address=f"{locate_uses(layer, skill)}?stage={stage.value}")),
         )
         for (layer, skill), stages in sorted(found.items())
         for stage, counters in stages.items()

@@ -16,6 +16,7 @@ from habitus.cli.opening import open_habitus
 from habitus.errors import StorageFailed, did_you_mean
 from habitus.journal.journal import get_effective_outcome
 from habitus.journal.model import Turn, TurnMessage
+from habitus.journal.usage import decide_verdict
 from habitus.llm.model import AssistantMessage, ToolResultMessage
 
 SessionIdArgument = Annotated[str, typer.Argument(help="A session id, or its beginning.")]
@@ -108,9 +109,9 @@ def _shorten_text(text: str, most: int = 400) -> str:
 
 def _describe_outcome(turn: Turn) -> str:
     """Return a turn's outcome with its source and reason, and the tokens it used."""
-    judged = get_effective_outcome(turn.outcomes)
-    went = "no feedback" if judged is None else f"{judged.kind.value} (by {judged.source}"
+    judged, verdict = get_effective_outcome(turn.outcomes), decide_verdict(turn.outcomes)
+    went = verdict.value.replace("_", " ") if verdict.is_known else "no feedback"
     if judged is not None:
-        went += f": {judged.reason})" if judged.reason else ")"
+        went += f" ({judged.kind.value} by {judged.source}" + (f": {judged.reason})" if judged.reason else ")")
     tokens = f"{turn.usage.get('input_tokens', 0):,.0f} → {turn.usage.get('output_tokens', 0):,.0f} tokens"
     return f"{went}, {tokens}"

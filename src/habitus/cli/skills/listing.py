@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from habitus.app.use_cases import skills
+from habitus.app.use_cases.uses import ListUsesResult
 from habitus.cli import inputs, output
 from habitus.cli.completion import JsonOption, SkillNameArgument, WideOption
 from habitus.cli.opening import open_habitus
@@ -101,15 +102,26 @@ def show_stats(context: typer.Context, result: skills.SkillStatsReport, wide: Wi
     ]
     titles = [column.replace("_", " ") for column in columns]
     output.print_table_or_message("No uses yet.", titles, rows, wide="name", is_cut=not wide)
-    for row in result.stats:
-        if row.by_presence_until is not None:
-            told = f"Until {row.by_presence_until:%Y-%m-%d} a text that only stood in the prompt counted as used"
-            output.print_line(
-                f"{row.name} ({row.stage.label}): {told}; 'habitus curate --apply' counts anew what it can."
-            )
     for arms in result.trials:
         told = f"{arms.item} v{arms.version}: {arms.offered:,} with it, {arms.withheld:,} without."
         output.print_line(f"In trials, which count as no use: {told}")
+
+
+def list_uses(context: typer.Context, result: ListUsesResult, wide: WideOption = False) -> None:
+    rows = [
+        (
+            inputs.format_timestamp(use.timestamp),
+            use.outcome.value.replace("_", " "),
+            f"v{use.version} {use.recipe or use.stage.label}",
+            use.turn,
+            to_one_line(use.request) or ("" if use.user else "by another user"),
+        )
+        for use in result.uses
+    ]
+    columns = ("used on", "outcome", "stage", "turn", "request")
+    output.print_table_or_message("No uses.", columns, rows, wide="request", is_cut=not wide)
+    if result.next:
+        output.print_line(f"{len(result.uses)} of {result.total}; go on with --after {result.next}")
 
 
 def _describe_reliability(reliability: float | None) -> str:

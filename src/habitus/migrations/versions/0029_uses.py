@@ -43,10 +43,15 @@ def upgrade() -> None:
         op.add_column("skill_counters", sa.Column(name, sa.Integer, nullable=False, server_default="0"))
     # Version 0 holds what another system counted; that stays as it was told.
     op.execute("UPDATE skill_counters SET succeeded = 0, failed = 0 WHERE stage = 'steps' AND version <> 0")
+    # A text that only stood in the prompt was no use.
+    op.execute("UPDATE skill_counters SET used = 0 WHERE by_presence_until IS NOT NULL AND version <> 0")
     op.execute(
         "UPDATE skill_counters SET used_before = used, succeeded_before = succeeded, failed_before = failed "
         "WHERE version <> 0"
     )
+    for name in ("used", "succeeded", "failed"):
+        op.add_column("recipe_counts", sa.Column(f"{name}_before", sa.Integer, nullable=False, server_default="0"))
+    op.execute("UPDATE recipe_counts SET used_before = used, succeeded_before = succeeded, failed_before = failed")
     if op.get_bind().dialect.name == "postgresql":
         mine = 'habitus_may("user")'
         op.execute(f"CREATE POLICY of_user ON uses USING ({mine}) WITH CHECK ({mine})")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from habitus.files import Tree
 from habitus.plain_data import to_plain
 from habitus.skills import lifecycle, trees
-from habitus.skills.layers.layer import Layer, merge_summaries
+from habitus.skills.layers.layer import Layer, format_address, merge_summaries
 from habitus.skills.layers.name_map import SortedNameMap
 from habitus.skills.lifecycle import GateContext
 from habitus.skills.model import (
@@ -276,7 +276,8 @@ class SkillEntry:
     def as_json(self) -> dict[str, Any]:
         """Return the skill, its state and its counters as one flat object."""
         item, summary = self.item, self.item.summary
-        told = {name: to_plain(getattr(item, name)) for name in _LISTED_FIELDS} | {"counters": to_plain(self.counters)}
+        counters = replace(self.counters, address=locate_uses(item.layer, item.name))
+        told = {name: to_plain(getattr(item, name)) for name in _LISTED_FIELDS} | {"counters": to_plain(counters)}
         if summary is None:
             return told
         return (
@@ -313,6 +314,11 @@ class SkillDetails(SkillEntry):
         body = {"body": self.skill.body} if self.skill is not None else {}
         more = {name: list(getattr(self, name)) for name in ("files", "source_counts", "missing_packages", "evidence")}
         return {**SkillEntry.as_json(self), **body, **more, "origin": self.origin}
+
+
+def locate_uses(layer: str, name: str) -> str:
+    """Return the address that lists the uses of a skill, on the page and below the root of REST."""
+    return f"/skills/{format_address(name, layer)}/uses"
 
 
 def sum_counters(stages: Mapping[Stage, UsageCounters]) -> UsageCounters:

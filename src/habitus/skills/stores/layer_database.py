@@ -442,4 +442,5 @@ def _batched(keys: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _parse_counters(row: Any) -> UsageCounters:
-    return UsageCounters(**{field.name: getattr(row, field.name) for field in fields(UsageCounters)})
+    stored = {field.name for field in fields(UsageCounters)} - {"address"}
+    return UsageCounters(**{name: getattr(row, name) for name in stored})

@@ -79,7 +79,7 @@ counters = sa.Table(
     sa.Column("succeeded", sa.Integer, nullable=False, server_default="0"),
     sa.Column("failed", sa.Integer, nullable=False, server_default="0"),
     sa.Column("last_used", UtcDateTime),
-    sa.Column("by_presence_until", UtcDateTime),  # before then, standing in the prompt counted as a use
+    sa.Column("by_presence_until", UtcDateTime),  # read by older releases only
     sa.Column("weak_failures", sa.Integer, nullable=False, server_default="0"),
     sa.Column("ran_without_error", sa.Integer, nullable=False, server_default="0"),
     # Counted before the journal kept each use; the rest is a cache of what the journal counts.

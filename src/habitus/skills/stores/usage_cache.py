@@ -7,7 +7,6 @@ read it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,19 +16,9 @@ from habitus import sql
 from habitus.skills.model import Stage
 from habitus.skills.stores.base import IMPORTED_COUNTS_VERSION
 from habitus.skills.stores.tables import counters, skills
+from habitus.use_counts import COUNT_NAMES, UsageCounts, UseKey
 
-_CACHED = ("used", "succeeded", "failed", "weak_failures", "ran_without_error")
 _CARRIED = ("used", "succeeded", "failed")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class CounterKey:
-    """A stage of one version of a skill; `layer` is the key of its store."""
-
-    layer: str
-    item: str
-    version: int
-    stage: str
 
 
 def add_counts(
@@ -53,24 +42,25 @@ def add_counts(
     )
 
 
-def add_usage(connection: sa.Connection, key: CounterKey, plus: Mapping[str, int], last_used: datetime | None) -> bool:
+def add_usage(connection: sa.Connection, key: UseKey, plus: UsageCounts) -> bool:
     """Add to the counters of a skill by its layer and name, also of an archived one; False if it is not here."""
     mine = sa.select(skills.c.id).where(skills.c.layer == key.layer, skills.c.name == key.item)
     newest = mine.order_by(skills.c.archived_on.is_not(None), skills.c.id.desc()).limit(1)
     found = connection.execute(newest).scalar()
     if found is None:
         return False
-    add_counts(connection, {found: key.version}, Stage(key.stage), plus, last_used)
+    numbers = {name: getattr(plus, name) for name in COUNT_NAMES}
+    last_used = plus.last_used if plus.used > 0 else None
+    add_counts(connection, {found: key.version}, Stage(key.stage), numbers, last_used)
     return True
 
 
-def read_cached_usage(connection: sa.Connection) -> dict[CounterKey, dict[str, int]]:
+def read_cached_usage(connection: sa.Connection) -> dict[UseKey, UsageCounts]:
     """Return the cached counts of every skill without those counted before the journal kept each use."""
     query = sa.select(counters, skills.c.layer, skills.c.name).join(skills)
-    found: dict[CounterKey, dict[str, int]] = {}
+    found: dict[UseKey, UsageCounts] = {}
     for row in connection.execute(query.where(counters.c.version != IMPORTED_COUNTS_VERSION)).mappings():
-        key = CounterKey(layer=row["layer"], item=row["name"], version=row["version"], stage=row["stage"])
-        known = found.setdefault(key, dict.fromkeys(_CACHED, 0))
-        for name in _CACHED:
-            known[name] += row[name] - (row[f"{name}_before"] if name in _CARRIED else 0)
+        key = UseKey(layer=row["layer"], item=row["name"], version=row["version"], stage=row["stage"])
+        counted = {name: row[name] - (row[f"{name}_before"] if name in _CARRIED else 0) for name in COUNT_NAMES}
+        found[key] = found.get(key, UsageCounts()) + UsageCounts(**counted)
     return found

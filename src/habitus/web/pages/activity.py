@@ -14,8 +14,8 @@ from habitus.app.conversations.past_sessions import build_turn_details, get_past
 from habitus.app.home import resolve_user_filter
 from habitus.app.learning.learning import record_judgement
 from habitus.app.use_cases.sessions import find_turns
-from habitus.events import OutcomeKind
 from habitus.journal.model import SourceKind
+from habitus.journal.usage import UseVerdict
 from habitus.web.api.schemas import RequestHome
 from habitus.web.rendering import FlashMessage, render_page
 from habitus.web.routing import AccessRouter
@@ -34,24 +34,36 @@ def show_activity(
     outcome: str = "",
     skill: str = "",
     user: str = "",
+    since: str = "",
+    until: str = "",
     turn: str = "",
     after: str = "",
 ) -> HTMLResponse:
     """Show the list of turns with the requested one open, or on a wide screen the first."""
-    is_known = outcome in list(OutcomeKind)
+    is_known = outcome in list(UseVerdict)
     is_everybody, one_user = user == "*", "" if user == "*" else user
     found = find_turns(
         habitus,
         q=q[:1000],
         agent=agent,
-        outcome=OutcomeKind(outcome) if is_known else None,
+        outcome=UseVerdict(outcome) if is_known else None,
         skill=skill,
+        since=since,
+        until=until,
         limit=_PAGE_SIZE,
         after=after,
         all_users=is_everybody,
         user=one_user,
     )
-    filters = {"q": q, "agent": agent, "outcome": outcome if is_known else "", "skill": skill, "user": user}
+    filters = {
+        "q": q,
+        "agent": agent,
+        "outcome": outcome if is_known else "",
+        "skill": skill,
+        "user": user,
+        "since": since,
+        "until": until,
+    }
     mine = resolve_user_filter(habitus.settings, is_everybody, one_user)
     first = turn or (found.turns[0].id if found.turns else "")
     return render_page(

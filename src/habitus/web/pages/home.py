@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from habitus.access import Access
 from habitus.app import Habitus
+from habitus.app.home import resolve_user_filter
 from habitus.app.learning import insights
 from habitus.app.learning.learning import list_repeated_failures
 from habitus.app.library import explaining
@@ -19,6 +20,7 @@ from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases import review
 from habitus.app.use_cases.overview import OverviewReport, TodayReport, build_today_report, show_overview
 from habitus.evidence.estimation import EffectEstimate
+from habitus.journal.usage import UseVerdict
 from habitus.skills.model import SkillState
 from habitus.skills.review import Proposal
 from habitus.web import charts, inbox_labels, site_map
@@ -65,7 +67,9 @@ def show_home(request: Request, habitus: RequestHome) -> Response:
 
 def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None = None) -> HTMLResponse:
     """Return the home page."""
-    found, first = show_overview(habitus), build_today_report(habitus, with_contents=False)
+    scope = PageScope.read(request, habitus)
+    found = show_overview(habitus, all_users=scope.all_users)
+    first = build_today_report(habitus, with_contents=False)
     effects = {
         one.name: EffectEstimate(value=one.value, low=one.low, high=one.high) for one in (*found.helps, *found.hurts)
     }
@@ -75,7 +79,9 @@ def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None =
         "home.html",
         said=said,
         found=found,
-        tiles=_build_tiles(found),
+        scope=scope,
+        tiles=_build_tiles(found, scope),
+        counts=_link_outcomes(found, scope),
         needs=_list_attention_items(habitus, first, may_decide=request.state.access >= Access.REVIEWER),
         waiting=len(first.pending),
         bars=charts.render_daily_bars(found.days) if has_requests else None,
@@ -84,26 +90,59 @@ def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None =
     )
 
 
-def _build_tiles(found: OverviewReport) -> list[DashboardTile]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageScope:
+    """Whose requests a page counts: the person's own, or with `?user=*` those of all users, for admins."""
+
+    all_users: bool
+    # Whether there is anybody else to switch to.
+    can_switch: bool
+
+    @classmethod
+    def read(cls, request: Request, habitus: Habitus) -> PageScope:
+        can_switch = habitus.settings.is_admin and len(habitus.journal.list_users()) > 1
+        return cls(all_users=request.query_params.get("user") == "*", can_switch=can_switch)
+
+    @property
+    def query(self) -> str:
+        """The part of an address that keeps the scope."""
+        return "user=*" if self.all_users else ""
+
+
+def _list_turns_address(found: OverviewReport, scope: PageScope, more: str = "") -> str:
+    """Return the address of the turns of these days, in Activity."""
+    since = f"since={found.days[0].day}&until={found.days[-1].day}"
+    return "/activity?" + "&".join(part for part in (since, more, scope.query) if part)
+
+
+def _link_outcomes(found: OverviewReport, scope: PageScope) -> list[tuple[UseVerdict, int, str]]:
+    """Return how many requests have each outcome, and the address of exactly those turns."""
+    return [
+        (one, sum(getattr(day, one) for day in found.days), _list_turns_address(found, scope, f"outcome={one}"))
+        for one in (UseVerdict.SUCCEEDED, UseVerdict.FAILED, UseVerdict.NO_FEEDBACK)
+    ]
+
+
+def _build_tiles(found: OverviewReport, scope: PageScope) -> list[DashboardTile]:
     days = found.days
     good, bad = sum(day.succeeded for day in days), sum(day.failed for day in days)
     used = {name for day in days for name in day.skills}
     shares = [day.succeeded / (day.succeeded + day.failed) if day.succeeded + day.failed else None for day in days]
     return [
         DashboardTile(
-            href="/activity",
+            href=_list_turns_address(found, scope),
             number=f"{sum(day.total for day in days):,}",
             label="requests",
             sparkline=charts.render_sparkline([day.total for day in days]),
         ),
         DashboardTile(
-            href="/insights",
+            href=_list_turns_address(found, scope, "outcome=succeeded"),
             number=f"{100 * good / (good + bad):.0f} %" if good + bad else "–",
             label="succeeded, of those with feedback",
             sparkline=charts.render_sparkline(shares),
         ),
         DashboardTile(
-            href="/skills?sort=uses",
+            href=_list_turns_address(found, scope, "skill=*"),
             number=f"{len(used):,}",
             label="skill used" if len(used) == 1 else "skills used",
             sparkline=charts.render_sparkline([len(set(day.skills)) for day in days]),
@@ -196,11 +235,14 @@ _MAX_SHOWN = 20
 @router.get("/insights", access=Access.OPEN_READING)
 def show_insights(request: Request, habitus: RequestHome) -> HTMLResponse:
     """Show the insights page; its slow parts are loaded afterwards."""
-    unused, tried = insights.list_unused_skills(habitus), insights.list_tried_candidates(habitus)
+    scope = PageScope.read(request, habitus)
+    user = resolve_user_filter(habitus.settings, scope.all_users)
+    unused, tried = insights.list_unused_skills(habitus, user), insights.list_tried_candidates(habitus)
     return render_page(
         request,
         "insights.html",
-        menu=insights.compute_menu_cost(habitus),
+        scope=scope,
+        menu=insights.compute_menu_cost(habitus, user),
         unused=unused[:_MAX_SHOWN],
         unused_count=len(unused),
         tried=tried[:_MAX_SHOWN],
@@ -208,9 +250,11 @@ def show_insights(request: Request, habitus: RequestHome) -> HTMLResponse:
 
 
 @router.get("/insights/effects", access=Access.OPEN_READING)
-def show_effects(habitus: RequestHome) -> HTMLResponse:
+def show_effects(request: Request, habitus: RequestHome) -> HTMLResponse:
     withhold = habitus.settings.evidence.withhold
-    return render_fragment("insights_effects.html", effects=insights.list_skill_effects(habitus), withhold=withhold)
+    user = resolve_user_filter(habitus.settings, PageScope.read(request, habitus).all_users)
+    effects = insights.list_skill_effects(habitus, user)
+    return render_fragment("insights_effects.html", effects=effects, withhold=withhold)
 
 
 @router.get("/insights/confusion", access=Access.OPEN_READING)

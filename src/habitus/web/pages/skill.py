@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from fastapi import Depends, Form, Request
 from fastapi.responses import HTMLResponse
@@ -21,7 +22,9 @@ from habitus.app.library.undoing import build_write_undo
 from habitus.app.use_cases import improving, review, tasks, writing
 from habitus.app.use_cases.skills import locate_skill, read_skill_details, read_skill_file
 from habitus.app.use_cases.skills import show_skill as show_skill
+from habitus.app.use_cases.uses import list_uses
 from habitus.errors import Invalid, Stale
+from habitus.journal.usage import UseVerdict
 from habitus.skills import names
 from habitus.skills.editable_fields import EDITABLE_FIELDS, FieldChanges
 from habitus.skills.layers.listing import SkillDetails
@@ -68,6 +71,49 @@ def show_skill_page(
         old=_parse_version_number(old),
         text=text,
         file=file,
+    )
+
+
+@router.get("/skills/{name}/uses", access=Access.VIEWER)
+def show_uses(
+    request: Request,
+    habitus: RequestHome,
+    name: str,
+    outcome: str = "",
+    stage: str = "",
+    recipe: str = "",
+    version: str = "",
+    since: str = "",
+    until: str = "",
+    user: str = "",
+    after: str = "",
+) -> HTMLResponse:
+    """Show the uses of a skill that a count counts."""
+    known, is_everybody = UseVerdict(outcome) if outcome in list(UseVerdict) else None, user == "*"
+    found = list_uses(
+        habitus,
+        name,
+        outcome=known,
+        stage=Stage(stage) if stage in list(Stage) else None,
+        recipe=recipe,
+        version=_parse_version_number(version) or None,
+        since=since,
+        until=until,
+        all_users=is_everybody,
+        after=after,
+    )
+    shown = show_skill(habitus, name)
+    return render_page(
+        request,
+        "skill.html",
+        shown=shown,
+        tab="uses",
+        tabs=_list_tabs(shown),
+        found=found,
+        outcome=known,
+        is_everybody=is_everybody,
+        query=urlencode([(key, value) for key, value in request.query_params.items() if key != "after"]),
+        can_switch=habitus.settings.is_admin,
     )
 
 

@@ -1,0 +1,211 @@
+"""One story in every view: the same numbers by command, page, REST, MCP and Python, on both databases."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from mcp.client import Client
+
+from habitus.app import Habitus, read_settings
+from habitus.app.learning.usage import find_stale_counters
+from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.app.use_cases.skills import show_stats
+from habitus.journal.model import SourceKind
+from habitus.llm.scripted import ScriptedModel, calls, says
+from habitus.mcp.scope import McpServerOptions
+from habitus.mcp.server import LazyHome, make_mcp_server
+from habitus.skills.model import Skill
+from habitus.web.app import make_web_app
+from habitus.web.home_pool import HomePool
+from habitus.web.security import load_sign_in_keys
+from tests.conftest import Cli
+from tests.contracts import postgres
+from tests.mcp.conftest import text_of
+from tests.web.conftest import HOST
+
+SCRIPT = [calls("recall_skill", {"name": "brew-tea"}), says("It is done.")]
+USES = {"used": 6, "succeeded": 1, "failed": 2, "no_feedback": 3, "weak_failures": 1, "ran_without_error": 2}
+# Of ann, who asked six times, and of eve, whose one run failed.
+REQUESTS = {"ann": (1, 1, 4), "eve": (0, 1, 0)}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with ExitStack() as stack:
+        url = ""
+        if request.param == "postgresql":
+            url = stack.enter_context(postgres.schema(request.getfixturevalue("postgres_server")))
+            monkeypatch.setenv("HABITUS_DATABASE", url)
+        for name, value in {"HOME": str(tmp_path), "HABITUS_USER": "ann", "HABITUS_DURABLE": "false"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(tmp_path)
+        yield url
+
+
+@pytest.fixture
+def habitus(home: Path, database: str) -> Iterator[Habitus]:
+    if database:
+        (home / "habitus.toml").write_text("[users.ann]\nadmin = true\n")
+    with Habitus.open(read_settings(home)) as opened:
+        tea = Skill(name="brew-tea", title="Brew tea", description="How tea is brewed", body="1. Boil water.\n")
+        opened.skills.create(tea, opened.build_author())
+        yield opened
+
+
+async def ask(habitus: Habitus, *requests: str, source_type: str = "repl") -> str:
+    """A conversation that recalls the skill in its first turn; returns that turn."""
+    script = [*SCRIPT, *(says("As you say.") for _ in requests[1:])]
+    async with habitus.session(ScriptedModel(script), source_type=source_type) as session:
+        turns = [await session.turn(request) for request in requests]
+    return turns[0].turn
+
+
+def run_framework(habitus: Habitus, ok: bool | None) -> None:
+    with habitus.turn("How is tea brewed?") as turn:
+        turn.run("recall_skill", {"name": "brew-tea"})
+        turn.done("It is done.", ok=ok)
+
+
+async def tell_story(habitus: Habitus) -> None:
+    """Good, bad, no feedback, corrected, a framework's run, a practice run, and a second user."""
+    good, bad = await ask(habitus, "How is tea brewed?"), await ask(habitus, "How is green tea brewed?")
+    habitus.outcome(good, ok=True)
+    # The last word counts, and a program does not outvote a person.
+    habitus.outcome(bad, ok=True)
+    habitus.outcome(bad, ok=False, by="user", source_kind=SourceKind.PERSON)
+    habitus.outcome(bad, ok=True, by="user")
+    await ask(habitus, "How is black tea brewed?")
+    await ask(habitus, "How is white tea brewed?", "No, that is wrong. Do not boil it.")
+    run_framework(habitus, None)
+    await ask(habitus, "How is any tea brewed?", source_type="practice")
+    run_framework(habitus.as_user("eve"), False)
+
+
+@pytest.fixture
+def clients(habitus: Habitus) -> Iterator[dict[str, tuple[TestClient, TestClient]]]:
+    """For ann, the owner, and eve, a viewer: a program with a token, and a browser."""
+    desks, keys = HomePool(habitus), load_sign_in_keys(habitus)
+    app = make_web_app(desks, keys, {HOST})
+    invited = open_user_accounts(habitus).add("eve", UserRole.VIEWER)
+    found = {}
+    for user, token in (("ann", keys.owner_token), ("eve", invited.token)):
+        program = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
+        found[user] = program, TestClient(app, base_url=f"http://{HOST}")
+    found["ann"][1].cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_sign_in_key()) or "")
+    assert found["eve"][1].get(f"/enter?key={invited.link}").status_code == 200
+    yield found
+    desks.close()
+
+
+def get_json(program: TestClient, address: str, **params: Any) -> Any:
+    answer = program.get(f"/api/v1{address}", params=params or None)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def pick(counts: Any) -> dict[str, int]:
+    return {name: counts[name] for name in USES}
+
+
+def read_page(browser: TestClient, address: str) -> str:
+    """The text of a page, without tags."""
+    answer = browser.get(address.replace("&amp;", "&"))
+    assert answer.status_code == 200, address
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", answer.text.split("<main", 1)[1]))
+
+
+def check_program(program: TestClient, user: str) -> None:
+    """REST has the same numbers, and each of them opens what it counts."""
+    (stats,) = get_json(program, "/stats", name="brew-tea")["stats"]
+    (listed,) = [one for one in get_json(program, "/skills")["skills"] if one["name"] == "brew-tea"]
+    shown = get_json(program, "/skills/brew-tea")
+    history = get_json(program, "/skills/brew-tea/evidence")
+    every = [stats, listed["counters"], shown["counters"], history["versions"][0][1], history["weeks"][-1][1]]
+    for counts in every:
+        assert pick(counts) == USES
+        assert {name: get_json(program, counts["links"][name])["total"] for name in USES} == USES
+    seen = [use for use in get_json(program, "/skills/brew-tea/uses")["uses"] if use["turn"]]
+    assert {use["user"] for use in seen} == {user}
+    assert len(seen) == {"ann": 5, "eve": 1}[user]
+    days = get_json(program, "/overview")["days"]
+    names = ("succeeded", "failed", "no_feedback")
+    assert tuple(sum(day[name] for day in days) for name in names) == REQUESTS[user]
+    for name in (*names, "total"):
+        opened = [turn for day in days for turn in get_json(program, day["links"][name])["turns"]]
+        assert len(opened) == (sum(REQUESTS[user]) if name == "total" else REQUESTS[user][names.index(name)])
+        assert {turn["user"] for turn in opened} <= {user}
+    (line,) = [one for one in get_json(program, "/insights")["menu"]["dearest"] if one["name"] == "brew-tea"]
+    assert line["used"] == {"ann": 5, "eve": 1}[user]
+
+
+def check_pages(browser: TestClient, user: str) -> None:
+    """The pages have the same numbers, and each of them is a link to what it counts."""
+    said = "used 6 times: 1 succeeded, 2 failed, 3 no feedback"
+    assert said in read_page(browser, "/skills/brew-tea")
+    assert said in browser.get("/skills").text
+    links = re.findall(r'href="(/skills/brew-tea/uses[^"]*)"', browser.get("/skills/brew-tea").text)
+    for name, number in USES.items():
+        address = "/skills/brew-tea/uses" + ("" if name == "used" else f"?outcome={name}")
+        assert address in links or name in ("weak_failures", "ran_without_error")
+        assert read_page(browser, address).count("version 1,") - 1 == number
+    home = browser.get("/").text
+    assert f"<strong>{sum(REQUESTS[user])}</strong> request" in home
+    for name, number in zip(("succeeded", "failed", "no feedback"), REQUESTS[user], strict=True):
+        (address,) = re.findall(rf'href="(/activity[^"]*)">{number} {name}<', home)
+        assert browser.get(address.replace("&amp;", "&")).text.count('<span class="name">') == number
+    assert browser.get("/activity").text.count('<span class="name">') == sum(REQUESTS[user])
+
+
+def check_commands(run_cli: Cli, env: dict[str, str]) -> None:
+    def read(*args: str) -> Any:
+        ran = run_cli(*args, "--json", env=env)
+        assert ran.code == 0, ran.err
+        return json.loads(ran.out)
+
+    (told,) = read("skills", "stats", "brew-tea")["stats"]
+    (listed,) = [one for one in read("skills", "list")["skills"] if one["name"] == "brew-tea"]
+    assert pick(told) == pick(listed["counters"]) == pick(read("skills", "show", "brew-tea")["counters"]) == USES
+    for name in USES:
+        options = () if name == "used" else ("--outcome", name)
+        assert read("skills", "uses", "brew-tea", *options)["total"] == USES[name]
+    assert "the counters agree with the recorded uses" in run_cli("doctor", env=env).out
+
+
+@pytest.mark.req("SK-06", "SC-04")
+async def test_one_story_has_the_same_numbers_in_every_view(
+    habitus: Habitus, clients: dict[str, tuple[TestClient, TestClient]], run_cli: Cli, database: str
+) -> None:
+    await tell_story(habitus)
+    (row,) = show_stats(habitus, name="brew-tea").stats
+    assert {name: getattr(row, name) for name in USES} == USES
+    (counters,) = habitus.skills.read_counters("brew-tea").values()
+    assert {name: getattr(counters, name) for name in USES} == USES
+    for user, (program, browser) in clients.items():
+        check_program(program, user)
+        check_pages(browser, user)
+    # An admin may switch to everybody, visibly; a viewer may not.
+    owner, viewer = clients["ann"], clients["eve"]
+    days = get_json(owner[0], "/overview", all_users=True)["days"]
+    assert sum(day["succeeded"] + day["failed"] + day["no_feedback"] for day in days) == 7
+    assert "Yours" in read_page(owner[1], "/")
+    assert "<strong>Everybody's</strong>" in owner[1].get("/?user=*").text
+    assert "Everybody" not in read_page(viewer[1], "/")
+    assert viewer[0].get("/api/v1/overview", params={"all_users": True}).status_code == 409
+    assert viewer[1].get("/?user=*").status_code == 409
+    check_commands(run_cli, {"HABITUS_USER": "ann"} | ({"HABITUS_DATABASE": database} if database else {}))
+    assert find_stale_counters(habitus) == []
+    # An agent over MCP; last, because asking is a turn.
+    behind = LazyHome(McpServerOptions(home=habitus.settings.home, profile="all"))
+    try:
+        async with Client(make_mcp_server(behind)) as client:
+            found = json.loads(text_of(await client.call_tool("list_skills", {})))["skills"]
+    finally:
+        await behind.close()
+    assert next(one["usage"] for one in found if one["name"] == "brew-tea") == USES
