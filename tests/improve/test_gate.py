@@ -57,6 +57,8 @@ def test_the_first_candidate_has_a_third_of_the_error_29_more_share_the_rest_and
     spent = GateRule(tasks=500, number=31)
     assert spent.problem == "30 candidates were tried on these gate tasks, and their error is spent"
     assert spent.smallest_effect == 1
+    assert spent.fewest_tasks == 501
+    assert spent.explain(GateVerdict.NOT_SHOWN, PairTally()) == spent.problem
 
 
 def tally(*gains: int, rounds: int = 2, is_repeated: bool = False) -> PairTally:
@@ -156,6 +158,9 @@ def test_a_tally_counts_what_only_one_of_both_versions_passed_in_whole_rounds() 
     assert counted == PairTally(better=3, same=2, worse=1, gains=[-1, 3])
     assert (counted.pairs, counted.rounds) == (6, 3)
     assert PairTally.from_pairs(pairs[:2] * 2) == PairTally(better=2, worse=2, gains=[-2, 2], is_repeated=True)
+    assert PairTally.from_pairs(pairs[:2]) == PairTally(better=1, worse=1, gains=[-1, 1])  # one round repeats nothing
+    assert PairTally.from_pairs([*pairs[2:4], *pairs[:2], *pairs[:2]]).is_repeated
+    assert not PairTally.from_pairs([*pairs[:2], *pairs[:2], *pairs[2:4]]).is_repeated
     assert pair_rollouts(made, TaskSplit.GATE, []) == []
 
 
