@@ -487,7 +487,7 @@ def test_sessions_are_listed_shown_and_exported(run_cli: Cli, direct: Direct) ->
     assert direct.ok("sessions", "export", session["id"]) == shown
     for part in (f"# Session {session['id']}", "> what is 6 * 7?", "Let me see.", "`scratchpad` {", "```\n42\n```"):
         assert part in shown
-    assert re.search(r"It is 42\.\n\n\*ok \(by user\), [\d,]+ → [\d,]+ tokens\*", shown)
+    assert re.search(r"It is 42\.\n\n\*succeeded \(ok by user\), [\d,]+ → [\d,]+ tokens\*", shown)
     exported = json.loads(direct.ok("sessions", "export", session["id"], "--format", "json"))
     assert exported["session"] == session["id"]
     assert [message["role"] for message in exported["turns"][0]["messages"]] == [

@@ -127,7 +127,7 @@ def test_a_draft_with_other_field_names_is_called_malformed(direct: Direct) -> N
     other = {"program": DRAFT["code"], "summary": "Adds."}
     failed = direct("skills", "climb", "add-up", "--model", script(direct, other, other, other))
     assert failed.code == 1
-    assert "gave a malformed CodeDraft: code: Field required" in failed.out
+    assert "gave a malformed answer: code: Field required" in failed.out
     assert "no program can do it alone" not in failed.out
 
 

@@ -125,7 +125,8 @@ def test_what_an_agent_has_here_is_imported_with_a_table_and_one_undo(
     assert re.search(r"make-jam\s+imported", table)
     assert re.search(r"steal\s+needs review", table)
     assert habitus.skills.find("make-jam").layer == "user"
+    assert "You import steal" in browser.get("/inbox").text
     undo = re.findall(r'name="undo" value="([^"]+)"', page.partition("<table")[0].partition('id="became"')[2])
     browser.post("/undo", data={"undo": undo})
     assert habitus.skills.find("make-jam").layer == "claude"  # as it was: read where it lies
-    assert "You import steal" in browser.get("/inbox").text
+    assert "You import steal" not in browser.get("/inbox").text  # one undo takes back all of the import

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from habitus.recipes.alignment import AlignedRecipe, align_occurrences, can_replay
 from habitus.recipes.execution import format_value
 from habitus.recipes.sequences import (
@@ -413,10 +411,10 @@ def group_similar_requests(requests: Sequence[str], encoder: Embedder) -> list[l
     groups: list[list[int]] = []
     while True:
         counts = near.sum(axis=1)
-        centre = int(np.argmax(counts))
+        centre = int(counts.argmax())
         if counts[centre] < 2:
             return groups
-        members = np.flatnonzero(near[centre])
+        members = near[centre].nonzero()[0]
         groups.append([first + int(member) for member in members])
         near[members, :] = False
         near[:, members] = False

@@ -24,7 +24,6 @@ from habitus.app.home import DATABASE_AWAY, Home, refuse_if_read_only
 from habitus.app.home_directory import OUTBOX_DIR, SESSION_PADS_DIR
 from habitus.app.learning.curating import tidy_memory
 from habitus.app.learning.learning import open_learner
-from habitus.app.learning.repairing import ToolRepairer
 from habitus.app.library import trusting
 from habitus.app.library.layers import build_gates, get_placeholder_values, has_code_or_recipes
 from habitus.app.operating.housekeeping import run_due_housekeeping
@@ -175,6 +174,9 @@ def open_conversation(
         may_have_tools=partial(has_code_or_recipes, home.shared, home.local),
         records_use=is_real,
     )
+    # Loads mining and numpy, which only an open conversation needs.
+    from habitus.app.learning.repairing import ToolRepairer
+
     parts = ConversationServices(
         view=view,
         files=files,

@@ -103,7 +103,8 @@ class LessonApplier:
                 self.applied.already_learned += taught.method is LearningMethod.DETECTORS
                 return
             self._encode_drafts(taught.drafts)
-            self.applied.skill_uses += sum(self.count_skill(use) for use in taught.uses)
+        # After the transaction, because counting takes a lock of its own.
+        self.applied.skill_uses += sum(self.count_skill(use) for use in taught.uses)
 
     def apply_post_mortem(self, failures: FailedCallCollector, found: PostMortemResult) -> None:
         """Store the lessons of a post-mortem and mark its turns as learned."""
