@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -15,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from habitus.errors import Refused, StorageFailed
-from habitus.skills.sources import discovery
-from habitus.skills.sources.discovery import DownloadPolicy, download_url, resolve_public_address
+from habitus.errors import Invalid, Refused, StorageFailed
+from habitus.skills.sources import discovery, fetching
+from habitus.skills.sources.discovery import DownloadBudget, DownloadPolicy, download_url, resolve_public_address
 from habitus.skills.sources.fetching import fetch_source
 from tests.cli.conftest import Direct
 from tests.homes import furnish
@@ -238,3 +241,26 @@ def test_what_may_not_go_out_is_not_published(direct: Direct, tmp_path: Path) ->
     assert (ran.code, "notes.md holds what looks like a key" in ran.err) == (1, True)
     assert key not in ran.err
     assert not (tmp_path / "site").exists()
+
+
+@pytest.mark.parametrize("grows", [".git/pack", "unpacked.bin"])
+def test_a_clone_that_grows_too_large_is_killed_with_its_helpers(tmp_path: Path, grows: str) -> None:
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    script = f'for last; do :; done\nmkdir -p "$last/.git"\ntruncate -s 100M "$last/{grows}"\nsleep 5417 &\nwait\n'
+    program.write_text(f"#!/bin/sh\n{script}")
+    program.chmod(0o755)
+    environ = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    with (
+        pytest.raises(Invalid, match="larger than 64 MB"),
+        fetch_source("file:///x.git", cwd=tmp_path, environ=environ),
+    ):
+        pytest.fail("It was fetched.")
+    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"sleep\x005417" in path.read_bytes()]
+
+
+def test_a_clone_that_hangs_ends_at_the_deadline() -> None:
+    with subprocess.Popen(["sleep", "60"], process_group=0, stdout=-1, stderr=-1, text=True) as hanging:
+        with pytest.raises(StorageFailed, match="longer than 0 s"):
+            fetching._wait_for_git(hanging, DownloadBudget(seconds=0.3), None)
+        assert hanging.poll() == -signal.SIGKILL

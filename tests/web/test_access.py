@@ -14,6 +14,7 @@ from habitus.app import Habitus
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.files import build_file
 from habitus.journal.model import Turn
+from habitus.memory.model import LessonDraft, LessonKind, LessonProvenance, LessonScope
 from habitus.skills.trees import TASKS_FILE
 from habitus.tasks.checks import ContainsCheck
 from habitus.tasks.files import write_tasks
@@ -216,6 +217,7 @@ VALUES = {
     "path:path": "SKILL.md",
     "rest:path": "skills",
 }
+SHARED, TEACHER = "Tea needs three minutes.", "quagga"
 ANSWER, ASKED, LEARNED = "FORTY-TWO", "Sell the zebra.", "The zebra is called Frida."
 TABS = ("read", "edit", "fared", "improve", "history&version=4", "history&old=1&version=4", f"files&file={TASKS_FILE}")
 
@@ -246,6 +248,8 @@ def lived_in(habitus: Habitus) -> Habitus:
     habitus.skills.write_tree("user", "close-the-month", {**tree, TASKS_FILE: build_file(tasks.encode())}, person)
     habitus.journal.record_turn(Turn(id="z1", session="z1", request=ASKED, started_on=habitus.clock(), user="ann"))
     habitus.memory.add(LEARNED)
+    taught = LessonProvenance(user=f"ann-{TEACHER}", session=f"c-{TEACHER}", trace=f"t-{TEACHER}")
+    habitus.memory.encode(LessonDraft(text=SHARED, kind=LessonKind.LESSON, scope=LessonScope.GLOBAL, evidence=taught))
     return habitus
 
 
@@ -291,7 +295,7 @@ def test_nothing_of_a_person_reaches_who_may_only_look(callers: Mapping[Access, 
     paths = [fill(path) + query for path in reads if not path.endswith(("/events", "/live", "/static"))]
     paths += [f"/skills/close-the-month?tab={tab}" for tab in TABS]
     paths += [f"/api/v1/skills/close-the-month/files/{TASKS_FILE}", "/activity/z1", "/api/v1/sessions/z1"]
-    paths += [f"/api/v1/lessons/{one.id}" for one in lived_in.memory.list_lessons(limit=100)]
+    paths += [f"{at}/lessons/{one.id}" for one in lived_in.memory.list_lessons(limit=100) for at in ("/api/v1", "")]
     read = 0
     for level in (Access.OPEN_READING, Access.VIEWER):
         for path in paths:
@@ -300,6 +304,8 @@ def test_nothing_of_a_person_reaches_who_may_only_look(callers: Mapping[Access, 
             read += answer.status_code == 200
             told = answer.text.replace("q=zebra", "")
             assert [word for word in (ANSWER, ASKED, LEARNED) if word in told] == [], (level.name, path)
+            assert TEACHER not in told, (level.name, path)
+    assert SHARED in callers[Access.OPEN_READING].get("/api/v1/lessons").text
     assert read > len(paths)
     owner = callers[Access.OWNER]
     assert all(word in owner.get(path).text for word, path in ((ASKED, "/activity"), (LEARNED, "/lessons")))

@@ -94,7 +94,7 @@ class Home:
     ) -> None:
         self.settings, self.clock = settings, clock
         # Files, programs and network of this machine, as far as this user may name them.
-        self.host = make_host_access(is_guest=settings.is_guest)
+        self.host = make_host_access(settings)
         # Stores of directories, shared by all users of a process: each directory is scanned once.
         self.open_stores = {} if stores is None else stores
         # A derived home uses the connections of another one, and must not close them.

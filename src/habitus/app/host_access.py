@@ -14,6 +14,7 @@ from habitus.errors import Refused
 from habitus.files import open_regular_file
 
 if TYPE_CHECKING:
+    from habitus.settings import Settings
     from habitus.skills.sources.discovery import DownloadPolicy
 
 _MAX_READ_BYTES = 1 << 20
@@ -21,6 +22,8 @@ _MAX_READ_BYTES = 1 << 20
 
 class HostFiles:
     """Files of this machine that a request or a conversation names."""
+
+    is_granted = True
 
     def require(self, what: str = "which files are read") -> None:
         """Raise `Refused` unless the caller may name files of this machine."""
@@ -43,6 +46,8 @@ class HostFiles:
 
 class NoFiles(HostFiles):
     """The files of a guest's home: none."""
+
+    is_granted = False
 
     def require(self, what: str = "which files are read") -> None:
         """Refuse."""
@@ -89,8 +94,8 @@ class HostAccess:
     network: HostNetwork
 
 
-def make_host_access(*, is_guest: bool) -> HostAccess:
+def make_host_access(settings: Settings) -> HostAccess:
     """Return the access of a guest's home, or of the owner's."""
-    if is_guest:
+    if settings.is_guest:
         return HostAccess(files=NoFiles(), programs=NoPrograms(), network=PublicNetwork())
     return HostAccess(files=HostFiles(), programs=HostPrograms(), network=HostNetwork())

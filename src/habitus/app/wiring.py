@@ -120,7 +120,9 @@ class _ConcreteWiring:
             partial(home_directory.open_search_index, home.settings, home.local, folder=_get_index_dir(home)),
             redact=home.redact,
             shared=_build_shared_index(home.settings, home.shared),
-            project=partial(list_project_words, find_project_root(home.settings.cwd)),
+            project=partial(list_project_words, find_project_root(home.settings.cwd))
+            if home.host.files.is_granted
+            else tuple,
         )
 
     def _build_review(self, home: Home) -> ReviewQueue:

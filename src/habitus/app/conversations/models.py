@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from habitus.app.host_access import HostAccess
+from habitus.app.host_access import HostAccess, make_host_access
 from habitus.errors import NoModelSet, Refused
 from habitus.llm.agents import find_program, list_installed_programs, open_agent_model
 from habitus.llm.agents.program import AgentProgram
@@ -81,5 +81,6 @@ def describe_default_choice(settings: Settings, environ: Mapping[str, str]) -> s
 
 
 def open_named_models(settings: Settings, name: str) -> SessionModels:
-    """Open a model by name, ignoring the settings."""
+    """Open a model by name, ignoring the settings. A guest's home names no program of this machine."""
+    require_model_program(make_host_access(settings), name)
     return open_models(settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)

@@ -108,7 +108,8 @@ class ListAgentSkillFoldersResult:
 
 @use_case("", route="GET /agents/folders", access=Access.ADMIN)
 def list_agent_skill_folders(home: Home) -> ListAgentSkillFoldersResult:
-    """Return the folders on this machine in which agents keep skills of their own."""
+    """Return the folders on this machine in which agents keep skills of their own; only for the home's owner."""
+    home.host.files.require(_AGENT_FILES)
     known = {item.name for item in home.skills.snapshot().listing if item.layer == USER_LAYER}
     found = dict[Path, AgentSkillFolder]()
     for one in KNOWN_AGENTS.values():

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, get
 
 from habitus.access import Access
 from habitus.app.home import Home
+from habitus.app.host_access import make_host_access
 from habitus.errors import Invalid, Stale
 from habitus.settings import Settings
 
@@ -75,7 +76,11 @@ class UseCase(Generic[Inputs, ResultT]):
     get_version: Callable[[ResultT], tuple[int, str]] | None
 
     def __call__(self, home: Home | Settings, /, *args: Inputs.args, **given: Inputs.kwargs) -> ResultT:
-        subject = home.settings if self.takes_settings and isinstance(home, Home) else home
+        settings = home.settings if isinstance(home, Home) else home
+        # Such a use case reads files and starts programs that the caller names.
+        if self.access is Access.OWNER:
+            make_host_access(settings).files.require(f"about '{self.command or self.path}'")
+        subject = settings if self.takes_settings else home
         return self.function(subject, *args, **given)
 
     @property

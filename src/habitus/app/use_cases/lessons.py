@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated
 
@@ -27,6 +27,7 @@ from habitus.app.use_cases.declaration import (
 from habitus.errors import Invalid, NotFound
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import ChangeCause, EncodeStatus, Engram, LessonKind, LessonScope, LessonState
+from habitus.settings import Settings
 
 # More lessons than any home has; pages are cut afterwards.
 _MAX_LESSONS = 100_000
@@ -61,8 +62,21 @@ def list_lessons(
 ) -> LessonPage:
     """List what is remembered, newest first."""
     found = select_memory(home, all_users).list_lessons(since, _MAX_LESSONS, kind=kind)
-    page = paginate_items("lessons", found, lambda engram: engram.id, limit=limit, after=after)
-    return LessonPage(lessons=page.items, next=page.next, total=page.total)
+    return _build_page(home.settings, "lessons", found, limit, after)
+
+
+def _build_page(settings: Settings, what: str, found: Sequence[Engram], limit: int, after: str) -> LessonPage:
+    page = paginate_items(what, found, lambda engram: engram.id, limit=limit, after=after)
+    shown = [hide_conversation(settings, one) for one in page.items]
+    return LessonPage(lessons=shown, next=page.next, total=page.total)
+
+
+def hide_conversation(settings: Settings, lesson: Engram) -> Engram:
+    """Return the lesson without the person and conversation that taught it, unless they are the caller's own."""
+    about = lesson.evidence
+    if settings.is_admin or about.user == settings.user:
+        return lesson
+    return replace(lesson, evidence=replace(about, user="", session="", trace=""))
 
 
 @use_case("lessons archive", route="GET /lessons/archive", access=Access.OPEN_READING)
@@ -70,9 +84,9 @@ def list_archived_lessons(
     home: Home, limit: PageLimit = 100, after: PageCursor = "", all_users: AllUsers = False
 ) -> LessonPage:
     """List the removed lessons and those that made room for others, most recent first."""
-    found = select_memory(home, all_users).list_archived_lessons()
-    page = paginate_items("the archive", found, lambda engram: engram.id, limit=limit, after=after)
-    return LessonPage(lessons=page.items, next=page.next, total=page.total)
+    return _build_page(
+        home.settings, "the archive", select_memory(home, all_users).list_archived_lessons(), limit, after
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +117,7 @@ def show_lesson(home: Home, id: LessonId, all_users: AllUsers = False) -> Lesson
         LessonVersion(number=one.number, text=one.engram.text, state=one.engram.state, cause=one.cause)
         for one in memory.get_history(id)
     ]
-    return LessonDetails(lesson=memory.get(id), history=history)
+    return LessonDetails(lesson=hide_conversation(home.settings, memory.get(id)), history=history)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from habitus.app.review import inbox
 from habitus.app.use_cases.agents import AgentActivity, list_agent_activity
 from habitus.app.use_cases.declaration import AllUsers, PageLimit, SkillName, argument, use_case
 from habitus.app.use_cases.finding import NamedReason
+from habitus.app.use_cases.lessons import hide_conversation
 from habitus.app.use_cases.skills import ListSkillsRequest, filter_skills, list_all_skills
 from habitus.evidence.findings import VersionRollback
 from habitus.journal.model import SessionSummary
@@ -325,7 +326,7 @@ def build_today_report(home: Home, *, with_contents: bool = True) -> TodayReport
     return TodayReport(
         pending=inbox.list_pending(home, with_contents=with_contents),
         new_skills=_select_newest(summaries, now - _WEEK),
-        new_lessons=home.memory.list_lessons("week", 100),
+        new_lessons=tuple(hide_conversation(home.settings, one) for one in home.memory.list_lessons("week", 100)),
         broken=tuple(item for item in listing if item.state in (SkillState.BROKEN, SkillState.GATED)),
         regressions=home.evidence.compute_findings().rollbacks,
         failing=tuple(tool for tool in tools if tool.status in (ToolStatus.DEGRADED, ToolStatus.BROKEN)),

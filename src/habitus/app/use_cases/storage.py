@@ -33,7 +33,7 @@ def migrate_database(
     return database.migrate_database(settings, force=force)
 
 
-@use_case("backup create", access=Access.ADMIN, example={"file": "/mnt/safe/habitus.tar.gz"})
+@use_case("backup create", access=Access.OWNER, example={"file": "/mnt/safe/habitus.tar.gz"})
 def create_backup(
     settings: Settings, file: Annotated[str | None, argument("The target file; default is in the home.")] = None
 ) -> backing_up.BackupDetails:
@@ -61,7 +61,7 @@ def resolve_backup_path(settings: Settings, file: str) -> Path:
 
 
 @use_case(
-    "backup restore", access=Access.ADMIN, example={"file": "habitus-20260101-120000.tar.gz"}, undo="backup restore"
+    "backup restore", access=Access.OWNER, example={"file": "habitus-20260101-120000.tar.gz"}, undo="backup restore"
 )
 def restore_backup(
     settings: Settings, file: Annotated[str, argument("A backup: a path, or a name that 'list' shows.")]

@@ -4,11 +4,13 @@ the web, or a local path.
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -28,7 +30,7 @@ _TREE_URL = re.compile(
 _DEFAULT_BRANCH = "HEAD"
 _ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz", ".skill")
 _GIT_SITES = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
-_GIT_TIMEOUT_SECONDS = 300
+_MEASURE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,8 +106,9 @@ def _clone(repo: _RepositorySource, scratch: Path, environ: Mapping[str, str], p
     branch = () if is_newest else (f"--branch={repo.branch}",)
     # Submodules would fetch from further hosts that were never checked.
     clone = ("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", *branch, "--", about, str(place))
-    _run_git(*_pin_address(about, policy), *clone, about=about, environ=environ)
-    commit = _run_git("-C", str(place), "rev-parse", "HEAD", about=about, environ=environ).strip()
+    budget = policy.budget or DownloadBudget()
+    _run_git(*_pin_address(about, policy), *clone, about=about, environ=environ, budget=budget, grows=place)
+    commit = _run_git("-C", str(place), "rev-parse", "HEAD", about=about, environ=environ, budget=budget).strip()
     return FetchedSource(
         path=_find_folder(place, repo),
         address=remove_credentials(repo.address),
@@ -201,8 +204,12 @@ def _extract_repository_name(address: str) -> str:
     return name or "repository"
 
 
-def _run_git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
-    """Run git without password prompts; raise `StorageFailed` with its last line if it fails."""
+def _run_git(
+    *arguments: str, about: str, environ: Mapping[str, str], budget: DownloadBudget, grows: Path | None = None
+) -> str:
+    """Run git without password prompts, within the budget for what `grows`; raise `StorageFailed` with its last line
+    if it fails.
+    """
     quiet = {
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ASKPASS": "true",
@@ -215,29 +222,60 @@ def _run_git(*arguments: str, about: str, environ: Mapping[str, str]) -> str:
         "GIT_CONFIG_VALUE_1": "never",
     }
     try:
-        done = subprocess.run(
+        git = subprocess.Popen(
             ["git", *arguments],
             env=_build_git_environment(environ) | quiet,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            timeout=_GIT_TIMEOUT_SECONDS,
+            # Its helpers, which download, end with it.
+            process_group=0,
         )
     except FileNotFoundError:
         raise StorageFailed("git is not installed.", hint="Install git, or give an archive or a directory.") from None
-    except subprocess.TimeoutExpired:
-        raise StorageFailed(
-            f"{remove_credentials(about)} did not answer within {_GIT_TIMEOUT_SECONDS} s.", hint="Try again later."
-        ) from None
-    if done.returncode != 0:
-        shown, said = remove_credentials(about), (done.stderr.strip().splitlines() or ["git failed"])[-1]
+    output, complaint = _wait_for_git(git, budget, grows)
+    if git.returncode != 0:
+        shown, said = remove_credentials(about), (complaint.strip().splitlines() or ["git failed"])[-1]
         said = said.removeprefix("fatal: ").replace(about, shown)
         hint = "Check the address."
-        if "terminal prompts disabled" in done.stderr or "Authentication" in done.stderr:
+        if "terminal prompts disabled" in complaint or "Authentication" in complaint:
             said, hint = "it asks for a password", "Set up access for git, or clone it yourself and give the path."
         raise StorageFailed(f"Can't fetch {shown}: {said}.", hint=hint)
-    return done.stdout
+    return output
+
+
+def _wait_for_git(git: subprocess.Popen[str], budget: DownloadBudget, grows: Path | None) -> tuple[str, str]:
+    """Return what git wrote; kill it with its helpers when the budget is used up."""
+    counted = 0
+    try:
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return git.communicate(timeout=min(_MEASURE_SECONDS, budget.get_seconds_left()))
+            size = _measure_clone(grows) if grows is not None else 0
+            budget.spend(max(size - counted, 0))
+            counted = max(size, counted)
+    except BaseException:
+        os.killpg(git.pid, signal.SIGKILL)
+        git.communicate()
+        raise
+
+
+def _measure_clone(place: Path) -> int:
+    """Return the bytes that git has downloaded, or unpacked if that is more."""
+    downloaded = unpacked = 0
+    for folder, _, names in os.walk(place):
+        size = 0
+        for name in names:
+            # Git renames its files meanwhile.
+            with suppress(OSError):
+                size += Path(folder, name).lstat().st_size
+        if ".git" in Path(folder).relative_to(place).parts:
+            downloaded += size
+        else:
+            unpacked += size
+    return max(downloaded, unpacked)
 
 
 def _build_git_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,6 @@ from habitus.app.library import uploading
 from habitus.app.library.importing import ImportResult
 from habitus.app.operating.idempotency import RequestAttempt, answer_once
 from habitus.app.use_cases.skills import read_skill_file
-from habitus.errors import Refused
 from habitus.files import build_file
 from habitus.jobs.model import Job
 from habitus.plain_data import to_plain
@@ -56,9 +55,8 @@ def _write_skill_file(
     """Write the file at the expected version; raise `Refused` for a file that tools run unasked, unless
     the owner asks.
     """
-    if habitus.settings.is_guest and is_auto_executed(path):
-        hint = "Other tools run this file automatically, so only the owner may change it."
-        raise Refused(f"You may not change '{path}'.", hint=hint)
+    if is_auto_executed(path):
+        habitus.host.files.require(f"about '{path}', which other tools run unasked")
     author, version = (
         habitus.build_author(reason),
         schemas.require_expected_version(if_match, habitus.skills.find(name).layer),

@@ -41,9 +41,10 @@ def render_automation(request: Request, habitus: Habitus, said: FlashMessage | N
     found = cases.list_jobs(habitus, done=True, limit=_MAX_SHOWN_JOBS).jobs
     is_live = not all(job.state.is_over for job in found)
     planned = cases.list_schedules(habitus).schedule
-    kinds = {name: kind for name, kind in JOB_KINDS.items() if not (habitus.settings.is_guest and 0 not in kind.takes)}
+    may_name_files = habitus.host.files.is_granted
+    kinds = {name: kind for name, kind in JOB_KINDS.items() if may_name_files or 0 in kind.takes}
     given: dict[str, Any] = {"jobs": found, "is_live": is_live, "kinds": kinds, "planned": planned, "days": DAYS}
-    return render_page(request, "jobs.html", said=said, is_guest=habitus.settings.is_guest, **given)
+    return render_page(request, "jobs.html", said=said, may_name_files=may_name_files, **given)
 
 
 @router.get("/automation/live", access=Access.VIEWER)

@@ -44,7 +44,7 @@ def _render_lessons(
 
 @router.get("/lessons/{id}", access=Access.OPEN_READING)
 def show_lesson(request: Request, habitus: RequestHome, id: str) -> HTMLResponse:
-    return _render_lesson(request, habitus, habitus.memory.get(id))
+    return _render_lesson(request, habitus, lessons.show_lesson(habitus, id).lesson)
 
 
 def _render_lesson(
