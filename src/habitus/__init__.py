@@ -48,7 +48,7 @@ _HOMES = {
     "habitus.llm.model": ("Image",),
     "habitus.llm.scripted": ("ScriptedModel", "calls", "says"),
     "habitus.memory.cortex": ("Cortex",),
-    "habitus.memory.model": ("EncodeResult", "Engram", "LessonDraft", "LessonProducer"),
+    "habitus.memory.model": ("Engram", "LessonDraft", "LessonDraftResult", "LessonProducer"),
     "habitus.settings": ("Settings",),
     "habitus.skills.library": ("Library",),
     "habitus.skills.model": ("Author", "Manifest", "Skill", "SkillSummary", "Stage"),

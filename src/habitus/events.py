@@ -173,7 +173,7 @@ class AgentEvent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallRecord:
+class ToolCallRecord:
     """A tool call with its result, without secrets; unknown fields stay empty.
 
     Detectors, remedies and mining derive their own records from it.

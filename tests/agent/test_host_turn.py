@@ -14,7 +14,7 @@ from habitus.app import Habitus, read_settings
 from habitus.errors import Invalid, Refused
 from habitus.events import OutcomeKind
 from habitus.journal.journal import get_effective_outcome
-from habitus.journal.model import SelectionSlot, Turn
+from habitus.journal.model import SkillPlacementKind, Turn
 from habitus.memory.model import LessonProducer
 from habitus.skills.model import Manifest, Skill, Stage
 
@@ -54,7 +54,7 @@ def test_a_loop_of_ones_own_is_shown_offered_and_journalled_what_our_own_session
     assert (kept.id, kept.user, kept.request) == (turn.id, "ana", "how is tea brewed?")
     assert "Boil it." in repr(kept.messages)
     assert "rain" in repr(kept.messages)
-    assert ("brew-tea", SelectionSlot.LOADED) in {(entry.name, entry.place) for entry in kept.selected}
+    assert ("brew-tea", SkillPlacementKind.LOADED) in {(entry.name, entry.place) for entry in kept.selected}
     assert went(kept)[0] is OutcomeKind.OK
     assert habitus.skills.read_counters("brew-tea")[Stage.STEPS].used == 1
 

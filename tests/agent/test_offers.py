@@ -10,7 +10,7 @@ import pytest
 from habitus.agent.session import Session
 from habitus.app import Habitus
 from habitus.evidence.model import EvidenceItem, ItemKind, UnitRandomizer
-from habitus.journal.model import Exposure, SelectionSlot
+from habitus.journal.model import Exposure, SkillPlacementKind
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.memory.model import LessonDraft, LessonProducer
 from habitus.skills.model import Manifest, Skill
@@ -95,8 +95,8 @@ async def test_what_is_withheld_is_on_no_list_and_still_answers_to_its_name(talk
     assert {(one.is_offered, one.propensity, one.is_used) for one in of(habitus, "brew-tea")} == {(False, 0.5, True)}
     turn = habitus.journal.get_turn(done.turn)
     assert [entry.place for entry in turn.selected if entry.name == "brew-tea"] == [
-        SelectionSlot.WITHHELD,
-        SelectionSlot.LOADED,
+        SkillPlacementKind.WITHHELD,
+        SkillPlacementKind.LOADED,
     ]
     other, asked = talk([says("Boil water.")], id=unit_where(habitus, True, tea()))
     await other.turn("how do I brew tea?")

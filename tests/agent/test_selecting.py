@@ -13,7 +13,7 @@ from habitus.agent.choosing import find_relevant_skills
 from habitus.agent.stream import Consent, ConsentQuestion, NoticeEvent
 from habitus.app import Habitus
 from habitus.app.library import explaining
-from habitus.journal.model import SelectionSlot
+from habitus.journal.model import SkillPlacementKind
 from habitus.llm.model import ProviderError
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.settings import UserSettings
@@ -22,7 +22,7 @@ from tests.agent.conftest import Talk
 from tests.agent.test_session import keep, results, said
 
 
-def places(habitus: Habitus, turn: str) -> dict[str, tuple[SelectionSlot, str]]:
+def places(habitus: Habitus, turn: str) -> dict[str, tuple[SkillPlacementKind, str]]:
     return {entry.name: (entry.place, entry.reason) for entry in habitus.journal.get_turn(turn).selected}
 
 
@@ -64,12 +64,12 @@ async def test_a_skill_that_needs_a_tool_is_there_where_the_session_has_it(talk:
     done = await session.turn("hello")
     assert "- in-a-pad —" in model.asked[0].system
     assert "on-the-web" not in model.asked[0].system
-    assert places(habitus, done.turn)["on-the-web"] == (SelectionSlot.LEFT_OUT, "gated: needs the tool 'browser'")
+    assert places(habitus, done.turn)["on-the-web"] == (SkillPlacementKind.LEFT_OUT, "gated: needs the tool 'browser'")
     request = explaining.build_request(habitus, "hello")
     told = {name: explaining.explain_skill(habitus, name, request) for name in ("in-a-pad", "on-the-web")}
     assert [(why.place, why.reason) for why in told.values()] == [
-        (SelectionSlot.MENU, "eligible, and no rule puts it into the prompt"),
-        (SelectionSlot.LEFT_OUT, "gated: needs the tool 'browser'"),
+        (SkillPlacementKind.MENU, "eligible, and no rule puts it into the prompt"),
+        (SkillPlacementKind.LEFT_OUT, "gated: needs the tool 'browser'"),
     ]
     assert "on-the-web" not in explaining.preview_selection(habitus, request).on_menu
 
@@ -105,13 +105,13 @@ async def test_skills_stay_for_two_turns_and_for_an_answer_however_late(habitus:
             unattended = await briefing.turn("about that log again", reply_to=first.turn)
         found = [places(slow, done.turn)["read-log"] for done in (first, *turns, late, answer, unattended)]
     assert [place for place, _ in found] == [
-        SelectionSlot.EAGER,
-        SelectionSlot.STICKY,
-        SelectionSlot.STICKY,
-        SelectionSlot.MENU,  # what was only sticky does not renew its window
-        SelectionSlot.MENU,
-        SelectionSlot.STICKY,
-        SelectionSlot.MENU,
+        SkillPlacementKind.EAGER,
+        SkillPlacementKind.STICKY,
+        SkillPlacementKind.STICKY,
+        SkillPlacementKind.MENU,  # what was only sticky does not renew its window
+        SkillPlacementKind.MENU,
+        SkillPlacementKind.STICKY,
+        SkillPlacementKind.MENU,
     ]
     assert found[-2][1] == f"sticky_reply={first.turn}"
 
@@ -123,7 +123,7 @@ async def test_a_turn_that_failed_leaves_nothing_behind(talk: Talk, habitus: Hab
     session, _ = talk([ProviderError("down"), says("two")])
     await session.turn("read this log", [tmp_path / "a.log"])
     done = await session.turn("a wholly different question")
-    assert places(habitus, done.turn)["read-log"][0] is SelectionSlot.MENU
+    assert places(habitus, done.turn)["read-log"][0] is SkillPlacementKind.MENU
 
 
 @pytest.mark.full
@@ -135,7 +135,7 @@ async def test_a_skill_that_was_switched_off_since_does_not_stay(talk: Talk, hab
     await session.turn("read this log", [tmp_path / "a.log"])
     habitus.skills.set_enabled("read-log", False, habitus.build_author())
     done = await session.turn("a wholly different question")
-    assert places(habitus, done.turn)["read-log"][0] is SelectionSlot.LEFT_OUT
+    assert places(habitus, done.turn)["read-log"][0] is SkillPlacementKind.LEFT_OUT
 
 
 # The menu
@@ -163,7 +163,7 @@ async def test_the_menu_lacks_what_every_request_has_or_excludes(talk: Talk, hab
         "The skill 'read-log' is in view already; follow it from there.",
     ]
     found, _ = explaining.explain_skill_in_session(habitus, session, "garden")
-    assert (found.place, found.reason) == (SelectionSlot.LEFT_OUT, "excluded_by=read-log")
+    assert (found.place, found.reason) == (SkillPlacementKind.LEFT_OUT, "excluded_by=read-log")
 
 
 @pytest.mark.req("SE-06")
@@ -230,9 +230,9 @@ def test_why_tells_of_copies_in_front_and_of_those_that_wait(habitus: Habitus) -
         assert "It hides brew-tea@claude." in front
         assert "It would be hidden by brew-tea@project, once it is trusted." in front
         behind = explaining.explain_skill(opened, "brew-tea@claude", request)
-        assert (behind.place, behind.reason) == (SelectionSlot.LEFT_OUT, "hidden by brew-tea@user")
+        assert (behind.place, behind.reason) == (SkillPlacementKind.LEFT_OUT, "hidden by brew-tea@user")
         waiting = explaining.explain_skill(opened, "brew-tea@project", request)
-        assert waiting.place is SelectionSlot.LEFT_OUT
+        assert waiting.place is SkillPlacementKind.LEFT_OUT
         assert waiting.reason.startswith("untrusted: ")
 
 

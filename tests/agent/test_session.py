@@ -17,7 +17,7 @@ from habitus.app import Habitus
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.journal import get_effective_outcome
-from habitus.journal.model import SelectionSlot, Turn, TurnOutcome
+from habitus.journal.model import SkillPlacementKind, Turn, TurnOutcome
 from habitus.llm.model import CompletionRequest, Image, PersonMessage, TextContent, ToolResultMessage
 from habitus.llm.scripted import build_call, calls, says
 from habitus.llm.transcription import TranscriptionResult
@@ -77,7 +77,7 @@ async def test_companions_come_with_a_recalled_skill(talk: Talk, habitus: Habitu
     done = await session.turn("bake a cake")
     assert "1. Do bake." in results(session)[0]
     assert "1. Do wash-up." in results(session)[0]
-    loaded = {s.name for s in habitus.journal.get_turn(done.turn).selected if s.place is SelectionSlot.LOADED}
+    loaded = {s.name for s in habitus.journal.get_turn(done.turn).selected if s.place is SkillPlacementKind.LOADED}
     assert loaded == {"bake", "wash-up"}
 
 
@@ -250,8 +250,8 @@ async def test_the_journal_says_where_each_skill_was(talk: Talk, habitus: Habitu
     session, _ = talk([says("ok")])
     done = await session.turn("hello")
     places = {entry.name: (entry.place, entry.reason) for entry in habitus.journal.get_turn(done.turn).selected}
-    assert places["always"] == (SelectionSlot.EAGER, "always_include")
-    assert places["off-duty"][0] is SelectionSlot.LEFT_OUT
+    assert places["always"] == (SkillPlacementKind.EAGER, "always_include")
+    assert places["off-duty"][0] is SkillPlacementKind.LEFT_OUT
 
 
 async def test_nothing_to_say_is_refused_before_anything_happens(talk: Talk) -> None:

@@ -12,7 +12,7 @@ from habitus.agent.recorder import judge_explicitly
 from habitus.app import Habitus, read_settings
 from habitus.app.operating.erasure import erase_user
 from habitus.events import OutcomeKind
-from habitus.journal.model import SelectedSkill, SelectionSlot, SourceKind, Turn
+from habitus.journal.model import SelectedSkill, SkillPlacementKind, SourceKind, Turn
 from habitus.llm.model import AssistantMessage
 from habitus.skills.choosing.menu import compute_fingerprint
 from tests.cli.conftest import Direct
@@ -171,7 +171,7 @@ def _asked(direct: Direct, reply: str, *, count: int = 3, went: OutcomeKind = Ou
                 ended_on=habitus.clock(),
                 user=habitus.settings.user,
                 messages=(pack_message(AssistantMessage(text=reply)),),
-                selected=(SelectedSkill(name="csv-summary", place=SelectionSlot.LOADED, reason="asked for"),),
+                selected=(SelectedSkill(name="csv-summary", place=SkillPlacementKind.LOADED, reason="asked for"),),
                 outcomes=(judge_explicitly(went, "user", SourceKind.PERSON),),
             )
             habitus.journal.record_turn(turn)
@@ -217,7 +217,7 @@ def test_every_accepted_instance_is_a_task_and_some_can_be_picked(stocked: Direc
                 ended_on=habitus.clock(),
                 user=habitus.settings.user,
                 messages=(pack_message(AssistantMessage(text=f"The total is {100 + number}.45 EUR.")),),
-                selected=(SelectedSkill(name="csv-summary", place=SelectionSlot.LOADED, reason="asked for"),),
+                selected=(SelectedSkill(name="csv-summary", place=SkillPlacementKind.LOADED, reason="asked for"),),
                 outcomes=(judge_explicitly(OutcomeKind.OK, "user", SourceKind.PERSON),),
             )
             habitus.journal.record_turn(turn)

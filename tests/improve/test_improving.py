@@ -16,9 +16,9 @@ from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import SESSION_PADS_DIR
 from habitus.app.learning.improving import (
     improve_skill,
+    load_skill_with_tasks,
     open_improve_run,
     open_improve_store,
-    open_skill_under_test,
     preview_run,
 )
 from habitus.app.tasks.storing import save_tasks
@@ -323,7 +323,7 @@ async def test_a_budget_that_is_spent_ends_a_run(home: Path) -> None:
 async def test_candidates_that_quote_hidden_tasks_or_change_nothing_are_not_tried(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
-        tasks = open_skill_under_test(habitus, NAME).tasks
+        tasks = load_skill_with_tasks(habitus, NAME).tasks
         drafts = [
             _draft(f"3. {tasks[TaskSplit.GATE][0].request[:-1]} is Altberg."),
             _draft("\n".join(f"{number}. Think." for number in range(3, 40))),
@@ -382,7 +382,7 @@ async def test_one_that_fails_its_exam_is_not_proposed(home: Path) -> None:
     """Better on the gate, worse on tasks that nobody has used."""
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 32)
-        exam = {task.id for task in open_skill_under_test(habitus, NAME).tasks[TaskSplit.EXAM]}
+        exam = {task.id for task in load_skill_with_tasks(habitus, NAME).tasks[TaskSplit.EXAM]}
 
         @asynccontextmanager
         async def opened(tree: Tree) -> AsyncIterator[Contrary]:
@@ -424,7 +424,7 @@ async def test_a_solver_that_repeats_itself_ends_after_two_rounds_and_is_said_to
     """One task of eight that flips was accepted once, as nine rollouts that got better."""
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 32)
-        gate = [task.id for task in open_skill_under_test(habitus, NAME).tasks[TaskSplit.GATE]]
+        gate = [task.id for task in load_skill_with_tasks(habitus, NAME).tasks[TaskSplit.GATE]]
         request = ImproveRequest(skill=NAME, text=SKILL + "3. Read the question twice.\n")
         done = await open_improve_run(habitus, request, "r1", None, luck(*gate[:2])).execute()
         (report,) = done.reports
@@ -439,7 +439,7 @@ async def test_better_on_the_gate_alone_is_not_proposed_and_says_so(home: Path) 
     """Nothing changes on new tasks: an exam that is not above zero proposes nothing."""
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 32)
-        gate = [task.id for task in open_skill_under_test(habitus, NAME).tasks[TaskSplit.GATE]]
+        gate = [task.id for task in load_skill_with_tasks(habitus, NAME).tasks[TaskSplit.GATE]]
         request = ImproveRequest(skill=NAME, text=SKILL + "3. Read the question twice.\n")
         done = await open_improve_run(habitus, request, "r1", None, luck(*gate)).execute()
         (report,) = done.reports
@@ -453,7 +453,7 @@ async def test_better_on_the_gate_alone_is_not_proposed_and_says_so(home: Path) 
 async def test_after_thirty_candidates_only_new_tasks_are_asked(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
-        store, gate = open_improve_store(habitus), open_skill_under_test(habitus, NAME).tasks[TaskSplit.GATE]
+        store, gate = open_improve_store(habitus), load_skill_with_tasks(habitus, NAME).tasks[TaskSplit.GATE]
         ids = tuple(task.id for task in gate)
         for number in range(30):
             made = Candidate(id=f"c{number}", skill=NAME, run="r", base=1, text="", why="", source="person", tasks=ids)

@@ -21,7 +21,7 @@ from habitus.errors import NotInstalled
 from habitus.events import OutcomeKind
 from habitus.integrations.agent_run import require_package
 from habitus.journal.journal import get_effective_outcome
-from habitus.journal.model import SelectionSlot
+from habitus.journal.model import SkillPlacementKind
 from habitus.skills.model import Skill
 from tests.conftest import Cli
 from tests.environments import environment
@@ -228,7 +228,7 @@ def test_the_example_of_the_guide_runs_with_the_real_package(
         (turn,) = habitus.journal.list_session_turns(session.id)
     assert turn.request == QUESTION
     assert "Nearly." in str(turn.messages[-1].content)
-    assert ("tea-time", SelectionSlot.LOADED) in {(entry.name, entry.place) for entry in turn.selected}
+    assert ("tea-time", SkillPlacementKind.LOADED) in {(entry.name, entry.place) for entry in turn.selected}
     results: list[Any] = [event.detail.get("success") for event in turn.events if event.kind.value == "tool_result"]
     assert results == [True, *[False] * 4]
     judged = get_effective_outcome(turn.outcomes)

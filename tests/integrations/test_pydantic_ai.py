@@ -17,7 +17,7 @@ from habitus import Habitus, Skill, read_settings
 from habitus.events import OutcomeKind
 from habitus.integrations.pydantic_ai import HabitusCapability
 from habitus.journal.journal import get_effective_outcome
-from habitus.journal.model import SelectionSlot, Turn
+from habitus.journal.model import SkillPlacementKind, Turn
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def test_a_run_is_shown_the_menu_runs_our_tools_and_is_journalled(brewing:
     assert contexts(second[0]) == contexts(first[0])
     (turn,) = turns(brewing)
     assert (turn.user, turn.request) == ("ana", "how is tea brewed?")
-    assert ("brew-tea", SelectionSlot.LOADED) in {(entry.name, entry.place) for entry in turn.selected}
+    assert ("brew-tea", SkillPlacementKind.LOADED) in {(entry.name, entry.place) for entry in turn.selected}
     again = await agent.run("and again?", message_history=result.all_messages(), model=TestModel(call_tools=[]))
     assert again.output
     assert [turn.request for turn in turns(brewing)] == ["how is tea brewed?", "and again?"]

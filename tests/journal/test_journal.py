@@ -13,7 +13,7 @@ from habitus import sql
 from habitus.errors import NotFound
 from habitus.events import AgentEvent, EventKind, OutcomeKind
 from habitus.journal.journal import Journal, get_effective_outcome, list_chosen_skills
-from habitus.journal.model import Exposure, SelectedSkill, SelectionSlot, Turn, TurnMessage, TurnOutcome
+from habitus.journal.model import Exposure, SelectedSkill, SkillPlacementKind, Turn, TurnMessage, TurnOutcome
 from habitus.redact import Redactor
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -39,10 +39,10 @@ TURN = Turn(
     messages=(TurnMessage(role="user", content="sum the csv"), TurnMessage(role="assistant", content=[{"text": "42"}])),
     events=(AgentEvent(kind=EventKind.TOOL_CALL, detail={"name": "x"}, severity=1, round_idx=0),),
     selected=(
-        SelectedSkill(name="csv", place=SelectionSlot.EAGER, reason="always_include", layer="user", version=2),
-        SelectedSkill(name="kept", place=SelectionSlot.STICKY, reason="sticky=t0"),
-        SelectedSkill(name="asked-for", place=SelectionSlot.LOADED, reason="recall_skill"),
-        SelectedSkill(name="other", place=SelectionSlot.MENU, reason="menu"),
+        SelectedSkill(name="csv", place=SkillPlacementKind.EAGER, reason="always_include", layer="user", version=2),
+        SelectedSkill(name="kept", place=SkillPlacementKind.STICKY, reason="sticky=t0"),
+        SelectedSkill(name="asked-for", place=SkillPlacementKind.LOADED, reason="recall_skill"),
+        SelectedSkill(name="other", place=SkillPlacementKind.MENU, reason="menu"),
     ),
     exposures=(Exposure(item="csv", kind="skill", version=2, tokens=120, propensity=0.9),),
     outcomes=(TurnOutcome(kind=OutcomeKind.OK, weight=0.2, source="signal", reason="no complaint", at=NOW),),

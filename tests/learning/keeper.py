@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from habitus import sql
 from habitus.learning.budget import SpendingStore
-from habitus.memory.model import EncodeResult, EncodeStatus, LessonDraft
+from habitus.memory.model import LessonDraft, LessonDraftResult, LessonDraftStatus
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -26,15 +26,15 @@ class RecordingKeeper:
     def is_learning_enabled(self) -> bool:
         return self.is_on
 
-    def encode(self, draft: LessonDraft) -> EncodeResult:
+    def encode(self, draft: LessonDraft) -> LessonDraftResult:
         if self.raises or draft.text == self.stumbles_at:
             raise RuntimeError("memory")
         if not self.is_on:
-            return EncodeResult(status=EncodeStatus.OFF, reason="memory is off")
+            return LessonDraftResult(status=LessonDraftStatus.OFF, reason="memory is off")
         is_new = draft.text not in self.known
         self.known.add(draft.text)
         self.learned.append(draft)
-        return EncodeResult(status=EncodeStatus.STORED if is_new else EncodeStatus.REINFORCED)
+        return LessonDraftResult(status=LessonDraftStatus.STORED if is_new else LessonDraftStatus.REINFORCED)
 
     def has_similar_lesson(self, text: str) -> bool:
         return text in self.known

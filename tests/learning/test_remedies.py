@@ -15,7 +15,7 @@ from habitus.app import Habitus
 from habitus.app.learning.learning import find_remedy
 from habitus.events import build_tool_call_event, build_tool_result_event
 from habitus.learning.remedies import wording
-from habitus.learning.remedies.alignment import FailureEnding, align_failure
+from habitus.learning.remedies.alignment import NoRemedyReason, align_failure
 from habitus.learning.remedies.calls import SessionCall, parse_commands
 from habitus.learning.remedies.findings import RemedyFindings, collect_findings
 from habitus.learning.remedies.sessions import SessionReader
@@ -288,7 +288,7 @@ def test_the_work_at_hand_and_transient_faults_teach_nothing(line: str, error: s
 def test_the_same_call_again_is_no_remedy(line: str, error: str) -> None:
     again = align_failure([ran(line, error), ran("ls"), ran(line)], 0)
     assert again.remedy is None
-    assert again.ending in (FailureEnding.RETRIED, FailureEnding.LEFT, FailureEnding.NOTHING)
+    assert again.ending in (NoRemedyReason.RETRIED, NoRemedyReason.LEFT, NoRemedyReason.NOTHING)
 
 
 @given(_LINES, _ERRORS, _CALLS)

@@ -17,7 +17,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from habitus.access import Access
-from habitus.agent.user_input import UserRequest
+from habitus.agent.user_input import SubmittedRequest
 from habitus.app import Habitus
 from habitus.app.conversations.hosting import HostTurnRequest
 from habitus.app.operating.people import UserAccount, UserRole, open_user_accounts
@@ -94,7 +94,7 @@ ACCESS = {
 @pytest.mark.req("CL-04", "CL-05")
 async def test_everybody_is_offered_the_tools_of_the_table(place: Path, habitus: Habitus) -> None:
     asked = HostTurnRequest(
-        user_input=UserRequest(text=""), user=habitus.get_user(), conversation="c", source_type="mcp"
+        user_input=SubmittedRequest(text=""), user=habitus.get_user(), conversation="c", source_type="mcp"
     )
     tools = [tool for tool in await habitus.hosted_conversations.list_offered_tools(asked) if not tool.skill]
     assert {tool.name for tool in tools if tool.access is None} == {"edit_system_prompt"}

@@ -10,7 +10,7 @@ import pytest
 
 from habitus.app import Habitus
 from habitus.events import OutcomeKind
-from habitus.journal.model import SelectionSlot, Turn
+from habitus.journal.model import SkillPlacementKind, Turn
 from habitus.skills.model import Stage
 from tests.mcp.conftest import MODES, Connect, text_of
 
@@ -45,7 +45,7 @@ async def test_a_turn_begins_with_a_call_and_ends_with_the_report(
     assert first.session == second.session
     (judged,) = first.outcomes
     assert (judged.kind, judged.source, judged.weight < 0.3) == (OutcomeKind.OK, "model", True)
-    assert [(one.name, one.place) for one in first.selected] == [("brew-tea", SelectionSlot.LOADED)]
+    assert [(one.name, one.place) for one in first.selected] == [("brew-tea", SkillPlacementKind.LOADED)]
     (used,) = [one for one in first.exposures if one.is_used]
     assert (used.item, used.kind, used.is_steady) == ("brew-tea", "skill", False)
     assert (second.request, second.outcomes[0].kind) == ("", OutcomeKind.INFRA)

@@ -14,7 +14,7 @@ from habitus.app import Habitus
 from habitus.app.home_directory import DATABASE
 from habitus.app.library import saving
 from habitus.events import OutcomeKind
-from habitus.journal.model import SelectionSlot
+from habitus.journal.model import SkillPlacementKind
 from habitus.llm.model import PersonMessage, TextContent
 from habitus.llm.scripted import ScriptedModel, build_call, calls, says
 from habitus.skills.model import Manifest, Skill
@@ -160,7 +160,7 @@ async def test_a_skill_called_by_name_is_sent_with_its_arguments(begin: Begin, h
     assert isinstance(done, TurnResult)
     turn = habitus.journal.get_turn(done.turn)
     assert turn.request == "/fix 12"
-    assert [(s.name, s.reason) for s in turn.selected if s.place is SelectionSlot.LOADED] == [
+    assert [(s.name, s.reason) for s in turn.selected if s.place is SkillPlacementKind.LOADED] == [
         ("fix", "the person asked for it")
     ]
     assert "fix" not in {e.item for e in turn.exposures}  # what is called by its name is used, not offered

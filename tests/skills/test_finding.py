@@ -16,7 +16,7 @@ from habitus.app.library.explaining import select_skills
 from habitus.errors import Invalid
 from habitus.events import OutcomeKind
 from habitus.files import build_file
-from habitus.journal.model import SelectedSkill, SelectionSlot, Turn, TurnOutcome
+from habitus.journal.model import SelectedSkill, SkillPlacementKind, Turn, TurnOutcome
 from habitus.skills import lint
 from habitus.skills.choosing import evals, menu
 from habitus.skills.choosing.selection import SelectionInput
@@ -127,7 +127,7 @@ def test_a_skill_stays_after_a_turn_that_went_well(habitus: Habitus) -> None:
             conversation="c",
             request="sum it",
             started_on=datetime.now(UTC),
-            selected=(SelectedSkill(name="csv-summary", place=SelectionSlot.LOADED, reason="recall_skill"),),
+            selected=(SelectedSkill(name="csv-summary", place=SkillPlacementKind.LOADED, reason="recall_skill"),),
         )
     )
     follow_up = SelectionInput(text="and the other file", source_type="talk", conversation="c", now=datetime.now(UTC))

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.errors import ToolFailed
-from habitus.tools.code_repair import CodeDefect, CodeRefused, RepairedCode, repair_code
+from habitus.tools.code_repair import CodeDefectKind, CodeRefused, RepairedCode, repair_code
 from habitus.tools.code_repair.repair import MAX_ATTEMPTS
 from habitus.tools.code_repair.source import ADVICE
 
@@ -93,7 +93,7 @@ def tree(code: str) -> str | None:
         return None
 
 
-def refused(text: str) -> CodeDefect:
+def refused(text: str) -> CodeDefectKind:
     with pytest.raises(CodeRefused) as caught:
         repair_code(text)
     assert isinstance(caught.value, ToolFailed)
@@ -166,7 +166,7 @@ def test_nothing_is_ever_dropped_to_make_a_cut_program_parse(data: st.DataObject
 )
 @pytest.mark.parametrize("envelope", sorted(set(OPEN_ENVELOPES) - {"none"}))
 def test_cut_code_in_an_open_envelope_is_refused(end: str, envelope: str) -> None:
-    assert refused(OPEN_ENVELOPES[envelope](end)) is CodeDefect.TRUNCATED
+    assert refused(OPEN_ENVELOPES[envelope](end)) is CodeDefectKind.TRUNCATED
 
 
 @pytest.mark.parametrize("envelope", sorted(set(OPEN_ENVELOPES) - {"none"}))
@@ -177,79 +177,79 @@ def test_whole_code_in_an_open_envelope_is_taken(code: str, envelope: str) -> No
 
 def test_a_function_that_only_has_effects_is_whole() -> None:
     code = "def main():\n    out = open('a')\n    out.write('b')"
-    assert repair_code(f"```python\n{code}") == RepairedCode(code=code, defects=(CodeDefect.FENCE,))
+    assert repair_code(f"```python\n{code}") == RepairedCode(code=code, defects=(CodeDefectKind.FENCE,))
 
 
-EXAMPLES: list[tuple[CodeDefect, str, str]] = [
-    (CodeDefect.CDATA, "<![CDATA[x = a[b[0]]]]>", "x = a[b[0]]"),
-    (CodeDefect.CDATA, '<![CDATA[x = "]]]]><![CDATA[>"\n]]>', 'x = "]]>"\n'),
-    (CodeDefect.XML_TAGS, "x = 1</parameter>", "x = 1\n"),
-    (CodeDefect.XML_TAGS, "x = 1\n</param", "x = 1\n"),
-    (CodeDefect.XML_TAGS, "<function=make>\n<parameter=code>\nx = 1\n</parameter>", "x = 1\n"),
-    (CodeDefect.END_TOKENS, "<|im_start|>assistant\nx = [1]<|eot_id|>", "x = [1]"),
+EXAMPLES: list[tuple[CodeDefectKind, str, str]] = [
+    (CodeDefectKind.CDATA, "<![CDATA[x = a[b[0]]]]>", "x = a[b[0]]"),
+    (CodeDefectKind.CDATA, '<![CDATA[x = "]]]]><![CDATA[>"\n]]>', 'x = "]]>"\n'),
+    (CodeDefectKind.XML_TAGS, "x = 1</parameter>", "x = 1\n"),
+    (CodeDefectKind.XML_TAGS, "x = 1\n</param", "x = 1\n"),
+    (CodeDefectKind.XML_TAGS, "<function=make>\n<parameter=code>\nx = 1\n</parameter>", "x = 1\n"),
+    (CodeDefectKind.END_TOKENS, "<|im_start|>assistant\nx = [1]<|eot_id|>", "x = [1]"),
     (
-        CodeDefect.FENCE,
+        CodeDefectKind.FENCE,
         "```bash\npip install a\n```\n```python\ndef f(): ...\n```\n```python\nf()\n```",
         "def f(): ...",
     ),
-    (CodeDefect.FENCE, "```\ndef f(): 1/0\n```\nBetter:\n```\ndef f(): ...\n```", "def f(): ..."),
-    (CodeDefect.FENCE, "```python\nx = [1]```", "x = [1]"),
-    (CodeDefect.CHAT, "Here you go:\n\nx = 1\n\nThis sets the value.", "x = 1\n"),
-    (CodeDefect.CHAT, "Sure!\n\nimport os\n\nNotes:\n- It needs no network.\n- Short.", "import os\n"),
-    (CodeDefect.JSON, '"import os\\nx = \\"\\\\n\\"\\n"', 'import os\nx = "\\n"\n'),
-    (CodeDefect.JSON, '{"cell": 1, "source": ["x = 1", "y = 2"]}', "x = 1\ny = 2\n"),
-    (CodeDefect.ESCAPES, "x = '\\n'\\ny = 1", "x = '\\n'\ny = 1"),
-    (CodeDefect.ESCAPES, 'x = \\"a\\"\\ny = \\"\\\\d\\"', 'x = "a"\ny = "\\d"'),
-    (CodeDefect.ENTITIES, "if a &lt; b: print('&amp;') # <", "if a < b: print('&amp;') # <"),
-    (CodeDefect.CONTROL_CHARACTERS, "x\u200b = 1\x00\x1b[0m", "x = 1"),
-    (CodeDefect.TYPOGRAPHY, "x = “it's”\ny = ‘b’", "x = \"it's\"\ny = 'b'"),
-    (CodeDefect.TYPOGRAPHY, "f（1，\xa02）", "f(1, 2)"),
-    (CodeDefect.LINE_ENDINGS, "x = 1 + \\\r\r\n    2\r\r\n", "x = 1 + \\\n    2\n"),
-    (CodeDefect.LINE_PREFIXES, "1: def f():\n2:     return 1", "def f():\n    return 1\n"),
-    (CodeDefect.PROMPTS, ">>> def f():\n...     return 1\n...\n>>> f()\n1", "def f():\n    return 1\n\nf()\n"),
-    (CodeDefect.DIFF, "--- /dev/null\n+++ b/a.py\n@@ -0,0 +1,2 @@\n+x = 1\n+y = 2", "x = 1\ny = 2\n"),
-    (CodeDefect.INDENTATION, "    x = 1\n    y = 2", "x = 1\ny = 2"),
-    (CodeDefect.MIXED_TABS, "if x:\n\ty = 1\n        z = 2\n", "if x:\n        y = 1\n        z = 2\n"),
+    (CodeDefectKind.FENCE, "```\ndef f(): 1/0\n```\nBetter:\n```\ndef f(): ...\n```", "def f(): ..."),
+    (CodeDefectKind.FENCE, "```python\nx = [1]```", "x = [1]"),
+    (CodeDefectKind.CHAT, "Here you go:\n\nx = 1\n\nThis sets the value.", "x = 1\n"),
+    (CodeDefectKind.CHAT, "Sure!\n\nimport os\n\nNotes:\n- It needs no network.\n- Short.", "import os\n"),
+    (CodeDefectKind.JSON, '"import os\\nx = \\"\\\\n\\"\\n"', 'import os\nx = "\\n"\n'),
+    (CodeDefectKind.JSON, '{"cell": 1, "source": ["x = 1", "y = 2"]}', "x = 1\ny = 2\n"),
+    (CodeDefectKind.ESCAPES, "x = '\\n'\\ny = 1", "x = '\\n'\ny = 1"),
+    (CodeDefectKind.ESCAPES, 'x = \\"a\\"\\ny = \\"\\\\d\\"', 'x = "a"\ny = "\\d"'),
+    (CodeDefectKind.ENTITIES, "if a &lt; b: print('&amp;') # <", "if a < b: print('&amp;') # <"),
+    (CodeDefectKind.CONTROL_CHARACTERS, "x\u200b = 1\x00\x1b[0m", "x = 1"),
+    (CodeDefectKind.TYPOGRAPHY, "x = “it's”\ny = ‘b’", "x = \"it's\"\ny = 'b'"),
+    (CodeDefectKind.TYPOGRAPHY, "f（1，\xa02）", "f(1, 2)"),
+    (CodeDefectKind.LINE_ENDINGS, "x = 1 + \\\r\r\n    2\r\r\n", "x = 1 + \\\n    2\n"),
+    (CodeDefectKind.LINE_PREFIXES, "1: def f():\n2:     return 1", "def f():\n    return 1\n"),
+    (CodeDefectKind.PROMPTS, ">>> def f():\n...     return 1\n...\n>>> f()\n1", "def f():\n    return 1\n\nf()\n"),
+    (CodeDefectKind.DIFF, "--- /dev/null\n+++ b/a.py\n@@ -0,0 +1,2 @@\n+x = 1\n+y = 2", "x = 1\ny = 2\n"),
+    (CodeDefectKind.INDENTATION, "    x = 1\n    y = 2", "x = 1\ny = 2"),
+    (CodeDefectKind.MIXED_TABS, "if x:\n\ty = 1\n        z = 2\n", "if x:\n        y = 1\n        z = 2\n"),
 ]
 
 
 @pytest.mark.parametrize(("defect", "text", "code"), EXAMPLES)
-def test_each_defect_is_mended_and_named(defect: CodeDefect, text: str, code: str) -> None:
+def test_each_defect_is_mended_and_named(defect: CodeDefectKind, text: str, code: str) -> None:
     assert repair_code(text) == RepairedCode(code=code, defects=(defect,))
 
 
-REFUSALS: list[tuple[CodeDefect, str]] = [
-    (CodeDefect.MARKDOWN, "a\\_b = = 1\nprint(a\\_b)\n"),
-    (CodeDefect.TRUNCATED, "def f():\n    return ["),
-    (CodeDefect.NO_CODE, "I am sorry, but I cannot write this tool."),
-    (CodeDefect.SYNTAX, "def f() return 1\nx = 2\n"),
-    (CodeDefect.CDATA, "<![CDATA[def f() return 1\nx = 2\n]]>"),
-    (CodeDefect.XML_TAGS, "<code>\ndef f() return 1\nx = 2\n</code>"),
-    (CodeDefect.END_TOKENS, "def f() return 1\nx = 2\n<|im_end|>"),
-    (CodeDefect.FENCE, "```python\ndef f() return 1\nx = 2\n```"),
-    (CodeDefect.CHAT, "Here is the code you want:\n\ndef f() return 1\nx = 2\n"),
-    (CodeDefect.JSON, '"def f() return 1\\nx = 2\\n"'),
-    (CodeDefect.ESCAPES, "def f() return 1\\nx = 2\\n"),
-    (CodeDefect.ENTITIES, "def f() return &lt;1\nx = 2\n"),
-    (CodeDefect.CONTROL_CHARACTERS, "def f() return 1\u200b\nx = 2\n"),
-    (CodeDefect.TYPOGRAPHY, "def f() return “1”\nx = 2\n"),
-    (CodeDefect.LINE_ENDINGS, "def f() return 1\r\nx = 2\r\n"),
-    (CodeDefect.LINE_PREFIXES, "1: def f() return 1\n2: x = 2\n"),
-    (CodeDefect.PROMPTS, ">>> def f() return 1\n>>> x = 2\n"),
-    (CodeDefect.DIFF, "@@ -7,2 +7,2 @@ def f():\n x = 1\n+y = 2\n"),
-    (CodeDefect.INDENTATION, "    def f() return 1\n    x = 2\n"),
-    (CodeDefect.MIXED_TABS, "if a:\n    if b:\n        x = 1\n\ty = 2\n"),
+REFUSALS: list[tuple[CodeDefectKind, str]] = [
+    (CodeDefectKind.MARKDOWN, "a\\_b = = 1\nprint(a\\_b)\n"),
+    (CodeDefectKind.TRUNCATED, "def f():\n    return ["),
+    (CodeDefectKind.NO_CODE, "I am sorry, but I cannot write this tool."),
+    (CodeDefectKind.SYNTAX, "def f() return 1\nx = 2\n"),
+    (CodeDefectKind.CDATA, "<![CDATA[def f() return 1\nx = 2\n]]>"),
+    (CodeDefectKind.XML_TAGS, "<code>\ndef f() return 1\nx = 2\n</code>"),
+    (CodeDefectKind.END_TOKENS, "def f() return 1\nx = 2\n<|im_end|>"),
+    (CodeDefectKind.FENCE, "```python\ndef f() return 1\nx = 2\n```"),
+    (CodeDefectKind.CHAT, "Here is the code you want:\n\ndef f() return 1\nx = 2\n"),
+    (CodeDefectKind.JSON, '"def f() return 1\\nx = 2\\n"'),
+    (CodeDefectKind.ESCAPES, "def f() return 1\\nx = 2\\n"),
+    (CodeDefectKind.ENTITIES, "def f() return &lt;1\nx = 2\n"),
+    (CodeDefectKind.CONTROL_CHARACTERS, "def f() return 1\u200b\nx = 2\n"),
+    (CodeDefectKind.TYPOGRAPHY, "def f() return “1”\nx = 2\n"),
+    (CodeDefectKind.LINE_ENDINGS, "def f() return 1\r\nx = 2\r\n"),
+    (CodeDefectKind.LINE_PREFIXES, "1: def f() return 1\n2: x = 2\n"),
+    (CodeDefectKind.PROMPTS, ">>> def f() return 1\n>>> x = 2\n"),
+    (CodeDefectKind.DIFF, "@@ -7,2 +7,2 @@ def f():\n x = 1\n+y = 2\n"),
+    (CodeDefectKind.INDENTATION, "    def f() return 1\n    x = 2\n"),
+    (CodeDefectKind.MIXED_TABS, "if a:\n    if b:\n        x = 1\n\ty = 2\n"),
 ]
 
 
 @pytest.mark.parametrize(("defect", "text"), REFUSALS)
-def test_each_defect_that_stays_has_its_own_error(defect: CodeDefect, text: str) -> None:
+def test_each_defect_that_stays_has_its_own_error(defect: CodeDefectKind, text: str) -> None:
     assert refused(text) is defect
 
 
 def test_every_defect_is_covered_by_an_error_with_its_own_advice() -> None:
-    assert {defect for defect, _ in REFUSALS} == set(CodeDefect) == set(ADVICE)
-    assert len(set(ADVICE.values())) == len(CodeDefect)
+    assert {defect for defect, _ in REFUSALS} == set(CodeDefectKind) == set(ADVICE)
+    assert len(set(ADVICE.values())) == len(CodeDefectKind)
 
 
 def test_the_error_points_at_the_line() -> None:
@@ -259,20 +259,21 @@ def test_the_error_points_at_the_line() -> None:
 
 def test_a_short_closed_block_does_not_stand_in_for_a_cut_one() -> None:
     assert (
-        refused("Install:\n```\nimport a\n```\nThen:\n```python\ndef f(items):\n    return [") is CodeDefect.TRUNCATED
+        refused("Install:\n```\nimport a\n```\nThen:\n```python\ndef f(items):\n    return [")
+        is CodeDefectKind.TRUNCATED
     )
 
 
 def test_fences_in_a_cut_docstring_are_not_the_code() -> None:
-    assert refused('def f():\n    """Use:\n```python\nprint(f())\n```\n') is CodeDefect.TRUNCATED
+    assert refused('def f():\n    """Use:\n```python\nprint(f())\n```\n') is CodeDefectKind.TRUNCATED
 
 
 def test_a_cut_program_in_a_json_string_is_refused() -> None:
-    assert refused('"def f(x):\\n    return ["') is CodeDefect.TRUNCATED
+    assert refused('"def f(x):\\n    return ["') is CodeDefectKind.TRUNCATED
 
 
 def test_code_in_thoughts_without_an_answer_is_refused() -> None:
-    assert refused("<think>\nMaybe so:\n```python\nx = 1\n```\nOr rather") is CodeDefect.NO_CODE
+    assert refused("<think>\nMaybe so:\n```python\nx = 1\n```\nOr rather") is CodeDefectKind.NO_CODE
 
 
 ADVERSARIES: dict[str, Callable[[int], str]] = {
@@ -346,7 +347,7 @@ def test_a_megabyte_is_answered(name: str) -> None:
     ],
 )
 def test_a_fence_on_one_line_is_taken_off(text: str) -> None:
-    assert repair_code(text) == RepairedCode(code="print('hi')\n", defects=(CodeDefect.FENCE,))
+    assert repair_code(text) == RepairedCode(code="print('hi')\n", defects=(CodeDefectKind.FENCE,))
 
 
 def test_two_fences_on_one_line_leave_a_choice_that_nobody_makes() -> None:
@@ -364,7 +365,7 @@ def test_two_fences_on_one_line_leave_a_choice_that_nobody_makes() -> None:
     ],
 )
 def test_markdown_escapes_go_and_strings_keep_what_their_author_wrote(text: str, code: str) -> None:
-    assert repair_code(text) == RepairedCode(code=code, defects=(CodeDefect.MARKDOWN,))
+    assert repair_code(text) == RepairedCode(code=code, defects=(CodeDefectKind.MARKDOWN,))
 
 
 def test_a_continued_line_is_no_markdown() -> None:

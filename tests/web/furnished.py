@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from habitus.agent.history import pack_message
 from habitus.app import Habitus
 from habitus.events import OutcomeKind
-from habitus.journal.model import Exposure, ItemUse, SelectedSkill, SelectionSlot, Turn, TurnOutcome, UseManner
+from habitus.journal.model import Exposure, ItemUse, SelectedSkill, SkillPlacementKind, Turn, TurnOutcome, UseManner
 from habitus.llm.model import AssistantMessage
 from habitus.skills.editable_fields import FieldChanges
 from habitus.skills.edits import EditOperation, TextEdit
@@ -102,9 +102,9 @@ def _talk(habitus: Habitus) -> None:
             user=habitus.settings.user,
             messages=(answer,),
             selected=(
-                SelectedSkill(name="close-the-month", place=SelectionSlot.LOADED, reason="the model asked for it"),
-                SelectedSkill(name="tidy-inbox", place=SelectionSlot.LEFT_OUT, reason="disabled: by a person"),
-                SelectedSkill(name="weekly-report", place=SelectionSlot.MENU, reason="eligible"),
+                SelectedSkill(name="close-the-month", place=SkillPlacementKind.LOADED, reason="the model asked for it"),
+                SelectedSkill(name="tidy-inbox", place=SkillPlacementKind.LEFT_OUT, reason="disabled: by a person"),
+                SelectedSkill(name="weekly-report", place=SkillPlacementKind.MENU, reason="eligible"),
             ),
             outcomes=(TurnOutcome(kind=OutcomeKind.OK, weight=1.0, source="user"),),
         )
@@ -181,7 +181,7 @@ def furnish_with_much(habitus: Habitus, *, skills: int, waiting: int, requests: 
                 ended_on=began + timedelta(seconds=30),
                 source_type=("claude-code", "mcp", "web")[number % 3],
                 user=habitus.settings.user,
-                selected=(SelectedSkill(name=name, place=SelectionSlot.LOADED, reason="the model asked for it"),),
+                selected=(SelectedSkill(name=name, place=SkillPlacementKind.LOADED, reason="the model asked for it"),),
                 exposures=tuple(shown),
                 uses=(_use(habitus, f"m{number}", name, 1, began),),
                 outcomes=outcomes,

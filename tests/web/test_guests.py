@@ -12,7 +12,7 @@ from habitus.agent.recorder import judge_explicitly
 from habitus.app import Habitus
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.events import OutcomeKind
-from habitus.journal.model import SelectedSkill, SelectionSlot, SourceKind, Turn
+from habitus.journal.model import SelectedSkill, SkillPlacementKind, SourceKind, Turn
 from habitus.llm.model import AssistantMessage
 from habitus.web.security import SignInKeys
 from tests.planted import KEYS
@@ -39,7 +39,7 @@ def ask_three_times(habitus: Habitus, user: str, request: str) -> None:
             ended_on=habitus.clock(),
             user=user,
             messages=(pack_message(AssistantMessage(text="They come to 4242.")),),
-            selected=(SelectedSkill(name="brew-tea", place=SelectionSlot.LOADED, reason="asked for"),),
+            selected=(SelectedSkill(name="brew-tea", place=SkillPlacementKind.LOADED, reason="asked for"),),
             outcomes=(judge_explicitly(OutcomeKind.OK, "user", SourceKind.PERSON),),
         )
         habitus.journal.record_turn(turn)

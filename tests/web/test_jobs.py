@@ -17,7 +17,7 @@ from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.events import OutcomeKind
 from habitus.jobs.model import ConcurrencyLimits, JobState
 from habitus.jobs.queue import JobClaims
-from habitus.journal.model import SelectedSkill, SelectionSlot, SourceKind, Turn
+from habitus.journal.model import SelectedSkill, SkillPlacementKind, SourceKind, Turn
 from habitus.llm.model import AssistantMessage
 from habitus.web import labels
 from tests.web.conftest import HOST
@@ -70,7 +70,7 @@ def test_accepted_requests_are_ticked_to_become_tasks(browser: TestClient, habit
             ended_on=habitus.clock(),
             user=habitus.settings.user,
             messages=(pack_message(AssistantMessage(text=f"It takes {number + 2}30 seconds.")),),
-            selected=(SelectedSkill(name="brew-tea", place=SelectionSlot.LOADED, reason="asked for"),),
+            selected=(SelectedSkill(name="brew-tea", place=SkillPlacementKind.LOADED, reason="asked for"),),
             outcomes=(judge_explicitly(OutcomeKind.OK, "user", SourceKind.PERSON),),
         )
         habitus.journal.record_turn(turn)

@@ -19,7 +19,7 @@ from habitus.app.use_cases import secrets as granting
 from habitus.events import OK, OutcomeKind, build_tool_call_event, build_tool_result_event
 from habitus.evidence.findings import ItemVerdict
 from habitus.jobs.model import JobState
-from habitus.journal.model import SelectionSlot, Turn
+from habitus.journal.model import SkillPlacementKind, Turn
 from habitus.memory.model import LessonDraft, LessonKind, LessonProducer, LessonScope, TrustLevel
 from habitus.recipes.catalogue import RecipeStatus
 from habitus.sandbox.credentials.grants import CommandLineCall
@@ -294,7 +294,7 @@ def test_everything_that_a_page_names_has_a_word() -> None:
         LessonProducer: labels.PRODUCERS,
         TrustLevel: labels.TRUSTS,
         OutcomeKind: labels.OUTCOMES,
-        SelectionSlot: labels.PLACES,
+        SkillPlacementKind: labels.PLACES,
         ProposalAction: labels.ACTIONS,
         Consent: labels.CONSENTS,
         JobState: labels.JOB_STATES,

@@ -16,7 +16,7 @@ from habitus.agent.prompts.prompt import CUE
 from habitus.events import OutcomeKind
 from habitus.evidence.model import Assignment, EvidenceItem, ItemKind, UnitRandomizer, draw_last
 from habitus.journal.journal import Journal, get_effective_outcome, list_chosen_skills
-from habitus.journal.model import Exposure, SelectionSlot, Turn
+from habitus.journal.model import Exposure, SkillPlacementKind, Turn
 from habitus.memory.cortex import Cortex
 from habitus.memory.recall import MAX_LESSONS, RecalledLesson, RecallResult, compute_rank
 from habitus.search.model import IndexHit, SearchResults
@@ -107,7 +107,7 @@ class SkillExplanation:
 
     name: str
     layer: str
-    place: SelectionSlot
+    place: SkillPlacementKind
     reason: str
     # None if it does not match the request at all.
     rank: int | None = None
@@ -128,11 +128,13 @@ class SkillExplanation:
     def sentences(self) -> list[str]:
         """The explanation in plain words."""
         said = {
-            SelectionSlot.EAGER: f"{self.name} is in the prompt in full: {self.reason}.",
-            SelectionSlot.MENU: f"{self.name} is {self._describe_placement()}; the model loads it when it needs it.",
-            SelectionSlot.CUT: f"{self.name} is eligible, but the menu is full; search_skills finds it.",
-            SelectionSlot.LEFT_OUT: f"{self.name} is left out: {self.reason}.",
-            SelectionSlot.WITHHELD: f"{self.name} is {self.reason}.",
+            SkillPlacementKind.EAGER: f"{self.name} is in the prompt in full: {self.reason}.",
+            SkillPlacementKind.MENU: (
+                f"{self.name} is {self._describe_placement()}; the model loads it when it needs it."
+            ),
+            SkillPlacementKind.CUT: f"{self.name} is eligible, but the menu is full; search_skills finds it.",
+            SkillPlacementKind.LEFT_OUT: f"{self.name} is left out: {self.reason}.",
+            SkillPlacementKind.WITHHELD: f"{self.name} is {self.reason}.",
         }[self.place]
         lines = [said]
         if self.menu_budget:
@@ -141,7 +143,7 @@ class SkillExplanation:
             lines.append(f"For this request it ranks {self.rank}, score {self.score:.2f}{self._describe_score()}.")
             if not self.fits:
                 lines.append("No skill is relevant enough to suggest for this request.")
-        elif self.is_asked and self.place in (SelectionSlot.MENU, SelectionSlot.CUT):
+        elif self.is_asked and self.place in (SkillPlacementKind.MENU, SkillPlacementKind.CUT):
             lines.append("Nothing in it matches this request.")
         if self.hides:
             lines.append(f"It hides {self._list_copies(self.hides)}.")
@@ -184,15 +186,15 @@ def explain_placement(
     )
 
 
-def _find_placement(item: ListedSkill, selection: SkillSelection, menu: SkillMenu) -> tuple[SelectionSlot, str]:
+def _find_placement(item: ListedSkill, selection: SkillSelection, menu: SkillMenu) -> tuple[SkillPlacementKind, str]:
     for choice in selection.eager:
         if choice.name == item.name:
-            return SelectionSlot.EAGER, choice.reason
+            return SkillPlacementKind.EAGER, choice.reason
     if item.name not in selection.list_eligible_names():
-        return SelectionSlot.LEFT_OUT, selection.left_out.get(item.name, f"{item.state.value}: {item.reason}")
+        return SkillPlacementKind.LEFT_OUT, selection.left_out.get(item.name, f"{item.state.value}: {item.reason}")
     if item.name in menu.cut:
-        return SelectionSlot.CUT, f"the menu has {menu.budget} tokens and {len(menu.cut)} lines did not fit"
-    return SelectionSlot.MENU, "eligible, and no rule puts it into the prompt"
+        return SkillPlacementKind.CUT, f"the menu has {menu.budget} tokens and {len(menu.cut)} lines did not fit"
+    return SkillPlacementKind.MENU, "eligible, and no rule puts it into the prompt"
 
 
 class ExposureAssigner:

@@ -93,7 +93,7 @@ class HostedTurnRunner:
         self, name: str, arguments: Mapping[str, object] | str, watch: Watch = lambda text: None
     ) -> ToolResult:
         """Run one of our tools. Nudges are appended to its result; `watch` receives its progress."""
-        call, looks = self._record_call(name, arguments), self.turn.view_revision
+        call, looks = self._begin_call(name, arguments), self.turn.view_revision
         self._watched[call.id] = watch
         try:
             result = await self._run_serialized(call)
@@ -117,7 +117,7 @@ class HostedTurnRunner:
         self, name: str, arguments: Mapping[str, object] | str, content: object, ok: bool | None, intent: str
     ) -> str:
         """Record a call run by the host and return a nudge, or "". `ok` is None if its outcome is unknown."""
-        call = self._record_call(name, arguments)
+        call = self._begin_call(name, arguments)
         said = self._clean_text(_to_text(content))
         outcome = build_failed_outcome(said[-500:].strip() or "it failed") if ok is False else OK
         result = truncate_result(ToolResult(content=said, outcome=outcome))
@@ -163,9 +163,9 @@ class HostedTurnRunner:
         await self.turn.close()
 
     async def _get_advice(self) -> str:
-        return "\n".join(await self.turn.collect_advice())
+        return "\n".join(await self.turn.collect_observer_nudges())
 
-    def _record_call(self, name: str, arguments: Mapping[str, object] | str) -> ToolCall:
+    def _begin_call(self, name: str, arguments: Mapping[str, object] | str) -> ToolCall:
         if self.is_over:
             raise Invalid("The turn is over.", hint="Begin the next one with habitus.turn(…).")
         self.turn.rounds += 1

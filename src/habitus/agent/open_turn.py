@@ -99,12 +99,12 @@ class OpenTurn(TurnState):
             if shows_prompt
             else (self.refresh_view, self.select_skills)
         )
-        with self.trace_context():
+        with self.attach_traces():
             for step in (*steps, self.record_start):
                 await run_in_thread(step)
 
     @contextmanager
-    def trace_context(self) -> Iterator[None]:
+    def attach_traces(self) -> Iterator[None]:
         """Attach log lines and spans inside the block to this turn."""
         with tracing.add_log_context(**self._ids), self._stretch.activate():
             yield
@@ -139,7 +139,7 @@ class OpenTurn(TurnState):
         # A person's thinking time is subtracted from the tool's.
         began, asked_s = time.monotonic(), person.took_s
         self.emit(ToolStarted(call=call.id, tool=call.name, arguments=redactor.redact_json(call.arguments)))
-        self._record_call(call)
+        self._record_call_start(call)
         running = ToolCallContext(
             call=call.id,
             turn=self.id,
@@ -151,7 +151,7 @@ class OpenTurn(TurnState):
             sees_images=self.user_input.asking.sees_images,
         )
         await self.parts.ready()
-        with self.trace_context(), tracing.trace_span("tool", tool=call.name):
+        with self.attach_traces(), tracing.trace_span("tool", tool=call.name):
             result = await tools.run_call(call, running)
         self.observe_event(build_call_result_event(call, result, round_idx=self.rounds))
         seconds = max(time.monotonic() - began - (person.took_s - asked_s), 0.0)
@@ -169,11 +169,11 @@ class OpenTurn(TurnState):
 
     def record_host_call(self, call: ToolCall, result: ToolResult, *, intent: str = "", is_known: bool = True) -> None:
         """Record a call that the host has run; `is_known` is False if its outcome is unknown."""
-        self._record_call(call, intent)
+        self._record_call_start(call, intent)
         self.observe_event(build_call_result_event(call, result, round_idx=self.rounds, is_known=is_known))
         self.last_results = [result.outcome]
 
-    def _record_call(self, call: ToolCall, intent: str = "") -> None:
+    def _record_call_start(self, call: ToolCall, intent: str = "") -> None:
         args, redactor = call.arguments, self.parts.view.redactor
         self.observe_event(
             build_tool_call_event(
@@ -186,12 +186,12 @@ class OpenTurn(TurnState):
         self.events.append(seen)
         self._notify_observers(lambda observer: observer.observe(seen))
 
-    async def collect_advice(self) -> list[str]:
+    async def collect_observer_nudges(self) -> list[str]:
         """Return the observers' nudges. One that fails or is too slow is skipped."""
         said: list[str] = []
         for observer in self.parts.observers:
             try:
-                said += map(escape_block, await asyncio.wait_for(_await_advice(observer.advise()), _ADVICE_S))
+                said += map(escape_block, await asyncio.wait_for(_await_nudges(observer.advise()), _ADVICE_S))
             except Exception:
                 log.warning("An observer could not advise; the turn goes on.", exc_info=True)
         for nudge in said:
@@ -225,7 +225,7 @@ class OpenTurn(TurnState):
         """
         self.loaded, self.asked = tuple(self.parts.view.loaded.values()), frozenset(self.parts.view.asked)
         self._count_metrics()
-        with self.trace_context():
+        with self.attach_traces():
             told = await run_in_thread(lambda: self.recorder.record_end(self, has_news=self.composer.has_news))
         self._stretch.end()
         if not self.is_cancelled:
@@ -254,5 +254,5 @@ class OpenTurn(TurnState):
                 log.warning("An observer failed; the turn goes on.", exc_info=True)
 
 
-async def _await_advice(advice: Awaitable[Sequence[str]]) -> Sequence[str]:
+async def _await_nudges(advice: Awaitable[Sequence[str]]) -> Sequence[str]:
     return await advice

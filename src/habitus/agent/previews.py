@@ -72,14 +72,16 @@ def preview_file(path: Path, *, ending: str, room: int) -> FilePreview:
     if size == 0:
         return FilePreview(kind="empty file", is_whole=True)
     whole = text if is_all and count_bytes(text) <= room else None
-    return _preview_text(path, text if is_all else text.rpartition("\n")[0], f"{name}, {lines}", ending, size, whole)
+    return _preview_text_file(
+        path, text if is_all else text.rpartition("\n")[0], f"{name}, {lines}", ending, size, whole
+    )
 
 
 def _detect_binary_kind(head: bytes) -> str:
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "binary file")
 
 
-def _preview_text(path: Path, text: str, facts: str, ending: str, size: int, whole: str | None) -> FilePreview:
+def _preview_text_file(path: Path, text: str, facts: str, ending: str, size: int, whole: str | None) -> FilePreview:
     match ending:
         case ".csv" | ".tsv" | ".tab":
             kind, described, shown = _preview_csv(text, is_tabbed=ending != ".csv")

@@ -22,7 +22,7 @@ from habitus.journal.model import (
     Exposure,
     ItemUse,
     SelectedSkill,
-    SelectionSlot,
+    SkillPlacementKind,
     SourceKind,
     Turn,
     TurnOrigin,
@@ -268,7 +268,7 @@ def record_judgement(
     judged = journal.find_brief_turn(journal.record_outcome(turn, said, user=user))
     # The text of an old turn may have been deleted.
     if said.kind is OutcomeKind.OK and judged is not None and judged.is_real:
-        loaded = [entry.name for entry in judged.selected if entry.place is SelectionSlot.LOADED]
+        loaded = [entry.name for entry in judged.selected if entry.place is SkillPlacementKind.LOADED]
         credit_request(finder, memory, judged.request, loaded, _SAID_GOOD * said.weight)
 
 
@@ -394,21 +394,23 @@ def _list_selected_skills(turn: TurnState, withheld: Collection[str]) -> list[Se
         return []
     cut = set(turn.composed.menu.cut)
     chosen = [
-        _record_placed(choice.summary, SelectionSlot.STICKY if choice.is_sticky else SelectionSlot.EAGER, choice.reason)
+        _record_placed(
+            choice.summary, SkillPlacementKind.STICKY if choice.is_sticky else SkillPlacementKind.EAGER, choice.reason
+        )
         for choice in turn.selection.eager
     ]
     menu = [
-        _record_placed(summary, SelectionSlot.CUT, "no room on the menu")
+        _record_placed(summary, SkillPlacementKind.CUT, "no room on the menu")
         if summary.name in cut
-        else _record_placed(summary, SelectionSlot.MENU, "eligible")
+        else _record_placed(summary, SkillPlacementKind.MENU, "eligible")
         for summary in turn.selection.menu[:_MOST_LINES]
     ]
     found = [
-        replace(one, place=SelectionSlot.WITHHELD, reason=AT_RANDOM) if one.name in withheld else one
+        replace(one, place=SkillPlacementKind.WITHHELD, reason=AT_RANDOM) if one.name in withheld else one
         for one in (*chosen, *menu)
     ]
     out = [
-        SelectedSkill(name=name, place=SelectionSlot.LEFT_OUT, reason=why)
+        SelectedSkill(name=name, place=SkillPlacementKind.LEFT_OUT, reason=why)
         for name, why in turn.selection.left_out.items()
     ]
     return [*found, *out[:_MOST_LINES]]
@@ -418,10 +420,12 @@ def _record_loaded_skill(skill: Skill, turn: TurnState) -> SelectedSkill:
     invoked = turn.user_input.asking.invoked
     is_by_person = invoked is not None and invoked.name == skill.name and skill.name not in turn.asked
     came = "the person asked for it" if is_by_person else "it came with another"
-    return _record_placed(skill, SelectionSlot.LOADED, "the model asked for it" if skill.name in turn.asked else came)
+    return _record_placed(
+        skill, SkillPlacementKind.LOADED, "the model asked for it" if skill.name in turn.asked else came
+    )
 
 
-def _record_placed(skill: SkillSummary, place: SelectionSlot, reason: str) -> SelectedSkill:
+def _record_placed(skill: SkillSummary, place: SkillPlacementKind, reason: str) -> SelectedSkill:
     return SelectedSkill(name=skill.name, place=place, reason=reason, layer=skill.layer, version=skill.version)
 
 

@@ -20,12 +20,12 @@ from habitus.agent.prompts.prompt import PromptSection
 from habitus.agent.recorder import TurnRecorder
 from habitus.agent.stream import Emit, TurnEvent, TurnResult
 from habitus.agent.turn import run_turn
-from habitus.agent.user_input import UserRequest, prepare_input
+from habitus.agent.user_input import SubmittedRequest, prepare_input
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.model import SourceKind, Turn
 from habitus.llm.model import Model, TokenUsage
-from habitus.memory.model import EncodeResult
+from habitus.memory.model import LessonDraftResult
 from habitus.skills.model import Skill
 
 
@@ -91,7 +91,7 @@ class Session:
         """
         if self._running is not None:
             raise Invalid("A turn of this session is running.", hint="Wait for it, or cancel it first.")
-        asking = UserRequest(
+        asking = SubmittedRequest(
             text=text,
             attach=[Path(path) for path in attach],
             caller_id=caller_id,
@@ -117,11 +117,11 @@ class Session:
                 running.cancel()
                 await asyncio.wait([running])
 
-    async def _run_turn(self, asking: UserRequest, emit: Emit) -> TurnResult:
+    async def _run_turn(self, asking: SubmittedRequest, emit: Emit) -> TurnResult:
         turn = await self._conversation.prepare_turn(asking, emit)
         room = self._model.context_tokens or self._conversation.parts.context_tokens
         try:
-            with turn.trace_context():
+            with turn.attach_traces():
                 return await run_turn(turn, self._model, self.history, context=room, emit=emit)
         finally:
             self.usage += turn.usage
@@ -158,7 +158,7 @@ class Session:
         """Wait until learning from the turns so far is done."""
         await self._conversation.parts.background.wait_until_idle()
 
-    def take_new_lessons(self) -> tuple[EncodeResult, ...]:
+    def take_new_lessons(self) -> tuple[LessonDraftResult, ...]:
         """Return the lessons learned since the last call; learning may still be running."""
         return self._conversation.parts.learned()
 
@@ -214,7 +214,7 @@ class Conversation:
         """Build the session prompt before the first turn needs it. Queries the database."""
         self._composer.build_session_prompt()
 
-    async def prepare_turn(self, asking: UserRequest, emit: Emit = lambda event: None) -> OpenTurn:
+    async def prepare_turn(self, asking: SubmittedRequest, emit: Emit = lambda event: None) -> OpenTurn:
         """Prepare the next turn without opening it, and judge the previous one by what the person says now."""
         said = await prepare_input(self.parts, asking, conversation=self.id)
         self.parts.view.outage.begin_turn()

@@ -113,7 +113,7 @@ async def _run_tool_loop(now: _LoopState) -> str:
             return answered.text or await _ask_again_for_text(now)
         turn.rounds += 1
         history.add_messages(*await _run_tool_calls(now, answered.calls, tools))
-        nudges = await turn.collect_advice()
+        nudges = await turn.collect_observer_nudges()
         if nudges:
             history.add_messages(PersonMessage(parts=tuple(TextContent(text=nudge) for nudge in nudges)))
     return await _ask_for_summary(now)

@@ -28,7 +28,7 @@ _UNKNOWN_TURN = "The turn this replies to is not stored; its skills are not incl
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UserRequest:
+class SubmittedRequest:
     """A request as submitted."""
 
     text: str
@@ -54,12 +54,12 @@ class UserInput:
     """The prepared request with its attachments."""
 
     request: SelectionInput
-    asking: UserRequest
+    asking: SubmittedRequest
     parts: tuple[TextContent | Image, ...] = ()
     notices: tuple[str, ...] = ()
 
 
-async def prepare_input(parts: ConversationServices, asking: UserRequest, *, conversation: str) -> UserInput:
+async def prepare_input(parts: ConversationServices, asking: SubmittedRequest, *, conversation: str) -> UserInput:
     """Prepare a request: read its attachments, redact secrets and validate it."""
     redactor = CountingRedactor(parts.view.redactor)
 

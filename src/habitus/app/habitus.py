@@ -101,12 +101,12 @@ class Habitus(Home):
         `paths` are the files the work is about, `resources` and `features` what else is available, `reply_to` the turn
         that this one answers, `caller_id` your own id for it; `ask` asks the person for consent.
         """
-        from habitus.agent.user_input import UserRequest
+        from habitus.agent.user_input import SubmittedRequest
 
         # Loads the sandbox, which only foreign loops need.
         from habitus.app.conversations.hosting import HostTurnRequest
 
-        asking = UserRequest(
+        asking = SubmittedRequest(
             text=text,
             attach=[Path(path) for path in attachments],
             paths=paths,

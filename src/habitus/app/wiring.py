@@ -77,9 +77,9 @@ def open_home_of_type(
             erase_users_again(home, missing)
         if shared is not local:
             # Only homes with a shared database pay for this import.
-            from habitus.app.sharing.approvals import apply_pending_approvals
+            from habitus.app.sharing.approvals import exchange_approvals
 
-            apply_pending_approvals(home)
+            exchange_approvals(home)
         # From here on, the home itself closes them.
         failing.pop_all()
         return home

@@ -93,7 +93,7 @@ class DraftedEdit(BaseModel):
         return TextEdit(operation=self.operation, content=self.content)
 
 
-class DraftedCandidate(BaseModel):
+class DraftedChange(BaseModel):
     """A small change of the skill that is meant to fix what failed."""
 
     why: str = Field(description="What goes wrong today and how this fixes it, in one sentence.")
@@ -105,10 +105,10 @@ class DraftedCandidate(BaseModel):
 
 async def draft_candidate(
     model: BudgetedModel, material: str, *, is_to_shorten: bool, redactor: Redactor
-) -> DraftedCandidate:
+) -> DraftedChange:
     return await ask_for_value(
         model,
-        DraftedCandidate,
+        DraftedChange,
         system=load_prompt("improve", "shorten-skill" if is_to_shorten else "improve-skill"),
         record=redactor.redact(material).text,
         max_tokens=_ROOM,
@@ -145,7 +145,7 @@ def is_never_opened(practice: Sequence[Rollout]) -> bool:
     return bool(practice) and not any(one.is_opened or one.is_followed for one in practice)
 
 
-def apply_draft(skill: Skill, draft: DraftedCandidate) -> Skill:
+def apply_draft(skill: Skill, draft: DraftedChange) -> Skill:
     """By the library's own edit operations, each on what the one before left."""
     if len(draft.edits) > MOST_EDITS:
         raise Invalid(f"It has {len(draft.edits)} edits.", hint=f"{MOST_EDITS} are the most.")

@@ -8,7 +8,7 @@ from statistics import fmean
 from habitus.improve.candidates import count_tried
 from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateClaim, GateRule, compute_error_left
 from habitus.improve.store import ImproveStore
-from habitus.improve.tasks import SkillUnderTest
+from habitus.improve.tasks import SkillWithTasks
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from habitus.text import estimate_tokens, format_count
 
@@ -110,7 +110,7 @@ class RunPlan:
         return f"{most}, about {self.likely_tokens:,} tokens if all were needed ({basis})"
 
 
-def plan_run(store: ImproveStore, subject: SkillUnderTest, request: ImproveRequest) -> RunPlan:
+def plan_run(store: ImproveStore, subject: SkillWithTasks, request: ImproveRequest) -> RunPlan:
     candidates = store.list_candidates(subject.name)
     gated = count_tried(candidates, [task.id for task in subject.tasks[TaskSplit.GATE]])
     practice, gate, exam = (len(subject.tasks[split]) for split in TaskSplit)
@@ -138,7 +138,7 @@ def plan_run(store: ImproveStore, subject: SkillUnderTest, request: ImproveReque
     )
 
 
-def _find_problem(subject: SkillUnderTest, request: ImproveRequest, rule: GateRule, each: RolloutCost) -> str:
+def _find_problem(subject: SkillWithTasks, request: ImproveRequest, rule: GateRule, each: RolloutCost) -> str:
     """Return why a run must not begin, because nothing could come of it; empty if it may."""
     if not subject.tasks[TaskSplit.GATE]:
         new = " that has not judged its last candidate" if subject.worn_tasks else ""
@@ -153,7 +153,7 @@ def _find_problem(subject: SkillUnderTest, request: ImproveRequest, rule: GateRu
     return ""
 
 
-def estimate_rollout(store: ImproveStore, subject: SkillUnderTest, solver: str = "") -> RolloutCost:
+def estimate_rollout(store: ImproveStore, subject: SkillWithTasks, solver: str = "") -> RolloutCost:
     """Return the mean cost of this solver's rollouts, of this skill if it has any, else of all; or a guess."""
     for skill in (subject.name, ""):
         if made := store.list_measured_rollouts(solver, skill=skill):
@@ -162,7 +162,7 @@ def estimate_rollout(store: ImproveStore, subject: SkillUnderTest, solver: str =
     return RolloutCost(tokens=_PROGRAM_TOKENS if solver else _OWN_TOKENS + estimate_tokens(subject.skill.body))
 
 
-def list_practice_rollouts(store: ImproveStore, subject: SkillUnderTest, solver: str = "") -> list[Rollout]:
+def list_practice_rollouts(store: ImproveStore, subject: SkillWithTasks, solver: str = "") -> list[Rollout]:
     """Return the practice of all runs with today's version by one solver."""
     made = store.list_rollouts(skill=subject.name, side=TaskSplit.PRACTICE, candidate=solver)
     return [one for one in made if one.version == subject.version and one.is_counted]

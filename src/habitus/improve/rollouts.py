@@ -11,7 +11,7 @@ from typing import Protocol
 
 from habitus.events import OutcomeKind
 from habitus.improve.store import ImproveStore
-from habitus.improve.tasks import SkillUnderTest
+from habitus.improve.tasks import SkillWithTasks
 from habitus.learning.budget import RunBudget
 from habitus.tasks.leaks import MOST_NAMED, count_named_answers
 from habitus.tasks.model import Task
@@ -53,7 +53,7 @@ class RolloutRunner:
     """Makes the rollouts of one run; `stopped` says why no more begin."""
 
     store: ImproveStore
-    subject: SkillUnderTest
+    subject: SkillWithTasks
     run: str
     budget: RunBudget
     refuse_if_paused: Callable[[], None]

@@ -20,7 +20,7 @@ _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SkillUnderTest:
+class SkillWithTasks:
     """A skill as it is today, and its tasks by split."""
 
     item: ListedSkill

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from habitus.errors import Invalid
 from habitus.improve.rollouts import RolloutRunner, SolverFactory, interleave_versions
-from habitus.improve.tasks import SkillUnderTest
+from habitus.improve.tasks import SkillWithTasks
 from habitus.tasks.files import parse_json_rows, parse_task, read_tasks
 from habitus.tasks.model import Task
 from habitus.tasks.rollouts import TaskSplit
@@ -19,7 +19,7 @@ TRIAL = "trial"  # the origin of a rollout's conversation, the source of its out
 class TrialPlan:
     """The conversations of a trial, and their likely cost."""
 
-    subject: SkillUnderTest
+    subject: SkillWithTasks
     tasks: tuple[Task, ...]
     runs: int
     likely_tokens: int  # of all conversations together

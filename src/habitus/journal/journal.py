@@ -22,8 +22,8 @@ from habitus.journal.model import (
     CachedEvidenceSums,
     ItemUse,
     RecordedExposure,
-    SelectionSlot,
     SessionSummary,
+    SkillPlacementKind,
     SourceKind,
     TrialVariantCounts,
     Turn,
@@ -270,7 +270,7 @@ class Journal:
             ids = [row["id"] for row in rows]
             parts: dict[str, dict[str, list[Mapping[Any, Any]]]] = {id: {} for id in ids}
             for table, wanted in (
-                (selections, selections.c.place.in_([SelectionSlot.EAGER.value, SelectionSlot.LOADED.value])),
+                (selections, selections.c.place.in_([SkillPlacementKind.EAGER.value, SkillPlacementKind.LOADED.value])),
                 *((table, sa.true()) for table in (outcomes, *more)),
             ):
                 chosen = sa.select(table).where(table.c.turn.in_(ids), wanted).order_by(table.c.number)
@@ -484,7 +484,9 @@ def get_effective_outcome(outcomes: Sequence[TurnOutcome]) -> TurnOutcome | None
 
 def list_chosen_skills(turn: Turn) -> tuple[str, ...]:
     """Return the skills of a turn that a rule or the model chose, without merely sticky ones."""
-    return tuple(entry.name for entry in turn.selected if entry.place in (SelectionSlot.LOADED, SelectionSlot.EAGER))
+    return tuple(
+        entry.name for entry in turn.selected if entry.place in (SkillPlacementKind.LOADED, SkillPlacementKind.EAGER)
+    )
 
 
 def _is_real_turn() -> sa.ColumnElement[bool]:

@@ -89,7 +89,7 @@ class ItemUse:
     is_credited: bool = True
 
 
-class SelectionSlot(StrEnum):
+class SkillPlacementKind(StrEnum):
     """The slot in which the selection put a skill."""
 
     EAGER = "eager"
@@ -110,7 +110,7 @@ class SelectedSkill:
     """A skill of a turn with its slot and the reason."""
 
     name: str
-    place: SelectionSlot
+    place: SkillPlacementKind
     reason: str
     layer: str = ""
     version: int = 0

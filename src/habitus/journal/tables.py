@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from habitus.events import AgentEvent, EventKind, OutcomeKind
-from habitus.journal.model import SelectedSkill, SelectionSlot, SourceKind, Turn, TurnMessage, TurnOutcome
+from habitus.journal.model import SelectedSkill, SkillPlacementKind, SourceKind, Turn, TurnMessage, TurnOutcome
 from habitus.sql import UtcDateTime, metadata, primary_key_columns, required_columns
 
 turns = sa.Table(
@@ -139,7 +139,7 @@ evidence_sums = sa.Table(
 
 
 _EVENT_KINDS, _PLACES, _OUTCOME_KINDS, _SOURCE_KINDS = (
-    frozenset(kind.value for kind in kinds) for kinds in (EventKind, SelectionSlot, OutcomeKind, SourceKind)
+    frozenset(kind.value for kind in kinds) for kinds in (EventKind, SkillPlacementKind, OutcomeKind, SourceKind)
 )
 
 
@@ -176,7 +176,9 @@ def turn_from_row(row: Mapping[Any, Any], parts: Mapping[str, Sequence[Mapping[A
             if e["kind"] in _EVENT_KINDS
         ),
         selected=tuple(
-            SelectedSkill(place=SelectionSlot(s["place"]), **_pick_columns(s, "name", "layer", "version", "reason"))
+            SelectedSkill(
+                place=SkillPlacementKind(s["place"]), **_pick_columns(s, "name", "layer", "version", "reason")
+            )
             for s in parts.get("turn_selections", ())
             if s["place"] in _PLACES
         ),

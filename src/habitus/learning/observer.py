@@ -18,9 +18,9 @@ from habitus.learning.remedies.calls import SessionCall, pair_calls
 from habitus.llm.model import Model
 from habitus.memory.model import (
     HIGH_CONFIDENCE,
-    EncodeResult,
-    EncodeStatus,
     LessonDraft,
+    LessonDraftResult,
+    LessonDraftStatus,
     LessonProducer,
     LessonProvenance,
     LessonScope,
@@ -36,7 +36,7 @@ class LessonSink(Protocol):
 
     def is_learning_enabled(self) -> bool: ...
 
-    def encode(self, draft: LessonDraft) -> EncodeResult: ...
+    def encode(self, draft: LessonDraft) -> LessonDraftResult: ...
 
     def has_similar_lesson(self, text: str) -> bool: ...
 
@@ -73,7 +73,7 @@ class Learner:
         self._redactor = redactor
         self._cerebellum = Cerebellum(model, self._encode, spending=spending, redactor=redactor, patience_s=patience_s)
         self._acc = ACC(mode, keeper.has_similar_lesson if keeper is not None else assume_rule_unknown)
-        self._learned: list[EncodeResult] = []
+        self._learned: list[LessonDraftResult] = []
 
     @property
     def mode(self) -> MonitorMode:
@@ -109,16 +109,16 @@ class Learner:
     def _reset_failures(self) -> None:
         self._calls, self._told = [], set()
 
-    def take_new_lessons(self) -> tuple[EncodeResult, ...]:
+    def take_new_lessons(self) -> tuple[LessonDraftResult, ...]:
         """Return the lessons stored since the last call, so the user can be told."""
         taken, self._learned = tuple(self._learned), []
         return taken
 
-    def _encode(self, draft: LessonDraft) -> EncodeResult:
+    def _encode(self, draft: LessonDraft) -> LessonDraftResult:
         # A learner without memory only advises and never gets here.
         assert self._keeper is not None
         encoded = self._keeper.encode(draft)
-        if encoded.status in (EncodeStatus.STORED, EncodeStatus.WAITING):
+        if encoded.status in (LessonDraftStatus.STORED, LessonDraftStatus.WAITING):
             self._learned.append(encoded)
         return encoded
 

@@ -27,8 +27,8 @@ from habitus.learning.provenance import SourceTracker
 from habitus.llm.model import Model, ProviderError, UnusableAnswerError
 from habitus.memory.model import (
     SCRATCHPAD_TOPIC,
-    EncodeResult,
     LessonDraft,
+    LessonDraftResult,
     LessonKind,
     LessonProducer,
     LessonProvenance,
@@ -194,7 +194,7 @@ class Cerebellum:
     """
 
     model: Model | None
-    encode: Callable[[LessonDraft], EncodeResult]
+    encode: Callable[[LessonDraft], LessonDraftResult]
     spending: SpendingStore = field(kw_only=True)
     redactor: Redactor = field(kw_only=True)
     patience_s: float = field(default=DEFAULT_PATIENCE_S, kw_only=True)

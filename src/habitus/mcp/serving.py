@@ -19,7 +19,7 @@ from mcp.server.subscriptions import ResourcesListChanged, SubscriptionBus, Tool
 from habitus.agent.hosted_turn import AsyncHostTurn, Watch
 from habitus.agent.session import generate_id
 from habitus.agent.tools.registry import Tool
-from habitus.agent.user_input import UserRequest
+from habitus.agent.user_input import SubmittedRequest
 from habitus.app import Habitus, read_settings
 from habitus.app.conversations.hosting import HostedConversations, HostTurnRequest
 from habitus.app.library.layers import get_library_revision
@@ -332,7 +332,7 @@ class McpClientState:
 
     def _make_host_request(self, text: str) -> HostTurnRequest:
         return HostTurnRequest(
-            user_input=UserRequest(text=text),
+            user_input=SubmittedRequest(text=text),
             user=self._user,
             conversation=self.id,
             source_type="mcp",

@@ -15,11 +15,11 @@ from habitus.memory import recall as recalling
 from habitus.memory.gate import LessonDraftIntake, normalize_topic
 from habitus.memory.model import (
     HIGH_CONFIDENCE,
-    EncodeResult,
-    EncodeStatus,
     Engram,
     EngramVersion,
     LessonDraft,
+    LessonDraftResult,
+    LessonDraftStatus,
     LessonKind,
     LessonProducer,
     LessonScope,
@@ -114,7 +114,7 @@ class Cortex:
         self._mode = mode
         self._user = user
 
-    def encode(self, draft: LessonDraft) -> EncodeResult:
+    def encode(self, draft: LessonDraft) -> LessonDraftResult:
         """Store a draft as a new engram, reinforce a known one, queue it for review, or refuse it."""
         draft = replace(draft, kind=parse_kind(draft.kind), scope=parse_scope(draft.scope))
         closed = self._refuse_if_closed(draft)
@@ -124,7 +124,7 @@ class Cortex:
         draft, redacted = self._intake.clean_draft(draft)
         refusal = gate.explain_refusal(draft)
         if refusal:
-            return EncodeResult(status=EncodeStatus.REFUSED, reason=refusal, redacted=redacted)
+            return LessonDraftResult(status=LessonDraftStatus.REFUSED, reason=refusal, redacted=redacted)
         self._pages.sync_if_changed()
         encoded = self._intake.store_draft(draft)
         self._pages.sync_after_change()
@@ -134,16 +134,18 @@ class Cortex:
         """Return whether automatic learning is stored now: memory is on and not paused."""
         return self._mode is not MemoryMode.OFF and (self._pause is None or self._pause.get_state() is None)
 
-    def _refuse_if_closed(self, draft: LessonDraft) -> EncodeResult | None:
+    def _refuse_if_closed(self, draft: LessonDraft) -> LessonDraftResult | None:
         """Return the result for a draft while memory is off or paused; None if it may be stored."""
         # A person's own words are not automatic learning, so no switch stops them.
         if draft.produced_by is LessonProducer.USER:
             return None
         if self._mode is MemoryMode.OFF:
-            return EncodeResult(status=EncodeStatus.OFF, reason="memory is off (HABITUS_MEMORY)")
+            return LessonDraftResult(status=LessonDraftStatus.OFF, reason="memory is off (HABITUS_MEMORY)")
         paused = self._pause.get_state() if self._pause and draft.produced_by.is_automatic else None
         if paused is not None:
-            return EncodeResult(status=EncodeStatus.PAUSED, reason=f"paused by {paused.by}; run 'habitus resume'")
+            return LessonDraftResult(
+                status=LessonDraftStatus.PAUSED, reason=f"paused by {paused.by}; run 'habitus resume'"
+            )
         return None
 
     def recall(
@@ -298,7 +300,7 @@ class Cortex:
         scope: LessonScope | str = LessonScope.USER,
         topic: str = "",
         **more: Any,
-    ) -> EncodeResult:
+    ) -> LessonDraftResult:
         """Add a lesson in a person's own words; raise Invalid if it is refused."""
         encoded = self.encode(
             LessonDraft(
@@ -311,7 +313,7 @@ class Cortex:
                 **more,
             )
         )
-        if encoded.status is EncodeStatus.REFUSED:
+        if encoded.status is LessonDraftStatus.REFUSED:
             raise Invalid(f"The lesson can't be stored: {encoded.reason}.", hint="Write it in one sentence.")
         return encoded
 

@@ -17,11 +17,11 @@ from habitus.memory.model import (
     MAX_LESSON_CHARACTERS,
     REVIEW_FREE_CONFIDENCE,
     TRUST_ORDER,
-    EncodeResult,
-    EncodeStatus,
     Engram,
     LessonCounters,
     LessonDraft,
+    LessonDraftResult,
+    LessonDraftStatus,
     LessonKind,
     LessonProducer,
     LessonScope,
@@ -231,7 +231,7 @@ class LessonDraftIntake:
         """Return the text as one line, with secrets redacted."""
         return to_one_line(self.redactor.redact(text).text)
 
-    def store_draft(self, draft: LessonDraft) -> EncodeResult:
+    def store_draft(self, draft: LessonDraft) -> LessonDraftResult:
         """Store a cleaned draft as a new engram, or reinforce an engram that already says the same."""
         self.ledger.cache.sync()
         # Before the transaction: building the index may take long and reads the database itself.
@@ -243,19 +243,21 @@ class LessonDraftIntake:
                 (saved,) = self.ledger.save([wanted], draft.produced_by.value, wanted.reason or "new")
                 if saved.state is LessonState.WAITING:
                     self.on_pending(saved)
-                return self._build_result(saved, EncodeStatus.STORED, "new")
+                return self._build_result(saved, LessonDraftStatus.STORED, "new")
             # A person decided against it once, so only a person can bring it back.
             is_closed = twin.state in (LessonState.REJECTED, LessonState.REMOVED)
             if is_closed and draft.trust is not TrustLevel.USER:
                 reason = f"rejected: {twin.reason}" if twin.state is LessonState.REJECTED else f"it was {twin.reason}"
-                return EncodeResult(status=EncodeStatus.REFUSED, engram=twin, reason=reason)
+                return LessonDraftResult(status=LessonDraftStatus.REFUSED, engram=twin, reason=reason)
             (saved,) = self.ledger.save([merge_engrams(twin, wanted)], draft.produced_by.value, "said again")
-            return self._build_result(saved, EncodeStatus.REINFORCED, f"says the same as {saved.id}")
+            return self._build_result(saved, LessonDraftStatus.REINFORCED, f"says the same as {saved.id}")
 
-    def _build_result(self, saved: Engram, status: EncodeStatus, reason: str) -> EncodeResult:
+    def _build_result(self, saved: Engram, status: LessonDraftStatus, reason: str) -> LessonDraftResult:
         if saved.state is LessonState.WAITING:
-            return EncodeResult(status=EncodeStatus.WAITING, engram=saved, reason=saved.reason)
-        return EncodeResult(status=status, engram=saved, reason=reason, archived=self.ledger.enforce_lesson_cap(saved))
+            return LessonDraftResult(status=LessonDraftStatus.WAITING, engram=saved, reason=saved.reason)
+        return LessonDraftResult(
+            status=status, engram=saved, reason=reason, archived=self.ledger.enforce_lesson_cap(saved)
+        )
 
     def _build_engram(self, draft: LessonDraft) -> Engram:
         kind, scope = parse_kind(draft.kind), parse_scope(draft.scope)

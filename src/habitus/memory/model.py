@@ -130,7 +130,7 @@ class LessonState(StrEnum):
         return self in (LessonState.ARCHIVED, LessonState.REMOVED)
 
 
-class EncodeStatus(StrEnum):
+class LessonDraftStatus(StrEnum):
     """What happened to a draft."""
 
     STORED = "stored"
@@ -143,12 +143,12 @@ class EncodeStatus(StrEnum):
     @property
     def is_stored(self) -> bool:
         """True if memory contains it, as a new engram or as more of a known one."""
-        return self in (EncodeStatus.STORED, EncodeStatus.REINFORCED)
+        return self in (LessonDraftStatus.STORED, LessonDraftStatus.REINFORCED)
 
     @property
     def is_settled(self) -> bool:
         """True if memory has decided; submitting the draft again would count it twice."""
-        return self not in (EncodeStatus.OFF, EncodeStatus.PAUSED)
+        return self not in (LessonDraftStatus.OFF, LessonDraftStatus.PAUSED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -294,10 +294,10 @@ class LessonDraft:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EncodeResult:
+class LessonDraftResult:
     """What happened to a draft, and why."""
 
-    status: EncodeStatus
+    status: LessonDraftStatus
     engram: Engram | None = None
     reason: str = ""
     # Lessons that were archived to make room.

@@ -11,9 +11,9 @@ from habitus.memory import gate, page_files
 from habitus.memory.gate import LessonDraftIntake
 from habitus.memory.model import (
     HIGH_CONFIDENCE,
-    EncodeStatus,
     Engram,
     LessonDraft,
+    LessonDraftStatus,
     LessonProducer,
     LessonScope,
     LessonState,
@@ -184,7 +184,7 @@ class MemoryPages:
         encoded = self._intake.store_draft(cleaned)
         if encoded.engram is None:
             return PageSyncResult(notes=(encoded.reason,))
-        if encoded.status is EncodeStatus.REINFORCED:
+        if encoded.status is LessonDraftStatus.REINFORCED:
             return PageSyncResult(notes=(f"'{line.text[:60]}' {encoded.reason}.",))
         return PageSyncResult(added=(encoded.engram,))
 

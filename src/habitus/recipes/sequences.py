@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from habitus.events import CallRecord
+from habitus.events import ToolCallRecord
 from habitus.recipes.execution import parse_result
 from habitus.redact import MARKER
 
@@ -166,7 +166,7 @@ _NUMBERED = re.compile(r"(?<!\d)\d[\w.:-]{3,60}(?<=\w)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObservedCall(CallRecord):
+class ObservedCall(ToolCallRecord):
     """A call with derived keys for comparison; `kind` refines its name, and defaults to the program of a command
     line.
     """

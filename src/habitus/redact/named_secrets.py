@@ -39,7 +39,7 @@ _MAX_NAME_CHARACTERS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class _NamedValue:
+class _NamedValueSpan:
     """The position of a value in a text, and its name."""
 
     name: str
@@ -65,7 +65,7 @@ def redact_named_values(text: str, counts: Counter[str]) -> str:
     return "".join([*pieces, text[done:]]) if pieces else text
 
 
-def _find_long_value_end(text: str, value: _NamedValue) -> int:
+def _find_long_value_end(text: str, value: _NamedValueSpan) -> int:
     rest = (_QUOTED if value.is_quoted else _BARE).match(text, value.end)
     return rest.end() if rest else value.end
 
@@ -79,7 +79,7 @@ def find_value_spans(text: str) -> Iterator[tuple[int, int]]:
             yield _find_name_start(text, start), len(text) + 1
 
 
-def _find_values(text: str) -> Iterator[_NamedValue]:
+def _find_values(text: str) -> Iterator[_NamedValueSpan]:
     """Yield every value that is assigned to a secret-like name, in order."""
     for stem, start in sorted(_find_stems(text, 0), key=itemgetter(1)):
         assigned = _ASSIGNED.match(text, start + len(stem))
@@ -96,16 +96,16 @@ def _find_values(text: str) -> Iterator[_NamedValue]:
         yield _parse_value(text, name, name_start, assigned.end())
 
 
-def _parse_value(text: str, name: str, name_start: int, at: int) -> _NamedValue:
+def _parse_value(text: str, name: str, name_start: int, at: int) -> _NamedValueSpan:
     opening = _OPENING.match(text, at)
     if opening is None:
         bare = _BARE.match(text, at, at + _INSPECTED_CHARACTERS)
         # The pattern also matches an empty value.
         assert bare is not None
         end = at if text[bare.end() : bare.end() + 1] in ("(", "{") else bare.end()
-        return _NamedValue(name, name_start, at, end, False)
+        return _NamedValueSpan(name, name_start, at, end, False)
     end = _find_closing_quote(text, opening.end(), len(opening["slashes"]), opening["quote"])
-    return _NamedValue(name, name_start, opening.end(), end, True)
+    return _NamedValueSpan(name, name_start, opening.end(), end, True)
 
 
 def _find_closing_quote(text: str, start: int, slashes: int, quote: str) -> int:

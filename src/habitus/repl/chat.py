@@ -25,9 +25,9 @@ from habitus.app.library import explaining, saving
 from habitus.errors import HabitusError, Invalid, NotFound, Refused, UserError
 from habitus.events import OutcomeKind
 from habitus.files import parse_user_path
-from habitus.journal.model import SelectionSlot
+from habitus.journal.model import SkillPlacementKind
 from habitus.llm.model import SessionModels, TokenUsage
-from habitus.memory.model import EncodeStatus
+from habitus.memory.model import LessonDraftStatus
 from habitus.repl import commands, display, lines
 from habitus.repl.lines import ChatSurface, CommandReport
 from habitus.skills import names
@@ -60,7 +60,7 @@ def build_skill_report(habitus: Habitus, session: Session, name: str) -> Command
     """Return why a skill did or did not reach the last turn's prompt."""
     found, past = explaining.explain_skill_in_session(habitus, session, name)
     said = found.sentences
-    said += [f"In the last turn {entry.reason}." for entry in past.selected if entry.place is SelectionSlot.LOADED]
+    said += [f"In the last turn {entry.reason}." for entry in past.selected if entry.place is SkillPlacementKind.LOADED]
     return CommandReport(
         type="why",
         shown=Group(*(Text(strip_control_characters(line)) for line in said)),
@@ -245,7 +245,7 @@ class Chat:
             engram = encoded.engram
             if engram is None:
                 continue
-            if encoded.status is EncodeStatus.WAITING:
+            if encoded.status is LessonDraftStatus.WAITING:
                 said, then = f"pending review: {shorten_to_line(engram.text)}", self._typed("review", "list")
             else:
                 self._undos.append(("lessons", "remove", engram.id))

@@ -134,7 +134,7 @@ def _list_unlinked_files(process: int, device: int) -> Iterator[tuple[tuple[int,
                 count = _count_in_flight_descriptors(proc / "fdinfo" / link.name)
                 # Negative, to tell a socket from a file with the same inode.
                 yield from (((-found.st_ino, number), None) for number in range(count))
-    for span, file in _list_deleted_mappings(proc / "maps", device):
+    for span, file in _list_mapped_deleted_files(proc / "maps", device):
         room = None
         # Only root may read this link.
         with contextlib.suppress(OSError):
@@ -147,7 +147,7 @@ def _count_in_flight_descriptors(file: Path) -> int:
     return sum(int(line.split()[1]) for line in _read_lines(file) if line.startswith("scm_fds:"))
 
 
-def _list_deleted_mappings(file: Path, device: int) -> Iterator[tuple[str, int]]:
+def _list_mapped_deleted_files(file: Path, device: int) -> Iterator[tuple[str, int]]:
     for line in _read_lines(file):
         if line.endswith("(deleted)"):
             span, _, _, place, number, _ = line.split(None, 5)

@@ -11,7 +11,7 @@ from habitus.events import OutcomeKind
 from habitus.evidence.estimation import EffectEstimate
 from habitus.evidence.findings import ItemVerdict, WithholdingPlan
 from habitus.jobs.model import Job, JobState
-from habitus.journal.model import SelectionSlot, Turn
+from habitus.journal.model import SkillPlacementKind, Turn
 from habitus.journal.usage import UseVerdict, decide_verdict
 from habitus.memory.model import Engram, LessonKind, LessonProducer, LessonScope, TrustLevel
 from habitus.recipes.catalogue import RecipeStatus
@@ -86,13 +86,13 @@ AGENTS = {
     "cli": "the command line",
 }
 PLACES = {
-    SelectionSlot.EAGER: "was read in full",
-    SelectionSlot.STICKY: "was kept from the previous turn",
-    SelectionSlot.MENU: "was offered by name",
-    SelectionSlot.CUT: "matched, but didn't fit the budget",
-    SelectionSlot.LEFT_OUT: "was left out",
-    SelectionSlot.LOADED: "was opened by the agent",
-    SelectionSlot.WITHHELD: "was withheld at random, to measure whether it helps",
+    SkillPlacementKind.EAGER: "was read in full",
+    SkillPlacementKind.STICKY: "was kept from the previous turn",
+    SkillPlacementKind.MENU: "was offered by name",
+    SkillPlacementKind.CUT: "matched, but didn't fit the budget",
+    SkillPlacementKind.LEFT_OUT: "was left out",
+    SkillPlacementKind.LOADED: "was opened by the agent",
+    SkillPlacementKind.WITHHELD: "was withheld at random, to measure whether it helps",
 }
 CONSENTS = {
     Consent.YES: "Yes",
@@ -354,11 +354,11 @@ def describe_selection_reason(reason: str) -> str:
 def explain_selection(why: SkillExplanation) -> list[str]:
     """Return whether a request would select a skill, and why, one sentence each."""
     lines = [_summarise_selection(why)]
-    if why.place in (SelectionSlot.EAGER, SelectionSlot.STICKY, SelectionSlot.LEFT_OUT):
+    if why.place in (SkillPlacementKind.EAGER, SkillPlacementKind.STICKY, SkillPlacementKind.LEFT_OUT):
         lines.append(f"Because {describe_selection_reason(why.reason)}.")
     if why.rank is not None:
         lines.append(f"It ranks number {why.rank} of all skills for this request.")
-    elif why.place is not SelectionSlot.LEFT_OUT:
+    elif why.place is not SkillPlacementKind.LEFT_OUT:
         lines.append("Nothing in it matches this request. Describe such requests under “When to use it”.")
     return lines
 
@@ -366,17 +366,17 @@ def explain_selection(why: SkillExplanation) -> list[str]:
 def _summarise_selection(why: SkillExplanation) -> str:
     """Return in one sentence how likely the agent uses the skill."""
     match why.place:
-        case SelectionSlot.EAGER | SelectionSlot.STICKY:
+        case SkillPlacementKind.EAGER | SkillPlacementKind.STICKY:
             return "Yes: the agent reads it in full."
-        case SelectionSlot.LEFT_OUT | SelectionSlot.WITHHELD:
+        case SkillPlacementKind.LEFT_OUT | SkillPlacementKind.WITHHELD:
             return "No: it is left out."
-        case SelectionSlot.CUT:
+        case SkillPlacementKind.CUT:
             return "Unlikely: it matches, but the menu has no room for it."
-        case SelectionSlot.MENU | SelectionSlot.LOADED if why.rank == 1 and why.fits:
+        case SkillPlacementKind.MENU | SkillPlacementKind.LOADED if why.rank == 1 and why.fits:
             return "Very likely: it is the best match, and the agent is told so."
-        case SelectionSlot.MENU | SelectionSlot.LOADED if why.rank is not None and why.rank <= 3 and why.fits:
+        case SkillPlacementKind.MENU | SkillPlacementKind.LOADED if why.rank is not None and why.rank <= 3 and why.fits:
             return "Possibly: it is offered, but others match better."
-        case SelectionSlot.MENU | SelectionSlot.LOADED:
+        case SkillPlacementKind.MENU | SkillPlacementKind.LOADED:
             return "Unlikely: it is on the menu, but doesn't match the request."
 
 

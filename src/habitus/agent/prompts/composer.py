@@ -26,7 +26,7 @@ from habitus.evidence.model import draw_last
 from habitus.journal.journal import Journal
 from habitus.journal.outbox import JournalOutbox
 from habitus.llm.transcription import Transcriber
-from habitus.memory.model import EncodeResult
+from habitus.memory.model import LessonDraftResult
 from habitus.memory.recall import RecalledLesson, RecallResult
 from habitus.sandbox.files import GivenFolder
 from habitus.skills.choosing import menu
@@ -334,7 +334,7 @@ class ConversationServices:
     given: GivenFolder
     person: TimedConsentPrompt = field(default_factory=lambda: TimedConsentPrompt(defer_consent))
     # Returns the lessons learned since it was last called.
-    learned: Callable[[], tuple[EncodeResult, ...]] = tuple
+    learned: Callable[[], tuple[LessonDraftResult, ...]] = tuple
     project: str = ""
     source_type: str = "repl"
     background: BackgroundTasks = field(default_factory=BackgroundTasks)

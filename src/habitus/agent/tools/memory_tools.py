@@ -22,9 +22,9 @@ from habitus.events import OK, ToolResult, build_failed_outcome
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import (
     MEDIUM_CONFIDENCE,
-    EncodeResult,
-    EncodeStatus,
     LessonDraft,
+    LessonDraftResult,
+    LessonDraftStatus,
     LessonKind,
     LessonProducer,
     LessonProvenance,
@@ -69,17 +69,17 @@ def build_memorize_tool(memory: SessionMemory, *, conversation: str, ask: AskPer
             produced_by=LessonProducer.MODEL,
         )
         done = await run_in_thread(lambda: cortex.encode(draft))
-        if done.status is EncodeStatus.WAITING and done.engram is not None:
+        if done.status is LessonDraftStatus.WAITING and done.engram is not None:
             done = await _ask_about_lesson(cortex, done, user, ask)
         reason = address_person(done.reason)
         told = {"status": done.status.value, "id": done.engram.id if done.engram else None, "reason": reason}
-        refused = done.status in (EncodeStatus.REFUSED, EncodeStatus.OFF, EncodeStatus.PAUSED)
+        refused = done.status in (LessonDraftStatus.REFUSED, LessonDraftStatus.OFF, LessonDraftStatus.PAUSED)
         return build_json_result(told, build_failed_outcome(reason) if refused else OK)
 
     return Tool(arguments=Memorize, run=run, access=Access.ADMIN, is_default=True, is_repeatable=True)
 
 
-async def _ask_about_lesson(cortex: Cortex, held: EncodeResult, user: str, ask: AskPerson) -> EncodeResult:
+async def _ask_about_lesson(cortex: Cortex, held: LessonDraftResult, user: str, ask: AskPerson) -> LessonDraftResult:
     """Ask the person about a pending lesson and apply their decision."""
     assert held.engram is not None
     id = held.engram.id
@@ -87,13 +87,13 @@ async def _ask_about_lesson(cortex: Cortex, held: EncodeResult, user: str, ask: 
     match await ask(asked):
         case Consent.YES | Consent.ALWAYS:
             kept = await run_in_thread(lambda: cortex.approve(id, by=user))
-            return EncodeResult(status=EncodeStatus.STORED, engram=kept, reason="confirmed by the person")
+            return LessonDraftResult(status=LessonDraftStatus.STORED, engram=kept, reason="confirmed by the person")
         case Consent.NO:
             reason = "rejected in the conversation"
             turned_down = await run_in_thread(lambda: cortex.reject(id, by=user, reason=reason))
             # The agent hears of it through this result.
             await run_in_thread(lambda: cortex.mark_rejections_told([id]))
-            return EncodeResult(status=EncodeStatus.REFUSED, engram=turned_down, reason="the person said no")
+            return LessonDraftResult(status=LessonDraftStatus.REFUSED, engram=turned_down, reason="the person said no")
         case Consent.LATER:
             return held
 

@@ -18,7 +18,7 @@ from habitus.agent.prompts.prompt import ComposedPrompt
 from habitus.agent.session import Conversation, generate_id
 from habitus.agent.stream import AskPerson, defer_consent
 from habitus.agent.tools.registry import Tool
-from habitus.agent.user_input import UserRequest
+from habitus.agent.user_input import SubmittedRequest
 from habitus.app.conversations.running_code import open_tools
 from habitus.app.conversations.sessions import open_conversation, open_outage_monitor, prune_old_data
 from habitus.app.home import refuse_if_read_only
@@ -43,7 +43,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 class HostTurnRequest:
     """A turn that a foreign loop requests. User, `source_type` and `ask` are fixed by a conversation's first turn."""
 
-    user_input: UserRequest
+    user_input: SubmittedRequest
     user: RequestUser
     conversation: str = ""
     source_type: str = "api"

@@ -11,11 +11,11 @@ from habitus.app.home import resolve_user_filter
 from habitus.errors import NotFound, did_you_mean
 from habitus.events import ToolCall
 from habitus.journal.journal import Journal, get_effective_outcome
-from habitus.journal.model import SelectedSkill, SelectionSlot, SessionSummary, Turn, TurnOutcome
+from habitus.journal.model import SelectedSkill, SessionSummary, SkillPlacementKind, Turn, TurnOutcome
 from habitus.llm.model import AssistantMessage, PersonMessage, TextContent, ToolResultMessage
 from habitus.settings import Settings
 
-_USED_PLACES = (SelectionSlot.EAGER, SelectionSlot.STICKY, SelectionSlot.LOADED)
+_USED_PLACES = (SkillPlacementKind.EAGER, SkillPlacementKind.STICKY, SkillPlacementKind.LOADED)
 # Sessions searched for an id.
 _MAX_SEARCHED = 1000
 
@@ -102,12 +102,12 @@ def build_turn_details(turn: Turn) -> TurnDetails:
         outcome=get_effective_outcome(turn.outcomes),
         used=tuple(entry for entry in turn.selected if entry.place in _USED_PLACES),
         others=tuple(entry for entry in turn.selected if entry.place not in _USED_PLACES),
-        steps=tuple(_build_step(call, returned.get(call.id)) for answer in answers for call in answer.calls),
+        steps=tuple(_build_step_details(call, returned.get(call.id)) for answer in answers for call in answer.calls),
         nudges=tuple(part.text for message in asked[1:] for part in message.parts if isinstance(part, TextContent)),
     )
 
 
-def _build_step(call: ToolCall, came: ToolResultMessage | None) -> TurnStepDetails:
+def _build_step_details(call: ToolCall, came: ToolResultMessage | None) -> TurnStepDetails:
     result = None if came is None else came.content
     return TurnStepDetails(
         tool=call.name,

@@ -28,7 +28,7 @@ from habitus.app.library import trusting
 from habitus.app.library.layers import build_gates, get_placeholder_values, has_code_or_recipes
 from habitus.app.operating.housekeeping import run_due_housekeeping
 from habitus.app.sharing import offline_snapshot
-from habitus.app.sharing.approvals import apply_pending_approvals
+from habitus.app.sharing.approvals import exchange_approvals
 from habitus.app.sharing.availability import explain_no_answer
 from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
@@ -195,7 +195,7 @@ def open_conversation(
         given=given,
         project=home.project,
         source_type=source_type,
-        before_turn=partial(apply_pending_approvals, home),
+        before_turn=partial(exchange_approvals, home),
         ready=calls.open_proxy,
     )
     parts.closing.push_async_callback(calls.close)

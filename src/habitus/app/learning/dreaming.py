@@ -29,7 +29,14 @@ from habitus.learning.dreaming import (
     verify_lesson,
 )
 from habitus.llm.model import ProviderError, UnusableAnswerError
-from habitus.memory.model import EncodeStatus, LessonDraft, LessonKind, LessonProducer, LessonProvenance, LessonScope
+from habitus.memory.model import (
+    LessonDraft,
+    LessonDraftStatus,
+    LessonKind,
+    LessonProducer,
+    LessonProvenance,
+    LessonScope,
+)
 from habitus.settings import Settings
 from habitus.tasks.files import write_task
 from habitus.tasks.model import Task
@@ -133,7 +140,7 @@ def _store_lesson(home: Home, challenge: Task, dreamt: DreamResult, key: str) ->
             verified=dreamt.verdict is DreamVerdict.VERIFIED,
         )
     )
-    if encoded.status in (EncodeStatus.STORED, EncodeStatus.REINFORCED, EncodeStatus.WAITING):
+    if encoded.status in (LessonDraftStatus.STORED, LessonDraftStatus.REINFORCED, LessonDraftStatus.WAITING):
         return dreamt
     return DreamResult(challenge=challenge.id, verdict=DreamVerdict.REJECTED, reason=f"memory: {encoded.reason}")
 

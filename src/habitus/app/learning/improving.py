@@ -24,7 +24,7 @@ from habitus.improve.plan import ImproveRequest, RunPlan, estimate_rollout, list
 from habitus.improve.rollouts import RolloutRunner, TaskSolver
 from habitus.improve.run import ImproveResult, ImproveRun, OpenSolver
 from habitus.improve.store import ImproveStore
-from habitus.improve.tasks import SkillUnderTest, split_tasks
+from habitus.improve.tasks import SkillWithTasks, split_tasks
 from habitus.improve.trials import TrialPlan
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
 from habitus.llm.model import SessionModels
@@ -41,7 +41,7 @@ def open_improve_store(home: Home) -> ImproveStore:
     return ImproveStore(home.shared, home.clock, home.redact)
 
 
-def open_skill_under_test(home: Home, name: str) -> SkillUnderTest:
+def load_skill_with_tasks(home: Home, name: str) -> SkillWithTasks:
     """Read a skill with its tasks; tasks without a split are assigned one permanently."""
     item = home.skills.find(name)
     if item.summary is None or item.state is not SkillState.OK:
@@ -60,7 +60,7 @@ def open_skill_under_test(home: Home, name: str) -> SkillUnderTest:
     fresh = [task for task in tasks if task.id not in worn]
     by_split = {split: tuple(task for task in fresh if splits[task.id] is split) for split in TaskSplit}
     version = item.summary.version
-    return SkillUnderTest(
+    return SkillWithTasks(
         item=item,
         layer=layer,
         tree=tree,
@@ -73,7 +73,7 @@ def open_skill_under_test(home: Home, name: str) -> SkillUnderTest:
 
 def preview_run(home: Home, request: ImproveRequest) -> RunPlan:
     """Return the plan of an improvement run without starting it."""
-    return plan_run(open_improve_store(home), open_skill_under_test(home, request.skill), request)
+    return plan_run(open_improve_store(home), load_skill_with_tasks(home, request.skill), request)
 
 
 def list_skills_with_tasks(home: Home) -> list[str]:
@@ -81,14 +81,14 @@ def list_skills_with_tasks(home: Home) -> list[str]:
     names = [
         item.name for item in home.skills.list_skills() if item.summary is not None and item.state is SkillState.OK
     ]
-    return [name for name in names if len(open_skill_under_test(home, name).tasks[TaskSplit.GATE]) >= FEWEST_TASKS]
+    return [name for name in names if len(load_skill_with_tasks(home, name).tasks[TaskSplit.GATE]) >= FEWEST_TASKS]
 
 
 def describe_practice(home: Home, name: str) -> str:
     """Return a skill's text and the results of practice with it, as a prompt for a drafter."""
     if not name:
         raise Invalid("Which skill?", hint="Give its name.")
-    subject, store = open_skill_under_test(home, name), open_improve_store(home)
+    subject, store = load_skill_with_tasks(home, name), open_improve_store(home)
     made = list_practice_rollouts(store, subject)
     tried = [one.why for one in store.list_candidates(subject.name) if one.state is not CandidateState.ACCEPTED]
     tasks = subject.tasks[TaskSplit.PRACTICE]
@@ -146,7 +146,7 @@ def open_improve_run(
     budget: RunBudget | None = None,
 ) -> ImproveRun:
     """Build an improvement run; `model` drafts, and our own agent solves with it."""
-    subject = open_skill_under_test(home, request.skill)
+    subject = load_skill_with_tasks(home, request.skill)
     paying = model.budget if model is not None else budget or RunBudget()
     runner = _open_rollout_runner(home, subject, run, paying, parallel=request.parallel)
 
@@ -167,7 +167,7 @@ def open_improve_run(
 
 
 def _open_rollout_runner(
-    home: Home, subject: SkillUnderTest, run: str, budget: RunBudget, *, parallel: int = 1
+    home: Home, subject: SkillWithTasks, run: str, budget: RunBudget, *, parallel: int = 1
 ) -> RolloutRunner:
     return RolloutRunner(open_improve_store(home), subject, run, budget, home.pause.refuse_if_paused, parallel)
 
@@ -176,7 +176,7 @@ def plan_trial(home: Home, name: str, cases: Sequence[Task], runs: int) -> Trial
     """Plan a trial of these cases, or of the skill's own tasks, without asking a model."""
     if not cases:
         refuse_unreviewed_tasks(home, name)
-    subject = open_skill_under_test(home, name)
+    subject = load_skill_with_tasks(home, name)
     if subject.skill.manifest.disable_model_invocation:
         raise Invalid(f"'{name}' is offered to no model.", hint="Remove disable-model-invocation first.")
     tasks = tuple(cases) or tuple(task for split in TaskSplit for task in subject.tasks[split])

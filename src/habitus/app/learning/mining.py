@@ -25,7 +25,7 @@ from habitus.errors import HabitusError
 from habitus.events import EventKind, OutcomeKind
 from habitus.files import Tree, build_file
 from habitus.journal.journal import get_effective_outcome
-from habitus.journal.model import SelectionSlot, Turn
+from habitus.journal.model import SkillPlacementKind, Turn
 from habitus.learning.budget import DEFAULT_PATIENCE_S, RunBudget
 from habitus.learning.remedies import calls
 from habitus.learning.transcripts.study import StudiedTurn, study_file
@@ -427,7 +427,8 @@ def list_chosen_skills(turn: Turn) -> set[str]:
     return {
         one.name
         for one in turn.selected
-        if one.place is SelectionSlot.LOADED or (one.place is SelectionSlot.EAGER and one.reason != "always_include")
+        if one.place is SkillPlacementKind.LOADED
+        or (one.place is SkillPlacementKind.EAGER and one.reason != "always_include")
     }
 
 

@@ -28,7 +28,7 @@ from habitus.events import EventKind, Outcome, OutcomeKind, build_failed_outcome
 from habitus.evidence.model import FixedAssignments, has_left_trace
 from habitus.files import Tree, drop_eval_files
 from habitus.improve.trials import TRIAL
-from habitus.journal.model import Exposure, SelectionSlot, SourceKind, Turn
+from habitus.journal.model import Exposure, SkillPlacementKind, SourceKind, Turn
 from habitus.learning.budget import BudgetedModel, RunBudget, judge_rubric
 from habitus.learning.detectors.monitor import MonitorMode
 from habitus.learning.observer import Learner
@@ -55,7 +55,7 @@ from habitus.tasks.rollouts import Rollout
 ROLLOUT_TIMEOUT_S = 600.0
 _MENU_SAMPLE = 10  # of the person's other skills that a rollout is made among
 _MAX_RESULT_CHARS = 1_000  # of each tool result in a rollout's record
-_VISIBLE_PLACES = (SelectionSlot.EAGER, SelectionSlot.STICKY, SelectionSlot.LOADED)
+_VISIBLE_PLACES = (SkillPlacementKind.EAGER, SkillPlacementKind.STICKY, SkillPlacementKind.LOADED)
 _WORKSPACE_HINT = "What the task speaks of lies in this folder, and what you write here counts. Nobody is there to ask."
 
 

@@ -18,7 +18,7 @@ from habitus.app.home import Home
 from habitus.app.library.layers import build_gates
 from habitus.errors import Invalid
 from habitus.journal.journal import Journal
-from habitus.journal.model import SelectedSkill, SelectionSlot
+from habitus.journal.model import SelectedSkill, SkillPlacementKind
 from habitus.search import IndexHit, SearchResults
 from habitus.skills import names
 from habitus.skills.choosing import evals, menu
@@ -145,7 +145,7 @@ def explain_skill_in_session(home: Home, session: Session, name: str) -> tuple[S
     drawn = drawn or menu.SkillMenu(text="", tokens=0, budget=0, shown=())
     found = _explain_listed_skill(home.skills, home.finder, item, last.user_input.request.text, last.selection, drawn)
     past = explain_skill_in_turn(home.skills, home.journal, item.name, last.id, user=last.user_input.request.user.name)
-    withheld = next((entry for entry in past.selected if entry.place is SelectionSlot.WITHHELD), None)
+    withheld = next((entry for entry in past.selected if entry.place is SkillPlacementKind.WITHHELD), None)
     return found if withheld is None else replace(found, place=withheld.place, reason=withheld.reason), past
 
 
@@ -158,8 +158,8 @@ def _explain_listed_skill(
     if front.layer == item.layer:
         return found
     if item.layer in front.awaiting_trust:
-        return replace(found, place=SelectionSlot.LEFT_OUT, reason=f"{item.state.value}: {item.reason}")
-    return replace(found, place=SelectionSlot.LEFT_OUT, reason=f"hidden by {front.name}@{front.layer}")
+        return replace(found, place=SkillPlacementKind.LEFT_OUT, reason=f"{item.state.value}: {item.reason}")
+    return replace(found, place=SkillPlacementKind.LEFT_OUT, reason=f"hidden by {front.name}@{front.layer}")
 
 
 def select_skills(home: Home, request: SelectionInput) -> SkillSelection:

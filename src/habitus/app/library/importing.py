@@ -23,8 +23,8 @@ from habitus.errors import Invalid, NotFound
 from habitus.files import Tree, drop_eval_files, read_content, translate_disk_errors
 from habitus.memory.model import (
     MEDIUM_CONFIDENCE,
-    EncodeStatus,
     LessonDraft,
+    LessonDraftStatus,
     LessonKind,
     LessonProducer,
     LessonProvenance,
@@ -431,12 +431,12 @@ def _diff_entry(skills: Library, entry: IncomingSkill, layer: str) -> str:
 
 
 _VERDICT_BY_STATUS = {
-    EncodeStatus.STORED: ImportVerdict.IMPORTED,
-    EncodeStatus.REINFORCED: ImportVerdict.UPDATED,
-    EncodeStatus.WAITING: ImportVerdict.HELD,
-    EncodeStatus.REFUSED: ImportVerdict.REFUSED,
-    EncodeStatus.OFF: ImportVerdict.REFUSED,
-    EncodeStatus.PAUSED: ImportVerdict.REFUSED,
+    LessonDraftStatus.STORED: ImportVerdict.IMPORTED,
+    LessonDraftStatus.REINFORCED: ImportVerdict.UPDATED,
+    LessonDraftStatus.WAITING: ImportVerdict.HELD,
+    LessonDraftStatus.REFUSED: ImportVerdict.REFUSED,
+    LessonDraftStatus.OFF: ImportVerdict.REFUSED,
+    LessonDraftStatus.PAUSED: ImportVerdict.REFUSED,
 }
 
 
@@ -483,7 +483,7 @@ def import_playbook_lesson(home: Home, lesson: PlaybookLesson) -> EntryResult:
             created_on=lesson.created_on,
         )
     )
-    reason = "" if encoded.status is EncodeStatus.STORED else encoded.reason
+    reason = "" if encoded.status is LessonDraftStatus.STORED else encoded.reason
     return replace(done, verdict=_VERDICT_BY_STATUS[encoded.status], reason=reason)
 
 

@@ -142,7 +142,9 @@ def plan_sync(home: Home, request: SyncRequest, environ: Mapping[str, str]) -> S
     }
     if request.is_removal:
         gone = [name for name in put if not request.only or name in request.only]
-        steps = [_build_step(name, _plan_removal(folder, there[name], put[name], name)) for name in sorted(gone)]
+        steps = [
+            _build_step_with_diff(name, _plan_removal(folder, there[name], put[name], name)) for name in sorted(gone)
+        ]
         return SyncPlan(request=request, folder=folder, steps=tuple(steps))
     return _plan_steps(home, request, found, folder, put, there)
 
@@ -156,7 +158,9 @@ def _plan_steps(
     there: Mapping[str, Tree],
 ) -> SyncPlan:
     chosen = _choose_skills(home, request, found, put, {name: tree for name, tree in there.items() if name not in put})
-    steps = [_build_step(name, (SyncAction.SKIP, why)) for name, why in chosen.left_out.items() if name not in put]
+    steps = [
+        _build_step_with_diff(name, (SyncAction.SKIP, why)) for name, why in chosen.left_out.items() if name not in put
+    ]
     for name in sorted({*chosen.to_sync, *put}):
         mine, yours = chosen.to_sync[name].tree if name in chosen.to_sync else {}, there.get(name, {})
         verdict = decide_action(_hash_tree(mine), _hash_tree(yours), put.get(name), method=request.method)
@@ -165,7 +169,7 @@ def _plan_steps(
             verdict = _plan_removal(folder, yours, put[name], name)
         if verdict[0] is SyncAction.UNTRACK and name in request.only:
             verdict = (SyncAction.PUT, "you named it")
-        steps.append(_build_step(name, verdict, mine, yours))
+        steps.append(_build_step_with_diff(name, verdict, mine, yours))
     return SyncPlan(request=request, folder=folder, steps=tuple(steps), over_limit=tuple(chosen.over_limit))
 
 
@@ -377,7 +381,7 @@ def _record_synced_skill(folder: Path, name: str, synced: SyncedSkillEntry | Non
         (folder / SYNC_LOCK_FILE).unlink(missing_ok=True)
 
 
-def _build_step(
+def _build_step_with_diff(
     name: str, verdict: tuple[SyncAction, str], here: Tree | None = None, there: Tree | None = None
 ) -> SyncStep:
     step, reason = verdict

@@ -17,7 +17,7 @@ from habitus.agent.background import BackgroundTasks, run_in_thread
 from habitus.agent.choosing import ExposureAssigner, SessionMemory, choose_skills, find_relevant_skills, find_unseen
 from habitus.agent.hosted_turn import AsyncHostTurn
 from habitus.agent.prompts import prompt
-from habitus.agent.user_input import UserRequest
+from habitus.agent.user_input import SubmittedRequest
 from habitus.app.conversations.hosting import HostedConversations, HostTurnRequest, KeyedResourcePool
 from habitus.app.conversations.sessions import open_random_assignment
 from habitus.app.home import Home
@@ -183,7 +183,7 @@ class HookDaemon:
     async def _begin_turn(self, payload: Mapping[str, Any], text: str, composed: prompt.ComposedPrompt) -> None:
         async with self._hold_session(payload) as session:
             request = HostTurnRequest(
-                user_input=UserRequest(text=text),
+                user_input=SubmittedRequest(text=text),
                 user=session.place.home.get_user(),
                 conversation=session.conversation,
                 source_type=SOURCE_TYPE,

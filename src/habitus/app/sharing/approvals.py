@@ -33,7 +33,7 @@ _POLL_INTERVAL_S = 1.0
 _SNAPSHOT_INTERVAL_S = 60.0
 
 
-def apply_pending_approvals(home: Home) -> None:
+def exchange_approvals(home: Home) -> None:
     """Apply changes approved for this host's directories, and publish this host's proposals to the others."""
     if can_reach_shared_database(home):
         try:

@@ -138,7 +138,7 @@ def copy_databases(
     with ExitStack() as opened:
         here = opened.enter_context(_open_endpoint(settings, source))
         there = opened.enter_context(_open_endpoint(settings, target))
-        _record_disk_changes(here)
+        _record_source_edits(here)
         done = copy_database(here, there, progress=progress)
         if source == HOME_DATABASE and (waiting := _count_pending_jobs(here.engine)):
             done = replace(
@@ -191,7 +191,7 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _record_disk_changes(source: CopyEndpoint) -> None:
+def _record_source_edits(source: CopyEndpoint) -> None:
     """Record edits on disk and unfinished writes before they are copied."""
     SkillStore(source.shelf, source.engine, layer=USER_LAYER, clock=_utc_now).read_contents()
 

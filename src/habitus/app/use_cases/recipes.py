@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from habitus.access import Access
-from habitus.agent.user_input import UserRequest
+from habitus.agent.user_input import SubmittedRequest
 from habitus.app.conversations.hosting import HostedConversations, HostTurnRequest
 from habitus.app.home import Home
 from habitus.app.library import recipes
@@ -60,7 +60,7 @@ def run_recipe(home: Home, request: RunRecipeRequest) -> ToolResult:
     recipe = _get_runnable_recipe(home, request)
     # Fails on a missing parameter before a turn is opened for the run.
     fill_parameter_defaults(recipe.plan, request.payload)
-    asking = UserRequest(text=f"Run the recipe {recipe.plan.name}.")
+    asking = SubmittedRequest(text=f"Run the recipe {recipe.plan.name}.")
     with (
         closing(HostedConversations(home)) as hosting,
         hosting.open_turn(HostTurnRequest(user_input=asking, user=home.get_user(), source_type="cli")) as turn,

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from habitus.events import AgentEvent, CallRecord, EventKind, get_text_detail
+from habitus.events import AgentEvent, EventKind, ToolCallRecord, get_text_detail
 from habitus.learning.detectors.error_signatures import make_signature
 from habitus.memory.model import SCRATCHPAD_TOPIC, LessonKind
 
@@ -145,7 +145,9 @@ def detect_cap_exhausted(events: Sequence[AgentEvent]) -> DetectorLesson | None:
 
 def detect_orphaned_tool_call(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire if a call never got a result; only meaningful for finished rounds."""
-    orphans = [call.call_event for call in CallRecord.from_events(events) if call.call_event and not call.result_event]
+    orphans = [
+        call.call_event for call in ToolCallRecord.from_events(events) if call.call_event and not call.result_event
+    ]
     return make_lesson("orphaned_tool_call", orphans) if orphans else None
 
 
@@ -155,13 +157,13 @@ def detect_same_call_again(events: Sequence[AgentEvent]) -> DetectorLesson | Non
     Something new in between starts the count again. A status may change between two reads, so only the third one
     counts. A search gives the same answer the second time, also with its words in another order.
     """
-    answered = [call for call in CallRecord.from_events(events) if call.call_event and call.success is not False]
+    answered = [call for call in ToolCallRecord.from_events(events) if call.call_event and call.success is not False]
     return _find_same_question(answered) or _find_same_call(answered)
 
 
 def detect_ping_pong(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire if two calls alternate, twice each, with unchanged results."""
-    made = [call for call in CallRecord.from_events(events) if call.call_event]
+    made = [call for call in ToolCallRecord.from_events(events) if call.call_event]
     for first, second, third, fourth in zip(made, made[1:], made[2:], made[3:], strict=False):
         takes_turns = _is_repeated(first, third) and _is_repeated(second, fourth)
         if takes_turns and _make_call_key(first) != _make_call_key(second):
@@ -171,8 +173,8 @@ def detect_ping_pong(events: Sequence[AgentEvent]) -> DetectorLesson | None:
 
 def detect_no_new_information(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire if three different calls of one tool in a row had the same result."""
-    run: list[CallRecord] = []
-    for call in CallRecord.from_events(events):
+    run: list[ToolCallRecord] = []
+    for call in ToolCallRecord.from_events(events):
         if call.success is not True or not _is_informative(call):
             continue
         if run and (call.name != run[0].name or _result_digest(call) != _result_digest(run[0])):
@@ -224,31 +226,31 @@ def _list_results(events: Sequence[AgentEvent]) -> Iterator[AgentEvent]:
                 yield event
 
 
-def _make_call_key(call: CallRecord) -> str:
+def _make_call_key(call: ToolCallRecord) -> str:
     """Return the tool and its arguments as a key; empty if the arguments are unknown."""
     arguments = call.digest or call.summary
     return f"{call.name}({arguments})" if arguments else ""
 
 
-def _result_digest(call: CallRecord) -> str:
+def _result_digest(call: ToolCallRecord) -> str:
     return get_text_detail(call.result_event, "result_digest")
 
 
-def _is_informative(call: CallRecord) -> bool:
+def _is_informative(call: ToolCallRecord) -> bool:
     """Whether the result is known and more than an acknowledgement."""
     length = call.result_event.detail.get("result_len") if call.result_event else None
     return bool(_result_digest(call)) and not (isinstance(length, int) and length < ACKNOWLEDGEMENT_CHARS)
 
 
-def _is_repeated(call: CallRecord, later: CallRecord) -> bool:
+def _is_repeated(call: ToolCallRecord, later: ToolCallRecord) -> bool:
     return bool(_make_call_key(call)) and (_make_call_key(call), _result_digest(call)) == (
         _make_call_key(later),
         _result_digest(later),
     )
 
 
-def _find_same_call(answered: Sequence[CallRecord]) -> DetectorLesson | None:
-    repeats: dict[str, list[CallRecord]] = defaultdict(list)
+def _find_same_call(answered: Sequence[ToolCallRecord]) -> DetectorLesson | None:
+    repeats: dict[str, list[ToolCallRecord]] = defaultdict(list)
     seen: set[str] = set()
     for call in answered:
         key = _make_call_key(call)
@@ -267,8 +269,8 @@ def _find_same_call(answered: Sequence[CallRecord]) -> DetectorLesson | None:
     return None
 
 
-def _find_same_question(answered: Sequence[CallRecord]) -> DetectorLesson | None:
-    asked: dict[tuple[str, str], list[tuple[frozenset[str], CallRecord]]] = defaultdict(list)
+def _find_same_question(answered: Sequence[ToolCallRecord]) -> DetectorLesson | None:
+    asked: dict[tuple[str, str], list[tuple[frozenset[str], ToolCallRecord]]] = defaultdict(list)
     for call in answered:
         question = call.call_event.detail.get("question") if call.call_event else None
         if not isinstance(question, Mapping):
@@ -285,7 +287,7 @@ def _find_same_question(answered: Sequence[CallRecord]) -> DetectorLesson | None
     return None
 
 
-def _list_events(made: Sequence[CallRecord]) -> list[AgentEvent]:
+def _list_events(made: Sequence[ToolCallRecord]) -> list[AgentEvent]:
     return [event for call in made for event in (call.call_event, call.result_event) if event]
 
 

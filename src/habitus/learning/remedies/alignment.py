@@ -31,7 +31,7 @@ from habitus.learning.remedies.calls import (
 WINDOW = 40  # calls after a failure that are searched for its remedy
 
 
-class FailureEnding(StrEnum):
+class NoRemedyReason(StrEnum):
     """How a failure without a remedy ended."""
 
     NOTHING = "nothing"  # neither the next call nor a similar one succeeded later
@@ -43,7 +43,7 @@ class FailureEnding(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemedyAlignment:
     remedy: Remedy | None
-    ending: FailureEnding = FailureEnding.LEFT
+    ending: NoRemedyReason = NoRemedyReason.LEFT
     at: int = 0  # index of the call that succeeded; 0 if none did
 
 
@@ -52,7 +52,7 @@ def align_failure(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
     failed = calls[index]
     about = classify_error(failed.error)
     end = min(len(calls), index + 1 + WINDOW)
-    ending = FailureEnding.NOTHING
+    ending = NoRemedyReason.NOTHING
     named: list[SessionCall] = []  # calls in between that ran what the error recommends
     for at in range(index + 1, end):
         later, between = calls[at], calls[index + 1 : at]
@@ -60,12 +60,14 @@ def align_failure(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
         if not later.has_worked or later.name != failed.name:
             continue
         if _has_same_goal(failed, later) or (at == index + 1 and (failed.is_read_only or not later.is_read_only)):
-            ending = FailureEnding.LEFT
+            ending = NoRemedyReason.LEFT
         if _is_same_call(failed, later) or (
             between and _is_other_mode(between[-1], failed) and _extends(failed, later)
         ):
             found = (
-                _find_preparation(failed, between, named, about) if later.turn == failed.turn else FailureEnding.RETRIED
+                _find_preparation(failed, between, named, about)
+                if later.turn == failed.turn
+                else NoRemedyReason.RETRIED
             )
         elif _is_named_by_error(later, failed, about) and any(
             _has_same_goal(failed, each) for each in calls[at + 1 : end]
@@ -82,14 +84,14 @@ def align_failure(calls: Sequence[SessionCall], index: int) -> RemedyAlignment:
     return RemedyAlignment(remedy=None, ending=ending)
 
 
-def _judge_remedy(found: Remedy | FailureEnding, about: ClassifiedError, at: int) -> RemedyAlignment:
-    if isinstance(found, FailureEnding):
+def _judge_remedy(found: Remedy | NoRemedyReason, about: ClassifiedError, at: int) -> RemedyAlignment:
+    if isinstance(found, NoRemedyReason):
         return RemedyAlignment(remedy=None, ending=found, at=at)
     if found.bypasses_guard:
-        return RemedyAlignment(remedy=None, ending=FailureEnding.GUARDED, at=at)
+        return RemedyAlignment(remedy=None, ending=NoRemedyReason.GUARDED, at=at)
     may_teach = about.has_message and (about.cause.can_teach or _is_advised(found, about))
     if not may_teach or not found.can_be_quoted:
-        return RemedyAlignment(remedy=None, ending=FailureEnding.LEFT, at=at)
+        return RemedyAlignment(remedy=None, ending=NoRemedyReason.LEFT, at=at)
     return RemedyAlignment(remedy=found, at=at)
 
 
@@ -177,7 +179,7 @@ def _list_unfinished_steps(command: ShellCommand, failed: ShellCommand) -> tuple
 
 def _find_replacement(
     failed: SessionCall, later: SessionCall, between: Sequence[SessionCall], about: ClassifiedError
-) -> Remedy | FailureEnding | None:
+) -> Remedy | NoRemedyReason | None:
     is_next = failed.turn == later.turn and all(each.is_read_only or not each.has_worked for each in between)
     if not failed.command:
         return _replace_argument(failed, later, about, is_next=is_next)
@@ -358,18 +360,18 @@ def _is_similar_name(one: str, other: str) -> bool:
 
 def _find_preparation(
     failed: SessionCall, between: Sequence[SessionCall], named: Sequence[SessionCall], about: ClassifiedError
-) -> Remedy | FailureEnding | None:
+) -> Remedy | NoRemedyReason | None:
     if named:
         return _build_preparation(failed, named, about)
     acts = [each for each in between if each.has_worked and not each.is_read_only]
     told = [each for each in between if each.has_worked and _answers_error(each, failed, about)]
     if not acts and not told:
-        return FailureEnding.RETRIED
+        return NoRemedyReason.RETRIED
     if told:
         return _build_preparation(failed, told[-1:], about)
     if len(acts) == 1 and not acts[0].is_edit and (_is_preparation(acts[0]) or _is_other_mode(acts[0], failed)):
         return _build_preparation(failed, acts, about)
-    return FailureEnding.LEFT
+    return NoRemedyReason.LEFT
 
 
 def _is_named_by_error(call: SessionCall, failed: SessionCall, about: ClassifiedError) -> bool:
@@ -392,7 +394,7 @@ def _get_goal(command: ShellCommand) -> tuple[str, ...]:
 
 def _build_preparation(
     failed: SessionCall, chosen: Sequence[SessionCall], about: ClassifiedError
-) -> Remedy | FailureEnding | None:
+) -> Remedy | NoRemedyReason | None:
     wanted = failed.failing_command
     wrong = wanted.base if wanted else ()
     if wanted and len(wrong) == 1:
@@ -405,7 +407,7 @@ def _build_preparation(
         return _build_remedy(RemedyKind.FIRST, about, wrong, right, tool=tool)
     steps = [each for call in chosen for each in call.commands if each.program not in ("echo", "ls", "pwd")]
     if not steps:
-        return FailureEnding.LEFT
+        return NoRemedyReason.LEFT
     moved = _change_directory(steps[0].place) if not wanted or steps[0].place != wanted.place else ()
     right = (*moved, *_join_steps([(*each.env, *each.words) for each in steps])[:-1])
     return _build_remedy(RemedyKind.FIRST, about, wrong, right, tool=tool)

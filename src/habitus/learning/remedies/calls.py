@@ -14,14 +14,14 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from itertools import takewhile
 
-from habitus.events import AgentEvent, CallRecord, get_text_detail
+from habitus.events import AgentEvent, ToolCallRecord, get_text_detail
 from habitus.learning.detectors.error_signatures import ErrorCause, classify_error
 
 CUT_MARK = "…"  # how a shortened text ends
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionCall(CallRecord):
+class SessionCall(ToolCallRecord):
     turn: str = ""
     project: str = ""
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from habitus.learning.remedies.alignment import FailureEnding
+from habitus.learning.remedies.alignment import NoRemedyReason
 from habitus.learning.remedies.calls import Remedy, RemedyKind, get_program_name, is_flag, quote_for_shell
 from habitus.learning.remedies.sessions import CallFailure, SessionFacts, UserCorrection, is_same_rule
 
@@ -98,7 +98,7 @@ def collect_findings(sessions: Iterable[SessionFacts]) -> RemedyFindings:
         lessons=lessons,
         candidates=tuple(each for each in held if not each.is_lesson and each.is_clear),
         rules=_group_rules(seen),
-        coverage=_measure_coverage(seen, lessons),
+        coverage=_count_remedied_failures(seen, lessons),
     )
 
 
@@ -121,7 +121,7 @@ def _rank_failures(seen: Sequence[SessionFacts]) -> tuple[RecurringFailure, ...]
             last=max(failure.at or facts.last for facts, failure in members),
             signature=signature,
             command=command,
-            is_open=all(failure.ending is FailureEnding.NOTHING for _, failure in members),
+            is_open=all(failure.ending is NoRemedyReason.NOTHING for _, failure in members),
         )
         found.append((-seconds - 20 * calls, signature, project, recurring))
     return tuple(one[-1] for one in sorted(found, key=lambda one: one[:3]))
@@ -251,7 +251,7 @@ _STANDING = (
 def _has_failed_remedy(remedy: Remedy, failure: CallFailure, signatures: set[str]) -> bool:
     if failure.signature not in signatures or (failure.tool and remedy.tool and failure.tool != remedy.tool):
         return False
-    if failure.ending is FailureEnding.RETRIED:
+    if failure.ending is NoRemedyReason.RETRIED:
         return failure.words[:1] == remedy.wrong[:1] and failure.about == remedy.about
     match remedy.change:
         case RemedyKind.INSTEAD | RemedyKind.NAME:
@@ -312,7 +312,7 @@ def _group_rules(seen: Sequence[SessionFacts]) -> tuple[ProposedRule, ...]:
     return tuple(sorted(rules, key=lambda rule: (-rule.times, not rule.correction.is_standing)))
 
 
-def _measure_coverage(seen: Sequence[SessionFacts], lessons: Sequence[SupportedRemedy]) -> RemedyCoverage:
+def _count_remedied_failures(seen: Sequence[SessionFacts], lessons: Sequence[SupportedRemedy]) -> RemedyCoverage:
     count: Counter[str] = Counter()
     taught = {(each.project, *_make_remedy_key(each.remedy)) for each in lessons}
     for facts in seen:
@@ -320,7 +320,7 @@ def _measure_coverage(seen: Sequence[SessionFacts], lessons: Sequence[SupportedR
         for failure in facts.failures:
             count["failures"] += 1
             count["teachable"] += failure.cause.can_teach
-            count["guarded"] += failure.ending is FailureEnding.GUARDED
+            count["guarded"] += failure.ending is NoRemedyReason.GUARDED
             if failure.remedy:
                 count["remedied"] += 1
                 key = _make_remedy_key(failure.remedy)

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from habitus import sql
 from habitus.learning.detectors.error_signatures import ErrorCause, classify_error
-from habitus.learning.remedies.alignment import WINDOW, FailureEnding, align_failure
+from habitus.learning.remedies.alignment import WINDOW, NoRemedyReason, align_failure
 from habitus.learning.remedies.calls import (
     Remedy,
     SessionCall,
@@ -49,7 +49,7 @@ class CallFailure:
     calls: int = 1  # spent on it
     seconds: float = 0.0
     remedy: Remedy | None = None
-    ending: FailureEnding = FailureEnding.LEFT
+    ending: NoRemedyReason = NoRemedyReason.LEFT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

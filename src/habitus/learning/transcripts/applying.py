@@ -15,7 +15,7 @@ from habitus.learning.transcripts.failed_calls import FailedCallCollector
 from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethod, LessonsNotSettledError
 from habitus.learning.transcripts.model import SkillUse
 from habitus.learning.transcripts.study import StudiedTurn
-from habitus.memory.model import EncodeResult, EncodeStatus, LessonDraft, LessonProvenance
+from habitus.memory.model import LessonDraft, LessonDraftResult, LessonDraftStatus, LessonProvenance
 from habitus.redact import Redactor
 from habitus.text import to_one_line
 
@@ -42,7 +42,8 @@ class ApplyResult:
     def written_count(self) -> int:
         """The number of lessons that are new, reinforced or pending."""
         return sum(
-            self.lessons[status] for status in (EncodeStatus.STORED, EncodeStatus.REINFORCED, EncodeStatus.WAITING)
+            self.lessons[status]
+            for status in (LessonDraftStatus.STORED, LessonDraftStatus.REINFORCED, LessonDraftStatus.WAITING)
         )
 
 
@@ -132,7 +133,7 @@ class LessonApplier:
         if any(not encoded.status.is_settled for encoded in results) or (told and not results):
             raise LessonsNotSettledError
 
-    def _encode_draft(self, draft: LessonDraft) -> EncodeResult | None:
+    def _encode_draft(self, draft: LessonDraft) -> LessonDraftResult | None:
         try:
             with self.learned.open_savepoint():
                 return self.keeper.encode(draft)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from habitus.events import AgentEvent, CallRecord
+from habitus.events import AgentEvent, ToolCallRecord
 from habitus.learning.detectors.error_signatures import make_signature
 from habitus.learning.transcripts.study import StudiedTurn
 from habitus.sandbox.model import Cell
@@ -41,7 +41,7 @@ def list_failed_calls(events: Sequence[AgentEvent]) -> list[Cell]:
     """Return the failed calls as cells with the call and its error."""
     return [
         Cell(code=f"{call.name}({call.summary})", description=_find_intent(call.summary), error=call.error or "failed")
-        for call in CallRecord.from_events(events)
+        for call in ToolCallRecord.from_events(events)
         if call.success is False
     ]
 

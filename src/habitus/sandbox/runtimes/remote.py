@@ -176,7 +176,7 @@ async def _receive_file(given: SyncedFolder, path: str, digest: str, reader: asy
         except OSError as error:
             why = error.strerror or str(error)
     if file:
-        file.close()
+        file.keep_if_intact()
     return why
 
 
@@ -330,7 +330,7 @@ class IncomingFile:
         while rest:
             rest = rest[os.write(self._file, rest) :]
 
-    def close(self) -> None:
+    def keep_if_intact(self) -> None:
         """Move the file into place, or discard it if its content differs."""
         os.fchmod(self._file, 0o500 if self._digest.endswith("x") else 0o400)
         os.close(self._file)

@@ -4,6 +4,6 @@ Valid Python passes byte for byte; truncated code is never turned into something
 """
 
 from habitus.tools.code_repair.repair import RepairedCode, repair_code
-from habitus.tools.code_repair.source import CodeDefect, CodeRefused
+from habitus.tools.code_repair.source import CodeDefectKind, CodeRefused
 
-__all__ = ["CodeDefect", "CodeRefused", "RepairedCode", "repair_code"]
+__all__ = ["CodeDefectKind", "CodeRefused", "RepairedCode", "repair_code"]

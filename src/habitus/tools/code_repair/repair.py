@@ -16,7 +16,7 @@ from enum import Enum, auto
 
 from habitus.tools.code_repair import characters, wrappers
 from habitus.tools.code_repair.source import (
-    CodeDefect,
+    CodeDefectKind,
     CodeRefused,
     has_definite_code,
     has_effect,
@@ -40,23 +40,23 @@ MAX_REPEATS = 3
 
 RepairRule = Callable[[str], Iterator[tuple[str, bool]]]
 # The order matters: a wrapper must be removed before the text inside it can be repaired.
-RULES: tuple[tuple[CodeDefect, RepairRule], ...] = (
-    (CodeDefect.CONTROL_CHARACTERS, characters.strip_control_characters),
-    (CodeDefect.CDATA, wrappers.unwrap_cdata),
-    (CodeDefect.XML_TAGS, wrappers.unwrap_tags),
-    (CodeDefect.END_TOKENS, wrappers.strip_template_tokens),
-    (CodeDefect.JSON, wrappers.unwrap_json),
-    (CodeDefect.FENCE, wrappers.unwrap_fences),
-    (CodeDefect.DIFF, characters.extract_from_diff),
-    (CodeDefect.PROMPTS, characters.strip_prompts),
-    (CodeDefect.LINE_PREFIXES, characters.strip_line_prefixes),
-    (CodeDefect.ESCAPES, characters.decode_escapes),
-    (CodeDefect.ENTITIES, characters.decode_entities),
-    (CodeDefect.MARKDOWN, characters.strip_markdown_escapes),
-    (CodeDefect.TYPOGRAPHY, characters.replace_typography),
-    (CodeDefect.INDENTATION, characters.strip_margin),
-    (CodeDefect.MIXED_TABS, characters.expand_mixed_tabs),
-    (CodeDefect.CHAT, wrappers.strip_chat),
+RULES: tuple[tuple[CodeDefectKind, RepairRule], ...] = (
+    (CodeDefectKind.CONTROL_CHARACTERS, characters.strip_control_characters),
+    (CodeDefectKind.CDATA, wrappers.unwrap_cdata),
+    (CodeDefectKind.XML_TAGS, wrappers.unwrap_tags),
+    (CodeDefectKind.END_TOKENS, wrappers.strip_template_tokens),
+    (CodeDefectKind.JSON, wrappers.unwrap_json),
+    (CodeDefectKind.FENCE, wrappers.unwrap_fences),
+    (CodeDefectKind.DIFF, characters.extract_from_diff),
+    (CodeDefectKind.PROMPTS, characters.strip_prompts),
+    (CodeDefectKind.LINE_PREFIXES, characters.strip_line_prefixes),
+    (CodeDefectKind.ESCAPES, characters.decode_escapes),
+    (CodeDefectKind.ENTITIES, characters.decode_entities),
+    (CodeDefectKind.MARKDOWN, characters.strip_markdown_escapes),
+    (CodeDefectKind.TYPOGRAPHY, characters.replace_typography),
+    (CodeDefectKind.INDENTATION, characters.strip_margin),
+    (CodeDefectKind.MIXED_TABS, characters.expand_mixed_tabs),
+    (CodeDefectKind.CHAT, wrappers.strip_chat),
 )
 
 
@@ -65,7 +65,7 @@ class RepairedCode:
     """The code with the defects that were repaired."""
 
     code: str
-    defects: tuple[CodeDefect, ...] = ()
+    defects: tuple[CodeDefectKind, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +73,7 @@ class _RepairAttempt:
     """A candidate text with the repairs that led to it; `is_closed` if the end of a wrapper was seen."""
 
     text: str
-    defects: tuple[CodeDefect, ...] = ()
+    defects: tuple[CodeDefectKind, ...] = ()
     is_closed: bool = False
 
 
@@ -98,7 +98,7 @@ def repair_code(text: str) -> RepairedCode:
 def _repair_inner_code(text: str) -> RepairedCode | None:
     """Return the program inside a literal. A damaged one is repaired only in JSON, which no docstring is."""
     for value, _ in wrappers.unwrap_json(text):
-        attempt = _RepairAttempt(text=value, defects=(CodeDefect.JSON,), is_closed=True)
+        attempt = _RepairAttempt(text=value, defects=(CodeDefectKind.JSON,), is_closed=True)
         if _judge_attempt(attempt, parse_or_error(value)) is _AttemptVerdict.ACCEPT:
             return RepairedCode(code=value, defects=attempt.defects)
         if _is_json(text):
@@ -134,13 +134,13 @@ def _search_repairs(first: _RepairAttempt) -> RepairedCode:
                 case _AttemptVerdict.ACCEPT:
                     return RepairedCode(code=attempt.text, defects=attempt.defects)
                 case _AttemptVerdict.CUT:
-                    raise CodeRefused(CodeDefect.TRUNCATED)
+                    raise CodeRefused(CodeDefectKind.TRUNCATED)
                 case _AttemptVerdict.GO_ON:
                     queue.append(attempt)
             is_cut |= _is_truncated(attempt.text, outcome)
             if len(attempt.defects) > len(furthest.defects):
                 furthest = attempt
-    raise CodeRefused(CodeDefect.TRUNCATED) if is_cut else _build_refusal(furthest)
+    raise CodeRefused(CodeDefectKind.TRUNCATED) if is_cut else _build_refusal(furthest)
 
 
 def _apply_rules(attempt: _RepairAttempt) -> Iterator[_RepairAttempt]:
@@ -149,12 +149,12 @@ def _apply_rules(attempt: _RepairAttempt) -> Iterator[_RepairAttempt]:
         yield replace(
             attempt,
             text=characters.normalize_line_endings(attempt.text),
-            defects=(*attempt.defects, CodeDefect.LINE_ENDINGS),
+            defects=(*attempt.defects, CodeDefectKind.LINE_ENDINGS),
         )
         return
     spoken = wrappers.strip_thinking(attempt.text)
     if spoken is not None:
-        yield replace(attempt, text=spoken, defects=(*attempt.defects, CodeDefect.CHAT))
+        yield replace(attempt, text=spoken, defects=(*attempt.defects, CodeDefectKind.CHAT))
         return
     for defect, rule in RULES:
         if attempt.defects.count(defect) == MAX_REPEATS:
@@ -183,31 +183,31 @@ def _build_refusal(attempt: _RepairAttempt) -> CodeRefused:
     """Return the error for the most repaired text: truncated, no code, or a remaining defect."""
     text, outcome = attempt.text, parse_or_error(attempt.text)
     if _is_truncated(text, outcome):
-        return CodeRefused(CodeDefect.TRUNCATED)
+        return CodeRefused(CodeDefectKind.TRUNCATED)
     if not text.strip() or (not has_definite_code(text) and all(map(is_prose, text.strip().splitlines()))):
-        return CodeRefused(CodeDefect.NO_CODE)
+        return CodeRefused(CodeDefectKind.NO_CODE)
     detail = f"line {outcome.lineno}: {outcome.msg}" if isinstance(outcome, SyntaxError) and outcome.lineno else ""
     return CodeRefused(attempt.defects[0] if attempt.defects else _classify_defect(text, outcome), detail)
 
 
-def _classify_defect(text: str, outcome: ast.Module | SyntaxError) -> CodeDefect:
+def _classify_defect(text: str, outcome: ast.Module | SyntaxError) -> CodeDefectKind:
     """Classify a text that no rule could change: the repair would be a guess, or the mistake is the author's."""
     if isinstance(outcome, TabError):
-        return CodeDefect.MIXED_TABS
+        return CodeDefectKind.MIXED_TABS
     if characters.has_diff_hunk(text):
-        return CodeDefect.DIFF
+        return CodeDefectKind.DIFF
     if isinstance(outcome, SyntaxError):
         for sign, defect in _PARSER_SIGNS:
             if outcome.msg.startswith(sign):
                 return defect
-    return CodeDefect.SYNTAX
+    return CodeDefectKind.SYNTAX
 
 
 _PARSER_SIGNS = (
-    ("unexpected indent", CodeDefect.INDENTATION),
-    ("unindent does not match", CodeDefect.INDENTATION),
-    ("invalid character", CodeDefect.TYPOGRAPHY),
-    ("invalid non-printable character", CodeDefect.CONTROL_CHARACTERS),
+    ("unexpected indent", CodeDefectKind.INDENTATION),
+    ("unindent does not match", CodeDefectKind.INDENTATION),
+    ("invalid character", CodeDefectKind.TYPOGRAPHY),
+    ("invalid non-printable character", CodeDefectKind.CONTROL_CHARACTERS),
 )
 _OPEN_AT_END = ("was never closed", "unterminated triple-quoted", "unexpected EOF", "EOF in multi-line")
 _UNFINISHED = ("unterminated string", "expected an indented block", "expected ")

@@ -127,7 +127,7 @@ def _has_words_side_by_side(sentence: str) -> bool:
     return False
 
 
-class CodeDefect(StrEnum):
+class CodeDefectKind(StrEnum):
     """A kind of damage, or the reason for a refusal."""
 
     TRUNCATED = "truncated"
@@ -153,33 +153,43 @@ class CodeDefect(StrEnum):
 
 
 ADVICE = {
-    CodeDefect.TRUNCATED: "The code stops in the middle. Send all of it again, to the last line; split long code.",
-    CodeDefect.NO_CODE: "There is no Python code in this text. Send the source of the tool and nothing else.",
-    CodeDefect.SYNTAX: "The code is not valid Python. Correct it and send all of it again.",
-    CodeDefect.CDATA: "The code is wrapped in a CDATA section. Send it without `<![CDATA[` and `]]>`.",
-    CodeDefect.XML_TAGS: "XML tags are mixed into the code. Send only the source, without tags around or after it.",
-    CodeDefect.END_TOKENS: "Chat template tokens such as `<|im_end|>` are mixed into the code. Send only the source.",
-    CodeDefect.FENCE: "The code is in Markdown fences. Send one source without ``` lines.",
-    CodeDefect.CHAT: "There are sentences around the code. Send only the source; put explanations in comments.",
-    CodeDefect.JSON: "The code is wrapped in JSON that holds no readable code. Send the source itself as the string.",
-    CodeDefect.ESCAPES: "Line breaks or quotes are escaped twice. Send real line breaks and plain quotes.",
-    CodeDefect.ENTITIES: "The code contains HTML entities. Send `<`, `>`, `&` and quotes as plain characters.",
-    CodeDefect.MARKDOWN: "The code has backslashes in front of plain signs, as in hello\\_world. Send it without them.",
-    CodeDefect.CONTROL_CHARACTERS: "The code contains invisible or control characters. Type it again as plain text.",
-    CodeDefect.TYPOGRAPHY: "The code contains typographic quotes or spaces. Use plain ' and \" and ordinary spaces.",
-    CodeDefect.LINE_ENDINGS: "The line endings are broken. Send plain line feeds.",
-    CodeDefect.LINE_PREFIXES: "The lines carry numbers or marks in front. Send the source without them.",
-    CodeDefect.PROMPTS: "This is an interactive session. Send the source without prompts and output.",
-    CodeDefect.DIFF: "This is a diff, not a whole file. Send the complete source.",
-    CodeDefect.INDENTATION: "The indentation is inconsistent. Start at column 0 and indent by 4 spaces.",
-    CodeDefect.MIXED_TABS: "Tabs and spaces are mixed in the indentation. Indent by 4 spaces everywhere.",
+    CodeDefectKind.TRUNCATED: "The code stops in the middle. Send all of it again, to the last line; split long code.",
+    CodeDefectKind.NO_CODE: "There is no Python code in this text. Send the source of the tool and nothing else.",
+    CodeDefectKind.SYNTAX: "The code is not valid Python. Correct it and send all of it again.",
+    CodeDefectKind.CDATA: "The code is wrapped in a CDATA section. Send it without `<![CDATA[` and `]]>`.",
+    CodeDefectKind.XML_TAGS: "XML tags are mixed into the code. Send only the source, without tags around or after it.",
+    CodeDefectKind.END_TOKENS: (
+        "Chat template tokens such as `<|im_end|>` are mixed into the code. Send only the source."
+    ),
+    CodeDefectKind.FENCE: "The code is in Markdown fences. Send one source without ``` lines.",
+    CodeDefectKind.CHAT: "There are sentences around the code. Send only the source; put explanations in comments.",
+    CodeDefectKind.JSON: (
+        "The code is wrapped in JSON that holds no readable code. Send the source itself as the string."
+    ),
+    CodeDefectKind.ESCAPES: "Line breaks or quotes are escaped twice. Send real line breaks and plain quotes.",
+    CodeDefectKind.ENTITIES: "The code contains HTML entities. Send `<`, `>`, `&` and quotes as plain characters.",
+    CodeDefectKind.MARKDOWN: (
+        "The code has backslashes in front of plain signs, as in hello\\_world. Send it without them."
+    ),
+    CodeDefectKind.CONTROL_CHARACTERS: (
+        "The code contains invisible or control characters. Type it again as plain text."
+    ),
+    CodeDefectKind.TYPOGRAPHY: (
+        "The code contains typographic quotes or spaces. Use plain ' and \" and ordinary spaces."
+    ),
+    CodeDefectKind.LINE_ENDINGS: "The line endings are broken. Send plain line feeds.",
+    CodeDefectKind.LINE_PREFIXES: "The lines carry numbers or marks in front. Send the source without them.",
+    CodeDefectKind.PROMPTS: "This is an interactive session. Send the source without prompts and output.",
+    CodeDefectKind.DIFF: "This is a diff, not a whole file. Send the complete source.",
+    CodeDefectKind.INDENTATION: "The indentation is inconsistent. Start at column 0 and indent by 4 spaces.",
+    CodeDefectKind.MIXED_TABS: "Tabs and spaces are mixed in the indentation. Indent by 4 spaces everywhere.",
 }
 
 
 class CodeRefused(ToolFailed):
     """The code can't be used as sent; `defect` says why, and the message says what to send instead."""
 
-    def __init__(self, defect: CodeDefect, detail: str = "") -> None:
+    def __init__(self, defect: CodeDefectKind, detail: str = "") -> None:
         self.defect = defect
         self.detail = detail
         super().__init__(f"{ADVICE[defect]} ({detail})" if detail else ADVICE[defect])

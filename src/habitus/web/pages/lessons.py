@@ -12,7 +12,7 @@ from habitus.app import Habitus
 from habitus.app.library.browsing import LessonFilters, browse_lessons
 from habitus.app.use_cases import lessons
 from habitus.errors import Stale
-from habitus.memory.model import EncodeStatus, Engram, LessonKind, TrustLevel, parse_kind
+from habitus.memory.model import Engram, LessonDraftStatus, LessonKind, TrustLevel, parse_kind
 from habitus.web.api.schemas import RequestHome
 from habitus.web.rendering import FlashMessage, render_page
 from habitus.web.routing import AccessRouter
@@ -63,7 +63,9 @@ def add_lesson(
     kind: Annotated[LessonKind, Form()] = LessonKind.LESSON,
 ) -> HTMLResponse:
     done = lessons.add_lesson(habitus, text=text, kind=kind)
-    told = "Already known; its weight was increased." if done.status is EncodeStatus.REINFORCED else "Lesson added."
+    told = (
+        "Already known; its weight was increased." if done.status is LessonDraftStatus.REINFORCED else "Lesson added."
+    )
     return _render_lessons(request, habitus, FlashMessage(text=told, undo=done.undo))
 
 
