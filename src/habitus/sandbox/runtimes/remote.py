@@ -169,15 +169,17 @@ async def _receive_file(given: SyncedFolder, path: str, digest: str, reader: asy
         file = given.open_incoming_file(path, digest)
     except OSError as error:
         why = error.strerror or str(error)
-    while (data := (await read_message(reader))["data"]) is not None:
-        try:
-            if file and not why:
-                file.write(base64.b64decode(data))
-        except OSError as error:
-            why = error.strerror or str(error)
-    if file:
-        file.keep_if_intact()
-    return why
+    try:
+        while (data := (await read_message(reader))["data"]) is not None:
+            try:
+                if file and not why:
+                    file.write(base64.b64decode(data))
+            except OSError as error:
+                why = error.strerror or str(error)
+    finally:
+        # Also where the connection was lost: half a file is discarded.
+        refusal = file.keep_if_intact() if file else ""
+    return why or refusal
 
 
 async def _send_made_files(worker: LocalWorker, room: int, writer: asyncio.StreamWriter) -> None:
@@ -330,12 +332,16 @@ class IncomingFile:
         while rest:
             rest = rest[os.write(self._file, rest) :]
 
-    def keep_if_intact(self) -> None:
-        """Move the file into place, or discard it if its content differs."""
+    def keep_if_intact(self) -> str:
+        """Move the file into place and return "", or why that failed; discard it if its content differs."""
         os.fchmod(self._file, 0o500 if self._digest.endswith("x") else 0o400)
         os.close(self._file)
-        if self._read.hexdigest() == self._digest.removesuffix("x"):
-            self._half.rename(self._target)
-        else:
-            # The source changed while it was sent; the next cell sends it again.
-            self._half.unlink()
+        try:
+            # If it differs, the source changed while it was sent; the next cell sends it again.
+            if self._read.hexdigest() == self._digest.removesuffix("x"):
+                self._half.rename(self._target)
+        except OSError as error:
+            return error.strerror or str(error)
+        finally:
+            self._half.unlink(missing_ok=True)
+        return ""

@@ -45,7 +45,7 @@ _CLOSE_S = 5.0
 
 # Unpacks the code that comes first on the line into a folder named by its hash, and goes on with it.
 _BOOT = """
-import io, os, struct, sys, zipfile
+import io, os, shutil, struct, sys, zipfile
 if sys.version_info < (3, 11): sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0])
 def exactly(count):
     data = b""
@@ -58,9 +58,12 @@ data = exactly(struct.unpack(">I", exactly(4))[0])
 home = os.path.expanduser(sys.argv[1])
 if not os.path.isdir(home):
     half = home + "." + str(os.getpid())
-    zipfile.ZipFile(io.BytesIO(data)).extractall(half)
-    try: os.rename(half, home)
-    except OSError: pass
+    try:
+        zipfile.ZipFile(io.BytesIO(data)).extractall(half)
+        os.rename(half, home)
+    except OSError as error:
+        shutil.rmtree(half, ignore_errors=True)
+        if not os.path.isdir(home): sys.exit("our code could not be stored in " + home + ": " + str(error))
 sys.path.insert(0, home)
 from habitus.sandbox.runtimes.remote import main
 main()
@@ -214,36 +217,42 @@ class _SshConnection:
 
     async def hang_up(self) -> str:
         """Hang up, wait briefly for the far end to stop its worker, then kill ssh; return ssh's last error line."""
-        with contextlib.suppress(ConnectionError):
-            self.to.close()
-            await self.to.wait_closed()
         try:
             async with asyncio.timeout(_CLOSE_S):
+                with contextlib.suppress(ConnectionError):
+                    self.to.close()
+                    await self.to.wait_closed()
                 while await self.back.read(1 << 16):
                     pass
                 await self.process.wait()
         except TimeoutError:
             self.process.kill()
             await self.process.wait()
+        except BaseException:
+            # Nobody waits for it any more, so neither ssh nor its error output may stay.
+            self.process.kill()
+            self.noise.close()
+            raise
         if self.noise.closed:
             return ""
-        self.noise.seek(0)
-        lines = self.noise.read(64_000).decode(errors="replace").strip().splitlines()
-        self.noise.close()
+        with self.noise:
+            self.noise.seek(0)
+            lines = self.noise.read(64_000).decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
 
 async def _open_connection(command: Sequence[str]) -> _SshConnection:
-    noise = tempfile.TemporaryFile()  # noqa: SIM115 (the connection owns and closes it)
     pipe = asyncio.subprocess.PIPE
-    try:
-        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=noise)
-    except FileNotFoundError as error:
-        noise.close()
-        raise StorageFailed("The program 'ssh' is not installed.", hint="Install an SSH client.") from error
-    if process.stdin is None or process.stdout is None:
-        raise RuntimeError("a process that was given pipes has none")
-    return _SshConnection(process=process, to=process.stdin, back=process.stdout, noise=noise)
+    with contextlib.ExitStack() as held:
+        noise = held.enter_context(tempfile.TemporaryFile())
+        try:
+            process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=noise)
+        except OSError as error:
+            raise StorageFailed(f"Can't start 'ssh': {error.strerror}.", hint="Install an SSH client.") from error
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("a process that was given pipes has none")
+        held.pop_all()  # from here on the connection owns and closes it
+        return _SshConnection(process=process, to=process.stdin, back=process.stdout, noise=noise)
 
 
 class SshWorker:
@@ -304,8 +313,13 @@ class SshWorker:
 
     async def _receive_made_file(self, name: str, place: Path) -> str:
         with await asyncio.to_thread(create_file, name, place) as copy:
-            while (data := await self._receive_frame("data")) is not None:
-                await asyncio.to_thread(copy.write, base64.b64decode(data))
+            try:
+                while (data := await self._receive_frame("data")) is not None:
+                    await asyncio.to_thread(copy.write, base64.b64decode(data))
+            except BaseException:
+                # Half a file must not be taken for what the cell made.
+                Path(copy.name).unlink(missing_ok=True)
+                raise
         return copy.name
 
     async def _receive_frame(self, wanted: str) -> Any:
