@@ -162,6 +162,11 @@ async def test_no_privilege_is_gained(warm: ForkServerPool) -> None:
     attempt("personality", lambda: libc.syscall({"x86_64": 135, "aarch64": 92}[os.uname().machine], 0x0040000))
     attempt("segments", lambda: libc.syscall({"x86_64": 154, "aarch64": -1}[os.uname().machine], 0, b"x" * 64, 64))
     attempt("secret memory", lambda: libc.syscall(447, 0))
+    attempt("queue that nothing bounds", lambda: libc.msgget(4711, 0o1666))
+    attempt("memory that nothing bounds", lambda: libc.shmget(4711, 4096, 0o1600))
+    attempt("pages lent to a pipe", lambda: libc.vmsplice(os.pipe()[1], b"x" * 16, 0, 0))
+    io_setup = {"x86_64": 206, "aarch64": 0}[os.uname().machine]
+    attempt("asynchronous reads", lambda: libc.syscall(io_setup, 1, b"\\0" * 8))
     attempt("hidden descriptors", lambda: libc.prctl(4, 0, 0, 0, 0))
     status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines())
     for name, wanted in [("CapEff", 0), ("CapPrm", 0), ("CapInh", 0), ("CapAmb", 0), ("CapBnd", given)]:

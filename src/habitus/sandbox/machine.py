@@ -203,7 +203,7 @@ def _describe_linux(machine: MachineCapabilities) -> Iterable[ProtectionStatus]:
         "Landlock", machine.landlock_abi >= 3, False, f"second belt, ABI {machine.landlock_abi}", belt
     )
     processor = f"No system-call filter is written for {platform.machine()}."
-    yield _build_protection("system calls", machine.has_seccomp, False, "dangerous ones are refused", processor)
+    yield _build_protection("system calls", machine.has_seccomp, False, "only those on a list are allowed", processor)
     yield _build_protection("privileges", True, False, "no capability, no set-user-id", "")
     yield _build_protection("environment", True, False, "nothing of the host's", "")
 
