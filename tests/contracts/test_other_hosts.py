@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -94,7 +95,10 @@ def proposed(
 
 
 @pytest.mark.req("OP-01", "SK-21")
-def test_what_another_host_approves_is_done_where_the_directory_is(hosts: Hosts, run_cli: Cli) -> None:
+def test_what_another_host_approves_is_done_where_the_directory_is(
+    hosts: Hosts, run_cli: Cli, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     here = hosts.open("here")
     number = str(proposed(here).id)
     there = replace(run_cli, home=hosts.home("there"), env=hosts.environ("there"))
@@ -105,7 +109,7 @@ def test_what_another_host_approves_is_done_where_the_directory_is(hosts: Hosts,
     assert "+1. Write it." in there("review", "diff", number).out
     approved = there("review", "approve", number)
     assert "that host applies it" in approved.out, approved
-    assert soon(lambda: here.review.get(int(number)).state is ProposalState.APPROVED)
+    assert soon(lambda: here.review.get(int(number)).state is ProposalState.APPROVED), here.review.get(int(number))
     assert "1. Write it." in hosts.file("here").read_text()
     assert not hosts.file("there").exists()
     (version,) = here.skills.get_layer("claude").store.list_versions("report")

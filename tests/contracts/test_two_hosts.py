@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -47,6 +49,10 @@ def soon(happens: Callable[[], bool]) -> bool:
     until, never = time.monotonic() + 300, threading.Event()
     while not (found := happens()) and time.monotonic() < until:
         never.wait(0.02)
+    if not found:
+        # The report of the test shows what every thread was waiting for.
+        for frame in sys._current_frames().values():
+            traceback.print_stack(frame)
     return found
 
 

@@ -20,7 +20,7 @@ from habitus.agent.stream import AskPerson, defer_consent
 from habitus.agent.tools.registry import Tool
 from habitus.agent.user_input import SubmittedRequest
 from habitus.app.conversations.running_code import open_tools
-from habitus.app.conversations.sessions import open_conversation, open_outage_monitor, prune_old_data
+from habitus.app.conversations.sessions import open_conversation, open_outage_monitor, tidy_after_session
 from habitus.app.home import refuse_if_read_only
 from habitus.app.learning.learning import open_advice_only_learner, open_learner
 from habitus.app.operating.housekeeping import Housekeeper
@@ -191,7 +191,7 @@ class HostedConversations:
         home = self._home
         # Each part is closed even if another one fails.
         async with AsyncExitStack() as closing:
-            closing.push_async_callback(run_in_thread, lambda: prune_old_data(home, home.settings.user))
+            closing.push_async_callback(run_in_thread, lambda: tidy_after_session(home, home.settings.user))
             if home.settings.cheap_model:
                 closing.push_async_callback(home.models.close)
             closing.push_async_callback(self._tools.close)

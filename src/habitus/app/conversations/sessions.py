@@ -93,7 +93,7 @@ def open_session(
     closing = conversation.parts.closing
     if model is None:
         closing.push_async_callback(home.models.close)
-    closing.push_async_callback(run_in_thread, lambda: prune_old_data(home, user.name))
+    closing.push_async_callback(run_in_thread, lambda: tidy_after_session(home, user.name))
     if tools is None:
         closing.push_async_callback(home.tools.close)
     return Session(conversation, model or home.models.main, history)
@@ -221,7 +221,7 @@ def open_random_assignment(
     return UnitRandomizer(unit=unit, seed=seed, share=share if seed else 0.0, fixed=fixed or {})
 
 
-def prune_old_data(home: Home, user: str) -> None:
+def tidy_after_session(home: Home, user: str) -> None:
     """Tidy memory, refresh the offline snapshot, and run the housekeeping if it is due."""
     # If the database is away, the next session that ends does this.
     with suppress(*get_storage_error_types()):

@@ -211,5 +211,8 @@ def _propose_cases(home: Home, tool: CodeTool, grounds: ToolEvidence, author: Au
         tree=add_tool_files(tree, replace(program, cases=cases), is_automatic=True),
         details=grounds.details,
     )
-    become = "these inputs become test cases that its new code must pass; no model has written that yet"
+    become = (
+        "these inputs become test cases that its new code must pass; no model has written that yet, "
+        "and while today's code fails them 'habitus curate' retires the tool (it can be restored)"
+    )
     return home.review.propose(change, author, [*grounds.reasons, refused or become]).id

@@ -119,25 +119,25 @@ def run_home_worker(
     add_due = Scheduler(home, queue).add_due_jobs if starts_due else partial(read_current_time, home.shared, home.clock)
     housekeeper = Housekeeper(home)
 
-    def each_look() -> None:
+    def poll() -> None:
         add_due()
         housekeeper.start_if_due()
 
-    look_s = _SHARED_POLL_S if queue.is_shared else _POLL_S
+    poll_s = _SHARED_POLL_S if queue.is_shared else _POLL_S
     host = _get_host_name(home.settings, queue)
-    manner = WorkerConfig(
+    config = WorkerConfig(
         concurrency=concurrency,
         host=host,
         concurrency_limits=limits,
-        poll_interval_s=look_s,
-        on_poll=each_look,
+        poll_interval_s=poll_s,
+        on_poll=poll,
         shutdown_wait_s=patience_s,
         interrupt_waits=loop.close,
     )
     with (
         watch_approvals(home),
         _open_worker_engine(home) as engine,
-        run_worker(engine, done, _choose_liveness(engine), manner) as name,
+        run_worker(engine, done, _choose_liveness(engine), config) as name,
     ):
         yield name
 

@@ -108,7 +108,9 @@ class ApprovalWatcher:
 
     def _watch_for_approvals(self) -> None:
         due = self._home.review.list_due
-        ask = due if self._news is None else partial(self._news.fetch_cached, ChangeTopic.PROPOSALS, due)
+        # The feed is shared by every home of this process on that database, and each has other proposals to apply.
+        key = ("due", self._home.settings.home)
+        ask = due if self._news is None else partial(self._news.fetch_cached, ChangeTopic.PROPOSALS, due, key=key)
         while not self._closed.wait(_POLL_INTERVAL_S):
             try:
                 _apply_due_approvals(self._home, ask())
