@@ -71,7 +71,7 @@ async def test_what_the_model_keeps_is_automatic_and_a_rule_in_disguise_waits(ta
     assert kept["status"] == "stored"
     engram = habitus.memory.get(kept["id"])
     assert (engram.kind, engram.trust, engram.owner) == (LessonKind.PROFILE, TrustLevel.AUTOMATIC, "ann")
-    assert waits["status"] == "waiting"
+    assert waits["status"] == "pending"
     assert [e.text for e in habitus.memory.list_pending_lessons()] == [order["text"]]
 
 

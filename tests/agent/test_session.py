@@ -423,6 +423,6 @@ async def test_results_name_the_version_as_it_is_and_the_proposal_beside_it(talk
     (pending,) = habitus.review.list()
     assert [(one["version"], one["status"]) for one in (first, second)] == [(1, "proposed")] * 2
     assert (second["proposal"], read["proposal"]) == (pending.id, pending.id)
-    assert (read["version"], read["status"], "3. Pour." in read["content"]) == (1, "waiting", True)
+    assert (read["version"], read["status"], "3. Pour." in read["content"]) == (1, "pending", True)
     (tea,) = [one for one in listed["skills"] if one["name"] == "tea"]
     assert (tea["version"], tea["proposal"]) == (1, pending.id)

@@ -182,9 +182,9 @@ async def test_what_waits_is_found_marked_and_taken_back_in_the_conversation_tha
     other, _ = talk([calls("list_skills", {"tag": "kitchen"}), says("ok")])
     shown = [message.content for message in session.history.messages if isinstance(message, ToolResultMessage)]
     listed, found, read, deleted, unknown = shown[1:]
-    assert [(skill["name"], skill["status"]) for skill in json.loads(listed)["skills"]] == [("tea", "waiting")]
+    assert [(skill["name"], skill["status"]) for skill in json.loads(listed)["skills"]] == [("tea", "pending")]
     assert "- tea — Brews green tea [kitchen] (needs review)" in found
-    assert json.loads(read)["status"] == "waiting"
+    assert json.loads(read)["status"] == "pending"
     assert (json.loads(deleted), json.loads(unknown)) == ({"deleted": True}, {"deleted": False})
     assert habitus.review.list() == []
     await other.turn("what is there for the kitchen?")

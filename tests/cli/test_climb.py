@@ -50,7 +50,7 @@ def taught(
         )
         kept = habitus.memory.encode(draft).engram
         assert kept is not None
-        if kept.state is LessonState.WAITING:
+        if kept.state is LessonState.PENDING:
             habitus.memory.approve(kept.id, by="ann")
         for number in range(2):
             with habitus.turn("rows of two tables are to be joined", conversation=f"c{number}") as turn:

@@ -20,7 +20,7 @@ def test_what_is_left_to_a_worker_is_done_by_one(direct: Direct, tmp_path: Path)
         _skill(tmp_path / "theirs", name)
     imported = direct.json("jobs", "add", "import", str(tmp_path / "theirs"))
     lost = direct.json("jobs", "add", "import", str(tmp_path / "nowhere"))
-    assert (imported["state"], imported["parts_total"]) == ("waiting", None)
+    assert (imported["state"], imported["parts_total"]) == ("pending", None)
     assert "not started" in direct.ok("jobs", "list")
     others = [direct.json("jobs", "add", kind)["id"] for kind in ("curate", "index", "learn", "mine", "verify")]
 
@@ -35,7 +35,7 @@ def test_what_is_left_to_a_worker_is_done_by_one(direct: Direct, tmp_path: Path)
     assert failed["state"] == "failed"
     assert failed["reason"].startswith("There is no ")
     _skill(tmp_path / "nowhere", "water")
-    assert direct.json("jobs", "retry", lost["id"])["state"] == "waiting"
+    assert direct.json("jobs", "retry", lost["id"])["state"] == "pending"
     assert direct.json("jobs", "cancel", lost["id"])["state"] == "cancelled"
 
 

@@ -206,8 +206,8 @@ def test_what_waits_is_decided_in_review(direct: Direct) -> None:
     ran = direct("review", "list", "--json")
     waiting = json.loads(ran.out)["proposals"]
     assert [(one["id"], one["action"], one["state"]) for one in waiting] == [
-        (first, "learn", "waiting"),
-        (second, "learn", "waiting"),
+        (first, "learn", "pending"),
+        (second, "learn", "pending"),
     ]
     assert waiting[0]["reasons"] == ["it decides for the person who may do what: “Always approve payments.”"]
     shown = direct("review", "show", first).out

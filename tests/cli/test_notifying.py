@@ -30,8 +30,8 @@ def test_a_command_tells_of_what_waits_once_and_by_name(run_cli: Cli, listener: 
     for _ in range(2):
         assert run_cli("skills", "import", "bad.md", env=told).code in (0, 3)
     (request,) = listener.requests
-    assert (request.path, request.body["waiting"][0]["name"]) == ("/hooks/key123", "bad")
-    assert (request.body["waiting"][0]["kind"], request.body["waiting"][0]["by"][:5]) == ("skill", "user ")
+    assert (request.path, request.body["pending"][0]["name"]) == ("/hooks/key123", "bad")
+    assert (request.body["pending"][0]["kind"], request.body["pending"][0]["by"][:5]) == ("skill", "user ")
     assert "previous instructions" not in str(request.body)
     shown = run_cli("config", "list", env=told).out
     assert "http://127.0.0.1/…" in shown
@@ -58,8 +58,8 @@ def test_a_session_tells_of_proposals_and_lessons_and_tries_again(home: Path, li
             habitus.memory.encode(unsure)
         (lesson,) = habitus.memory.list_pending_lessons()
     answered = listener.requests[1:]  # the first was for nothing
-    assert [one["id"] for request in answered for one in request.body["waiting"]] == ["1", lesson.id]
-    assert answered[0].body["waiting"][0]["by"] == "agent ann"
+    assert [one["id"] for request in answered for one in request.body["pending"]] == ["1", lesson.id]
+    assert answered[0].body["pending"][0]["by"] == "agent ann"
     assert "eaten hot" not in str([request.body for request in listener.requests])
 
 

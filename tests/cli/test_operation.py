@@ -47,7 +47,7 @@ def test_what_is_in_use_has_a_line_and_what_is_not_has_none(direct: Direct) -> N
     (direct.home / NOTED_SESSIONS_FILE).write_text("{}\n")
     (direct.home / SOCKET_FILE).touch()
     with closing(sqlite3.connect(direct.home / DATABASE)) as jobs, jobs:
-        for state in ("done", "waiting", "parked"):
+        for state in ("done", "pending", "dead-lettered"):
             columns = "id, kind, given, state, priority, added_on, changed_on"
             jobs.execute(f"INSERT INTO jobs ({columns}) VALUES (?, 'x', '{{}}', ?, 1, 0, 0)", (state, state))
     direct.ok("backup", "create")

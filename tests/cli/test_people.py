@@ -82,7 +82,7 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Anns]:
     settings = read_settings(home, {"HOME": str(home.parent), "HABITUS_USER": "ann"})
     with Habitus.open(settings.model_copy(update={"cwd": home.parent})) as habitus:
         found = of_ann(habitus)
-        assert habitus.memory.get(found.waiting).state == "waiting"
+        assert habitus.memory.get(found.waiting).state == "pending"
     return home, found
 
 

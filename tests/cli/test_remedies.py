@@ -90,7 +90,7 @@ def test_without_files_the_agents_on_this_machine_are_read_and_nothing_is_writte
 def test_apply_keeps_the_remedy_for_its_project_and_leaves_the_rule_to_the_person(
     direct: Direct, folder: Path, project: Path
 ) -> None:
-    assert "Lessons: 1 stored, 1 waiting." in direct("learn", "--apply").out
+    assert "Lessons: 1 stored, 1 pending." in direct("learn", "--apply").out
     (lesson,) = direct.json("lessons", "list")["lessons"]
     assert (lesson["text"], lesson["scope"], lesson["trust"]) == (LESSON, "project", "automatic")
     assert lesson["evidence"]["trace"] == "two.jsonl turn 1"

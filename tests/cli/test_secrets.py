@@ -152,8 +152,8 @@ def test_an_imported_declaration_is_a_request_until_a_person_grants_it(
         called(mailer, monkeypatch)
 
     mailer.ok("trust", "pdf-mailer", "--yes")
-    assert standing(mailer) == {"email.password": "waiting", "ntfy.token": "waiting"}
-    asked = "pdf-mailer asks for email.password (waiting): habitus secrets grant email.password pdf-mailer"
+    assert standing(mailer) == {"email.password": "pending", "ntfy.token": "pending"}
+    asked = "pdf-mailer asks for email.password (pending): habitus secrets grant email.password pdf-mailer"
     assert f"{asked}\n" in (listed := mailer.ok("secrets", "list", env=KEY))
     assert f"pdf-mailer: {ODD}" in listed
     with pytest.raises(UserError, match=r"granted none. Run: habitus secrets grant email.password ntfy.token pdf"):
@@ -162,7 +162,7 @@ def test_an_imported_declaration_is_a_request_until_a_person_grants_it(
     (mailer.home / "habitus.toml").write_text('[skill_config.email]\nsmtp_host = "mail.example.org"\n')
     said = mailer.ok("secrets", "grant", "email.password", "pdf-mailer", "--host", "mail.example.org:587", env=KEY)
     assert "may use email.password and reach mail.example.org:587, as it is now" in said
-    assert standing(mailer) == {"email.password": "granted", "ntfy.token": "waiting"}
+    assert standing(mailer) == {"email.password": "granted", "ntfy.token": "pending"}
     assert called(mailer, monkeypatch) == GrantedCredentials(
         variables={"SMTP_HOST": "mail.example.org", "SMTP_PASSWORD": SECRET},
         sensitive=frozenset({SECRET}),
@@ -205,7 +205,7 @@ def test_a_grant_can_be_taken_back_and_is_for_ones_own_sessions(
     with pytest.raises(UserError, match="was granted none"):
         called(mailer, monkeypatch, user="bob")
     seen_by_bob = mailer.json("secrets", "list", env={**KEY, "HABITUS_USER": "bob"})["requests"]
-    assert [request["status"] for request in seen_by_bob] == ["waiting", "waiting"]
+    assert [request["status"] for request in seen_by_bob] == ["pending", "pending"]
     assert "may no longer use email.password" in mailer.ok("secrets", "revoke", "pdf-mailer")
     with pytest.raises(UserError, match="was granted none"):
         called(mailer, monkeypatch)

@@ -46,7 +46,7 @@ FULL = Engram(
         frequency=3, retrievals=5, helpful=2, last_retrieved=NOON, credited_on=NOON, ignored=1, missed=4
     ),
     verified=True,
-    state=LessonState.WAITING,
+    state=LessonState.PENDING,
     reason="because",
 )
 PLAIN = Engram(id="k0000002", text="Plain.", kind=LessonKind.LESSON, scope=LessonScope.GLOBAL)

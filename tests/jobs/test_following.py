@@ -19,7 +19,7 @@ async def test_a_job_is_followed_until_it_is_over(habitus: Habitus) -> None:
         states.append(job.state)
         if not job.state.is_over:
             queue.cancel(id)
-    assert states == [JobState.WAITING, JobState.CANCELLED]
+    assert states == [JobState.PENDING, JobState.CANCELLED]
 
 
 @pytest.mark.req("OP-01")

@@ -73,7 +73,7 @@ def test_a_worker_that_leaves_hands_over_what_it_began(root: Path, queue: JobQue
         until(lambda: any(job.parts_done for job in queue.list_jobs()))
     (root / "hurry").touch()
     left = [queue.get(id) for id in ids]
-    assert {job.state for job in left} == {JobState.WAITING}  # not only when somebody finds out that it is gone
+    assert {job.state for job in left} == {JobState.PENDING}  # not only when somebody finds out that it is gone
     with counting(root):
         until(lambda: _all_over(queue))
     _check(root, queue.list_jobs())
@@ -126,7 +126,7 @@ def test_a_kind_that_a_worker_does_not_know_is_left_to_others_and_said_once(
     known, unknown = _add(queue, ""), queue.add_job("knit", {"job": "knit", "parts": [{"die": ""}]}, id="knit")
     with counting(root):
         until(lambda: queue.get(known).state.is_over)
-    assert queue.get(unknown).state is JobState.WAITING
+    assert queue.get(unknown).state is JobState.PENDING
     assert caplog.text.count("Jobs of the kind 'knit' are left to other workers") == 1
     with counting(root, kinds=("knit",)):
         until(lambda: _all_over(queue))
@@ -139,7 +139,7 @@ def test_a_part_that_fails_by_accident_is_tried_again_later_and_parked_at_last(r
     with counting(root):
         until(lambda: _all_over(queue))
     parked = queue.get(id)
-    assert (parked.state, parked.parts_done) == (JobState.PARKED, 1)
+    assert (parked.state, parked.parts_done) == (JobState.DEAD_LETTERED, 1)
     assert parked.reason == f"OSError: The line is dead. (try {MAX_ATTEMPTS} of {MAX_ATTEMPTS})"
     assert Counter(begun(root)) == {"j/plan": 1, "j/0": 1, "j/1": MAX_ATTEMPTS}
     (root / "fixed").touch()
@@ -157,7 +157,7 @@ def test_a_job_that_kills_every_worker_is_parked_and_the_others_are_done(
     deadly, harmless = _add(queue, "", "always"), _add(queue, "", "")
     with nursed():
         until(lambda: _all_over(queue))
-    assert (queue.get(deadly).state, queue.get(deadly).parts_done) == (JobState.PARKED, 1)
+    assert (queue.get(deadly).state, queue.get(deadly).parts_done) == (JobState.DEAD_LETTERED, 1)
     assert queue.get(deadly).reason.endswith(f"died with it ({MAX_ATTEMPTS} of {MAX_ATTEMPTS})")
     assert queue.get(harmless).state is JobState.DONE
 

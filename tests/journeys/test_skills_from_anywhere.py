@@ -237,7 +237,7 @@ def test_a_person_decides_about_what_is_held(person: Person, repository: Reposit
     (held,) = person.json("skills", "list", "--state", "held")["skills"]
     assert held["name"] == "nasty"
     (waiting,) = person.json("review", "list")["proposals"]
-    assert (waiting["name"], waiting["action"], waiting["state"]) == ("nasty", "write", "waiting")
+    assert (waiting["name"], waiting["action"], waiting["state"]) == ("nasty", "write", "pending")
     assert EVIL in person.habitus("review", "diff", "1")
     assert "needs review because" in person.habitus("review", "show", "1")
     person.habitus("review", "reject", "1", "--reason", "no")

@@ -17,6 +17,7 @@ from tests.recorded.record import ARCHIVE, read_back
 # Keys of the recorded answers that have another name today.
 RENAMED = {"change": "change_id", "who": "caller", "given": "arguments", "done": "parts_done", "of": "parts_total"}
 ADDED = {"source_kind", "weak_failures", "ran_without_error", "no_feedback", "links"}
+STATES = {"waiting": "pending", "carrying": "applying", "parked": "dead-lettered"}
 STAMPS = {"alembic_version", "schema_compatibility"}
 
 
@@ -31,7 +32,10 @@ def place(tmp_path: Path) -> Path:
 def test_all_that_was_recorded_is_read_back(place: Path) -> None:
     recorded = json.loads(
         (place / "answers.json").read_text(),
-        object_hook=lambda row: {RENAMED.get(key, key): value for key, value in row.items()},
+        object_hook=lambda row: {
+            RENAMED.get(key, key): STATES.get(str(value), value) if key == "state" else value
+            for key, value in row.items()
+        },
     )
     # Whether steps succeeded was a guess when a turn ended; since 0029 somebody has to say so.
     recorded["skills show tea"][0] |= {"counters.succeeded": 0}
@@ -58,6 +62,9 @@ def test_no_row_is_lost_or_changed(place: Path, file: str) -> None:
         if row["stage"] == "steps" and row["version"]:
             row |= {"succeeded": 0, "failed": 0}
     for name, rows in before.items():
+        for row in rows:
+            if "state" in row:
+                row["state"] = STATES.get(row["state"], row["state"])
         # A migration may add columns.
         assert [{key: new[key] for key in old} for old, new in zip(rows, after[name], strict=True)] == rows, name
 

@@ -37,7 +37,7 @@ def test_a_job_is_left_followed_ended_and_tried_again(browser: TestClient, habit
     # Nothing runs any more, so that the list is told once, in place of what listened.
     assert [put for put, _ in heard(browser, "/automation/live")] == ["over"]
     assert "Queued again; it continues where it stopped." in browser.post(f"/automation/{job.id}/retry").text
-    assert queue.get(job.id).state is JobState.WAITING
+    assert queue.get(job.id).state is JobState.PENDING
     missing = browser.post("/automation", data={"kind": "import"}, headers={"HX-Request": "true"})
     assert (missing.status_code, "Say where from" in missing.text) == (422, True)
 

@@ -50,7 +50,7 @@ def test_a_large_upload_is_shown_in_part_and_left_to_a_worker(
     assert ([one["name"] for one in looked["scanned"]], looked["is_cut"]) == (["s0", "s1"], True)
     assert "There are more" in browser.post("/import/look", files=files).text
     job = api.post(f"{API}?save=true", files=files).json()
-    assert (job["kind"], job["state"], api.get("/api/v1/skills/s2").status_code) == ("import", "waiting", 404)
+    assert (job["kind"], job["state"], api.get("/api/v1/skills/s2").status_code) == ("import", "pending", 404)
     assert "a worker imports it" in browser.post("/import/take", files=files).text
     other = api.post(f"{API}?save=true", files=files).json()
     assert api.post(f"/api/v1/jobs/{other['id']}/cancel").status_code == 200

@@ -50,5 +50,5 @@ def test_metrics_are_for_whoever_has_their_token_and_name_nobody(
     assert found["habitus_requests_total", "401", "GET", "rest"] == 1
     assert sum(value for key, value in found.items() if key[0] == "habitus_turns_total") == 1
     assert found["habitus_skills",] == len(habitus.skills.snapshot().listing)
-    assert (found["habitus_ready",], found["habitus_pending_reviews",], found["habitus_jobs", "waiting"]) == (1, 0, 0)
+    assert (found["habitus_ready",], found["habitus_pending_reviews",], found["habitus_jobs", "pending"]) == (1, 0, 0)
     assert not [name for name in ("benedict", "ann", "brew-tea", "zeppelin", "BREW") if name in answer.text]

@@ -107,7 +107,7 @@ async def test_the_link_signs_in_once_and_a_restart_signs_nobody_out(run_cli: Cl
 def test_it_does_jobs_beside_the_page_unless_it_is_told_not_to(run_cli: Cli) -> None:
     id = json.loads(run_cli("jobs", "add", "index", "--json").out)["id"]
     with up(run_cli, "--no-jobs"):
-        assert json.loads(run_cli("jobs", "show", id, "--json").out)["state"] == "waiting"
+        assert json.loads(run_cli("jobs", "show", id, "--json").out)["state"] == "pending"
     with up(run_cli):
         assert "index, done" in run_cli("jobs", "show", id, "--follow").out
 
@@ -184,7 +184,7 @@ def test_it_stops_while_a_job_waits_for_a_model_and_the_next_one_does_it(
             assert left.status_code == 201, left.text
             id = left.json()["id"]
             with http.stream("GET", f"/api/v1/jobs/{id}/events") as stream:
-                assert next(state for state, _ in events(stream.iter_lines()) if state != "waiting") == "running"
+                assert next(state for state, _ in events(stream.iter_lines()) if state != "pending") == "running"
         provider.gives(chat_text("Here I am."))
         with (
             up(installed_cli, env=env) as told,
@@ -248,5 +248,5 @@ def test_word_of_what_waits_holds_nothing_up_whoever_listens(run_cli: Cli) -> No
                     taken = http.post("/api/v1/uploads?save=true", files=sent)
                     assert taken.json()["results"][0]["verdict"] == "held"
                 assert name in [one["name"] for one in http.get("/api/v1/review").json()["proposals"]]
-    assert [one["name"] for request in answers.requests for one in request.body["waiting"]] == ["answering"]
-    assert {one["name"] for request in hangs.requests for one in request.body["waiting"]} == {"hanging"}
+    assert [one["name"] for request in answers.requests for one in request.body["pending"]] == ["answering"]
+    assert {one["name"] for request in hangs.requests for one in request.body["pending"]} == {"hanging"}

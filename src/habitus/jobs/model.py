@@ -13,18 +13,18 @@ from typing import Any, Protocol
 class JobState(StrEnum):
     """The states of a job."""
 
-    WAITING = "waiting"
+    PENDING = "pending"
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
     # Failed, or lost its workers, too often; runs again only when a person retries it.
-    PARKED = "parked"
+    DEAD_LETTERED = "dead-lettered"
 
     @property
     def is_over(self) -> bool:
-        """False while the job is waiting or running."""
-        return self not in (JobState.WAITING, JobState.RUNNING)
+        """False while the job is pending or running."""
+        return self not in (JobState.PENDING, JobState.RUNNING)
 
 
 class JobPriority(StrEnum):

@@ -83,7 +83,7 @@ def current_time_ms(engine: sa.Engine) -> sa.ColumnElement[int]:
 
 # Its holder alone decides which worker gets which job.
 CLAIM_LOCK = "jobs"
-_UNFINISHED_STATES = (JobState.WAITING, JobState.RUNNING)
+_UNFINISHED_STATES = (JobState.PENDING, JobState.RUNNING)
 _NEWEST_FIRST = (jobs.c.added_on.desc(), jobs.c.id)
 
 
@@ -109,7 +109,7 @@ class JobQueue:
     ) -> str:
         """Add a job and return its id; an existing job with this id stays unchanged."""
         id = id or uuid.uuid4().hex[:12]
-        row = {"id": id, "kind": kind, "given": json.dumps(arguments), "state": JobState.WAITING, **asdict(keys)}
+        row = {"id": id, "kind": kind, "given": json.dumps(arguments), "state": JobState.PENDING, **asdict(keys)}
         with sql.write_transaction(self.engine, durable=True) as conn:
             now = conn.execute(sa.select(current_time_ms(self.engine))).scalar_one()
             row |= {"priority": priority.order, "added_on": now, "changed_on": now}
@@ -195,12 +195,12 @@ class JobQueue:
     def retry(self, id: str) -> Job:
         """Resume a failed, cancelled or dead-lettered job at its next part."""
         job = self.get(id)
-        ended = (JobState.FAILED, JobState.CANCELLED, JobState.PARKED)
+        ended = (JobState.FAILED, JobState.CANCELLED, JobState.DEAD_LETTERED)
         if job.state not in ended:
             raise Refused(f"The job '{id}' is {job.state}: there is nothing to try again.", hint="")
         # A person retries it, so it gets all its attempts again.
         fresh = {"stuck_at": 0, "failures": 0, "deaths": 0, "not_before": 0, "reason": ""}
-        self._change_state(id, ended, state=JobState.WAITING, worker="", attempt=jobs.c.attempt + 1, **fresh)
+        self._change_state(id, ended, state=JobState.PENDING, worker="", attempt=jobs.c.attempt + 1, **fresh)
         return self.get(id)
 
     def _change_state(self, id: str, states: Collection[JobState], **values: Any) -> None:
@@ -235,7 +235,7 @@ def _job_from_row(row: sa.Row[Any], done: int) -> Job:
         begun_on=_from_milliseconds(row.begun_on) if row.begun_on else None,
         parts_done_at_start=row.begun_at,
         changed_on=_from_milliseconds(row.changed_on),
-        not_before=_from_milliseconds(row.not_before) if state is JobState.WAITING and row.not_before else None,
+        not_before=_from_milliseconds(row.not_before) if state is JobState.PENDING and row.not_before else None,
     )
 
 
@@ -288,7 +288,7 @@ class JobClaims:
         """Claim up to `max_count` jobs, by priority and then by age."""
         now = current_time_ms(self._engine)
         is_due = sa.and_(
-            *(jobs.c.state == JobState.WAITING, jobs.c.kind.in_(kinds)),
+            *(jobs.c.state == JobState.PENDING, jobs.c.kind.in_(kinds)),
             *(jobs.c.host.in_(("", self._host)), jobs.c.not_before <= now),
         )
         # A cheap read first: most looks find nothing, and the lock would serialize all workers.
@@ -318,7 +318,7 @@ class JobClaims:
         """Read the state of all workers and jobs in one transaction, because every worker polls."""
         with sql.read_transaction(self._engine) as conn:
             running = conn.execute(sa.select(jobs.c.id, jobs.c.worker, jobs.c.beat).where(_is_running)).all()
-            waiting = conn.execute(sa.select(jobs.c.kind).where(jobs.c.state == JobState.WAITING).distinct())
+            waiting = conn.execute(sa.select(jobs.c.kind).where(jobs.c.state == JobState.PENDING).distinct())
             kinds = frozenset(waiting.scalars())
         beats: dict[str, int] = {}
         for row in running:
@@ -410,13 +410,13 @@ class JobClaims:
         }
         values |= {"stuck_at": trouble.at, "failures": trouble.failures, "deaths": trouble.deaths}
         if trouble.is_exhausted:
-            values["state"] = JobState.PARKED
+            values["state"] = JobState.DEAD_LETTERED
         elif not_before is not None:
             values["not_before"] = not_before
         conn.execute(sa.update(jobs).where(jobs.c.id == id).values(values))
 
 
-_RELEASED_VALUES: dict[str, Any] = {"state": JobState.WAITING, "worker": "", "attempt": jobs.c.attempt + 1}
+_RELEASED_VALUES: dict[str, Any] = {"state": JobState.PENDING, "worker": "", "attempt": jobs.c.attempt + 1}
 
 
 def _exclude_keys_at_limit(

@@ -118,7 +118,7 @@ class Learner:
         # A learner without memory only advises and never gets here.
         assert self._keeper is not None
         encoded = self._keeper.encode(draft)
-        if encoded.status in (LessonDraftStatus.STORED, LessonDraftStatus.WAITING):
+        if encoded.status in (LessonDraftStatus.STORED, LessonDraftStatus.PENDING):
             self._learned.append(encoded)
         return encoded
 

@@ -290,7 +290,7 @@ class Cortex:
 
     def list_pending_lessons(self, *, user: str = "") -> tuple[Engram, ...]:
         """Return the lessons that are pending review, oldest first."""
-        return tuple(reversed(self._ledger.list_by_state(LessonState.WAITING, user=user)))
+        return tuple(reversed(self._ledger.list_by_state(LessonState.PENDING, user=user)))
 
     def add(
         self,
@@ -359,7 +359,7 @@ class Cortex:
         self._pages.sync_if_changed()
         return tuple(
             engram
-            for engram in reversed(self._ledger.list_by_state(LessonState.ACTIVE, LessonState.WAITING))
+            for engram in reversed(self._ledger.list_by_state(LessonState.ACTIVE, LessonState.PENDING))
             if (engram.evidence.trace in turns or (session and engram.evidence.session == session))
             and self._viewer.has_taught(engram)
         )

@@ -139,7 +139,7 @@ def edit_engram(before: Engram, after: Engram) -> Engram:
     why = explain_refusal(LessonDraft(text=after.text, kind=after.kind))
     if why:
         raise Invalid(f"The lesson can't be stored: {why}.", hint="Write it in one sentence.")
-    if after == before or before.state is LessonState.WAITING:
+    if after == before or before.state is LessonState.PENDING:
         return after
     return replace(after, trust=TrustLevel.USER)
 
@@ -155,7 +155,7 @@ def restore_engram(engram: Engram) -> Engram:
     """Return an archived lesson as active."""
     if engram.state is LessonState.ACTIVE:
         raise Invalid(f"'{engram.id}' is not in the archive.", hint="See 'habitus lessons archive'.")
-    if engram.state is LessonState.WAITING:
+    if engram.state is LessonState.PENDING:
         raise Invalid(f"'{engram.id}' is pending review.", hint=f"Run 'habitus review approve {engram.id}'.")
     return _activate_engram(engram)
 
@@ -174,7 +174,7 @@ def reject_engram(engram: Engram, by: str, reason: str) -> Engram:
 
 
 def _require_pending(engram: Engram) -> None:
-    if engram.state is not LessonState.WAITING:
+    if engram.state is not LessonState.PENDING:
         raise Invalid(f"'{engram.id}' is not pending; it is {engram.state.value}.", hint="See 'habitus review list'.")
 
 
@@ -241,7 +241,7 @@ class LessonDraftIntake:
             twin = self.ledger.cache.find_duplicate(wanted, index)
             if twin is None:
                 (saved,) = self.ledger.save([wanted], draft.produced_by.value, wanted.reason or "new")
-                if saved.state is LessonState.WAITING:
+                if saved.state is LessonState.PENDING:
                     self.on_pending(saved)
                 return self._build_result(saved, LessonDraftStatus.STORED, "new")
             # A person decided against it once, so only a person can bring it back.
@@ -253,8 +253,8 @@ class LessonDraftIntake:
             return self._build_result(saved, LessonDraftStatus.REINFORCED, f"says the same as {saved.id}")
 
     def _build_result(self, saved: Engram, status: LessonDraftStatus, reason: str) -> LessonDraftResult:
-        if saved.state is LessonState.WAITING:
-            return LessonDraftResult(status=LessonDraftStatus.WAITING, engram=saved, reason=saved.reason)
+        if saved.state is LessonState.PENDING:
+            return LessonDraftResult(status=LessonDraftStatus.PENDING, engram=saved, reason=saved.reason)
         return LessonDraftResult(
             status=status, engram=saved, reason=reason, archived=self.ledger.enforce_lesson_cap(saved)
         )
@@ -282,7 +282,7 @@ class LessonDraftIntake:
             body=draft.body,
             counters=draft.counters,
             verified=draft.verified,
-            state=LessonState.WAITING if wait else LessonState.ACTIVE,
+            state=LessonState.PENDING if wait else LessonState.ACTIVE,
             reason=wait,
             created_on=draft.created_on,
         )

@@ -114,8 +114,8 @@ class LessonState(StrEnum):
     """The states of an engram."""
 
     ACTIVE = "active"
-    # Pending review by a person.
-    WAITING = "waiting"
+    # Until a person reviews it.
+    PENDING = "pending"
     REJECTED = "rejected"
     # Made room for others; it may be learned again.
     ARCHIVED = "archived"
@@ -135,7 +135,7 @@ class LessonDraftStatus(StrEnum):
 
     STORED = "stored"
     REINFORCED = "reinforced"
-    WAITING = "waiting"
+    PENDING = "pending"
     REFUSED = "refused"
     OFF = "off"
     PAUSED = "paused"

@@ -254,7 +254,7 @@ _MIN_REQUEST_WORDS = 2
 _SEARCH_LIMIT = 12
 # A larger limit for when some of the hits will be filtered out.
 _FILTERED_LIMIT = 60
-_DUPLICATE_STATE_ORDER = (LessonState.ACTIVE, LessonState.WAITING, LessonState.REJECTED, LessonState.REMOVED)
+_DUPLICATE_STATE_ORDER = (LessonState.ACTIVE, LessonState.PENDING, LessonState.REJECTED, LessonState.REMOVED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

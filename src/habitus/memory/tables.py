@@ -62,5 +62,5 @@ def count_pending_lessons(engine: sa.Engine, user: str) -> int:
 
 
 _WAITING = sa.select(sa.func.count()).where(
-    engrams.c.state == "waiting", sa.or_(engrams.c.scope != "user", engrams.c.owner == sa.bindparam("user"))
+    engrams.c.state == "pending", sa.or_(engrams.c.scope != "user", engrams.c.owner == sa.bindparam("user"))
 )

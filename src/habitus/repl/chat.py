@@ -245,7 +245,7 @@ class Chat:
             engram = encoded.engram
             if engram is None:
                 continue
-            if encoded.status is LessonDraftStatus.WAITING:
+            if encoded.status is LessonDraftStatus.PENDING:
                 said, then = f"pending review: {shorten_to_line(engram.text)}", self._typed("review", "list")
             else:
                 self._undos.append(("lessons", "remove", engram.id))

@@ -47,9 +47,9 @@ class ProposalAction(StrEnum):
 class ProposalState(StrEnum):
     """The state of a proposal, from pending to its decision."""
 
-    PENDING = "waiting"
+    PENDING = "pending"
     ACCEPTED = "accepted"  # approved, not yet known to its host
-    APPLYING = "carrying"  # its host is applying it
+    APPLYING = "applying"  # its host is applying it
     APPROVED = "approved"  # approved and applied
     REJECTED = "rejected"
     STALE = "stale"  # the skill has changed since

@@ -108,12 +108,12 @@ IMPORTED = {
     ImportVerdict.REFUSED: ("refused", "bad"),
 }
 JOB_STATES = {
-    JobState.WAITING: ("pending", ""),
+    JobState.PENDING: ("pending", ""),
     JobState.RUNNING: ("running", "good"),
     JobState.DONE: ("done", "good"),
     JobState.FAILED: ("failed", "bad"),
     JobState.CANCELLED: ("cancelled", "warn"),
-    JobState.PARKED: ("needs attention: failed too often", "bad"),
+    JobState.DEAD_LETTERED: ("needs attention: failed too often", "bad"),
 }
 TOOL_STATES = {
     ToolStatus.ACTIVE: ("ready", "good"),

@@ -69,7 +69,7 @@ def build_memorize_tool(memory: SessionMemory, *, conversation: str, ask: AskPer
             produced_by=LessonProducer.MODEL,
         )
         done = await run_in_thread(lambda: cortex.encode(draft))
-        if done.status is LessonDraftStatus.WAITING and done.engram is not None:
+        if done.status is LessonDraftStatus.PENDING and done.engram is not None:
             done = await _ask_about_lesson(cortex, done, user, ask)
         reason = address_person(done.reason)
         told = {"status": done.status.value, "id": done.engram.id if done.engram else None, "reason": reason}

@@ -205,7 +205,7 @@ def describe_version(view: LibraryView, name: str) -> dict[str, object]:
     """Return the version of a skill as it is, None if there is none yet, and its pending change beside it."""
     item, pending = view.snapshot.by_name.get(name), view.list_proposed().get(name)
     version = item.summary.version if item is not None and item.summary is not None else None
-    return {"version": version, **({} if pending is None else {"status": "waiting", "proposal": pending[0]})}
+    return {"version": version, **({} if pending is None else {"status": "pending", "proposal": pending[0]})}
 
 
 # In characters; a page must fit into one tool result.

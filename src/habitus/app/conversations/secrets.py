@@ -39,7 +39,7 @@ class SecretStatus(StrEnum):
     # Granted, but the vault has no such secret.
     NOT_SET = "not set"
     # Not granted yet.
-    WAITING = "waiting"
+    PENDING = "pending"
     # Granted to an earlier version of the skill.
     CHANGED = "changed"
     # The skill is not trusted as it is now.
@@ -182,7 +182,7 @@ def _build_request(
     if asked.untrusted:
         standing, hint = SecretStatus.UNTRUSTED, f"habitus trust {skill}"
     elif not found:
-        standing, hint = SecretStatus.WAITING, granting
+        standing, hint = SecretStatus.PENDING, granting
     elif all(grant.content_hash != asked.content_hash for grant in found):
         standing, hint = SecretStatus.CHANGED, f"habitus secrets grant --again {skill}"
     elif spec.name not in names and not any(grant.what == spec.fallback for grant in found):

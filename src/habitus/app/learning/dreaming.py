@@ -140,7 +140,7 @@ def _store_lesson(home: Home, challenge: Task, dreamt: DreamResult, key: str) ->
             verified=dreamt.verdict is DreamVerdict.VERIFIED,
         )
     )
-    if encoded.status in (LessonDraftStatus.STORED, LessonDraftStatus.REINFORCED, LessonDraftStatus.WAITING):
+    if encoded.status in (LessonDraftStatus.STORED, LessonDraftStatus.REINFORCED, LessonDraftStatus.PENDING):
         return dreamt
     return DreamResult(challenge=challenge.id, verdict=DreamVerdict.REJECTED, reason=f"memory: {encoded.reason}")
 

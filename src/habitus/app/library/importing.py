@@ -433,7 +433,7 @@ def _diff_entry(skills: Library, entry: IncomingSkill, layer: str) -> str:
 _VERDICT_BY_STATUS = {
     LessonDraftStatus.STORED: ImportVerdict.IMPORTED,
     LessonDraftStatus.REINFORCED: ImportVerdict.UPDATED,
-    LessonDraftStatus.WAITING: ImportVerdict.HELD,
+    LessonDraftStatus.PENDING: ImportVerdict.HELD,
     LessonDraftStatus.REFUSED: ImportVerdict.REFUSED,
     LessonDraftStatus.OFF: ImportVerdict.REFUSED,
     LessonDraftStatus.PAUSED: ImportVerdict.REFUSED,

@@ -93,12 +93,12 @@ def _check_jobs(home: Home) -> Iterator[HealthCheck]:
     found = JobQueue(home.shared).count_jobs_by_state()
     if not any(found.values()):
         return
-    parked = found[JobState.FAILED] + found[JobState.PARKED]
+    stuck = found[JobState.FAILED] + found[JobState.DEAD_LETTERED]
     open_ones = sum(count for state, count in found.items() if not state.is_over)
-    detail = f"{open_ones} to do, {parked} need attention, {found[JobState.DONE]} done"
-    hint = "See 'habitus jobs list --all', then 'habitus jobs retry ID'." if parked else ""
+    detail = f"{open_ones} to do, {stuck} need attention, {found[JobState.DONE]} done"
+    hint = "See 'habitus jobs list --all', then 'habitus jobs retry ID'." if stuck else ""
     yield HealthCheck(
-        name="jobs", state=HealthCheckState.PAUSED if parked else HealthCheckState.OK, detail=detail, hint=hint
+        name="jobs", state=HealthCheckState.PAUSED if stuck else HealthCheckState.OK, detail=detail, hint=hint
     )
 
 

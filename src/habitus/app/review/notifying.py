@@ -85,7 +85,7 @@ class ReviewNotifier:
 
     def _send_batch(self, batch: list[PendingNotice]) -> None:
         names = ", ".join(one.name for one in batch)
-        body = {"text": f"Pending review: {names}", "waiting": [asdict(one) for one in batch]}
+        body = {"text": f"Pending review: {names}", "pending": [asdict(one) for one in batch]}
         why = ""
         for pause in _PAUSES_S:
             self._is_closing.wait(pause)

@@ -65,7 +65,7 @@ def count_unshared_content(home: Home) -> UnsharedContentCount | None:
         if connection.execute(sa.select(switches).where(switches.c.name == _LEFT)).first() is not None:
             return None
         mine = sa.select(sa.func.count()).where(skills.c.layer == USER_LAYER, skills.c.archived_on.is_(None))
-        known = sa.select(sa.func.count()).where(engrams.c.state.in_(("active", "waiting")))
+        known = sa.select(sa.func.count()).where(engrams.c.state.in_(("active", "pending")))
         left = UnsharedContentCount(
             skills=connection.execute(mine).scalar_one(), lessons=connection.execute(known).scalar_one()
         )

@@ -43,7 +43,7 @@ class ApplyResult:
         """The number of lessons that are new, reinforced or pending."""
         return sum(
             self.lessons[status]
-            for status in (LessonDraftStatus.STORED, LessonDraftStatus.REINFORCED, LessonDraftStatus.WAITING)
+            for status in (LessonDraftStatus.STORED, LessonDraftStatus.REINFORCED, LessonDraftStatus.PENDING)
         )
 
 

@@ -234,7 +234,7 @@ def require_other_reviewer(request: Request, habitus: RequestHome, on: Annotated
 _SECRET_BADGES = {
     secrets.SecretStatus.GRANTED: ("granted", "good"),
     secrets.SecretStatus.NOT_SET: ("no value set", "warn"),
-    secrets.SecretStatus.WAITING: ("pending", "warn"),
+    secrets.SecretStatus.PENDING: ("pending", "warn"),
     secrets.SecretStatus.CHANGED: ("changed since it was granted", "warn"),
     secrets.SecretStatus.UNTRUSTED: ("not trusted yet", "warn"),
 }
