@@ -137,7 +137,12 @@ def test_old_turns_go_and_sessions_are_listed_in_one_statement_each_whatever_the
     assert book.prune_turns() == 15
     assert book.list_session_ids() == {f"s{number}" for number in range(1, 30, 2)}
     assert {session.title for session in book.list_sessions()} == {TURN.request}
-    assert [text.split()[0] for text in asked if not text.startswith("BEGIN")] == ["DELETE", "SELECT", "SELECT"]
+    assert [text.split()[0] for text in asked if not text.startswith("BEGIN")] == [
+        "DELETE",
+        "DELETE",
+        "SELECT",
+        "SELECT",
+    ]
 
 
 @pytest.mark.req("AG-10")

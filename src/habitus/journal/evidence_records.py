@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Self
@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from habitus import sql
 from habitus.events import OutcomeKind
+from habitus.journal.menus import load_exposure_menus, store_exposure_menu
 from habitus.journal.model import (
     SYNTHETIC_SOURCE_TYPES,
     CachedEvidenceSums,
@@ -28,7 +29,16 @@ from habitus.journal.model import (
     TurnOutcome,
     classify_origin,
 )
-from habitus.journal.tables import evidence_seed, evidence_sums, exposures, lasting_outcomes, turns, uses
+from habitus.journal.tables import (
+    evidence_seed,
+    evidence_sums,
+    exposures,
+    lasting_outcomes,
+    menu_exposures,
+    turn_menus,
+    turns,
+    uses,
+)
 from habitus.journal.usage import EXPLICIT_WEIGHT, insert_uses
 
 _EXPOSURE_FIELDS = tuple(Exposure.__dataclass_fields__)
@@ -36,6 +46,9 @@ _EXPOSURE_FIELDS = tuple(Exposure.__dataclass_fields__)
 SETTLING_PERIOD = timedelta(days=3)
 # Shorter than the settling period, because the clocks of two hosts may differ by up to a day.
 _SUMS_RESET_AGE = timedelta(days=2)
+# So many steady exposures that begin together are stored as one list.
+_LIST_SIZE = 4
+_UNITS_PER_QUERY = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +79,16 @@ def record_turn_evidence(connection: sa.Connection, turn: Turn, judged: Sequence
     """Record a turn's outcomes and the exposures that began or were used in it; recording it twice changes nothing."""
     known = JudgedTurn.from_turn(turn)
     belongs = {name: getattr(known, name) for name in ("unit", "turn", "user", "origin")} | {"at": turn.started_on}
-    rows = [belongs | {name: getattr(one, name) for name in _EXPOSURE_FIELDS} for one in turn.exposures]
+    steady = [one for one in turn.exposures if one.is_steady]
+    is_list = sum(not one.is_used for one in steady) >= _LIST_SIZE and known.origin != TurnOrigin.TRIAL.value
+    if is_list:
+        store_exposure_menu(connection, belongs, steady, now)
+    own = [one for one in turn.exposures if not (is_list and one.is_steady and not one.is_used)]
+    # A steady exposure began with the list that has it, even if it is used only now.
+    began = belongs | _find_list_start(connection, turn.session) if any(one.is_steady for one in own) else belongs
+    rows = [
+        (began if one.is_steady else belongs) | {name: getattr(one, name) for name in _EXPOSURE_FIELDS} for one in own
+    ]
     sql.upsert_rows(
         connection,
         exposures,
@@ -79,6 +101,13 @@ def record_turn_evidence(connection: sa.Connection, turn: Turn, judged: Sequence
     )
     insert_uses(connection, turn.uses)
     record_outcomes(connection, known, judged, now)
+
+
+def _find_list_start(connection: sa.Connection, unit: str) -> dict[str, Any]:
+    """Return the turn and time at which a conversation's first list of exposures began; empty if it has none."""
+    query = sa.select(menu_exposures.c.turn, menu_exposures.c.at).where(menu_exposures.c.unit == unit)
+    row = connection.execute(query.order_by(menu_exposures.c.at).limit(1)).mappings().first()
+    return {} if row is None else dict(row)
 
 
 def record_outcomes(connection: sa.Connection, turn: JudgedTurn, judged: Iterable[TurnOutcome], now: datetime) -> None:
@@ -108,8 +137,11 @@ def record_outcomes(connection: sa.Connection, turn: JudgedTurn, judged: Iterabl
 
     sql.upsert_rows(connection, lasting_outcomes, rows, replace_weaker)
     # Only conversations old enough to be in the cached sums invalidate them.
-    first = sa.select(sa.func.min(exposures.c.at)).where(exposures.c.unit == turn.unit).scalar_subquery()
-    reset_evidence_sums(connection, first <= now - _SUMS_RESET_AGE)
+    old_exposures = [
+        sa.exists().where(table.c.unit == turn.unit, table.c.at <= now - _SUMS_RESET_AGE)
+        for table in (exposures, menu_exposures)
+    ]
+    reset_evidence_sums(connection, sa.or_(*old_exposures))
 
 
 def find_judged_turn(connection: sa.Connection, turn: str, user: str | None) -> JudgedTurn | None:
@@ -124,8 +156,17 @@ def find_judged_turn(connection: sa.Connection, turn: str, user: str | None) -> 
 def load_turn_exposures(connection: sa.Connection, turn: str) -> tuple[Exposure, ...]:
     """Return the exposures that began in a turn, in a fixed order."""
     table = exposures.c
-    query = sa.select(exposures).where(table.turn == turn).order_by(table.is_steady.desc(), table.kind, table.item)
-    return tuple(map(_exposure_from_row, connection.execute(query).mappings()))
+    own = [
+        _exposure_from_row(row) for row in connection.execute(sa.select(exposures).where(table.turn == turn)).mappings()
+    ]
+    known = {_get_exposure_key(one) for one in own}
+    listed = [
+        one
+        for _, several in load_exposure_menus(connection, menu_exposures.c.turn == turn)
+        for one in several
+        if _get_exposure_key(one) not in known
+    ]
+    return tuple(sorted((*own, *listed), key=lambda one: (not one.is_steady, one.kind, one.item)))
 
 
 def load_exposures(
@@ -143,20 +184,30 @@ def load_exposures(
     is_arm = sa.and_(table.origin == TurnOrigin.TRIAL.value, table.propensity < 1)
     counts = sa.or_(table.origin == TurnOrigin.REAL.value, is_arm)
     some = sa.true() if items is None else table.item.in_(items)
-    late = sa.true() if since is None else table.at > since
-    late = late if user is None else sa.and_(late, table.user == user)
     columns = [table[name] for name in _EXPOSURE_FIELDS]
-    query = sa.select(table.unit, table.turn, table.at, table.origin, *columns).where(counts, some, late)
-    rows = connection.execute(query.order_by(table.at, table.unit)).all()
-    if not rows:
-        return []
-    # A subquery over every unit is slower than reading all outcomes once.
-    is_all = items is None and since is None and user is None
-    went = _load_outcomes_by_unit(connection, None if is_all else sa.select(table.unit).where(counts, some, late))
+    query = sa.select(table.unit, table.turn, table.at, table.origin, *columns)
+    rows = connection.execute(query.where(counts, some, *_limit_exposures(exposures, since, user))).all()
+    began = [
+        (unit, turn, at, origin, Exposure(**dict(zip(_EXPOSURE_FIELDS, values, strict=True))))
+        for unit, turn, at, origin, *values in rows
+    ]
+    known = {(unit, _get_exposure_key(one)) for unit, _, _, _, one in began}
+    is_real = menu_exposures.c.origin == TurnOrigin.REAL.value
+    listed = load_exposure_menus(connection, is_real, *_limit_exposures(menu_exposures, since, user), items=items)
+    for row, several in listed:
+        start = row["unit"], row["turn"], row["at"], row["origin"]
+        began += [(*start, one) for one in several if (row["unit"], _get_exposure_key(one)) not in known]
+    # Reading all outcomes once is faster than asking for many units.
+    units = {unit for unit, *_ in began}
+    went = _load_outcomes_by_unit(connection, units if len(units) < _UNITS_PER_QUERY else None) if units else {}
+    # A conversation's exposures mostly begin together, so their scores are computed once.
+    scores = {
+        (unit, at): _score_turns(judged for began_on, judged in went[unit].values() if began_on >= at)
+        for unit, at in {(unit, at) for unit, _, at, _, _ in began if unit in went}
+    }
     found = []
-    for unit, turn, at, origin, *values in rows:
-        said, seemed = _score_turns(judged for began_on, judged in went[unit].values() if began_on >= at)
-        exposure = Exposure(**dict(zip(_EXPOSURE_FIELDS, values, strict=True)))
+    for unit, turn, at, origin, exposure in sorted(began, key=lambda one: (one[2], one[0])):
+        said, seemed = scores.get((unit, at), ((), ()))
         kept = RecordedExposure(
             exposure=exposure,
             origin=TurnOrigin(origin),
@@ -168,6 +219,15 @@ def load_exposures(
         )
         found.append(kept)
     return found
+
+
+def _limit_exposures(table: sa.Table, since: datetime | None, user: str | None) -> list[sa.ColumnElement[bool]]:
+    limits = [] if since is None else [table.c.at > since]
+    return limits if user is None else [*limits, table.c.user == user]
+
+
+def _get_exposure_key(one: Exposure) -> tuple[bool, str, str, int]:
+    return one.is_steady, one.kind, one.item, one.version
 
 
 def has_explicit_outcome(connection: sa.Connection) -> bool:
@@ -224,7 +284,7 @@ def count_trial_variants(connection: sa.Connection, kind: str, item: str | None 
 _OutcomesByTurn = dict[str, tuple[datetime, list[Mapping[Any, Any]]]]
 
 
-def _load_outcomes_by_unit(connection: sa.Connection, units: sa.Select[Any] | None) -> Mapping[str, _OutcomesByTurn]:
+def _load_outcomes_by_unit(connection: sa.Connection, units: Collection[str] | None) -> Mapping[str, _OutcomesByTurn]:
     """Return the recorded outcomes by unit and turn, of these units or of all."""
     found: defaultdict[str, _OutcomesByTurn] = defaultdict(dict)
     query = sa.select(lasting_outcomes)
@@ -254,7 +314,7 @@ def _outcome_sort_key(judged: Mapping[Any, Any]) -> tuple[float, bool, int, date
 
 def erase_user_evidence(connection: sa.Connection, user: str) -> int:
     """Delete every exposure, outcome and use of a user; return how many there were."""
-    tables = (exposures, lasting_outcomes, uses)
+    tables = (exposures, menu_exposures, lasting_outcomes, uses, turn_menus)
     reset_evidence_sums(connection)
     return sum(connection.execute(table.delete().where(table.c.user == user)).rowcount for table in tables)
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from habitus import sql
 from habitus.errors import Invalid, NotFound
 from habitus.events import AgentEvent
-from habitus.journal import evidence_records, usage
+from habitus.journal import evidence_records, menus, usage
 from habitus.journal.evidence_records import JudgedTurn
 from habitus.journal.model import (
     SYNTHETIC_SOURCE_TYPES,
@@ -31,6 +31,7 @@ from habitus.journal.model import (
     TurnOutcome,
 )
 from habitus.journal.tables import (
+    TURN_FIELDS,
     events,
     messages,
     outcomes,
@@ -85,14 +86,16 @@ class Journal:
             # Feedback may have arrived while the turn was running; it must survive the rewrite.
             kept = connection.execute(sa.select(outcomes).where(outcomes.c.turn == turn.id)).mappings().all()
             connection.execute(turns.delete().where(turns.c.id == turn.id))
-            connection.execute(turns.insert().values(self._build_turn_row(turn)))
+            menu, chosen = menus.split_selection(turn.selected)
+            digest = menus.store_selection_menu(connection, turn.user, menu, self._clock())
+            connection.execute(turns.insert().values({**self._build_turn_row(turn), "menu": digest}))
             own = [self._build_outcome_row(outcome) for outcome in turn.outcomes]
             earlier = [{key: row[key] for key in row if key not in ("turn", "number")} for row in kept]
             added = [row for row in earlier if row["source"] not in {outcome["source"] for outcome in own}]
             for table, rows in (
                 (messages, [{"role": m.role, "content": self._redact_to_json(m.content)} for m in turn.messages]),
                 (events, [self._build_event_row(event) for event in turn.events]),
-                (selections, [{**asdict(one), "place": one.place.value} for one in turn.selected]),
+                (selections, [{**asdict(one), "place": one.place.value} for one in chosen]),
                 (outcomes, [*own, *added]),
             ):
                 _insert_turn_parts(connection, table, turn.id, rows)
@@ -168,7 +171,12 @@ class Journal:
             turn = turn_from_row(
                 row, {table.name: _load_turn_parts(connection, table, id) for table in _TURN_PART_TABLES}
             )
-            return replace(turn, exposures=evidence_records.load_turn_exposures(connection, id))
+            menu = menus.load_selection_menu(connection, row["menu"])
+            return replace(
+                turn,
+                selected=menus.join_selection(menu, turn.selected),
+                exposures=evidence_records.load_turn_exposures(connection, id),
+            )
 
     def list_session_turns(self, session: str, *, user: str | None = None) -> list[Turn]:
         """Return the turns of a session, oldest first."""
@@ -377,7 +385,11 @@ class Journal:
                 step = connection.execute(turns.delete().where(turns.c.id.in_(old.limit(_BATCH_SIZE)))).rowcount
             deleted += step
             if step < _BATCH_SIZE:
-                return deleted
+                break
+        with sql.write_transaction(self._engine) as connection:
+            # Not the youngest: the turn that refers to it may be in a transaction that is still open.
+            menus.delete_unused_menus(connection, self._clock() - timedelta(days=1))
+        return deleted
 
     def load_exposures(self, items: Sequence[str] | None = None, *, user: str | None = None) -> list[RecordedExposure]:
         """Return the exposures of these items (or all), offered or withheld, with their conversations' later scores."""
@@ -444,7 +456,7 @@ class Journal:
 
     def _build_turn_row(self, turn: Turn) -> dict[str, Any]:
         said = replace_surrogates(self._redactor.redact(turn.request).text)
-        own = {column.name: getattr(turn, column.name) for column in turns.columns}
+        own = {name: getattr(turn, name) for name in TURN_FIELDS}
         return own | {"request": said, "usage": json.dumps(dict(turn.usage))}
 
     def _redact_to_json(self, content: object) -> str:

@@ -17,7 +17,7 @@ turns = sa.Table(
     metadata,
     *primary_key_columns(sa.String, "id"),
     *required_columns(sa.String, "session", "user", "source_type"),
-    *required_columns(sa.String, "caller_id", "conversation", "reply_to", default=""),
+    *required_columns(sa.String, "caller_id", "conversation", "reply_to", "menu", default=""),
     *required_columns(sa.Text, "request", "usage"),
     *required_columns(UtcDateTime, "started_on"),
     sa.Column("ended_on", UtcDateTime),
@@ -45,6 +45,7 @@ events = _create_turn_part_table(
     *required_columns(sa.Text, "detail"),
 )
 
+# What differs from the turn's menu.
 selections = _create_turn_part_table(
     "turn_selections",
     *required_columns(sa.String, "name", "layer", "place"),
@@ -59,6 +60,17 @@ outcomes = _create_turn_part_table(
     *required_columns(sa.Text, "reason"),
     *required_columns(UtcDateTime, "at"),
     *required_columns(sa.String(16), "source_kind", default="program"),
+)
+
+# Lists by digest, which many turns and conversations share.
+turn_menus = sa.Table(
+    "turn_menus",
+    metadata,
+    *primary_key_columns(sa.String, "digest"),
+    *required_columns(sa.String, "user"),
+    *required_columns(UtcDateTime, "stored_on"),
+    *required_columns(sa.LargeBinary, "entries"),
+    sa.Index("turn_menus_by_user", "user"),
 )
 
 # The skills that a user's prompt last showed, which lets the menu announce a new skill only once.
@@ -89,6 +101,21 @@ exposures = sa.Table(
     sa.Index("exposures_by_turn", "turn"),
     sa.Index("exposures_by_user", "user"),
     sa.Index("exposures_by_time", "at"),
+)
+
+# The steady exposures of a conversation: a list by digest, and which of its entries were withheld. An exposure that was
+# used has a row of its own besides.
+menu_exposures = sa.Table(
+    "menu_exposures",
+    metadata,
+    *primary_key_columns(sa.String, "unit", "menu"),
+    *required_columns(sa.String, "turn", "user", "request_kind"),
+    *required_columns(sa.String(16), "origin"),
+    *required_columns(sa.Text, "withheld"),
+    *required_columns(UtcDateTime, "at"),
+    sa.Index("menu_exposures_by_turn", "turn"),
+    sa.Index("menu_exposures_by_user", "user"),
+    sa.Index("menu_exposures_by_time", "at"),
 )
 
 lasting_outcomes = sa.Table(
@@ -143,6 +170,10 @@ _EVENT_KINDS, _PLACES, _OUTCOME_KINDS, _SOURCE_KINDS = (
 )
 
 
+# The columns that a turn has as attributes.
+TURN_FIELDS = tuple(column.name for column in turns.columns if column is not turns.c.menu)
+
+
 def _parse_json(packed: str) -> Any:
     try:
         return json.loads(packed)
@@ -160,7 +191,7 @@ def turn_from_row(row: Mapping[Any, Any], parts: Mapping[str, Sequence[Mapping[A
     """Build a turn from its row and the rows of its parts; entries with kinds that this version does not know are
     skipped.
     """
-    known = {column.name: row[column.name] for column in turns.columns} | {"usage": parse_json_object(row["usage"])}
+    known = {name: row[name] for name in TURN_FIELDS} | {"usage": parse_json_object(row["usage"])}
     return Turn(
         **known,
         messages=tuple(

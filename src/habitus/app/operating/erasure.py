@@ -28,7 +28,7 @@ from habitus.hosts.hook import LOG_FILE, NOTED_SESSIONS_FILE
 from habitus.jobs.queue import JobQueue
 from habitus.journal.evidence_records import reset_evidence_sums
 from habitus.journal.outbox import JournalOutbox
-from habitus.journal.tables import exposures, lasting_outcomes, seen_skills, turns, uses
+from habitus.journal.tables import exposures, lasting_outcomes, menu_exposures, seen_skills, turn_menus, turns, uses
 from habitus.memory.model import Engram, LessonState
 from habitus.memory.store import EngramStore
 from habitus.sandbox.files import sanitize_file_name
@@ -57,7 +57,7 @@ _OWNER_FILES = (
     home_directory.OUTBOX_DIR,
     "pads",
 )
-_TABLES_WITH_USERS = (turns, seen_skills, exposures, lasting_outcomes, uses)
+_TABLES_WITH_USERS = (turns, turn_menus, seen_skills, exposures, menu_exposures, lasting_outcomes, uses)
 # Texts of the user that are searched for at the end.
 _MAX_SAMPLES = 50
 # A shorter text would be found anywhere by chance.
@@ -126,7 +126,7 @@ def erase_users_again(home: Home, records: Sequence[erasure_records.ErasureRecor
 
 def _load_data_subject(settings: Settings, shared: sa.Engine, user: str) -> DataSubject:
     """Return the user with all their conversations: exposures are stored longer than the turns themselves."""
-    columns = (turns.c.session, turns.c.conversation, exposures.c.unit, lasting_outcomes.c.unit)
+    columns = (turns.c.session, turns.c.conversation, exposures.c.unit, menu_exposures.c.unit, lasting_outcomes.c.unit)
     found: set[str] = set()
     with sql.read_transaction(shared) as connection:
         for column in columns:

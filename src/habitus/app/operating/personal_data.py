@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from habitus import pause, sql
 from habitus.app.operating.idempotency import answered_requests
 from habitus.improve.store import improve_candidates, improve_rollouts
-from habitus.journal.tables import exposures, lasting_outcomes, seen_skills, turns, uses
+from habitus.journal.tables import exposures, lasting_outcomes, menu_exposures, seen_skills, turn_menus, turns, uses
 from habitus.learning.remedies.sessions import studied_files
 from habitus.memory.tables import engram_versions
 from habitus.sandbox.credentials.command_lines import calls
@@ -105,6 +105,8 @@ def _emptied(label: str, column: sa.Column[Any]) -> PersonalRows:
 PERSONAL_ROWS = (
     _owned("turns", turns),
     _owned("evidence", exposures),
+    _owned("evidence", menu_exposures),
+    _owned("menus of turns", turn_menus),
     _owned("evidence", lasting_outcomes),
     _owned("evidence", uses),
     _owned("skills they have seen", seen_skills),

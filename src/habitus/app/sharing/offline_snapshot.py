@@ -39,6 +39,8 @@ _EXCLUDED_TABLES = frozenset(
         *("turns", "turn_messages", "turn_events", "turn_selections", "turn_outcomes", "exposures", "lasting_outcomes"),
         *(
             "uses",
+            "turn_menus",
+            "menu_exposures",
             "blobs",
             "evidence_sums",
             "skill_intents",
