@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -161,12 +162,17 @@ ASKED = "What is the total of sales.csv?"
 
 def _asked(direct: Direct, reply: str, *, count: int = 3, went: OutcomeKind = OutcomeKind.OK) -> None:
     """The same request in several sessions, served by the skill and accepted."""
+    ask_in_sessions(direct, [(ASKED, reply)] * count, went)
+
+
+def ask_in_sessions(direct: Direct, asked: Sequence[tuple[str, str]], went: OutcomeKind = OutcomeKind.OK) -> None:
+    """Each request in a session of its own, with its reply."""
     with opened(direct) as habitus:
-        for number in range(count):
+        for number, (request, reply) in enumerate(asked):
             turn = Turn(
                 id=f"t{number}",
                 session=f"s{number}",
-                request=ASKED,
+                request=request,
                 started_on=habitus.clock(),
                 ended_on=habitus.clock(),
                 user=habitus.settings.user,
@@ -206,21 +212,10 @@ def test_tasks_are_mined_from_accepted_requests_and_kept_after_a_yes(stocked: Di
 
 @pytest.mark.req("IM-02")
 def test_every_accepted_instance_is_a_task_and_some_can_be_picked(stocked: Direct) -> None:
-    with opened(stocked) as habitus:
-        for number in range(24):
-            (stocked.cli.cwd / f"sales-{number}.csv").write_text(f"amount\n100\n{number}.45\n")
-            turn = Turn(
-                id=f"t{number}",
-                session=f"s{number}",
-                request=f"What is the total of sales-{number}.csv?",
-                started_on=habitus.clock(),
-                ended_on=habitus.clock(),
-                user=habitus.settings.user,
-                messages=(pack_message(AssistantMessage(text=f"The total is {100 + number}.45 EUR.")),),
-                selected=(SelectedSkill(name="csv-summary", place=SkillPlacementKind.LOADED, reason="asked for"),),
-                outcomes=(judge_explicitly(OutcomeKind.OK, "user", SourceKind.PERSON),),
-            )
-            habitus.journal.record_turn(turn)
+    for number in range(24):
+        (stocked.cli.cwd / f"sales-{number}.csv").write_text(f"amount\n100\n{number}.45\n")
+    totals = [(f"What is the total of sales-{n}.csv?", f"The total is {100 + n}.45 EUR.") for n in range(24)]
+    ask_in_sessions(stocked, totals)
     found = stocked.json("tasks", "mine")["found"]
     assert {tuple(one["task"]["files"]) for one in found} == {(f"sales-{number}.csv",) for number in range(24)}
     assert {one["task"]["check"][0]["text"] for one in found} == {f"{100 + number}.45" for number in range(24)}

@@ -11,7 +11,7 @@ from habitus.app import Habitus
 from habitus.app.learning.improving import describe_practice, open_improve_store
 from habitus.app.learning.solving import open_temporary_home, run_rollout
 from habitus.app.operating.people import UserRole, open_user_accounts
-from habitus.app.tasks.mining import MinedTask, propose_tasks
+from habitus.app.tasks.proposing import TaskCandidate, propose_tasks
 from habitus.app.tasks.storing import save_tasks
 from habitus.files import build_file
 from habitus.learning.budget import RunBudget
@@ -57,7 +57,9 @@ def tasks(habitus: Habitus) -> None:
     }
     habitus.skills.write_tree("user", "brew-tea", tree, habitus.build_author())
     save_tasks(habitus, "write-a-skill", [_task("elsewhere")])  # a read-only one: in the home
-    propose_tasks(habitus, [MinedTask(skill="brew-tea", task=_task("mined"), evidence=("asked often",))])
+    propose_tasks(
+        habitus, [TaskCandidate(skill="brew-tea", task=_task("mined"), evidence=())], source="x", reason="asked often"
+    )
     open_improve_store(habitus).add_splits("brew-tea", {"beside": TaskSplit.GATE, "practice": TaskSplit.PRACTICE})
 
 

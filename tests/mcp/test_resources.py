@@ -190,7 +190,7 @@ async def test_long_lists_come_in_pages(habitus: Habitus, connect: Connect, monk
 async def test_prompts_let_the_host_s_own_model_draft_and_review(habitus: Habitus, connect: Connect, mode: str) -> None:
     async with connect(mode) as client:
         listed = [prompt.name for prompt in (await client.list_prompts()).prompts]
-        assert listed == ["save_skill", "learn_from_session", "improve_skill", "review"]
+        assert listed == ["save_skill", "learn_from_session", "improve_skill", "draft_tasks", "review"]
         said = await client.get_prompt("save_skill", {"hint": "brewing\ntea"})
         assert said.messages[0].content.text.endswith("It should be about: brewing tea")  # type: ignore[union-attr]
         assert "Nothing is pending" in (await client.get_prompt("review")).messages[0].content.text  # type: ignore[union-attr]
@@ -202,6 +202,9 @@ async def test_prompts_let_the_host_s_own_model_draft_and_review(habitus: Habitu
         better = (await client.get_prompt("improve_skill", {"name": "plan-a-risky-change"})).messages[0].content.text  # type: ignore[union-attr]
         assert "# The skill 'plan-a-risky-change'" in better
         assert "No practice yet" in better
+        drafting = (await client.get_prompt("draft_tasks", {"name": "plan-a-risky-change"})).messages[0].content.text  # type: ignore[union-attr]
+        assert "habitus tasks draft NAME --tasks -" in drafting
+        assert "# plan-a-risky-change: " in drafting
         with pytest.raises(MCPError, match="There is no prompt 'nothing'"):
             await client.get_prompt("nothing")
 

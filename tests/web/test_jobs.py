@@ -14,6 +14,7 @@ from habitus.agent.recorder import judge_explicitly
 from habitus.app import Habitus
 from habitus.app.operating import jobs
 from habitus.app.operating.people import UserRole, open_user_accounts
+from habitus.app.use_cases import tasks
 from habitus.events import OutcomeKind
 from habitus.jobs.model import ConcurrencyLimits, JobState
 from habitus.jobs.queue import JobClaims
@@ -79,6 +80,25 @@ def test_accepted_requests_are_ticked_to_become_tasks(browser: TestClient, habit
     ids = re.findall(r'name="ids" value="([^"]+)"', page)
     page = browser.post("/skills/brew-tea/tasks/mine", data={"ids": ids[:2]}).text
     assert ("2 tasks added." in page, "It has 2 tasks" in page) == (True, True)
+
+
+@pytest.mark.req("IM-02", "CL-02")
+def test_drafted_tasks_are_ticked_on_the_page_of_their_skill(browser: TestClient, habitus: Habitus) -> None:
+    assert "the drafts will appear here to be ticked" in browser.post("/skills/brew-tea/tasks/drafts").text
+    (job,) = jobs.open_queue(habitus).list_jobs()
+    assert (job.kind, job.arguments["skill"]) == ("draft-tasks", "brew-tea")
+    drafts = "".join(f'[[task]]\nrequest = "Brew {n}."\nexpect = "boil{n}"\n' for n in "abc")
+    tasks.draft_tasks(habitus, tasks.DraftTasksRequest(name="brew-tea", tasks=drafts))
+    page = browser.get("/skills/brew-tea?tab=improve").text
+    assert ("3 tasks drafted from its text" in page, "It has 0 tasks." in page) == (True, True)
+    ids = re.findall(r'name="ids" value="([^"]+)"', page)
+    page = browser.post("/skills/brew-tea/tasks/pending", data={"proposal": "1", "ids": ids[:2]}).text
+    assert ("2 tasks added." in page, "It has 2 tasks" in page) == (True, True)
+    assert "drafted from its text" not in page
+    assert [task.id for task in tasks.list_tasks(habitus, "brew-tea").tasks] == ids[:2]
+    assert "No task whose answer can be recomputed." in (
+        browser.post("/skills/brew-tea/tasks/mine", data={"source": "variants"}).text
+    )
 
 
 @pytest.mark.req("CL-02")

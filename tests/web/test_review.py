@@ -15,7 +15,7 @@ from habitus.app.library import explaining
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.review import inbox, replaying
 from habitus.app.review.reminding import count_pending_items
-from habitus.app.tasks.mining import MinedTask, propose_tasks
+from habitus.app.tasks.proposing import TaskCandidate, propose_tasks
 from habitus.app.tasks.storing import load_tasks
 from habitus.app.use_cases import review
 from habitus.files import build_file
@@ -192,7 +192,8 @@ def test_a_lesson_that_waits_is_edited_turned_down_and_taken_back(browser: TestC
 @pytest.mark.req("IM-02")
 def test_a_task_that_was_mined_is_read_and_taken_on_the_page(browser: TestClient, habitus: Habitus) -> None:
     task = Task(id="tea", request="How long does green tea draw?", checks=(ContainsCheck(text="three minutes"),))
-    (waits,) = propose_tasks(habitus, [MinedTask(skill="brew-tea", task=task, evidence=("asked often",))])
+    found = [TaskCandidate(skill="brew-tea", task=task, evidence=("asked often",))]
+    (waits,) = propose_tasks(habitus, found, source="mining", reason="a recurring request")
     (door,) = re.findall(r'hx-get="(/inbox/\d+/file\?path=[^"]+)"', browser.get("/inbox").text)
     assert "three minutes" in browser.get(door).text
     assert load_tasks(habitus, "brew-tea") == ()

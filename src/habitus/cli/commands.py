@@ -131,6 +131,7 @@ def _list_commands() -> list[Command]:
         _DeclaredSkillCommand("tasks remove", "skills.tasks:remove_task"),
         _DeclaredSkillCommand("tasks check", "skills.tasks:check_tasks"),
         Declared("tasks mine", "skills.tasks:mine_tasks"),
+        _DeclaredSkillCommand("tasks draft", "skills.tasks:draft_tasks"),
         Declared("pad exec", "agents.pads:execute_cell"),
         Declared("pad list", "agents.pads:list_scratchpads"),
         Declared("pad view", "agents.pads:list_cells"),

@@ -5,7 +5,8 @@ Each round asks every task once with each version. A candidate is accepted when 
 - Over rollouts: the evidence (an e-value) against "no better on these tasks" is multiplied by `1 + stake * (difference
   + margin)` for every pair. With one stake per round its mean is at most one even if some tasks gain what others lose,
   so it ever reaches 1 / error in at most that share of runs. This holds at every look.
-- Over tasks: an exact sign-flip test of each task's gain, because ten repeats of one task are one piece of evidence.
+- Over tasks: an exact sign-flip test of each task's gain, because ten repeats of one task are one piece of evidence,
+  and so are ten variants of it: they are one family.
   It is exact for a change that is as likely to gain as to lose on a task, and holds for one look: it gets 75 % of the
   error, because it is repeated after every round on nearly the same gains (`benchmarks/improve.py` measures it).
 
@@ -24,6 +25,7 @@ from typing import Any, Self
 import numpy as np
 
 from habitus.evidence.bounds import ERROR
+from habitus.tasks.model import get_family
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
 MOST_ROUNDS = 10  # rollouts of a task and version
@@ -77,7 +79,8 @@ class PairTally:
     better: Any = 0  # pairs in which only the candidate passed
     same: Any = 0
     worse: Any = 0
-    gains: Any = field(default_factory=list)  # per task: pairs that got better minus pairs that got worse
+    gains: Any = field(default_factory=list)  # per family: pairs that got better minus pairs that got worse
+    sizes: tuple[int, ...] = ()  # tasks per family; none if each is its own
     is_repeated: Any = False  # the last two rounds agree on every task, with both versions
 
     @classmethod
@@ -85,11 +88,15 @@ class PairTally:
         tasks = len({pair.old.task for pair in pairs})
         passed = np.array([(pair.old.is_ok, pair.new.is_ok) for pair in pairs], dtype=np.int64).reshape(-1, tasks, 2)
         differences = passed[:, :, 1] - passed[:, :, 0]
+        families: dict[str, list[int]] = {}
+        for number, pair in enumerate(pairs[:tasks]):
+            families.setdefault(get_family(pair.old.task), []).append(number)
         return cls(
             better=int((differences > 0).sum()),
             same=int((differences == 0).sum()),
             worse=int((differences < 0).sum()),
-            gains=differences.sum(0).tolist(),
+            gains=[int(differences[:, members].sum()) for members in families.values()],
+            sizes=tuple(map(len, families.values())) if len(families) < tasks else (),
             is_repeated=len(passed) > 1 and bool((passed[-1] == passed[-2]).all()),
         )
 
@@ -99,7 +106,12 @@ class PairTally:
 
     @property
     def rounds(self) -> int:
-        return int(self.pairs) // max(len(self.gains), 1)
+        return int(self.pairs) // max(sum(self.sizes) or len(self.gains), 1)
+
+    @property
+    def means(self) -> Any:
+        """The mean difference of each family."""
+        return np.array(self.gains) / (max(self.rounds, 1) * np.array(self.sizes or 1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +119,7 @@ class GateRule:
     """The rule for one candidate, fixed before its first rollout."""
 
     tasks: int
+    families: int = 0  # that the tasks belong to; 0 if each is its own
     number: int = 1  # of the candidate among all that were ever tried on any of these tasks
     claim: GateClaim = GateClaim.BETTER
     rounds: int = MOST_ROUNDS
@@ -121,10 +134,15 @@ class GateRule:
         return _FOR_LOOKS * self.error
 
     @property
+    def observations(self) -> int:
+        """The number of independent ones: variants of one task count once."""
+        return self.families or self.tasks
+
+    @property
     def fewest_tasks(self) -> int:
         """The number of tasks below which even the best result would not be accepted."""
         if not self.error:
-            return self.tasks + 1
+            return self.observations + 1
         if self.claim is GateClaim.NOT_WORSE:
             return math.ceil(_compute_log_threshold(self.error) / math.log1p(_MAX_STAKE * MARGIN))
         return math.ceil(math.log2(1 / self.task_error))
@@ -136,7 +154,7 @@ class GateRule:
             return 1.0
         stake, pairs = self._stakes[0], self.tasks * self.rounds
         over_rollouts = _compute_log_threshold(self.error) / (pairs * stake) + stake * _NOISE / 2
-        spread = math.sqrt((_NOISE / self.rounds + _SPREAD) / self.tasks)
+        spread = math.sqrt((_NOISE / self.rounds + _SPREAD) / self.observations)
         over_tasks = NormalDist().inv_cdf(1 - self.task_error) * spread
         return min(1.0, max(over_rollouts, over_tasks) - self._margin)
 
@@ -145,10 +163,11 @@ class GateRule:
         """Why no result of a run could be accepted; empty if one could."""
         if not self.error:
             return f"{MOST_CANDIDATES} candidates were tried on these gate tasks, and their error is spent"
-        if self.tasks >= self.fewest_tasks:
+        if self.observations >= self.fewest_tasks:
             return ""
+        once = ", as variants of one task count once" if self.observations < self.tasks else ""
         claim = f"that a version is not worse by {100 * MARGIN:.0f} points" if self._margin else "that one is better"
-        return f"to show {claim} takes {self.fewest_tasks} gate tasks or more, and there are {self.tasks}"
+        return f"to show {claim} takes {self.fewest_tasks} gate tasks or more, and there are {self.observations}{once}"
 
     def decide_verdict(self, tally: PairTally) -> GateVerdict:
         """Decide after a whole round."""
@@ -176,8 +195,7 @@ class GateRule:
         if self.claim is GateClaim.BETTER:
             return compute_sign_flip_p_value(tally.gains) <= self.task_error
         # Betting on task means: a sign-flip test would overlook a rare task that is lost entirely.
-        means = np.array(tally.gains) / max(tally.rounds, 1)
-        return bool(np.log1p(_MAX_STAKE * (means + MARGIN)).sum() >= _compute_log_threshold(self.error))
+        return bool(np.log1p(_MAX_STAKE * (tally.means + MARGIN)).sum() >= _compute_log_threshold(self.error))
 
     def is_shown(self, tally: PairTally) -> Any:
         """Whether the claim holds on these very tasks; valid at every look."""

@@ -9,6 +9,7 @@ from habitus.improve.candidates import count_tried
 from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS, GateClaim, GateRule, compute_error_left
 from habitus.improve.store import ImproveStore
 from habitus.improve.tasks import SkillWithTasks
+from habitus.tasks.model import get_family
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from habitus.text import estimate_tokens, format_count
 
@@ -61,6 +62,7 @@ class RunPlan:
     version: int
     practice: int
     gate: int
+    gate_families: int  # that the gate's tasks belong to: variants of one task count once
     exam: int
     tried: int  # candidates so far
     error_left: float  # of what all candidates on these tasks share
@@ -84,12 +86,13 @@ class RunPlan:
             f"'{self.skill}' (version {self.version}) has {self.practice + self.gate + self.exam} tasks: {splits}."
         ]
         if self.missing:
-            is_possible = self.can_run and self.gate >= self.fewest_gained
+            is_possible = self.can_run and self.gate_families >= self.fewest_gained
             best = f"a difference of {100 * self.smallest_effect:.0f} points" if is_possible else "nothing"
             lines.append(
-                f"With {format_count(self.gate, 'gate task')} a run could show {best} at best; "
-                f"{self.gate + self.missing} are the fewest that tell much, {self.missing} are missing, so add about "
-                f"{self.tasks_missing} tasks: 'habitus tasks add {self.skill}' or 'habitus tasks mine'."
+                f"With {format_count(self.gate_families, 'gate task')}{self._variants} a run could show {best} at "
+                f"best; {self.gate_families + self.missing} are the fewest that tell much, {self.missing} are missing, "
+                f"so add about {self.tasks_missing} tasks: 'habitus tasks mine', or 'habitus tasks draft {self.skill}' "
+                "if nobody asked for it yet."
             )
         else:
             lines.append(
@@ -100,6 +103,11 @@ class RunPlan:
             return [*lines, "No change was tried yet."]
         left = f"{100 * self.error_left:.0f} % of the risk of a false yes that all changes share is left"
         return [*lines, f"{format_count(self.tried, 'change')} tried so far; {left}."]
+
+    @property
+    def _variants(self) -> str:
+        varied = self.gate - self.gate_families
+        return f" and {format_count(varied, 'variant')} of them" if varied else ""
 
     @property
     def cost(self) -> str:
@@ -116,14 +124,16 @@ def plan_run(store: ImproveStore, subject: SkillWithTasks, request: ImproveReque
     practice, gate, exam = (len(subject.tasks[split]) for split in TaskSplit)
     count = 1 if request.is_given else request.candidates
     rollouts = (0 if request.is_given else PRACTICE_ROUNDS * practice) + 2 * request.rounds * (count * gate + exam)
-    rule = GateRule(tasks=max(gate, 1), number=gated + 1, claim=request.claim, rounds=request.rounds)
-    missing = max(0, max(FEWEST_TASKS, rule.fewest_tasks) - gate)
+    families = len({get_family(task.id) for task in subject.tasks[TaskSplit.GATE]})
+    rule = GateRule(tasks=max(gate, 1), families=families, number=gated + 1, claim=request.claim, rounds=request.rounds)
+    missing = max(0, max(FEWEST_TASKS, rule.fewest_tasks) - families)
     each = estimate_rollout(store, subject, request.solver)
     return RunPlan(
         skill=subject.name,
         version=subject.version,
         practice=practice,
         gate=gate,
+        gate_families=families,
         exam=exam,
         tried=len(candidates),
         error_left=compute_error_left(gated),

@@ -10,6 +10,7 @@ from typing import assert_never
 from habitus.improve.candidates import Candidate, CandidateState
 from habitus.improve.exam import DifferenceInterval, compute_interval
 from habitus.improve.gate import GateClaim, GateRule, PairTally, pair_rollouts
+from habitus.tasks.model import get_family
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from habitus.text import format_count
 
@@ -35,6 +36,7 @@ class VersionComparison:
     """Whole rounds of gate or exam: pass rates, their difference with its interval, and the mean cost of a rollout."""
 
     tasks: int
+    families: int  # that the tasks belong to: so many observations
     rounds: int
     old: float
     new: float
@@ -52,8 +54,9 @@ class VersionComparison:
 
     @property
     def line(self) -> str:
+        families = f" (variants of {self.families})" if self.families < self.tasks else ""
         return (
-            f"{100 * self.old:.0f} → {100 * self.new:.0f} of 100 on {format_count(self.tasks, 'task')}, "
+            f"{100 * self.old:.0f} → {100 * self.new:.0f} of 100 on {format_count(self.tasks, 'task')}{families}, "
             f"{format_count(self.rounds, 'round')}: {_format_points(self.difference)} points "
             f"({_format_points(self.interval.low)} to {_format_points(self.interval.high)} on tasks like these)"
         )
@@ -85,7 +88,13 @@ def build_report(candidate: Candidate, rollouts: Sequence[Rollout]) -> Candidate
 
 
 def make_gate_rule(candidate: Candidate) -> GateRule:
-    return GateRule(tasks=len(candidate.tasks), number=candidate.number, claim=candidate.claim, rounds=candidate.rounds)
+    return GateRule(
+        tasks=len(candidate.tasks),
+        families=len(set(map(get_family, candidate.tasks))),
+        number=candidate.number,
+        claim=candidate.claim,
+        rounds=candidate.rounds,
+    )
 
 
 def _compare_versions(rollouts: Sequence[Rollout], side: TaskSplit, candidate: Candidate) -> VersionComparison | None:
@@ -98,16 +107,16 @@ def _compare_versions(rollouts: Sequence[Rollout], side: TaskSplit, candidate: C
     if not pairs:
         return None
     tally, rounds = PairTally.from_pairs(pairs), len(pairs) // len(tasks)
-    means = [gain / rounds for gain in tally.gains]
     old, new = [pair.old for pair in pairs], [pair.new for pair in pairs]
     passed_old, passed_new = (fmean(one.is_ok for one in version) for version in (old, new))
     return VersionComparison(
         tasks=len(tasks),
+        families=len(tally.gains),
         rounds=rounds,
         old=passed_old,
         new=passed_new,
         difference=passed_new - passed_old,
-        interval=compute_interval(means),
+        interval=compute_interval(tally.means.tolist()),
         old_tokens=round(fmean(one.tokens for one in old)),
         new_tokens=round(fmean(one.tokens for one in new)),
         old_steps=fmean(one.steps for one in old),

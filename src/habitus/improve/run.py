@@ -43,7 +43,7 @@ from habitus.text import estimate_tokens
 
 BY_RULE = "rule"  # the source of a shorter version that no model drafted
 NOT_ON_NEW_TASKS = "better on these tasks, not shown on new ones"
-HOW_TO_RUN = "Add tasks with 'habitus tasks add {name}' or 'habitus tasks mine', or raise the --budget."
+HOW_TO_RUN = "Get tasks with 'habitus tasks mine' or 'habitus tasks draft {name}', or raise the --budget."
 _MOST_REMEMBERED = 10  # candidates that a drafter is told of
 _STATES = {
     GateVerdict.ACCEPTED: CandidateState.ACCEPTED,

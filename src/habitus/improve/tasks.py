@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from habitus.files import Tree
 from habitus.skills.layers.listing import ListedSkill
 from habitus.skills.model import Skill
-from habitus.tasks.model import Task
+from habitus.tasks.model import Task, get_family
 from habitus.tasks.rollouts import TaskSplit
 
 SHARES: Mapping[TaskSplit, float] = {TaskSplit.PRACTICE: 0.25, TaskSplit.GATE: 0.5, TaskSplit.EXAM: 0.25}
@@ -45,15 +45,23 @@ def split_tasks(tasks: Sequence[Task], known: Mapping[str, TaskSplit], *, seed: 
     for task in sorted(tasks, key=lambda one: hashlib.sha256(f"{seed}\0{one.id}".encode()).digest()):
         if task.id in splits:
             continue
-        copied = next((other for other in splits if _is_near_copy(task, by_id[other])), None)
+        copied = next((other for other in splits if is_near_copy(task, by_id[other])), None)
         chosen = splits[copied] if copied else max(TaskSplit, key=lambda one: SHARES[one] * total - counts[one])
-        splits[task.id] = added[task.id] = chosen
-        counts[chosen] += 1
+        # The whole family at once, or tasks of others would fill the split before its own members come.
+        family = [one.id for one in tasks if one.id not in splits and is_near_copy(task, one)]
+        added |= dict.fromkeys(family, chosen)
+        splits |= dict.fromkeys(family, chosen)
+        counts[chosen] += len(family)
     return added
 
 
-def _is_near_copy(one: Task, other: Task) -> bool:
-    """One task in other words has the same checks; the same words with other values have others, and are no copy."""
+def is_near_copy(one: Task, other: Task) -> bool:
+    """Return whether two tasks are of one family: variants, or the same in other words.
+
+    The same words with other values and other answers are two tasks.
+    """
+    if get_family(one.id) == get_family(other.id):
+        return True
     ours, theirs = _extract_words(one), _extract_words(other)
     return ours == theirs or (one.checks == other.checks and len(ours & theirs) >= _COPY_SHARE * len(ours | theirs))
 

@@ -1,4 +1,4 @@
-"""Draft a skill from the work of a conversation, or its code from the procedure and recorded uses, with a model."""
+"""Draft a skill from the work of a conversation, its code from recorded uses, or tasks from its text, with a model."""
 
 from __future__ import annotations
 
@@ -167,3 +167,59 @@ async def draft_code(model: BudgetedModel, material: str, *, refused: str = "", 
     return await ask_for_value(
         model, CodeDraft, system=load_prompt("learning", "draft-code"), record=record, max_tokens=_MAX_ANSWER_TOKENS
     )
+
+
+# Twenty tasks with files and solutions take a few hundred tokens each, and a program that drafts takes its time.
+_TASKS_TOKENS, _TASKS_PATIENCE_S = 12_000, 600.0
+
+
+class TaskDraftFile(BaseModel):
+    path: str
+    text: str
+
+
+class TaskDraft(BaseModel):
+    """One drafted task; the prompt describes the fields."""
+
+    request: str
+    files: list[TaskDraftFile] = Field(default_factory=list)
+    expect: list[str] = Field(default_factory=list)
+    matches: str = ""
+    validator: str = ""
+    reply: str = ""
+    code: str = ""
+    wrong: str = ""
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The row of a task file."""
+        named = {name: getattr(self, name) for name in ("request", "expect", "matches", "validator")}
+        solutions = {"reference": {"reply": self.reply, "code": self.code}, "wrong": {"reply": self.wrong}}
+        return {
+            **{name: value for name, value in named.items() if value},
+            **{
+                name: one
+                for name, row in solutions.items()
+                if (one := {key: text for key, text in row.items() if text})
+            },
+            "files": {file.path: file.text for file in self.files},
+        }
+
+
+class TaskDraftsAnswer(BaseModel):
+    tasks: list[TaskDraft]
+
+
+async def draft_tasks(
+    model: BudgetedModel, material: str, count: int, *, redactor: Redactor = PATTERNS_ONLY
+) -> list[dict[str, Any]]:
+    """Return rows of tasks that examine a skill, drafted from its text. Raises the errors of `ask_for_value`."""
+    drafted = await ask_for_value(
+        model,
+        TaskDraftsAnswer,
+        system=load_prompt("learning", "draft-tasks"),
+        record=redactor.redact(f"Draft {count} tasks.\n\n{material}").text,
+        max_tokens=_TASKS_TOKENS,
+        patience_s=_TASKS_PATIENCE_S,
+    )
+    return [one.row for one in drafted.tasks[:count]]

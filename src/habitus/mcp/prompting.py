@@ -34,6 +34,12 @@ PROMPTS = [
         description="Improve a skill based on failures in practice; the change is tested before it is used.",
         arguments=[types.PromptArgument(name="name", description="Which skill.", required=True)],
     ),
+    types.Prompt(
+        name="draft_tasks",
+        title="Draft tasks",
+        description="Draft tasks that examine a skill; they do nothing until you approve them.",
+        arguments=[types.PromptArgument(name="name", description="Which skill.", required=True)],
+    ),
     types.Prompt(name="review", title="Review", description="Go through the changes pending review."),
 ]
 
@@ -64,17 +70,20 @@ def read_prompt_text(name: str) -> str:
 
 
 def render_prompt(
-    name: str, arguments: Mapping[str, str], pending: Sequence[InboxItem], describe_practice: Callable[[str], str]
+    name: str,
+    arguments: Mapping[str, str],
+    pending: Sequence[InboxItem],
+    describe_skill: Callable[[str, str], str],
 ) -> types.GetPromptResult:
-    """Return a prompt with its arguments filled in; `describe_practice` returns what practice with a skill showed."""
+    """Return a prompt with its arguments filled in; `describe_skill` returns what a prompt tells of a skill."""
     known = {one.name: one for one in PROMPTS}
     if name not in known:
         raise Invalid(f"There is no prompt '{name}'.", hint=f"There are: {', '.join(known)}.")
     text = read_prompt_text(name)
     if name == "review":
         text += f"\n\n{_list_pending_items(pending)}"
-    if name == "improve_skill":
-        text += f"\n\n{describe_practice(arguments.get('name', ''))}"
+    if told := describe_skill(name, arguments.get("name", "")):
+        text += f"\n\n{told}"
     if hint := to_one_line(arguments.get("hint", "")).strip():
         text += f"\n\nIt should be about: {hint}"
     said = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))

@@ -157,9 +157,7 @@ class McpService:
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         """Return a prompt with its arguments filled in."""
         home = self._habitus
-        return await asyncio.to_thread(
-            lambda: render_prompt(name, arguments, list_pending(home), self._describe_practice)
-        )
+        return await asyncio.to_thread(lambda: render_prompt(name, arguments, list_pending(home), self._describe_skill))
 
     async def complete_argument(self, params: types.CompleteRequestParams) -> types.CompleteResult:
         """Return completions for an argument of a prompt or a resource address."""
@@ -170,11 +168,18 @@ class McpService:
         """Set from which level on the client gets log messages."""
         self._get_client(client, session).log_level = level
 
-    def _describe_practice(self, skill: str) -> str:
-        # Imports numerical libraries, which only this prompt needs.
-        from habitus.app.learning.improving import describe_practice
+    def _describe_skill(self, prompt: str, skill: str) -> str:
+        """Return what a prompt tells of a skill; empty if it is not about one."""
+        # Both import numerical libraries, which only these prompts need.
+        if prompt == "improve_skill":
+            from habitus.app.learning.improving import describe_practice
 
-        return describe_practice(self._habitus, skill)
+            return describe_practice(self._habitus, skill)
+        if prompt == "draft_tasks":
+            from habitus.app.tasks.drafting import describe_examined_skill
+
+            return describe_examined_skill(self._habitus, skill)
+        return ""
 
     async def disconnect_client(self, client: str) -> None:
         """End the conversation of a client."""

@@ -391,11 +391,12 @@ class ReviewQueue:
     def edit(self, number: int, path: str, content: bytes) -> Proposal:
         """Change a file of a pending proposal."""
         proposal = self._get_pending(number)
-        if proposal.change.action is not ProposalAction.WRITE:
+        action = proposal.change.action
+        if action is not ProposalAction.WRITE and (action, path) != (ProposalAction.TASKS, trees.TASKS_FILE):
             raise Invalid(f"Proposal {number} writes nothing that could be edited.", hint="Approve or reject it.")
         tree = {**proposal.change.tree, check_inner_path(path): build_file(content)}
         parsed = trees.parse_skill_tree(proposal.change.name, tree)
-        if parsed.skill is None:
+        if action is ProposalAction.WRITE and parsed.skill is None:
             raise Invalid(str(parsed.diagnostics[-1]), hint="")
         self._store.update(
             number, {"tree": records.pack_tree(tree)}, expected_states=[ProposalState.PENDING], contents=tree

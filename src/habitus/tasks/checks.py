@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -152,6 +153,29 @@ def parse_check(row: Any, where: str) -> Check:
     if problem := _find_problem(check):
         raise Invalid(f"The check '{kind}' can't be used, in {where}: {problem}.", hint="Correct it.")
     return check
+
+
+def describe_check(check: Check) -> str:
+    """Return what passes a check, in words."""
+    match check:
+        case ContainsCheck(text=text):
+            return f"the reply contains “{text}”"
+        case MatchesCheck(pattern=pattern):
+            return f"the reply matches {pattern}"
+        case EqualsCheck(value=value, path=path):
+            return f"the reply {f'has at {path}' if path else 'is'} {json.dumps(value, ensure_ascii=False)}"
+        case ShapeCheck():
+            return "the reply has the expected fields"
+        case FileExistsCheck(path=path):
+            return f"{path} exists"
+        case FileEqualsCheck(path=path) | TableEqualsCheck(path=path):
+            return f"{path} has the expected content"
+        case CalledCheck(tool=tool, command=command):
+            return f"it calls {tool or command}"
+        case ValidatorCheck():
+            return "its validator accepts the files"
+        case RubricCheck(text=text):
+            return f"a model agrees: {text}"
 
 
 def check_to_row(check: Check) -> dict[str, Json]:

@@ -26,6 +26,7 @@ from habitus.tasks.checks import (
 from habitus.tasks.schema import Json
 
 SHAPE_ONLY = "shape only"
+VARIANT_MARK = "~"  # in an id, between the family and the variant
 _ID_CHARS = 12
 
 
@@ -33,6 +34,8 @@ class TaskOriginKind(StrEnum):
     PERSON = "person"  # written by a person
     BUNDLED = "bundled"  # shipped with Habitus
     SELF_PLAY = "self-play"  # invented by a model
+    DRAFTED = "drafted"  # written from the skill's text by a model or the person's agent
+    VARIANT = "variant"  # another task with other values, by rule
     SESSION = "session"  # asked in a Habitus session
     TRANSCRIPT = "transcript"  # asked in a session of another agent
     TOOL = "tool"  # a successful tool call
@@ -166,6 +169,11 @@ def compute_task_id(request: str, payload: Json, files: Mapping[str, str], setup
     """Return the id of a task that has none: the same for the same task, wherever it is stored."""
     whole = json.dumps([request, payload, dict(files), setup], sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_CHARS]
+
+
+def get_family(id: str) -> str:
+    """Return the family of a task: `sum~2` is a variant of `sum`, and both count as one observation."""
+    return id.partition(VARIANT_MARK)[0]
 
 
 class Workspace(Protocol):

@@ -13,7 +13,7 @@ from habitus.app.operating.people import open_user_accounts
 from habitus.web.api import events, skills, use_case_routes
 from habitus.web.api.wording import API_ROOT
 from habitus.web.home_pool import HomePool, OfflineRetryMiddleware
-from habitus.web.pages import activity, chat, home, inbox, jobs, lists, settings, shared_routes
+from habitus.web.pages import activity, chat, home, inbox, jobs, lists, settings, shared_routes, skill_tasks
 from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
@@ -69,6 +69,7 @@ def build_application() -> AccessCheckedApp:
         home,
         skill_pages,
         skill_page,
+        skill_tasks,
         inbox,
         lesson_pages,
         activity,

@@ -29,7 +29,7 @@ from habitus.improve.trials import TrialPlan
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
 from habitus.llm.model import SessionModels
 from habitus.skills.model import SkillState
-from habitus.tasks.model import Task
+from habitus.tasks.model import Task, get_family
 from habitus.tasks.rollouts import TaskSplit
 
 # Rejected candidates that a drafter is told about.
@@ -56,8 +56,8 @@ def load_skill_with_tasks(home: Home, name: str) -> SkillWithTasks:
         if not home.is_offline:
             store.add_splits(item.name, added)
         splits = {**added, **store.load_splits(item.name)}
-    worn = candidates.find_exhausted_tasks(store.list_candidates(item.name))
-    fresh = [task for task in tasks if task.id not in worn]
+    worn = candidates.find_exhausted_families(store.list_candidates(item.name))
+    fresh = [task for task in tasks if get_family(task.id) not in worn]
     by_split = {split: tuple(task for task in fresh if splits[task.id] is split) for split in TaskSplit}
     version = item.summary.version
     return SkillWithTasks(

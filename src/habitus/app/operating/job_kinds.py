@@ -22,6 +22,7 @@ from habitus.app.learning import curating, dreaming, improving, studying
 from habitus.app.learning.mining import JournalMiner
 from habitus.app.learning.noted_sessions import learn_from_noted_sessions
 from habitus.app.library import importing
+from habitus.app.tasks import drafting
 from habitus.errors import Invalid, Refused
 from habitus.files import parse_user_path
 from habitus.improve.plan import ImproveRequest
@@ -357,10 +358,33 @@ class ImproveJob(_JobKind):
         }
 
 
-_AnyJobKind = CurateJob | DreamJob | ImportJob | ImproveJob | IndexSkillsJob | LearnJob | MineJob | VerifyJob
+class DraftJob(_JobKind):
+    """Draft tasks for one skill, which are then pending review."""
+
+    title = "Draft tasks"
+    about = "Drafts tasks from a skill's text, for you to tick. Calls a model."
+    example = "csv-summary"
+    asks_model = True
+    takes = range(1, 2)
+    usage = "It takes the name of a skill."
+
+    @staticmethod
+    def parse_arguments(paths: Sequence[str]) -> dict[str, Any]:
+        return {"skill": Path(paths[0]).name}
+
+    def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        return [given["skill"]]
+
+    def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
+        done = self._loop.run_and_wait(drafting.draft_skill_tasks(self._home, part))
+        return {"tasks": len(done.found), "refused": len(done.refused)}
+
+
+_AnyJobKind = CurateJob | DraftJob | DreamJob | ImportJob | ImproveJob | IndexSkillsJob | LearnJob | MineJob | VerifyJob
 
 JOB_KINDS: Mapping[str, type[_AnyJobKind]] = {
     "curate": CurateJob,
+    "draft-tasks": DraftJob,
     "dream": DreamJob,
     "import": ImportJob,
     "improve": ImproveJob,

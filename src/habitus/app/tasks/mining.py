@@ -12,13 +12,14 @@ from pathlib import Path
 
 from habitus.agent.history import unpack_message
 from habitus.agent.recorder import is_correction
-from habitus.app.home import Home, check_change_allowed
+from habitus.app.home import Home
 from habitus.app.home_directory import get_weights_dir
 from habitus.app.learning import mining, studying
 from habitus.app.learning.mining import MAX_TURNS
+from habitus.app.tasks.proposing import TaskCandidate, list_known_ids
 from habitus.app.tasks.storing import load_tasks
 from habitus.errors import Refused
-from habitus.files import build_file
+from habitus.improve.tasks import is_near_copy
 from habitus.journal.model import Turn
 from habitus.learning.transcripts.study import StudiedTurn, study_file
 from habitus.llm.model import AssistantMessage
@@ -26,14 +27,21 @@ from habitus.recipes.mining import group_similar_requests
 from habitus.recipes.sequences import MIN_SESSIONS, ObservedTurn
 from habitus.redact import MARKER
 from habitus.search.index import get_encoder
-from habitus.skills import names, trees
+from habitus.skills import names
 from habitus.skills.layers.layer import find_project_root
 from habitus.skills.library import Library
-from habitus.skills.model import ActorKind, Author, SkillState
-from habitus.skills.review import ProposalAction, ProposalState, ReviewQueue, SkillChange
+from habitus.skills.model import SkillState
 from habitus.tasks.checks import CalledCheck, Check, ContainsCheck
-from habitus.tasks.files import MAX_FIELD_CHARS, write_tasks
-from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind, TaskSolution, compute_task_id
+from habitus.tasks.files import MAX_FIELD_CHARS
+from habitus.tasks.model import (
+    VARIANT_MARK,
+    Task,
+    TaskOrigin,
+    TaskOriginKind,
+    TaskSolution,
+    compute_task_id,
+    get_family,
+)
 
 _MOST_CHECKS = 3  # of what was said, and as many of what was called
 _LITERAL = re.compile(r"`([^`\n]{2,60})`|(?<![\w.])(\d[\d.,]*\d|\d{2,})(?![\w])")
@@ -44,23 +52,7 @@ _PROGRAM = re.compile(r"^\s*([\w./-]+)(?:\s+([a-z][\w-]*))?")
 class MiningSource(StrEnum):
     SESSIONS = "sessions"  # of our own agent, and turns that hosts told us of
     TRANSCRIPTS = "transcripts"  # of other agents
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MinedTask:
-    """A proposed task with the evidence for it; `proposal` is its id once it is pending review."""
-
-    skill: str
-    task: Task
-    evidence: tuple[str, ...]
-    proposal: int | None = None
-
-    @property
-    def criterion(self) -> str:
-        """What decides whether it was done, in words."""
-        said = [f"the reply contains “{one.text}”" for one in self.task.checks if isinstance(one, ContainsCheck)]
-        done = [f"it calls {one.tool or one.command}" for one in self.task.checks if isinstance(one, CalledCheck)]
-        return " and ".join((*said, *done))
+    VARIANTS = "variants"  # of the tasks that a skill has, with other values
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,13 +66,13 @@ class _AcceptedTurn:
     reply: str = ""
 
 
-def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -> list[MinedTask]:
+def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -> list[TaskCandidate]:
     """Return the accepted requests that could become tasks, each of its own, those of the most frequent kind first.
 
     Those that were proposed before are left out.
     """
     served = list(_iterate_journal_turns(home) if source is MiningSource.SESSIONS else _iterate_transcript_turns(home))
-    seen, found = _list_proposed_ids(home.review), []
+    found: list[TaskCandidate] = []
     for group in group_similar_requests(
         [one.turn.request for one in served], get_encoder(home.settings.search.encoder, get_weights_dir(home.settings))
     ):
@@ -88,41 +80,18 @@ def find_task_candidates(home: Home, source: MiningSource, *, skill: str = "") -
         name = _find_common_skill(home.skills, members)
         if not name or skill not in ("", name):
             continue
-        known = {task.id for task in load_tasks(home, name)} | seen
+        known, tasks = list_known_ids(home, name), list(load_tasks(home, name))
         # Of the same request the latest result counts; another file or value makes another task.
         for latest in {one.turn.request: one for one in members}.values():
             made = _build_task(home, name, latest, members, TaskOriginKind(source.value.removesuffix("s")))
             if made is not None and made.task.id not in known:
                 known.add(made.task.id)
-                found.append(made)
+                # The same question in other words is a variant, or two of them would count as two observations.
+                alike = next((get_family(one.id) for one in tasks if is_near_copy(made.task, one)), "")
+                id = f"{alike}{VARIANT_MARK}{made.task.id}" if alike else made.task.id
+                found.append(replace(made, task=replace(made.task, id=id)))
+                tasks.append(found[-1].task)
     return found
-
-
-def propose_tasks(home: Home, found: Sequence[MinedTask]) -> list[MinedTask]:
-    """Put the mined tasks into the review queue."""
-    author = Author(actor=ActorKind.JOB, name="mining", reason="recurring request with an accepted result")
-    check_change_allowed(home, author)
-    ids = {skill: _propose_tasks_of(home, skill, found, author) for skill in {one.skill for one in found}}
-    return [replace(one, proposal=ids[one.skill]) for one in found]
-
-
-def _propose_tasks_of(home: Home, skill: str, found: Sequence[MinedTask], author: Author) -> int:
-    """Propose all tasks of one skill in one proposal; return its id."""
-    mined = [one for one in found if one.skill == skill]
-    tree = {trees.TASKS_FILE: build_file(write_tasks([one.task for one in mined]).encode())}
-    details = {"tasks": [one.task.id for one in mined]}
-    change = SkillChange(
-        action=ProposalAction.TASKS, name=skill, layer=home.skills.find(skill).layer, tree=tree, details=details
-    )
-    evidence = list(dict.fromkeys(line for one in mined for line in one.evidence))
-    return home.review.propose(change, author, evidence, conversation=mined[0].task.origin.conversation).id
-
-
-def _list_proposed_ids(review: ReviewQueue) -> set[str]:
-    """Return the task ids of earlier proposals, except those that became stale."""
-    proposals = review.list(None, with_contents=False)
-    current = (one for one in proposals if one.state is not ProposalState.STALE)
-    return {id for one in current for id in one.change.details.get("tasks", ())}
 
 
 def _iterate_journal_turns(home: Home) -> Iterator[_AcceptedTurn]:
@@ -165,7 +134,7 @@ def _find_common_skill(skills: Library, members: Sequence[_AcceptedTurn]) -> str
 
 def _build_task(
     home: Home, skill: str, last: _AcceptedTurn, members: Sequence[_AcceptedTurn], origin: TaskOriginKind
-) -> MinedTask | None:
+) -> TaskCandidate | None:
     """Return the task of one accepted request among similar ones; None if nothing decides whether it was done."""
     request, files = _attach_named_files(home, last.project, last.turn.request)
     same = [one for one in members if one.turn.request == last.turn.request]
@@ -187,7 +156,7 @@ def _build_task(
         mining.describe_occurrences([one.turn for one in members]),
         f"asked as {mining.quote_request(last.turn)}",
     )
-    return MinedTask(skill=skill, task=task, evidence=evidence)
+    return TaskCandidate(skill=skill, task=task, evidence=evidence)
 
 
 def _attach_named_files(home: Home, project: Path, request: str) -> tuple[str, dict[str, str]]:

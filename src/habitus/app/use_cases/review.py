@@ -13,6 +13,7 @@ from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem, build_lesson_item, build_proposal_item, parse_proposal_number
 from habitus.app.review.replaying import ReplayReport, get_background_replays
 from habitus.app.sharing.approvals import open_project_home
+from habitus.app.tasks.proposing import keep_ticked_tasks
 from habitus.app.tasks.storing import remove_proposed_tasks
 from habitus.app.use_cases.declaration import (
     MAX_TEXT_CHARS,
@@ -111,6 +112,12 @@ def is_hidden(settings: Settings, proposal: Proposal) -> bool:
     return proposal.change.action is ProposalAction.TASKS and not settings.is_admin
 
 
+def refuse_hidden(settings: Settings, proposal: Proposal) -> None:
+    """Raise `Refused` if this user would approve tasks without having read them."""
+    if is_hidden(settings, proposal):
+        raise Refused("Only people who may read tasks can approve them.", hint="Ask an admin.")
+
+
 @use_case("", route="GET /review/effect/{id}", access=Access.VIEWER, example={"id": "3"})
 def preview_effect(home: Home, id: Annotated[str, argument(_ONE)], all_users: AllUsers = False) -> ReplayReport:
     """Preview what approving a change would do to recent requests: which gain the skill, and what it displaces.
@@ -153,11 +160,19 @@ class ApproveItemsResult:
     undo="review reopen",
 )
 def approve_items(
-    home: Home, ids: Annotated[tuple[str, ...], argument(_SOME)], all_users: AllUsers = False
+    home: Home,
+    ids: Annotated[tuple[str, ...], argument(_SOME)],
+    only: Annotated[tuple[str, ...], option("Of proposed tasks, those with these ids; repeat the option.")] = (),
+    all_users: AllUsers = False,
 ) -> ApproveItemsResult:
     """Apply proposals, and accept lessons."""
     # Look all of them up first: an unknown id must fail before anything is decided.
     items = [inbox.get_item(home, id, all_users=all_users) for id in ids]
+    if only:
+        if len(items) > 1 or not isinstance(items[0].subject, Proposal):
+            raise Invalid("Tasks are picked from one proposal.", hint="Name the proposal that has them.")
+        refuse_hidden(home.settings, items[0].subject)
+        keep_ticked_tasks(home.review, items[0].subject, only)
     return ApproveItemsResult(approved=_decide_each(items, lambda item: _approve_item(home, item, all_users)))
 
 
@@ -179,8 +194,7 @@ def _approve_item(home: Home, item: InboxItem, all_users: bool) -> DecisionResul
     if isinstance(item.subject, Engram):
         lesson = select_memory(home, all_users).approve(item.subject.id, by=home.settings.signature)
         return DecisionResult(item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_targets([lesson])))
-    if is_hidden(home.settings, item.subject):
-        raise Refused("Only people who may read tasks can approve them.", hint="Ask an admin.")
+    refuse_hidden(home.settings, item.subject)
     proposal, version = home.review.approve(item.subject.id, home.build_author())
     return DecisionResult(item=build_proposal_item(proposal), version=version, undo=_build_reopen_command(item.id))
 

@@ -1,7 +1,8 @@
-"""The tasks of skills: list, add, edit and remove them, check that they discriminate, and mine new ones."""
+"""The tasks of skills: list, add, edit and remove them, check that they discriminate, mine and draft new ones."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -9,12 +10,24 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from habitus.access import Access
+from habitus.app.conversations.models import require_model_program
 from habitus.app.home import Home
-from habitus.app.tasks.mining import MinedTask, MiningSource, find_task_candidates, propose_tasks
+from habitus.app.tasks.drafting import DRAFTED_TASKS, DraftTasksResult, draft_skill_tasks, propose_drafts
+from habitus.app.tasks.mining import MiningSource, find_task_candidates
+from habitus.app.tasks.proposing import TaskCandidate, propose_tasks
 from habitus.app.tasks.reviewing import describe_task_owner, list_unreviewed_tasks, mark_tasks_reviewed
 from habitus.app.tasks.storing import get_task, load_editable_tasks, load_tasks, save_tasks
 from habitus.app.tasks.validation import TaskValidation, validate_tasks
-from habitus.app.use_cases.declaration import PageCursor, PageLimit, argument, option, paginate_items, use_case
+from habitus.app.tasks.variants import find_variants
+from habitus.app.use_cases.declaration import (
+    MAX_TEXT_CHARS,
+    PageCursor,
+    PageLimit,
+    argument,
+    option,
+    paginate_items,
+    use_case,
+)
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.settings import Settings
 from habitus.tasks.files import MAX_FIELD_CHARS, parse_task, parse_toml
@@ -181,24 +194,58 @@ def check_tasks(
 
 @dataclass(frozen=True, kw_only=True)
 class MineTasksResult:
-    found: Sequence[MinedTask]
+    found: Sequence[TaskCandidate]
 
 
 @use_case("tasks mine", route="POST /tasks/mine", access=Access.ADMIN)
 def mine_tasks(
     home: Home,
-    source: Annotated[MiningSource, option("sessions or transcripts.", "--from")] = MiningSource.SESSIONS,
+    source: Annotated[MiningSource, option("sessions, transcripts or variants.", "--from")] = MiningSource.SESSIONS,
     skill: Annotated[str, option("Only tasks of this skill.")] = "",
     only: Annotated[tuple[str, ...], option("Only the tasks with these ids; repeat the option.", "--only")] = (),
     apply: Annotated[bool, option("Propose the results; they need your review.")] = False,
 ) -> MineTasksResult:
-    """Find tasks in requests that were repeated and led to an accepted result, one for each such request."""
-    found = find_task_candidates(home, source, skill=home.skills.find(skill).name if skill else "")
+    """Find tasks in requests that were repeated and led to an accepted result, one for each such request.
+
+    Variants are the tasks that a skill has with other values, where its code or a validator recomputes the answer.
+    """
+    name, is_varied = home.skills.find(skill).name if skill else "", source is MiningSource.VARIANTS
+    found = find_variants(home, name) if is_varied else find_task_candidates(home, source, skill=name)
     if only:
         if unknown := sorted(set(only) - {one.task.id for one in found}):
             raise NotFound(f"No task '{unknown[0]}' was found.", hint="See 'habitus tasks mine'.")
         found = [one for one in found if one.task.id in only]
-    return MineTasksResult(found=propose_tasks(home, found) if apply else found)
+    reason = "a task with other values" if is_varied else "recurring request with an accepted result"
+    return MineTasksResult(found=propose_tasks(home, found, source="mining", reason=reason) if apply else found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftTasksRequest:
+    name: TaskSkillName
+    count: Annotated[int, option("How many to draft.", "-n", least=1, most=100)] = DRAFTED_TASKS
+    model: Annotated[str, option("The model that drafts; default is the model in the settings.", "-m")] = ""
+    tasks: Annotated[
+        str, option("Tasks that your own agent drafted, as TOML; '-' reads standard input.", longest=MAX_TEXT_CHARS)
+    ] = ""
+
+
+@use_case(
+    "tasks draft",
+    route="POST /skills/{name}/tasks/drafts",
+    access=Access.ADMIN,
+    example={"name": "csv-summary", "tasks": '[[task]]\nrequest = "Sum up 1 and 2"\nexpect = "3"\n'},
+    undo="review reject",
+    status=201,
+)
+def draft_tasks(home: Home, request: DraftTasksRequest) -> DraftTasksResult:
+    """Draft tasks from a skill's text, for one without history; they do nothing until you approve them."""
+    if not request.tasks:
+        require_model_program(home.host, request.model)
+        return asyncio.run(draft_skill_tasks(home, request.name, model=request.model, count=request.count))
+    rows = parse_toml(request.tasks, about="The draft").get("task")
+    if not isinstance(rows, list):
+        raise Invalid("The draft has no tasks.", hint='Write [[task]] with a request and expect = "…".')
+    return asyncio.run(propose_drafts(home, request.name, rows[: request.count], by="your agent"))
 
 
 def _build_task_row(request: AddTaskRequest | EditTaskRequest) -> dict[str, Any]:

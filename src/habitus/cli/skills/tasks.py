@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 import typer
 
 from habitus.app import Habitus
+from habitus.app.tasks.drafting import DraftTasksResult
+from habitus.app.tasks.proposing import TaskCandidate
 from habitus.app.use_cases import tasks
 from habitus.cli import output
 from habitus.tasks.checks import RubricCheck
@@ -23,7 +26,10 @@ def list_tasks(context: typer.Context, result: tasks.TaskPage, name: str) -> Non
         if task.id in result.unreviewed:
             output.print_line(f"  from {result.owner}, not reviewed: habitus trust {name}", style="yellow")
     if not result.tasks:
-        output.print_line(f"'{name}' has no tasks. Add one: habitus tasks add {name} --request … --expect …")
+        output.print_line(
+            f"'{name}' has no tasks. Draft some: habitus tasks draft {name}; or add one: "
+            f"habitus tasks add {name} --request … --expect …"
+        )
     elif result.next:
         output.print_line(f"{result.total - len(result.tasks)} more: --after {result.next}", style="dim")
 
@@ -67,14 +73,33 @@ def check_tasks(context: typer.Context, result: tasks.CheckTasksResult) -> None:
 
 
 def mine_tasks(context: typer.Context, result: tasks.MineTasksResult, apply: bool) -> None:
-    for one in result.found:
-        output.print_line(f"{one.task.id}, {one.skill}: {_shorten_request(one.task)}", style="bold")
-        files = f"; with {', '.join(one.task.files)}" if one.task.files else ""
-        for line in (*one.evidence, f"passes if {one.criterion}{files}"):
-            output.print_line(f"  {line}", style="dim")
+    _print_candidates(result.found)
     output.print_line(f"{output.format_count(len(result.found), 'task')} found.")
     if result.found:
         waits = f"Pending review: {output.format_command(context, 'review', 'list')}"
         output.print_line(
             waits if apply else "Nothing was saved; add --apply to propose them, or some of them by --only ID."
         )
+
+
+def perform_draft_tasks(habitus: Habitus, request: tasks.DraftTasksRequest) -> DraftTasksResult:
+    return tasks.draft_tasks(habitus, replace(request, tasks=sys.stdin.read()) if request.tasks == "-" else request)
+
+
+def draft_tasks(context: typer.Context, result: DraftTasksResult) -> None:
+    _print_candidates(result.found)
+    for one in result.refused:
+        output.print_line(f"Left out {one.task}: {one.reason}", style="yellow")
+    spent = f" {result.spent[0].upper()}{result.spent[1:]}." if result.spent else ""
+    output.print_line(f"{output.format_count(len(result.found), 'task')} drafted.{spent}")
+    for number in dict.fromkeys(one.proposal for one in result.found):
+        approve = output.format_command(context, "review", "approve", str(number))
+        output.print_line(f"They do nothing until you approve them: {approve}, or some of them by --only ID.")
+
+
+def _print_candidates(found: Sequence[TaskCandidate]) -> None:
+    for one in found:
+        output.print_line(f"{one.task.id}, {one.skill}: {_shorten_request(one.task)}", style="bold")
+        files = f"; with {', '.join(one.task.files)}" if one.task.files else ""
+        for line in (*one.evidence, f"passes if {one.criterion}{files}"):
+            output.print_line(f"  {line}", style="dim")

@@ -19,7 +19,8 @@ from habitus.app.learning import insights
 from habitus.app.library import content, explaining, trusting
 from habitus.app.library.browsing import SkillUsageCounts, build_skill_rows, read_skill_usage
 from habitus.app.library.undoing import build_write_undo
-from habitus.app.use_cases import improving, review, tasks, writing
+from habitus.app.tasks.proposing import list_pending_tasks
+from habitus.app.use_cases import improving, writing
 from habitus.app.use_cases.skills import locate_skill, read_skill_details, read_skill_file
 from habitus.app.use_cases.skills import show_skill as show_skill
 from habitus.app.use_cases.uses import list_uses
@@ -31,7 +32,6 @@ from habitus.skills.layers.listing import SkillDetails
 from habitus.skills.model import Skill, SkillSource, Stage
 from habitus.skills.sources.trust import list_powers
 from habitus.skills.trees import MAIN_FILES
-from habitus.text import format_count
 from habitus.tools.model import describe_permissions
 from habitus.web import charts, labels
 from habitus.web.api.schemas import RequestHome
@@ -201,9 +201,12 @@ def _load_tab(habitus: Habitus, shown: SkillDetails, tab: str, text: str, file: 
         case "improve":
             tried = improving.list_improvements(habitus, name=name)
             drawn_ones = charts.render_candidate_effects(tried.candidates)
+            # Only admins read what a skill is examined by.
+            pending = list_pending_tasks(habitus, name) if habitus.settings.is_admin else []
             return {
                 "improvements": tried,
                 "mined": (),
+                "pending": pending,
                 "candidates": drawn_ones,
                 "diffs": _build_candidate_diffs(habitus, name, tried),
             }
@@ -352,31 +355,6 @@ def start_improvement(
     improving.start_improvement(habitus, improving.StartImprovementRequest(name=name, budget=budget, shorter=shorter))
     said = FlashMessage(text="Queued for the next free worker; see Automation for its progress.")
     return render_skill_page(request, habitus, name, "improve", said=said)
-
-
-@router.post("/skills/{name}/tasks", access=Access.ADMIN)
-def add_task(
-    request: Request, habitus: RequestHome, name: str, asked: Annotated[str, Form()], expect: Annotated[str, Form()]
-) -> HTMLResponse:
-    """Add a task: a request with what a good answer contains."""
-    done = tasks.add_task(habitus, tasks.AddTaskRequest(name=name, request=asked.strip(), expect=(expect.strip(),)))
-    return render_skill_page(request, habitus, name, "improve", said=FlashMessage(text="Task added.", undo=done.undo))
-
-
-@router.post("/skills/{name}/tasks/mine", access=Access.ADMIN)
-def mine_tasks(
-    request: Request, habitus: RequestHome, name: str, ids: Annotated[list[str] | None, Form()] = None
-) -> HTMLResponse:
-    """List accepted requests that could become tasks, or add those that were ticked."""
-    if ids:
-        added = tasks.mine_tasks(habitus, skill=name, only=tuple(ids), apply=True).found
-        # Who ticked them has seen what is asked and what decides: that is the review.
-        review.approve_items(habitus, ids=tuple({str(one.proposal) for one in added}))
-        said = FlashMessage(text=f"{format_count(len(added), 'task')} added.")
-        return render_skill_page(request, habitus, name, "improve", said=said)
-    found = tasks.mine_tasks(habitus, skill=name).found
-    nothing = None if found else FlashMessage(text="No recurring requests with an accepted result yet.")
-    return render_skill_page(request, habitus, name, "improve", said=nothing, mined=found)
 
 
 @router.post("/skills/{name}/turn", access=Access.ADMIN)

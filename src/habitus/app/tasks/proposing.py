@@ -1,0 +1,84 @@
+"""Proposed tasks: mined, drafted or varied ones do nothing until a person has ticked them in the review queue."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from habitus.app.home import Home, check_change_allowed
+from habitus.app.tasks.storing import load_tasks, parse_proposed_tasks
+from habitus.errors import Invalid, NotFound
+from habitus.files import build_file
+from habitus.skills import trees
+from habitus.skills.model import ActorKind, Author
+from habitus.skills.proposals import Proposal, ProposalAction, ProposalState, SkillChange
+from habitus.skills.review import ReviewQueue
+from habitus.tasks.checks import describe_check
+from habitus.tasks.files import write_tasks
+from habitus.tasks.model import VARIANT_MARK, Task
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskCandidate:
+    """A task to tick, with the evidence for it; `proposal` is its id once it is pending review."""
+
+    skill: str
+    task: Task
+    evidence: tuple[str, ...]
+    proposal: int | None = None
+
+    @property
+    def criterion(self) -> str:
+        """What decides whether it was done, in words."""
+        return " and ".join(map(describe_check, self.task.checks))
+
+
+def propose_tasks(home: Home, found: Sequence[TaskCandidate], *, source: str, reason: str) -> list[TaskCandidate]:
+    """Put the candidates into the review queue, those of one skill in one proposal."""
+    author = Author(actor=ActorKind.JOB, name=source, reason=reason)
+    check_change_allowed(home, author)
+    ids = {skill: _propose_tasks_of(home, skill, found, author) for skill in {one.skill for one in found}}
+    return [replace(one, proposal=ids[one.skill]) for one in found]
+
+
+def _propose_tasks_of(home: Home, skill: str, found: Sequence[TaskCandidate], author: Author) -> int:
+    mined = [one for one in found if one.skill == skill]
+    tree = {trees.TASKS_FILE: build_file(write_tasks([one.task for one in mined]).encode())}
+    details = {"tasks": [one.task.id for one in mined]}
+    change = SkillChange(
+        action=ProposalAction.TASKS, name=skill, layer=home.skills.find(skill).layer, tree=tree, details=details
+    )
+    evidence = list(dict.fromkeys(line for one in mined for line in one.evidence))
+    return home.review.propose(change, author, evidence, conversation=mined[0].task.origin.conversation).id
+
+
+def list_known_ids(home: Home, skill: str) -> set[str]:
+    """Return the ids of the skill's tasks and of those that were ever proposed, without the families of variants."""
+    proposals = home.review.list(None, with_contents=False)
+    current = (one for one in proposals if one.state is not ProposalState.STALE)
+    proposed = (id for one in current for id in one.change.details.get("tasks", ()))
+    return {id.rpartition(VARIANT_MARK)[2] for id in (*proposed, *(task.id for task in load_tasks(home, skill)))}
+
+
+def list_pending_tasks(home: Home, skill: str) -> list[TaskCandidate]:
+    """Return the tasks of a skill that are pending review, the oldest first."""
+    name = home.skills.find(skill).name
+    pending = [one for one in home.review.list(ProposalState.PENDING) if one.change.action is ProposalAction.TASKS]
+    return [
+        TaskCandidate(skill=name, task=task, evidence=one.reasons, proposal=one.id)
+        for one in pending
+        if one.change.name == name
+        for task in parse_proposed_tasks(one.change)
+    ]
+
+
+def keep_ticked_tasks(review: ReviewQueue, proposal: Proposal, ids: Collection[str]) -> None:
+    """Drop the other tasks of a pending proposal."""
+    if proposal.change.action is not ProposalAction.TASKS:
+        raise Invalid(f"Proposal {proposal.id} adds no tasks to pick from.", hint="Approve it without --only.")
+    proposed = parse_proposed_tasks(proposal.change)
+    if unknown := sorted(set(ids) - {task.id for task in proposed}):
+        hint = f"See 'habitus review show {proposal.id}'."
+        raise NotFound(f"Proposal {proposal.id} has no task '{unknown[0]}'.", hint=hint)
+    kept = write_tasks(task for task in proposed if task.id in ids)
+    review.edit(proposal.id, trees.TASKS_FILE, kept.encode())

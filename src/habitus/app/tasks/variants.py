@@ -1,0 +1,241 @@
+"""Variants by rule: a task with other values, whose answer the skill's own code or the task's validator recomputes.
+
+Variants tell more about one kind of request, not about new ones: with their task they are one family, which belongs to
+one split and counts as one observation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from habitus.app.conversations.running_code import call_with_tools
+from habitus.app.home import Home
+from habitus.app.tasks.proposing import TaskCandidate, list_known_ids
+from habitus.app.tasks.reviewing import list_unreviewed_tasks
+from habitus.app.tasks.storing import load_tasks, load_tool_cases
+from habitus.app.tasks.validation import validate_task
+from habitus.errors import HabitusError
+from habitus.sandbox.model import Permissions
+from habitus.tasks.checks import CalledCheck, Check, ContainsCheck, EqualsCheck, FileExistsCheck, ValidatorCheck
+from habitus.tasks.judging import parse_result
+from habitus.tasks.model import VARIANT_MARK, Task, TaskOrigin, TaskOriginKind, TaskSolution, compute_task_id
+from habitus.tasks.schema import Json
+from habitus.tools.execution import is_nondeterministic
+from habitus.tools.tools import ToolService
+
+_MOST_VARIANTS = 3  # of one task
+# No part of a word, a date, a time, a path or a number with leading zeros, which is a name.
+_NUMBER = re.compile(r"(?<![\w.:/-])(?!0\d)\d+(?:\.\d+)?(?![\w:/-]|\.\d)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedAnswer:
+    """A payload of the skill's tool and what it answers."""
+
+    payload: Json
+    result: Json
+
+
+def find_variants(home: Home, skill: str = "") -> list[TaskCandidate]:
+    """Return new variants of the reviewed tasks of a skill, or of all skills."""
+    names = [skill] if skill else [item.name for item in home.skills.list_skills() if item.summary]
+
+    async def vary_all(tools: ToolService) -> list[TaskCandidate]:
+        return [one for name in names for one in await _vary_skill(home, tools, name)]
+
+    return asyncio.run(call_with_tools(home, vary_all))
+
+
+async def _vary_skill(home: Home, tools: ToolService, name: str) -> list[TaskCandidate]:
+    unreviewed, known = list_unreviewed_tasks(home, name), list_known_ids(home, name)
+    tasks = [task for task in load_tasks(home, name) if not task.is_for_tool and task not in unreviewed]
+    answers: list[RecordedAnswer] | None = None
+    found: list[TaskCandidate] = []
+    for task in tasks:
+        if VARIANT_MARK in task.id or not task.is_deterministic:
+            continue
+        if not task.validator and answers is None:
+            answers = await _recompute_cases(home, tools, name)
+        for number in range(1, _MOST_VARIANTS + 1):
+            draw = random.Random(f"{task.id}{VARIANT_MARK}{number}")
+            by, variant = "its validator", _vary_files(task, draw)
+            if not task.validator:
+                by, variant = "the skill's code", await _vary_by_code(tools, name, task, answers or (), draw)
+            if variant is None or variant.id.rpartition(VARIANT_MARK)[2] in known:
+                continue
+            if (await validate_task(home, variant)).is_sound:
+                evidence = f"'{task.id}' with other values; {by} recomputes the answer"
+                found.append(TaskCandidate(skill=name, task=variant, evidence=(evidence,)))
+    return found
+
+
+async def _recompute_cases(home: Home, tools: ToolService, name: str) -> list[RecordedAnswer]:
+    """Return what the skill's tool answers to its recorded cases; none if a run could have effects or vary."""
+    cases = load_tool_cases(home, name)
+    if not cases or tools.get(name).permissions != Permissions() or is_nondeterministic(tools.code(name)):
+        return []
+    answers = [(case.payload, await _run_code(tools, name, case.payload)) for case in cases]
+    return [RecordedAnswer(payload=payload, result=result) for payload, result in answers if result is not None]
+
+
+async def _run_code(tools: ToolService, name: str, payload: Json) -> Json:
+    """Return the result of the skill's tool in the sandbox; None if it has none."""
+    try:
+        run = await tools.run(name, payload, counts=False)
+    except HabitusError:
+        return None
+    return parse_result(run.stdout) if run.outcome.is_ok else None
+
+
+async def _vary_by_code(
+    tools: ToolService, name: str, task: Task, answers: Sequence[RecordedAnswer], draw: random.Random
+) -> Task | None:
+    """Return the task with other numbers, if the skill's tool gives its answer today and gives another one for them."""
+    texts = (task.request, *task.files.values())
+    for answer in answers:
+        asked = {number for text in texts for number in _NUMBER.findall(text)}
+        values = _draw_values([one for one in _list_numbers(answer.payload) if one in asked], draw)
+        if not values or _replace_answers(task.checks, answer.result, answer.result) is None:
+            continue
+        result = await _run_code(tools, name, _replace_numbers(answer.payload, values))
+        checks = _replace_answers(task.checks, answer.result, result) if result is not None else None
+        if checks is None or checks == task.checks:
+            continue
+        request = _substitute(task.request, values)
+        files = {path: _substitute(text, values) for path, text in task.files.items()}
+        calls = tuple(one.tool or one.command for one in checks if isinstance(one, CalledCheck))
+        at_path = next((one for one in checks if isinstance(one, EqualsCheck) and one.path), None)
+        reference = (
+            TaskSolution(reply=json.dumps(result, ensure_ascii=False), calls=calls) if at_path is not None else None
+        )
+        # The old answer must not pass, or the variant would not tell who has looked at its values.
+        return _make_variant(task, request, files, checks, reference=reference, wrong=task.implied_reference)
+    return None
+
+
+def _vary_files(task: Task, draw: random.Random) -> Task | None:
+    """Return the task with other numbers in its files, where a validator finds the answer in them by itself."""
+    is_recomputed = all(isinstance(one, ValidatorCheck | FileExistsCheck | CalledCheck) for one in task.checks)
+    if not (task.validator and is_recomputed and task.reference and task.reference.code):
+        return None
+    fixed = set(_NUMBER.findall(task.request))
+    numbers = dict.fromkeys(one for text in task.files.values() for one in _NUMBER.findall(text) if one not in fixed)
+    values = _draw_values(numbers, draw)
+    files = {path: _substitute(text, values) for path, text in task.files.items()}
+    return _make_variant(task, task.request, files, task.checks, task.reference, task.wrong) if values else None
+
+
+def _make_variant(
+    task: Task,
+    request: str,
+    files: Mapping[str, str],
+    checks: tuple[Check, ...],
+    reference: TaskSolution | None,
+    wrong: TaskSolution | None,
+) -> Task:
+    return replace(
+        task,
+        id=f"{task.id}{VARIANT_MARK}{compute_task_id(request, None, files, task.setup)}",
+        request=request,
+        files=files,
+        checks=checks,
+        # Whose words they were stays known, so erasing a person takes the variants along.
+        origin=TaskOrigin(kind=TaskOriginKind.VARIANT, conversation=task.origin.conversation, user=task.origin.user),
+        reviewed_by="",
+        reference=reference,
+        wrong=wrong,
+    )
+
+
+def _draw_values(numbers: Collection[str], draw: random.Random) -> dict[str, str]:
+    """Return another number for each, with as many digits and decimals."""
+    return {number: _draw_number(number, draw) for number in numbers if set(number) - set("0.")}
+
+
+def _draw_number(number: str, draw: random.Random) -> str:
+    while True:
+        whole, point, decimals = number.partition(".")
+        first = draw.choice("123456789") if whole != "0" else "0"
+        rest = "".join(draw.choice("0123456789") for _ in whole[1:])
+        drawn = f"{first}{rest}{point}{''.join(draw.choice('0123456789') for _ in decimals)}"
+        if drawn != number:
+            return drawn
+
+
+def _substitute(text: str, values: Mapping[str, str]) -> str:
+    return _NUMBER.sub(lambda found: values.get(found[0], found[0]), text)
+
+
+def _list_numbers(value: Json) -> list[str]:
+    return [number for _, leaf in _list_leaves(value) for number in _NUMBER.findall(_render_leaf(leaf))]
+
+
+def _replace_numbers(value: Json, values: Mapping[str, str]) -> Json:
+    match value:
+        case dict():
+            return {key: _replace_numbers(item, values) for key, item in value.items()}
+        case list():
+            return [_replace_numbers(item, values) for item in value]
+        case str():
+            return _substitute(value, values)
+        case int() | float() if not isinstance(value, bool) and _render_leaf(value) in values:
+            return type(value)(values[_render_leaf(value)])
+    return value
+
+
+def _replace_answers(checks: Sequence[Check], before: Json, after: Json) -> tuple[Check, ...] | None:
+    """Return the checks with the answers of another result; None if one has an answer that is not in the first."""
+    now = dict(_list_leaves(after))
+    changed: list[Check] = []
+    for check in checks:
+        match check:
+            case ContainsCheck(text=text):
+                path = next((path for path, leaf in _list_leaves(before) if _is_same(leaf, text)), None)
+                new = _render_like(now[path], text) if path in now else ""
+                if not new:
+                    return None
+                changed.append(ContainsCheck(text=new))
+            case EqualsCheck(value=value, path=path) if not check.apart and _get_at(before, path) == value:
+                changed.append(replace(check, value=_get_at(after, path)))
+            case CalledCheck():
+                changed.append(check)
+            case _:
+                return None
+    return tuple(changed)
+
+
+def _list_leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in below:
+        yield from _list_leaves(item, f"{path}.{key}" if path else str(key))
+    if not isinstance(value, dict | list):
+        yield path, value
+    if isinstance(value, str):  # a sentence with the answer in it
+        yield from ((f"{path}#{number}", found) for number, found in enumerate(_NUMBER.findall(value)))
+
+
+def _get_at(value: Json, path: str) -> Json:
+    return dict(_list_leaves(value)).get(path) if path else value
+
+
+def _is_same(leaf: Json, text: str) -> bool:
+    if isinstance(leaf, int | float) and not isinstance(leaf, bool) and _NUMBER.fullmatch(text):
+        return float(text) == leaf
+    return bool(leaf == text)
+
+
+def _render_like(leaf: Json, text: str) -> str:
+    """Return a value as the old answer was written: with as many decimals; empty if it has more."""
+    if not isinstance(leaf, int | float) or isinstance(leaf, bool):
+        return leaf if isinstance(leaf, str) else ""
+    decimals = len(text.partition(".")[2])
+    return f"{leaf:.{decimals}f}" if round(leaf, decimals) == leaf else ""
+
+
+def _render_leaf(leaf: Json) -> str:
+    return leaf if isinstance(leaf, str) else f"{leaf}" if isinstance(leaf, int | float) else ""

@@ -1,0 +1,174 @@
+"""`habitus tasks draft` and `tasks mine --from variants`: tasks for a skill that nobody has asked for yet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from habitus.tasks.model import get_family
+from tests.cli.conftest import Direct
+from tests.cli.test_agent_as_model import path_to
+from tests.cli.test_tasks import ask_in_sessions
+from tests.llm.agents import claude, install
+
+DRAFTS: list[dict[str, Any]] = [
+    {"request": "What do 12.50 and 7.25 come to?", "expect": ["19.75"], "reply": "19.75", "wrong": "20"},
+    {"request": "Add up 1 and 2.", "matches": r"\b3\b", "reply": "3", "wrong": "12"},
+    {"request": "Is 7 the sum of 3 and 4?", "expect": ["7"]},
+    {"request": "Say something.", "matches": ".*", "reply": "yes"},
+    {"request": "Add up.", "reply": "x"},
+]
+BY_AGENT = """
+[[task]]
+id = "mine"
+request = "What do 40 and 2 come to?"
+expect = "42"
+reviewed_by = "ann"
+origin = { kind = "person" }
+"""
+
+
+def _script(folder: Path, *steps: object) -> str:
+    (folder / "drafts.json").write_text(json.dumps(steps))
+    return f"script:{folder / 'drafts.json'}"
+
+
+@pytest.mark.req("IM-02")
+def test_drafts_are_marked_and_do_nothing_until_a_person_has_ticked_them(stocked: Direct, tmp_path: Path) -> None:
+    said = stocked("tasks", "draft", "csv-summary", "-m", _script(tmp_path, {"answer": {"tasks": DRAFTS}})).out
+    assert "passes if the reply contains “19.75”" in said
+    assert "2 tasks drafted." in said
+    for why in ("its request contains its answer, “7”", "doing nothing passes", "There is no check in draft 5"):
+        assert why in said
+    assert "They do nothing until you approve them: habitus review approve 1, or some of them by --only ID." in said
+    assert stocked.json("tasks", "list", "csv-summary")["tasks"] == []
+    assert "has no task for a gate" in stocked("skills", "improve", "csv-summary", "--yes", "-m", "script:x").err
+
+    (proposal,) = stocked.json("review", "list")["proposals"]
+    assert proposal["reasons"] == [f"drafted from the skill's text by script:{tmp_path / 'drafts.json'}"]
+    assert "Proposal 1 has no task 'x'." in stocked("review", "approve", "1", "--only", "x").err
+    wanted = next(line for line in said.splitlines() if "12.50" in line).partition(",")[0]
+    stocked.ok("review", "approve", "1", "--only", wanted)
+    (kept,) = stocked.json("tasks", "list", "csv-summary")["tasks"]
+    assert (kept["id"], kept["origin"]) == (wanted, {"kind": "drafted"})
+    assert kept["reviewed_by"]
+    assert "drafted, reviewed by" in stocked.ok("tasks", "list", "csv-summary")
+    again = stocked.ok("tasks", "draft", "csv-summary", "-m", _script(tmp_path, {"answer": {"tasks": DRAFTS[:2]}}))
+    assert again.count("it exists already") == 2
+    stocked.ok("review", "reopen", "1")
+    assert stocked.json("tasks", "list", "csv-summary")["tasks"] == []
+
+
+@pytest.mark.req("IM-02", "IM-05")
+def test_a_persons_own_agent_drafts_as_a_model_and_hands_in_what_it_wrote(stocked: Direct) -> None:
+    fake = install(stocked.cli.cwd / "bin", "claude-code", claude(json.dumps({"tasks": DRAFTS[:1]})))
+    drafted = json.loads(
+        stocked("tasks", "draft", "csv-summary", "-m", "claude-code", "--json", env=path_to(fake)).out
+    )["found"]
+    assert [one["task"]["request"] for one in drafted] == [DRAFTS[0]["request"]]
+    assert "Draft 20 tasks." in fake.seen.stdin
+    assert "Sums up a CSV file." in fake.seen.stdin
+    (found,) = json.loads(stocked("tasks", "draft", "csv-summary", "--tasks", "-", "--json", stdin=BY_AGENT).out)[
+        "found"
+    ]
+    # A draft can't name itself, its origin or its reviewer.
+    assert found["task"]["id"] != "mine"
+    assert (found["task"]["origin"], "reviewed_by" in found["task"]) == ({"kind": "drafted"}, False)
+    assert "The draft has no tasks." in stocked("tasks", "draft", "csv-summary", "--tasks", "x = 1").err
+
+
+CODE = """import json, sys
+given = json.loads(sys.argv[1])
+print(json.dumps({"gross": round(given["net"] * (100 + given["rate"]) / 100, 2)}))
+"""
+SCHEMA = {
+    "type": "object",
+    "properties": {"net": {"type": "number"}, "rate": {"type": "number"}},
+    "required": ["net", "rate"],
+}
+
+
+@pytest.fixture
+def with_code(stocked: Direct, tmp_path: Path) -> Direct:
+    (tmp_path / "tax.py").write_text(CODE)
+    words = ("--description", "Adds a tax.", "--code", str(tmp_path / "tax.py"), "--schema", json.dumps(SCHEMA))
+    stocked.ok("tools", "new", "add-tax", *words, "--payload", '{"net": 120, "rate": 19}')
+    stocked.ok(
+        "tasks", "add", "add-tax", "--request", "What is 120 EUR with 19 % tax?", "--expect", "142.80", "--id", "t"
+    )
+    stocked.ok("tasks", "add", "add-tax", "--request", "What is 120 EUR with 19 % tax?", "--expect", "odd", "--id", "u")
+    return stocked
+
+
+@pytest.mark.req("IM-02", "IM-03")
+def test_variants_have_other_numbers_and_the_answer_of_the_skills_own_code(with_code: Direct) -> None:
+    found = with_code.json("tasks", "mine", "--from", "variants", "--skill", "add-tax")["found"]
+    assert len(found) == 3
+    for one in found:
+        task = one["task"]
+        net, rate = (int(word) for word in task["request"].split() if word.isdecimal())
+        assert task["request"] == f"What is {net} EUR with {rate} % tax?"
+        assert (net, rate) != (120, 19)
+        assert task["check"] == [{"kind": "contains", "text": f"{net * (100 + rate) / 100:.2f}"}]
+        assert (get_family(task["id"]), task["origin"]["kind"]) == ("t", "variant")
+    assert found == with_code.json("tasks", "mine", "--from", "variants")["found"]
+    words = ("--from", "variants", "--only", found[0]["task"]["id"], "--apply")
+    assert "'t' with other values; the skill's code recomputes the answer" in with_code("tasks", "mine", *words).out
+    with_code.ok("review", "approve", "1")
+    assert len(with_code.json("tasks", "mine", "--from", "variants")["found"]) == 2
+    assert "4 of 4 tasks valid" in with_code.ok("tasks", "check", "add-tax")
+
+
+BY_VALIDATOR = """
+id = "sum"
+request = "Write the sum of the amounts in a.csv to out.txt."
+files = {{ "a.csv" = "amount\\n100\\n23.45\\n" }}
+reference = {{ code = "import csv; open('out.txt', 'w').write(str({total}))" }}
+
+[[check]]
+kind = "validator"
+code = "import csv; assert float(open('out.txt').read()) == {expected}"
+"""
+TOTAL = "sum(float(row['amount']) for row in csv.DictReader(open('a.csv')))"
+
+
+@pytest.mark.full
+@pytest.mark.req("IM-02")
+def test_a_validator_that_looks_at_the_files_judges_variants_of_them(stocked: Direct) -> None:
+    stocked.ok("tasks", "add", "csv-summary", "--task", "-", stdin=BY_VALIDATOR.format(total=TOTAL, expected=TOTAL))
+    found = stocked.json("tasks", "mine", "--from", "variants")["found"]
+    assert len(found) == 3
+    assert all(get_family(one["task"]["id"]) == "sum" for one in found)
+    assert len({one["task"]["files"]["a.csv"] for one in found} | {"amount\n100\n23.45\n"}) == 4
+    stocked.ok("tasks", "remove", "csv-summary", "sum")
+    stocked.ok("tasks", "add", "csv-summary", "--task", "-", stdin=BY_VALIDATOR.format(total=TOTAL, expected="123.45"))
+    assert stocked.json("tasks", "mine", "--from", "variants")["found"] == []
+
+
+@pytest.mark.req("IM-02", "IM-03")
+def test_variants_share_a_split_and_count_as_one_observation(stocked: Direct) -> None:
+    rows = [
+        f"[[task]]\nid = '{kind}~{number}'\nrequest = 'Say {kind} {number}.'\nexpect = '{kind}{number}'\n"
+        for kind in "abcd"
+        for number in range(6)
+    ]
+    file = stocked.skill_file("csv-summary").parent / "evals" / "tasks.toml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("\n".join(rows))
+    plan = stocked.json("skills", "improvements", "csv-summary")["plan"]
+    assert (plan["practice"], plan["gate"], plan["exam"], plan["gate_families"]) == (6, 12, 6, 2)
+    said = stocked.ok("skills", "improvements", "csv-summary")
+    assert "With 2 gate tasks and 10 variants of them a run could show nothing at best" in said
+
+
+@pytest.mark.req("IM-02")
+def test_the_same_question_in_other_words_is_mined_as_a_variant(stocked: Direct) -> None:
+    words = "What is the total of all the amounts in the sheet of the sales team, as it stands here today"
+    asked = [(f"{words}?", "123.45"), (f"{words}, please?", "123.45"), (f"{words} and there?", "99.10")]
+    ask_in_sessions(stocked, asked)
+    ids = [one["task"]["id"] for one in stocked.json("tasks", "mine")["found"]]
+    assert len(ids) == 3
+    assert len(set(map(get_family, ids))) == 2
