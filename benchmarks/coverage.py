@@ -1,6 +1,6 @@
 """How well the evidence covers and decides in three worlds that it was not written with.
 
-    python benchmarks/coverage.py [--episodes 10000] [--seeds 20]
+    python benchmarks/coverage.py [--episodes 10000] [--seeds 20] [--first-seed 0]
 
 `coverage` is how often the 90 % interval holds the truth, `bound_coverage` how often the bound to decide by does at the
 end. Items are decided when the bound first leaves out zero, looked at after every exposure; a decision is `wrong` if
@@ -40,12 +40,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--world", choices=WORLDS, help="only this one")
     arguments = parser.parse_args()
     found: dict[str, Any] = {}
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     for world in [arguments.world] if arguments.world else WORLDS:
         for drifts in (False, True):
-            each = [_scores(draw(world, arguments.episodes, seed, drifts=drifts)) for seed in range(arguments.seeds)]
+            each = [_scores(draw(world, arguments.episodes, seed, drifts=drifts)) for seed in seeds]
             means = {name: round(float(np.nanmean([one[name] for one in each])), 4) for name in each[0]}
             found[f"{world}{'_drift' if drifts else ''}"] = means
             _report.progress(f"{world}{' with drift' if drifts else ''}: {means}")

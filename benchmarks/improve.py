@@ -1,6 +1,6 @@
 """Gate and exam of `skills improve` alone, on simulated tasks, in three regimes of noise.
 
-    python benchmarks/improve.py [--runs 2000]
+    python benchmarks/improve.py [--runs 2000] [--seed 0]
 
 Tasks have their `own rates` of passing, from Beta(1.2, 0.8); or nearly the same outcome each time (Beta(0.12, 0.08),
 `near-deterministic`); or always the same (`deterministic`, as at temperature 0). A worthless edit draws the rates of
@@ -68,10 +68,12 @@ class World:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     found: dict[str, dict[str, Any]] = {regime: {} for regime in REGIMES}
-    for seed, regime in enumerate(REGIMES):
-        for name, result in measure_regime(regime, arguments.runs, np.random.default_rng(seed)):
+    for number, regime in enumerate(REGIMES):
+        draw = np.random.default_rng(arguments.seed + number)
+        for name, result in measure_regime(regime, arguments.runs, draw):
             found[regime][name] = result
             _report.progress(f"{regime}, {name}: {result}")
     _report.show("improve", arguments, {"habitus": {**found, "goals": list_goals(found)}})
