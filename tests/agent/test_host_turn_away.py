@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
@@ -56,9 +57,11 @@ def furnished(habitus: Habitus) -> None:
     with habitus.turn("first", conversation="c1") as turn:
         assert RULE in turn.system
         turn.done("ok")
-    asyncio.run(
-        habitus.hosted_conversations.end_conversation("c1")
-    )  # which waits for what its turn left to do in the background
+    # Waits for the background work of its turn.
+    asyncio.run(habitus.hosted_conversations.end_conversation("c1"))
+    for thread in threading.enumerate():
+        if thread.name == "habitus-housekeeping":
+            thread.join()
 
 
 @contextmanager

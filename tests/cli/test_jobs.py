@@ -45,7 +45,7 @@ def test_what_is_left_to_a_worker_is_done_by_one(direct: Direct, tmp_path: Path)
     [
         (
             ("add", "knit"),
-            "There are no jobs of the kind 'knit'. There are: curate, dream, import, improve, index, learn,",
+            "There are no jobs of the kind 'knit'. There are: curate, draft-tasks, dream, import, improve, index,",
         ),
         (("add", "import"), "'import' does not take 0 words. Say where from"),
         (("schedule", "set", "dream", "at times"), "can't be 'at times': write off, hourly, 'daily at 3:30'"),

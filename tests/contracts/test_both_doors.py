@@ -204,6 +204,7 @@ PREPARED: dict[str, Prepare] = {
     "tasks edit": _with_task(tasks.edit_task.example),
     "tasks remove": _with_task(tasks.remove_task.example),
     "tasks check": _with_task(tasks.check_tasks.example),
+    "tasks draft": _with_skill(tasks.draft_tasks.example),
     "lessons show": lambda habitus: {"id": _a_lesson(habitus)},
     "lessons edit": lambda habitus: {"id": _a_lesson(habitus), "text": "Dates are ISO.", "expect": '"1"'},
     "lessons remove": lambda habitus: {"ids": (_a_lesson(habitus),)},

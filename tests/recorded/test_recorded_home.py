@@ -16,6 +16,8 @@ from tests.recorded.record import ARCHIVE, read_back
 
 # Keys of the recorded answers that have another name today.
 RENAMED = {"change": "change_id", "who": "caller", "given": "arguments", "done": "parts_done", "of": "parts_total"}
+# Cases pass on one interpreter and platform; another one has not run them yet.
+MACHINE_BOUND = {"proved_on"}
 ADDED = {"source_kind", "weak_failures", "ran_without_error", "no_feedback", "links"}
 STATES = {"waiting": "pending", "carrying": "applying", "parked": "dead-lettered"}
 STAMPS = {"alembic_version", "schema_compatibility"}
@@ -39,15 +41,14 @@ def test_all_that_was_recorded_is_read_back(place: Path) -> None:
     )
     # Whether steps succeeded was a guess when a turn ended; since 0029 somebody has to say so.
     recorded["skills show tea"][0] |= {"counters.succeeded": 0}
-    for command, rows in _without_added(read_back(place)).items():
-        assert rows == recorded.pop(command), command
+    for command, rows in _without(read_back(place), ADDED | MACHINE_BOUND).items():
+        assert rows == _without(recorded.pop(command), MACHINE_BOUND), command
     assert recorded == {}
 
 
-def _without_added(told: Any) -> Any:
-    """The answers without the keys that the earlier release did not have."""
+def _without(answers: Any, keys: set[str]) -> Any:
     return json.loads(
-        json.dumps(told), object_hook=lambda row: {key: value for key, value in row.items() if key not in ADDED}
+        json.dumps(answers), object_hook=lambda row: {key: value for key, value in row.items() if key not in keys}
     )
 
 

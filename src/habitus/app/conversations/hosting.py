@@ -113,6 +113,7 @@ class HostedConversations:
         finally:
             self._loop.close()
             self._serving.close()
+            self._housekeeper.wait()
 
     async def _begin_turn(self, request: HostTurnRequest) -> HostedTurnRunner:
         id = request.conversation or generate_id()

@@ -30,6 +30,7 @@ _FILE = "housekeeping.json"
 _INTERVAL = timedelta(days=1)
 # How often a resident process checks whether a day has passed.
 _CHECK_INTERVAL_S = 600.0
+_SHUTDOWN_WAIT_S = 5.0
 # About a megabyte, which takes some milliseconds.
 _PAGES_PER_STEP = 256
 
@@ -50,6 +51,7 @@ class Housekeeper:
         self._home = home
         self._next_check = 0.0
         self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
 
     def start_if_due(self) -> None:
         """Start the housekeeping in a thread of its own if it is due; cheap enough for every turn."""
@@ -57,9 +59,16 @@ class Housekeeper:
             if time.monotonic() < self._next_check:
                 return
             self._next_check = time.monotonic() + _CHECK_INTERVAL_S
-        threading.Thread(
-            target=run_due_housekeeping, args=(self._home,), name="habitus-housekeeping", daemon=True
-        ).start()
+            self._thread = threading.Thread(
+                target=run_due_housekeeping, args=(self._home,), name="habitus-housekeeping", daemon=True
+            )
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for a housekeeping that is under way, at most five seconds: what it does survives being cut off."""
+        with self._lock:
+            if self._thread is not None:
+                self._thread.join(_SHUTDOWN_WAIT_S)
 
 
 def run_due_housekeeping(home: Home) -> HousekeepingReport | None:

@@ -140,6 +140,7 @@ def run_home_worker(
         run_worker(engine, done, _choose_liveness(engine), config) as name,
     ):
         yield name
+    housekeeper.wait()
 
 
 @contextmanager
