@@ -59,7 +59,7 @@ SPLITS: Mapping[str, str] = {
     "plus": "+",
     "joined literals": '" + "',
     "joined lines": "' +\n  '",
-    **{f"invisible {ord(letter):04x}": letter for letter in "\u200b\u200c\u200d\u2060\ufeff\u00ad"},
+    **{f"invisible {ord(letter):04x}": letter for letter in "\u200b\u200c\u200d\u2060\ufeff\u00ad\U000e0041"},
 }
 
 WAYS: Mapping[str, Callable[[str], str]] = {

@@ -137,7 +137,7 @@ BOXED = pytest.mark.skipif(probe_machine().bubblewrap is None, reason="bubblewra
 
 
 @BOXED
-@pytest.mark.req("IM-04", "SB-09")
+@pytest.mark.req("IM-10", "SB-09")
 def test_a_solver_reaches_neither_files_nor_processes_nor_hosts_nor_keys_of_the_person(direct: Direct) -> None:
     command, home = furnish(direct), direct.cli.user_home
     (home / ".ssh").mkdir()
@@ -193,7 +193,7 @@ def _sign_in(direct: Direct, expires: float) -> Path:
 
 
 @BOXED
-@pytest.mark.req("IM-04")
+@pytest.mark.req("IM-10")
 def test_a_renewed_sign_in_comes_back_and_anything_else_does_not(direct: Direct) -> None:
     command, file = furnish(direct), _sign_in(direct, time.time() + 90_000)
     renew = """own="$CLAUDE_CONFIG_DIR/.credentials.json"\n[ -L "$own" ] && exit 3\n"""
@@ -205,7 +205,7 @@ def test_a_renewed_sign_in_comes_back_and_anything_else_does_not(direct: Direct)
 
 
 @BOXED
-@pytest.mark.req("IM-04")
+@pytest.mark.req("IM-10")
 def test_a_renewed_token_is_written_back(direct: Direct) -> None:
     command, file = furnish(direct), _sign_in(direct, time.time() + 90_000)
     renew = f"""own="$CLAUDE_CONFIG_DIR/.credentials.json"
@@ -214,7 +214,7 @@ sed s/old/new/ "$own" > "$own.x" && mv "$own.x" "$own"; echo '{claude("X")}'"""
     assert json.loads(file.read_text())["claudeAiOauth"]["accessToken"] == "new"
 
 
-@pytest.mark.req("IM-04")
+@pytest.mark.req("IM-10")
 def test_a_sign_in_that_expires_during_the_run_is_refused_first(direct: Direct) -> None:
     command, _ = furnish(direct), _sign_in(direct, time.time() + 60)
     env = put_program(direct, f"""echo '{claude("ALTBERG")}'""")
@@ -235,7 +235,7 @@ def test_an_agent_whose_own_sandbox_does_not_start_counts_for_nothing(direct: Di
 
 
 @BOXED
-@pytest.mark.req("IM-04")
+@pytest.mark.req("IM-10")
 def test_the_box_grants_the_provider_of_the_person_and_no_host_that_a_skill_names(tmp_path: Path) -> None:
     solver, room = find_solver("codex"), tmp_path / "room"
     theirs = tmp_path / "person" / ".codex" / "config.toml"
@@ -253,7 +253,7 @@ def test_the_box_grants_the_provider_of_the_person_and_no_host_that_a_skill_name
     assert open_box(solver, replace(question, is_boxed=False), room / "work") is None
 
 
-@pytest.mark.req("IM-04")
+@pytest.mark.req("IM-10")
 async def test_folders_of_killed_runs_are_swept_and_those_in_use_stay(tmp_path: Path) -> None:
     (left := tmp_path / "habitus-ask-left").mkdir()
     async with temporary_workspace(tmp_path) as used:

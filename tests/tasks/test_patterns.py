@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from habitus.errors import Invalid, ToolFailed
 from habitus.tasks.checks import parse_check
+from habitus.tasks.files import read_tasks
 from habitus.tasks.judging import judge_submission
 from habitus.tasks.model import Submission, Task
 from habitus.tasks.patterns import find_match
@@ -35,6 +36,18 @@ async def test_a_pattern_that_backtracks_for_ever_is_answered_at_once() -> None:
         assert not judged.outcome.is_ok
     assert not fits_schema({"type": "string", "pattern": "^(a|aa)+$"}, "a" * 5_000 + "!")
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.req("IM-01", "IM-02")
+def test_patterns_that_would_compile_for_hours_are_refused_with_their_file() -> None:
+    with pytest.raises(Invalid, match=r"pattern too large.*Use smaller repetitions"):
+        parse_check({"kind": "matches", "pattern": r"[\pL]{0,1000}z"}, "the test")
+    task = "[[task]]\nrequest = '{}'\nmatches = '{}'\n"
+    many = "".join(task.format(number, rf"[\pL]{{0,{500 + number}}}") for number in range(50))
+    with pytest.raises(Invalid, match="The patterns of a file are too large together"):
+        read_tasks(many, about="a file")
+    ordinary = "".join(task.format(number, rf"(?i)\b{number} (total|sum)s?\b\D{{0,20}}\d+") for number in range(500))
+    assert len(read_tasks(ordinary, about="a file")) == 500
 
 
 @pytest.mark.req("IM-01")

@@ -32,6 +32,7 @@ PLANTED = [
         ".g\u200cit/hooks/x",
     ),
     *(".git./config", ".git /config", "git~1/config", "GIT~2/hooks/x", "\ufeff.envrc", ".\uff47it/config"),
+    *("lefthook.toml", ".windsurf/hooks.json", "crush.json", ".zed/settings.json", ".pdbrc", "r/.Rprofile"),
     *(".claude./settings.json", "claude~1/settings.json", ".Husky/pre-commit", ".git::$INDEX_ALLOCATION/config"),
 ]
 ORDINARY = [

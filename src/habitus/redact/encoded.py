@@ -23,7 +23,8 @@ _NOT_IN_URLS = re.compile(r"[\s\"'<>\\`]")
 _ESCAPE = re.compile(r"\\{1,7}(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2})|&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[a-z]{2,8});")
 # Characters that take no room on the screen: `sk-` with one of them inside still looks like `sk-`.
 INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]+"
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+    "\U000e0000-\U000e0fff]+"
 )
 _FIRST_ESCAPES = {"\\": re.compile(r"\\[ux][0-9A-Fa-f]{2}"), "&": re.compile(r"&(?:#[0-9xX]|[a-z]{2,8};)")}
 _NOT_IN_WORDS = re.compile(r"[\s\"'<>`]")

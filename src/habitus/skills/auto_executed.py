@@ -23,7 +23,10 @@ _FILES = frozenset(
         *(".idea/workspace.xml", ".claude/settings.json", ".claude/settings.local.json", ".cursor/mcp.json"),
         *(".cursor/hooks.json", ".codex/config.toml", ".codex/hooks.json", ".gemini/settings.json", ".roo/mcp.json"),
         *("opencode.json", "opencode.jsonc", ".kiro/settings/mcp.json", ".pre-commit-config.yaml", ".lefthook.yml"),
-        *("lefthook.yml", ".gitmodules", ".gitconfig"),
+        *("lefthook.yml", ".lefthook.toml", "lefthook.toml", ".lefthook.json", "lefthook.json"),
+        *(".gitmodules", ".gitconfig"),
+        *(".windsurf/hooks.json", ".windsurf/mcp.json", ".crush.json", "crush.json", ".junie/mcp/mcp.json"),
+        *(".zed/settings.json", ".trae/mcp.json", ".pnpmfile.cjs", ".pdbrc", ".irbrc", ".pryrc", ".rprofile"),
     }
 )
 # Every file in these folders is executed or obeyed.

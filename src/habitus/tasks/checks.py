@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, get_args
 
 from habitus.errors import Invalid, ToolFailed, did_you_mean
-from habitus.tasks.patterns import compile_pattern
+from habitus.tasks.patterns import measure_pattern
 from habitus.tasks.schema import Json, validate_shape
 
 _RUBRIC = 0.25  # weight relative to a check that no model judges
@@ -227,7 +227,7 @@ def _find_problem(check: Check) -> str:
             return find_path_problem(path) or ("" if parse_csv_rows(table) else "'table' has no header")
         case MatchesCheck(pattern=pattern):
             try:
-                compile_pattern(pattern)
+                measure_pattern(pattern)
             except Invalid as error:
                 return f"{error.message} {error.hint}".rstrip(".")
             return "" if pattern else "'pattern' is empty"

@@ -20,10 +20,14 @@ from habitus.tasks.checks import (
     parse_check,
 )
 from habitus.tasks.model import Task, TaskOrigin, TaskOriginKind, TaskSolution, compute_task_id
+from habitus.tasks.patterns import measure_pattern
 from habitus.tasks.schema import Json
 
 MAX_FIELD_CHARS = 20_000  # characters of one text
 MAX_TASKS = 1_000  # tasks of one file
+_MAX_CHECKS = 100  # of one task
+# Instructions of all patterns of a file together: a stranger's file could compile for hours otherwise.
+_MAX_PATTERN_SIZE = 4_000_000
 _FIELDS = ("id", "request", "payload", "files", "setup", "check", "origin", "reviewed_by", "domain", "reference")
 _KNOWN = (*_FIELDS, "wrong", "expect", "matches", "validator", "task")
 _REQUESTS = ("request", "task", "query", "prompt")
@@ -39,11 +43,17 @@ def read_tasks(text: str, *, about: str) -> tuple[Task, ...]:
         raise Invalid(f"{about} has '{unknown[0] if unknown else 'task'}' where [[task]] belongs.", hint=_FORM)
     if len(listed) > MAX_TASKS:
         raise Invalid(f"{about} has {len(listed):,} tasks.", hint=f"{MAX_TASKS:,} is the most.")
-    tasks = tuple(parse_task(row, f"task {number} of {about}") for number, row in enumerate(listed, 1))
+    tasks: list[Task] = []
+    size = 0
+    for number, row in enumerate(listed, 1):
+        tasks.append(parse_task(row, f"task {number} of {about}"))
+        size += sum(measure_pattern(check.pattern) for check in tasks[-1].checks if isinstance(check, MatchesCheck))
+        if size > _MAX_PATTERN_SIZE:
+            raise Invalid(f"The patterns of {about} are too large together.", hint="Use smaller repetitions.")
     ids = [task.id for task in tasks]
     if twice := next((id for id in ids if ids.count(id) > 1), ""):
         raise Invalid(f"{about} has two tasks with the id '{twice}'.", hint="Give one of them another.")
-    return tasks
+    return tuple(tasks)
 
 
 def parse_toml(text: str, *, about: str) -> dict[str, Any]:
@@ -127,6 +137,8 @@ def _parse_checks(given: Mapping[str, Any], where: str) -> tuple[Check, ...]:
     rows = given.get("check", [])
     if not isinstance(rows, list):
         raise Invalid(f"'check' is not a list in {where}.", hint=_FORM)
+    if len(rows) > _MAX_CHECKS:
+        raise Invalid(f"{where} has {len(rows):,} checks.", hint=f"{_MAX_CHECKS} is the most.")
     found: list[Check] = [parse_check(_decode_json_field(row, "value", where), where) for row in rows]
     found += [ContainsCheck(text=text) for text in _parse_texts(given, "expect", where)]
     if matches := _parse_text(given, "matches", where):

@@ -9,9 +9,13 @@ from typing import Any
 
 from habitus.errors import Invalid
 
-CompiledPattern = Any  # the engine has no types
+_CompiledPattern = Any  # the engine has no types
 
-LONGEST_PATTERN = 1_000  # characters
+_LONGEST_PATTERN = 1_000  # characters
+# Bytes of a pattern while it is only measured: more than this is refused before it takes a second to compile.
+_MEASURED_MEMORY = 16 << 20
+# With less memory the engine falls back to a slower search: seconds instead of a fraction of one.
+_SEARCH_MEMORY = 64 << 20
 _HINT = "Look-around and back-references are not supported: write it without, or as two checks."
 # Python's classes include all of Unicode, RE2's only ASCII. `\b` can't be translated and stays ASCII.
 _CLASSES = {"w": r"\pL\pN_", "d": r"\p{Nd}", "s": r"\s\v\x{85}\pZ"}
@@ -19,33 +23,35 @@ _NEGATED_CLASSES = {"W": "w", "S": "s"}
 _UNICODE_ESCAPES = {"u": 4, "U": 8}
 
 
-def compile_pattern(pattern: str) -> CompiledPattern:
-    """Compile a pattern in Python's syntax; raise `Invalid` if the engine can't express it."""
-    if len(pattern) > LONGEST_PATTERN:
-        raise Invalid(f"The pattern has {len(pattern):,} characters.", hint=f"Keep it below {LONGEST_PATTERN:,}.")
-    return _compile(pattern)
+@lru_cache(maxsize=4_096)
+def measure_pattern(pattern: str) -> int:
+    """Return the number of instructions that a pattern compiles to; raise `Invalid` if the engine can't express it."""
+    if len(pattern) > _LONGEST_PATTERN:
+        raise Invalid(f"The pattern has {len(pattern):,} characters.", hint=f"Keep it below {_LONGEST_PATTERN:,}.")
+    return int(_compile(pattern, _MEASURED_MEMORY).programsize)
 
 
 def find_match(pattern: str, text: str) -> bool:
-    """Return whether the pattern matches anywhere in the text."""
-    return compile_pattern(pattern).search(_replace_surrogates(text)) is not None
+    """Return whether the pattern, in Python's syntax, matches anywhere in the text."""
+    measure_pattern(pattern)
+    return _compile(pattern, _SEARCH_MEMORY).search(_replace_surrogates(text)) is not None
 
 
 @lru_cache(maxsize=8)  # each may take its memory
-def _compile(pattern: str) -> CompiledPattern:
+def _compile(pattern: str, memory: int) -> _CompiledPattern:
     import re2  # native code, for those who check tasks
 
     options = re2.Options()
     # The engine would print each refused pattern to the terminal.
     options.log_errors = False
-    # With less memory the engine falls back to a slower search: seconds instead of a fraction of one.
-    options.max_mem = 64 << 20
+    options.max_mem = memory
     try:
         return re2.compile(_translate_pattern(_replace_surrogates(pattern)), options)
     except re2.error as error:
         said = error.args[0] if error.args else ""
         problem = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-        raise Invalid(f"'{pattern[:80]}' is not a pattern: {problem}.", hint=_HINT) from None
+        hint = "Use smaller repetitions." if "too large" in problem else _HINT
+        raise Invalid(f"'{pattern[:80]}' is not a pattern: {problem}.", hint=hint) from None
 
 
 def _replace_surrogates(text: str) -> str:
