@@ -178,6 +178,35 @@ echo '{claude("LEAKS")}' | sed "s:LEAKS:${{leaks:-NONE}}:"
     assert left == []
 
 
+@pytest.mark.req("IM-10")
+def test_without_a_box_only_the_persons_own_skills_are_solved_and_seen(direct: Direct, tmp_path: Path) -> None:
+    command = furnish(direct)
+    theirs = tmp_path / "theirs" / "sum-up"
+    theirs.mkdir(parents=True)
+    (theirs / "SKILL.md").write_text("---\nname: sum-up\ndescription: Sums up a list.\n---\n1. Add up.\n")
+    direct.ok("skills", "import", str(theirs.parent))
+    direct.ok("tasks", "add", "sum-up", "--request", "x", "--expect", "y", "--id", "mine")
+    own = direct.home / "skills" / "water-plants"
+    own.mkdir()
+    (own / "SKILL.md").write_text(SKILL.replace("name-a-town", "water-plants"))
+    seen = tmp_path / "seen"
+    script = (
+        f"""for one in "$CLAUDE_CONFIG_DIR"/skills/*; do echo "${{one##*/}}" >> '{seen}'; done; echo '{claude("X")}'"""
+    )
+    # No folder of the system, where bubblewrap is.
+    env = {"PATH": put_program(direct, script)["PATH"].partition(":")[0]}
+    plan = direct.ok(*command[:-1], "--solver", "claude-code", "--dry-run", env=env)
+    assert "can read your files, reach the network and start programs, so it solves only with skills of your" in plan
+    direct(*command, "--solver", "claude-code", "--budget", "$5", env=env)
+    others = {"name-a-town", "water-plants"}
+    assert others <= set(seen.read_text().split())
+    assert "sum-up" not in seen.read_text()
+
+    refused = direct("skills", "improve", "sum-up", *command[3:], "--solver", "claude-code", "--budget", "$5", env=env)
+    assert refused.code == 1
+    assert "Claude Code can't be held on this machine, and 'sum-up' is not yours: it was imported from" in refused.err
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()

@@ -25,9 +25,14 @@ from habitus.skills.library import Library
 _MOST_CREDENTIAL_BYTES = 1 << 20
 
 
+def is_available() -> bool:
+    """Return whether this machine has a box for solver programs."""
+    return probe_machine().bubblewrap is not None
+
+
 def describe_access(solver: SolverProgram) -> str:
     """Describe what the solver can reach on this machine."""
-    if probe_machine().bubblewrap is None:
+    if not is_available():
         return (
             "There is no bubblewrap here to hold it: it can read your files, reach the network and start programs, so "
             "it solves only with skills of your own"
@@ -57,7 +62,7 @@ _ADDRESS = re.compile(r"""base_?url"?\s*[:=]\s*"(https?://[^"]+)""", re.IGNORECA
 
 def refuse_unboxed(library: Library, skill: str, solver: SolverProgram) -> None:
     """Raise `Refused` if the solver would run without a box on the text of somebody else."""
-    if probe_machine().bubblewrap is not None:
+    if is_available():
         return
     with suppress(NotFound):
         if origin := library.describe_unreviewed_origin(library.find(skill)):

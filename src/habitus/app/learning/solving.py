@@ -40,7 +40,6 @@ from habitus.llm.agents.running import ProgramAnswer, run_call, temporary_worksp
 from habitus.llm.agents.solvers import SolverProgram, find_solver
 from habitus.llm.model import CompletionRequest, PersonMessage, ProviderError, TextContent
 from habitus.sandbox.inside import folders
-from habitus.sandbox.machine import probe_machine
 from habitus.settings import AccMode, EvidenceSettings, MemoryMode
 from habitus.skills import names
 from habitus.skills.layers.layer import USER_LAYER
@@ -84,11 +83,13 @@ async def open_own_agent_solver(
 
 
 @asynccontextmanager
-async def open_temporary_home(home: Home, name: str, tree: Tree, *, folder: Path | None = None) -> AsyncIterator[Home]:
+async def open_temporary_home(
+    home: Home, name: str, tree: Tree, *, folder: Path | None = None, is_held: bool = True
+) -> AsyncIterator[Home]:
     """Open a temporary home with this version of one skill, among the bundled skills and a sample of the person's.
 
-    It shares no tasks, memory or secrets with the real home. If a process is killed, its folder is removed with old
-    scratchpads.
+    Skills that nobody has reviewed are in the sample only if the solver `is_held`. The home shares no tasks, memory or
+    secrets with the real one. If a process is killed, its folder is removed with old scratchpads.
     """
     folder = folder or home.writable_dir / SESSION_PADS_DIR / f"rollouts-{generate_id()}"
     person = folder / "person"
@@ -116,7 +117,7 @@ async def open_temporary_home(home: Home, name: str, tree: Tree, *, folder: Path
         opened = await asyncio.to_thread(open_home, settings, clock=home.clock, has_pages=False)
         try:
             await asyncio.to_thread(opened.skills.write_tree, USER_LAYER, name, shown, opened.build_author())
-            await asyncio.to_thread(_copy_competitors, home.skills, opened.skills, name, opened.build_author())
+            await asyncio.to_thread(_copy_competitors, home.skills, opened.skills, name, opened.build_author(), is_held)
             await asyncio.to_thread(_copy_approval, home, opened, name)
             yield opened
         finally:
@@ -125,7 +126,7 @@ async def open_temporary_home(home: Home, name: str, tree: Tree, *, folder: Path
         await asyncio.to_thread(folders.remove_folder, str(folder))
 
 
-def _copy_competitors(skills: Library, apart: Library, name: str, author: Author) -> None:
+def _copy_competitors(skills: Library, apart: Library, name: str, author: Author, is_held: bool) -> None:
     """Copy a sample of the person's other skills, the same for both versions, so that an edited description competes.
 
     Their code is not approved in the temporary home, and their eval files stay behind.
@@ -135,6 +136,7 @@ def _copy_competitors(skills: Library, apart: Library, name: str, author: Author
         item
         for item in skills.list_skills()
         if item.name not in there and item.state is SkillState.OK and item.summary is not None
+        if is_held or not skills.describe_unreviewed_origin(item)
     ]
     drawn = sorted(others, key=lambda item: hashlib.sha256(f"{name}\0{item.name}".encode()).digest())
     for item in drawn[:_MENU_SAMPLE]:
@@ -260,9 +262,10 @@ async def open_program_solver(
     await asyncio.to_thread(solver_box.refuse_unboxed, home.skills, skill, solver)
     # Not below the temporary folder, where Codex refuses to start its own helper.
     parent = home.settings.user_home / ".cache" / "habitus"
+    is_held = await asyncio.to_thread(solver_box.is_available)
     async with (
         temporary_workspace(parent) as room,
-        open_temporary_home(home, skill, tree, folder=room / "home") as apart,
+        open_temporary_home(home, skill, tree, folder=room / "home", is_held=is_held) as apart,
     ):
         yield ProgramSolver(apart, skill, solver, name.partition(":")[2], budget, model, parent)
 
@@ -324,7 +327,7 @@ class ProgramSolver:
             model=self.model,
             workspace=room,
             environ=os.environ,
-            is_boxed=probe_machine().bubblewrap is not None,
+            is_boxed=solver_box.is_available(),
         )
         ask = CompletionRequest(system="", messages=(PersonMessage(parts=(TextContent(text=prompt),)),))
         # The most that the run may use is reserved and kept if it fails, because its real usage is unknown then.
