@@ -83,10 +83,8 @@ def test_every_read_is_answered_from_the_copy_and_leaves_no_trace_in_the_log(
         caplog.clear()
         cutting = threading.Timer(0.5, line.cut)
         cutting.start()
-        followed = here.ask(
-            Call(route="GET /automation/live", who="bob", path="/automation/live", sent=Sent(), is_page=True)
-        )
-        assert followed.status_code == 200  # until the database was away: a job waits, so there is no other end
+        followed = here.ask(Call(route="GET /live", who="bob", path="/live", sent=Sent(), is_page=True))
+        assert followed.status_code == 200  # until the database was away: it has no other end
         cutting.join()
         wait_until(lambda: AS_OF_HEADER in here.ask(reads[0]).headers)
         for call, there in zip(reads, before, strict=True):
@@ -103,7 +101,7 @@ def pages() -> list[str]:
         for route in build_application().routes
         if isinstance(route, APIRoute) and "GET" in (route.methods or ())
     ]
-    aside = ("/enter", "{rest:path}", "/changes", "/file")  # the owner's, or not without more than an address
+    aside = ("/enter", "{rest:path}", "/changes", "/file", "/live")  # the owner's, or not without more than an address
     return [path for path in reads if not path.startswith(API_ROOT) and not path.endswith(aside)]
 
 

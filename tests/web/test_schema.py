@@ -31,8 +31,7 @@ from starlette.types import ASGIApp
 from habitus.app import Habitus
 from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.web.api import events, skills
-from habitus.web.pages import chat
-from habitus.web.pages import jobs as jobs_page
+from habitus.web.pages import chat, shared_routes
 from habitus.web.security import SignInKeys
 from tests.web.conftest import HOST, standing
 from tests.web.furnished import furnish_with_life
@@ -85,7 +84,7 @@ def test_what_works_in_a_handler_works_in_a_thread() -> None:
         events.stream_job_events,
         skills.replace_skill_file,
         chat.stream_chat_events,
-        jobs_page.stream_job_list,
+        shared_routes.stream_changes,
     }
 
 

@@ -169,6 +169,33 @@ def test_what_somebody_else_teaches_stays_out_of_the_owners_pages(stranger: Test
 
 
 @pytest.mark.req("CL-04")
+def test_a_compressed_page_has_another_token_each_time_and_all_of_them_work(
+    browser: TestClient, habitus: Habitus
+) -> None:
+    """One that stays the same could be guessed from the sizes of compressed pages that repeat what was asked."""
+    pages = [browser.get("/settings") for _ in range(3)]
+    assert [page.headers["content-encoding"] for page in pages] == ["gzip"] * 3
+    tokens = [re.findall(r'"X-CSRF": "(\w+)"', page.text)[0] for page in pages]
+    assert len({token[:40] for token in tokens} | {token[40:] for token in tokens}) == 6
+    for token in tokens:
+        assert browser.post(SWITCH, headers={"X-CSRF": token}, data={"on": "false"}).status_code == 200
+    assert browser.post(SWITCH, headers={"X-CSRF": tokens[0][:40] + tokens[1][40:]}).status_code == 403
+
+
+@pytest.mark.req("CL-02")
+def test_static_files_are_kept_for_good_and_sent_compressed(browser: TestClient) -> None:
+    editor = re.findall(r'src="(/static/\w+/vendor/codemirror.js)"', browser.get("/new").text)[0]
+    sent = browser.get(editor)
+    assert sent.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert int(sent.headers["content-length"]) < 150_000 < len(sent.content)
+    other = browser.get("/static/0123456789ab/vendor/codemirror.js")  # of a page that an earlier version has sent
+    assert (other.content, other.headers["cache-control"]) == (sent.content, "no-cache")
+    assert browser.get(editor, headers={"If-None-Match": sent.headers["etag"]}).status_code == 304
+    plain = browser.get(editor, headers={"Accept-Encoding": "identity"})
+    assert ("content-encoding" in plain.headers, plain.content) == (False, sent.content)
+
+
+@pytest.mark.req("CL-04")
 def test_nobody_looks_who_has_not_signed_in(stranger: TestClient, keys: SignInKeys) -> None:
     assert [stranger.get(path).status_code for path in ("/", "/skills", "/lessons", "/inbox")] == [401] * 4
     assert stranger.get("/static/habitus.css").status_code == 200

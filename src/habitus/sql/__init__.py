@@ -32,6 +32,8 @@ from habitus.sql.schema import (
     migrate_database,
 )
 from habitus.sql.transactions import (
+    NOTIFICATION_CHANNEL,
+    announce_tables,
     count_open_transactions,
     get_last_commit,
     has_open_write,
@@ -45,7 +47,9 @@ __all__ = [
     "BASELINE",
     "DEFAULT_POOL_SIZE",
     "HEAD",
+    "NOTIFICATION_CHANNEL",
     "UtcDateTime",
+    "announce_tables",
     "as_user",
     "build_sqlite_url",
     "count_open_transactions",

@@ -1,18 +1,21 @@
 """Notifications of changes that other hosts make to a shared database, through PostgreSQL's LISTEN.
 
-Without them (SQLite, a pooler in transaction mode, a cut connection) readers query the database each time.
+Without them (SQLite, a pooler in transaction mode, a cut connection) readers query the database each time. Open pages
+follow `read_marker`, which on SQLite is one `PRAGMA data_version`.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import sqlalchemy as sa
 
@@ -39,27 +42,26 @@ class ChangeTopic(StrEnum):
     PROPOSALS = "skill_proposals"
     PEOPLE = "sign_ins"
     SWITCHES = "switches"
+    TURNS = "turns"
+    OUTCOMES = "outcomes"
+    JOBS = "jobs"
 
 
 def notify_change(conn: sa.Connection, topic: ChangeTopic) -> None:
     """Announce a change to a table that has no trigger, when the transaction commits."""
-    if conn.dialect.name == "postgresql":
-        conn.execute(_NOTIFY_QUERY, {"topic": topic.value})
-
-
-# Channels are per database, so the workspace has to be part of the name.
-_CHANNEL = "'habitus_' || md5(current_schema())"
-_NOTIFY_QUERY = sa.text(f"SELECT pg_notify({_CHANNEL}, :topic)")
+    sql.announce_tables(conn, [topic.value])
 
 
 class ChangeFeed:
     """The change notifications of one database, shared by everything in this process that uses it."""
 
     def __init__(self, engine: sa.Engine) -> None:
+        self.key = sql.get_database_key(engine)
         self._engine = engine
         self._lock = threading.Lock()
         self._listeners = 0
         self._thread: _NotificationListener | None = None
+        self._version: sqlite3.Connection | None = None
         self._known: dict[tuple[ChangeTopic, Hashable], tuple[Hashable, Any]] = {}
 
     def start(self) -> None:
@@ -75,6 +77,9 @@ class ChangeFeed:
         with self._lock:
             self._listeners = max(0, self._listeners - 1)
             gone, self._thread = (self._thread, None) if not self._listeners else (None, self._thread)
+            if self._version is not None and not self._listeners:
+                self._version.close()
+                self._version = None
         if gone is not None:
             gone.stop()
 
@@ -82,6 +87,22 @@ class ChangeFeed:
         """Return a token that changes with every announced change; None while notifications do not work."""
         thread = self._thread
         return None if thread is None or not thread.is_receiving else (thread.name, thread.change_counts[topic])
+
+    def read_marker(self) -> str | None:
+        """Return a token that changes with every commit by any process; None while changes go unnoticed."""
+        if self._engine.dialect.name == "sqlite":
+            return self._read_data_version()
+        thread = self._thread
+        return None if thread is None or not thread.is_receiving else f"{thread.name} {thread.count_changes()}"
+
+    def _read_data_version(self) -> str | None:
+        # The number compares only with earlier ones of the same connection, so this one stays open.
+        with self._lock, suppress(sqlite3.Error):
+            if self._version is None:
+                address = f"file:{quote(str(self._engine.url.database))}?mode=ro"
+                self._version = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
+            return f"{id(self._version)} {self._version.execute('PRAGMA data_version').fetchone()[0]}"
+        return None
 
     def fetch_cached(self, topic: ChangeTopic, fetch: Callable[[], T], *, key: Hashable = None) -> T:
         """Return the result of `fetch`, cached until the next change of the topic by any host.
@@ -134,6 +155,9 @@ class _NotificationListener(threading.Thread):
                 self.is_receiving = False
             self._stopped.wait(_RETRY_DELAY_S)
 
+    def count_changes(self) -> int:
+        return sum(self.change_counts.values())
+
     def stop(self) -> None:
         self._stopped.set()
         with suppress(StorageFailed):
@@ -143,7 +167,7 @@ class _NotificationListener(threading.Thread):
 
     def _listen_until_stopped(self) -> None:
         with sql.read_transaction(self._engine) as conn:
-            channel = conn.execute(sa.text(f"SELECT {_CHANNEL}")).scalar_one()
+            channel = conn.execute(sa.text(f"SELECT {sql.NOTIFICATION_CHANNEL}")).scalar_one()
         with sql.translate_storage_errors(self._engine), self._engine.connect() as kept:
             kept.execution_options(isolation_level="AUTOCOMMIT")
             try:

@@ -6,7 +6,7 @@ A write transaction takes the write lock when it begins, so its reads stay valid
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -42,6 +42,7 @@ def write_transaction(engine: sa.Engine, *, durable: bool = False, lock: str = "
             if lock:
                 _acquire_advisory_lock(engine, conn, lock)
             yield conn
+            announce_tables(conn, touched & _ANNOUNCED_TABLES)
     # Only after the commit: earlier, another thread could cache what it read before it.
     _commits.update({(get_database_key(engine), table): object() for table in touched})
 
@@ -77,6 +78,21 @@ def read_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
         _register_transaction(engine, conn),
     ):
         yield conn
+
+
+# Channels are per database, so the workspace has to be part of the name.
+NOTIFICATION_CHANNEL = "'habitus_' || md5(current_schema())"
+# Tables without a trigger that many functions write to.
+_ANNOUNCED_TABLES = frozenset({"turns", "outcomes", "jobs"})
+
+
+def announce_tables(conn: sa.Connection, tables: Collection[str]) -> None:
+    """Announce changes to these tables to all hosts of a PostgreSQL database when the transaction commits."""
+    if tables and conn.dialect.name == "postgresql":
+        query = sa.text(
+            f"SELECT pg_notify({NOTIFICATION_CHANNEL}, topic) FROM unnest(CAST(:topics AS text[])) AS topic"
+        )
+        conn.execute(query, {"topics": list(tables)})
 
 
 def count_open_transactions() -> int:

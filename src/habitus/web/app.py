@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection
 from importlib.metadata import version
 
-from starlette.staticfiles import StaticFiles
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
 from habitus.access import Access
 from habitus.app.operating.people import open_user_accounts
 from habitus.web.api import events, skills, use_case_routes
 from habitus.web.api.wording import API_ROOT
+from habitus.web.data_changes import ChangeWatcher
 from habitus.web.home_pool import HomePool, OfflineRetryMiddleware
 from habitus.web.pages import activity, chat, home, inbox, jobs, lists, settings, shared_routes, skill_tasks
 from habitus.web.pages import lessons as lesson_pages
 from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
 from habitus.web.problems import ERROR_RESPONSES, register_error_handlers
-from habitus.web.rendering import STATIC_DIRECTORY
 from habitus.web.routing import AccessCheckedApp, RouteAccessRule
 from habitus.web.security import SecurityMiddleware, SignInKeys, TrustedProxy
+from habitus.web.static_files import StaticFileApp
+
+# Level 9 takes three times as long for 2 % less.
+_GZIP_LEVEL = 5
 
 
 def make_web_app(
@@ -39,14 +43,13 @@ def make_web_app(
     """
     app = app or build_application()
     app.check_rules()
-    app.state.desks, app.state.keys = homes, keys
+    app.state.desks, app.state.keys, app.state.changes = homes, keys, ChangeWatcher(homes)
     # Users live in the database, so sign-in has to move with it when it is back.
     homes.on_reconnect(lambda home: keys.use_people(open_user_accounts(home)))
     web = homes.owner_home.settings.web
     proxy = TrustedProxy(header=web.proxy_header, addresses=web.proxies)
-    return SecurityMiddleware(
-        OfflineRetryMiddleware(app, homes), app.find_rule, keys, hosts, proxy, open_reading=open_reading
-    )
+    compressed = GZipMiddleware(OfflineRetryMiddleware(app, homes), minimum_size=1000, compresslevel=_GZIP_LEVEL)
+    return SecurityMiddleware(compressed, app.find_rule, keys, hosts, proxy, open_reading=open_reading)
 
 
 def build_application() -> AccessCheckedApp:
@@ -79,7 +82,7 @@ def build_application() -> AccessCheckedApp:
         lists,
     ):
         pages.router.add_routes_to(app, include_in_schema=False)
-    app.mount("/static", StaticFiles(directory=STATIC_DIRECTORY), name="static")
+    app.mount("/static", StaticFileApp(), name="static")
     app.declare_rule(RouteAccessRule(access=Access.PUBLIC))
     register_error_handlers(app)
     return app

@@ -55,6 +55,7 @@ class HomePool:
         self._left: list[Habitus] = []
         self._lock = threading.Lock()
         self._followers: list[Callable[[Habitus], None]] = []
+        self._at_close: list[Callable[[], None]] = []
         self._closed = threading.Event()
         self._returning = threading.Thread(target=self._wait_for_database, name="habitus-returning", daemon=True)
         if own.is_offline:
@@ -63,6 +64,10 @@ class HomePool:
     def on_reconnect(self, callback: Callable[[Habitus], None]) -> None:
         """Call `callback` with the home on the database when it replaces the snapshot."""
         self._followers.append(callback)
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call `callback` before the homes are closed."""
+        self._at_close.append(callback)
 
     def get_home(self, person: UserAccount | None, home: Habitus | None = None) -> Habitus:
         """Return a person's home, opened on first use; None is the owner."""
@@ -181,6 +186,8 @@ class HomePool:
     def close(self) -> None:
         """Stop waiting for the database and close every home opened here."""
         self._closed.set()
+        for callback in self._at_close:
+            callback()
         if self._returning.is_alive():
             self._returning.join()
         if self._copy not in (None, self.owner_home):

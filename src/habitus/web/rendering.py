@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import hashlib
 import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,10 +32,15 @@ from habitus.skills.editable_fields import EDITABLE_FIELDS
 from habitus.skills.model import Stage
 from habitus.text import format_count, replace_surrogates
 from habitus.web import charts, inbox_labels, labels, site_map
+from habitus.web.data_changes import get_change_watcher
 from habitus.web.home_pool import get_request_home
+from habitus.web.static_files import build_static_url
 
 WEB_DIRECTORY = Path(__file__).parent
-STATIC_DIRECTORY = WEB_DIRECTORY / "static"
+# A request with this header gets only the live parts of the page, each of which ends with a comment; its value is the
+# digest of those that the page has.
+_LIVE_PARTS_HEADER = "Live-Parts"
+_LIVE_PART = re.compile(r"<(?=[^>]* data-live[ >]).*?<!--live-->", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,10 +80,20 @@ def render_page(
         "now": habitus.clock(),
         "commands": site_map.find_palette_entries("", is_admin=access >= Access.ADMIN),
         "status": status,
+        "marker": get_change_watcher(request).read_marker() or "",
     }
     # A lone surrogate in a skill's text would make the whole page fail to encode.
     text = replace_surrogates(_load_templates().get_template(template).render(around | values))
-    return HTMLResponse(text, status_code=status)
+    known = request.headers.get(_LIVE_PARTS_HEADER)
+    return HTMLResponse(text, status_code=status) if known is None else _render_live_parts(text, known)
+
+
+def _render_live_parts(text: str, known: str) -> HTMLResponse:
+    """Return the live parts of a page, or nothing if the browser has just these."""
+    parts = "".join(_LIVE_PART.findall(text))
+    digest = hashlib.sha256(parts.encode()).hexdigest()[:16]
+    status = HTTPStatus.NO_CONTENT if digest == known else HTTPStatus.OK
+    return HTMLResponse("" if digest == known else parts, status_code=status, headers={_LIVE_PARTS_HEADER: digest})
 
 
 def render_fragment(template: str, **values: Any) -> HTMLResponse:
@@ -137,6 +153,7 @@ def _load_templates() -> Environment:
         "labels": labels,
         "inbox_labels": inbox_labels,
         "site_map": site_map,
+        "static": build_static_url,
         "comparisons": charts,
         "skill_fields": EDITABLE_FIELDS,
         "version": version("habitus"),

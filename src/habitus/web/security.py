@@ -135,8 +135,13 @@ class SignInKeys:
             self._people.record_activity(asker.person, datetime.fromtimestamp(self._clock(), UTC))
 
     def make_csrf_token(self, cookie: str) -> str:
-        """Return the CSRF token that belongs to this cookie."""
-        return _sign_text(self._get_people_key(), f"csrf {cookie}")
+        """Return the CSRF token that belongs to this cookie, masked anew each time.
+
+        Pages are compressed: an attacker who can measure responses could guess a token that stays the same (BREACH).
+        """
+        token = bytes.fromhex(_sign_text(self._get_people_key(), f"csrf {cookie}"))
+        mask = secrets.token_bytes(len(token))
+        return (mask + _xor_bytes(mask, token)).hex()
 
     def _get_people_key(self) -> bytes:
         self._shared = self._shared or self._people.get_signing_key()
@@ -146,6 +151,19 @@ class SignInKeys:
 def _sign_text(key: bytes, text: str) -> str:
     """Return an HMAC signature of a text."""
     return hmac.new(key, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:40]
+
+
+def _xor_bytes(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+
+
+def _unmask_token(masked: str) -> bytes:
+    """Return a CSRF token without its mask, or nothing if it is none."""
+    with suppress(ValueError):
+        given = bytes.fromhex(masked)
+        if len(given) % 2 == 0:
+            return _xor_bytes(given[: len(given) // 2], given[len(given) // 2 :])
+    return b""
 
 
 def _has_valid_signature(key: bytes, text: str, signature: str) -> bool:
@@ -279,8 +297,8 @@ class SecurityMiddleware:
             if asker.access >= required_access:
                 return None
             return _make_sign_in_refusal(path, "Unknown token." if "authorization" in headers else "Sign in first.")
-        given = headers.get("x-csrf", "").encode("utf-8", "replace")
-        if method not in SAFE_METHODS and not hmac.compare_digest(given if csrf else b"", csrf.encode()):
+        given = _unmask_token(headers.get("x-csrf", "")) if csrf else b""
+        if method not in SAFE_METHODS and not hmac.compare_digest(given, _unmask_token(csrf)):
             return make_refusal(path, HTTPStatus.FORBIDDEN, "The form has expired.", "Reload the page.")
         if asker.access < required_access:
             hint = f"Your role is {asker.access.name.lower()}; ask an admin."

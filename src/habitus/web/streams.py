@@ -1,4 +1,4 @@
-"""Server-sent events that put HTML into an open page, and the middleware that ends them on shutdown."""
+"""Server-sent events that change an open page, and the middleware that ends them on shutdown."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class LiveUpdateMode(StrEnum):
     TEXT = "text"
     # Added as an element, replacing the one with the same id.
     PART = "part"
-    # Replaces the whole content.
-    WHOLE = "whole"
     # Replaces the element itself, which stops listening.
     OVER = "over"
+    # The data changed: the page fetches its live parts.
+    CHANGED = "changed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import Form, Request, UploadFile
 from fastapi.responses import HTMLResponse
-from starlette.responses import StreamingResponse
 
 from habitus.access import Access
 from habitus.app import Habitus
 from habitus.app.library import importing, uploading
-from habitus.app.operating import jobs
 from habitus.app.operating.job_kinds import JOB_KINDS
 from habitus.app.use_cases import agents
 from habitus.app.use_cases import jobs as cases
@@ -23,9 +19,8 @@ from habitus.settings import DAYS
 from habitus.skills.sources.importing import ImportVerdict
 from habitus.text import format_count
 from habitus.web.api.schemas import RequestHome, read_upload
-from habitus.web.rendering import FlashMessage, render_fragment, render_page, render_template
+from habitus.web.rendering import FlashMessage, render_fragment, render_page
 from habitus.web.routing import LARGE_BODY_BYTES, AccessRouter
-from habitus.web.streams import LiveUpdate, LiveUpdateMode, make_event_stream
 
 router = AccessRouter()
 _MAX_SHOWN_JOBS = 50
@@ -39,48 +34,11 @@ def show_automation(request: Request, habitus: RequestHome) -> HTMLResponse:
 def render_automation(request: Request, habitus: Habitus, said: FlashMessage | None = None) -> HTMLResponse:
     """Return the automation page."""
     found = cases.list_jobs(habitus, done=True, limit=_MAX_SHOWN_JOBS).jobs
-    is_live = not all(job.state.is_over for job in found)
     planned = cases.list_schedules(habitus).schedule
     may_name_files = habitus.host.files.is_granted
     kinds = {name: kind for name, kind in JOB_KINDS.items() if may_name_files or 0 in kind.takes}
-    given: dict[str, Any] = {"jobs": found, "is_live": is_live, "kinds": kinds, "planned": planned, "days": DAYS}
+    given: dict[str, Any] = {"jobs": found, "kinds": kinds, "planned": planned, "days": DAYS}
     return render_page(request, "jobs.html", said=said, may_name_files=may_name_files, **given)
-
-
-@router.get("/automation/live", access=Access.VIEWER)
-async def stream_job_list(habitus: RequestHome) -> StreamingResponse:
-    """Stream the job list on each change until all jobs are done.
-
-    An offline snapshot has no jobs: the page keeps its content and asks again.
-    """
-    if habitus.is_offline:
-        return make_event_stream(_yield_no_updates())
-    changes = jobs.watch_jobs(habitus)
-    # The first item is awaited here, so an error is sent as a response and not inside the stream.
-    return make_event_stream(_stream_job_updates(await anext(changes), changes))
-
-
-async def _yield_no_updates() -> AsyncIterator[LiveUpdate]:
-    # An async generator needs a yield, even one that is never reached.
-    nothing: Sequence[LiveUpdate] = ()
-    for one in nothing:
-        yield one
-
-
-async def _stream_job_updates(
-    first: Sequence[Job], more: AsyncGenerator[Sequence[Job], None]
-) -> AsyncIterator[LiveUpdate]:
-    """Yield the job list on each change, and a last time when all jobs are done."""
-    async with aclosing(more):
-        found = first
-        while not all(job.state.is_over for job in found):
-            yield LiveUpdate(mode=LiveUpdateMode.WHOLE, data=_render_job_list(found[:_MAX_SHOWN_JOBS]))
-            found = await anext(more)
-        yield LiveUpdate(mode=LiveUpdateMode.OVER, data=_render_job_list(found[:_MAX_SHOWN_JOBS]))
-
-
-def _render_job_list(found: Sequence[Job]) -> str:
-    return render_template("jobs_list.html", jobs=found)
 
 
 @router.post("/automation", access=Access.ADMIN)

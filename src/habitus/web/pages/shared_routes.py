@@ -10,15 +10,18 @@ from fastapi import Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from habitus.access import Access
+from habitus.agent.background import run_in_thread
 from habitus.app.use_cases import pausing, undoing
 from habitus.app.use_cases.overview import search_everything
 from habitus.errors import Refused
 from habitus.web import site_map
 from habitus.web.api.schemas import RequestHome
+from habitus.web.data_changes import get_change_watcher
 from habitus.web.home_pool import get_home_pool
 from habitus.web.rendering import FlashMessage, make_error_notice, render_fragment, render_standalone_problem
 from habitus.web.routing import AccessRouter
 from habitus.web.security import SESSION_SECONDS, SignInKeys
+from habitus.web.streams import make_event_stream
 
 router = AccessRouter()
 # The rest of the path is kept.
@@ -37,6 +40,15 @@ def find_anything(request: Request, habitus: RequestHome, q: str = "") -> HTMLRe
     if q.strip():
         commands.append((f"/try?{urlencode({'request': q})}", f"Try the request “{q.strip()[:80]}”"))
     return render_fragment("sought.html", found=found, commands=commands)
+
+
+@router.get("/live", access=Access.VIEWER)
+async def stream_changes(request: Request) -> Response:
+    """Stream an event after each change of the data by any process; 503 if changes go unnoticed."""
+    watcher = get_change_watcher(request)
+    if await run_in_thread(watcher.read_marker) is None:
+        return Response(status_code=HTTPStatus.SERVICE_UNAVAILABLE)
+    return make_event_stream(watcher.watch())
 
 
 @router.post("/pause", access=Access.ADMIN)

@@ -7,10 +7,10 @@ const isTyping = (element) =>
 function step(by) {
   const rows = [...document.querySelectorAll(".rows > li, .skills tbody tr")];
   if (!rows.length) return;
-  const at = rows.findIndex((row) => row.classList.contains("at"));
-  rows[at]?.classList.remove("at");
+  const at = rows.findIndex((row) => row.hasAttribute("data-at"));
+  rows[at]?.removeAttribute("data-at");
   const next = rows[Math.max(0, Math.min(rows.length - 1, at + by))];
-  next.classList.add("at");
+  next.setAttribute("data-at", "");
   next.querySelector("a")?.focus();
   next.scrollIntoView({ block: "nearest" });
 }
@@ -47,7 +47,7 @@ const keys = {
   j: () => step(1),
   k: () => step(-1),
   e: () => {
-    const row = document.querySelector(".at a[href^='/skills/']");
+    const row = document.querySelector("[data-at] a[href^='/skills/']");
     if (row) location.assign(`${row.pathname}?tab=edit`);
     else document.querySelector("[data-edit]")?.click();
   },
@@ -169,10 +169,6 @@ class LivePart extends HTMLElement {
       else this.querySelector("[data-parts]").append(part);
       htmx.process(part);
     });
-    on("whole", (html) => {
-      this.replaceChildren(this.made(html));
-      htmx.process(this);
-    });
     on("over", (html) => {
       source.close();
       const parts = [...this.made(html).children];
@@ -193,6 +189,71 @@ class LivePart extends HTMLElement {
   }
 }
 customElements.define("live-part", LivePart);
+
+// The page follows the data: after a change by any process it fetches its live parts, once somebody looks at it. What is
+// typed, chosen, opened and scrolled to stays, because only what differs is put in place.
+const around = document.body.dataset;
+let known = around.marker;
+let digest = "";
+let refreshing = null;
+
+async function fetchLiveParts() {
+  const parts = [...document.querySelectorAll("[data-live]")];
+  const began = performance.now();
+  const answer = await fetch(location.href, { headers: { "Live-Parts": digest } }).catch(() => null);
+  document.querySelector("#refresh").hidden = Boolean(answer?.ok);
+  if (answer?.status === 200 && answer.headers.has("Live-Parts")) {
+    const text = await answer.text();
+    const fresh = new DOMParser().parseFromString(text, "text/html");
+    // An empty place has nothing to lose, and the first thing in it changes the whole page.
+    if (parts.some((part) => part.matches("[data-first]") && fresh.getElementById(part.id)?.matches(":not([data-first])"))) location.reload();
+    const selectOOB = parts.filter((part) => fresh.getElementById(part.id)).map((part) => `#${CSS.escape(part.id)}:outerMorph`).join(",");
+    await htmx.swap({ sourceElement: document.body, target: document.body, text, swap: "none", selectOOB });
+    digest = answer.headers.get("Live-Parts");
+  }
+  // A page that takes long is not fetched all the time.
+  await new Promise((done) => setTimeout(done, Math.max(700, 5 * (performance.now() - began))));
+}
+
+function follow(news) {
+  if (news === null) document.querySelector("#refresh").hidden = false;
+  else if (news === known) document.querySelector("#refresh").hidden = true;
+  else if (!document.hidden && !refreshing) {
+    known = news;
+    refreshing = fetchLiveParts().finally(() => {
+      refreshing = null;
+      follow(heard);
+    });
+  }
+}
+
+let heard = known;
+const hear = (news) => follow((heard = news));
+
+function keepFollowing(join, leave) {
+  join();
+  window.addEventListener("pagehide", leave);
+  window.addEventListener("pageshow", (event) => event.persisted && join());
+  document.addEventListener("visibilitychange", () => follow(heard));
+}
+
+if (around.worker && window.SharedWorker) {
+  const { port } = new SharedWorker(around.worker, "habitus");
+  port.onmessage = ({ data }) => hear(data);
+  keepFollowing(() => port.postMessage("join"), () => port.postMessage("leave"));
+} else if (around.worker) {
+  const script = document.createElement("script");
+  script.src = around.worker;
+  script.addEventListener("load", () => {
+    keepFollowing(() => habitusLive.join(hear), () => habitusLive.leave(hear));
+    document.addEventListener("visibilitychange", () => (document.hidden ? habitusLive.leave : habitusLive.join)(hear));
+  });
+  document.head.append(script);
+}
+
+document.addEventListener("click", (event) => {
+  if (event.target.closest("#refresh")) fetchLiveParts();
+});
 
 for (const kind of ["dragover", "dragleave", "drop"]) {
   document.addEventListener(kind, (event) => {
