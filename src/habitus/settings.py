@@ -79,6 +79,13 @@ class EvidenceSettings(_SettingsSection):
         le=0.5,
         description="The share of offers (skills, lessons, tools) withheld at random to measure what helps; 0 is off.",
     )
+    compare_versions: float = Field(
+        default=0.2,
+        ge=0,
+        le=0.5,
+        description="The share of conversations that get the version before an approved improvement, to compare them; "
+        "0 is off.",
+    )
 
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

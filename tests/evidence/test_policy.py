@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.evidence.bounds import EffectBound
-from habitus.evidence.estimation import EffectEstimate, EstimateBasis, ItemEstimate, VariantCounts
+from habitus.evidence.estimation import EstimateBasis, ItemEstimate, VariantCounts
 from habitus.evidence.findings import ItemFinding, ItemVerdict, collect_findings, decide_verdict, describe_finding
-from habitus.evidence.model import Observation
+from habitus.evidence.model import EffectEstimate, Observation
 from tests.evidence.observed import SKILL, drawn
 
 HELPS = ItemEstimate(

@@ -15,6 +15,7 @@ from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import CUE
 from habitus.events import OutcomeKind
 from habitus.evidence.model import Assignment, EvidenceItem, ItemKind, UnitRandomizer, draw_last
+from habitus.evidence.versions import AssignedVersion, VersionAssignment
 from habitus.journal.journal import Journal, get_effective_outcome, list_chosen_skills
 from habitus.journal.model import Exposure, SkillPlacementKind, Turn
 from habitus.memory.cortex import Cortex
@@ -123,6 +124,8 @@ class SkillExplanation:
     hides: tuple[str, ...] = ()
     # Higher layers whose copy is not trusted.
     pending: tuple[str, ...] = ()
+    # Which of its versions are compared in use, in words; empty if none are.
+    compared: str = ""
 
     @property
     def sentences(self) -> list[str]:
@@ -149,6 +152,8 @@ class SkillExplanation:
             lines.append(f"It hides {self._list_copies(self.hides)}.")
         if self.pending:
             lines.append(f"It would be hidden by {self._list_copies(self.pending)}, once it is trusted.")
+        if self.compared:
+            lines.append(self.compared)
         return lines
 
     def _describe_placement(self) -> str:
@@ -208,6 +213,7 @@ class ExposureAssigner:
         self._noted: dict[tuple[bool, EvidenceItem], Exposure] = {}
         # Exposures that the journal already has.
         self._told: set[tuple[bool, EvidenceItem]] = set()
+        self._versions: dict[tuple[str, str], AssignedVersion] = {}
 
     def assign_item(
         self,
@@ -256,6 +262,25 @@ class ExposureAssigner:
         return self.assign_item(
             make_skill_item(skill), tokens=estimate_tokens(skill.body), is_sure=skill.manifest.always_include
         )
+
+    def note_version(self, assigned: AssignedVersion) -> None:
+        """Record which version of a compared skill the conversation was given."""
+        self._versions[assigned.comparison.skill, assigned.comparison.layer] = assigned
+        if assigned.is_random:
+            item = assigned.comparison.item
+            exposure = Exposure(
+                kind=item.kind.value,
+                item=item.name,
+                version=item.version,
+                is_offered=assigned.assignment is VersionAssignment.NEW,
+                propensity=1 - assigned.comparison.share,
+            )
+            self._noted.setdefault((False, item), exposure)
+
+    @property
+    def versions(self) -> Mapping[tuple[str, str], AssignedVersion]:
+        """The versions of compared skills that the conversation was given, by name and layer."""
+        return self._versions
 
     def assign_note(self, note: RecalledLesson, *, is_steady: bool = False, at_edge: bool | None = None) -> bool:
         """Assign a lesson or rule."""

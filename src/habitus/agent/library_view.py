@@ -7,7 +7,8 @@ import logging
 import mimetypes
 import posixpath
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,8 @@ from habitus.agent.background import run_in_thread
 from habitus.agent.choosing import ExposureAssigner, make_skill_item
 from habitus.agent.history import MessageHistory
 from habitus.errors import Invalid, NotFound, Refused, did_you_mean
+from habitus.evidence.model import UnitRandomizer
+from habitus.evidence.versions import AssignedVersion, LiveComparison, VersionAssignment, assign_version
 from habitus.files import TreeFile, read_content
 from habitus.redact import Redactor
 from habitus.sandbox.files import SKILLS, GivenFolder, TreePlacement
@@ -37,6 +40,58 @@ LOOKED_AT_ONCE = 1_000
 
 
 @dataclass(kw_only=True, eq=False)
+class VersionPins:
+    """The versions that one conversation gets of the skills that are compared in use."""
+
+    # Reads the comparisons that assign versions.
+    load: Callable[[], Sequence[LiveComparison]]
+    # Returns when the conversation began, and how it is randomised.
+    open_assignment: Callable[[], tuple[datetime, UnitRandomizer]]
+    offers: ExposureAssigner
+    _opened: tuple[datetime, UnitRandomizer] | None = None
+    _seen: LibrarySnapshot | None = None
+    _pinned: LibrarySnapshot | None = None
+    _assigned: dict[str, AssignedVersion] = field(default_factory=dict)
+
+    def find(self, skill: Skill) -> AssignedVersion | None:
+        """Return the assignment of a skill that is compared; None for all others."""
+        assigned = self._assigned.get(skill.name)
+        return assigned if assigned is not None and assigned.version == skill.version else None
+
+    def pin_versions(self, seen: LibrarySnapshot, library: Library, user: str) -> LibrarySnapshot:
+        """Return the snapshot with this conversation's versions; the same object for the same one."""
+        # A comparison that begins without a new version of the skill leaves the open conversations alone.
+        if self._seen is seen and self._pinned is not None:
+            return self._pinned
+        found = (self._assign(one) for one in self.load() if _is_in_force(seen, library, one))
+        assigned = {one.comparison.skill: one for one in found if one is not None}
+        self._assigned = assigned
+        for one in assigned.values():
+            if one.comparison.is_cue_changed:
+                self.offers.note_version(one)
+        old = {name: one.version for name, one in assigned.items() if one.assignment is VersionAssignment.OLD}
+        self._seen, self._pinned = seen, library.pin_versions(seen, old, user=user) if old else seen
+        return self._pinned
+
+    def _assign(self, comparison: LiveComparison) -> AssignedVersion | None:
+        if self._opened is None:
+            self._opened = self.open_assignment()
+        began_on, lots = self._opened
+        known = self._assigned.get(comparison.skill)
+        if known is not None and known.comparison.item == comparison.item:
+            return replace(known, comparison=comparison)
+        return assign_version(comparison, lots, began_on)
+
+
+def _is_in_force(seen: LibrarySnapshot, library: Library, one: LiveComparison) -> bool:
+    """Whether the changed version is the current one: a later edit, or a rollback, holds for every conversation."""
+    item = seen.by_name.get(one.skill)
+    if item is None or item.summary is None or (item.layer, item.summary.version) != (one.layer, one.new):
+        return False
+    return library.get_layer(item.layer).store.key == one.layer_key
+
+
+@dataclass(kw_only=True, eq=False)
 class LibraryView:
     """One snapshot of the library for a whole turn, retaken only if the turn itself changes something.
 
@@ -52,6 +107,8 @@ class LibraryView:
     forgets: bool = False
     user: RequestUser = field(default_factory=RequestUser)
     offers: ExposureAssigner = field(default_factory=ExposureAssigner)
+    # What decides which version of a compared skill this conversation gets; None where none is compared.
+    versions: VersionPins | None = None
     # The latest request.
     request: str = ""
     # Also serves as the fallback while the database is down.
@@ -75,7 +132,8 @@ class LibraryView:
         """The current snapshot, taken on first use because a large library costs time and memory."""
         if self._snapshot is None:
             now = partial(self.library.snapshot, user=self.user.name)
-            self._snapshot = self.outage.read_or_default(now, self.library.last_snapshot.for_reader(self.user.name))
+            last = self.library.last_snapshot.for_reader(self.user.name)
+            self._snapshot = self._pin_versions(self.outage.read_or_default(now, last))
         return self._snapshot
 
     @property
@@ -96,8 +154,17 @@ class LibraryView:
     def take_snapshot(self, *, scan_directories: bool = False) -> None:
         """Take a new snapshot; manual changes are only found with `scan_directories`."""
         now = partial(self.library.snapshot, check_disk=scan_directories, user=self.user.name)
-        self._snapshot = self.outage.read_or_default(now, self.snapshot)
+        self._snapshot = self._pin_versions(self.outage.read_or_default(now, self.snapshot))
         self.revision += 1
+
+    def _pin_versions(self, seen: LibrarySnapshot) -> LibrarySnapshot:
+        """Return the snapshot with the versions that this conversation gets of skills that are compared."""
+        if self.versions is None:
+            return seen
+        versions, nothing = self.versions, seen
+        return self.outage.read_or_default(
+            lambda: versions.pin_versions(seen.current or seen, self.library, self.user.name), nothing
+        )
 
     def refresh(self) -> None:
         """Take a new snapshot if there was one, and invalidate caches in any case."""
@@ -209,6 +276,8 @@ class LibraryView:
     def note_shown(self, skill: Skill) -> None:
         """Note that a skill's text was put into the conversation."""
         self._shown[skill.name] = skill
+        if self.versions is not None and (assigned := self.versions.find(skill)) is not None:
+            self.offers.note_version(assigned)
 
     def note_loaded(self, skill: Skill, *, is_asked: bool = True) -> None:
         """Note that a skill was loaded: because the model asked for it, or otherwise (`is_asked` False)."""

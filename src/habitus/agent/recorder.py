@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -17,6 +17,7 @@ from habitus.agent.user_input import UserInput
 from habitus.errors import NotFound
 from habitus.events import OK, AgentEvent, EventKind, Outcome, OutcomeKind, TurnEnded
 from habitus.evidence.model import classify_request, has_left_trace
+from habitus.evidence.versions import AssignedVersion
 from habitus.journal.journal import Journal
 from habitus.journal.model import (
     Exposure,
@@ -89,6 +90,7 @@ class TurnRecorder:
             exposures=self._collect_exposures(turn, used),
             uses=() if turn.is_cancelled else self._collect_uses(turn, used),
             withheld=parts.view.offers.withheld_skills,
+            versions=parts.view.offers.versions,
         )
         is_kept = self._write_turn(kept)
         if (
@@ -288,6 +290,7 @@ def credit_request(
 
 
 AT_RANDOM = "withheld from this conversation at random (evidence.withhold)"
+NO_VERSIONS: Mapping[tuple[str, str], AssignedVersion] = {}
 # Menu lines recorded for one turn.
 _MOST_LINES = 2000
 
@@ -333,11 +336,12 @@ def build_journal_turn(
     exposures: Sequence[Exposure] = (),
     uses: Sequence[ItemUse] = (),
     withheld: Collection[str] = (),
+    versions: Mapping[tuple[str, str], AssignedVersion] = NO_VERSIONS,
 ) -> Turn:
     """Build the journal entry of a turn; while `ended_on` is None, only the request.
 
     `exposures` began or were used in the turn; `uses` are those of steps; `withheld` are the skills that were withheld
-    at random.
+    at random, `versions` those of which the conversation got one of two versions.
     """
     request = turn.user_input.request
     kept = Turn(
@@ -360,8 +364,8 @@ def build_journal_turn(
     return replace(
         kept,
         selected=(
-            *_list_selected_skills(turn, withheld),
-            *(_record_loaded_skill(skill, turn) for skill in turn.loaded),
+            *(_explain_version(one, versions) for one in _list_selected_skills(turn, withheld)),
+            *(_explain_version(_record_loaded_skill(skill, turn), versions) for skill in turn.loaded),
         ),
         exposures=tuple(exposures),
         uses=tuple(uses),
@@ -423,6 +427,16 @@ def _record_loaded_skill(skill: Skill, turn: TurnState) -> SelectedSkill:
     return _record_placed(
         skill, SkillPlacementKind.LOADED, "the model asked for it" if skill.name in turn.asked else came
     )
+
+
+# Places in which the model read the text.
+_READ = frozenset({SkillPlacementKind.EAGER, SkillPlacementKind.STICKY, SkillPlacementKind.LOADED})
+
+
+def _explain_version(selected: SelectedSkill, versions: Mapping[tuple[str, str], AssignedVersion]) -> SelectedSkill:
+    """Add why the model read this version of a skill that is compared in use."""
+    assigned = versions.get((selected.name, selected.layer)) if selected.place in _READ else None
+    return selected if assigned is None else replace(selected, reason=f"{selected.reason}; {assigned.reason}")
 
 
 def _record_placed(skill: SkillSummary, place: SkillPlacementKind, reason: str) -> SelectedSkill:

@@ -40,6 +40,12 @@ class Session:
         # The sum over all turns of this session.
         self.usage = TokenUsage()
 
+    def load_skill(self, name: str) -> Skill:
+        """Return a skill as it is now, in the version that this conversation gets."""
+        view = self._conversation.parts.view
+        view.take_snapshot(scan_directories=True)
+        return view.load_skill(name)
+
     async def turn(
         self,
         text: str,

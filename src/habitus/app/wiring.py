@@ -133,6 +133,13 @@ class _ConcreteWiring:
 
                 keep_approved_tasks(home, proposal)
 
+        def compare(proposal: Proposal) -> None:
+            if home.settings.evidence.compare_versions and "improve" in proposal.change.details:
+                # Loads the statistics, which only an approved improvement needs.
+                from habitus.app.learning.comparing import compare_after_approval
+
+                compare_after_approval(home, proposal)
+
         def carry(number: int) -> int | None:
             # Only approving needs it.
             from habitus.app.sharing.approvals import apply_approval
@@ -168,6 +175,7 @@ class _ConcreteWiring:
         )
         review.on_approved(approve_code)
         review.on_approved(take_tasks)
+        review.on_approved(compare)
         return review
 
     def open_memory(self, home: Home, user: str, all_users: bool) -> Cortex:

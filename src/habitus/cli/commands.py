@@ -110,6 +110,8 @@ def _list_commands() -> list[Command]:
         _DeclaredSkillCommand("skills climb", "skills.improving:climb_skill"),
         _SkillCommand("skills improve", "skills.improving:improve_skill", "csv-summary --budget $5"),
         _DeclaredSkillCommand("skills improvements", "skills.improving:list_improvements"),
+        _DeclaredSkillCommand("skills compare", "skills.improving:compare_versions"),
+        _DeclaredSkillCommand("skills comparisons", "skills.improving:list_comparisons"),
         _SkillCommand(
             "skill run", "operating.secrets:run_skill_command_line", "pdf-mailer -- send --to ana@example.org"
         ),

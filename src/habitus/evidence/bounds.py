@@ -18,10 +18,9 @@ from habitus.evidence.regression import KINDS, Flags, Floats, ObservationTable
 
 ERROR = 0.05  # probability that a bound is ever wrong
 _STAKES = np.geomspace(0.1, 3.2, 11)
-_TRUST = np.exp(
-    -0.5 * (np.log(_STAKES / 0.9) / 0.7) ** 2
-)  # prior weight of a stake: most on those that show effects of 0.1 to 0.4
-_SHARES = np.log(_TRUST / _TRUST.sum())
+_USUAL_STAKE = 0.9  # most weight on those that show effects of 0.1 to 0.4
+_STAKE_SPREAD = 0.7
+_OUTCOME_VARIANCE = 0.2  # the usual one; the best stake is the effect divided by it
 _AS_USUAL = 4  # pseudo-units by which a kind of request starts at the overall rate
 _SAFE = 0.95  # of the stake at which one loss ends all evidence
 _NEAR = np.array([0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0])
@@ -102,16 +101,17 @@ class BettingState:
             assignment_variance=self.assignment_variance + float(plays.assignment_variances.sum()),
         )
 
-    def log_evidence(self, effect: float, *, up: bool) -> float:
+    def log_evidence(self, effect: float, *, up: bool, expected: float = 0.0) -> float:
         """Return the log evidence against an effect that is at most (`up`) or at least (not `up`) this.
 
-        Between two grid points the logarithm is concave, so linear interpolation is conservative.
+        Between two grid points the logarithm is concave, so linear interpolation is conservative. `expected` is an
+        effect that was known to be likely before the first exposure: it sets the stakes, and nothing else.
         """
         place = min(int(np.searchsorted(_EFFECTS, effect, side="right")), len(_EFFECTS) - 1)
         below, above = _EFFECTS[place - 1], _EFFECTS[place]
         part = (effect - below) / (above - below)
         capital = self.log_capitals[int(up)]
-        return float(_mix_stakes(capital[place - 1] * (1 - part) + capital[place] * part))
+        return float(_mix_stakes(capital[place - 1] * (1 - part) + capital[place] * part, _weigh_stakes(expected)))
 
 
 def predict_success(rows: ObservationTable, went: Floats) -> tuple[Floats, Floats]:
@@ -131,9 +131,19 @@ def _sum_logarithms(factors: Floats) -> Floats:
     return np.asarray(np.log(np.multiply.reduceat(factors, starts)).sum(0), dtype=np.float64)
 
 
-def _mix_stakes(capitals: Floats) -> Floats:
+def _weigh_stakes(expected: float = 0.0) -> Floats:
+    """Return the log prior weight of each stake: most near the best one for the expected effect."""
+    centre = min(max(abs(expected) / _OUTCOME_VARIANCE, _STAKES[0]), _STAKES[-1]) if expected else _USUAL_STAKE
+    trust = np.exp(-0.5 * (np.log(_STAKES / centre) / _STAKE_SPREAD) ** 2)
+    return np.asarray(np.log(trust / trust.sum()), dtype=np.float64)
+
+
+_SHARES = _weigh_stakes()
+
+
+def _mix_stakes(capitals: Floats, shares: Floats = _SHARES) -> Floats:
     """Return the log of the evidence mixed over all stakes."""
-    return np.asarray(np.logaddexp.reduce(capitals + _SHARES, axis=-1), dtype=np.float64)
+    return np.asarray(np.logaddexp.reduce(capitals + shares, axis=-1), dtype=np.float64)
 
 
 def find_bound(betting: BettingState) -> EffectBound:

@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from habitus.evidence.model import EvidenceItem
+from habitus.evidence.model import EffectEstimate, EvidenceItem
 from habitus.evidence.regression import EffectScores, Floats, PeriodSums, score_effects
 from habitus.evidence.sums import EvidenceSums, ItemCounts
 
@@ -23,15 +23,6 @@ class EstimateBasis(StrEnum):
 
     RANDOMISED = "randomised"
     ASSOCIATIONAL = "associational"  # nothing was withheld, so confounding is possible
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EffectEstimate:
-    """A change of the success rate, with a 90 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -298,3 +289,10 @@ def _shrink_to_prior(means: Floats, variances: Floats) -> EffectIntervals:
         spread = (float(((values - middle) ** 2 + posterior).sum()) + _PRIOR_ITEMS * _USUAL_EFFECT**2) / total
     margins = INTERVAL_WIDTH * np.sqrt(posterior)
     return EffectIntervals(values=values, lows=values - margins, highs=values + margins)
+
+
+def compute_t_quantile(freedom: int, share: float) -> float:
+    """Return a quantile of Student's t, by the Cornish-Fisher expansion."""
+    z = NormalDist().inv_cdf(share)
+    terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
+    return z + math.fsum(term / freedom**power for power, term in enumerate(terms, 1))

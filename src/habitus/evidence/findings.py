@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from habitus.evidence.bounds import ERROR, BettingState, EffectBound, find_bound, is_worse
-from habitus.evidence.estimation import EffectEstimate, EstimateBasis, ItemEstimate, estimate_items
-from habitus.evidence.model import EvidenceItem, Observation
+from habitus.evidence.estimation import EstimateBasis, ItemEstimate, estimate_items
+from habitus.evidence.model import EffectEstimate, EvidenceItem, Observation
 from habitus.evidence.regression import Floats, ObservationTable
 from habitus.evidence.sums import NO_BETTING, RECENT_DAYS, EvidenceSums
 
@@ -236,8 +236,8 @@ def _describe_effect(estimate: ItemEstimate, bound: EffectBound) -> str:
         if estimate.weak is None:
             return "Not known yet: no feedback."
         counted = format_units(offered.weak + withheld.weak)
-        return f"Not known yet: weak signs alone, {_format_range(estimate.weak)}, from {counted}."
-    source = f"{_format_range(estimate.offering)}, from {format_units(offered.explicit + withheld.explicit)}"
+        return f"Not known yet: weak signs alone, {format_effect_range(estimate.weak)}, from {counted}."
+    source = f"{format_effect_range(estimate.offering)}, from {format_units(offered.explicit + withheld.explicit)}"
     if estimate.basis is EstimateBasis.ASSOCIATIONAL:
         return f"Not known: it goes with {source}, and none was withheld to compare."
     return f"{_describe_certainty(estimate.offering, bound)} {source}."
@@ -254,7 +254,7 @@ def _describe_certainty(effect: EffectEstimate, bound: EffectBound) -> str:
     return "Not known yet: so far"
 
 
-def _format_range(effect: EffectEstimate) -> str:
+def format_effect_range(effect: EffectEstimate) -> str:
     """Return `8 more of 100 (1 to 15)`, counted in the direction of the effect."""
     sign = -1 if effect.value < 0 else 1
     value, *ends = (round(100 * sign * part) for part in (effect.value, effect.low, effect.high))

@@ -20,6 +20,7 @@ class ItemKind(StrEnum):
     LESSON = "lesson"
     RECIPE = "recipe"
     TOOL = "tool"
+    CHANGE = "change"  # of a skill; a conversation without it gets the version before
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -27,6 +28,15 @@ class EvidenceItem:
     kind: ItemKind
     name: str
     version: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EffectEstimate:
+    """A change of the success rate, with a 90 % interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +141,10 @@ class UnitRandomizer:
             return OFFERED
         drawn = self._draw_uniform("offer", item.kind, item.name)
         return Assignment(is_offered=drawn >= self.share, propensity=1 - self.share)
+
+    def gets_change(self, change: EvidenceItem, share: float) -> bool:
+        """Return whether this unit gets the changed version; `share` of all units get the one before it."""
+        return self._draw_uniform("change", change.name, str(change.version)) >= share
 
     def prefers_second(self, first: EvidenceItem, second: EvidenceItem) -> bool:
         """Return which of two near-ties gets the last place, each with probability one half."""

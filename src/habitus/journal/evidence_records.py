@@ -18,6 +18,7 @@ from habitus import sql
 from habitus.events import OutcomeKind
 from habitus.journal.menus import load_exposure_menus, store_exposure_menu
 from habitus.journal.model import (
+    CHANGE,
     SYNTHETIC_SOURCE_TYPES,
     CachedEvidenceSums,
     Exposure,
@@ -175,25 +176,32 @@ def load_exposures(
     *,
     since: datetime | None = None,
     user: str | None = None,
+    of_changes: bool = False,
 ) -> list[RecordedExposure]:
     """Return the exposures of these items (or all), oldest first, each with its conversation's later scores.
 
-    Includes real turns and the random assignments of trials; practice and replays do not count.
+    Includes real turns and the random assignments of trials; practice and replays do not count. Which version of a
+    skill a conversation got is a comparison of its own, `of_changes`.
     """
     table = exposures.c
+    is_wanted = table.kind == CHANGE if of_changes else table.kind != CHANGE
     is_arm = sa.and_(table.origin == TurnOrigin.TRIAL.value, table.propensity < 1)
     counts = sa.or_(table.origin == TurnOrigin.REAL.value, is_arm)
     some = sa.true() if items is None else table.item.in_(items)
     columns = [table[name] for name in _EXPOSURE_FIELDS]
     query = sa.select(table.unit, table.turn, table.at, table.origin, *columns)
-    rows = connection.execute(query.where(counts, some, *_limit_exposures(exposures, since, user))).all()
+    rows = connection.execute(query.where(counts, some, is_wanted, *_limit_exposures(exposures, since, user))).all()
     began = [
         (unit, turn, at, origin, Exposure(**dict(zip(_EXPOSURE_FIELDS, values, strict=True))))
         for unit, turn, at, origin, *values in rows
     ]
     known = {(unit, _get_exposure_key(one)) for unit, _, _, _, one in began}
     is_real = menu_exposures.c.origin == TurnOrigin.REAL.value
-    listed = load_exposure_menus(connection, is_real, *_limit_exposures(menu_exposures, since, user), items=items)
+    listed = (
+        []
+        if of_changes
+        else load_exposure_menus(connection, is_real, *_limit_exposures(menu_exposures, since, user), items=items)
+    )
     for row, several in listed:
         start = row["unit"], row["turn"], row["at"], row["origin"]
         began += [(*start, one) for one in several if (row["unit"], _get_exposure_key(one)) not in known]
@@ -228,6 +236,14 @@ def _limit_exposures(table: sa.Table, since: datetime | None, user: str | None) 
 
 def _get_exposure_key(one: Exposure) -> tuple[bool, str, str, int]:
     return one.is_steady, one.kind, one.item, one.version
+
+
+def load_session_start(connection: sa.Connection, session: str) -> datetime | None:
+    """Return when the first stored turn of a session began; None if there is none."""
+    began = turns.c.started_on
+    return connection.execute(
+        sa.select(sa.func.min(began, type_=began.type)).where(turns.c.session == session)
+    ).scalar()
 
 
 def has_explicit_outcome(connection: sa.Connection) -> bool:

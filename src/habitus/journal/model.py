@@ -116,6 +116,10 @@ class SelectedSkill:
     version: int = 0
 
 
+# The kind of exposure that says which version of a skill a conversation got: offered is the new one.
+CHANGE = "change"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exposure:
     """An item that a conversation was offered, or that was withheld from it at random; contains no text.
@@ -123,7 +127,7 @@ class Exposure:
     Items in the steady part of the prompt are assigned when the session opens, others when they are first chosen.
     """
 
-    kind: str  # skill, lesson, recipe, tool
+    kind: str  # skill, lesson, recipe, tool, change
     item: str
     version: int = 0
     is_steady: bool = False

@@ -251,6 +251,49 @@ def count_daily_requests(
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgedRequest:
+    """A request and what is known about it; it outlives its turn, without text."""
+
+    turn: str
+    at: datetime
+    verdict: UseVerdict
+    # Whether its turn is still stored.
+    has_text: bool = True
+
+    @property
+    def outcome(self) -> UseVerdict:
+        """Whether it succeeded, failed, or has no feedback."""
+        return self.verdict if self.verdict.is_known else UseVerdict.NO_FEEDBACK
+
+
+def list_judged_requests(
+    connection: sa.Connection, since: datetime, before: datetime, user: str | None
+) -> list[JudgedRequest]:
+    """Return the requests of a period, oldest first; after their retention, those of which an outcome is stored."""
+    asked, kept = turns.c, lasting_outcomes.c
+    stored = sa.select(asked.id, asked.started_on).where(
+        asked.started_on >= since,
+        asked.started_on < before,
+        asked.source_type.not_in(SYNTHETIC_SOURCE_TYPES),
+        *([] if user is None else [asked.user == user]),
+    )
+    in_period = (
+        kept.began_on >= since,
+        kept.began_on < before,
+        kept.origin == TurnOrigin.REAL.value,
+        *([] if user is None else [kept.user == user]),
+    )
+    judged = _load_judgements(connection, sa.select(kept.turn).where(*in_period))
+    found = {id: (at, True) for id, at in connection.execute(stored)}
+    for id, at in connection.execute(sa.select(kept.turn, kept.began_on).where(*in_period).distinct()):
+        found.setdefault(id, (at, False))
+    return [
+        JudgedRequest(turn=id, at=at, verdict=decide_verdict(judged.get(id, [])), has_text=has_text)
+        for id, (at, has_text) in sorted(found.items(), key=lambda one: (one[1][0], one[0]))
+    ]
+
+
 def list_skill_uses(
     connection: sa.Connection, since: datetime, skill: tuple[str, str] | None = None, *, user: str | None = None
 ) -> Sequence[tuple[str, str, datetime]]:

@@ -266,7 +266,7 @@ class Chat:
             case commands.UserMessage(text=text):
                 await self._run_turn_with_attachments(text)
             case commands.SkillCall(name=name, arguments=arguments):
-                skill = self.habitus.skills.load(name)
+                skill = self.session.load_skill(name)
                 await self._run_turn_with_attachments(
                     line, invoked=replace(skill, body=commands.fill_arguments(skill.body, arguments))
                 )

@@ -148,9 +148,35 @@ class Library:
             raise Invalid(f"'{item.name}' is broken: {item.diagnostics[-1]}", hint="")
         wanted = names.parse_address(address)
         fill = {**self._placeholder_values, "USER": user or self._reader}
-        return self._load_layered(
+        skill = self._load_layered(
             item, only_layer=wanted.layer is not None, check_disk=at is None, fill=fill, own_files=own
         )
+        if item.pinned_version is None:
+            return skill
+        shown = item.summary
+        return replace(skill, version=shown.version, description=shown.description, when_to_use=shown.when_to_use)
+
+    def pin_versions(self, at: LibrarySnapshot, versions: Mapping[str, int], *, user: str = "") -> LibrarySnapshot:
+        """Return the snapshot with earlier versions of some skills, by name: their text, and the files beside it.
+
+        Only versions that differ in text can be pinned: the manifest stays that of the current version.
+        """
+        pinned = {name: self._pin_version(at.by_name[name], version, user) for name, version in versions.items()}
+        items = [item for name in sorted(pinned) for item in (pinned[name], *at.entries[name][1:])]
+        made = at.with_changes(at.revision, frozenset(pinned), items)
+        return replace(made, changes=at.changes, current=at)
+
+    def _pin_version(self, item: ListedSkill, version: int, user: str) -> ListedSkill:
+        assert item.summary is not None, "only a skill that can be loaded has versions"
+        tree = self.get_layer(item.layer).store.read_tree(item.name, version, check_disk=False)
+        skill = trees.parse_skill_tree(item.name, tree or {}).skill
+        if tree is None or skill is None:
+            return item
+        if item.fills_placeholders:
+            skill = trees.fill_placeholders(skill, {**self._placeholder_values, "USER": user or self._reader})
+        summary = replace(item.summary, version=version, description=skill.description, when_to_use=skill.when_to_use)
+        # The hash stays that of the current files: nothing about the skill is news, and trust is about those.
+        return replace(item, summary=summary, pinned_version=version)
 
     def _load_layered(
         self,

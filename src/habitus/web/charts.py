@@ -9,8 +9,8 @@ from markupsafe import Markup, escape
 
 from habitus.app.learning.insights import ConfusionMatrix, SkillEffect, SkillUsageHistory
 from habitus.app.library.browsing import MapDot, SkillMap
-from habitus.evidence.estimation import EffectEstimate
 from habitus.evidence.findings import ItemFinding
+from habitus.evidence.model import EffectEstimate
 from habitus.improve.report import CandidateReport
 from habitus.journal.usage import DailyRequestCounts
 from habitus.search import IndexHit

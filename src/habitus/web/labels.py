@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from habitus.agent.choosing import SkillExplanation
 from habitus.agent.stream import Consent
 from habitus.events import OutcomeKind
-from habitus.evidence.estimation import EffectEstimate
 from habitus.evidence.findings import ItemVerdict, WithholdingPlan
+from habitus.evidence.model import EffectEstimate
 from habitus.jobs.model import Job, JobState
 from habitus.journal.model import SkillPlacementKind, Turn
 from habitus.journal.usage import UseVerdict, decide_verdict

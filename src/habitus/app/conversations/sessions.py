@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+import sqlalchemy as sa
+
+from habitus import sql
 from habitus.agent.background import run_in_thread
 from habitus.agent.choosing import ExposureAssigner, SessionMemory
 from habitus.agent.history import MessageHistory, resume_history
-from habitus.agent.library_view import LibraryView, SupportingFileAccess, sandbox_services
+from habitus.agent.library_view import LibraryView, SupportingFileAccess, VersionPins, sandbox_services
 from habitus.agent.prompts.composer import ConversationServices
 from habitus.agent.prompts.prompt import IdentityPrompt
 from habitus.agent.session import Conversation, Session, generate_id
@@ -22,6 +27,7 @@ from habitus.app.conversations.command_lines import SessionCommandLines
 from habitus.app.conversations.running_code import check_readable_folders, open_given_files, open_scratchpads
 from habitus.app.home import DATABASE_AWAY, Home, refuse_if_read_only
 from habitus.app.home_directory import OUTBOX_DIR, SESSION_PADS_DIR
+from habitus.app.learning.compared_versions import open_comparison_store
 from habitus.app.learning.curating import tidy_memory
 from habitus.app.learning.learning import open_learner
 from habitus.app.library import trusting
@@ -33,6 +39,7 @@ from habitus.app.sharing.availability import explain_no_answer
 from habitus.errors import NotFound, Refused
 from habitus.events import TurnObserver
 from habitus.evidence.model import FixedAssignments, UnitRandomizer
+from habitus.journal.evidence_records import load_session_start
 from habitus.journal.journal import Journal
 from habitus.journal.model import Turn, TurnOrigin, classify_origin
 from habitus.journal.outbox import JournalOutbox
@@ -124,6 +131,8 @@ def open_conversation(
     """
     outage, person = open_outage_monitor(home), TimedConsentPrompt(ask)
     is_real = classify_origin(source_type) is TurnOrigin.REAL
+    # An agent with our hooks reads the skill's file itself, so it always has the current version.
+    reads_files = offers is not None
     offers = offers or ExposureAssigner(open_random_assignment(home.settings, home.journal, id, outage, fixed))
     view = LibraryView(
         library=home.skills,
@@ -135,6 +144,7 @@ def open_conversation(
         forgets=not shows_prompt,
         user=user,
         offers=offers,
+        versions=None if reads_files or not is_real else open_version_pins(home, id, offers.lots, outage, offers),
     )
     given = open_given_files(home, f"{SESSION_PADS_DIR}/{id}")
     calls = SessionCommandLines(home, view, given, outage, user=user, source_type=source_type)
@@ -219,6 +229,29 @@ def open_random_assignment(
     share = settings.evidence.withhold if fixed is None else 0.0
     seed = outage.read_or_default(journal.get_random_seed, "") if share else ""
     return UnitRandomizer(unit=unit, seed=seed, share=share if seed else 0.0, fixed=fixed or {})
+
+
+def open_version_pins(
+    home: Home, unit: str, lots: UnitRandomizer, outage: OutageGuard, offers: ExposureAssigner
+) -> VersionPins | None:
+    """Return what decides which version of a compared skill a conversation gets; None if comparing is off."""
+    if not home.settings.evidence.compare_versions:
+        return None
+    opened_on = home.clock()
+
+    def open_assignment() -> tuple[datetime, UnitRandomizer]:
+        began_on = outage.read_or_default(lambda: _read_session_start(home.shared, unit), None)
+        seed = lots.seed or home.journal.get_random_seed()
+        return began_on or opened_on, replace(lots, unit=unit, seed=seed)
+
+    return VersionPins(
+        load=lambda: open_comparison_store(home).list_assigning(), open_assignment=open_assignment, offers=offers
+    )
+
+
+def _read_session_start(engine: sa.Engine, session: str) -> datetime | None:
+    with sql.read_transaction(engine) as connection:
+        return load_session_start(connection, session)
 
 
 def tidy_after_session(home: Home, user: str) -> None:

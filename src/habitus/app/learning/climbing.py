@@ -145,7 +145,7 @@ class ClimbRunner:
                 recipe = self._home.recipes.get(due.item.name)
                 skill = self._find_own_skill(f"{recipe.skill}@{recipe.layer}")
                 return None if skill is None else self._plan_skill_climb(skill, due.reason)
-            case ItemKind.TOOL:
+            case ItemKind.TOOL | ItemKind.CHANGE:
                 return None
 
     def plan_lesson_climb(self, id: str) -> StageClimb:

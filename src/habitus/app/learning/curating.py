@@ -28,6 +28,7 @@ from habitus.tools.model import ToolStatus
 
 if TYPE_CHECKING:
     from habitus.app.learning.climbing import StageClimb
+    from habitus.app.learning.comparing import SettledComparison
     from habitus.app.learning.verdicts import DueTransition
     from habitus.memory.cortex import Cortex
     from habitus.tools.model import RegressionReport
@@ -58,6 +59,8 @@ class CuratorAction(StrEnum):
     CLIMB = "climb"
     # Archive a lesson that does harm.
     ARCHIVE = "archive"
+    # End a comparison of two versions in use.
+    COMPARE = "compare"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +93,7 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
     # Imported here because only curation needs the statistics and the journal; other commands start faster.
     from habitus.app.learning import verdicts
     from habitus.app.learning.climbing import ClimbRunner, open_drafter
+    from habitus.app.learning.comparing import settle_comparisons
 
     climbing = ClimbRunner(home)
     if not apply:
@@ -100,11 +104,21 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
         aged = tidy_memory(home.memory, dry_run=True, is_thorough=True)
         tools = (*_list_degraded_tools(home.tools), *_list_unproved_tools(home))
         return CurationReport(
-            is_done=False, steps=(*tools, *_find_failing_triggers(home), *known, *same, *climbs, *aged)
+            is_done=False,
+            steps=(
+                *tools,
+                *_find_failing_triggers(home),
+                *map(_describe_comparison, settle_comparisons(home, apply=False)),
+                *known,
+                *same,
+                *climbs,
+                *aged,
+            ),
         )
     refuse_if_read_only(home)
     async with open_drafter(home, model) as drafter:
         looked_at = await _curate_tools(home)
+        compared = list(map(_describe_comparison, settle_comparisons(home, apply=True)))
         due = verdicts.list_due_transitions(home)
         others = [one for one in due if one.transition is not LifecycleTransition.CLIMB]
         proposed = [_describe_transition(one, proposal) for one, proposal in verdicts.apply_transitions(home, others)]
@@ -114,7 +128,7 @@ async def curate(home: Home, *, apply: bool, model: str = "") -> CurationReport:
         ]
         climbed = [_describe_climb(await climbing.run_climb(one, drafter)) for one in climbing.list_due_climbs(due)]
     aged = tidy_memory(home.memory, is_thorough=True)
-    steps = (*looked_at, *_find_failing_triggers(home), *proposed, *merged, *climbed, *aged)
+    steps = (*looked_at, *_find_failing_triggers(home), *compared, *proposed, *merged, *climbed, *aged)
     return CurationReport(is_done=True, steps=steps, spent=drafter.budget.summary if drafter is not None else "")
 
 
@@ -160,6 +174,12 @@ def _describe_transition(due: DueTransition, proposal: Proposal | None = None) -
     to = f" to version {due.to}" if due.to else ""
     text = f"{due.transition}{to}{_format_review_hint(proposal.id if proposal else None)}"
     return CuratorStep(action=CuratorAction.PROPOSE, item=name, reason=due.reason, text=text)
+
+
+def _describe_comparison(settled: SettledComparison) -> CuratorStep:
+    one = settled.comparison
+    text = f"version {one.new} against {one.old}: {settled.state}{_format_review_hint(settled.proposal)}"
+    return CuratorStep(action=CuratorAction.COMPARE, item=one.skill, reason=settled.reason, text=text)
 
 
 def tidy_memory(memory: Cortex, *, dry_run: bool = False, is_thorough: bool = False) -> tuple[CuratorStep, ...]:

@@ -13,9 +13,9 @@ from habitus.app.home import Home
 from habitus.app.learning.evidence import list_chosen_items, make_observations
 from habitus.app.learning.improving import open_improve_store
 from habitus.app.library.explaining import select_skills
-from habitus.evidence.estimation import EffectEstimate, estimate_items
+from habitus.evidence.estimation import estimate_items
 from habitus.evidence.findings import ItemFinding, add_observations
-from habitus.evidence.model import ItemKind
+from habitus.evidence.model import EffectEstimate, ItemKind
 from habitus.improve.report import describe_result
 from habitus.journal.usage import JudgedUse
 from habitus.skills.choosing import menu

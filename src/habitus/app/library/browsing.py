@@ -22,7 +22,7 @@ from habitus.app.home import Home
 from habitus.app.library.layers import is_layer_shared
 from habitus.app.use_cases import skills
 from habitus.evidence.findings import ItemVerdict
-from habitus.evidence.model import ItemKind
+from habitus.evidence.model import EffectEstimate, ItemKind
 from habitus.files import write_atomically
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import Engram, LessonKind, TrustLevel
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from habitus.app.learning.evidence import EvidenceService
 
     # Importing the statistics takes longer than making a list.
-    from habitus.evidence.estimation import EffectEstimate
 
 
 _MAX_LESSONS = 1000

@@ -15,6 +15,7 @@ from habitus.agent.choosing import SkillExplanation, choose_skills, explain_plac
 from habitus.agent.session import Session
 from habitus.agent.user_input import make_project_relative
 from habitus.app.home import Home
+from habitus.app.learning.compared_versions import describe_running
 from habitus.app.library.layers import build_gates
 from habitus.errors import Invalid
 from habitus.journal.journal import Journal
@@ -113,10 +114,9 @@ def rank_eligible_skills(finder: SkillFinder, preview: SelectionPreview, text: s
 
 def explain_skill(home: Home, name: str, request: SelectionInput) -> SkillExplanation:
     """Explain why a skill would, or would not, reach the prompt of this request."""
-    seen = preview_selection(home, request)
-    return _explain_listed_skill(
-        home.skills, home.finder, home.skills.find(name), request.text, seen.selection, seen.menu
-    )
+    seen, item = preview_selection(home, request), home.skills.find(name)
+    found = _explain_listed_skill(home.skills, home.finder, item, request.text, seen.selection, seen.menu)
+    return replace(found, compared=describe_running(home, item))
 
 
 def explain_skill_in_turn(

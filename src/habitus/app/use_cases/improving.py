@@ -12,11 +12,19 @@ from habitus.access import Access
 from habitus.app.conversations.models import require_model_program
 from habitus.app.home import Home
 from habitus.app.learning.climbing import ClimbRunner, StageClimb, open_drafter
+from habitus.app.learning.comparing import (
+    DEFAULT_SHARE,
+    ComparisonReport,
+    list_reports,
+    start_comparison,
+    stop_comparison,
+)
 from habitus.app.learning.improving import open_improve_store, preview_run
 from habitus.app.operating import job_kinds, jobs
 from habitus.app.tasks.reviewing import refuse_unreviewed_tasks
 from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, AttemptId, SkillName, argument, option, use_case
 from habitus.errors import ConflictingOptions, Invalid
+from habitus.evidence.versions import LiveComparison
 from habitus.improve.gate import MOST_ROUNDS
 from habitus.improve.plan import ImproveRequest, RunPlan
 from habitus.improve.report import CandidateReport, build_report
@@ -109,6 +117,41 @@ def list_improvements(home: Home, name: SkillName) -> ListImprovementsResult:
     return ListImprovementsResult(
         plan=plan, candidates=[build_report(one, rollouts) for one in store.list_candidates(plan.skill)]
     )
+
+
+@use_case(
+    "skills compare",
+    route="POST /skills/{name}/comparison",
+    access=Access.ADMIN,
+    example={"name": "csv-summary", "share": 0.2},
+    undo="skills compare --stop",
+)
+def compare_versions(
+    home: Home,
+    name: SkillName,
+    share: Annotated[
+        float, option("The share of conversations that get the version before.", least=0.01, most=0.5)
+    ] = DEFAULT_SHARE,
+    stop: Annotated[bool, option("End the running comparison.")] = False,
+) -> LiveComparison:
+    """Compare a skill's current version in use with the one before; an approved improvement is compared by itself."""
+    return stop_comparison(home, name) if stop else start_comparison(home, name, share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListComparisonsResult:
+    # The share for approved improvements; 0 is off.
+    share: float
+    comparisons: Sequence[ComparisonReport]
+
+
+@use_case("skills comparisons", route="GET /comparisons", access=Access.OPEN_READING)
+def list_comparisons(
+    home: Home, name: Annotated[str | None, argument("One skill; all by default.", completes="skills")] = None
+) -> ListComparisonsResult:
+    """List the changes that are, or were, compared in use with the version before them, and what that shows."""
+    skill = home.skills.find(name).name if name is not None else ""
+    return ListComparisonsResult(share=home.settings.evidence.compare_versions, comparisons=list_reports(home, skill))
 
 
 class ClimbTarget(StrEnum):

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from habitus.access import Access
 from habitus.app.home import Home, select_memory
+from habitus.app.learning.compared_versions import describe_plan
 from habitus.app.library import content, undoing
 from habitus.app.review import inbox
 from habitus.app.review.inbox import InboxItem, build_lesson_item, build_proposal_item, parse_proposal_number
@@ -29,7 +30,7 @@ from habitus.app.use_cases.writing import get_main_file
 from habitus.errors import Invalid, Refused, UserError
 from habitus.files import compute_tree_hash
 from habitus.memory.model import Engram
-from habitus.settings import Settings
+from habitus.settings import EvidenceSettings, Settings
 from habitus.skills.review import Proposal, ProposalAction, ProposalState, SkillChange
 
 _ONE = "The number of a proposal, or the id of a lesson."
@@ -73,6 +74,8 @@ class PendingItemDetails:
     diff: str
     # Existing skills that say nearly the same.
     similar_skills: Sequence[str]
+    # What approving it compares in use, in words; empty if nothing.
+    comparison: str = ""
 
 
 @use_case("review show", route="GET /review/{id}", access=Access.VIEWER, example={"id": "3"})
@@ -82,7 +85,17 @@ def show_inbox_item(home: Home, id: Annotated[str, argument(_ONE)], all_users: A
     alike = (
         list(content.diff_near_duplicates(home.skills, found.subject)) if isinstance(found.subject, Proposal) else []
     )
-    return PendingItemDetails(item=found, diff=_render_diff(home, found), similar_skills=alike)
+    return PendingItemDetails(
+        item=found,
+        diff=_render_diff(home, found),
+        similar_skills=alike,
+        comparison=describe_comparison(home.settings.evidence, found),
+    )
+
+
+def describe_comparison(settings: EvidenceSettings, item: InboxItem) -> str:
+    """Return what approving an item compares in use, in words; empty if nothing."""
+    return describe_plan(settings, item.subject) if isinstance(item.subject, Proposal) else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +152,8 @@ class DecisionResult:
     item: InboxItem
     version: int | None = None
     undo: tuple[str, ...] = ()
+    # What it compares in use from now on, in words; empty if nothing.
+    comparison: str = ""
 
     @property
     def pending_host(self) -> str:
@@ -196,7 +211,12 @@ def _approve_item(home: Home, item: InboxItem, all_users: bool) -> DecisionResul
         return DecisionResult(item=build_lesson_item(lesson), undo=("undo", *undoing.build_lesson_targets([lesson])))
     refuse_hidden(home.settings, item.subject)
     proposal, version = home.review.approve(item.subject.id, home.build_author())
-    return DecisionResult(item=build_proposal_item(proposal), version=version, undo=_build_reopen_command(item.id))
+    return DecisionResult(
+        item=build_proposal_item(proposal),
+        version=version,
+        undo=_build_reopen_command(item.id),
+        comparison=describe_comparison(home.settings.evidence, item),
+    )
 
 
 def _build_reopen_command(*ids: str) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from habitus.app.learning.learning import TurnJudgementResult
 from habitus.app.use_cases.evidence import EvidencePage, PlanEvidenceResult
 from habitus.cli import output
 from habitus.cli.completion import WideOption
-from habitus.evidence.estimation import EffectEstimate, EstimateBasis, VariantCounts
+from habitus.evidence.estimation import EstimateBasis, VariantCounts
 from habitus.evidence.findings import ItemFinding, WithholdingPlan
-from habitus.evidence.model import EvidenceItem, ItemKind
+from habitus.evidence.model import EffectEstimate, EvidenceItem, ItemKind
 from habitus.text import to_one_line
 
 # Below 100 tokens, an effect per 1,000 tokens says more about rounding than about the item.

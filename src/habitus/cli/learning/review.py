@@ -49,6 +49,8 @@ def show_inbox_item(context: typer.Context, result: review.PendingItemDetails) -
             output.print_line(f"{item.state} by {subject.decided_by}: {subject.decision or 'no reason given'}")
     for reason in filter(None, item.reasons):
         output.print_line(f"needs review because: {reason}", style="yellow")
+    if result.comparison:
+        output.print_line(result.comparison)
     output.print_line()
     if not isinstance(subject, Engram) and subject.trial:
         output.print_table(TRIAL_COLUMNS, [[row.get(name, "") for name in TRIAL_COLUMNS] for row in subject.trial])
@@ -75,6 +77,8 @@ def _print_approved_item(context: typer.Context, result: review.DecisionResult) 
         output.print_line(
             f"Approved: {item.action} {item.title}" + ("; that host applies it." if result.pending_host else became)
         )
+        if result.comparison:
+            output.print_line(result.comparison)
     output.print_undo_command(context, *result.undo)
 
 

@@ -23,6 +23,7 @@ from habitus.cli.completion import JsonOption, SkillNameArgument, YesOption
 from habitus.cli.foreground_jobs import raise_if_failed, run_job_in_foreground
 from habitus.cli.opening import open_habitus
 from habitus.errors import Invalid
+from habitus.evidence.versions import LiveComparison
 from habitus.improve.candidates import CandidateState
 from habitus.improve.gate import GateClaim
 from habitus.improve.plan import ImproveRequest
@@ -232,6 +233,36 @@ def _format_difference(found: VersionComparison) -> str:
 
 def _format_dollars(amount: float) -> str:
     return f", about ${amount:.2f}" if amount else ""
+
+
+def compare_versions(context: typer.Context, result: LiveComparison, stop: bool) -> None:
+    if stop:
+        output.print_line(f"{result.skill} has version {result.new} in every conversation that begins from now on.")
+        return
+    output.print_line(
+        f"{result.share:.0%} of the conversations that begin from now on get version {result.old} of {result.skill}; "
+        f"see 'habitus skills comparisons'."
+    )
+    output.print_undo_command(context, "skills", "compare", result.skill, "--stop")
+
+
+def list_comparisons(context: typer.Context, result: improving.ListComparisonsResult) -> None:
+    rows = [
+        (
+            one.comparison.skill,
+            f"{one.comparison.old} → {one.comparison.new}",
+            one.comparison.state.value,
+            f"{one.result.old.judged} and {one.result.new.judged}",
+            one.result.sentence,
+        )
+        for one in result.comparisons
+    ]
+    columns = ("skill", "versions", "state", "judged, old and new", "known")
+    output.print_table_or_message("No change was compared in use yet.", columns, rows, wide="known")
+    share = f"{result.share:.0%} of conversations get the version before an approved improvement"
+    output.print_line(
+        f"{share if result.share else 'Versions are not compared'} (evidence.compare_versions).", style="dim"
+    )
 
 
 def climb_skill(context: typer.Context, result: StageClimb, dry_run: bool) -> None:

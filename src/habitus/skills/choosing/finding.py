@@ -147,6 +147,8 @@ class SkillFinder:
         if self._opened is None:
             self._opened = self._create_index()
         seen = at or self._library.snapshot()
+        # One index serves all conversations, whichever version they got.
+        seen = seen.current or seen
         if seen.revision != self._revision:
             elsewhere = self._update_server_index(self._opened, progress)
             self._update_local_index(self._opened, seen, elsewhere, progress)

@@ -21,6 +21,7 @@ class SkillCopy:
 
     layer: Layer
     skill: Skill
+    version: int | None = None  # whose files it has, if not the current one's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,9 +69,12 @@ def load_effective(
             made.append(SkillCopy(layer=layer, skill=policy.apply_trust(layer, apply_source(skill, layer), digest)))
             has_trusted = has_trusted or is_trusted
     layer = get_layer(item.layer)
+    if item.pinned_version is not None:
+        own_files = layer.store.read_tree(item.name, item.pinned_version, check_disk=False)
     skill = layer.store.load(item.name, check_disk=check_disk, tree=own_files)
     if skill is not None:
-        made.append(SkillCopy(layer=layer, skill=policy.apply_trust(layer, apply_source(skill, layer), item.tree_hash)))
+        trusted = policy.apply_trust(layer, apply_source(skill, layer), item.tree_hash)
+        made.append(SkillCopy(layer=layer, skill=trusted, version=item.pinned_version))
     return made
 
 
@@ -96,12 +100,13 @@ def merge_copy_folders(copies: Sequence[SkillCopy], outside: OutsideContentPolic
         # A copy that doesn't extend replaces everything below it.
         if not copy.skill.manifest.extends:
             tree, untrusted, folders = {}, set(), {}
-        own = store.read_tree(name, check_disk=False) or {}
+        own = store.read_tree(name, copy.version, check_disk=False) or {}
         # Trust is checked on the files just read, which may be newer than the listing.
         is_trusted = outside.is_trusted(copy.layer, name, compute_tree_hash(own))
         own = drop_eval_files(own)
         tree |= own
         untrusted = (untrusted - own.keys()) | {p for p, f in own.items() if not is_trusted and is_code_file(p, f)}
-        if (folder := store.find_directory(name, check_disk=False)) is not None:
+        folder = store.find_directory(name, check_disk=False) if copy.version is None else None
+        if folder is not None:
             folders |= dict.fromkeys(own, folder)
     return SkillFiles(tree=tree, untrusted=frozenset(untrusted), folders=folders)

@@ -53,6 +53,7 @@ class ListedSkill:
     awaiting_trust: tuple[str, ...] = ()  # higher layers with an untrusted copy that would take its place
     fills_placeholders: bool = False  # whether its placeholders are filled in
     inert: tuple[str, ...] = ()  # its claims, which have no effect until a person trusts it
+    pinned_version: int | None = None  # an earlier version that is read in place of the current files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,7 @@ class LibrarySnapshot:
     revision: tuple[Hashable, ...]
     entries: SortedNameMap[tuple[ListedSkill, ...]]  # the skill first, then broken directories of its name
     changes: RecentChanges = NO_CHANGES  # how it differs from earlier snapshots
+    current: LibrarySnapshot | None = None  # the library as it is, if some skills are pinned to earlier versions here
 
     @functools.cached_property
     def listing(self) -> tuple[ListedSkill, ...]:
@@ -335,7 +337,9 @@ def describe_source_counts(told: Mapping[Stage, UsageCounters]) -> tuple[str, ..
 
 
 _LISTED_FIELDS = [
-    field.name for field in fields(ListedSkill) if field.name not in ("summary", "tree_hash", "fills_placeholders")
+    field.name
+    for field in fields(ListedSkill)
+    if field.name not in ("summary", "tree_hash", "fills_placeholders", "pinned_version")
 ]
 _SUMMARY_FIELDS = [field.name for field in fields(SkillSummary) if field.name not in ("manifest", "stated")]
 _MANIFEST_FIELDS = [field.name for field in fields(Manifest)]

@@ -19,7 +19,7 @@ from habitus.app.library import explaining
 from habitus.app.review.inbox import InboxItem
 from habitus.app.use_cases import review
 from habitus.app.use_cases.overview import OverviewReport, TodayReport, build_today_report, show_overview
-from habitus.evidence.estimation import EffectEstimate
+from habitus.evidence.model import EffectEstimate
 from habitus.journal.usage import UseVerdict
 from habitus.skills.model import SkillState
 from habitus.skills.review import Proposal

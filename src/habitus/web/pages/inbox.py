@@ -59,6 +59,8 @@ class InboxItemPageData:
     # Rows with the keys input, recorded, draft and compared.
     trial: tuple[Mapping[str, str], ...] = ()
     needs_other_reviewer: bool = False
+    # What approving it compares in use, in words.
+    comparison: str = ""
 
 
 @router.get("/inbox", access=Access.VIEWER)
@@ -124,6 +126,7 @@ def _build_item_details(habitus: Habitus, item: inbox.InboxItem) -> InboxItemPag
         text=get_main_file(change.tree)[1].decode("utf-8", "replace") if change.tree and is_waiting else None,
         trial=subject.trial,
         needs_other_reviewer=habitus.review.needs_other_approver(subject),
+        comparison=review.describe_comparison(habitus.settings.evidence, item),
     )
 
 

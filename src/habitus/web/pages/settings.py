@@ -77,6 +77,10 @@ SETTING_GROUPS: Mapping[str, Mapping[str, SettingDescription]] = {
             label="Share of offers withheld at random",
             hint="From 0 to 0.5; 0.1 is enough to measure what helps, 0 is off.",
         ),
+        "evidence.compare_versions": SettingDescription(
+            label="Share of conversations that get the version before an improvement",
+            hint="From 0 to 0.5; after an approved improvement both versions are compared in use, 0 is off.",
+        ),
         "reliable": SettingDescription(label="Reliability above which a tool is preferred", hint="From 0 to 1."),
     },
     "Skills": {

@@ -30,7 +30,7 @@ from habitus.web.rendering import FlashMessage, render_fragment, render_page, re
 from habitus.web.routing import AccessRouter
 
 if TYPE_CHECKING:
-    from habitus.evidence.estimation import EffectEstimate
+    from habitus.evidence.model import EffectEstimate
 
 router = AccessRouter()
 _PAGE_SIZE = 50

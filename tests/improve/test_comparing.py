@@ -1,0 +1,181 @@
+"""After approval a change is compared in use with the version before it, by conversation, unless that is off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import count, islice
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from habitus.app import Habitus, read_settings
+from habitus.app.learning.compared_versions import load_change_exposures
+from habitus.app.learning.comparing import list_reports, settle_comparisons
+from habitus.app.library.explaining import explain_skill_in_turn
+from habitus.app.use_cases.finding import ExplainSkillRequest, explain_skill
+from habitus.app.use_cases.improving import compare_versions, list_comparisons
+from habitus.app.use_cases.review import approve_items, show_inbox_item
+from habitus.evidence.model import UnitRandomizer
+from habitus.evidence.versions import COMPARISON_PERIOD, ComparisonState
+from habitus.improve.plan import ImproveRequest
+from habitus.skills.edits import EditOperation, TextEdit
+from tests.improve.test_improving import BETTER, NAME, furnish
+from tests.improve.test_improving import run as improve
+
+OLD, NEW = "Say its name.", "in capitals"
+
+
+async def approved(habitus: Habitus) -> None:
+    """An improvement of a skill that is in every prompt, approved as a person would."""
+    furnish(habitus, 24)
+    done = await improve(habitus, ImproveRequest(skill=NAME, rounds=3, text=BETTER))
+    shown = show_inbox_item(habitus, id=str(done.proposal))
+    assert "20% of conversations get the version before it" in shown.comparison
+    (made,) = approve_items(habitus, ids=(str(done.proposal),)).approved
+    assert made.version == 2
+
+
+def conversations(habitus: Habitus, *, new: bool) -> Iterator[str]:
+    (report,) = list_reports(habitus)
+    seed, item = habitus.journal.get_random_seed(), report.comparison.item
+    ids = (f"c{number}" for number in count())
+    return (id for id in ids if UnitRandomizer(unit=id, seed=seed).gets_change(item, 0.2) is new)
+
+
+def ask(habitus: Habitus, conversation: str, ok: bool | None = None) -> str:
+    """Ask in a conversation, say how it went, and return what the model read."""
+    with habitus.turn("Name a town.", conversation=conversation) as turn:
+        read = turn.context
+        turn.done("Altberg", ok=ok)
+        return read
+
+
+@pytest.mark.req("IM-07")
+async def test_a_fifth_of_the_conversations_gets_the_version_before_and_keeps_it(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 24)
+        assert NEW not in ask(habitus, "before")
+        done = await improve(habitus, ImproveRequest(skill=NAME, rounds=3, text=BETTER))
+        approve_items(habitus, ids=(str(done.proposal),))
+        old, new = (next(conversations(habitus, new=is_new)) for is_new in (False, True))
+        assert NEW in ask(habitus, new, ok=True)
+        assert NEW not in ask(habitus, old, ok=False)
+        assert NEW not in ask(habitus, "before", ok=False), "it began with the old one, and does not count"
+        (report,) = list_reports(habitus)
+        assert (report.result.old.judged, report.result.new.judged) == (1, 1)
+        assert (report.comparison.old, report.comparison.new, report.comparison.share) == (1, 2, 0.2)
+        kept = load_change_exposures(habitus.shared, report.comparison.item.name)
+        assert {(one.unit, one.exposure.is_offered, one.exposure.propensity) for one in kept} == {
+            (old, False, 0.8),
+            (new, True, 0.8),
+        }
+        for conversation, version in ((old, 1), (new, 2)):
+            (turn,) = habitus.journal.list_session_turns(conversation)
+            (part,) = explain_skill_in_turn(habitus.skills, habitus.journal, NAME, turn.id, user=None).selected
+            other = 3 - version
+            assert part.version == version
+            assert f"version {version}, drawn to be compared with version {other}" in part.reason
+    with Habitus.open(read_settings(home)) as habitus:
+        assert NEW not in ask(habitus, old), "another process draws the same"
+        edit = TextEdit(operation=EditOperation.APPEND, content="4. Say it twice.")
+        habitus.skills.edit(NAME, edit, habitus.build_author())
+        assert "twice" in ask(habitus, old), "a later edit holds for all"
+        (settled,) = settle_comparisons(habitus, apply=True)
+        assert settled.state is ComparisonState.SUPERSEDED
+
+
+@pytest.mark.req("IM-07")
+async def test_a_change_that_harms_in_use_is_proposed_to_be_rolled_back(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        await approved(habitus)
+        for conversation in islice(conversations(habitus, new=True), 24):
+            ask(habitus, conversation, ok=False)
+        for conversation in islice(conversations(habitus, new=False), 8):
+            ask(habitus, conversation, ok=True)
+        (report,) = list_reports(habitus)
+        assert report.result.sentence.startswith("Harms: ")
+        assert list_comparisons(habitus, name=NAME).comparisons == [report]
+        (settled,) = settle_comparisons(habitus, apply=True)
+        assert not list(settle_comparisons(habitus, apply=True)), "it is proposed once"
+        assert settled.proposal is not None
+        assert "does worse in use than version 1" in habitus.review.get(settled.proposal).reasons[0]
+        approve_items(habitus, ids=(str(settled.proposal),))
+        assert NEW not in habitus.skills.load(NAME).body
+        list(settle_comparisons(habitus, apply=True))
+        assert list_reports(habitus)[0].comparison.state is ComparisonState.ROLLED_BACK
+
+
+@pytest.mark.req("IM-07")
+async def test_a_change_that_helps_is_kept_and_one_that_shows_nothing_ends_after_sixty_days(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        await approved(habitus)
+        clock = habitus.clock
+        habitus.clock = lambda: clock() + COMPARISON_PERIOD - timedelta(hours=1)
+        assert not list(settle_comparisons(habitus, apply=False))
+        habitus.clock = lambda: clock() + COMPARISON_PERIOD
+        (settled,) = settle_comparisons(habitus, apply=False)
+        assert settled.state is ComparisonState.NOT_SHOWN
+        habitus.clock = clock
+        for conversation in islice(conversations(habitus, new=True), 24):
+            ask(habitus, conversation, ok=True)
+        for conversation in islice(conversations(habitus, new=False), 8):
+            ask(habitus, conversation, ok=False)
+        (settled,) = settle_comparisons(habitus, apply=True)
+        assert settled.state is ComparisonState.KEPT
+        late = next(islice(conversations(habitus, new=False), 8, None))
+        assert NEW in ask(habitus, late), "there is nothing to compare any more"
+
+
+@pytest.mark.req("IM-07")
+async def test_where_one_version_is_judged_more_often_nothing_is_known(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        await approved(habitus)
+        for number, conversation in enumerate(islice(conversations(habitus, new=True), 24)):
+            ask(habitus, conversation, ok=False if number < 8 else None)
+        for conversation in islice(conversations(habitus, new=False), 8):
+            ask(habitus, conversation, ok=True)
+        (report,) = list_reports(habitus)
+        assert report.result.sentence == (
+            "Not known: 33% of the new version's conversations were judged, 100% of the old's."
+        )
+        assert not list(settle_comparisons(habitus, apply=True))
+
+
+@pytest.mark.req("IM-07")
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_switched_off_there_is_no_draw_and_no_comparison(home: Path, is_on: bool) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        if not is_on:
+            evidence = habitus.settings.evidence.model_copy(update={"compare_versions": 0.0})
+            habitus.settings = habitus.settings.model_copy(update={"evidence": evidence})
+        furnish(habitus, 24)
+        done = await improve(habitus, ImproveRequest(skill=NAME, rounds=3, text=BETTER))
+        assert bool(show_inbox_item(habitus, id=str(done.proposal)).comparison) is is_on
+        sent: list[str] = []
+        sa.event.listen(habitus.shared, "before_cursor_execute", lambda *given: sent.append(given[2]))
+        approve_items(habitus, ids=(str(done.proposal),))
+        read = [ask(habitus, f"c{number}", ok=False) for number in range(30)]
+        assert all(NEW in one for one in read) is not is_on
+        list(settle_comparisons(habitus, apply=True))
+        assert any("live_comparisons" in one or "evidence_seed" in one for one in sent) is is_on
+        assert len(list_reports(habitus)) == is_on
+
+
+@pytest.mark.req("IM-07")
+def test_a_person_compares_an_edit_of_their_own(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        furnish(habitus, 1)
+        edit = TextEdit(operation=EditOperation.APPEND, content="3. Say it in capitals.")
+        habitus.skills.edit(NAME, edit, habitus.build_author())
+        compare_versions(habitus, name=NAME, share=0.5)
+        read = [ask(habitus, f"c{number}") for number in range(30)]
+        assert {NEW in one for one in read} == {True, False}
+        request = ExplainSkillRequest(name=NAME, request="Name a town.")
+        assert explain_skill(habitus, request).sentences[-1] == (
+            "Versions 1 and 2 are compared: 50% of conversations get version 1. "
+            "An agent that reads the file itself always has version 2."
+        )
+        compare_versions(habitus, name=NAME, stop=True)
+        assert all(NEW in ask(habitus, f"d{number}") for number in range(30))
