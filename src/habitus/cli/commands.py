@@ -161,6 +161,8 @@ def _list_commands() -> list[Command]:
         Command("review edit", "learning.review:edit_proposal", "3"),
         _DeclaredSkillCommand("evidence show", "learning.evidence:show_evidence"),
         Declared("evidence plan", "learning.evidence:plan_evidence"),
+        Declared("report show", "learning.report:show_report", group="overview"),
+        Declared("report rows", "learning.report:list_report_rows", group="overview"),
         Command("secrets set", "operating.secrets:set_secret", "smtp.password"),
         Declared("secrets list", "operating.secrets:list_secrets"),
         Declared("secrets remove", "operating.secrets:remove_secret"),
@@ -216,6 +218,12 @@ def _build_groups() -> dict[str, CommandGroup]:
         "evidence": build_command_group(
             "Measured effects: 'habitus evidence NAME' shows one item.",
             example="plan",
+            panel=_LEARN,
+            default_command="show",
+        ),
+        "report": build_command_group(
+            "What a month of learning was worth, what it cost, and what is not known.",
+            example="--month 2026-10",
             panel=_LEARN,
             default_command="show",
         ),

@@ -14,7 +14,7 @@ from statistics import NormalDist
 
 from habitus.evidence.bounds import ERROR, BettingState, predict_success
 from habitus.evidence.estimation import INTERVAL_WIDTH, compute_t_quantile
-from habitus.evidence.findings import format_effect_range, format_units
+from habitus.evidence.findings import WORTH_KNOWING, estimate_units_to_verdict, format_effect_range, format_units
 from habitus.evidence.model import EffectEstimate, Observation
 from habitus.evidence.regression import ObservationTable
 
@@ -49,6 +49,8 @@ class ComparisonResult:
     old: VersionOutcomes
     new: VersionOutcomes
     estimate: EffectEstimate | None  # of the change, with its 90 % interval; includes the exam
+    planned_effect: float = WORTH_KNOWING  # that would be noticed
+    missing: int = 0  # judged conversations until then, both versions together
 
     @property
     def sentence(self) -> str:
@@ -86,17 +88,28 @@ def compare_in_use(observations: Iterable[Observation], *, exam: EffectEstimate 
         )
         for is_new in (False, True)
     )
-    verdict = ComparisonVerdict.UNKNOWN
+    betting, likely = BettingState.empty(), exam.value if exam else 0.0
+    betting = betting.with_exposures(judged) if len(judged.unit) else betting
+    verdict, enough = ComparisonVerdict.UNKNOWN, math.log(1 / ERROR)
     if is_unevenly_judged(old, new):
         verdict = ComparisonVerdict.UNEVEN
-    elif old.judged and new.judged:
-        betting, likely = BettingState.empty().with_exposures(judged), exam.value if exam else 0.0
-        enough = math.log(1 / ERROR)
-        if betting.log_evidence(0, up=True, expected=likely) >= enough:
-            verdict = ComparisonVerdict.BETTER
-        elif betting.log_evidence(0, up=False, expected=likely) >= enough:
-            verdict = ComparisonVerdict.WORSE
-    return ComparisonResult(verdict=verdict, old=old, new=new, estimate=_estimate_effect(old, new, exam))
+    elif not (old.judged and new.judged):
+        verdict = ComparisonVerdict.UNKNOWN
+    elif betting.log_evidence(0, up=True, expected=likely) >= enough:
+        verdict = ComparisonVerdict.BETTER
+    elif betting.log_evidence(0, up=False, expected=likely) >= enough:
+        verdict = ComparisonVerdict.WORSE
+    estimate = _estimate_effect(old, new, exam)
+    effect = max(WORTH_KNOWING, abs(estimate.value) if estimate else 0.0)
+    share = 1 - float(table.propensity.mean()) if len(table.unit) else 0.0
+    return ComparisonResult(
+        verdict=verdict,
+        old=old,
+        new=new,
+        estimate=estimate,
+        planned_effect=effect,
+        missing=estimate_units_to_verdict(betting, effect, share) or 0,
+    )
 
 
 def is_unevenly_judged(old: VersionOutcomes, new: VersionOutcomes) -> bool:

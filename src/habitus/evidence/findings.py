@@ -122,7 +122,7 @@ def plan_withholding(
     """Plan one item from the ages of its explicit outcomes in days, if this share is withheld from now on."""
     likely = estimate.offering.value if estimate.offering else 0.0
     effect = max(WORTH_KNOWING, abs(likely))
-    missing = _estimate_units_to_verdict(betting, effect, withhold)
+    missing = estimate_units_to_verdict(betting, effect, withhold)
     a_day = _daily_rate(ages)
     days = missing / a_day if a_day and missing is not None else None
     return WithholdingPlan(
@@ -131,7 +131,7 @@ def plan_withholding(
         missing=missing,
         days=days,
         cost_a_day=a_day * withhold * likely,
-        trials=_estimate_units_to_verdict(betting, effect, _TRIAL_SHARE) or 0,
+        trials=estimate_units_to_verdict(betting, effect, _TRIAL_SHARE) or 0,
     )
 
 
@@ -140,7 +140,7 @@ def _daily_rate(ages: Floats) -> float:
     return float((ages <= RECENT_DAYS).sum() / min(RECENT_DAYS, ages.max(initial=1.0)))
 
 
-def _estimate_units_to_verdict(betting: BettingState, effect: float, withhold: float) -> int | None:
+def estimate_units_to_verdict(betting: BettingState, effect: float, withhold: float) -> int | None:
     """Return how many units the evidence still needs for a verdict, from its expected growth per unit."""
     spread = withhold * (1 - withhold)
     noise = (betting.squared_payoffs + _NOISE) / (betting.assignment_variance + 1)

@@ -57,8 +57,7 @@ class VersionComparison:
         families = f" (variants of {self.families})" if self.families < self.tasks else ""
         return (
             f"{100 * self.old:.0f} → {100 * self.new:.0f} of 100 on {format_count(self.tasks, 'task')}{families}, "
-            f"{format_count(self.rounds, 'round')}: {_format_points(self.difference)} points "
-            f"({_format_points(self.interval.low)} to {_format_points(self.interval.high)} on tasks like these)"
+            f"{format_count(self.rounds, 'round')}: {format_points_interval(self)} on tasks like these"
         )
 
 
@@ -165,6 +164,12 @@ def describe_result(candidate: Candidate) -> str:
             return f"{shown}: {candidate.reason}" if candidate.reason else shown
         case never:
             assert_never(never)
+
+
+def format_points_interval(found: VersionComparison) -> str:
+    """Return a difference with its interval: `+15 points (+2 to +28)`."""
+    low, value, high = map(_format_points, (found.interval.low, found.difference, found.interval.high))
+    return f"{value} points ({low} to {high})"
 
 
 def _format_points(share: float) -> str:

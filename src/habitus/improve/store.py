@@ -151,6 +151,8 @@ class ImproveStore:
         job: str = "",
         side: TaskSplit | None = None,
         candidate: str | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
     ) -> list[Rollout]:
         """Return rollouts in the order in which they began; the names of a job's runs begin with `job`."""
         table = improve_rollouts
@@ -161,6 +163,8 @@ class ImproveStore:
             query = query.where(table.c.run.startswith(job, autoescape=True))
         if candidate is not None:
             query = query.where(table.c.candidate == candidate)
+        query = query.where(table.c.at >= since) if since is not None else query
+        query = query.where(table.c.at < before) if before is not None else query
         with sql.read_transaction(self._engine) as connection:
             return [_rollout_from_row(row) for row in connection.execute(query)]
 

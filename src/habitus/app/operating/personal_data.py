@@ -151,6 +151,7 @@ ERASED_ELSEWHERE: Mapping[str, str] = {
 NOT_PERSONAL: Mapping[str, str] = {
     **dict.fromkeys(("agent_skills", "agent_skill_files"), "skills in use are shared"),
     "improve_tasks": "ids of tasks",
+    "live_comparisons": "versions of skills",
     **dict.fromkeys(("skill_intents",), "is empty unless a process was killed"),
     **dict.fromkeys(("skill_imports", "indexed_skills"), "where skills came from, and hashes"),
     **dict.fromkeys(("recipe_counts", "learning_spending"), "counts"),

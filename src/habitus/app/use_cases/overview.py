@@ -14,16 +14,33 @@ from habitus.app.conversations import models
 from habitus.app.conversations.past_sessions import list_past_sessions
 from habitus.app.home import Home, open_read_transaction, resolve_user_filter
 from habitus.app.learning import insights, learning
+from habitus.app.learning.reporting import (
+    MonthlyReport,
+    ReportMonth,
+    ReportRows,
+    build_monthly_report,
+    list_compared,
+    list_month_requests,
+)
 from habitus.app.library.browsing import USAGE_DAYS, MapCluster, build_skill_map
 from habitus.app.library.undoing import build_change_undo
 from habitus.app.review import inbox
 from habitus.app.use_cases.agents import AgentActivity, list_agent_activity
-from habitus.app.use_cases.declaration import AllUsers, PageLimit, SkillName, argument, use_case
+from habitus.app.use_cases.declaration import (
+    AllUsers,
+    PageCursor,
+    PageLimit,
+    SkillName,
+    argument,
+    option,
+    paginate_items,
+    use_case,
+)
 from habitus.app.use_cases.finding import NamedReason
 from habitus.app.use_cases.lessons import hide_conversation
 from habitus.app.use_cases.skills import ListSkillsRequest, filter_skills, list_all_skills
 from habitus.evidence.findings import VersionRollback
-from habitus.journal.model import SessionSummary
+from habitus.journal.model import RecordedExposure, SessionSummary
 from habitus.journal.usage import DailyRequestCounts
 from habitus.memory.model import Engram, LessonProducer
 from habitus.skills.layers.listing import ListedSkill
@@ -372,6 +389,77 @@ def show_today(home: Home) -> TodaySummary:
 @dataclass(frozen=True, kw_only=True)
 class ListRepeatedFailuresResult:
     failing: Sequence[learning.RepeatedFailure]
+
+
+ReportedMonth = Annotated[str, option("The month, as YYYY-MM in UTC; default is this one.")]
+
+
+@use_case("report show", route="GET /report", access=Access.VIEWER, example={"month": "2026-10"})
+def show_report(home: Home, month: ReportedMonth = "", all_users: AllUsers = False) -> MonthlyReport:
+    """Show what a month of learning was worth, what it cost, and what is not known.
+
+    *Because of* is said only of conversations that were randomised between two versions of a skill.
+    """
+    user = resolve_user_filter(home.settings, all_users)
+    return build_monthly_report(home, ReportMonth.parse(month, home.clock()), user)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportRow:
+    """One request behind a number of the report, or one randomised conversation."""
+
+    turn: str
+    at: datetime
+    # Succeeded, failed, no feedback; for a compared conversation also the version it got.
+    said: str
+    # Whether its turn is still stored.
+    has_text: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportRowPage:
+    """One page of the rows behind a number."""
+
+    rows: Sequence[ReportRow]
+    next: str | None
+    total: int
+
+
+@use_case(
+    "report rows",
+    route="GET /report/rows",
+    access=Access.VIEWER,
+    example={"of": ReportRows.FAILED, "month": "2026-10"},
+)
+def list_report_rows(
+    home: Home,
+    of: Annotated[ReportRows, argument("Which number.")] = ReportRows.REQUESTS,
+    month: ReportedMonth = "",
+    limit: PageLimit = 100,
+    after: PageCursor = "",
+    all_users: AllUsers = False,
+) -> ReportRowPage:
+    """List the requests behind a number of the report; past their retention, the rows without text."""
+    user, period = resolve_user_filter(home.settings, all_users), ReportMonth.parse(month, home.clock())
+    requests = list_month_requests(home.shared, period, user)
+    if of is ReportRows.COMPARED:
+        stored = {one.turn for one in requests if one.has_text}
+        rows = [_describe_compared(one, one.turn in stored) for one in list_compared(home.shared, period, user)]
+    else:
+        wanted = [one for one in requests if of is ReportRows.REQUESTS or one.outcome == of.value]
+        rows = [
+            ReportRow(turn=one.turn, at=one.at, said=one.outcome.value.replace("_", " "), has_text=one.has_text)
+            for one in wanted
+        ]
+    page = paginate_items("the report", rows, lambda row: row.turn, limit=limit, after=after)
+    return ReportRowPage(rows=page.items, next=page.next, total=page.total)
+
+
+def _describe_compared(one: RecordedExposure, has_text: bool) -> ReportRow:
+    scores, item = one.explicit_scores, one.exposure.item.partition("@")[0]
+    version = f"{'new' if one.exposure.is_offered else 'old'} version of {item}"
+    went = f"{sum(scores):g} of {len(scores)} succeeded" if scores else "no feedback"
+    return ReportRow(turn=one.turn, at=one.at, said=f"{version}: {went}", has_text=has_text)
 
 
 @use_case("", route="GET /failing", access=Access.VIEWER)

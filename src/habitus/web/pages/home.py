@@ -15,9 +15,10 @@ from habitus.app import Habitus
 from habitus.app.home import resolve_user_filter
 from habitus.app.learning import insights
 from habitus.app.learning.learning import list_repeated_failures
+from habitus.app.learning.reporting import ReportRows
 from habitus.app.library import explaining
 from habitus.app.review.inbox import InboxItem
-from habitus.app.use_cases import review
+from habitus.app.use_cases import overview, review
 from habitus.app.use_cases.overview import OverviewReport, TodayReport, build_today_report, show_overview
 from habitus.evidence.model import EffectEstimate
 from habitus.journal.usage import UseVerdict
@@ -255,6 +256,28 @@ def show_effects(request: Request, habitus: RequestHome) -> HTMLResponse:
     user = resolve_user_filter(habitus.settings, PageScope.read(request, habitus).all_users)
     effects = insights.list_skill_effects(habitus, user)
     return render_fragment("insights_effects.html", effects=effects, withhold=withhold)
+
+
+@router.get("/insights/month", access=Access.VIEWER)
+def show_month(request: Request, habitus: RequestHome, month: str = "") -> HTMLResponse:
+    """Show the report of a month, on one page that can be printed."""
+    scope = PageScope.read(request, habitus)
+    report = overview.show_report(habitus, month=month, all_users=scope.all_users)
+    return render_page(request, "report.html", report=report, more=_continue_scope(scope))
+
+
+@router.get("/insights/month/rows", access=Access.VIEWER)
+def show_month_rows(
+    request: Request, habitus: RequestHome, of: ReportRows = ReportRows.REQUESTS, month: str = "", after: str = ""
+) -> HTMLResponse:
+    """Show the requests behind a number of the report."""
+    scope = PageScope.read(request, habitus)
+    page = overview.list_report_rows(habitus, of=of, month=month, after=after, all_users=scope.all_users)
+    return render_page(request, "report_rows.html", page=page, of=of.value, month=month, more=_continue_scope(scope))
+
+
+def _continue_scope(scope: PageScope) -> str:
+    return f"&{scope.query}" if scope.query else ""
 
 
 @router.get("/insights/confusion", access=Access.OPEN_READING)

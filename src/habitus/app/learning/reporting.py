@@ -1,0 +1,267 @@
+"""The report of a month: what learning was worth, what it cost, and what is not known. Nothing that no interval
+supports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import sqlalchemy as sa
+
+from habitus import sql
+from habitus.app.home import Home
+from habitus.app.learning.compared_versions import load_change_exposures
+from habitus.app.learning.comparing import ComparisonReport, list_reports
+from habitus.app.learning.evidence import make_observations
+from habitus.app.learning.improving import open_improve_store
+from habitus.errors import Invalid
+from habitus.evidence.comparing import GainEstimate, estimate_gain
+from habitus.evidence.model import ItemKind
+from habitus.evidence.versions import ComparisonState
+from habitus.improve.report import build_report, format_points_interval
+from habitus.journal import usage
+from habitus.journal.model import RecordedExposure
+from habitus.journal.usage import JudgedRequest, UseVerdict
+from habitus.learning.budget import learning_spending
+from habitus.skills.proposals import Proposal, ProposalState
+from habitus.text import format_count
+
+# A month with a smaller share of feedback is mostly unknown.
+_ENOUGH_FEEDBACK = 0.5
+
+
+class ReportRows(StrEnum):
+    """Which rows stand behind a number of the report."""
+
+    REQUESTS = "requests"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    NO_FEEDBACK = "no_feedback"
+    # The conversations that were randomised between two versions.
+    COMPARED = "compared"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportMonth:
+    """A month in UTC, as far as it has passed."""
+
+    year: int
+    month: int
+
+    @classmethod
+    def parse(cls, text: str, now: datetime) -> ReportMonth:
+        """Parse `2026-10`; empty is the month of `now`. Raises `Invalid` for anything else."""
+        try:
+            found = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC) if text else now.astimezone(UTC)
+        except ValueError:
+            raise Invalid(f"'{text}' is not a month.", hint="Write it as YYYY-MM.") from None
+        return cls(year=found.year, month=found.month)
+
+    @property
+    def begin(self) -> datetime:
+        return datetime(self.year, self.month, 1, tzinfo=UTC)
+
+    @property
+    def end(self) -> datetime:
+        return datetime(self.year + self.month // 12, self.month % 12 + 1, 1, tzinfo=UTC)
+
+    def contains(self, timestamp: datetime | None) -> bool:
+        return timestamp is not None and self.begin <= timestamp < self.end
+
+    def __str__(self) -> str:
+        return f"{self.year}-{self.month:02}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestTotals:
+    """The requests of a month by what is known about them."""
+
+    requests: int
+    succeeded: int
+    failed: int
+    no_feedback: int
+    # Those past their retention, of which no text is left.
+    without_text: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChangeSummary:
+    """A change that was proposed, decided or compared in the month."""
+
+    skill: str
+    proposal: int
+    # Pending, rejected, or how its comparison stands.
+    state: str
+    # The exam's difference in points with its interval; empty if it has none.
+    exam: str
+    # What the comparison in use shows; empty if it was not compared.
+    in_use: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LearningCost:
+    """What learning took in the month."""
+
+    rollouts: int
+    tokens: int
+    dollars: float
+    # Of the daily budget, which scheduled runs share with lessons and drafts.
+    budget_tokens: int
+    # Proposals that a person decided.
+    decisions: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenQuestion:
+    """Something that the month's data doesn't tell, and what would."""
+
+    unknown: str
+    settled_by: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MonthlyReport:
+    """What learning was worth in a month, what it cost, and what is not known."""
+
+    month: str
+    requests: RequestTotals
+    # None while too few randomised conversations are judged.
+    gain: GainEstimate | None
+    gain_sentence: str
+    changes: Sequence[ChangeSummary]
+    proposed: int
+    kept: int
+    rolled_back: int
+    cost: LearningCost
+    unknown: Sequence[OpenQuestion]
+
+
+def build_monthly_report(home: Home, month: ReportMonth, user: str | None) -> MonthlyReport:
+    """Build the report; requests and conversations are one user's, or everybody's if `user` is None."""
+    requests, compared = list_month_requests(home.shared, month, user), list_compared(home.shared, month, user)
+    reports = list_reports(home)
+    observations = make_observations(compared, _find_items(compared), home.clock())
+    gain = estimate_gain(observations)
+    proposals = [one for one in home.review.list(None, with_contents=False) if "improve" in one.change.details]
+    totals = _count_requests(requests)
+    ended = [one.comparison.state for one in reports if month.contains(one.comparison.ended_on)]
+    return MonthlyReport(
+        month=str(month),
+        requests=totals,
+        gain=gain,
+        gain_sentence=gain.sentence if gain is not None else _explain_no_gain(compared),
+        changes=_summarize_changes(home, month, proposals, reports),
+        proposed=sum(month.contains(one.made_on) for one in proposals),
+        kept=sum(state in (ComparisonState.KEPT, ComparisonState.NOT_SHOWN) for state in ended),
+        rolled_back=ended.count(ComparisonState.ROLLED_BACK),
+        cost=_sum_cost(home, month),
+        unknown=[*_list_missing_feedback(totals), *_list_undecided(month, reports)],
+    )
+
+
+def list_month_requests(engine: sa.Engine, month: ReportMonth, user: str | None) -> list[JudgedRequest]:
+    """Return the requests of a month, oldest first, also those whose turns are past their retention."""
+    with sql.read_transaction(engine) as connection:
+        return usage.list_judged_requests(connection, month.begin, month.end, user)
+
+
+def list_compared(engine: sa.Engine, month: ReportMonth, user: str | None) -> list[RecordedExposure]:
+    """Return the conversations of a month that were randomised between two versions of a skill."""
+    return [one for one in load_change_exposures(engine, user=user) if month.contains(one.at)]
+
+
+def _find_items(compared: Iterable[RecordedExposure]) -> frozenset[tuple[str, str]]:
+    return frozenset((ItemKind.CHANGE.value, one.exposure.item) for one in compared)
+
+
+def _count_requests(requests: Sequence[JudgedRequest]) -> RequestTotals:
+    went = [one.outcome for one in requests]
+    return RequestTotals(
+        requests=len(requests),
+        succeeded=went.count(UseVerdict.SUCCEEDED),
+        failed=went.count(UseVerdict.FAILED),
+        no_feedback=went.count(UseVerdict.NO_FEEDBACK),
+        without_text=sum(not one.has_text for one in requests),
+    )
+
+
+def _explain_no_gain(compared: Sequence[RecordedExposure]) -> str:
+    if not compared:
+        return "Not known: no conversation was randomised between two versions of a skill."
+    judged = sum(bool(one.explicit_scores) for one in compared)
+    return f"Not known: of {format_count(len(compared), 'randomised conversation')}, {judged} have feedback."
+
+
+def _summarize_changes(
+    home: Home, month: ReportMonth, proposals: Sequence[Proposal], reports: Sequence[ComparisonReport]
+) -> list[ChangeSummary]:
+    store, by_candidate = open_improve_store(home), {one.comparison.candidate: one for one in reports}
+    found = []
+    for one in proposals:
+        candidate = str(one.change.details["improve"]["candidate"])
+        report = by_candidate.get(candidate)
+        ended_on = report.comparison.ended_on if report is not None else None
+        is_running = report is not None and report.comparison.state is ComparisonState.RUNNING
+        if not (is_running or any(map(month.contains, (one.made_on, one.decided_on, ended_on)))):
+            continue
+        tried = next((each for each in store.list_candidates(one.change.name) if each.id == candidate), None)
+        exam = build_report(tried, store.list_rollouts(candidate=candidate)).exam if tried is not None else None
+        state = report.comparison.state.value if report is not None else one.state.value
+        found.append(
+            ChangeSummary(
+                skill=one.change.name,
+                proposal=one.id,
+                state=f"compared in use: {state}" if is_running else state,
+                exam=format_points_interval(exam) if exam is not None else "",
+                in_use=report.result.sentence if report is not None else "",
+            )
+        )
+    return found
+
+
+def _sum_cost(home: Home, month: ReportMonth) -> LearningCost:
+    made = open_improve_store(home).list_rollouts(since=month.begin, before=month.end)
+    day = learning_spending.c.day
+    query = sa.select(sa.func.coalesce(sa.func.sum(learning_spending.c.tokens), 0))
+    with sql.read_transaction(home.shared) as connection:
+        spent = connection.execute(
+            query.where(day >= f"{month.begin:%Y-%m-%d}", day < f"{month.end:%Y-%m-%d}")
+        ).scalar_one()
+    decided = (ProposalState.APPROVED, ProposalState.REJECTED, ProposalState.ACCEPTED)
+    return LearningCost(
+        rollouts=len(made),
+        tokens=sum(one.tokens for one in made),
+        dollars=sum(one.dollars for one in made),
+        budget_tokens=int(spent),
+        decisions=sum(
+            one.state in decided and month.contains(one.decided_on)
+            for one in home.review.list(None, with_contents=False, all_hosts=True)
+        ),
+    )
+
+
+def _list_missing_feedback(totals: RequestTotals) -> list[OpenQuestion]:
+    if totals.no_feedback <= (1 - _ENOUGH_FEEDBACK) * totals.requests:
+        return []
+    return [
+        OpenQuestion(
+            unknown=f"How {totals.no_feedback} of {format_count(totals.requests, 'request')} went.",
+            settled_by="Feedback: /good and /bad in the chat, the buttons on the page, or 'habitus outcome'.",
+        )
+    ]
+
+
+def _list_undecided(month: ReportMonth, reports: Sequence[ComparisonReport]) -> list[OpenQuestion]:
+    return [
+        OpenQuestion(
+            unknown=f"Whether version {one.comparison.new} of {one.comparison.skill} is better than "
+            f"{one.comparison.old}: {one.result.sentence}",
+            settled_by=f"About {format_count(one.result.missing, 'more judged conversation')} with it, if the "
+            f"difference is {round(100 * one.result.planned_effect)} points.",
+        )
+        for one in reports
+        if one.comparison.state is ComparisonState.RUNNING and one.comparison.started_on < month.end
+    ]

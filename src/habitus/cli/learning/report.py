@@ -1,0 +1,42 @@
+"""`habitus report`: renders the report of a month and the rows behind its numbers."""
+
+from __future__ import annotations
+
+import typer
+
+from habitus.app.learning.reporting import MonthlyReport
+from habitus.app.use_cases.overview import ReportRowPage
+from habitus.cli import inputs, output
+
+
+def show_report(context: typer.Context, result: MonthlyReport) -> None:
+    went, cost = result.requests, result.cost
+    output.print_line(f"Learning in {result.month}", style="bold")
+    output.print_line(
+        f"{output.format_count(went.requests, 'request')}: {went.succeeded:,} succeeded, {went.failed:,} failed, "
+        f"{went.no_feedback:,} without feedback."
+    )
+    output.print_line(result.gain_sentence)
+    output.print_line(f"Changes: {result.proposed} proposed, {result.kept} kept, {result.rolled_back} rolled back.")
+    columns = ("skill", "proposal", "state", "exam", "in use")
+    if result.changes:
+        rows = [(one.skill, one.proposal, one.state, one.exam, one.in_use) for one in result.changes]
+        output.print_table(columns, rows, wide="in use")
+    dollars = f", ${cost.dollars:.2f}" if cost.dollars else ""
+    output.print_line(
+        f"Cost: {output.format_count(cost.rollouts, 'rollout')} with {cost.tokens:,} tokens{dollars}; "
+        f"{cost.budget_tokens:,} tokens of the daily budget; "
+        f"{output.format_count(cost.decisions, 'decision')} of people."
+    )
+    for one in result.unknown:
+        output.print_line(f"Not known: {one.unknown} {one.settled_by}")
+    rows_of = output.format_command(context, "report", "rows", "failed", "--month", result.month)
+    output.print_line(f"The requests behind a number: {rows_of}", style="dim")
+
+
+def list_report_rows(context: typer.Context, result: ReportRowPage) -> None:
+    rows = [
+        (one.turn, inputs.format_timestamp(one.at), one.said, "" if one.has_text else "gone") for one in result.rows
+    ]
+    output.print_table_or_message("None.", ("turn", "at", "outcome", "text"), rows, wide="outcome")
+    output.print_paging_hint(len(rows), result.total, result.next)

@@ -1,0 +1,71 @@
+"""The report of a month: what is known of requests and changes, what it cost, and nothing that no interval supports."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from habitus.app import Habitus, read_settings
+from habitus.app.learning.reporting import OpenQuestion, ReportRows, RequestTotals
+from habitus.app.use_cases.overview import list_report_rows, show_report
+from habitus.errors import Invalid
+from tests.improve.test_comparing import approved, ask, conversations
+
+
+@pytest.mark.req("IM-08")
+async def test_the_report_says_because_of_only_from_randomised_conversations(home: Path) -> None:
+    with Habitus.open(read_settings(home)) as habitus:
+        ask(habitus, "alone", ok=True)
+        report = show_report(habitus)
+        assert report.gain_sentence == "Not known: no conversation was randomised between two versions of a skill."
+        assert not report.unknown
+        await approved(habitus)
+        new, old = conversations(habitus, new=True), conversations(habitus, new=False)
+        for number in range(16):
+            ask(habitus, next(new), ok=number % 4 > 0)
+            ask(habitus, next(old), ok=None if number > 3 else number % 2 == 0)
+        ask(habitus, next(new))
+        report = show_report(habitus)
+        assert report.requests == RequestTotals(requests=34, succeeded=15, failed=6, no_feedback=13, without_text=0)
+        assert report.gain is not None
+        assert (report.gain.conversations, report.gain.judged) == (17, 20)
+        assert report.gain.low < 0 < report.gain.gained < report.gain.high
+        assert report.gain_sentence.startswith("Because of compared changes about ")
+        assert report.gain_sentence.endswith("): not shown yet.")
+        (change,) = report.changes
+        assert (change.state, change.exam) == ("compared in use: running", "+100 points (+41 to +100)")
+        assert (report.proposed, report.kept, report.rolled_back, report.cost.decisions) == (1, 0, 0, 1)
+        assert report.cost.rollouts > 0
+        assert report.cost.tokens > 0
+        (undecided,) = report.unknown
+        assert undecided.unknown.startswith("Whether version 2 of name-a-town is better than 1: Not known")
+        for of, count in ((ReportRows.FAILED, 6), (ReportRows.REQUESTS, 34), (ReportRows.COMPARED, 33)):
+            assert list_report_rows(habitus, of=of, limit=100).total == count
+
+
+@pytest.mark.req("IM-08")
+def test_past_their_retention_the_rows_are_left_without_text(home: Path) -> None:
+    long_ago = datetime.now(UTC) - timedelta(days=40)
+    month = f"{long_ago:%Y-%m}"
+    with Habitus.open(read_settings(home), clock=lambda: long_ago) as habitus:
+        ask(habitus, "c1", ok=False)
+        ask(habitus, "c2")
+    with Habitus.open(read_settings(home)) as habitus:
+        habitus.journal.prune_turns()
+        report = show_report(habitus, month=month)
+        assert report.requests == RequestTotals(requests=2, succeeded=0, failed=1, no_feedback=1, without_text=2)
+        assert not report.unknown
+        (row,) = list_report_rows(habitus, of=ReportRows.FAILED, month=month).rows
+        assert (row.said, row.has_text) == ("failed", False)
+        with pytest.raises(Invalid, match="'October' is not a month"):
+            show_report(habitus, month="October")
+        for conversation in ("c3", "c4", "c5"):
+            ask(habitus, conversation)
+        assert show_report(habitus).unknown == [
+            OpenQuestion(
+                unknown="How 3 of 3 requests went.",
+                settled_by="Feedback: /good and /bad in the chat, the buttons on the page, or 'habitus outcome'.",
+            )
+        ]
