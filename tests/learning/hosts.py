@@ -92,8 +92,10 @@ def gemini(path: Path, deeds: Sequence[Did]) -> None:
         if not did.command:
             messages.append({"type": "user", "timestamp": _at(number), "content": did.said})
             continue
-        status = {None: "cancelled", 0: "success"}.get(did.code, "error")
-        response = {"functionResponse": {"name": "run_shell_command", "response": {"output": did.said}}}
+        # A command that ran is a success to the program, whatever its exit code.
+        status = "cancelled" if did.code is None else "success"
+        said = "\n".join([f"Output: {did.said}", *[f"Exit Code: {did.code}"] * bool(did.code), "Process Group PGID: 7"])
+        response = {"functionResponse": {"name": "run_shell_command", "response": {"output": said}}}
         call = {
             "id": str(number),
             "name": "run_shell_command",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,9 @@ from habitus.redact import PATTERNS_ONLY, Redactor
 
 SOURCE = "gemini"
 _FAILED_BY_STATUS = {"success": False, "error": True}
+# A shell command that ran is a success to the program, whatever the command's exit code; these lines end its text.
+_SHELL_TOOL = "run_shell_command"
+_SHELL_END = re.compile(r"(Exit Code|Signal|Background PIDs|Process Group PGID): (.*)")
 
 
 def looks_like(row: dict[str, object]) -> bool:
@@ -60,10 +64,24 @@ def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None
 
 def _add_call(talk: TranscriptBuilder, call: Mapping[str, object], at: str) -> None:
     id, status = as_string(call.get("id")), as_string(call.get("status")).lower()
-    talk.add_call(id, as_string(call.get("name")), call.get("args"), at=at)
-    talk.add_result(
-        id, _join_results(call.get("result")), fields=(call,), has_failed=_FAILED_BY_STATUS.get(status), at=at
-    )
+    name, text = as_string(call.get("name")), _join_results(call.get("result"))
+    ended = _parse_shell_end(text) if name == _SHELL_TOOL else {}
+    talk.add_call(id, name, call.get("args"), at=at)
+    has_failed = None if ended else _FAILED_BY_STATUS.get(status)
+    talk.add_result(id, text, fields=(ended or call,), has_failed=has_failed, at=at)
+
+
+def _parse_shell_end(text: str) -> Mapping[str, object]:
+    """Return the output and exit code of a shell command that failed; empty if it did not."""
+    lines, ended = text.splitlines(), dict[str, str]()
+    while lines and (found := _SHELL_END.fullmatch(lines[-1])):
+        ended[found[1]] = found[2]
+        lines.pop()
+    numbers = [int(value) for key in ("Exit Code", "Signal") if (value := ended.get(key, "")).isdigit()]
+    if not any(numbers):
+        return {}
+    output = "\n".join(lines)
+    return {"exit_code": max(numbers), "output": output.partition("Output: ")[2] or output}
 
 
 def _join_results(value: object) -> str:
