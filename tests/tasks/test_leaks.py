@@ -13,6 +13,7 @@ from habitus.tasks.checks import (
     MatchesCheck,
     ShapeCheck,
     TableEqualsCheck,
+    ValidatorCheck,
 )
 from habitus.tasks.leaks import count_named_answers, find_copied_words
 from habitus.tasks.model import Task
@@ -33,6 +34,16 @@ def task(*checks: Check, request: str = "Which town is it?") -> Task:
         (ShapeCheck(schema={"type": "object", "required": ["total", "rows"]}), "Give total, rows."),
         (FileExistsCheck(path="out/towns.csv"), "Write out/towns.csv."),
         (TableEqualsCheck(path="a.csv", table="name,sum\nAda,7"), "The row is Ada, 7."),
+        (MatchesCheck(pattern=r"\b1[,.]?234\b"), "It comes to 1234."),
+        (ContainsCheck(text="4.711,50"), "It comes to 4711.5 in all."),
+        (EqualsCheck(value=3.5), "Answer 3.50."),
+        (EqualsCheck(value=[1, 2, 3]), "Return [1, 2, 3]."),
+        (EqualsCheck(value=True, path="result.ok"), 'Return {"ok": true}.'),
+        (ShapeCheck(schema={"type": "object", "required": ["total", "rows"]}), "Give the rows and a total."),
+        (ShapeCheck(schema={"properties": {"town": {"enum": ["Altberg"]}}}), "Answer Altberg."),
+        (ShapeCheck(schema={"type": "number", "minimum": 17, "maximum": 17}), "Answer 17."),
+        (TableEqualsCheck(path="a.csv", table="name,sum\nAda,7"), "Ada has 7."),
+        (ValidatorCheck(code="assert open('t.txt').read() == 'Altberg'"), "Write Altberg."),
         (CalledCheck(tool="look_up"), "Call look_up."),
         (CalledCheck(command="git bisect"), "Run git bisect first."),
     ],
@@ -41,6 +52,22 @@ def test_an_answer_is_a_leak_whatever_checks_it_and_not_where_it_is_known(check:
     assert find_copied_words(said, task(check))
     assert not find_copied_words(said, task(check), known=said)
     assert not find_copied_words("3. Write it in capitals, and be brief.", task(check))
+
+
+@pytest.mark.req("IM-04")
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        (MatchesCheck(pattern=r"^[A-Z][a-z]+\b"), "Write the name as it stands."),
+        (MatchesCheck(pattern=r"\d+ of \d+"), "Count 3 of 4 twice."),
+        (EqualsCheck(value=[1, 2, 3]), "1. Read.\n2. Add 3 and 1.\n3. Write."),
+        (ShapeCheck(schema={"type": "object", "required": ["total", "rows"]}), "Read the rows.\nSay the total."),
+        (TableEqualsCheck(path="a.csv", table="a,b\n1,2\nyes,3"), "Add 1 and 2, and say yes to 3."),
+        (ValidatorCheck(code="assert len(open('t.txt').read()) == 7"), "Write t.txt in 7 lines."),
+    ],
+)
+def test_ordinary_advice_is_no_leak(check: Check, said: str) -> None:
+    assert not find_copied_words(said, task(check))
 
 
 @pytest.mark.req("IM-04")

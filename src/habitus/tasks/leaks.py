@@ -23,11 +23,13 @@ from habitus.tasks.checks import (
     parse_csv_rows,
 )
 from habitus.tasks.model import Task
+from habitus.tasks.patterns import find_match
 
 MOST_SHARED = 6  # this many words in a row are a copy
 MOST_NAMED = 3  # answers of other tasks in one reply: it was not thought of, but listed
 _WORD = re.compile(r"[^\W_]+")
 _PIECE = re.compile(r"[^\s,;:|'\"()\[\]{}<>=]+")
+_NUMBER = re.compile(r"(?<![\w.,])(\d{1,3}(?:[.,]\d{3})+|\d+)(?:[.,](\d+))?(?!\w|[.,]\d)")
 _QUOTED = re.compile(r"[\"'`“‘]([^\"'`”’\n]{1,80})[\"'`”’]")
 _EVERYDAY = frozenset(("yes", "no", "true", "false", "none", "null", "and", "not", "the", "all", "any", "one", "two"))
 
@@ -44,7 +46,19 @@ def find_copied_words(said: str, task: Task, known: str = "") -> str:
         return literal
     # Words of the request are no answer: whoever is asked can read them there.
     public = f"{known}\n{task.request}"
-    return next((one for one in list_answers(task) if _is_answer_named(one, said) and not _has_words(one, public)), "")
+    if named := next(
+        (one for one in list_answers(task) if _is_answer_named(one, said) and not _has_words(one, public)), ""
+    ):
+        return named
+    for check in task.checks:
+        parts = next(
+            (each for each in _list_answer_parts(check) if _has_all(each, said) and not _has_all(each, public)), ()
+        )
+        if parts:
+            return ", ".join(parts)
+        if isinstance(check, MatchesCheck) and _is_pattern_met(check.pattern, said, public):
+            return check.pattern
+    return ""
 
 
 def list_answers(task: Task) -> Iterator[str]:
@@ -68,31 +82,77 @@ def _list_check_answers(check: Check) -> Iterator[str]:
             yield text
         case MatchesCheck(pattern=pattern):
             yield from _list_pattern_texts(pattern)
-        case EqualsCheck(value=value):
+        case EqualsCheck(value=value, path=path):
             yield from _iterate_leaf_texts(value)
+            if path:
+                yield f"{path.split('.')[-1]} {json.dumps(value, ensure_ascii=False)}"
         case ShapeCheck(schema=schema):
-            yield " ".join(map(str, schema.get("required") or schema.get("properties") or ()))
-            yield from _iterate_leaf_texts([schema.get(key) for key in ("const", "enum")])
+            yield from _iterate_schema_answers(schema)
         case FileExistsCheck(path=path):
             yield path
         case FileEqualsCheck(content=content):
             yield from content.splitlines()
-        case TableEqualsCheck(table=table):
-            yield from (" ".join(row.values()) for row in parse_csv_rows(table)[1:])
         case CalledCheck(tool=tool, command=command):
             yield tool or command
-        case ValidatorCheck() | RubricCheck():
-            return  # their literals and runs of words are found as such
+        case ValidatorCheck(code=code):
+            yield from _iterate_compared_texts(code)
+        case TableEqualsCheck() | RubricCheck():
+            return  # their parts, literals and runs of words are found as such
         case never:
             assert_never(never)
+
+
+def _list_answer_parts(check: Check) -> Iterator[tuple[str, ...]]:
+    """Yield texts that give an answer away if one line has them all: a table's row, the keys of a shape."""
+    match check:
+        case TableEqualsCheck(table=table):
+            yield from (tuple(filter(None, row.values())) for row in parse_csv_rows(table)[1:])
+        case ShapeCheck(schema=schema):
+            yield tuple(map(str, schema.get("required") or schema.get("properties") or ()))
+
+
+def _has_all(parts: tuple[str, ...], text: str) -> bool:
+    is_telling = any(len(part) > 2 and part.casefold() not in _EVERYDAY for part in parts) and len("".join(parts)) > 3
+    return is_telling and any(all(_has_words(part, line) for part in parts) for line in text.splitlines())
+
+
+def _is_pattern_met(pattern: str, said: str, public: str) -> bool:
+    """Return whether a text has what a pattern asks for; a pattern with few fixed characters fits most texts."""
+    fixed = sum(letter.isalnum() for run in _split_pattern(pattern) for letter in run)
+    return fixed >= MOST_NAMED and find_match(pattern, said) and not find_match(pattern, public)
 
 
 def _list_pattern_texts(pattern: str) -> Iterator[str]:
     """Yield the pattern itself, and the runs of characters that every match of it has."""
     if len(pattern) > MOST_NAMED:
         yield pattern
-    plain = re.sub(r"\\[AbBdDsSwWZ]|\\.|\[[^\]]*\]|\(\?[^)]*\)|[.^$*+?{}()|]", "\0", pattern)
-    yield from (run for run in plain.split("\0") if len(run.strip()) >= MOST_NAMED)
+    yield from (run for run in _split_pattern(pattern) if len(run.strip()) >= MOST_NAMED)
+
+
+def _split_pattern(pattern: str) -> list[str]:
+    return re.sub(r"\\.|\[[^\]]*\]|\{[^}]*\}|\(\?[^)]*\)|[.^$*+?(){}|]", "\0", pattern).split("\0")
+
+
+def _iterate_schema_answers(schema: Any) -> Iterator[str]:
+    match schema:
+        case dict():
+            yield from _iterate_leaf_texts([schema.get("const"), schema.get("enum")])
+            if isinstance(pattern := schema.get("pattern"), str):
+                yield from _list_pattern_texts(pattern)
+            if "minimum" in schema and schema["minimum"] == schema.get("maximum"):
+                yield json.dumps(schema["minimum"])
+            for below in schema.values():
+                yield from _iterate_schema_answers(below)
+        case list():
+            for below in schema:
+                yield from _iterate_schema_answers(below)
+
+
+def _iterate_compared_texts(code: str) -> Iterator[str]:
+    """Yield the constants that a validator compares with."""
+    for node in ast.walk(_parse_code(code)):
+        sides = (node.left, *node.comparators) if isinstance(node, ast.Compare) else ()
+        yield from _iterate_leaf_texts([side.value for side in sides if isinstance(side, ast.Constant)])
 
 
 def _iterate_leaf_texts(value: Any) -> Iterator[str]:
@@ -103,11 +163,13 @@ def _iterate_leaf_texts(value: Any) -> Iterator[str]:
         case list() | tuple():
             for below in value:
                 yield from _iterate_leaf_texts(below)
+            if len(value) > 1 and not any(isinstance(below, (dict, list, tuple)) for below in value):
+                yield " ".join(map(str, value))
         case None | bool():
             return
         case str():
             yield value
-        case _:
+        case int() | float():
             yield json.dumps(value)
 
 
@@ -126,7 +188,13 @@ def _has_words(answer: str, text: str) -> bool:
 
 
 def _normalize_text(text: str) -> str:
-    return " ".join(_WORD.findall(text.casefold()))
+    return " ".join(_WORD.findall(_NUMBER.sub(_normalize_number, text.casefold())))
+
+
+def _normalize_number(found: re.Match[str]) -> str:
+    """Return a number as one word, however its thousands and decimals are separated."""
+    decimals = (found[2] or "").rstrip("0")
+    return re.sub(r"[.,]", "", found[1]) + (f"dot{decimals}" if decimals else "")
 
 
 def _list_long_texts(task: Task) -> Iterator[str]:
